@@ -11,6 +11,7 @@ from onnx_spatial.cli import render
 from onnx_spatial.cli.text import say
 from onnx_spatial.errors import one_line
 from onnx_spatial.operators.shapes import show as show_shape
+from onnx_spatial.report.figures import duration
 
 
 def show(console: Console, found: Benchmark) -> None:
@@ -54,7 +55,7 @@ def _whole(found: Benchmark, title: str) -> Table:
         for count in found.threads:
             time, base = times.get((form, count)), times.get(("converted", count))
             ratio = f" ({time / base:.2f}x)" if time and base and form != "converted" else ""
-            cells.append(f"{render.duration(time) or '-'}{ratio}")
+            cells.append(f"{duration(time) or '-'}{ratio}")
         table.add_row(form, *cells)
     return table
 
@@ -99,5 +100,5 @@ def _name(site: SiteTime, way: LoweringTime) -> Text:
 
 
 def _figures(found: Benchmark, way: LoweringTime) -> list[str]:
-    measured = [render.duration(way.measured_us.get(t)) or "-" for t in found.threads]
-    return [f"~{render.duration(way.estimated_us)}", *measured]
+    measured = [duration(way.measured_us.get(t)) or "-" for t in found.threads]
+    return [f"~{duration(way.estimated_us)}", *measured]

@@ -9,12 +9,15 @@ from typing import Any
 
 from rich.console import Console
 
-from onnx_spatial.api import Conversion
-from onnx_spatial.cli import data, options, render, step_summary, summary
+from onnx_spatial.cli import data, options, render, step_summary
+from onnx_spatial.cli.html import html_report
+from onnx_spatial.cli.model_explorer import check_folder, write_overlays
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.targets import Targets
 from onnx_spatial.cli.text import say, say_command
 from onnx_spatial.errors import SpatialError, VerificationError
+from onnx_spatial.report.figures import headline
+from onnx_spatial.report.results import Conversion
 
 #: Of a result that was written all the same.
 UNDECIDED = "the result is not fully verified; --strict makes this an error"
@@ -33,6 +36,8 @@ def convert_models(
     data_options: dict[str, Any],
     tolerances: dict[str, Any],
     reproducer: str | None,
+    html: str | None,
+    model_explorer: str | None,
     advise: Callable[[Console, Path], None] = lambda *_: None,
     **others: Any,
 ) -> int:
@@ -44,8 +49,8 @@ def convert_models(
         models: paths, or - for standard input.
         targets: where the results go.
         output: of the run.
-        no_verify, strict_proof, model_options, data_options, tolerances, reproducer: options of the
-            command.
+        no_verify, strict_proof, model_options, data_options, tolerances, reproducer, html,
+            model_explorer: options of the command.
         advise: prints how to use a result that was written.
         others: arguments of `convert`.
 
@@ -54,6 +59,7 @@ def convert_models(
         SpatialError: the only model fails.
     """
     options.check_verification(strict_proof, tolerances, no_verify=no_verify, check=targets.check)
+    check_folder(model_explorer, models)
     each = dict(zip(models, targets.of(models), strict=True))
     sources = dict(zip(models, data.models(*models), strict=True))
     frozen = bool(model_options["static"])
@@ -79,6 +85,7 @@ def convert_models(
         )
         if target.piped and not target.dry_run:
             data.to_standard_output(result, frozen=frozen)
+        write_overlays(model_explorer, model, result)
         step_summary.append(lambda: _markdown(command, model, result))
         if output.quiet and (beyond := _beyond(result)) is not None:
             say(output.err, f"error: {model}: {beyond}", style="red")
@@ -113,7 +120,10 @@ def convert_models(
     def code_of(result: Conversion) -> int:
         return 3 if _beyond(result) is not None else int(targets.check and result.changed)
 
-    return options.each_model(output, models, convert_model, show, code_of, explain)
+    files = [*models, *(target.file for target in each.values())]
+    with html_report(command, html, output, files) as report:
+        run = report.watched(convert_model)
+        return options.each_model(output, models, run, show, code_of, explain)
 
 
 def _beyond(result: Conversion) -> str | None:
@@ -129,7 +139,7 @@ def _is_undecided(result: Conversion) -> bool:
 def _markdown(command: str, model: str, result: Conversion) -> str:
     """Return the result as Markdown."""
     made = result.summary
-    what = "nothing to do" if made is None else summary.headline(made)
+    what = "nothing to do" if made is None else headline(made)
     verdict = "" if result.verification is None else result.verification.message
     return step_summary.sentence(command, model, what, verdict)
 

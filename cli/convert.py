@@ -9,6 +9,8 @@ import click
 
 import onnx_spatial
 from onnx_spatial.cli import help, options
+from onnx_spatial.cli.html import html_option
+from onnx_spatial.cli.model_explorer import model_explorer_option
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.targets import Targets, targets_options
 from onnx_spatial.conversion.options import MODES
@@ -57,10 +59,13 @@ _tuning_options = options.grouped(
         "convert model.onnx -o converted.onnx",
         "convert a.onnx b.onnx -o converted/ --strict",
         "convert models/*.onnx --check",
+        "convert model.onnx --dry-run --html report.html",
     ),
 )
 @options.models_argument
 @targets_options
+@html_option
+@model_explorer_option
 @click.option(
     "--mode",
     type=click.Choice(MODES),

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from onnx_spatial.api import Conversion
 from onnx_spatial.cli.options import DASH
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.text import say
@@ -21,6 +20,7 @@ from onnx_spatial.conversion.pipeline import freeze
 from onnx_spatial.errors import UsageError
 from onnx_spatial.model.io import external_data, reader
 from onnx_spatial.model.io import writer as writing
+from onnx_spatial.report.results import Conversion
 from onnx_spatial.tuning.cache import own_folder
 from onnx_spatial.validation import data_sets
 from onnx_spatial.verification import Verification

@@ -8,6 +8,7 @@ import click
 
 import onnx_spatial
 from onnx_spatial.cli import help, options
+from onnx_spatial.cli.html import html_option, html_report
 from onnx_spatial.cli.output import Output
 
 if TYPE_CHECKING:
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
     examples=("inspect model.onnx", "inspect -v models/*.onnx --json"),
 )
 @options.models_argument
+@html_option
 @options.prefer_option
 @options.target_option
 @options.model_options
 @options.output_options
 def inspect(
     models: tuple[str, ...],
+    html: str | None,
     strategy: str | None,
     target: str | None,
     model_options: dict[str, Any],
@@ -53,4 +56,6 @@ def inspect(
     def code_of(inspection: Inspection) -> int:
         return 3 if any(site.action == "refuse" for site in inspection.sites) else 0
 
-    return options.each_model(output, models, inspect_model, show, code_of)
+    with html_report("inspect", html, output, models) as report:
+        run = report.watched(inspect_model)
+        return options.each_model(output, models, run, show, code_of)

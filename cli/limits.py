@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from onnx_spatial.cli.text import count, say
+from onnx_spatial.cli.text import say
 from onnx_spatial.conversion.limits import LimitReport, NodeBeyond
 from onnx_spatial.errors import one_line
 from onnx_spatial.operators.shapes import show as show_shape
+from onnx_spatial.report.figures import count
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,6 +8,8 @@ import click
 
 import onnx_spatial
 from onnx_spatial.cli import help, options
+from onnx_spatial.cli.html import html_option
+from onnx_spatial.cli.model_explorer import model_explorer_option
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.targets import Targets, targets_options
 
@@ -25,6 +27,8 @@ from onnx_spatial.cli.targets import Targets, targets_options
 @options.models_argument
 @targets_options
 @options.target_option
+@html_option
+@model_explorer_option
 @options.conversion_options
 def optimize(models: tuple[str, ...], targets: Targets, output: Output, **others: Any) -> int:
     """Do what `convert` does, and rewrite chains of standard nodes that are spatial operators.

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from onnx_spatial.api import Conversion, Inspection
 from onnx_spatial.cli import limits, summary
 from onnx_spatial.cli.text import listed, say
 from onnx_spatial.conversion.options import STRATEGY_NAMES
@@ -20,6 +19,8 @@ from onnx_spatial.errors import one_line
 from onnx_spatial.lowering import Candidate
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.shapes import show
+from onnx_spatial.report.figures import duration
+from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.verification import OutputResult, Verification
 
 _STYLES = {
@@ -167,15 +168,6 @@ def _table(found: list[Site], *, times: bool) -> Table:
         time = [_time(site)] if times else []
         table.add_row(*row, _action(site), str(site.nodes_after), *time)
     return table
-
-
-def duration(us: float | None) -> str:
-    """Format microseconds with three digits; None is empty."""
-    if us is None:
-        return ""
-    unit, size = ("s", 1e6) if us >= 1e6 else ("ms", 1e3) if us >= 1e3 else ("us", 1.0)
-    number = us / size
-    return f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f} {unit}"
 
 
 def _time(site: Site | Candidate) -> str:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
 
-from onnx_spatial.api import Conversion
-from onnx_spatial.cli.text import count, file_size, listed, say
+from onnx_spatial.cli.text import listed, say
 from onnx_spatial.conversion.report import Site
 from onnx_spatial.conversion.summary import Replacement, Summary
 from onnx_spatial.errors import one_line
+from onnx_spatial.report.figures import figure_rows, headline
+from onnx_spatial.report.results import Conversion
 
-#: Operator types, and replaced operators, that are shown without -v.
-_TYPES = 8
+#: Replaced operators that are shown without -v.
 _ROWS = 12
 #: Letters of a name that are shown at least.
 _MIN_NAME = 18
@@ -37,62 +37,14 @@ def show(console: Console, result: Conversion, model: Path, *, verbose: bool) ->
     notes(console, [*inspection.sites, *(site for site in inspection.chains if site.converted)])
 
 
-def headline(summary: Summary) -> str:
-    """Say in one line what became of the operators, the nodes and the file."""
-    before, after = summary.before, summary.after
-    parts = [f"{_nodes(before.nodes)} -> {count(_total(after.nodes), 'node')}"]
-    if before.bytes is not None and after.bytes is not None:
-        parts.append(_change(file_size(before.bytes), file_size(after.bytes)))
-    return f"{summary.text}; {', '.join(parts)}"
-
-
-def _change(before: str, after: str) -> str:
-    """Write "80 -> 41 kB" for "80 kB" and "41 kB"."""
-    number, _, unit = before.partition(" ")
-    return f"{number if after.endswith(f' {unit}') else before} -> {after}"
-
-
-def _total(nodes: dict[str, int]) -> int:
-    return sum(nodes.values())
-
-
-def _nodes(nodes: dict[str, int]) -> str:
-    return f"{_total(nodes):,}"
-
-
 def _figures(summary: Summary, *, verbose: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("", no_wrap=True)
     for name in ("before", "after"):
         table.add_column(name, justify="right", no_wrap=True)
-    for row in _lines(summary, verbose=verbose):
-        table.add_row(*row)
+    for row in figure_rows(summary, verbose=verbose):
+        table.add_row(*map(one_line, row))
     return table
-
-
-def _lines(summary: Summary, *, verbose: bool) -> Iterator[tuple[str, ...]]:
-    before, after = summary.before, summary.after
-    if before.operators:
-        yield "operators to convert", f"{before.operators:,}", f"{after.operators:,}"
-    if before.chains:
-        yield "chains to rewrite", f"{before.chains:,}", f"{after.chains:,}"
-    yield "nodes", _nodes(before.nodes), _nodes(after.nodes)
-    changes = {
-        name: (before.nodes.get(name, 0), after.nodes.get(name, 0))
-        for name in sorted({*before.nodes, *after.nodes})
-    }
-    changed = [name for name, (old, new) in changes.items() if verbose or old != new]
-    changed.sort(key=lambda name: -abs(changes[name][0] - changes[name][1]))
-    for name in changed if verbose else changed[:_TYPES]:
-        yield f"  {one_line(name)}", *(f"{number:,}" for number in changes[name])
-    if not verbose and (rest := changed[_TYPES:]):
-        old, new = (sum(changes[name][i] for name in rest) for i in (0, 1))
-        yield f"  {count(len(rest), 'other type')}", f"{old:,}", f"{new:,}"
-    sizes = before.bytes, after.bytes
-    if None not in sizes:
-        yield "model file", *(file_size(size or 0) for size in sizes)
-    if verbose or before.rank != after.rank:
-        yield "largest rank", str(before.rank), str(after.rank)
 
 
 def _replacements(rows: Sequence[Replacement], width: int) -> Table:

@@ -73,21 +73,6 @@ def say_command(console: Console, what: str, command: str, *, style: str = "") -
     console.print(f"{what}:\n    {text}", style=style, soft_wrap=True)
 
 
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun: "1 node", "1,200 nodes"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def file_size(size: int) -> str:
-    """Format a number of bytes: "80 kB", "1.2 MB"."""
-    unit, scale = next(((u, s) for u, s in _UNITS if size >= s), ("bytes", 1))
-    number = size / scale
-    return f"{number:.1f} {unit}" if scale > 1 and number < 9.95 else f"{number:,.0f} {unit}"
-
-
-_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
-
-
 def listed(names: Sequence[str]) -> str:
     """Return the first names of a list, and how many more there are."""
     more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""

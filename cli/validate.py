@@ -20,8 +20,9 @@ from onnx_spatial.cli.validate_options import (
     step_options,
 )
 from onnx_spatial.errors import one_line
+from onnx_spatial.report.target import write
 from onnx_spatial.validation import ModelResult, Options
-from onnx_spatial.validation.report import FORMATS, Format, write
+from onnx_spatial.validation.report import FORMATS, Format
 
 if TYPE_CHECKING:
     from onnx_spatial.cli import validation

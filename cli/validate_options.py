@@ -12,8 +12,9 @@ import click
 
 from onnx_spatial.cli import options
 from onnx_spatial.conversion.options import MODES
+from onnx_spatial.report.target import check_target, require
 from onnx_spatial.validation import Options
-from onnx_spatial.validation.report import FORMATS, Format, check_target
+from onnx_spatial.validation.report import FORMATS, Format
 from onnx_spatial.validation.workers.clusters import CLUSTERS
 
 
@@ -83,10 +84,13 @@ def _report_files(**paths: str | None) -> dict[Format, Path]:
 
     Raises:
         ModelFileError: one cannot be written.
+        UsageError: a format needs a package that is missing.
     """
     files = {entry: Path(path) for entry in FORMATS if (path := paths.get(entry.module))}
-    for file in files.values():
+    for entry, file in files.items():
         check_target(file)
+        if entry.package:
+            require(entry.package)
     return files
 
 

@@ -13,6 +13,7 @@ from onnx_spatial.cli import render
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.text import say, say_command
 from onnx_spatial.errors import one_line
+from onnx_spatial.report.figures import duration
 from onnx_spatial.validation import ModelResult, Report
 from onnx_spatial.verification.report import count_proofs
 
@@ -112,7 +113,7 @@ def _everything(console: Console, report: Report, rows: Rows | None, *, verbose:
 
 
 def _verdict(console: Console, report: Report) -> None:
-    time = f" in {render.duration(report.seconds * 1e6)}" if report.models else ""
+    time = f" in {duration(report.seconds * 1e6)}" if report.models else ""
     status = _word(report)
     line = Text(status.upper(), _STYLES[status]).append(f"  {report.message}{time}", "default")
     say(console, line)
@@ -150,7 +151,7 @@ def _status(model: ModelResult) -> Text:
 def _figures(model: ModelResult) -> tuple[str, str, str, str]:
     sets = len({line["set"] for line in model.recorded})
     memory = "" if model.peak_memory is None else f"{model.peak_memory / 2**20:.0f} MB"
-    time = "cached" if model.cached else render.duration(model.seconds * 1e6)
+    time = "cached" if model.cached else duration(model.seconds * 1e6)
     if model.kind == "not-run":
         return "", "", "", ""
     return str(len(model.sites)), str(sets or ""), memory, time

@@ -8,8 +8,9 @@ import click
 
 import onnx_spatial
 from onnx_spatial.cli import help, options
+from onnx_spatial.cli.html import error_section, html_option, html_report
 from onnx_spatial.cli.output import Output
-from onnx_spatial.errors import VerificationError
+from onnx_spatial.errors import SpatialError, VerificationError
 
 
 @click.command(
@@ -17,11 +18,13 @@ from onnx_spatial.errors import VerificationError
     short_help="Run two models and compare them.",
     examples=(
         "verify model.onnx converted.onnx",
+        "verify model.onnx converted.onnx --html report.html",
         "verify model.onnx float16.onnx --rtol 1e-2 --outputs-only",
     ),
 )
 @click.argument("original", type=click.Path(), metavar="ORIGINAL")
 @click.argument("converted", type=click.Path(), metavar="CONVERTED")
+@html_option
 @options.domain_option
 @options.static_option
 @options.oracle_option
@@ -30,6 +33,7 @@ from onnx_spatial.errors import VerificationError
 def verify(
     original: str,
     converted: str,
+    html: str | None,
     domains: tuple[str, ...],
     static: dict[str, int],
     oracles: tuple[str, ...],
@@ -53,22 +57,31 @@ def verify(
     """
     from onnx_spatial.api import check
     from onnx_spatial.cli import data, render, step_summary
+    from onnx_spatial.report.section import verification_section
 
     options.check_verification(strict_proof, tolerances)
-    before, after = data.models(original, converted)
-    with output.progress() as progress:
-        result = onnx_spatial.verify(
-            data.frozen(before, static),
-            after,
-            **data.read_inputs(before, data_options),
-            **tolerances,
-            domains=domains,
-            oracles=oracles,
-            save_reproducer=reproducer,
-            isolate=True,
-            memory=memory,
-            progress=progress,
-        )
+    with html_report("verify", html, output, (original, converted)) as report:
+        before, after = data.models(original, converted)
+        try:
+            with output.progress() as progress:
+                frozen = data.frozen(before, static)
+                result = onnx_spatial.verify(
+                    frozen,
+                    after,
+                    **data.read_inputs(before, data_options),
+                    **tolerances,
+                    domains=domains,
+                    oracles=oracles,
+                    save_reproducer=reproducer,
+                    isolate=True,
+                    memory=memory,
+                    progress=progress,
+                )
+        except SpatialError as failure:
+            error = failure  # the name of an except clause ends with it
+            report.add(lambda: error_section(converted, error))
+            raise
+        report.add(lambda: verification_section(result, frozen, after, converted))
     step_summary.append(lambda: step_summary.sentence("verify", converted, result.message))
     if not output.json and not output.quiet:
         render.verification(output.out, result, verbose=output.verbose)

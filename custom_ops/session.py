@@ -23,13 +23,14 @@ import onnx
 import onnxruntime as ort
 from google.protobuf.message import DecodeError
 
-from onnx_spatial.api import Conversion, convert
+from onnx_spatial.api import convert
 from onnx_spatial.custom_ops import model_cache, options, registration
 from onnx_spatial.custom_ops.running import raising
 from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import external_data, reader
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
+from onnx_spatial.report.results import Conversion
 
 _FORMAT = "session.load_model_format"
 

@@ -52,17 +52,18 @@ __all__ = [
 
 if TYPE_CHECKING:
     from onnx_spatial import custom_ops
-    from onnx_spatial.api import Conversion, Inspection, convert, inspect
+    from onnx_spatial.api import convert, inspect
     from onnx_spatial.conversion.report import Site
     from onnx_spatial.custom_ops import InferenceSession
     from onnx_spatial.optimization import optimize
+    from onnx_spatial.report.results import Conversion, Inspection
     from onnx_spatial.verification import Verification, verify
 else:
     #: Module of each attribute that is imported on first use.
     _MODULES = {
-        "Conversion": "onnx_spatial.api",
+        "Conversion": "onnx_spatial.report.results",
         "InferenceSession": "onnx_spatial.custom_ops",
-        "Inspection": "onnx_spatial.api",
+        "Inspection": "onnx_spatial.report.results",
         "Site": "onnx_spatial.conversion.report",
         "Verification": "onnx_spatial.verification",
         "convert": "onnx_spatial.api",

@@ -4,185 +4,33 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 
-from onnx_spatial.analysis.unknown_operators import UnknownOperator, unknown_operators
-from onnx_spatial.conversion.limits import LimitReport
-from onnx_spatial.conversion.optimize import NamedChains, OptimizeResult, optimize_operators
-from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
+from onnx_spatial.analysis.unknown_operators import unknown_operators
+from onnx_spatial.conversion.optimize import OptimizeResult, optimize_operators
+from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import (
     EditResult,
-    Site,
     convert_operators,
     freeze,
     refusals,
 )
 from onnx_spatial.conversion.raise_opset import raise_opset
-from onnx_spatial.conversion.summary import Summary, layout_text, summarize
 from onnx_spatial.errors import ConversionError, UsageError, VerificationError
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
+from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.tuning import Cache, Effort, Sizes, Tuner, default_path
 from onnx_spatial.verification import Bound, Tolerances, Verification
 from onnx_spatial.verification import verify as run_verification
 
 Progress = Callable[[str], None]
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class Inspection:
-    """The spatial operators of a model, and what `convert` would do with each.
-
-    Attributes:
-        model: name of the model.
-        ir_version, opset: of the file; opset is None if the default domain is not imported.
-        sites: the spatial operators, in the order of the file.
-        chains: the chains of standard nodes that are spatial operators, are better written as other
-            nodes, or exceed a limit, and what `optimize` does with each; `Site.node` is the last node of
-            a chain, `absorbed` the others.
-        nodes: number of nodes before and after `optimize`.
-        layouts: number of nodes before and after that change the layout of a value, if `optimize`
-            removes or moves some beside convolutions that it does not fuse; else 0 and 0.
-        limits: the nodes that `optimize` leaves beyond max_rank or the limits of the target; None
-            without these, and of `convert`.
-        remaining: the operators that onnxruntime lacks also after a conversion.
-        notes: where the search for chains stopped at its limits.
-    """
-
-    model: str
-    ir_version: int
-    opset: int | None
-    sites: list[Site] = field(default_factory=list)
-    chains: list[Site] = field(default_factory=list)
-    nodes: tuple[int, int] = (0, 0)
-    layouts: tuple[int, int] = (0, 0)
-    limits: LimitReport | None = None
-    remaining: list[UnknownOperator] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def summary(self) -> str | None:
-        """What `optimize` does, in one line; None if there are no chains and no changes of layout."""
-        layouts = layout_text(*self.layouts)
-        if not self.chains and not layouts:
-            return None
-        kinds = Counter(site.strategy for site in self.chains)
-        above = sum(site.above_limit for site in self.chains)
-        left = kinds.pop(None, 0) - above
-        alone = sum(kinds.pop(name, 0) for name in STRATEGY_NAMES)
-        parts = [_became(kind or "", number) for kind, number in kinds.items()]
-        nodes = "faster" if self.limits is None else "other"
-        parts += [f"{_chains(alone)} written as {nodes} nodes"] if alone else []
-        parts += [f"{_chains(above)} above the limit left"] if above else []
-        parts += [f"{_chains(left)} left, with nothing to gain"] if left else []
-        parts += [layouts] if layouts else []
-        before, after = self.nodes
-        changed = bool(kinds or alone or layouts)
-        return ", ".join(parts) + (f": {before} -> {after} nodes" if changed else "")
-
-    def to_dict(self) -> dict[str, object]:
-        """version 1: the attributes and `summary`, each object in them as a dict."""
-        return {
-            "version": 1,
-            "model": self.model,
-            "ir_version": self.ir_version,
-            "opset": self.opset,
-            "sites": [site.to_dict() for site in self.sites],
-            "chains": [site.to_dict() for site in self.chains],
-            "nodes": list(self.nodes),
-            "layouts": list(self.layouts),
-            "summary": self.summary,
-            "limits": None if self.limits is None else self.limits.to_dict(),
-            "remaining": [dict(vars(each)) for each in self.remaining],
-            "notes": self.notes,
-        }
-
-
-def _chains(number: int) -> str:
-    return f"{number} chain{'' if number == 1 else 's'}"
-
-
-def _became(strategy: str, number: int) -> str:
-    """Say what some chains become, by `Site.strategy`."""
-    one = number == 1
-    if strategy.endswith(" convolution"):
-        return f"{_chains(number)} {f'is a {strategy}' if one else f'are {strategy}s'}"
-    if strategy in STRATEGY_NAMES:
-        return f"{_chains(number)} {'is' if one else 'are'} faster as {strategy}"
-    return f"{_chains(number)} {strategy}"
-
-
-@dataclass
-class Conversion:
-    """A converted model and its verification.
-
-    Attributes:
-        result: the converted model as it will be written; its large weights may still be in the
-            file that was read.
-        inspection: its operators and what was done with each.
-        verification: result of the verification; None if `verify` was False or nothing changed.
-        changed: whether the converted model differs from the original.
-        touched: what differs from the original: nodes_replaced (each operator, followed by the
-            nodes that were fused with it), nodes_added, initializers_added, initializers_removed,
-            value_info_changed, functions_added, functions_removed, opset_imports_added,
-            opset_imports_removed; ir_version and opset ("7 -> 8") if raised. In mode "function"
-            nodes_replaced are the nodes that now call functions.
-        output: the file that was written; None if none was.
-        backup: the original of a conversion in place, if it was kept.
-        original: the model that was read, as `result`; None if it is not known.
-        named: the chains that `optimize` rewrote; None if there are none.
-    """
-
-    result: reader.Source
-    inspection: Inspection
-    verification: Verification | None
-    changed: bool
-    touched: dict[str, list[str]]
-    output: Path | None = None
-    backup: Path | None = None
-    original: reader.Source | None = None
-    named: NamedChains | None = None
-
-    @cached_property
-    def summary(self) -> Summary | None:
-        """Nodes, sizes and ranks before and after; None if nothing changed."""
-        if not self.changed or self.original is None:
-            return None
-        rewritten = [site for site in self.inspection.chains if site.converted]
-        sites = [*self.inspection.sites, *rewritten]
-        return summarize(self.original, self.result, sites, self.inspection.layouts)
-
-    @cached_property
-    def model(self) -> onnx.ModelProto:
-        """The converted model with its embedded weights; the original if nothing changed.
-
-        Raises:
-            ModelFileError: the file that was read has been changed.
-        """
-        return self.result.whole()
-
-    def to_dict(self) -> dict[str, object]:
-        """version 1: changed, output, backup, touched, summary, inspection, verification (or null)."""
-        return {
-            "version": 1,
-            "changed": self.changed,
-            "output": None if self.output is None else str(self.output),
-            "backup": None if self.backup is None else str(self.backup),
-            "touched": self.touched,
-            "summary": None if self.summary is None else self.summary.to_dict(),
-            "inspection": self.inspection.to_dict(),
-            "verification": None if self.verification is None else self.verification.to_dict(),
-        }
 
 
 def inspect(
@@ -374,11 +222,10 @@ def convert(
             progress=progress,
         )
         logger.info("%s: %s", source.name, verification.message)
-        if strict or strict_proof or verification.status == "failed" or verification.rest:
-            check(source.name, verification, strict=strict, strict_proof=strict_proof)
     conversion = Conversion(
         converted, inspection, verification, changed, result.touched, original=source
     )
+    check_conversion(conversion, strict=strict, strict_proof=strict_proof)
     return finish(
         conversion,
         target,
@@ -488,6 +335,22 @@ def finish(
     return conversion
 
 
+def check_conversion(conversion: Conversion, *, strict: bool, strict_proof: bool) -> None:
+    """Raise if the result of a conversion may not be written.
+
+    Raises:
+        VerificationError: as `check`, with the conversion.
+    """
+    found = conversion.verification
+    if found is None or not (strict or strict_proof or found.status == "failed" or found.rest):
+        return
+    try:
+        check(conversion.result.name, found, strict=strict, strict_proof=strict_proof)
+    except VerificationError as error:
+        error.conversion = conversion
+        raise
+
+
 def check(
     name: str, verification: Verification, *, strict: bool = False, strict_proof: bool = False
 ) -> None:
@@ -562,6 +425,8 @@ def inspection_of(
     remaining = [each for each in unknown if (each.domain, each.op_type) not in refused]
     found = Inspection(source.name, source.proto.ir_version, opset, result.sites)
     found.remaining = remaining
+    found.original = source
+    found.result = None if result.model is None else source.holding(result.model)
     if optimized is not None:
         found.chains, found.nodes = optimized.chains, optimized.nodes
         found.notes = optimized.notes

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from onnx_spatial.analysis import dtype_name
-from onnx_spatial.api import Inspection, inspection_of, read_source
+from onnx_spatial.api import inspection_of, read_source
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import EditResult, Site, convert_operators, refusals
 from onnx_spatial.custom_ops import available
 from onnx_spatial.errors import ConversionError, UsageError
 from onnx_spatial.model.io import reader
+from onnx_spatial.report.results import Inspection
 from onnx_spatial.tuning import Effort, HarnessData, Sizes, Tuner, machine, models
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.arrays import dtype_name as array_dtype_name

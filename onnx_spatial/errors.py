@@ -58,6 +58,9 @@ class VerificationError(SpatialError):
 
     exit_code = 1
 
+    #: The `Conversion` that failed its verification, if the error comes from one.
+    conversion: object = None
+
     def __init__(self, message: str, verification: object = None) -> None:
         super().__init__(message)
         #: The `Verification` with the figures, if there is one.

@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from onnx_spatial import chains
 from onnx_spatial.api import (
-    Conversion,
     Progress,
-    check,
+    check_conversion,
     check_verification,
     finish,
     inspection_of,
@@ -29,6 +28,7 @@ from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import refusals
 from onnx_spatial.errors import ConversionError, UsageError
 from onnx_spatial.model.io import reader
+from onnx_spatial.report.results import Conversion
 from onnx_spatial.verification import Bound, Tolerances, Verification, one_hot
 from onnx_spatial.verification import verify as run_verification
 
@@ -144,8 +144,6 @@ def optimize(
             progress=progress,
         )
         logger.info("%s: %s", source.name, verification.message)
-        if strict or strict_proof or verification.status == "failed" or verification.rest:
-            check(source.name, verification, strict=strict, strict_proof=strict_proof)
     conversion = Conversion(
         converted,
         inspection,
@@ -155,6 +153,7 @@ def optimize(
         original=source,
         named=named,
     )
+    check_conversion(conversion, strict=strict, strict_proof=strict_proof)
     return finish(
         conversion,
         file,
@@ -194,12 +193,13 @@ def verify_with_chains(
         return outputs
     worse = min(operators, outputs, key=lambda each: _STATUSES.index(each.status))
     with_chains = outputs.message.removeprefix(f"{outputs.status}: ").partition(";")[0]
+    second = [replace(each, run=each.run + len(operators.runs)) for each in outputs.outputs]
     joined = replace(
         operators,
         status=worse.status,
         message=worse.message,
         problems=list(dict.fromkeys([*operators.problems, *outputs.problems])),
-        outputs=[*operators.outputs, *outputs.outputs],
+        outputs=[*operators.outputs, *second],
         runs=[*operators.runs, *outputs.runs],
         unsteady=list(dict.fromkeys([*operators.unsteady, *outputs.unsteady])),
         notes=[*operators.notes, f"with the chains as they are: {with_chains}"],

@@ -306,3 +306,15 @@ def test_equal_models_give_equal_bytes():
         for _ in range(2)
     )
     assert one == two
+
+
+def test_a_report_has_the_proof_of_each_chain_and_the_runs_of_all_outputs():
+    result = onnx_spatial.optimize(chain_models.six_dims())
+    found = result.verification
+    # Outputs of the second verification are of the second runs.
+    assert {output.run for output in found.outputs} == {*range(len(found.runs))}
+    section = result.section()
+    assert section.operators == []
+    assert len(section.chains) == len(result.inspection.chains) > 0
+    for row in section.chains:
+        assert row.proof.startswith("proven") and row.region is not None

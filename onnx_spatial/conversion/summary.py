@@ -58,6 +58,7 @@ class Replacement:
         graph: graph that holds it, in words.
         what: what it is now: "rate 4, depthwise 3x3, 960 channels".
         nodes_before, nodes_after: number of nodes.
+        members: labels of the nodes of the original that it stands for.
     """
 
     node: str
@@ -65,6 +66,7 @@ class Replacement:
     what: str
     nodes_before: int
     nodes_after: int
+    members: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,9 @@ class Summary:
             "text": self.text,
             "before": dict(vars(self.before)),
             "after": dict(vars(self.after)),
-            "replacements": [dict(vars(each)) for each in self.replacements],
+            "replacements": [
+                {**vars(each), "members": list(each.members)} for each in self.replacements
+            ],
         }
 
 
@@ -197,19 +201,19 @@ class _Regions:
         for site in self._sites:
             key = (site.graph, site.node)
             if site.between:
-                new = {k: n for k, n in regions[key].items() if k not in seen}
+                new = {k: s for k, s in regions[key].items() if k not in seen}
                 seen |= new.keys()
-                yield self._region(site, sum(new.values()))
+                yield self._region(site, list(new.values()))
             elif key not in counted:
-                yield Replacement(
-                    site.node, site.graph, _operator(site), site.nodes_before, site.nodes_after
-                )
+                before, after, members = site.nodes_before, site.nodes_after, _members(site)
+                what = _operator(site)
+                yield Replacement(site.node, site.graph, what, before, after, members)
 
-    def _entries(self, site: Site) -> dict[tuple[str, str], int]:
-        """Count the nodes of each fused operator in front of a region's nodes, by graph and label."""
+    def _entries(self, site: Site) -> dict[tuple[str, str], Site]:
+        """Return each fused operator in front of a region's nodes, by graph and label."""
         fused = {(s.graph, s.node): s for s in self._sites if not s.nodes_after and s is not site}
         inside = {*site.between, *site.absorbed}
-        found, seen = dict[tuple[str, str], int](), set[str]()
+        found, seen = dict[tuple[str, str], Site](), set[str]()
         place, graph, node = self._nodes.get((site.graph, site.node), (None, None, None))
         if node is None or graph is None:
             return found
@@ -223,20 +227,22 @@ class _Regions:
                 seen.add(name)
                 key = (str(place), traversal.label(producer))
                 if key in fused:
-                    found[key] = fused[key].nodes_before
+                    found[key] = fused[key]
                     inside.update(fused[key].absorbed)
                 if key in fused or key[1] in inside:
                     todo.append(producer)
         return found
 
-    def _region(self, site: Site, entries: int) -> Replacement:
+    def _region(self, site: Site, entries: Sequence[Site]) -> Replacement:
         convolutions = self.convolutions(site)
         kinds = dict.fromkeys(self._convolution(node) for _, node in convolutions)
         what = "; ".join(kinds) or f"{site.strategy}"
         if len(convolutions) > len(kinds) == 1:
             what = f"{what}; {len(convolutions)} of them"
         node = convolutions[0][0] if convolutions else site.node
-        return Replacement(node, site.graph, what, site.nodes_before + entries, site.nodes_after)
+        before = sum(each.nodes_before for each in (site, *entries))
+        members = tuple(label for each in (*entries, site) for label in _members(each))
+        return Replacement(node, site.graph, what, before, site.nodes_after, members)
 
     def _convolution(self, node: onnx.NodeProto) -> str:
         """Describe a convolution or pool: "rate 4, depthwise 3x3, 960 channels"."""
@@ -260,6 +266,10 @@ class _Regions:
         kind += "" if node.op_type == "Conv" else f"{node.op_type} "
         channels = f"{inputs}" if inputs == outputs else f"{inputs} -> {outputs}"
         return ", ".join([*parts, f"{kind}{_times(kernel)}", f"{channels} channels"])
+
+
+def _members(site: Site) -> tuple[str, ...]:
+    return (*site.absorbed, *site.between, site.node)
 
 
 def _times(sizes: Sequence[int]) -> str:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from onnx_spatial.cli import render
-from onnx_spatial.cli.text import PIPE_WIDTH, file_size, say, say_command, wrapped
+from onnx_spatial.cli.text import PIPE_WIDTH, say, say_command, wrapped
 
 LONG = "  output 'logits': 5610 of 5610 elements differ, by at most 1.2 of the largest value"
 
@@ -62,17 +62,3 @@ def test_equal_reasons_are_one_line():
         "  n0, n1, n2 and 2 more are not proven: a loop",
         "  other is not proven: a gap",
     ]
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (0, "0 bytes"),
-        (999, "999 bytes"),
-        (7_100, "7.1 kB"),
-        (80_321, "80 kB"),
-        (2_500_000_000, "2.5 GB"),
-    ],
-)
-def test_sizes(size, text):
-    assert file_size(size) == text

@@ -63,3 +63,25 @@ def test_a_difference_from_nothing_but_zeros_is_said_as_it_is() -> None:
     zeros = np.zeros(4, np.float32)
     (result,) = compare("y", 0, False, zeros, zeros + np.float32(0.5), Exactness())
     assert result.reason == "4 of 4 elements differ, by at most 0.5 where all values should be 0"
+
+
+def test_errors_are_counted_by_decade_and_the_worst_are_named() -> None:
+    expected = np.array([[1, 2, 4], [4, np.nan, 0]], np.float32)
+    actual = np.array([[1, 2.2, 4], [4.00002, 1, 0]], np.float32)
+    found = measure_errors(expected, actual, *errors(expected, actual))
+    # 0.2 and 0.00002 of 4, the largest value.
+    assert found.error_decades == {"0": 3, "1e-06": 1, "1e-02": 1, "inf": 1}
+    assert [each.index for each in found.worst_elements] == [(1, 1), (0, 1), (1, 0)]
+    assert (found.worst_elements[1].original, found.worst_elements[1].converted) == ("2.0", "2.2")
+    (result,) = compare("y", 0, False, expected, actual, Exactness())
+    assert result.error_decades == found.error_decades
+    (result,) = compare("y", 0, False, expected, expected, Exactness())
+    assert (result.error_decades, result.worst_elements) == ({}, ())
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float16, np.complex64])
+def test_errors_of_other_types_are_counted_too(dtype: type) -> None:
+    expected, actual = np.array([0, 0, 0], dtype), np.array([0, 3, 0], dtype)
+    found = measure_errors(expected, actual, *errors(expected, actual))
+    assert found.error_decades == {"0": 2, "inf": 1}  # any error is infinite where all should be 0
+    assert [each.index for each in found.worst_elements] == [(1,)]

@@ -7,12 +7,13 @@ from typing import Any
 
 import onnx
 
-from onnx_spatial.api import Inspection, convert
+from onnx_spatial.api import convert
 from onnx_spatial.custom_ops import available
 from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError, UsageError
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.optimization import optimize, verify_with_chains
+from onnx_spatial.report.results import Inspection
 from onnx_spatial.validation.checks.subject import ExaminedModel, ModelForm
 from onnx_spatial.validation.result import Kind, Level
 from onnx_spatial.verification import Verification

@@ -24,6 +24,7 @@ from onnx_spatial.verification.compare.outputs import compare
 from onnx_spatial.verification.compare.rounding import Rounding, Verdict, is_comparable
 from onnx_spatial.verification.compare.tolerance import Tolerance
 from onnx_spatial.verification.evaluate import ReferenceModel
+from onnx_spatial.verification.report import plain
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
 
@@ -263,11 +264,7 @@ def _add_result(
     subject: ExaminedModel, form: ModelForm, data: DataSet, result: OutputResult
 ) -> None:
     """Add the figures of an output to the report, and an error if it differs."""
-    figures = {k: v for k, v in vars(result).items() if k not in ("name", "run")}
-    for key, value in figures.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            figures[key] = None
-    figures["shape"] = list(result.shape)
+    figures = {k: v for k, v in plain(result).items() if k not in ("name", "run")}
     subject.recorded.append({"set": data.name, "mode": form.mode, "output": result.name, **figures})
     if result.passed is False:
         optimisations = f"optimisations {'on' if result.optimised else 'off'}"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onnx_spatial.api import Inspection
 from onnx_spatial.conversion.optimize import NamedChains
 from onnx_spatial.model.io import reader
+from onnx_spatial.report.results import Inspection
 from onnx_spatial.validation.data_sets import DataSet
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, Kind, Level

@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnx_spatial.errors import ModelFileError
-from onnx_spatial.model.io.atomic import atomic_write
-
 if TYPE_CHECKING:
     from onnx_spatial.validation.result import Report
 
@@ -31,6 +28,7 @@ class Format:
         module: name of the module in this package that has `render`.
         option: option of the command line that takes the file to write; empty: there is none.
         help: help text of the option, a sentence.
+        package: package that it needs beside those that everything needs; empty: none.
         variable: environment variable that a CI system sets to "true" if it reads reports in the
             output of a step: the report is then printed on standard error. Empty: there is none.
     """
@@ -39,6 +37,7 @@ class Format:
     option: str = ""
     help: str = ""
     variable: str = ""
+    package: str = ""
 
     @property
     def is_printed(self) -> bool:
@@ -57,6 +56,12 @@ FORMATS = (
     Format("junit", "--junit-xml", "Write a JUnit XML report."),
     Format("sarif", "--sarif", "Write a SARIF report."),
     Format("markdown", "--markdown", "Write a Markdown report."),
+    Format(
+        "html",
+        "--html",
+        "Write a report to look at: an HTML page with plots of errors.",
+        package="jinja2",
+    ),
     Format("github", variable="GITHUB_ACTIONS"),
 )
 
@@ -65,34 +70,3 @@ def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of `Report.to_dict()`."""
     document: dict[str, Any] = json.loads(Path(__file__).with_name(SCHEMA).read_text("utf-8"))
     return document
-
-
-def check_target(path: Path) -> None:
-    """Check, before any work is done, that a report can be written to a file.
-
-    Raises:
-        ModelFileError: its folder does not exist, or it is a folder itself.
-    """
-    if str(path) == "-":  # standard output has the table, or with --json the document
-        raise ModelFileError(
-            "-: reports are written to files, not to stdout (use ./- for a file called -)"
-        )
-    if path.is_dir():
-        raise ModelFileError(f"{path}: cannot be written: it is a folder")
-    if not path.parent.is_dir():
-        raise ModelFileError(f"{path}: cannot be written: there is no folder {str(path.parent)!r}")
-
-
-def write(path: Path, content: bytes) -> None:
-    """Write a report in one step: the file has all of it or does not change.
-
-    Raises:
-        ModelFileError: it cannot be written.
-    """
-    try:
-        if path.exists() and not path.is_file():  # a pipe, or /dev/stdout
-            path.write_bytes(content)
-            return
-        atomic_write(path, content)
-    except OSError as error:
-        raise ModelFileError(f"{path}: cannot be written: {error.strerror or error}") from None

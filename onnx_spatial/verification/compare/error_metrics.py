@@ -2,17 +2,21 @@
 
 largest, mean, median, 99th percentile     absolute, and relative to the largest value
 ULP distance                               numbers of the type that lie between two elements
+elements by decade, worst elements         how errors are distributed, and where the largest ones are
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.verification.arrays import Array, is_float
+from onnx_spatial.verification.report import WorstElement
 
 #: numpy's kinds of types without arithmetic: strings and bool.
 NOT_NUMBERS = "OUSTb"
@@ -31,7 +35,14 @@ class ErrorMetrics:
     p50_relative_error: float = 0.0
     p99_relative_error: float = 0.0
     max_steps: float | None = None
+    error_decades: dict[str, int] = field(default_factory=dict)
+    worst_elements: tuple[WorstElement, ...] = ()
 
+
+#: Worst elements that are kept.
+_WORST = 3
+#: Decades of errors; smaller and larger ones count with the first and the last.
+_DECADES = (-20, 2)
 
 #: Elements that are compared at a time: several arrays in double precision are eight bytes for each.
 _AT_A_TIME = 2**20
@@ -80,7 +91,42 @@ def measure_errors(
         p50, p99 = np.quantile(distances, (0.5, 0.99), method="higher")
         amounts = [float(v) for v in (distances.max(), distances.mean(), p50, p99)]
     worst, mean, half, most = (v / largest if largest else (np.inf if v else 0.0) for v in amounts)
-    return ErrorMetrics(amounts[0], worst, mean, half, most, steps)
+    decades, elements = _decades(distances, largest), _worst_elements(expected, actual, distances)
+    return ErrorMetrics(amounts[0], worst, mean, half, most, steps, decades, elements)
+
+
+def _decades(distances: Errors, largest: float) -> dict[str, int]:
+    """Count the elements by the decade of their relative error, from "0" to "inf"."""
+    counts: Counter[float] = Counter()
+    flat = distances.reshape(-1)
+    for start in range(0, flat.size, _AT_A_TIME):
+        with np.errstate(all="ignore"):
+            powers = np.floor(
+                np.log10(flat[start : start + _AT_A_TIME].astype(np.float64) / largest)
+            )
+        powers = np.where(np.isfinite(powers), np.clip(powers, *_DECADES), powers)
+        # Without a largest value, 0 / 0 is no error.
+        values, numbers = np.unique(np.where(np.isnan(powers), -np.inf, powers), return_counts=True)
+        counts.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
+    return {_decade(power): counts[power] for power in sorted(counts)}
+
+
+def _decade(power: float) -> str:
+    if math.isinf(power):
+        return "inf" if power > 0 else "0"
+    return f"1e{int(power):+03d}"
+
+
+def _worst_elements(expected: Array, actual: Array, distances: Errors) -> tuple[WorstElement, ...]:
+    flat = distances.reshape(-1)
+    number = min(_WORST, flat.size)
+    worst = np.argpartition(flat, flat.size - number)[flat.size - number :]
+    worst = worst[np.lexsort((worst, -flat[worst]))]
+    indices = (np.unravel_index(int(i), distances.shape) for i in worst if flat[i] > 0)
+    return tuple(
+        WorstElement(tuple(int(i) for i in index), str(expected[index]), str(actual[index]))
+        for index in indices
+    )
 
 
 def ulp_distance(expected: Array, actual: Array) -> float | None:

@@ -1,6 +1,6 @@
 """Define the results of a verification as data: comparisons, runs, and the verdict on the whole."""
 
-from onnx_spatial.verification.report.comparisons import Check, OutputResult
+from onnx_spatial.verification.report.comparisons import Check, OutputResult, WorstElement
 from onnx_spatial.verification.report.verification import (
     Counterexample,
     Difference,
@@ -11,6 +11,7 @@ from onnx_spatial.verification.report.verification import (
     Status,
     Verification,
     count_proofs,
+    plain,
 )
 
 __all__ = [
@@ -24,5 +25,7 @@ __all__ = [
     "SiteResult",
     "Status",
     "Verification",
+    "WorstElement",
     "count_proofs",
+    "plain",
 ]

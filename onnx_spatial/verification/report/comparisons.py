@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -51,6 +51,15 @@ class Check:
 
 
 @dataclass(frozen=True)
+class WorstElement:
+    """An element of an output with one of the largest errors: its index, and both values as text."""
+
+    index: tuple[int, ...]
+    original: str
+    converted: str
+
+
+@dataclass(frozen=True)
 class OutputResult:
     """One comparison of an output of the whole model, in one run.
 
@@ -76,6 +85,10 @@ class OutputResult:
             the last place of the sum of the magnitudes that make up an element; otherwise None.
         own_relative_error: with that reference, the largest error of the original itself.
         accepted: why a difference beyond the tolerance is right, if it is.
+        error_decades: number of elements by their error, relative as above: "1e-07" counts those from
+            1e-7 to below 1e-6, "0" those without one, "inf" NaN and infinities on one side. Empty if
+            every bit is the same.
+        worst_elements: those with the largest errors, the worst first.
     """
 
     name: str
@@ -101,3 +114,5 @@ class OutputResult:
     own_relative_error: float | None = None
     accepted: Literal["optimised original", "rounding"] | None = None
     atol: float = 0.0
+    error_decades: dict[str, int] = field(default_factory=dict)
+    worst_elements: tuple[WorstElement, ...] = ()

@@ -260,7 +260,7 @@ class Verification:
         Keys are attribute names, and `version`. Infinities and NaN are None, tuples lists, and inputs
         are given as name -> dtype, shape.
         """
-        return {"version": 1, **_plain(self)}
+        return {"version": 1, **plain(self)}
 
 
 def count_proofs(scopes: Sequence[str | None]) -> str:
@@ -292,17 +292,17 @@ _KEYS = {
 }
 
 
-def _plain(value: Any) -> Any:
-    """Replace what JSON lacks; arrays by their dtype and shape."""
+def plain(value: Any) -> Any:
+    """Replace what JSON lacks: results by dicts, arrays by their dtype and shape, infinities by None."""
     if is_dataclass(value):
         keys = _KEYS[type(value)].split() if type(value) in _KEYS else vars(value)
-        return {key: _plain(getattr(value, key)) for key in keys}
+        return {key: plain(getattr(value, key)) for key in keys}
     if isinstance(value, np.ndarray):
         return {"dtype": str(value.dtype), "shape": list(value.shape)}
     if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return str(value) if isinstance(value, Path) else value

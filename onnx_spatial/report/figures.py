@@ -1,0 +1,84 @@
+"""Say in words and rows what a conversion did: on the screen and in the HTML report alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx_spatial.conversion.summary import Summary
+
+#: Operator types in the table of figures, unless all are asked for.
+_TYPES = 8
+
+
+def headline(summary: Summary) -> str:
+    """Say in one line what became of the operators, the nodes and the file."""
+    before, after = summary.before, summary.after
+    parts = [f"{_nodes(before.nodes)} -> {count(sum(after.nodes.values()), 'node')}"]
+    if before.bytes is not None and after.bytes is not None:
+        parts.append(_change(file_size(before.bytes), file_size(after.bytes)))
+    return f"{summary.text}; {', '.join(parts)}"
+
+
+def figure_rows(summary: Summary, *, verbose: bool = False) -> Iterator[tuple[str, str, str]]:
+    """Yield the rows of a table: what, before, after. Operator types are indented by two spaces.
+
+    Without `verbose` only the types whose number changes most are named.
+    """
+    before, after = summary.before, summary.after
+    if before.operators:
+        yield "operators to convert", f"{before.operators:,}", f"{after.operators:,}"
+    if before.chains:
+        yield "chains to rewrite", f"{before.chains:,}", f"{after.chains:,}"
+    yield "nodes", _nodes(before.nodes), _nodes(after.nodes)
+    changes = {
+        name: (before.nodes.get(name, 0), after.nodes.get(name, 0))
+        for name in sorted({*before.nodes, *after.nodes})
+    }
+    changed = [name for name, (old, new) in changes.items() if verbose or old != new]
+    changed.sort(key=lambda name: -abs(changes[name][0] - changes[name][1]))
+    for name in changed if verbose else changed[:_TYPES]:
+        old, new = changes[name]
+        yield f"  {name}", f"{old:,}", f"{new:,}"
+    if not verbose and (rest := changed[_TYPES:]):
+        old, new = (sum(changes[name][i] for name in rest) for i in (0, 1))
+        yield f"  {count(len(rest), 'other type')}", f"{old:,}", f"{new:,}"
+    if before.bytes is not None and after.bytes is not None:
+        yield "model file", file_size(before.bytes), file_size(after.bytes)
+    if verbose or before.rank != after.rank:
+        yield "largest rank", str(before.rank), str(after.rank)
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: "1 node", "1,200 nodes"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def file_size(size: int) -> str:
+    """Format a number of bytes: "80 kB", "1.2 MB"."""
+    unit, scale = next(((u, s) for u, s in _UNITS if size >= s), ("bytes", 1))
+    number = size / scale
+    return f"{number:.1f} {unit}" if scale > 1 and number < 9.95 else f"{number:,.0f} {unit}"
+
+
+def duration(us: float | None) -> str:
+    """Format microseconds with three digits; None is empty."""
+    if us is None:
+        return ""
+    unit, size = ("s", 1e6) if us >= 1e6 else ("ms", 1e3) if us >= 1e3 else ("us", 1.0)
+    number = us / size
+    return f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f} {unit}"
+
+
+def _nodes(nodes: dict[str, int]) -> str:
+    return f"{sum(nodes.values()):,}"
+
+
+def _change(before: str, after: str) -> str:
+    """Write "80 -> 41 kB" for "80 kB" and "41 kB"."""
+    number, _, unit = before.partition(" ")
+    return f"{number if after.endswith(f' {unit}') else before} -> {after}"
+
+
+_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))

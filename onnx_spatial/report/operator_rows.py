@@ -1,0 +1,136 @@
+"""Join what is known of each operator to one row: what was done with it, its price and its proof."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnx_spatial.operators.shapes import show
+from onnx_spatial.report.figures import count, duration
+
+Document = Mapping[str, Any]
+
+#: `SiteResult.proven` in words.
+PROOFS = {
+    "all sizes": "proven for all sizes",
+    "these sizes": "proven for these sizes",
+    "sampled": "not proven, compared at sampled sizes",
+}
+
+
+@dataclass
+class OperatorRow:
+    """A row of the table of operators.
+
+    Attributes:
+        node, graph, operator, dialect: as in the file.
+        data: type and shapes of its data.
+        region: position in the regions of the graphs; None if it is in none.
+        strategy: what was done with it.
+        nodes: "11 -> 5".
+        price: estimated (~) or measured time of what replaces it.
+        proof: in words; empty if nothing was verified.
+        level: "passed", "failed", "unverified" or "".
+        compared: how, and the largest error.
+        remarks: reasons and assumptions, one sentence each.
+    """
+
+    node: str
+    graph: str
+    operator: str
+    dialect: str = ""
+    data: str = ""
+    region: int | None = None
+    strategy: str = ""
+    nodes: str = ""
+    price: str = ""
+    proof: str = ""
+    level: str = ""
+    compared: str = ""
+    remarks: list[str] = field(default_factory=list)
+
+
+def operator_rows(
+    sites: Sequence[Document],
+    verification: Document | None = None,
+    regions: Mapping[tuple[str, str], int | None] | None = None,
+) -> list[OperatorRow]:
+    """Make a row for each operator, from the JSON documents of a conversion and its verification.
+
+    The rows of `sites` come first, in their order.
+
+    Args:
+        sites: each a `Site.to_dict()`.
+        verification: a `Verification.to_dict()`; its operators that are not in `sites` get a row, too.
+        regions: position of the region of each node, by graph and label.
+    """
+    checked = {} if verification is None else {_key(each): each for each in verification["sites"]}
+    regions = regions or {}
+    rows = []
+    for site in sites:
+        row = _of_site(site)
+        row.region = regions.get(_key(site))
+        if (result := checked.pop(_key(site), None)) is not None:
+            _add_result(row, result)
+        rows.append(row)
+    for key, result in checked.items():
+        row = OperatorRow(result["node"], result["graph"], result["op_type"])
+        row.region = regions.get(key)
+        _add_result(row, result)
+        rows.append(row)
+    return rows
+
+
+def _key(site: Document) -> tuple[str, str]:
+    return site["graph"], site["node"]
+
+
+def _of_site(site: Document) -> OperatorRow:
+    shapes = ["?" if site[k] is None else show(site[k]) for k in ("input_shape", "output_shape")]
+    row = OperatorRow(site["node"], site["graph"], site["op_type"], site["dialect"] or "")
+    row.data = f"{site['element_type'] or '?'} {' -> '.join(shapes)}"
+    row.strategy = site["strategy"] or {"refuse": "cannot be converted"}.get(site["action"], "left")
+    if site["function"]:
+        row.strategy += f", calls {site['function']}"
+    row.nodes = f"{site['nodes_before']} -> {site['nodes_after']}"
+    row.price = price(site)
+    row.level = {"refuse": "failed", "leave": "unverified"}.get(site["action"], "")
+    row.remarks += [site["reason"]] if site["reason"] else []
+    row.remarks += [f"not fused: {reason}" for reason in site["declined"]]
+    if len(site["candidates"]) > 1:
+        others = [f"{each['strategy']} {price(each)}" for each in site["candidates"]]
+        row.remarks.append(f"possible lowerings: {', '.join(others)}")
+    return row
+
+
+def price(site: Document) -> str:
+    """Format the measured time of a lowering, or its estimated time with a ~."""
+    if site["measured_us"] is not None:
+        return duration(site["measured_us"])
+    return "" if site["estimated_us"] is None else f"~{duration(site['estimated_us'])}"
+
+
+def _add_result(row: OperatorRow, result: Document) -> None:
+    """Add how an operator was compared and proven."""
+    passed = result["passed"]
+    row.proof = PROOFS.get(result["proven"], "differs" if passed is False else "not compared")
+    bits = "bit for bit" if result["exact"] else "within tolerance"
+    word = {True: bits, False: "DIFFERS", None: "as part of the whole model only"}[passed]
+    ways = ", ".join(result["how"])
+    row.compared = f"{word} ({ways})" if ways else word
+    elements = sum(check["elements"] for check in result["checks"])
+    errors = [c["max_relative_error"] for c in result["checks"] if c["max_relative_error"]]
+    parts = [count(elements, "element")] if elements else []
+    parts += [f"largest error {max(errors):.1e}"] if errors else []
+    row.compared += "".join(f", {part}" for part in parts)
+    row.level = "failed" if passed is False else "passed" if result["proven"] else "unverified"
+    row.remarks += [f"assumed: {each}" for each in result["assumptions"]]
+    reasons = (result["reason"], result["proof_reason"])
+    row.remarks += dict.fromkeys(reason for reason in reasons if reason)
+    if result["counterexample"] is not None:
+        row.remarks.append(f"counterexample: {result['counterexample']['reason']}")
+    for check in result["checks"]:
+        if check["reason"] or check["skipped"]:
+            row.remarks.append(f"{check['how']}: {check['reason'] or check['skipped']}")
+    row.remarks = list(dict.fromkeys(row.remarks))

@@ -1,0 +1,174 @@
+"""Collect what the HTML report shows of one model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+
+from onnx_spatial.analysis.unknown_operators import UnknownOperator
+from onnx_spatial.conversion.summary import Replacement, Summary
+from onnx_spatial.model.io import reader
+from onnx_spatial.model.io.reader import Model
+from onnx_spatial.model.io.source import Source
+from onnx_spatial.report.error_plots import OutputPlot, output_plots
+from onnx_spatial.report.figures import count, figure_rows, headline
+from onnx_spatial.report.graph_data import graph_document, script_json
+from onnx_spatial.report.graph_diff import compare
+from onnx_spatial.report.operator_rows import OperatorRow, operator_rows
+from onnx_spatial.verification.report import Verification
+
+Document = Mapping[str, Any]
+
+
+@dataclass
+class Check:
+    """A verification of a model: the verdict, and a plot for each output.
+
+    Attributes:
+        title: what was verified; empty if there is one verification only.
+        status: "passed", "failed" or "unverified".
+        message: the verdict in one line.
+        document: `Verification.to_dict()`.
+        plots: of the outputs.
+    """
+
+    title: str
+    status: str
+    message: str
+    document: Document
+    plots: list[OutputPlot]
+
+
+@dataclass
+class Section:
+    """What the report shows of one model.
+
+    Attributes:
+        name: of the model.
+        status: "passed", "failed", "unverified", or other words of the command.
+        headline: the result in one line.
+        figures: rows of what, before and after.
+        replacements: operators and regions with what took their place (`Replacement` as dicts).
+        operators: a row for each.
+        chains: a row for each chain of standard nodes that is a spatial operator.
+        checks: verifications.
+        recorded: a plot for each output that was compared with recorded data.
+        remarks: sentences, each with a level: "failed", "unverified" or "".
+        graphs: JSON of the graphs for the script; empty if none are drawn.
+        sides: titles of the two graphs; one if there is only one.
+        command: line that repeats the work; empty if there is none.
+    """
+
+    name: str
+    status: str
+    headline: str
+    figures: list[tuple[str, str, str]] = field(default_factory=list)
+    replacements: list[Document] = field(default_factory=list)
+    operators: list[OperatorRow] = field(default_factory=list)
+    chains: list[OperatorRow] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    recorded: list[OutputPlot] = field(default_factory=list)
+    remarks: list[tuple[str, str]] = field(default_factory=list)
+    graphs: str = ""
+    sides: tuple[str, ...] = ("before", "after")
+    command: str = ""
+
+
+def model_section(
+    name: str,
+    inspection: Document | None = None,
+    summary: Summary | None = None,
+    verification: Document | None = None,
+    models: tuple[onnx.ModelProto, onnx.ModelProto | None] | None = None,
+    *,
+    status: str = "",
+    error: str = "",
+) -> Section:
+    """Make the section of a model that was inspected, converted or verified.
+
+    Args:
+        name: of the model.
+        inspection: `Inspection.to_dict()`; None if only two models were compared.
+        summary: of the conversion; None if nothing changed.
+        verification: `Verification.to_dict()`; None if nothing was verified.
+        models: before and after, for the graphs. The second is None if there is only one.
+        status: the verdict, if it is not that of the verification.
+        error: why the command failed.
+    """
+    section = Section(name, status, error)
+    regions: dict[tuple[str, str], int | None] = {}
+    if models is not None:
+        seeds = _seeds(verification) if summary is None else summary.replacements
+        diff = compare(*models, seeds)
+        regions = {(g.name, node.label): node.region for g in diff.graphs for node in g.before}
+        section.graphs = script_json(graph_document(diff))
+        section.sides = ("before", "after") if models[1] is not None else ("the model",)
+    if verification is not None:
+        section.status = status or verification["status"]
+        section.headline = _verdict(verification)
+        section.checks = [check(verification)]
+    if summary is not None:
+        section.headline = headline(summary)
+        section.figures = list(figure_rows(summary))
+        section.replacements = summary.to_dict()["replacements"]
+    sites, chains = ([], []) if inspection is None else (inspection["sites"], inspection["chains"])
+    rows = operator_rows([*sites, *chains], verification, regions)
+    after_sites = len(sites) + len(chains)
+    section.operators = [*rows[: len(sites)], *rows[after_sites:]]
+    section.chains = rows[len(sites) : after_sites]
+    if inspection is not None:
+        section.headline = section.headline or _found(inspection)
+        section.remarks += [(each, "") for each in [inspection["summary"]] if each]
+        lacking = (UnknownOperator(**each).message for each in inspection["remaining"])
+        section.remarks += [(message, "unverified") for message in lacking]
+    if error not in ("", section.headline) and not (
+        verification and verification["message"] in error
+    ):
+        section.remarks.insert(0, (error, "failed"))
+    return section
+
+
+def verification_section(
+    verification: Verification, original: Model | Source, converted: Model | Source, name: str = ""
+) -> Section:
+    """Make the section of two models that were compared; the name is that of the second, if it has none.
+
+    Raises:
+        ModelFileError: a model cannot be read.
+    """
+    before, after = (reader.read(each, data=False) for each in (original, converted))
+    models = before.proto, after.proto
+    return model_section(name or after.name, verification=verification.to_dict(), models=models)
+
+
+def check(verification: Document, title: str = "") -> Check:
+    """Make the part of a section that shows a verification."""
+    status, plots = verification["status"], output_plots(verification["outputs"])
+    return Check(title, status, _verdict(verification), verification, plots)
+
+
+def _seeds(verification: Document | None) -> Sequence[Replacement]:
+    """Return a region for each operator that was compared; what differs joins the nearest one."""
+    sites = () if verification is None else verification["sites"]
+    return [Replacement(s["node"], s["graph"], "", 1, 0, (s["node"],)) for s in sites]
+
+
+def _verdict(verification: Document) -> str:
+    """Return the message without the status, which the page shows beside it."""
+    message: str = verification["message"]
+    return message.removeprefix(f"{verification['status']}: ")
+
+
+def _found(inspection: Document) -> str:
+    number = len(inspection["sites"])
+    return count(number, "operator to convert") if number else "no operator to convert"
+
+
+def index_rows(sections: Sequence[Section]) -> list[tuple[int, Section]]:
+    """Number the sections; those that failed come first."""
+    order = {"failed": 0, "unverified": 1}
+    numbered = enumerate(sections, 1)
+    return sorted(numbered, key=lambda each: order.get(each[1].status, 2))

@@ -1,0 +1,194 @@
+"""The HTML report: one file without references, names escaped, and the data of the JSON report."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from report_models import NASTY, net
+
+import onnx_spatial
+from onnx_spatial.errors import UsageError
+from onnx_spatial.report import target, verification_html
+from onnx_spatial.report.operator_rows import PROOFS
+
+VOID = {"meta", "br", "wbr", "input", "link", "img"}
+
+
+class Page(HTMLParser):
+    """A parsed page: its elements, its text outside of scripts, and the cells of its tables."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.rows: list[list[str]] = []
+        self.scripts: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        assert self.open == [], "an element is not closed"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "script" in self.open:
+            self.scripts[-1] += data
+        elif "style" not in self.open:
+            self.words.append(data)
+            if {"td", "th"} & {*self.open}:
+                self.rows[-1][-1] += data
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.words).split())
+
+    @property
+    def graphs(self) -> dict:
+        kinds = [attributes.get("type") for tag, attributes in self.elements if tag == "script"]
+        return json.loads(self.scripts[kinds.index("application/json")])
+
+
+@pytest.fixture(scope="module")
+def conversion() -> onnx_spatial.Conversion:
+    return onnx_spatial.convert(net(30, 2))
+
+
+@pytest.fixture(scope="module")
+def page(conversion) -> Page:
+    return Page(conversion.to_html())
+
+
+def assert_complete(page: Page) -> None:
+    """Check that a page refers to nothing outside of it."""
+    for tag, attributes in page.elements:
+        assert tag not in ("link", "iframe", "img", "object", "embed", "base")
+        for name in ("src", "href", "action", "data", "srcset"):
+            assert (attributes.get(name) or "#").startswith("#"), (tag, attributes)
+    policies = [
+        a["content"] for _, a in page.elements if a.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert policies[0].startswith("default-src 'none'")
+
+
+def test_the_page_needs_no_other_file(conversion, page):
+    assert_complete(page)
+    text = conversion.to_html()
+    assert "@import" not in text and "url(" not in text and "sourceMappingURL" not in text
+    for call in ("fetch(", "XMLHttpRequest", "import(", "WebSocket", "sendBeacon"):
+        assert call not in text
+
+
+def test_names_are_text_and_no_markup(conversion, page):
+    # Each script is one of the page's own: the name ends none and starts none.
+    assert len(page.scripts) == 5
+    assert "b" not in {tag for tag, _ in page.elements}
+    assert page.graphs["graphs"][0]["before"][0]["l"] == NASTY
+    assert not any("<" in script for script in page.scripts if script.startswith("{"))
+    text = onnx_spatial.inspect(net(30, 2)).section(NASTY)
+    assert text.name == NASTY
+
+
+def test_a_name_is_escaped_in_titles_and_tables():
+    model = net(30, 1)
+    for node in model.graph.node:
+        if node.op_type == "BatchToSpaceND":
+            node.name = NASTY
+    found = onnx_spatial.inspect(model)
+    found.model = NASTY
+    page = Page(found.to_html())
+    assert len(page.scripts) == 5
+    headings = [row for row in page.rows if any(cell.strip() == NASTY for cell in row)]
+    assert headings
+    assert "".join(NASTY.split()) in "".join(page.text.split())
+
+
+def test_tables_hold_the_data_of_the_json_report(conversion, page):
+    document = conversion.to_dict()
+    nodes = document["summary"]["before"]["nodes"], document["summary"]["after"]["nodes"]
+    assert ["nodes", *(str(sum(each.values())) for each in nodes)] in page.rows
+    for number, each in enumerate(document["summary"]["replacements"], 1):
+        counts = f"{each['nodes_before']} -> {each['nodes_after']}"
+        assert [str(number), each["node"], each["what"], counts] in page.rows
+    proofs = {each["node"]: PROOFS[each["proven"]] for each in document["verification"]["sites"]}
+    for site in document["inspection"]["sites"]:
+        (row,) = [row for row in page.rows if site["node"] in row and "dilated convolution" in row]
+        assert f"{site['nodes_before']} -> {site['nodes_after']}" in row
+        assert proofs[site["node"]] in row
+    for output in document["verification"]["outputs"]:
+        if not output["equal_bits"]:
+            rows = [row for row in page.rows if f"{output['max_relative_error']:.1e}" in row]
+            assert f"{output['p99_relative_error']:.1e}" in rows[0]
+    assert conversion.verification.message.removeprefix("passed: ") in page.text
+
+
+def test_the_headline_is_that_of_the_screen(conversion, page):
+    from onnx_spatial.report.figures import headline
+
+    assert headline(conversion.summary) in page.text
+
+
+def test_graphs_hold_every_node_of_both_models(conversion, page):
+    (graph,) = page.graphs["graphs"]
+    assert len(graph["before"]) == 30
+    assert len(graph["after"]) == len(conversion.model.graph.node)
+    removed = [node["o"] for node in graph["before"] if node.get("s") == "removed"]
+    assert removed.count("SpaceToBatchND") == removed.count("BatchToSpaceND") == 2
+    for node in graph["after"]:
+        # What is as before is not written twice.
+        assert ("o" in node) == (node.get("s", "same") != "same")
+
+
+def test_failures_are_plotted(conversion):
+    wrong = onnx.ModelProto()
+    wrong.CopyFrom(conversion.model)
+    (weight,) = [t for t in wrong.graph.initializer if t.name == "w"]
+    weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * np.float32(1.1), "w"))
+    found = onnx_spatial.verify(net(30, 2), wrong)
+    page = Page(verification_html(found, net(30, 2), wrong))
+    assert_complete(page)
+    worst = max(found.outputs, key=lambda output: output.max_relative_error)
+    bars = [a for tag, a in page.elements if tag == "rect" and a.get("class") == "bar"]
+    assert len(bars) == len(worst.error_decades) > 0
+    assert [str([*worst.worst_elements[0].index])] == [
+        row[0]
+        for row in page.rows
+        if row[1:] == [worst.worst_elements[0].original, worst.worst_elements[0].converted]
+    ]
+    assert any("DIFFERS" in cell for row in page.rows for cell in row)
+    assert "failed" in page.text
+
+
+def test_a_model_without_operators_has_a_page():
+    page = Page(
+        onnx_spatial.convert(onnx_spatial.convert(net(20, 1), verify=False).model).to_html()
+    )
+    assert_complete(page)
+    assert "nothing to do" in page.text
+
+
+def test_without_jinja2_one_line_says_what_to_install(monkeypatch, conversion):
+    monkeypatch.setattr(target.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        UsageError, match=r"needs the package jinja2: python -m pip install jinja2$"
+    ):
+        conversion.to_html()
+
+
+def test_the_same_model_gives_the_same_page(conversion):
+    assert conversion.to_html() == onnx_spatial.convert(net(30, 2)).to_html()
