@@ -13,8 +13,8 @@ from onnx_spatial.api import Conversion
 from onnx_spatial.cli import data, options, render, step_summary, summary
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.targets import Targets
-from onnx_spatial.cli.text import say, say_command
-from onnx_spatial.errors import SpatialError, VerificationError
+from onnx_spatial.cli.text import coded, say, say_command
+from onnx_spatial.errors import Code, SpatialError, VerificationError
 
 #: Of a result that was written all the same.
 UNDECIDED = "the result is not fully verified; --strict makes this an error"
@@ -81,16 +81,18 @@ def convert_models(
             data.to_standard_output(result, frozen=frozen)
         step_summary.append(lambda: _markdown(command, model, result))
         if output.quiet and _is_undecided(result):
-            say(output.err, f"warning: {model}: {UNDECIDED}", style="yellow")
+            text = coded(f"warning: {model}: {UNDECIDED}", Code.UNVERIFIED)
+            say(output.err, text, style="yellow")
         return result
 
     def show(model: str, result: Conversion) -> None:
         console = output.err if each[model].piped else output.out
         render.conversion(console, result, Path(model), verbose=output.verbose)
         if targets.check and result.changed:
-            say(console, f"{model} would change; nothing was written")
+            text = f"{model} would change; nothing was written"
+            say(console, coded(text, Code.WOULD_CHANGE))
         if _is_undecided(result):
-            say(console, f"warning: {UNDECIDED}", style="yellow")
+            say(console, coded(f"warning: {UNDECIDED}", Code.UNVERIFIED), style="yellow")
         if result.output is None:
             return
         advise(output.out, result.output)

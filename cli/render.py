@@ -13,10 +13,10 @@ from rich.text import Text
 
 from onnx_spatial.api import Conversion, Inspection
 from onnx_spatial.cli import summary
-from onnx_spatial.cli.text import say
+from onnx_spatial.cli.text import coded, say
 from onnx_spatial.conversion.options import STRATEGY_NAMES
 from onnx_spatial.conversion.report import Site
-from onnx_spatial.errors import one_line
+from onnx_spatial.errors import Code, one_line
 from onnx_spatial.lowering import Candidate
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.shapes import show
@@ -69,7 +69,7 @@ def _remaining(console: Console, found: Inspection) -> None:
     explained = {(site.domain, site.op_type) for site in found.sites if site.unknown_domain}
     lines = [o.message for o in found.remaining if (o.domain, o.op_type) not in explained]
     for line in lines[:_SHOWN]:
-        say(console, one_line(line), style="yellow")
+        say(console, coded(one_line(line), Code.FOREIGN_OPERATOR), style="yellow")
     if len(lines) > _SHOWN:
         console.print(f"and {len(lines) - _SHOWN} more operators that onnxruntime lacks")
 
@@ -243,7 +243,7 @@ def verification(console: Console, result: object, *, verbose: bool) -> None:
         return
     word, style = _VERDICTS[result.status]
     message = result.message.removeprefix(f"{result.status}: ")
-    say(console, Text(word, style).append(f"  {message}", "default"))
+    say(console, Text(word, style).append(f"  {coded(message, result.code)}", "default"))
     problems = [p for p in result.problems if not message.startswith(p)]
     shown = problems if verbose else problems[:_SHOWN]
     for problem in shown:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 from onnx import TensorProto
 
-from onnx_spatial.errors import ConversionError
+from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering.core import cost_model, run_time_checks
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Tensor
 from onnx_spatial.lowering.core.nodes import NewerOpsetError
@@ -138,10 +138,11 @@ def lower(request: Request, *, strategy: str | None = None, max_rank: int | None
     if ranking.newer_opset is not None:
         raise ConversionError(
             f"the model's opset is {request.opset}: {ranking.newer_opset} "
-            "(fix its sizes with --static, or export the model again with a newer opset)"
+            "(fix its sizes with --static, or export the model again with a newer opset)",
+            code=Code.OPSET_TOO_OLD,
         )
     reasons = [f"{name}: {reason}" for name, reason in ranking.reasons.items()]
-    raise ConversionError("no lowering fits: " + "; ".join(reasons))
+    raise ConversionError("no lowering fits: " + "; ".join(reasons), code=Code.NO_LOWERING)
 
 
 def candidates(request: Request, *, max_rank: int | None = None) -> list[Lowered]:

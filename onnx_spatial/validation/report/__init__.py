@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnx_spatial.errors import ModelFileError
+from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.model.io.atomic import atomic_write
 
 if TYPE_CHECKING:
@@ -75,12 +75,16 @@ def check_target(path: Path) -> None:
     """
     if str(path) == "-":  # standard output has the table, or with --json the document
         raise ModelFileError(
-            "-: reports are written to files, not to stdout (use ./- for a file called -)"
+            "-: reports are written to files, not to stdout (use ./- for a file called -)",
+            code=Code.UNWRITABLE,
         )
     if path.is_dir():
-        raise ModelFileError(f"{path}: cannot be written: it is a folder")
+        raise ModelFileError(f"{path}: cannot be written: it is a folder", code=Code.UNWRITABLE)
     if not path.parent.is_dir():
-        raise ModelFileError(f"{path}: cannot be written: there is no folder {str(path.parent)!r}")
+        raise ModelFileError(
+            f"{path}: cannot be written: there is no folder {str(path.parent)!r}",
+            code=Code.UNWRITABLE,
+        )
 
 
 def write(path: Path, content: bytes) -> None:
@@ -95,4 +99,6 @@ def write(path: Path, content: bytes) -> None:
             return
         atomic_write(path, content)
     except OSError as error:
-        raise ModelFileError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise ModelFileError(
+            f"{path}: cannot be written: {error.strerror or error}", code=Code.UNWRITABLE
+        ) from None
