@@ -201,6 +201,8 @@ def test_no_error_or_warning_is_printed_without_a_code():
     """A text that begins so is an argument of `coded`, itself or by the name that it is given."""
     bare = []
     for path, tree in TREES.items():
+        if path.parent.name != "cli":
+            continue
         source = path.read_text("utf-8")
         inside = {
             id(part)
