@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from onnx_spatial.cli import help, options
+from onnx_spatial.cli.text import say
 from onnx_spatial.errors import Code, UsageError
 
 if TYPE_CHECKING:
@@ -43,12 +44,9 @@ def explain(codes: tuple[str, ...], output: Output) -> int:
         document = [vars(MESSAGES[code]) for code in chosen or Code]
         output.document({"version": 1, "codes": document})
         return 0
-    if chosen:
-        click.echo("\n\n".join(map(explanation, chosen)))
-        return 0
-    for start, group in GROUPS.items():
-        click.echo(f"{group}:")
-        for code, message in MESSAGES.items():
-            if code.startswith(start):
-                click.echo(f"  {code}  {message.title}")
+    lines = ["\n\n".join(map(explanation, chosen))] if chosen else []
+    for start, group in GROUPS.items() if not chosen else ():
+        lines.append(f"{group}:")
+        lines += (f"  {c}  {m.title}" for c, m in MESSAGES.items() if c.startswith(start))
+    say(output.out, "\n".join(lines))
     return 0
