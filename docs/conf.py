@@ -1,4 +1,4 @@
-"""Configure the documentation site: python -m sphinx -W --keep-going -n -b html docs build/site."""
+"""Configure the documentation site: python -m sphinx -W --keep-going -b html docs build/site."""
 
 import onnx_spatial
 
@@ -14,15 +14,16 @@ extensions = [
     "sphinx_copybutton",
 ]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["_build"]
+smartquotes = False  # --help has two hyphens
+default_role = "code"  # `name` in docstrings
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_title = f"onnx-spatial {release}"
 html_theme_options = {"navigation_with_keys": True}
 
 # `page.md#a-heading` is a link to a heading; a link to nothing fails the build.
 myst_heading_anchors = 4
-myst_enable_extensions = ["colon_fence"]
-suppress_warnings = ["myst.xref_missing_in_include"]
 
 # The signatures name types by their short names; numpy's and onnx's types have no pages here.
 autodoc_typehints = "none"

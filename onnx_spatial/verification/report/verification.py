@@ -256,7 +256,7 @@ class Verification:
 
     @property
     def unproven(self) -> list[str]:
-        """What is not proven, and why, in one line each: operators, and other nodes that differ."""
+        """What is not proven and why, one line for each operator and other node that differs."""
         sites = [reason for site in self.sites if (reason := site.unproven) is not None]
         return sites + self.sampled
 
