@@ -19,7 +19,7 @@ def _complete(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete a code, with its title."""
-    from onnx_spatial.messages import MESSAGES
+    from onnx_spatial.errors.messages import MESSAGES
 
     start = incomplete.upper()
     return [CompletionItem(c, help=m.title) for c, m in MESSAGES.items() if c.startswith(start)]
@@ -34,7 +34,7 @@ def _complete(
 @options.output_options
 def explain(codes: tuple[str, ...], output: Output) -> int:
     """Say what each CODE at the end of a message means and what to do; without CODE, list all."""
-    from onnx_spatial.messages import GROUPS, MESSAGES, explanation
+    from onnx_spatial.errors.messages import GROUPS, MESSAGES, explanation
 
     known = {str(code) for code in Code}
     if wrong := next((code for code in codes if code.upper() not in known), None):

@@ -106,7 +106,7 @@ def sites(console: Console, found: list[Site], *, verbose: bool = False) -> None
     for site in found:
         if site.reason is not None:
             what = "cannot be converted" if site.action == "refuse" else "is not converted"
-            say(console, f"{site.node} {what}: {site.reason}")
+            say(console, coded(f"{site.node} {what}: {site.reason}", site.code))
     for line in _grouped(
         "not fused", ((site.node, one_line(reason)) for site in found for reason in site.declined)
     ):

@@ -13,9 +13,9 @@ import onnx
 import pytest
 
 import onnx_spatial
-from onnx_spatial import errors, messages
-from onnx_spatial.cli.main import run
-from onnx_spatial.errors import Code
+from onnx_spatial import errors
+from onnx_spatial.cli.main import commands, run
+from onnx_spatial.errors import Code, messages
 
 TOP = Path(__file__).parents[1]
 SOURCES = [p for part in ("onnx_spatial", "cli", "custom_ops") for p in (TOP / part).rglob("*.py")]
@@ -38,6 +38,7 @@ OS409 FOREIGN_OPERATOR
 OS501 DIFFERENT            OS502 UNVERIFIED         OS503 NOT_PROVEN        OS504 WOULD_CHANGE
 OS601 RECORDED_DATA        OS602 DOES_NOT_RUN       OS603 CRASH             OS604 TIMEOUT
 OS605 MEMORY_LIMIT         OS606 WORKER_LOST        OS607 NOT_VALIDATED     OS608 PASSED_UNEXPECTEDLY
+OS609 NOT_RECORDED
 OS901 BUG                  OS902 INTERRUPTED
 """.split()
 
@@ -79,7 +80,7 @@ def test_every_code_is_explained():
 
 def test_the_page_of_codes_is_what_the_table_says():
     page = (TOP / "docs" / "codes.md").read_text("utf-8")
-    assert page == messages.markdown(), "python -m onnx_spatial.messages > docs/codes.md"
+    assert page == messages.markdown(), "python -m onnx_spatial.errors.messages > docs/codes.md"
 
 
 def test_every_exception_has_a_code_or_stays_inside():
@@ -218,3 +219,19 @@ def test_no_error_or_warning_is_printed_without_a_code():
                 if id(node) not in inside and not re.match(r" *text = f", line):
                     bare.append(f"{path.name}:{node.lineno}: {line.strip()}")
     assert bare == []
+
+
+def test_explanations_and_guides_name_options_that_exist():
+    own = {
+        name
+        for command in commands.commands.values()
+        for parameter in command.params
+        for name in parameter.opts
+    }
+    of_tf2onnx = {"--custom-ops", "--graphdef", "--inputs", "--keras", "--output", "--outputs"}
+    of_tf2onnx |= {"--opset", "--saved-model", "--tflite"}
+    pages = [*(TOP / "docs" / "guides").glob("*.md"), TOP / "docs" / "export.md"]
+    pages += [TOP / "docs" / "codes.md", *(TOP / "docs" / "errors").glob("*.md")]
+    for page in pages:
+        named = {*re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text("utf-8"))}
+        assert named - own - of_tf2onnx == {"--help"} & named, page.name

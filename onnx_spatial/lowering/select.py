@@ -166,8 +166,7 @@ def rank(request: Request, *, max_rank: int | None = None, strategy: str | None 
     Raises:
         ConversionError: standard operators cannot express it at all.
     """
-    if reason := unsupported(request):
-        raise ConversionError(reason)
+    check_supported(request)
     key = (
         replace(request, inputs=()),
         tuple(v is None for v in request.inputs),
@@ -274,27 +273,35 @@ def transpose_cost(dims: Sequence[int], perm: Sequence[int], itemsize: int) -> f
     return cost_model.transpose(tuple(dims), tuple(perm), itemsize).nanoseconds / 1000
 
 
-def unsupported(request: Request) -> str | None:
-    """Return why no standard operators can express a request; None if some can."""
+def check_supported(request: Request) -> None:
+    """Check that some standard operators can express a request.
+
+    Raises:
+        ConversionError: none can.
+    """
     if request.opset < MIN_OPSET:
-        return (
+        raise ConversionError(
             f"the model's opset is {request.opset}; lowering needs {MIN_OPSET} or newer, and so does "
-            "onnxruntime (export the model again with a newer opset)"
+            "onnxruntime (export the model again with a newer opset)",
+            code=Code.OPSET_TOO_OLD,
         )
     if request.element_types & _COMPLEX:
         names = " and ".join(
             TensorProto.DataType.Name(t).lower() for t in sorted(request.element_types & _COMPLEX)
         )
-        return f"its data is {names}; onnxruntime has no complex tensors, so nothing could run it"
+        raise ConversionError(
+            f"its data is {names}; onnxruntime has no complex tensors, so nothing could run it",
+            code=Code.ELEMENT_TYPE,
+        )
     if strange := request.element_types - _MOVABLE:
         known = TensorProto.DataType.values()
         names = ", ".join(
             sorted(TensorProto.DataType.Name(t) if t in known else str(t) for t in strange)
         )
-        return f"element type {names} is not supported"
+        raise ConversionError(f"element type {names} is not supported", code=Code.ELEMENT_TYPE)
     if TensorProto.BFLOAT16 in request.element_types and request.opset < 13:
-        return (
+        raise ConversionError(
             f"the model's opset is {request.opset}; bfloat16 needs 13 or newer (export the model "
-            "again with a newer opset)"
+            "again with a newer opset)",
+            code=Code.OPSET_TOO_OLD,
         )
-    return None

@@ -90,6 +90,11 @@ class Entry:
         code = CODES.get(self.kind) if self.code is None and self.kind is not None else self.code
         object.__setattr__(self, "code", None if code is None else Code(code))
 
+    @property
+    def line(self) -> str:
+        """The step, the message and the code in one line."""
+        return f"{self.source}: {self.message}" + ("" if self.code is None else f" [{self.code}]")
+
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes by name."""
         return {**dataclasses.asdict(self), "nodes": list(self.nodes)}

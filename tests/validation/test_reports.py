@@ -13,9 +13,8 @@ from xml.etree import ElementTree
 import pytest
 from validating import FOREIGN, PLAIN, REFUSED, ZOO, image, record, save
 
-from onnx_spatial import messages
-from onnx_spatial.errors import ModelFileError
-from onnx_spatial.messages import MESSAGES
+from onnx_spatial.errors import ModelFileError, messages
+from onnx_spatial.errors.messages import MESSAGES
 from onnx_spatial.validation import Entry, ModelResult, Options, Report, validate
 from onnx_spatial.validation import report as reports
 from onnx_spatial.validation.report import github, junit, sarif
@@ -155,6 +154,7 @@ class TestJunit:
         assert failure is not None and out is not None
         assert failure.get("type") == "difference"
         assert failure.text is not None and failure.text.startswith("verify:lower: first")
+        assert failure.text.splitlines()[0].endswith("[OS501]")
         assert "of no importance" not in failure.text
         assert "run it again with: onnx-spatial validate" in (out.text or "")
         assert case.findtext("system-err") == "Fatal\ufffd[0m\nerror"

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from onnx_spatial.errors import Code
-from onnx_spatial.messages import MESSAGES, help_uri
+from onnx_spatial.errors.messages import MESSAGES, help_uri
 from onnx_spatial.validation.result import Entry, ModelResult, Report
 
 _SCHEMA = (

@@ -1,6 +1,6 @@
 """Define the errors that onnx-spatial raises on purpose: the exit code and the code of each.
 
-`onnx_spatial.messages` has the cause of each code and what to do.
+`onnx_spatial.errors.messages` has the cause of each code and what to do.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ class Code(StrEnum):
     WORKER_LOST = "OS606"
     NOT_VALIDATED = "OS607"
     PASSED_UNEXPECTEDLY = "OS608"
+    NOT_RECORDED = "OS609"
     # The program
     BUG = "OS901"
     INTERRUPTED = "OS902"

@@ -1,7 +1,7 @@
 """Define what each code of an error or a warning means: its cause, and what to do.
 
 One table for `onnx-spatial explain`, the SARIF rules and docs/codes.md, which
-`python -m onnx_spatial.messages > docs/codes.md` writes.
+`python -m onnx_spatial.errors.messages > docs/codes.md` writes.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ _ALL = (
         "The file is a Git LFS pointer",
         "The repository keeps the file in Git LFS, and the checkout holds only its name there.",
         "Run git lfs pull. In GitHub Actions, set lfs: true for actions/checkout.",
-        "model.onnx: is a Git LFS pointer; get the file itself with: git lfs pull",
+        "model.onnx: is a pointer of Git LFS, not the file itself; fetch the file with: git lfs pull",
         "validation.md",
     ),
     Message(
@@ -169,7 +169,7 @@ _ALL = (
         "or functions call each other without end.",
         "Export the model again, or mend the tool that wrote it; onnx.checker.check_model says the "
         "same of many such files.",
-        "model.onnx: node 'a' in graph reads 'x', which no node, input or initializer produces",
+        "model.onnx: Neg 'a' in main graph reads 'w', which no node, input or initializer produces",
         "files.md",
     ),
     Message(
@@ -248,7 +248,7 @@ _ALL = (
         "rest.",
         "Often a size was fixed to a wrong value: export with the right input size, or with a dynamic "
         "one.",
-        "SpaceToBatchND: axis 1: size 5 + paddings 0 + 0 = 5 is not divisible by its block, 2",
+        "SpaceToBatch: axis 2: size 7 + paddings 0 + 0 = 7 is not divisible by its block, 3",
         "operators.md",
     ),
     Message(
@@ -256,7 +256,7 @@ _ALL = (
         "Crops exceed the size",
         "BatchToSpace would cut off more than there is.",
         "Check the crops in the exporting program.",
-        "BatchToSpaceND: axis 1: crops 3 + 3 exceed the size 2 * 2 = 4",
+        "BatchToSpace: axis 3: crops 7 + 6 exceed the size 6 * 2 = 12",
         "operators.md",
     ),
     Message(
@@ -265,7 +265,7 @@ _ALL = (
         "A block, kernel, stride or rate is below 1, or paddings or crops are negative, or the entry "
         "of an axis that must not change differs from its neutral value.",
         "Fix the parameter in the exporting program.",
-        "SpaceToBatchND: paddings[0][1] is -1; it must not be negative",
+        "SpaceToBatch: paddings[1][0] is -1; it must not be negative",
         "operators.md",
     ),
     Message(
@@ -273,7 +273,7 @@ _ALL = (
         "The rank of the data does not fit the operator",
         "The operator splits more axes than the data has, or takes data of one rank only.",
         "Check the input shape that was given to the exporter.",
-        "SpaceToBatchND: 2 blocked dims need an input of rank 3 or more, not [4, 4]",
+        "SpaceToBatch: 2 blocked dims need an input of rank 3 or more, not [2, 6]",
         "operators.md",
     ),
     Message(
@@ -281,7 +281,7 @@ _ALL = (
         "A size overflows 64-bit integers",
         "The parameters multiply or pad the data beyond what ONNX can express.",
         "Check the parameters; such a node never ran.",
-        "SpaceToBatchND: a dim of the output [9223372036854775807, 2] overflows int64",
+        "SpaceToBatch: a dim of the output [9223372036854775807, 2] overflows int64",
         "operators.md",
     ),
     Message(
@@ -289,8 +289,8 @@ _ALL = (
         "The window is larger than the image",
         "ExtractPatches without padding has no place for its window.",
         "Check the size of the image and the kernel and rates.",
-        "ExtractImagePatches: spatial axis 0: a window of 5 elements on size 3 gives the negative "
-        "output size -1",
+        "ExtractPatches: spatial axis 0: a window of 9 elements on size 4 gives the negative output "
+        "size -4",
         "operators.md",
     ),
     Message(
@@ -369,7 +369,7 @@ _ALL = (
         "The opset cannot be raised",
         "onnx's version converter, which --opset uses, does not convert this model.",
         "Export the model with the opset, or convert without --opset.",
-        "opset 18: the model has local functions",
+        "the opset cannot be raised from 17 to 18: the model has local functions",
         "operators.md",
     ),
     Message(
@@ -398,7 +398,7 @@ _ALL = (
         "The message begins with the cause that explains it best. For your own edits, --rtol, --atol "
         "and --outputs-only state a tolerance; --reproducer DIR saves a small example. A difference "
         "right after convert is a bug of onnx-spatial: please report it.",
-        "a.onnx and b.onnx: output 'y' differs at [0, 3] by 0.12",
+        "FAILED  input 'x' is missing in the converted model",
         "verification.md",
     ),
     Message(
@@ -417,7 +417,7 @@ _ALL = (
         "--strict-proof requires a proof for all sizes, and the prover does not follow a node.",
         "The message names the reason. Leave out --strict-proof to accept comparisons at sampled "
         "sizes.",
-        "SpaceToBatchND 'a' is not proven: the batch may be 0",
+        "SpaceToBatchND 'a' in main graph is not proven, only compared at sampled sizes: ...",
         "verification.md",
     ),
     Message(
@@ -432,9 +432,10 @@ _ALL = (
         Code.RECORDED_DATA,
         "The recorded outputs differ",
         "The model computes other outputs than its recorded data, or the data does not fit the model.",
-        "Check whether model and data belong together; --record-to DIR writes new data for a model "
+        "Check whether model and data belong together; --write-test-data DIR writes data of a model "
         "that passes.",
-        "recorded:test_data_set_0: output 'y' differs from the recorded one",
+        "output 'blocks' (mode lower, optimisations off) differs from the recorded data: 32 of 48 "
+        "elements differ",
         "validation.md",
     ),
     Message(
@@ -442,7 +443,7 @@ _ALL = (
         "onnxruntime does not run the model",
         "The model is invalid for onnxruntime, or lacks a kernel for one of its operators.",
         "The message is that of onnxruntime.",
-        "run: onnxruntime does not load it: ... is not a registered function/op",
+        "onnxruntime does not load it: Unsupported model IR version: 99, max supported IR version: 13",
         "validation.md",
     ),
     Message(
@@ -450,7 +451,7 @@ _ALL = (
         "The process of a model crashed",
         "onnxruntime or another library ended the process. Other models are not affected.",
         "The report has the end of its output. Run that model alone with the command in the report.",
-        "the process ended by signal SIGSEGV",
+        "its process crashed with SIGFPE (looking for legal input sizes, try 1)",
         "validation.md",
     ),
     Message(
@@ -458,7 +459,7 @@ _ALL = (
         "A model took longer than --timeout",
         "The model is large, or a run does not end.",
         "Raise --timeout, or give smaller sizes with --shape.",
-        "took longer than 10 s (--timeout)",
+        "it took longer than 10 s (looking for legal input sizes, try 1: x 1x1x3000x3000)",
         "validation.md",
     ),
     Message(
@@ -466,7 +467,7 @@ _ALL = (
         "A model took more memory than --memory",
         "The process of the model reached the limit, or there is no more memory.",
         "Raise --memory, lower --jobs, or give smaller sizes with --shape.",
-        "took more than 2 GiB of memory (--memory)",
+        "it ran out of memory: the original does not run on generated data",
         "validation.md",
     ),
     Message(
@@ -491,6 +492,14 @@ _ALL = (
         "--expect-failure names a model that does not fail any more.",
         "Take it off the list.",
         "expected to fail (--expect-failure), but it does not",
+        "validation.md",
+    ),
+    Message(
+        Code.NOT_RECORDED,
+        "No test data was written",
+        "--write-test-data needs a model that runs in onnxruntime itself, and a folder to write to.",
+        "Record mode lower or function; check the folder and the free space.",
+        "no test data written: onnxruntime's own tools cannot run Python operators",
         "validation.md",
     ),
     Message(
@@ -555,7 +564,7 @@ def markdown() -> str:
 
 def _lines() -> Iterator[str]:
     yield "# Codes of errors and warnings\n"
-    yield "<!-- Written by: python -m onnx_spatial.messages > docs/codes.md -->\n"
+    yield "<!-- Written by: python -m onnx_spatial.errors.messages > docs/codes.md -->\n"
     yield (
         "Every message of onnx-spatial ends with a code, as in `[OS205]`. JSON documents and\n"
         "`SpatialError.code` have it too, SARIF reports as the rule. A code never changes its meaning.\n"
