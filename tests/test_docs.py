@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import onnx
 import onnxruntime
 import pytest
 from onnx.reference import ReferenceEvaluator
+
+from onnx_spatial.cli.main import commands
 
 TOP = Path(__file__).parents[1]
 DOCS = TOP / "docs"
@@ -135,6 +138,20 @@ def test_pages_quote_what_the_tools_say(page, number, tool, model):
         tool(model)
     text = f"{caught.type.__name__}: {caught.value}"
     assert re.search(quoted(page)[number], text), text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_commands_can_be_pasted(page, tmp_path, monkeypatch):
+    """Each line that begins with the program parses: its command, options and values exist."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("onnx-spatial.toml", "data.npz", "inputs.npz"):
+        (tmp_path / name).touch()
+    blocks = re.findall(r"^ *```console\n(.*?)^ *```", page.read_text("utf-8"), re.M | re.S)
+    for line in "\n".join(blocks).replace("\\\n", " ").splitlines():
+        command = line.strip().removeprefix("$ ")
+        if re.match("onnx-spatial [a-z]", command):
+            _, name, *words = shlex.split(command, comments=True)
+            commands.commands[name].make_context(name, words)
 
 
 def test_every_error_page_has_a_cause_and_a_command():
