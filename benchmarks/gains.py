@@ -147,7 +147,7 @@ def draw(folder: Path) -> None:
     for axis, layer in zip(axes, LAYERS, strict=True):
         chosen = [r for r in layers() if r["layer"] == layer]
         for name, label, style in (
-            ("not fused", "before: blocks", "o-"),
+            ("not fused", "with blocks (--no-fuse)", "o-"),
             ("fused", "converted", "s-"),
             ("native", "written by hand", "^--"),
         ):
@@ -155,6 +155,7 @@ def draw(folder: Path) -> None:
             axis.plot([r["rate"] for r in chosen], times, style, label=label, markersize=4)
         axis.set_title(f"{layer.replace(' ', ' channels, ', 1)}", fontsize=9)
         axis.set_ylim(bottom=0)
+        axis.set_xticks([r["rate"] for r in chosen])
         axis.set_xlabel("rate (dilation)")
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("time of one layer, ms")
