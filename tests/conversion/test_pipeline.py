@@ -75,6 +75,7 @@ def test_a_site_says_what_is_done_and_how():
         "absorbed": [],
         "declined": [],
         "between": [],
+        "code": None,
     }
     assert (second.node, second.output_shape) == ("b2s", (2, 4, 6, 1))
 
