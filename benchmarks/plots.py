@@ -29,13 +29,14 @@ _COLOURS = {
 def draw(records: Sequence[Record], nets: Sequence[Record], folder: Path) -> None:
     """Write peers.svg, cells.svg and nets.svg."""
     folder.mkdir(parents=True, exist_ok=True)
-    _save(_peers(records), folder / "peers.svg")
-    _save(_cells(records), folder / "cells.svg")
+    save(_peers(records), folder / "peers.svg")
+    save(_cells(records), folder / "cells.svg")
     if nets:
-        _save(_nets(nets), folder / "nets.svg")
+        save(_nets(nets), folder / "nets.svg")
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as a file without a date."""
     figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
     plt.close(figure)
 

@@ -14,8 +14,8 @@ from onnx_spatial.cli.html import html_report
 from onnx_spatial.cli.model_explorer import check_folder, write_overlays
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.targets import Targets
-from onnx_spatial.cli.text import say, say_command
-from onnx_spatial.errors import SpatialError, VerificationError
+from onnx_spatial.cli.text import coded, say, say_command
+from onnx_spatial.errors import Code, SpatialError, VerificationError
 from onnx_spatial.report.figures import headline
 from onnx_spatial.report.results import Conversion
 
@@ -90,16 +90,18 @@ def convert_models(
         if output.quiet and (beyond := _beyond(result)) is not None:
             say(output.err, f"error: {model}: {beyond}", style="red")
         if output.quiet and _is_undecided(result):
-            say(output.err, f"warning: {model}: {UNDECIDED}", style="yellow")
+            text = coded(f"warning: {model}: {UNDECIDED}", Code.UNVERIFIED)
+            say(output.err, text, style="yellow")
         return result
 
     def show(model: str, result: Conversion) -> None:
         console = output.err if each[model].piped else output.out
         render.conversion(console, result, Path(model), verbose=output.verbose)
         if targets.check and result.changed:
-            say(console, f"{model} would change; nothing was written")
+            text = f"{model} would change; nothing was written"
+            say(console, coded(text, Code.WOULD_CHANGE))
         if _is_undecided(result):
-            say(console, f"warning: {UNDECIDED}", style="yellow")
+            say(console, coded(f"warning: {UNDECIDED}", Code.UNVERIFIED), style="yellow")
         if result.output is None:
             return
         advise(output.out, result.output)

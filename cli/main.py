@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -15,7 +16,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -23,12 +23,14 @@ import onnx_spatial
 from onnx_spatial.cli import options, project_file
 from onnx_spatial.cli.bench import bench
 from onnx_spatial.cli.convert import convert
+from onnx_spatial.cli.explain import explain
 from onnx_spatial.cli.inspect import inspect
 from onnx_spatial.cli.optimize import optimize
-from onnx_spatial.cli.output import Output, PipeSafe, write_anything
+from onnx_spatial.cli.output import Output, PipeSafe, error_document, write_anything
+from onnx_spatial.cli.text import coded
 from onnx_spatial.cli.validate import validate
 from onnx_spatial.cli.verify import verify
-from onnx_spatial.errors import SpatialError
+from onnx_spatial.errors import Code, SpatialError
 
 EPILOG = (
     "Exit codes: 0 done, 1 results differ or a model failed, 2 bad usage or unreadable file, "
@@ -63,6 +65,7 @@ commands.add_command(optimize)
 commands.add_command(verify)
 commands.add_command(validate)
 commands.add_command(bench)
+commands.add_command(explain)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -118,30 +121,33 @@ def run(arguments: Sequence[str] | None = None) -> int:
                 arguments, prog_name="onnx-spatial", standalone_mode=False, obj=output
             )
     except (click.exceptions.Abort, KeyboardInterrupt):
-        output.fail("interrupted", 130)
+        output.fail("interrupted", 130, Code.INTERRUPTED)
         return 130
     except click.ClickException as error:
-        stream: Any = PipeSafe(sys.stderr)
-        error.show(stream)
+        text = io.StringIO()
+        error.show(text)
+        PipeSafe(sys.stderr).write(f"{coded(text.getvalue().rstrip(), Code.USAGE)}\n")
         if "--json" in (sys.argv[1:] if arguments is None else arguments):
             message = " ".join(error.format_message().split())
-            output.document({"version": 1, "error": message, "exit_code": error.exit_code})
+            document = error_document(message, error.exit_code, Code.USAGE)
+            output.document({"version": 1, **document})
         return error.exit_code
     except SpatialError as error:
-        output.fail(str(error), error.exit_code, error)
+        output.fail(str(error), error.exit_code, error.code, error)
         return error.exit_code
     except SystemExit:  # click: the reader of help or of a model has closed the pipe
         return 0
     except MemoryError:
-        output.fail("not enough memory; smaller sizes may help (--shape)", 2)
+        message = "not enough memory; smaller sizes may help (--shape)"
+        output.fail(message, 2, Code.NO_MEMORY)
         return 2
     except OSError as error:  # what a system may say to any file
         place = f"{error.filename}: " if error.filename is not None else ""
-        output.fail(f"{place}{error.strerror or error}", 2)
+        output.fail(f"{place}{error.strerror or error}", 2, Code.UNREADABLE)
         return 2
     except Exception as error:  # a bug of ours, or a file that nobody thought of
         if _was_interrupted(start):
-            output.fail("interrupted", 130)
+            output.fail("interrupted", 130, Code.INTERRUPTED)
             return 130
         if output.verbose:
             traceback.print_exc()
@@ -150,6 +156,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             f"unexpected {type(error).__name__}: {detail} (a bug: please report it with the output "
             "of -v)",
             2,
+            Code.BUG,
         )
         return 2
     return code if isinstance(code, int) else 0

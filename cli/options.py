@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
-from onnx_spatial.cli.output import Output
-from onnx_spatial.cli.text import say
+from onnx_spatial.cli.output import Output, error_document
+from onnx_spatial.cli.text import coded, say
 from onnx_spatial.conversion.options import ORACLE_NAMES, STRATEGY_NAMES
 from onnx_spatial.errors import SpatialError
 from onnx_spatial.model.targets import TARGETS
@@ -396,8 +396,9 @@ def each_model(
             explain(error)
             if len(models) == 1:
                 raise
-            say(output.err, f"error: {error}")
-            documents.append({"model": model, "error": str(error), "exit_code": error.exit_code})
+            say(output.err, coded(f"error: {error}", error.code))
+            document = error_document(str(error), error.exit_code, error.code)
+            documents.append({"model": model, **document})
             code = max(code, error.exit_code)
             continue
         documents.append(result.to_dict())

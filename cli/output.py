@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from onnx_spatial.cli.progress import Steps, bar
-from onnx_spatial.cli.text import PIPE_WIDTH, say, wrapped
-from onnx_spatial.errors import ConversionError, SpatialError, VerificationError, one_line
+from onnx_spatial.cli.text import PIPE_WIDTH, coded, say, wrapped
+from onnx_spatial.errors import Code, ConversionError, SpatialError, VerificationError, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,14 +58,16 @@ class Output:
         json.dump(document, stream, indent=2, allow_nan=True)
         stream.write("\n")
 
-    def fail(self, message: str, code: int, error: SpatialError | None = None) -> None:
+    def fail(
+        self, message: str, exit_code: int, code: Code, error: SpatialError | None = None
+    ) -> None:
         """Print an error in one line on stderr; with --json also as the document on stdout."""
         line = " ".join(message.splitlines())
-        shown = wrapped(f"error: {self._short(line, error)}", _width(sys.stderr))
-        PipeSafe(sys.stderr).write(f"{shown}\n")
+        shown = coded(f"error: {self._short(line, error)}", code)
+        PipeSafe(sys.stderr).write(f"{wrapped(shown, _width(sys.stderr))}\n")
         if not self.json:
             return
-        document: dict[str, object] = {"version": 1, "error": line, "exit_code": code}
+        document: dict[str, object] = {"version": 1, **error_document(line, exit_code, code)}
         if isinstance(error, ConversionError) and error.inspection is not None:
             document["inspection"] = error.inspection.to_dict()  # type: ignore[attr-defined]
         if isinstance(error, VerificationError) and error.verification is not None:
@@ -108,6 +110,11 @@ class Output:
     def _bar(self) -> Iterator[Callable[[str], None] | None]:
         with bar(self.err) as change:
             yield change
+
+
+def error_document(message: str, exit_code: int, code: Code) -> dict[str, object]:
+    """Return an error as a part of a JSON document."""
+    return {"error": message, "code": code, "exit_code": exit_code}
 
 
 @contextmanager

@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_spatial.cli import limits, summary
-from onnx_spatial.cli.text import listed, say
+from onnx_spatial.cli.text import coded, listed, say
 from onnx_spatial.conversion.options import STRATEGY_NAMES
 from onnx_spatial.conversion.report import Site
-from onnx_spatial.errors import one_line
+from onnx_spatial.errors import Code, one_line
 from onnx_spatial.lowering import Candidate
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.shapes import show
@@ -82,7 +82,7 @@ def _remaining(console: Console, found: Inspection) -> None:
     explained = {(site.domain, site.op_type) for site in found.sites if site.unknown_domain}
     lines = [o.message for o in found.remaining if (o.domain, o.op_type) not in explained]
     for line in lines[:_SHOWN]:
-        say(console, one_line(line), style="yellow")
+        say(console, coded(one_line(line), Code.FOREIGN_OPERATOR), style="yellow")
     if len(lines) > _SHOWN:
         console.print(f"and {len(lines) - _SHOWN} more operators that onnxruntime lacks")
 
@@ -119,7 +119,7 @@ def sites(console: Console, found: list[Site], *, verbose: bool = False) -> None
     for site in found:
         if site.reason is not None:
             what = "cannot be converted" if site.action == "refuse" else "is not converted"
-            say(console, f"{site.node} {what}: {site.reason}")
+            say(console, coded(f"{site.node} {what}: {site.reason}", site.code))
     for line in _grouped(
         "not fused", ((site.node, one_line(reason)) for site in found for reason in site.declined)
     ):
@@ -252,7 +252,7 @@ def verification(console: Console, result: object, *, verbose: bool) -> None:
         return
     word, style = _VERDICTS[result.status]
     message = result.message.removeprefix(f"{result.status}: ")
-    say(console, Text(word, style).append(f"  {message}", "default"))
+    say(console, Text(word, style).append(f"  {coded(message, result.code)}", "default"))
     problems = [p for p in result.problems if not message.startswith(p)]
     shown = problems if verbose else problems[:_SHOWN]
     for problem in shown:

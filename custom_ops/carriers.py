@@ -24,7 +24,7 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.analysis import dtype_name
-from onnx_spatial.errors import ConversionError
+from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering import Emitter, Request
 from onnx_spatial.lowering.core.padding import numpy_dtype
 
@@ -75,20 +75,24 @@ def choose(request: Request) -> Carrier:
         return Direct()
     names = ", ".join(sorted(dtype_name(t) for t in types))
     if types - set(DIRECT) - _BY_POSITION:
-        raise ConversionError(f"Python operators do not support element type {names}")
+        raise ConversionError(
+            f"Python operators do not support element type {names}", code=Code.ELEMENT_TYPE
+        )
     if len(types) == 1 and types <= _HALVES and request.opset >= _BITCAST:
         return Bits(min(types))
     needed = _BFLOAT16 if TensorProto.BFLOAT16 in types else _RANGE
     if request.opset < needed:
         raise ConversionError(
             f"the model's opset is {request.opset}; Python operators on {names} need {needed} or "
-            "newer"
+            "newer",
+            code=Code.OPSET_TOO_OLD,
         )
     pads = request.call.may_pad
     if pads and len(types) > 1:
         raise ConversionError(
             f"its function is called with several element types, {names}; Python operators pad only one "
-            "(inline the function first with onnx.inliner.inline_local_functions)"
+            "(inline the function first with onnx.inliner.inline_local_functions)",
+            code=Code.ELEMENT_TYPE,
         )
     return Positions(min(types) if pads else None)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial.errors import Code, OperatorError
 
 #: Number of failures that are kept; older ones, which were never raised, are dropped.
 _KEPT = 4096
@@ -32,18 +32,22 @@ class Failure:
         site: place of the node in the model.
         kind: "rule" for an OperatorError, or the name of another exception.
         text: message of the exception.
+        code: code of an OperatorError.
     """
 
     site: str
     kind: str
     text: str
+    code: str | None = None
 
     @classmethod
     def of(cls, site: str, error: BaseException) -> Failure:
         """Describe an exception; the exception itself would keep the arrays of the run alive."""
         known = (KeyboardInterrupt, MemoryError)  # or a subclass
         kind = next((c.__name__ for c in known if isinstance(error, c)), type(error).__name__)
-        return cls(site, "rule" if isinstance(error, OperatorError) else kind, str(error))
+        if isinstance(error, OperatorError):
+            return cls(site, "rule", str(error), error.code)
+        return cls(site, kind, str(error))
 
 
 def exception(failure: Failure) -> BaseException:
@@ -53,7 +57,8 @@ def exception(failure: Failure) -> BaseException:
     if failure.kind == "MemoryError":
         return MemoryError(f"{failure.site}: {failure.text or 'out of memory'}")
     if failure.kind == "rule":
-        return OperatorError(f"{failure.site}: {failure.text}")
+        code = None if failure.code is None else Code(failure.code)
+        return OperatorError(f"{failure.site}: {failure.text}", code=code)
     return OperatorError(f"{failure.site}: {failure.kind}: {failure.text}")
 
 

@@ -22,6 +22,7 @@ import onnxruntime as ort
 from google.protobuf.message import DecodeError, EncodeError
 
 import onnx_spatial
+from onnx_spatial.errors import Code
 from onnx_spatial.model.io import external_data
 from onnx_spatial.model.io.atomic import atomic_write
 from onnx_spatial.model.io.byte_ranges import Content
@@ -88,4 +89,5 @@ def put(folder: Path, key: str, model: onnx.ModelProto) -> None:
         parts = Content([_MARK + hashlib.sha256(content).digest(), content])
         atomic_write(folder / f"{key}.model", parts.write)
     except (OSError, ValueError, EncodeError) as error:  # read-only, full, no folder, over 2 GiB
-        logger.warning("%s: the converted model cannot be cached there: %s", folder, error)
+        message = "%s: the converted model cannot be cached there: %s [%s]"
+        logger.warning(message, folder, error, Code.UNWRITABLE)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from onnx_spatial.custom_ops.failures import Failures, answer
 from onnx_spatial.custom_ops.interrupts import Signals
 from onnx_spatial.custom_ops.memory import empty
-from onnx_spatial.errors import OperatorError
+from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators import Operator
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings.parameters import check_batch_entry
@@ -147,14 +147,20 @@ def _block_operator(
     kind, what = BLOCKS[name]
     shape, data = block
     if len(shape) != 1:
-        raise OperatorError(f"block_shape must be 1-D, not of shape {show(shape)}")
+        raise OperatorError(
+            f"block_shape must be 1-D, not of shape {show(shape)}", code=Code.PARAMETER
+        )
     if table[0] != (*shape, 2):
-        raise OperatorError(f"{what} must have shape {show((*shape, 2))}, not {show(table[0])}")
+        raise OperatorError(
+            f"{what} must have shape {show((*shape, 2))}, not {show(table[0])}", code=Code.PARAMETER
+        )
     blocks = np.frombuffer(data, np.int64).tolist()
     amounts = np.frombuffer(table[1], np.int64).reshape(-1, 2).tolist()
     if batch_entry:
         if len(blocks) != rank:
-            raise OperatorError(f"block_shape has {len(blocks)} entries but data has rank {rank}")
+            raise OperatorError(
+                f"block_shape has {len(blocks)} entries but data has rank {rank}", code=Code.RANK
+            )
         check_batch_entry("block_shape", blocks[0], 1)
         check_batch_entry(what, amounts[0][0], 0)
         check_batch_entry(what, amounts[0][1], 0)

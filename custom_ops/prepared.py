@@ -27,9 +27,9 @@ from onnx import TensorProto
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.pipeline import convert_operators, refusals
+from onnx_spatial.conversion.pipeline import convert_operators, refusal
 from onnx_spatial.custom_ops import carriers
-from onnx_spatial.errors import ConversionError
+from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering import Emitter, Lowered, Request
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import node_groups
@@ -68,7 +68,7 @@ def prepare(model: reader.Model, *, domains: Iterable[str] = ()) -> onnx.ModelPr
     options = ConvertOptions("custom-op", domains=tuple(domains))
     plan = convert_operators(source.proto, options, folder=source.folder)
     if refused := plan.refused():
-        raise ConversionError(f"{source.name}: {refusals(refused)}")
+        raise refusal(source.name, refused)
     return (source if plan.model is None else source.holding(plan.model)).whole()
 
 
@@ -81,7 +81,8 @@ def write(request: Request, info: OperatorInfo) -> Lowered:
     if request.opset < MIN_OPSET:
         raise ConversionError(
             f"the model's opset is {request.opset}; Python operators need {MIN_OPSET} or newer "
-            "(export the model again with a newer opset)"
+            "(export the model again with a newer opset)",
+            code=Code.OPSET_TOO_OLD,
         )
     node = info.node
     site = f"{node.op_type} {traversal.label(node)!r} in {info.place}"
@@ -122,7 +123,8 @@ def _typed(request: Request, emit: Emitter, value: ir.Value) -> ir.Value:
     raise ConversionError(
         "its element type is unknown or differs between calls; Python operators in functions then "
         f"need opset {_CAST_LIKE} or newer (or inline the function first with "
-        "onnx.inliner.inline_local_functions)"
+        "onnx.inliner.inline_local_functions)",
+        code=Code.OPSET_TOO_OLD,
     )
 
 

@@ -26,7 +26,7 @@ from onnx_spatial.custom_ops.carriers import DIRECT
 from onnx_spatial.custom_ops.failures import Failures, exception
 from onnx_spatial.custom_ops.interrupts import Signals
 from onnx_spatial.custom_ops.options import loads, one_node
-from onnx_spatial.errors import UsageError
+from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.operators.spellings.python_ops import (
     BATCH_ENTRY,
     BLOCKS,
@@ -68,7 +68,8 @@ def extensions() -> ModuleType:
         raise UsageError(
             "mode 'custom-op' needs onnxruntime-extensions, which is not installed or does not load "
             f"({error}); install it with 'pip install onnxruntime-extensions' (CPython 3.11 to "
-            "3.13 on Linux or macOS arm64), or use mode 'lower', which does not need it"
+            "3.13 on Linux or macOS arm64), or use mode 'lower', which does not need it",
+            code=Code.PACKAGE_MISSING,
         ) from None
     finally:
         if before is None:
@@ -113,7 +114,8 @@ def register(sess_options: ort.SessionOptions) -> None:
             raise UsageError(
                 "onnxruntime-extensions was registered on these SessionOptions without the operators "
                 "of onnx-spatial: call onnx_spatial.custom_ops.register(options) instead of "
-                "options.register_custom_ops_library(...); it registers both"
+                "options.register_custom_ops_library(...); it registers both",
+                code=Code.REGISTRATION,
             )
         else:
             sess_options.register_custom_ops_library(library.get_library_path())
@@ -174,7 +176,8 @@ def state() -> Any:
     if (found.protocol, found.version) != (_PROTOCOL, VERSION):
         raise UsageError(
             "another version of onnx-spatial has registered its operators in this process; use one "
-            "version per process"
+            "version per process",
+            code=Code.REGISTRATION,
         )
     return found
 

@@ -26,7 +26,7 @@ from google.protobuf.message import DecodeError
 from onnx_spatial.api import convert
 from onnx_spatial.custom_ops import model_cache, options, registration
 from onnx_spatial.custom_ops.running import raising
-from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError
+from onnx_spatial.errors import Code, ConversionError, ModelFileError, SpatialError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import external_data, reader
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
@@ -223,7 +223,8 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
             if site.unknown_domain and site.domain in error and site.op_type in error:
                 return ConversionError(
                     f"{source.name}: {site.op_type} {site.node!r} in {site.graph}: domain "
-                    f"{site.domain!r} is not accepted for this operator; use domains=[{site.domain!r}]"
+                    f"{site.domain!r} is not accepted for this operator; use domains=[{site.domain!r}]",
+                    code=Code.UNKNOWN_DOMAIN,
                 )
         return None
 

@@ -17,10 +17,10 @@ from onnx_spatial.conversion.pipeline import (
     EditResult,
     convert_operators,
     freeze,
-    refusals,
+    refusal,
 )
 from onnx_spatial.conversion.raise_opset import raise_opset
-from onnx_spatial.errors import ConversionError, UsageError, VerificationError
+from onnx_spatial.errors import Code, UsageError, VerificationError
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
@@ -199,7 +199,7 @@ def convert(
     note_opset(result, source, before)
     inspection = inspection_of(source, result)
     if refused := result.refused(strict=strict):
-        error = ConversionError(f"{source.name}: {refusals(refused)}")
+        error = refusal(source.name, refused)
         error.inspection = inspection
         raise error
     changed = result.model is not None or before is not source
@@ -361,10 +361,12 @@ def check(
             (strict_proof) an operator is not proven.
     """
     if not verification and (strict or not verification.sites_only):
-        raise VerificationError(f"{name}: {verification.message}", verification)
+        message = f"{name}: {verification.message}"
+        raise VerificationError(message, verification, code=verification.code)
     if strict_proof and (unproven := verification.unproven):
         more = f" (and {len(unproven) - 1} more)" if len(unproven) > 1 else ""
-        raise VerificationError(f"{name}: {unproven[0]}{more}", verification)
+        message = f"{name}: {unproven[0]}{more}"
+        raise VerificationError(message, verification, code=Code.NOT_PROVEN)
 
 
 def _tuner(
@@ -392,7 +394,9 @@ def _tuner(
     if cache_file is None:
         cache = Cache(default_path(), required=False)
     elif target is not None and Path(cache_file).resolve() == target.resolve():
-        raise UsageError(f"{cache_file}: output and tune_cache must be different files")
+        raise UsageError(
+            f"{cache_file}: output and tune_cache must be different files", code=Code.SAME_FILE
+        )
     else:
         cache = Cache(cache_file)
     return Tuner(

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from onnx_spatial.analysis import dtype_name
 from onnx_spatial.api import inspection_of, read_source
 from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.pipeline import EditResult, Site, convert_operators, refusals
+from onnx_spatial.conversion.pipeline import EditResult, Site, convert_operators, refusal, refusals
 from onnx_spatial.custom_ops import available
-from onnx_spatial.errors import ConversionError, UsageError
+from onnx_spatial.errors import UsageError
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Inspection
 from onnx_spatial.tuning import Effort, HarnessData, Sizes, Tuner, machine, models
@@ -164,7 +164,7 @@ def bench(
     converted = convert_operators(source.proto, options, folder=source.folder)
     result = Benchmark(inspection_of(source, converted), machine(), tuple(threads))
     if refused := converted.refused():
-        error = ConversionError(f"{source.name}: {refusals(refused)}")
+        error = refusal(source.name, refused)
         error.inspection = result.inspection
         raise error
     if converted.model is None:

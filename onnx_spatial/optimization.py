@@ -25,8 +25,8 @@ from onnx_spatial.api import (
 )
 from onnx_spatial.conversion.optimize import NamedChains, optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.pipeline import refusals
-from onnx_spatial.errors import ConversionError, UsageError
+from onnx_spatial.conversion.pipeline import refusal
+from onnx_spatial.errors import UsageError
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Conversion
 from onnx_spatial.verification import Bound, Tolerances, Verification, one_hot
@@ -84,9 +84,9 @@ def optimize(
             not run.
         verify: run the original and the result, and compare them. Each chain is proven to be its
             operator in any case.
-        opset, seed, static, domains, inputs, shapes, strict, strict_proof, rtol, atol, outputs_only,
-            strategy, in_place, save_as_external_data, save_reproducer, isolate, memory, progress: as in
-            `convert`.
+        opset, seed, static, domains, inputs, shapes, strategy: as in `convert`.
+        strict, strict_proof, rtol, atol, outputs_only, save_reproducer: as in `convert`.
+        in_place, save_as_external_data, isolate, memory, progress: as in `convert`.
 
     Returns:
         The conversion; `inspection.chains` has each chain and what was done with it, and
@@ -117,7 +117,7 @@ def optimize(
     note_opset(result.edit, source, before)
     inspection = inspection_of(source, result.edit, result)
     if refused := result.edit.refused(strict=strict):
-        error = ConversionError(f"{source.name}: {refusals(refused)}")
+        error = refusal(source.name, refused)
         error.inspection = inspection
         raise error
     changed = result.edit.model is not None or before is not source

@@ -10,7 +10,7 @@ import onnx
 from onnx_spatial.analysis.merge_call_sites import join, join_inputs
 from onnx_spatial.analysis.node_info import attributes, dtype_name, input_facts
 from onnx_spatial.analysis.operator_info import OperatorInfo
-from onnx_spatial.errors import OperatorError
+from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.spellings import Call, InputFacts, NodeFacts, read
@@ -69,13 +69,16 @@ class CallSite:
         kinds = {t.WhichOneof("value") for t in self._data_types() if t is not None}
         if other := kinds - {None, "tensor_type"}:
             kind = min(other).removesuffix("_type").replace("_", " ")
-            raise OperatorError(f"the data input is of {kind} type, not a dense tensor")
+            raise OperatorError(
+                f"the data input is of {kind} type, not a dense tensor", code=Code.PARAMETER
+            )
         for name in self.node.input[1:]:
             tensor = self.scope.damaged(name) if self.scope is not None else None
             if tensor is not None:
                 declared = f"{dtype_name(tensor.data_type)}{list(tensor.dims)}"
                 raise OperatorError(
-                    f"the stored tensor {name!r} is damaged: it does not hold {declared}"
+                    f"the stored tensor {name!r} is damaged: it does not hold {declared}",
+                    code=Code.DAMAGED,
                 )
 
     def _data_types(self) -> list[onnx.TypeProto | None]:
@@ -125,7 +128,8 @@ def conclude(info: OperatorInfo, call_sites: Sequence[CallSite], symbols: set[st
         info.call = read(info.facts)
         info.output_shape = _output_shape(info.call, info.facts)
     except OperatorError as error:
-        info.call, info.error = None, str(error)
+        info.call = None
+        info.refuse(error)
 
 
 def _output_shape(call: Call, facts: NodeFacts) -> tuple[Dim, ...] | None:
@@ -154,6 +158,6 @@ def _check_node(node: onnx.NodeProto) -> None:
         raise OperatorError("the node has no output")
     names = [a.name for a in node.attribute]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise OperatorError(f"attribute {repeated[0]} is set more than once")
+        raise OperatorError(f"attribute {repeated[0]} is set more than once", code=Code.ATTRIBUTE)
     if any(node.output[1:]):
         raise OperatorError(f"the operator has one output, but the node has {len(node.output)}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from onnx_spatial.errors import Code, SpatialError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.spellings import Call, NodeFacts
@@ -24,6 +25,7 @@ class OperatorInfo:
         element_types: ONNX element types of the data input, over all call sites.
         call: the operator and its parameters; None if a rule is broken or the domain is unknown.
         error: the broken rule.
+        error_code: its code.
         known_domain: whether the domain is known to hold spatial operators.
         output_shape: shape of the output, as far as it is known.
         dead: whether the node is in a function without calls.
@@ -38,8 +40,13 @@ class OperatorInfo:
     element_types: frozenset[int] = frozenset()
     call: Call | None = None
     error: str | None = None
+    error_code: Code | None = None
     output_shape: tuple[Dim, ...] | None = None
     dead: bool = False
+
+    def refuse(self, error: SpatialError) -> None:
+        """Keep why the operator cannot be converted."""
+        self.error, self.error_code = str(error), error.code
 
 
 def opset_of(model: onnx.ModelProto, place: traversal.Place) -> int | None:

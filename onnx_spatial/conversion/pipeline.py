@@ -34,9 +34,9 @@ from onnx_spatial.conversion.local_functions import (
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pad_barriers import insert_barriers
 from onnx_spatial.conversion.replace import replace_operators
-from onnx_spatial.conversion.report import EditResult, Site, refusals
+from onnx_spatial.conversion.report import EditResult, Site, refusal, refusals
 from onnx_spatial.conversion.same_padding.explicit_pads import add_explicit_pads
-from onnx_spatial.errors import ModelFileError, UsageError
+from onnx_spatial.errors import Code, ModelFileError, UsageError
 from onnx_spatial.fusion import Writer
 from onnx_spatial.lowering import Lowered, Request, lower_preferring
 from onnx_spatial.model import op_traits, traversal
@@ -50,6 +50,7 @@ __all__ = [
     "Writer",
     "freeze",
     "convert_operators",
+    "refusal",
     "refusals",
 ]
 
@@ -96,10 +97,12 @@ def convert_operators(
                 result.site_at[index] = replace(site, notes=(*site.notes, ILLEGAL))
         result = _with_explicit_pads(result, proto, before, folder)
     except UnicodeDecodeError:
-        raise ModelFileError("the model is damaged: a name in it is not UTF-8 text") from None
+        raise ModelFileError(
+            "the model is damaged: a name in it is not UTF-8 text", code=Code.DAMAGED
+        ) from None
     except DecodeError as error:  # protobuf copies by writing and reading
         raise ModelFileError(
-            f"the model is damaged: a message in it is no legal one: {error}"
+            f"the model is damaged: a message in it is no legal one: {error}", code=Code.DAMAGED
         ) from None
     for line in (line for site in result.sites for line in report.decisions(site)):
         logger.debug("%s", line)
@@ -242,5 +245,5 @@ def freeze(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
     copy, missing = patch_proto.freeze(proto, dict(sizes))
     if missing:
         names = ", ".join(sorted(missing))
-        raise UsageError(f"the model has no symbolic dim named {names}")
+        raise UsageError(f"the model has no symbolic dim named {names}", code=Code.NAME)
     return copy

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import onnx
 from onnx import version_converter
 
-from onnx_spatial.errors import ConversionError, UsageError
+from onnx_spatial.errors import Code, ConversionError, UsageError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.strip_weights import strip_weights
 
@@ -33,7 +33,7 @@ def raise_opset(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
         return model
     what = f"the opset cannot be raised from {current} to {opset}"
     if model.functions:
-        raise ConversionError(f"{what}: the model has local functions")
+        raise ConversionError(f"{what}: the model has local functions", code=Code.OPSET_NOT_RAISED)
     light = strip_weights(model)
     try:
         raised = version_converter.convert_version(light, opset)
@@ -41,7 +41,9 @@ def raise_opset(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
             onnx.checker.check_model(raised)  # the converter leaves some subgraphs as they are
     except Exception as error:  # of many types
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConversionError(f"{what}: onnx's version converter: {reason}") from None
+        raise ConversionError(
+            f"{what}: onnx's version converter: {reason}", code=Code.OPSET_NOT_RAISED
+        ) from None
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     _patch(copy.graph, light.graph, raised.graph)

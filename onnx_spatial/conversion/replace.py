@@ -21,7 +21,7 @@ from onnx_spatial.conversion.dilated_conv import fuse_dilated_convs
 from onnx_spatial.conversion.layouts import improve_layouts
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.report import EditResult
-from onnx_spatial.errors import ConversionError, ModelFileError
+from onnx_spatial.errors import Code, ConversionError, ModelFileError
 from onnx_spatial.fusion import RULES, MatchedOp, Matcher, Reason, Rewrite, Rule, Writer
 from onnx_spatial.lowering import Request
 from onnx_spatial.model import traversal
@@ -78,7 +78,7 @@ def replace_operators(
         try:
             rewrite, declined = _rewrite(subject, matcher, write, rules, options.limits)
         except ConversionError as error:
-            info.error = str(error)
+            info.refuse(error)
             result.site_at[info.index] = report.left(info)
             continue
         edited = True
@@ -112,7 +112,9 @@ def replace_operators(
         try:
             result.model = changes.apply()
         except ir.serde.SerdeError as error:
-            raise ModelFileError(f"the graph cannot be written: {_cause(error)}") from None
+            raise ModelFileError(
+                f"the graph cannot be written: {_cause(error)}", code=Code.INVALID_GRAPH
+            ) from None
     return result
 
 
@@ -185,7 +187,9 @@ def _deserialize(proto: onnx.ModelProto) -> ir.Model:
     except UnicodeDecodeError:
         raise  # `convert_operators` reports it
     except Exception as error:  # onnx_ir raises many types for graphs that contradict themselves
-        raise ModelFileError(f"the graph cannot be read: {_cause(error)}") from None
+        raise ModelFileError(
+            f"the graph cannot be read: {_cause(error)}", code=Code.INVALID_GRAPH
+        ) from None
 
 
 def _cause(error: BaseException) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import onnx
 
 from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering import Candidate
 from onnx_spatial.model import traversal
 from onnx_spatial.operators import Dim, Rearrange
@@ -59,6 +60,7 @@ class Site:
         candidates: the possible lowerings, cheapest estimate first.
         absorbed: labels of the nodes around it that became part of it.
         declined: why fusion rules left it alone, one line for each rule.
+        code: code of the reason, for `onnx-spatial explain`; None without one.
         between: at the end of a region, labels of the nodes inside, which work without the blocks now;
             they count in `nodes_before` and `nodes_after`.
         notes: what differs from the original, for which inputs, one sentence each.
@@ -87,6 +89,7 @@ class Site:
     declined: tuple[str, ...] = ()
     between: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    code: Code | None = None
 
     @property
     def spatial(self) -> bool:
@@ -160,17 +163,19 @@ class EditResult:
         self.types.setdefault(info.place, {}).update(dict.fromkeys(names, declared))
 
 
-def left(info: OperatorInfo, *, done: str | None = None) -> Site:
-    """Report an operator that stays: refused, in an unknown domain, or for the reason `done`."""
+def left(info: OperatorInfo, *, done: str | None = None, code: Code | None = None) -> Site:
+    """Report an operator that stays: refused, in an unknown domain, or for the reason `done`.
+
+    `code` is the code of `done`.
+    """
     if not info.known_domain:
-        reason: str | None = _unknown(info.node.domain)
-    elif done is not None:
-        reason = done
-    elif info.error is not None and info.dead:
+        return _site(info, "leave", _unknown(info.node.domain), Code.UNKNOWN_DOMAIN)
+    if done is not None:
+        return _site(info, "leave", done, code)
+    if info.error is not None and info.dead:
         reason = f"the function is never called, and {info.error}"
-    else:
-        return _site(info, "refuse", info.error)
-    return _site(info, "leave", reason)
+        return _site(info, "leave", reason, info.error_code)
+    return _site(info, "refuse", info.error, info.error_code)
 
 
 def _unknown(domain: str) -> str:
@@ -209,7 +214,7 @@ def converted(
     )
 
 
-def _site(info: OperatorInfo, action: str, reason: str | None) -> Site:
+def _site(info: OperatorInfo, action: str, reason: str | None, code: Code | None = None) -> Site:
     node = info.node
     data = (info.facts.inputs[0] if info.facts.inputs else None) or InputFacts()
     return Site(
@@ -227,7 +232,13 @@ def _site(info: OperatorInfo, action: str, reason: str | None) -> Site:
         output=node.output[0] if node.output else "",
         nodes_before=1,
         nodes_after=1,
+        code=code,
     )
+
+
+def refusal(name: str, sites: Sequence[Site]) -> ConversionError:
+    """Return the error for operators that cannot be converted; its code is that of the first one."""
+    return ConversionError(f"{name}: {refusals(sites)}", code=sites[0].code)
 
 
 def refusals(sites: Iterable[Site]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 from onnx import TensorProto
 
-from onnx_spatial.errors import ConversionError
+from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering.core import cost_model, run_time_checks
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Tensor
 from onnx_spatial.lowering.core.nodes import NewerOpsetError
@@ -147,7 +147,8 @@ def lower(
     if ranking.newer_opset is not None:
         raise ConversionError(
             f"the model's opset is {request.opset}: {ranking.newer_opset} "
-            "(fix its sizes with --static, or export the model again with a newer opset)"
+            "(fix its sizes with --static, or export the model again with a newer opset)",
+            code=Code.OPSET_TOO_OLD,
         )
     names: dict[str, list[str]] = {}
     tried = [n for n in ranking.reasons if issubclass(request.call.kind, _BY_NAME[n].accepts)]
@@ -157,10 +158,11 @@ def lower(
     if needs and (request.shape is None or not all(isinstance(dim, int) for dim in request.shape)):
         raise ConversionError(
             f"no lowering fits: with unknown sizes it {min(needs, key=len)} "
-            "(fix its sizes with --static)"
+            "(fix its sizes with --static)",
+            code=Code.NO_LOWERING,
         )
     reasons = (f"{', '.join(each)}: {reason}" for reason, each in names.items())
-    raise ConversionError(f"no lowering fits: {'; '.join(reasons)}")
+    raise ConversionError(f"no lowering fits: {'; '.join(reasons)}", code=Code.NO_LOWERING)
 
 
 def _not_for(target: Target) -> str:
@@ -195,8 +197,7 @@ def rank(
     Raises:
         ConversionError: standard operators cannot express it at all.
     """
-    if reason := unsupported(request):
-        raise ConversionError(reason)
+    check_supported(request)
     key = (
         replace(request, inputs=()),
         tuple(v is None for v in request.inputs),
@@ -328,27 +329,35 @@ def transpose_cost(dims: Sequence[int], perm: Sequence[int], itemsize: int) -> f
     return cost_model.transpose(tuple(dims), tuple(perm), itemsize).nanoseconds / 1000
 
 
-def unsupported(request: Request) -> str | None:
-    """Return why no standard operators can express a request; None if some can."""
+def check_supported(request: Request) -> None:
+    """Check that some standard operators can express a request.
+
+    Raises:
+        ConversionError: none can.
+    """
     if request.opset < MIN_OPSET:
-        return (
+        raise ConversionError(
             f"the model's opset is {request.opset}; lowering needs {MIN_OPSET} or newer, and so does "
-            "onnxruntime (export the model again with a newer opset)"
+            "onnxruntime (export the model again with a newer opset)",
+            code=Code.OPSET_TOO_OLD,
         )
     if request.element_types & _COMPLEX:
         names = " and ".join(
             TensorProto.DataType.Name(t).lower() for t in sorted(request.element_types & _COMPLEX)
         )
-        return f"its data is {names}; onnxruntime has no complex tensors, so nothing could run it"
+        raise ConversionError(
+            f"its data is {names}; onnxruntime has no complex tensors, so nothing could run it",
+            code=Code.ELEMENT_TYPE,
+        )
     if strange := request.element_types - _MOVABLE:
         known = TensorProto.DataType.values()
         names = ", ".join(
             sorted(TensorProto.DataType.Name(t) if t in known else str(t) for t in strange)
         )
-        return f"element type {names} is not supported"
+        raise ConversionError(f"element type {names} is not supported", code=Code.ELEMENT_TYPE)
     if TensorProto.BFLOAT16 in request.element_types and request.opset < 13:
-        return (
+        raise ConversionError(
             f"the model's opset is {request.opset}; bfloat16 needs 13 or newer (export the model "
-            "again with a newer opset)"
+            "again with a newer opset)",
+            code=Code.OPSET_TOO_OLD,
         )
-    return None

@@ -24,7 +24,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators.operator import BATCHES, CHANNELS, Arithmetic, Operator, Size
 from onnx_spatial.operators.shapes import (
     INT64_MAX,
@@ -65,23 +65,27 @@ class _Blocks(Operator):
         if array.shape != (len(block), 2) and not (array.size == 0 and not block):
             raise OperatorError(
                 f"{self.name}: {what} must have shape [{len(block)}, 2] to go with {len(block)} "
-                f"entries of block_shape, not {show(array.shape)}"
+                f"entries of block_shape, not {show(array.shape)}",
+                code=Code.PARAMETER,
             )
         for axis, b in enumerate(block):
             if b < 1:
                 raise OperatorError(
-                    f"{self.name}: block_shape[{axis}] is {b}; it must be at least 1"
+                    f"{self.name}: block_shape[{axis}] is {b}; it must be at least 1",
+                    code=Code.OUT_OF_RANGE,
                 )
         if math.prod(block) > INT64_MAX:
             raise OperatorError(
-                f"{self.name}: the product of block_shape {list(block)} overflows int64"
+                f"{self.name}: the product of block_shape {list(block)} overflows int64",
+                code=Code.OVERFLOW,
             )
         amounts = integers(f"{self.name}: {what}", array.reshape(-1))
         for index, amount in enumerate(amounts):
             if amount < 0:
                 raise OperatorError(
                     f"{self.name}: {what}[{index // 2}][{index % 2}] is {amount}; it must not be "
-                    "negative"
+                    "negative",
+                    code=Code.OUT_OF_RANGE,
                 )
         object.__setattr__(self, "block_shape", block)
         object.__setattr__(self, field, tuple(zip(amounts[::2], amounts[1::2], strict=True)))
@@ -110,7 +114,8 @@ class _Blocks(Operator):
         if len(shape) < blocked + 1:
             raise OperatorError(
                 f"{self.name}: {blocked} blocked dims need an input of rank {blocked + 1} or more, "
-                f"not {show(shape)}"
+                f"not {show(shape)}",
+                code=Code.RANK,
             )
         batch = shape[0]
         if math.prod(self.block_shape) > 1:
@@ -188,7 +193,8 @@ class SpaceToBatch(_Blocks):
         if padded % block:
             raise OperatorError(
                 f"{self.name}: axis {axis}: size {size} + paddings {begin} + {end} = "
-                f"{padded} is not divisible by its block, {block}"
+                f"{padded} is not divisible by its block, {block}",
+                code=Code.NOT_DIVISIBLE,
             )
         return padded // block
 
@@ -269,7 +275,8 @@ class BatchToSpace(_Blocks):
         if batch % factor:
             raise OperatorError(
                 f"{self.name}: batch {batch} is not divisible by {factor}, "
-                f"the product of block_shape {list(self.block_shape)}"
+                f"the product of block_shape {list(self.block_shape)}",
+                code=Code.NOT_DIVISIBLE,
             )
         return batch // factor
 
@@ -277,7 +284,8 @@ class BatchToSpace(_Blocks):
         if begin + end > size * block:
             raise OperatorError(
                 f"{self.name}: axis {axis}: crops {begin} + {end} exceed the size "
-                f"{size} * {block} = {size * block}"
+                f"{size} * {block} = {size * block}",
+                code=Code.CROPS_EXCEED,
             )
         return size * block - begin - end
 

@@ -25,7 +25,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators.operator import (
     BATCHES,
     CHANNELS,
@@ -83,24 +83,31 @@ class ExtractPatches(FixedOperator):
             values = integers(f"{self.name}: {field}", getattr(self, field))
             if len(values) != len(self.kernel):
                 raise OperatorError(
-                    f"{self.name}: {field} has {len(values)} entries, kernel {len(self.kernel)}"
+                    f"{self.name}: {field} has {len(values)} entries, kernel {len(self.kernel)}",
+                    code=Code.ATTRIBUTE,
                 )
             for axis, value in enumerate(values):
                 if value < 1:
                     raise OperatorError(
-                        f"{self.name}: {field}[{axis}] is {value}; it must be at least 1"
+                        f"{self.name}: {field}[{axis}] is {value}; it must be at least 1",
+                        code=Code.OUT_OF_RANGE,
                     )
                 if value > INT32_MAX:  # as in TensorFlow; sums of them then fit into int64
                     raise OperatorError(
-                        f"{self.name}: {field}[{axis}] is {value}; it must fit into 32 bits"
+                        f"{self.name}: {field}[{axis}] is {value}; it must fit into 32 bits",
+                        code=Code.OUT_OF_RANGE,
                     )
             object.__setattr__(self, field, values)
         if self.auto_pad not in get_args(AutoPad):
-            raise OperatorError(f"{self.name}: unknown padding {self.auto_pad!r}")
+            raise OperatorError(
+                f"{self.name}: unknown padding {self.auto_pad!r}", code=Code.ATTRIBUTE
+            )
         if self.layout not in get_args(Layout):
-            raise OperatorError(f"{self.name}: unknown layout {self.layout!r}")
+            raise OperatorError(f"{self.name}: unknown layout {self.layout!r}", code=Code.ATTRIBUTE)
         if self.major not in get_args(Major):
-            raise OperatorError(f"{self.name}: unknown order of channels {self.major!r}")
+            raise OperatorError(
+                f"{self.name}: unknown order of channels {self.major!r}", code=Code.ATTRIBUTE
+            )
 
     @property
     def rank(self) -> int:
@@ -179,7 +186,8 @@ class ExtractPatches(FixedOperator):
         if count < 0 and not self.clamp_negative:
             raise OperatorError(
                 f"{self.name}: spatial axis {axis}: a window of {self.extent(axis)} elements on "
-                f"size {size} gives the negative output size {count}"
+                f"size {size} gives the negative output size {count}",
+                code=Code.WINDOW,
             )
         return max(0, count)
 
@@ -203,7 +211,8 @@ class ExtractPatches(FixedOperator):
         """
         if len(shape) != self.rank:
             raise OperatorError(
-                f"{self.name}: the input must have rank {self.rank}, not {show(shape)}"
+                f"{self.name}: the input must have rank {self.rank}, not {show(shape)}",
+                code=Code.RANK,
             )
         out = list(shape)
         for number, axis in enumerate(self.spatial_axes):

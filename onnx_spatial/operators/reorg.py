@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators.operator import BATCHES, Arithmetic, FixedOperator, Size
 from onnx_spatial.operators.shapes import INT32_MAX, Dim, check_element_count, show
 from onnx_spatial.operators.strided_copies import Allocate
@@ -45,7 +45,8 @@ class ReorgYolo(FixedOperator):
         if type(self.stride) is not int or not 1 <= self.stride <= INT32_MAX:
             raise OperatorError(
                 f"{self.name}: stride is {self.stride!r}; it must be an integer, at least 1 and of 32 "
-                "bits at most"
+                "bits at most",
+                code=Code.OUT_OF_RANGE,
             )
 
     @property
@@ -80,7 +81,8 @@ class ReorgYolo(FixedOperator):
         """
         if len(shape) != self.rank:
             raise OperatorError(
-                f"{self.name}: the input must have rank 4, [N, C, H, W], not {show(shape)}"
+                f"{self.name}: the input must have rank 4, [N, C, H, W], not {show(shape)}",
+                code=Code.RANK,
             )
         s, (batch, channels, *image) = self.stride, shape
         if isinstance(channels, int) and channels < s * s:
@@ -91,7 +93,8 @@ class ReorgYolo(FixedOperator):
         for axis, size in enumerate(image, start=2):
             if isinstance(size, int) and size % s:
                 raise OperatorError(
-                    f"{self.name}: axis {axis}: size {size} is not divisible by the stride, {s}"
+                    f"{self.name}: axis {axis}: size {size} is not divisible by the stride, {s}",
+                    code=Code.NOT_DIVISIBLE,
                 )
             out.append(size // s if isinstance(size, int) else None)
         out = list(shape) if s == 1 else out

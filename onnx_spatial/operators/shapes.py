@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial.errors import Code, OperatorError
 
 #: A dimension: its size, the name that a model gives it (the same name is the same size), or None.
 Dim = int | str | None
@@ -38,9 +38,13 @@ def check_element_count(name: str, shape: Sequence[Dim]) -> None:
     """
     known = [d for d in shape if isinstance(d, int)]
     if any(d > INT64_MAX for d in known):
-        raise OperatorError(f"{name}: a dim of the output {show(shape)} overflows int64")
+        raise OperatorError(
+            f"{name}: a dim of the output {show(shape)} overflows int64", code=Code.OVERFLOW
+        )
     if len(known) == len(shape) and math.prod(known) > INT64_MAX:
-        raise OperatorError(f"{name}: the element count of {show(shape)} overflows int64")
+        raise OperatorError(
+            f"{name}: the element count of {show(shape)} overflows int64", code=Code.OVERFLOW
+        )
 
 
 def integers(name: str, values: object) -> tuple[int, ...]:
@@ -53,5 +57,7 @@ def integers(name: str, values: object) -> tuple[int, ...]:
     if array.size == 0:
         array = array.astype(np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise OperatorError(f"{name} must be a list of integers, not {values!r}")
+        raise OperatorError(
+            f"{name} must be a list of integers, not {values!r}", code=Code.PARAMETER
+        )
     return tuple(int(v) for v in array)

@@ -6,7 +6,7 @@ import importlib.util
 import os
 from pathlib import Path
 
-from onnx_spatial.errors import ModelFileError, UsageError
+from onnx_spatial.errors import Code, ModelFileError, UsageError
 from onnx_spatial.model.io.atomic import atomic_write
 
 
@@ -18,14 +18,20 @@ def check_target(path: Path) -> None:
     """
     if str(path) == "-":  # standard output has the table, or with --json the document
         raise ModelFileError(
-            "-: reports are written to files, not to stdout (use ./- for a file called -)"
+            "-: reports are written to files, not to stdout (use ./- for a file called -)",
+            code=Code.UNWRITABLE,
         )
     if path.is_dir():
-        raise ModelFileError(f"{path}: cannot be written: it is a folder")
+        raise ModelFileError(f"{path}: cannot be written: it is a folder", code=Code.UNWRITABLE)
     if not path.parent.is_dir():
-        raise ModelFileError(f"{path}: cannot be written: there is no folder {str(path.parent)!r}")
+        raise ModelFileError(
+            f"{path}: cannot be written: there is no folder {str(path.parent)!r}",
+            code=Code.UNWRITABLE,
+        )
     if not path.exists() and not os.access(path.parent, os.W_OK | os.X_OK):
-        raise ModelFileError(f"{path}: cannot be written: its folder is read-only")
+        raise ModelFileError(
+            f"{path}: cannot be written: its folder is read-only", code=Code.UNWRITABLE
+        )
 
 
 def require(package: str) -> None:
@@ -36,7 +42,8 @@ def require(package: str) -> None:
     """
     if importlib.util.find_spec(package) is None:
         raise UsageError(
-            f"an HTML report needs the package {package}: python -m pip install {package}"
+            f"an HTML report needs the package {package}: python -m pip install {package}",
+            code=Code.PACKAGE_MISSING,
         )
 
 
@@ -52,4 +59,6 @@ def write(path: Path, content: bytes) -> None:
             return
         atomic_write(path, content)
     except OSError as error:
-        raise ModelFileError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise ModelFileError(
+            f"{path}: cannot be written: {error.strerror or error}", code=Code.UNWRITABLE
+        ) from None

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from onnx_spatial.errors import ModelFileError, UsageError
+from onnx_spatial.errors import Code, ModelFileError, UsageError
 from onnx_spatial.model.io.atomic import atomic_write
 
 _MARK = "onnx_spatial_tune_cache"
@@ -77,7 +77,8 @@ class Cache:
         if self._path is not None:
             if required and not self._path.parent.is_dir():
                 raise ModelFileError(
-                    f"{self._path}: cannot be written: there is no folder {str(self._path.parent)!r}"
+                    f"{self._path}: cannot be written: there is no folder {str(self._path.parent)!r}",
+                    code=Code.UNWRITABLE,
                 )
             self._entries = self._read()
 
@@ -118,7 +119,8 @@ class Cache:
             return {}
         if self._required and not _is_cache(text):
             raise UsageError(
-                f"{self._path}: is not a tune cache and is not overwritten; use another file"
+                f"{self._path}: is not a tune cache and is not overwritten; use another file",
+                code=Code.SAME_FILE,
             )
         try:
             document = json.loads(text)
@@ -140,7 +142,9 @@ class Cache:
         except OSError as error:
             if self._required:
                 reason = error.strerror or error
-                raise ModelFileError(f"{path}: cannot be written: {reason}") from None
+                raise ModelFileError(
+                    f"{path}: cannot be written: {reason}", code=Code.UNWRITABLE
+                ) from None
 
 
 def _is_cache(text: str) -> bool:

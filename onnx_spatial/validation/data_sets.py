@@ -23,7 +23,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
-from onnx_spatial.errors import ModelFileError, UsageError
+from onnx_spatial.errors import Code, ModelFileError, UsageError
 from onnx_spatial.model.io import git_lfs
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.sizes.model_inputs import check_given, graph_inputs
@@ -85,7 +85,7 @@ def read(path: Path, model: onnx.ModelProto) -> DataSet:
         ModelFileError: it cannot be read.
     """
     if not path.exists():
-        raise ModelFileError(f"{path}: is a link to a missing file")
+        raise ModelFileError(f"{path}: is a link to a missing file", code=Code.DATA_FILE)
     if path.is_dir():
         declared = list(model.graph.output)
         outputs = _read_files(path, "output", declared, declared)
@@ -96,7 +96,7 @@ def read(path: Path, model: onnx.ModelProto) -> DataSet:
         try:
             check_given(graph_inputs(model), data.inputs)
         except UsageError as error:
-            raise UsageError(f"{path}: {error}") from None
+            raise UsageError(f"{path}: {error}", code=Code.INPUT_DATA) from None
     return data
 
 
@@ -152,9 +152,11 @@ def _read_files(
         if info is None and name not in by_name:
             count = f"{len(declared)} {kind}{'' if len(declared) == 1 else 's'}"
             named = f", none of them called {name!r}" if name else ""
-            raise UsageError(f"{path}: the model has only {count}{named}")
+            raise UsageError(f"{path}: the model has only {count}{named}", code=Code.INPUT_DATA)
         if name in values:
-            raise UsageError(f"{path}: {kind} {name!r} is in another file too")
+            raise UsageError(
+                f"{path}: {kind} {name!r} is in another file too", code=Code.INPUT_DATA
+            )
         values[name] = value
     return values
 
@@ -174,14 +176,19 @@ def _read_file(
         data = path.read_bytes()
     except FileNotFoundError:
         name = "" if info is None else info.name
-        raise UsageError(f"{path}: is missing; input {name!r} has no data") from None
+        raise UsageError(
+            f"{path}: is missing; input {name!r} has no data", code=Code.INPUT_DATA
+        ) from None
     except OSError as error:
-        raise ModelFileError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise ModelFileError(
+            f"{path}: cannot be read: {error.strerror or error}", code=Code.DATA_FILE
+        ) from None
     kind = "tensor_type" if info is None else info.type.WhichOneof("value") or "tensor_type"
     if kind not in _MESSAGES:
         what = kind.removesuffix("_type").replace("_", " ")
         raise UsageError(
-            f"{path}: {info.name if info else ''!r} is a {what}, which is not supported"
+            f"{path}: {info.name if info else ''!r} is a {what}, which is not supported",
+            code=Code.INPUT_DATA,
         )
     message, to_value = _MESSAGES[kind]
     try:
@@ -190,7 +197,7 @@ def _read_file(
     except (DecodeError, ValueError, TypeError, RuntimeError, OverflowError) as error:
         reason = f"is not a serialized {message.__name__} ({error if data else 'it is empty'})"
         reason = git_lfs.REASON if git_lfs.is_pointer(data) else reason
-        raise ModelFileError(f"{path}: {reason}") from None
+        raise ModelFileError(f"{path}: {reason}", code=Code.DATA_FILE) from None
     if isinstance(value, np.ndarray) and value.dtype.kind in "UST":
         value = value.astype(object)
     return (proto.name if info is None or proto.name in by_name else info.name), value
@@ -208,13 +215,16 @@ def _read_archive(path: Path, model: onnx.ModelProto) -> DataSet:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (OSError, ValueError, zipfile.BadZipFile, AttributeError, EOFError) as error:
-        raise ModelFileError(f"{path}: is not an .npz file ({error})") from None
+        raise ModelFileError(
+            f"{path}: is not an .npz file ({error})", code=Code.DATA_FILE
+        ) from None
     names = [v.name for v in required(model)]
     inputs = _by_name(arrays, names)
     if len(inputs) < len(names):
         missing = ", ".join(n for n in names if n not in inputs)
         raise UsageError(
-            f"{path}: has no array for {missing}; it has {', '.join(arrays) or 'none'}"
+            f"{path}: has no array for {missing}; it has {', '.join(arrays) or 'none'}",
+            code=Code.INPUT_DATA,
         )
     outputs = _by_name(arrays, [v.name for v in model.graph.output])
     used = {n for name in (*inputs, *outputs) for n in (name, name.removesuffix(":0"))}
@@ -240,7 +250,9 @@ def write(folder: Path, inputs: Mapping[str, Value], outputs: Mapping[str, Value
                 (folder / f"{kind}_{number}.pb").write_bytes(data)
     except (OSError, ValueError, TypeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise ModelFileError(f"{os.fspath(folder)}: cannot be written: {reason}") from None
+        raise ModelFileError(
+            f"{os.fspath(folder)}: cannot be written: {reason}", code=Code.UNWRITABLE
+        ) from None
 
 
 def _message(name: str, value: Value) -> onnx.TensorProto | onnx.SequenceProto:

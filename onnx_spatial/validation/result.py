@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
-from onnx_spatial.errors import one_line
+from onnx_spatial.errors import Code, one_line
 from onnx_spatial.validation.options import Options
 
 Status = Literal["passed", "failed", "xfailed", "unverified", "skipped"]
@@ -45,6 +45,22 @@ KINDS: dict[Kind, str] = {
     "xpassed": "The model was expected to fail, but did not.",
 }
 
+#: Code of each kind, for messages that have no narrower one.
+CODES: dict[Kind, Code] = {
+    "difference": Code.DIFFERENT,
+    "recorded-data": Code.RECORDED_DATA,
+    "unreadable": Code.UNREADABLE,
+    "conversion": Code.NOT_CONVERTED,
+    "does-not-run": Code.DOES_NOT_RUN,
+    "unverified": Code.UNVERIFIED,
+    "crash": Code.CRASH,
+    "timeout": Code.TIMEOUT,
+    "memory": Code.MEMORY_LIMIT,
+    "lost": Code.WORKER_LOST,
+    "not-run": Code.NOT_VALIDATED,
+    "xpassed": Code.PASSED_UNEXPECTEDLY,
+}
+
 VERSION = 1
 
 
@@ -59,6 +75,7 @@ class Entry:
         message: one line.
         nodes: names of the nodes concerned.
         kind: kind of failure; None for infos.
+        code: its code; that of the kind if there is no narrower one.
     """
 
     level: Level
@@ -66,9 +83,17 @@ class Entry:
     message: str
     nodes: tuple[str, ...] = ()
     kind: Kind | None = None
+    code: Code | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", one_line(self.message))
+        code = CODES.get(self.kind) if self.code is None and self.kind is not None else self.code
+        object.__setattr__(self, "code", None if code is None else Code(code))
+
+    @property
+    def line(self) -> str:
+        """The step, the message and the code in one line."""
+        return f"{self.source}: {self.message}" + ("" if self.code is None else f" [{self.code}]")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes by name."""
@@ -114,12 +139,23 @@ class ModelResult:
 
     @classmethod
     def without(
-        cls, model: str, status: Status, kind: Kind, message: str, source: str = "process"
+        cls,
+        model: str,
+        status: Status,
+        kind: Kind,
+        message: str,
+        source: str = "process",
+        code: Code | None = None,
     ) -> ModelResult:
         """Return the result of a model with one entry and nothing else."""
         level: Level = "error" if status == "failed" else "warning"
-        entry = Entry(level, source, message, kind=kind)
+        entry = Entry(level, source, message, kind=kind, code=code)
         return cls(model, status, f"{status}: {entry.message}", kind, [entry])
+
+    @property
+    def code(self) -> Code | None:
+        """Code of the first failure."""
+        return next((e.code for e in self.problems() if e.kind == self.kind), None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes by name, ready for JSON."""

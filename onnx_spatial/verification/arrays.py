@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from onnx_spatial.errors import ModelFileError
+from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.model.io import external_data
 
 Array = npt.NDArray[Any]
@@ -93,7 +93,9 @@ def constant_value(tensor: onnx.TensorProto, folder: Path | None) -> Array:
         else:
             array = onnx.numpy_helper.to_array(tensor)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
-        raise ModelFileError(f"tensor {tensor.name!r} cannot be read: {error}") from None
+        raise ModelFileError(
+            f"tensor {tensor.name!r} cannot be read: {error}", code=Code.DAMAGED
+        ) from None
     if array.dtype.kind in "OS":
         decoded = [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in array.flat]
         array = np.array(decoded, object).reshape(array.shape)

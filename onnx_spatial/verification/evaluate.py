@@ -13,7 +13,7 @@ import onnx
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion.local_functions import without_earlier_form
-from onnx_spatial.errors import UsageError
+from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import Array, dtype_of
 from onnx_spatial.verification.runtime.program import Program
@@ -120,7 +120,9 @@ def evaluate(
     try:
         return reference.program.run(feeds)
     except RunFailure as failure:
-        raise UsageError(f"{source.name}: cannot be run on this data: {failure}") from None
+        raise UsageError(
+            f"{source.name}: cannot be run on this data: {failure}", code=Code.INPUT_DATA
+        ) from None
 
 
 def _restored(array: Array, element_type: int | None) -> Array:

@@ -54,7 +54,7 @@ def test_examples_are_command_lines(name, tmp_path, monkeypatch):
         commands.commands[command].make_context(name, words, resilient_parsing=False)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "explain"])
 def test_models_are_completed_as_file_names(name):
     arguments = [p for p in commands.commands[name].params if isinstance(p, click.Argument)]
     context = click.Context(commands.commands[name])

@@ -60,6 +60,7 @@ def test_help_and_version_import_nothing_heavy(arguments):
         ("onnx-spatial convert --mode ", [*options.MODES]),
         ("onnx-spatial inspect --prefer ", [*options.STRATEGY_NAMES]),
         ("onnx-spatial optimize --target ", ["coreml", "qnn", "tflite", "tensorrt", "ncnn"]),
+        ("onnx-spatial explain os90", ["OS901", "OS902"]),
     ],
 )
 def test_completion_imports_nothing_heavy(words, expected):

@@ -103,7 +103,7 @@ def test_reports_are_written_and_annotations_go_beside_them(folder, capsys, monk
     (log,) = json.loads((folder / "r.sarif").read_text())["runs"]
     location = log["results"][0]["locations"][0]["physicalLocation"]
     assert location["artifactLocation"]["uri"] == "m/a.onnx"
-    assert err.startswith("::error file=m/a.onnx,title=onnx-spatial%3A FAILED::failed: ")
+    assert err.startswith("::error file=m/a.onnx,title=onnx-spatial%3A FAILED [OS302]::failed: ")
 
 
 def test_verbose_says_how_far_it_is_and_what_was_compared(folder, capsys):
@@ -181,7 +181,7 @@ def test_fail_fast_reports_on_all_models(folder):
     tags = [case[0].tag for case in ElementTree.parse(folder / "r.xml").iter("testcase")]
     assert tags == ["system-out", "failure", "skipped"]
     (log,) = json.loads((folder / "r.sarif").read_text())["runs"]
-    assert [result["ruleId"] for result in log["results"]] == ["conversion", "not-run"]
+    assert [result["ruleId"] for result in log["results"]] == ["OS302", "OS607"]
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_memory_that_is_too_little_for_any_model_is_refused_with_what_is_enough(
     assert run(["validate", "a.onnx", "--memory", "4M", *more]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    least = re.fullmatch(r"error: memory must be at least (\d+M), .*, not 4M\n", err)
+    least = re.fullmatch(r"error: memory must be at least (\d+M), .*, not 4M \[OS101\]\n", err)
     assert least is not None
     assert run(["validate", "a.onnx", "--memory", least[1]]) == 0
 
@@ -291,7 +291,7 @@ def test_an_interrupt_ends_all_that_was_started_and_what_was_done_is_reported(fo
     process.send_signal(getattr(signal, name))
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert err.strip() == "error: interrupted"
+    assert err.strip() == "error: interrupted [OS902]"
     assert all_gone(started)
     assert sorted(os.listdir()) == ["a.onnx", "b.onnx", "c.onnx", "r.sarif", "r.xml"]
     assert [line.split() for line in out.splitlines()[:2]] == [
@@ -303,7 +303,7 @@ def test_an_interrupt_ends_all_that_was_started_and_what_was_done_is_reported(fo
     assert [case[0].tag for case in cases] == ["system-out", "skipped", "skipped"]
     assert {case[0].get("type") for case in cases[1:]} == {"not-run"}
     (log,) = json.loads((folder / "r.sarif").read_text())["runs"]
-    assert [result["ruleId"] for result in log["results"]] == ["not-run", "not-run"]
+    assert [result["ruleId"] for result in log["results"]] == ["OS607", "OS607"]
     (invocation,) = log["invocations"]
     assert (invocation["executionSuccessful"], invocation["exitCode"]) == (False, 130)
 
@@ -334,7 +334,7 @@ def test_a_second_interrupt_waits_for_nothing(folder):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=5)
     assert process.returncode == 130
-    assert err.strip() == "error: interrupted"
+    assert err.strip() == "error: interrupted [OS902]"
     assert all_gone(started)
 
 

@@ -77,6 +77,7 @@ def test_a_site_says_what_is_done_and_how():
         "declined": [],
         "between": [],
         "notes": [],
+        "code": None,
     }
     assert (second.node, second.output_shape) == ("b2s", (2, 4, 6, 1))
 

@@ -13,12 +13,13 @@ from xml.etree import ElementTree
 import pytest
 from validating import FOREIGN, PLAIN, REFUSED, ZOO, image, record, save
 
-from onnx_spatial.errors import ModelFileError
+from onnx_spatial.errors import ModelFileError, messages
+from onnx_spatial.errors.messages import MESSAGES
 from onnx_spatial.report import target as target_file
 from onnx_spatial.validation import Entry, ModelResult, Options, Report, validate
 from onnx_spatial.validation import report as reports
 from onnx_spatial.validation.report import github, junit, sarif
-from onnx_spatial.validation.result import KINDS
+from onnx_spatial.validation.result import CODES, KINDS
 
 SCHEMAS = Path(__file__).parents[1] / "data" / "schemas"
 
@@ -154,6 +155,7 @@ class TestJunit:
         assert failure is not None and out is not None
         assert failure.get("type") == "difference"
         assert failure.text is not None and failure.text.startswith("verify:lower: first")
+        assert failure.text.splitlines()[0].endswith("[OS501]")
         assert "of no importance" not in failure.text
         assert "run it again with: onnx-spatial validate" in (out.text or "")
         assert case.findtext("system-err") == "Fatal\ufffd[0m\nerror"
@@ -200,7 +202,8 @@ class TestSarif:
         (run,) = sarif.document(made_up())["runs"]
         bad = [r for r in run["results"] if r["properties"]["reproduce"].count("bad")]
         assert [r["level"] for r in bad] == ["error", "warning"]
-        assert [r["ruleId"] for r in bad] == ["difference", "recorded-data"]
+        assert [r["properties"]["kind"] for r in bad] == ["difference", "recorded-data"]
+        assert [r["ruleId"] for r in bad] == ["OS501", "OS601"]
         assert bad[0]["locations"][0]["logicalLocations"] == [{"name": "node <1>", "kind": "node"}]
         for result in run["results"]:
             rule = run["tool"]["driver"]["rules"][result["ruleIndex"]]
@@ -213,12 +216,25 @@ class TestSarif:
 
     def test_every_kind_has_a_rule(self):
         (run,) = sarif.document(Report([], Options(), tools={"version": "0"}))["runs"]
-        assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == list(KINDS)
+        rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+        assert rules == [*MESSAGES]
+        assert {CODES[kind] for kind in KINDS} <= {*rules}
+
+    def test_rules_link_to_the_pages_where_their_address_is_known(self, monkeypatch):
+        def rule():
+            (run,) = sarif.document(Report([], Options(), tools={"version": "0"}))["runs"]
+            return run["tool"]["driver"]["rules"][0]
+
+        monkeypatch.setattr(messages, "documentation", lambda: None)
+        assert "helpUri" not in rule()
+        assert "onnx-spatial explain OS101" in rule()["help"]["text"]
+        monkeypatch.setattr(messages, "documentation", lambda: "https://example.com/docs")
+        assert rule()["helpUri"] == "https://example.com/docs/codes.html#os101"
 
     def test_strict_makes_errors_of_what_was_not_verified(self):
         for strict, level in ((False, "warning"), (True, "error")):
             (run,) = sarif.document(made_up(strict))["runs"]
-            (found,) = (r for r in run["results"] if r["ruleId"] == "unverified")
+            (found,) = (r for r in run["results"] if r["ruleId"] == "OS502")
             assert found["level"] == level
 
     def test_paths_are_relative_to_the_checkout(self, tmp_path):
@@ -262,7 +278,8 @@ class TestGithub:
         right = [m for m in made_up().models if m.status in ("passed", "xfailed")]
         assert len(lines) == len(made_up().models) - len(right)
         assert lines[0] == (
-            '::error file=a/bad%3A 100%25%2C <&">\x1b é\udcff.onnx,title=onnx-spatial%3A FAILED::'
+            '::error file=a/bad%3A 100%25%2C <&">\x1b é\udcff.onnx,title=onnx-spatial%3A FAILED '
+            "[OS501]::"
             "failed: first (and 1 more)%0Arun it again with: onnx-spatial validate "
             "'a/bad: 100%25, <&\">\x1b é\udcff.onnx' --seed 0"
         )

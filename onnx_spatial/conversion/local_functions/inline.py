@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.errors import ConversionError
+from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering import Emitter, Lowered
 
 #: Reported in the place of a strategy.
@@ -35,7 +35,8 @@ def inlined(
     versions = {o.domain: o.version for o in function.opset_import}
     if versions.get("", opset) != opset:
         raise ConversionError(
-            f"{where} is of opset {versions['']} and its call of {opset}; use mode 'lower'"
+            f"{where} is of opset {versions['']} and its call of {opset}; use mode 'lower'",
+            code=Code.FUNCTION_BODY,
         )
     values: dict[str, ir.Value | None] = dict.fromkeys(function.input)
     values.update(zip(function.input, inputs, strict=False))
@@ -43,14 +44,18 @@ def inlined(
     emit = Emitter(opset)
     for message in function.node:
         if any(name and name not in values for name in message.input):
-            raise ConversionError(f"{where} reads a value that nothing in it computes")
+            raise ConversionError(
+                f"{where} reads a value that nothing in it computes", code=Code.FUNCTION_BODY
+            )
         try:
             _add(message, _resolved(message, call_attributes), emit, values)
         except Exception as error:  # onnx_ir raises many types for messages that make no sense
-            raise ConversionError(f"{where} cannot be read: {error}") from None
+            raise ConversionError(
+                f"{where} cannot be read: {error}", code=Code.FUNCTION_BODY
+            ) from None
     output = values.get(function.output[0])
     if output is None or all(output not in n.outputs for n in emit.nodes):
-        raise ConversionError(f"{where} does not compute its output")
+        raise ConversionError(f"{where} does not compute its output", code=Code.FUNCTION_BODY)
     return Lowered(STRATEGY, emit, output)
 
 

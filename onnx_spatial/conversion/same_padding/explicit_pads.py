@@ -21,7 +21,7 @@ from onnx_spatial import analysis
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.conversion.same_padding import find
-from onnx_spatial.errors import OperatorError, SpatialError
+from onnx_spatial.errors import Code, OperatorError, SpatialError
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core.builder import Size
 from onnx_spatial.model import traversal
@@ -60,7 +60,7 @@ def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = 
         try:
             new = _edit(node, known, version, names, initializers=initializers)
         except SpatialError as error:
-            site = report.left(info, done=str(error))
+            site = report.left(info, done=str(error), code=error.code)
         else:
             inserted[index] = new
             info.output_shape = find.output_shape(node, known)
@@ -110,7 +110,8 @@ def _edit(
         raise OperatorError(
             f"its pads depend on sizes that only the run knows, and a Pad that computes them needs "
             f"opset {_PAD_OPSET}, not {opset} (fix them with --static, or export the model again with "
-            "a newer opset)"
+            "a newer opset)",
+            code=Code.OPSET_TOO_OLD,
         )
     made = insert_nodes.Inserted((), ())
     if padded:
@@ -125,7 +126,7 @@ def _edit(
         node.input[0] = made.nodes[-1].output[0]
     own = [pair[side] for side in (0, 1) for pair in pads]
     if max(own) > INT64_MAX:
-        raise OperatorError("its pads overflow 64-bit integers")
+        raise OperatorError("its pads overflow 64-bit integers", code=Code.OVERFLOW)
     for attribute in node.attribute:
         if attribute.name == "auto_pad":
             attribute.CopyFrom(onnx.helper.make_attribute("pads", own))

@@ -15,7 +15,7 @@ from pathlib import Path
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.errors import OperatorError
+from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core.builder import Size
 from onnx_spatial.model import op_traits, traversal
@@ -161,12 +161,14 @@ def read(node: onnx.NodeProto, known: NodeFacts) -> SamePadding:
         OperatorError: the callers of its function contradict each other, or it breaks a rule.
     """
     if "pads" in known.attributes:
-        raise OperatorError("has both auto_pad and pads, which contradict each other")
+        raise OperatorError(
+            "has both auto_pad and pads, which contradict each other", code=Code.ATTRIBUTE
+        )
     padding, dilations = known.string("auto_pad"), known.integers("dilations")
     axes = len(dilations)
     strides = known.integers("strides", axes) if "strides" in known.attributes else (1,) * axes
     if min(*dilations, *strides) < 1:
-        raise OperatorError("strides and dilations must be at least 1")
+        raise OperatorError("strides and dilations must be at least 1", code=Code.OUT_OF_RANGE)
     kind = kind_of(node)
     assert kind is not None
     data, weight = (_shape(known, index, axes + 2) for index in (0, kind.weight))
@@ -186,9 +188,11 @@ def _shape(known: NodeFacts, index: int, rank: int) -> tuple[Dim, ...]:
     """
     facts = known.inputs[index] if index < len(known.inputs) else None
     if facts is None:
-        raise OperatorError(f"input {index} is missing")
+        raise OperatorError(f"input {index} is missing", code=Code.PARAMETER)
     if facts.shape is not None and len(facts.shape) != rank:
-        raise OperatorError(f"input {index} must have rank {rank}, not {show(facts.shape)}")
+        raise OperatorError(
+            f"input {index} must have rank {rank}, not {show(facts.shape)}", code=Code.RANK
+        )
     shape = facts.shape or (None,) * rank
     return tuple(d if isinstance(d, int) else None for d in shape)
 

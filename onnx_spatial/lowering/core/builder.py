@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from onnx_spatial.errors import ConversionError
+from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.cost_model import Work
 from onnx_spatial.lowering.core.nodes import INT64_MAX
@@ -92,7 +92,9 @@ class Emitter(SizeArithmetic):
             allow_zero = any(d == 0 and not copied for d, copied in zip(literal, kept, strict=True))
             if allow_zero and self.opset < 14:
                 if literal.count(0) > 1:
-                    raise ConversionError(f"a Reshape to {literal} needs allowzero, opset 14")
+                    raise ConversionError(
+                        f"a Reshape to {literal} needs allowzero, opset 14", code=Code.OPSET_TOO_OLD
+                    )
                 allow_zero, literal[literal.index(0)] = False, -1
             shape = self.ints(literal, "shape")
         elif zero_free and len(unknown) == 1 and not exact:

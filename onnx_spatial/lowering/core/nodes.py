@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnx_spatial.errors import ConversionError
+from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.cost_model import Work
 
@@ -23,6 +23,8 @@ INT64_MAX = 2**63 - 1
 
 class NewerOpsetError(ConversionError):
     """Lowering that the model's opset cannot express; the message names the first one that can."""
+
+    code = Code.OPSET_TOO_OLD
 
     def __init__(self, what: str, opset: int) -> None:
         super().__init__(f"{what} need opset {opset}")

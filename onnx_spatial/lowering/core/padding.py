@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 from onnx import TensorProto
 
-from onnx_spatial.errors import ConversionError
+from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor, same
 from onnx_spatial.lowering.core.nodes import NewerOpsetError
@@ -109,7 +109,8 @@ def pad(
         return emit.tensor(padding, dims, x.itemsize)
     if len(element_types) > 1:
         raise ConversionError(
-            "the function is called with several element types and Pad has no kernel for one of them"
+            "the function is called with several element types and Pad has no kernel for one of them",
+            code=Code.ELEMENT_TYPE,
         )
     if not element_types:
         what = "computed amounts of zeros of an unknown element type"

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 
 import onnx
 
-from onnx_spatial.errors import ModelFileError
+from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import protobuf_wire
 from onnx_spatial.model.io.byte_ranges import Content, Range
@@ -142,7 +142,9 @@ class Weights:
             ModelFileError: it was changed.
         """
         if self._state() != self._stamp:
-            raise ModelFileError(f"{self.file.name}: was changed while it was converted")
+            raise ModelFileError(
+                f"{self.file.name}: was changed while it was converted", code=Code.FILE_CHANGED
+            )
 
     def _stored(self, model: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto, _Tensor]]:
         for tensor in traversal.tensors(model):

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.errors import ModelFileError
+from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import git_lfs
 from onnx_spatial.model.io.source import Source
@@ -63,7 +63,8 @@ def check(source: Source, *, files: bool = True) -> None:
         if any(isinstance(text, bytes) for text in (*entry, *entry.values())):  # invalid UTF-8
             raise ModelFileError(
                 f"{source.name}: is damaged: the external data entry of tensor {tensor.name!r} "
-                "is not UTF-8 text"
+                "is not UTF-8 text",
+                code=Code.DAMAGED,
             )
         try:
             offset, length = int(entry.get("offset", "0")), int(entry.get("length", "0"))
@@ -72,46 +73,56 @@ def check(source: Source, *, files: bool = True) -> None:
         if min(offset, length) < 0:
             raise ModelFileError(
                 f"{source.name}: tensor {tensor.name!r}: offset and length of its external data "
-                "must be integers, 0 or more"
+                "must be integers, 0 or more",
+                code=Code.EXTERNAL_DATA,
             )
         if not files:
             continue
         if source.folder is None:
             raise ModelFileError(
                 f"{source.name}: tensor {tensor.name!r} has its data in the file {location!r}; "
-                "give the model as a path so that the file can be found"
+                "give the model as a path so that the file can be found",
+                code=Code.EXTERNAL_DATA,
             )
         if location not in sizes:
             sizes[location] = _size_of(source, source.folder, tensor.name, location)
         if offset + length > sizes[location]:
             if git_lfs.is_pointer_file(source.folder / location):
-                raise ModelFileError(f"{source.name}: external data {location!r} {git_lfs.REASON}")
+                raise ModelFileError(
+                    f"{source.name}: external data {location!r} {git_lfs.REASON}",
+                    code=Code.GIT_LFS_POINTER,
+                )
             raise ModelFileError(
                 f"{source.name}: tensor {tensor.name!r} needs {offset + length} bytes of "
-                f"{location!r}, which has only {sizes[location]}"
+                f"{location!r}, which has only {sizes[location]}",
+                code=Code.EXTERNAL_DATA,
             )
 
 
 def _size_of(source: Source, folder: Path, tensor: str, location: str) -> int:
     if _leaves(location):
         raise ModelFileError(
-            f"{source.name}: tensor {tensor!r}: external data {location!r} leaves the model's folder"
+            f"{source.name}: tensor {tensor!r}: external data {location!r} leaves the model's folder",
+            code=Code.EXTERNAL_DATA,
         )
     try:
         path = folder / location
         if source.path is not None and path.samefile(source.path):
             raise ModelFileError(
-                f"{source.name}: tensor {tensor!r}: external data {location!r} is the model itself"
+                f"{source.name}: tensor {tensor!r}: external data {location!r} is the model itself",
+                code=Code.EXTERNAL_DATA,
             )
         if not path.is_file():
             raise ModelFileError(
-                f"{source.name}: tensor {tensor!r}: external data {location!r} is no regular file"
+                f"{source.name}: tensor {tensor!r}: external data {location!r} is no regular file",
+                code=Code.EXTERNAL_DATA,
             )
         return path.stat().st_size
     except (OSError, ValueError):
         raise ModelFileError(
             f"{source.name}: external data file {location!r} is missing (tensor {tensor!r}); "
-            "put it beside the model"
+            "put it beside the model",
+            code=Code.EXTERNAL_DATA,
         ) from None
 
 

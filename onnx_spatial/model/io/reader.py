@@ -18,8 +18,8 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
-from onnx_spatial.errors import ModelFileError, UsageError
-from onnx_spatial.model.io import embedded_data, external_data, git_lfs, validate
+from onnx_spatial.errors import Code, ModelFileError, UsageError
+from onnx_spatial.model.io import embedded_data, external_data, git_lfs, other_formats, validate
 from onnx_spatial.model.io.source import Model, Source
 
 __all__ = ["Model", "Source", "read", "resolved", "serialize"]
@@ -37,9 +37,20 @@ def read(model: Model | Source, *, data: bool = True) -> Source:
 
     Raises:
         ModelFileError: there is no such file, it is not a valid ONNX model, or external data is
-            missing.
+            missing; of a model of another framework the message says how to export it.
         MemoryError: there is too little memory to parse it.
     """
+    try:
+        return _read(model, data)
+    except ModelFileError as error:
+        if isinstance(model, str | os.PathLike) and error.code in (Code.UNREADABLE, Code.NOT_ONNX):
+            advice = other_formats.advice(Path(model))
+            if advice is not None:
+                raise ModelFileError(f"{model}: {advice}", code=Code.EXPORT_FIRST) from None
+        raise
+
+
+def _read(model: Model | Source, data: bool) -> Source:
     if isinstance(model, Source):
         external_data.check(model, files=data)
         return model
@@ -57,12 +68,14 @@ def read(model: Model | Source, *, data: bool = True) -> Source:
         )
     if not source.proto.HasField("graph") or not source.proto.ir_version:
         reason = "it is empty" if source.data == b"" else "it holds no graph or no ir_version"
-        raise ModelFileError(f"{source.name}: is not an ONNX model: {reason}")
+        raise ModelFileError(f"{source.name}: is not an ONNX model: {reason}", code=Code.NOT_ONNX)
     try:
         validate.check(source.proto, source.name)
         external_data.check(source, files=data)
     except UnicodeDecodeError:
-        raise ModelFileError(f"{source.name}: is damaged: a name in it is not UTF-8 text") from None
+        raise ModelFileError(
+            f"{source.name}: is damaged: a name in it is not UTF-8 text", code=Code.DAMAGED
+        ) from None
     return source
 
 
@@ -118,17 +131,20 @@ def _parse(data: bytes, name: str, size: int | None = None) -> onnx.ModelProto:
     try:
         proto.ParseFromString(data)
     except UnicodeDecodeError:  # of protobuf's implementation in Python
-        raise ModelFileError(f"{name}: is damaged: a name in it is not UTF-8 text") from None
+        raise ModelFileError(
+            f"{name}: is damaged: a name in it is not UTF-8 text", code=Code.DAMAGED
+        ) from None
     except (DecodeError, RuntimeError) as error:
         if git_lfs.is_pointer(data):
-            raise ModelFileError(f"{name}: {git_lfs.REASON}") from None
+            raise ModelFileError(f"{name}: {git_lfs.REASON}", code=Code.GIT_LFS_POINTER) from None
         if _NO_MEMORY in str(error):
             raise MemoryError from None
         detail = str(error).strip()
         raise ModelFileError(
             f"{name}: is not an ONNX model, or was cut off: protobuf cannot parse its "
             f"{len(data) if size is None else size} bytes "
-            f"({detail.removesuffix('.') or 'no detail'})"
+            f"({detail.removesuffix('.') or 'no detail'})",
+            code=Code.NOT_ONNX,
         ) from None
     return proto
 
@@ -172,5 +188,6 @@ def too_large(name: str, detail: str) -> ModelFileError:
     """Return the error for a model of 2 GiB or more."""
     return ModelFileError(
         f"{name}: the model exceeds the 2 GiB that one protobuf file can hold; "
-        f"move its weights to external data first ({detail})"
+        f"move its weights to external data first ({detail})",
+        code=Code.TOO_LARGE,
     )

@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import onnx
 
-from onnx_spatial.errors import ModelFileError
+from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.model import traversal
 
 #: Most levels of nested graphs. Protobuf readers stop at 100 nested messages, and each graph takes
@@ -46,7 +46,7 @@ def check(model: onnx.ModelProto, name: str) -> None:
             _Dataflow(traversal.Place(_identity(function))).check(function)
         _Dataflow(traversal.Place()).check(model.graph)
     except _InvalidError as error:
-        raise ModelFileError(f"{name}: {error}") from None
+        raise ModelFileError(f"{name}: {error}", code=Code.INVALID_GRAPH) from None
 
 
 class _InvalidError(Exception):

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from onnx_spatial.errors import ModelFileError, UsageError
+from onnx_spatial.errors import Code, ModelFileError, UsageError
 from onnx_spatial.model.io import external_data, reader
 from onnx_spatial.model.io.atomic import Fill, atomic_write
 from onnx_spatial.model.io.byte_ranges import Content, copy_range
@@ -44,21 +44,33 @@ def check(path: Path, source: Source, *, in_place: bool = False) -> None:
         raise _failure(path, error) from None
     if path.exists() and not path.is_file():  # never replace a device or a pipe
         what = "a folder" if path.is_dir() else "no regular file"
-        raise ModelFileError(f"{path}: cannot be written: it is {what}")
+        raise ModelFileError(f"{path}: cannot be written: it is {what}", code=Code.UNWRITABLE)
     if in_place and path.is_symlink():
         raise UsageError(
-            f"{path}: is a link to {path.resolve()}; convert that in place, or write -o"
+            f"{path}: is a link to {path.resolve()}; convert that in place, or write -o",
+            code=Code.SAME_FILE,
         )
     if not in_place and source.path is not None and path.exists() and path.samefile(source.path):
-        raise UsageError(f"{path}: the output must not be the input (unless --in-place says so)")
+        raise UsageError(
+            f"{path}: the output must not be the input (unless --in-place says so)",
+            code=Code.SAME_FILE,
+        )
     for location in external_data.locations(source):
         assert source.folder is not None
         if path.resolve() in ((p / location).resolve() for p in (source.folder, path.parent)):
-            raise UsageError(f"{path}: is the path of the model's external data or of its copy")
+            raise UsageError(
+                f"{path}: is the path of the model's external data or of its copy",
+                code=Code.SAME_FILE,
+            )
     if not path.parent.is_dir():
-        raise ModelFileError(f"{path}: cannot be written: there is no folder {str(path.parent)!r}")
+        raise ModelFileError(
+            f"{path}: cannot be written: there is no folder {str(path.parent)!r}",
+            code=Code.UNWRITABLE,
+        )
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise ModelFileError(f"{path}: cannot be written: its folder is read-only")
+        raise ModelFileError(
+            f"{path}: cannot be written: its folder is read-only", code=Code.UNWRITABLE
+        )
 
 
 def write(source: Source, output: str | os.PathLike[str], *, external: bool = False) -> None:
@@ -162,7 +174,9 @@ def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
 
     def check_written(temporary: Path) -> None:
         if not content.is_in(temporary):
-            raise ModelFileError(f"{path}: reads back differently; the original was left there")
+            raise ModelFileError(
+                f"{path}: reads back differently; the original was left there", code=Code.UNWRITABLE
+            )
         if source.weights is not None:
             source.weights.close()
 
@@ -228,7 +242,7 @@ def _link(path: Path, backup: Path) -> None:
 
 def _failure(path: Path, error: OSError | ValueError) -> ModelFileError:
     reason = getattr(error, "strerror", None) or error
-    return ModelFileError(f"{path}: cannot be written: {reason}")
+    return ModelFileError(f"{path}: cannot be written: {reason}", code=Code.UNWRITABLE)
 
 
 def content_of(source: Source, name: str = "model") -> Content:
@@ -290,7 +304,8 @@ def _to_copy(source: Source, locations: Sequence[str], folder: Path) -> _Pairs:
         elif not _same_bytes(origin, target):
             raise ModelFileError(
                 f"{target}: exists and differs from the model's external data; "
-                "write to another folder"
+                "write to another folder",
+                code=Code.EXTERNAL_DATA,
             )
     return pairs
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators.rearrange import Rearrange
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings import chain_ops, openvino, python_ops, tensorflow
@@ -101,7 +101,7 @@ def read(node: NodeFacts) -> Call:
         OperatorError: the node breaks a rule of its spelling or of the operator.
     """
     if not node.inputs or node.inputs[0] is None:
-        raise OperatorError("the data input is missing")
+        raise OperatorError("the data input is missing", code=Code.PARAMETER)
     if node.domain != python_ops.DOMAIN:
         _check_unambiguous(node)
     call = _reader(node)(node)
@@ -109,7 +109,9 @@ def read(node: NodeFacts) -> Call:
     shape = node.inputs[0].shape
     if shape is not None:
         if call.rank is not None and len(shape) != call.rank:
-            raise OperatorError(f"the input must have rank {call.rank}, not {show(shape)}")
+            raise OperatorError(
+                f"the input must have rank {call.rank}, not {show(shape)}", code=Code.RANK
+            )
         call.output_shape(shape)
     return call
 
@@ -129,7 +131,10 @@ def _check_unambiguous(node: NodeFacts) -> None:
     attributes = node.attributes.keys()
     for this, others in _EXCLUSIVE:
         if this in attributes and (both := sorted(others & attributes)):
-            raise OperatorError(f"has both {this} and {both[0]}, which are two different spellings")
+            raise OperatorError(
+                f"has both {this} and {both[0]}, which are two different spellings",
+                code=Code.ATTRIBUTE,
+            )
     inputs = sum(1 for fact in node.inputs if fact is not None)
     if node.op_type in _FIXED_READERS:
         most = 1
@@ -142,7 +147,9 @@ def _check_unambiguous(node: NodeFacts) -> None:
     else:
         most = 3 - len({"block_shape", "paddings", "crops"} & attributes)
     if inputs > most:
-        raise OperatorError(f"has {inputs} inputs where its spelling has {most} at most")
+        raise OperatorError(
+            f"has {inputs} inputs where its spelling has {most} at most", code=Code.PARAMETER
+        )
 
 
 __all__ = [

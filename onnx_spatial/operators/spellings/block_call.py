@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators import Arithmetic, BatchToSpace, Dim, SpaceToBatch
 from onnx_spatial.operators.operator import USUAL_SAMPLES, Size
 from onnx_spatial.operators.spellings.call import (
@@ -126,7 +126,8 @@ class BlockCall:
             return
         if self.blocked > MAX_BLOCKED:  # the declared length of a computed parameter
             raise OperatorError(
-                f"block_shape has {self.blocked} entries; no tensor has so many dims"
+                f"block_shape has {self.blocked} entries; no tensor has so many dims",
+                code=Code.RANK,
             )
         none = (0,) * self.blocked
         amounts = zip(self.begins.values or none, self.ends.values or none, strict=True)
@@ -152,7 +153,8 @@ class BlockCall:
             elif shape[0] % factor:
                 raise OperatorError(
                     f"{self.kind.name}: batch {shape[0]} is not divisible by {factor}, "
-                    f"the product of block_shape"
+                    f"the product of block_shape",
+                    code=Code.NOT_DIVISIBLE,
                 )
             else:
                 batch = shape[0] // factor

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators import Arithmetic, Dim, FixedOperator, Operator
 from onnx_spatial.operators.operator import Size
 
@@ -71,34 +71,45 @@ class NodeFacts:
         """Return a required INT attribute."""
         value = self._attribute(name)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise OperatorError(f"attribute {name} must be an integer, not {_kind(value)}")
+            raise OperatorError(
+                f"attribute {name} must be an integer, not {_kind(value)}", code=Code.ATTRIBUTE
+            )
         return value
 
     def integers(self, name: str, *lengths: int) -> tuple[int, ...]:
         """Return a required INTS attribute, of one of `lengths` if any is given."""
         value = self._attribute(name)
         if not isinstance(value, tuple) or not all(isinstance(v, int) for v in value):
-            raise OperatorError(f"attribute {name} must be a list of integers, not {_kind(value)}")
+            raise OperatorError(
+                f"attribute {name} must be a list of integers, not {_kind(value)}",
+                code=Code.ATTRIBUTE,
+            )
         if lengths and len(value) not in lengths:
             allowed = " or ".join(map(str, lengths))
-            raise OperatorError(f"attribute {name} must have {allowed} entries, not {len(value)}")
+            raise OperatorError(
+                f"attribute {name} must have {allowed} entries, not {len(value)}",
+                code=Code.ATTRIBUTE,
+            )
         return value
 
     def string(self, name: str) -> str:
         """Return a required STRING attribute."""
         value = self._attribute(name)
         if not isinstance(value, str):
-            raise OperatorError(f"attribute {name} must be a string, not {_kind(value)}")
+            raise OperatorError(
+                f"attribute {name} must be a string, not {_kind(value)}", code=Code.ATTRIBUTE
+            )
         return value
 
     def _attribute(self, name: str) -> AttributeValue:
         if name not in self.attributes:
-            raise OperatorError(f"attribute {name} is missing")
+            raise OperatorError(f"attribute {name} is missing", code=Code.ATTRIBUTE)
         value = self.attributes[name]
         if isinstance(value, Conflict):
             raise OperatorError(
                 f"attribute {name} has no common value in the calls of the function that holds it; "
-                "inline the function first (onnx.inliner.inline_local_functions)"
+                "inline the function first (onnx.inliner.inline_local_functions)",
+                code=Code.ATTRIBUTE,
             )
         return value
 

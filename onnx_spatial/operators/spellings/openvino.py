@@ -11,7 +11,7 @@ garbage. The specification's permutation of BatchToSpace-2 is off by one; here i
 
 from __future__ import annotations
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators import (
     AutoPad,
     ExtractPatches,
@@ -49,18 +49,23 @@ def block(node: NodeFacts) -> BlockCall:
     rank = vectors[0].length
     for name, entries in zip(names, vectors, strict=True):
         if entries.length != rank:
-            raise OperatorError(f"{name} has {entries.length} entries, block_shape has {rank}")
+            raise OperatorError(
+                f"{name} has {entries.length} entries, block_shape has {rank}", code=Code.PARAMETER
+            )
     if shape is not None and len(shape) != rank:
         raise OperatorError(
-            f"block_shape has {rank} entries but data has rank {len(shape)}, {show(shape)}"
+            f"block_shape has {rank} entries but data has rank {len(shape)}, {show(shape)}",
+            code=Code.RANK,
         )
     if rank < 2:
-        raise OperatorError(f"data must have rank 2 or more, not {rank}")
+        raise OperatorError(f"data must have rank 2 or more, not {rank}", code=Code.RANK)
     for name, entries, least in zip(names, vectors, (1, 0, 0), strict=True):
         for axis, value in enumerate(entries.values or ()):
             if value < least and axis:
                 rule = "be at least 1" if least else "not be negative"
-                raise OperatorError(f"{name}[{axis}] is {value}; it must {rule}")
+                raise OperatorError(
+                    f"{name}[{axis}] is {value}; it must {rule}", code=Code.OUT_OF_RANGE
+                )
     block_shape, begins, ends = (
         without_batch(name, entries, neutral)
         for name, entries, neutral in zip(names, vectors, (1, 0, 0), strict=True)
@@ -74,7 +79,8 @@ def patches(node: NodeFacts) -> FixedCall:
     auto_pad = node.string("auto_pad").lower()
     if auto_pad not in _AUTO_PAD:
         raise OperatorError(
-            f"attribute auto_pad must be valid, same_upper or same_lower, not {auto_pad!r}"
+            f"attribute auto_pad must be valid, same_upper or same_lower, not {auto_pad!r}",
+            code=Code.ATTRIBUTE,
         )
     operator = ExtractPatches(
         kernel, strides, rates, _AUTO_PAD[auto_pad], "channels_first", clamp_negative=True
@@ -90,7 +96,9 @@ def reorg(node: NodeFacts) -> FixedCall:
     elif strides:
         stride = node.integers("stride")[0]
     else:
-        raise OperatorError("attribute stride is an empty list; it must hold an integer")
+        raise OperatorError(
+            "attribute stride is an empty list; it must hold an integer", code=Code.OUT_OF_RANGE
+        )
     return FixedCall(ReorgYolo(stride), "openvino")
 
 
@@ -98,5 +106,8 @@ def _positive(node: NodeFacts, name: str) -> tuple[int, ...]:
     values = node.integers(name, 2)
     for axis, value in enumerate(values):
         if value < 1:
-            raise OperatorError(f"attribute {name}[{axis}] is {value}; it must be at least 1")
+            raise OperatorError(
+                f"attribute {name}[{axis}] is {value}; it must be at least 1",
+                code=Code.OUT_OF_RANGE,
+            )
     return values

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators.shapes import Dim, show
 from onnx_spatial.operators.spellings.call import NodeFacts, Vector
 
@@ -25,15 +25,18 @@ def vector(
     values, known = _values(node, name, index, types)
     if values is not None:
         if values.ndim != 1:
-            raise OperatorError(f"{name} must be 1-D, not of shape {show(values.shape)}")
+            raise OperatorError(
+                f"{name} must be 1-D, not of shape {show(values.shape)}", code=Code.PARAMETER
+            )
         return Vector(len(values), tuple(int(v) for v in values))
     if known is not None and len(known) != 1:
-        raise OperatorError(f"{name} must be 1-D, not of shape {show(known)}")
+        raise OperatorError(f"{name} must be 1-D, not of shape {show(known)}", code=Code.PARAMETER)
     size = known[0] if known is not None and isinstance(known[0], int) else length
     if size is None:
         raise OperatorError(
             f"{name} is computed at run time and its length is unknown; the number of blocked "
-            "axes must be known: declare its shape, with --static NAME=N where the dim has a name"
+            "axes must be known: declare its shape, with --static NAME=N where the dim has a name",
+            code=Code.PARAMETER,
         )
     return Vector(size, None, index)
 
@@ -45,7 +48,9 @@ def pairs(
     values, known = _values(node, name, index, types, columns=2)
     shape = values.shape if values is not None else known
     if shape is not None and not _fits(shape, (length, 2)):
-        raise OperatorError(f"{name} must have shape [{length}, 2], not {show(shape)}")
+        raise OperatorError(
+            f"{name} must have shape [{length}, 2], not {show(shape)}", code=Code.PARAMETER
+        )
     if values is None:
         return Vector(length, None, index, 0, 2), Vector(length, None, index, 1, 2)
     columns = [tuple(int(v) for v in values[:, column]) for column in (0, 1)]
@@ -67,7 +72,9 @@ def without_batch(name: str, entries: Vector, neutral: int) -> Vector:
         OperatorError: the entry of the batch is not `neutral`.
     """
     if not entries.length:
-        raise OperatorError(f"{name} is empty; its first entry is that of the batch axis")
+        raise OperatorError(
+            f"{name} is empty; its first entry is that of the batch axis", code=Code.PARAMETER
+        )
     if entries.values is None:
         start = entries.start + entries.step
         return replace(entries, length=entries.length - 1, start=start)
@@ -82,7 +89,10 @@ def check_batch_entry(name: str, value: int, neutral: int) -> None:
         OperatorError: the entry is not `neutral`.
     """
     if value != neutral:
-        raise OperatorError(f"{name}[0] is {value}; the entry of the batch axis must be {neutral}")
+        raise OperatorError(
+            f"{name}[0] is {value}; the entry of the batch axis must be {neutral}",
+            code=Code.OUT_OF_RANGE,
+        )
 
 
 def _fits(shape: tuple[Dim, ...], expected: tuple[int, ...]) -> bool:
@@ -98,15 +108,18 @@ def _values(
     fact = node.inputs[index] if index < len(node.inputs) else None
     if fact is None:
         if name not in node.attributes:
-            raise OperatorError(f"{name} is missing: neither input {index} nor an attribute")
+            raise OperatorError(
+                f"{name} is missing: neither input {index} nor an attribute", code=Code.PARAMETER
+            )
         flat = np.asarray(node.integers(name), np.int64)
         if columns and flat.size % columns:
             raise OperatorError(
                 f"attribute {name} must hold {columns} entries per blocked axis, row by row, "
-                f"not {flat.size} entries"
+                f"not {flat.size} entries",
+                code=Code.ATTRIBUTE,
             )
         return (flat.reshape(-1, columns) if columns else flat), None
     if fact.dtype is not None and fact.dtype not in types:
         allowed = "an integer type" if types == ANY_INTEGER else " or ".join(types)
-        raise OperatorError(f"{name} must be {allowed}, not {fact.dtype}")
+        raise OperatorError(f"{name} must be {allowed}, not {fact.dtype}", code=Code.PARAMETER)
     return fact.value, fact.shape

@@ -14,7 +14,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators import OPERATORS, FixedOperator
 from onnx_spatial.operators.spellings.block_call import BLOCKS, BlockCall
 from onnx_spatial.operators.spellings.call import Call, FixedCall, NodeFacts
@@ -97,5 +97,5 @@ def from_json(name: str, text: str) -> FixedOperator:
         if isinstance(error, OperatorError):
             raise
         raise OperatorError(
-            f"attribute {PARAMETERS} holds no parameters of {name}: {error}"
+            f"attribute {PARAMETERS} holds no parameters of {name}: {error}", code=Code.ATTRIBUTE
         ) from None

@@ -12,7 +12,7 @@ ExtractVolumePatches  x[N,D,H,W,C]  ksizes strides padding
 
 from __future__ import annotations
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators import AutoPad, ExtractPatches
 from onnx_spatial.operators.spellings.block_call import BLOCKS, BlockCall
 from onnx_spatial.operators.spellings.call import FixedCall, NodeFacts, Vector, quoted
@@ -31,7 +31,10 @@ def block_4d(node: NodeFacts) -> BlockCall:
     kind, table = BLOCKS[node.op_type]
     block_size = node.integer("block_size")
     if block_size < 2:
-        raise OperatorError(f"{node.op_type}: block_size is {block_size}; it must be at least 2")
+        raise OperatorError(
+            f"{node.op_type}: block_size is {block_size}; it must be at least 2",
+            code=Code.OUT_OF_RANGE,
+        )
     begins, ends = pairs(node, table, 1, TF_TYPES, 2)
     return BlockCall(kind, Vector(2, (block_size,) * 2), begins, ends, "tensorflow-4d", rank=4)
 
@@ -59,15 +62,22 @@ def patches(node: NodeFacts) -> FixedCall:
     else:
         rates = _spatial(node, "rates", rank)
     if volume and set(rates) != {1}:
-        raise OperatorError("ExtractVolumePatches has no rates; they must be 1")
+        raise OperatorError(
+            "ExtractVolumePatches has no rates; they must be 1", code=Code.ATTRIBUTE
+        )
     layout = node.attributes.get("data_format", "NDHWC" if volume else "NHWC")
     if layout not in ("NHWC", "NDHWC"):
-        raise OperatorError(f"attribute data_format {quoted(layout)} is not a channels-last layout")
+        raise OperatorError(
+            f"attribute data_format {quoted(layout)} is not a channels-last layout",
+            code=Code.ATTRIBUTE,
+        )
     padding = node.string("padding")
     same: AutoPad = "same_unclamped" if volume else "same_upper"
     known: dict[str, AutoPad] = {"SAME": same, "VALID": "valid"}
     if padding not in known:
-        raise OperatorError(f"attribute padding must be SAME or VALID, not {quoted(padding)}")
+        raise OperatorError(
+            f"attribute padding must be SAME or VALID, not {quoted(padding)}", code=Code.ATTRIBUTE
+        )
     operator = ExtractPatches(kernel, strides, rates, known[padding], "channels_last")
     return FixedCall(operator, "tensorflow")
 
@@ -76,9 +86,13 @@ def _spatial(node: NodeFacts, name: str, rank: int) -> tuple[int, ...]:
     values = node.integers(name, rank)
     if values[0] != 1 or values[-1] != 1:
         raise OperatorError(
-            f"attribute {name} is {list(values)}; its first and last entry (batch, channel) must be 1"
+            f"attribute {name} is {list(values)}; its first and last entry (batch, channel) must be 1",
+            code=Code.ATTRIBUTE,
         )
     for axis, value in enumerate(values):
         if value < 1:
-            raise OperatorError(f"attribute {name}[{axis}] is {value}; it must be at least 1")
+            raise OperatorError(
+                f"attribute {name}[{axis}] is {value}; it must be at least 1",
+                code=Code.OUT_OF_RANGE,
+            )
     return values[1:-1]

@@ -59,7 +59,7 @@ def _convert(subject: ExaminedModel, mode: str) -> ModelForm | None:
         _add_refusals(subject, source, error)
         return None
     except SpatialError as error:
-        subject.add("error", source, str(error), _kind_of(error))
+        subject.add("error", source, str(error), _kind_of(error), code=error.code)
         return None
     _set_inspection(subject, done.inspection)
     form = ModelForm(mode, done.result if done.changed else subject.source, done.changed)
@@ -90,9 +90,9 @@ def _add_refusals(subject: ExaminedModel, source: str, error: ConversionError) -
         refused = [site for site in error.inspection.sites if site.action == "refuse"]
     for site in refused:
         message = f"{site.op_type} node {site.node!r} ({site.graph}): {site.reason}"
-        subject.add("error", source, message, "conversion", (site.node,))
+        subject.add("error", source, message, "conversion", (site.node,), site.code)
     if not refused:
-        subject.add("error", source, str(error), "conversion")
+        subject.add("error", source, str(error), "conversion", code=error.code)
 
 
 def _verify(subject: ExaminedModel, form: ModelForm) -> None:
@@ -124,7 +124,7 @@ def _verify(subject: ExaminedModel, form: ModelForm) -> None:
         subject.add(unverified, source, str(error), "unverified")
     except SpatialError as error:
         form.message = str(error)
-        subject.add("error", source, str(error), _kind_of(error))
+        subject.add("error", source, str(error), _kind_of(error), code=error.code)
     if form.verification is not None and form.verification.status == "failed":
         add_differences(subject, source, form.verification)
     elif form.verification is not None and subject.options.strict_proof:

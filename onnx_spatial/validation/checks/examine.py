@@ -49,7 +49,7 @@ def examine(
         except SpatialError as error:
             kind: Kind = "unreadable" if isinstance(error, ModelFileError) else "conversion"
             message = str(error).removeprefix(f"{path}: ")
-            return ModelResult.without(path, "failed", kind, message, "load")
+            return ModelResult.without(path, "failed", kind, message, "load", error.code)
         subject.reproduce_to = None if reproduce_to is None else Path(reproduce_to)
         for check in CHECKS:
             check(subject)

@@ -11,7 +11,7 @@ import secrets
 import shutil
 from pathlib import Path
 
-from onnx_spatial.errors import SpatialError
+from onnx_spatial.errors import Code, SpatialError
 from onnx_spatial.model.io import writer as writing
 from onnx_spatial.validation import data_sets
 from onnx_spatial.validation.checks.subject import ExaminedModel
@@ -28,7 +28,7 @@ def write(subject: ExaminedModel, folder: Path) -> None:
     form = next((form for form in subject.forms if form.mode != "custom-op"), None)
     if form is None:
         message = "no test data written: onnxruntime's own tools cannot run Python operators"
-        subject.add("warning", _SOURCE, message)
+        subject.add("warning", _SOURCE, message, code=Code.NOT_RECORDED)
         return
     subject.stage(_SOURCE, "recording test data")
     try:
@@ -45,11 +45,12 @@ def write(subject: ExaminedModel, folder: Path) -> None:
             {n: trial.outputs[n] for n in outputs},
         )
     except (SpatialError, RunFailure) as error:
-        subject.add("error", _SOURCE, f"no test data written: {error}", "recorded-data")
+        message = f"no test data written: {error}"
+        subject.add("error", _SOURCE, message, "recorded-data", code=Code.NOT_RECORDED)
     except OSError as error:
         reason = error.strerror or error
         message = f"{folder}: cannot be written: {reason}"
-        subject.add("error", _SOURCE, message, "recorded-data")
+        subject.add("error", _SOURCE, message, "recorded-data", code=Code.UNWRITABLE)
 
 
 def _trial(subject: ExaminedModel) -> Trial:

@@ -42,7 +42,7 @@ def check(subject: ExaminedModel) -> None:
         try:
             data = data_sets.read(path, subject.source.proto)
         except SpatialError as error:
-            subject.add("error", source, str(error), "recorded-data")
+            subject.add("error", source, str(error), "recorded-data", code=error.code)
             continue
         for name in data.unknown:
             message = f"{path}: holds {name!r}, which is no input or output of the model"
@@ -319,7 +319,8 @@ def _equal_on_recorded(subject: ExaminedModel, form: ModelForm, source: str) -> 
                 progress=lambda text: subject.stage(source, text),
             )
         except UsageError as error:
-            subject.add("error", f"recorded:{data.name}", str(error), "recorded-data")
+            place, message = f"recorded:{data.name}", str(error)
+            subject.add("error", place, message, "recorded-data", code=error.code)
             return False
         if result.status == "failed":
             add_differences(subject, source, result)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from onnx_spatial.conversion.optimize import NamedChains
+from onnx_spatial.errors import Code
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Inspection
 from onnx_spatial.validation.data_sets import DataSet
@@ -95,13 +96,15 @@ class ExaminedModel:
         message: str,
         kind: Kind | None = None,
         nodes: tuple[str, ...] = (),
+        code: Code | None = None,
     ) -> None:
         """Add an entry; its kind becomes "memory" if the message says that memory ran out."""
         message = message.removeprefix(f"{self.path}: ").replace(GIVE_DATA, _RECORD_DATA)
         if kind is not None and _OUT_OF_MEMORY.search(message):
             message = message.removesuffix(f"; {_RECORD_DATA}")
             level, kind, message = "error", "memory", f"it ran out of memory: {message}"
-        self.entries.append(Entry(level, source, message, nodes, kind))
+            code = Code.MEMORY_LIMIT
+        self.entries.append(Entry(level, source, message, nodes, kind, code))
 
     def has_failed(self) -> bool:
         """Return whether there is an error."""

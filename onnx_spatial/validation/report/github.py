@@ -25,7 +25,8 @@ def render(report: Report) -> str:
         level = "error" if id(model) in failed else "warning"
         text = f"{model.message}\nrun it again with: {report.reproduce(model)}"
         file = _property(_relative(model.model, top))
-        title = _property(f"onnx-spatial: {model.status.upper()}")
+        code = "" if model.code is None else f" [{model.code}]"
+        title = _property(f"onnx-spatial: {model.status.upper()}{code}")
         lines.append(f"::{level} file={file},title={title}::{_data(text)}\n")
     return "".join(lines)
 

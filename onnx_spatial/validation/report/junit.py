@@ -65,7 +65,7 @@ def _case(model: ModelResult, outcome: str | None, report: Report) -> ElementTre
     if outcome is not None:
         result = ElementTree.SubElement(case, outcome, {"message": _legal(model.message)})
         result.set("type", model.kind or model.status)
-        result.text = _legal("\n".join(f"{e.source}: {e.message}" for e in model.problems()))
+        result.text = _legal("\n".join(entry.line for entry in model.problems()))
     out = ElementTree.SubElement(case, "system-out")
     lines = [model.model, model.message, f"run it again with: {report.reproduce(model)}"]
     out.text = _legal("\n".join(lines))

@@ -38,7 +38,7 @@ def render(report: Report) -> str:
 def _problems(report: Report, model: ModelResult) -> list[str]:
     problems = model.problems()
     lines = ["", f"**{escaped(model.model)}: {model.status}**", ""]
-    lines += [f"- {escaped(f'{p.source}: {p.message}')}" for p in problems[:_SHOWN]]
+    lines += [f"- {escaped(p.line)}" for p in problems[:_SHOWN]]
     if len(problems) > _SHOWN:
         lines.append(f"- and {len(problems) - _SHOWN} more")
     return [*lines, "", "```console", report.reproduce(model).replace("```", ""), "```"]

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from onnx_spatial.validation.result import KINDS, Entry, ModelResult, Report
+from onnx_spatial.errors import Code
+from onnx_spatial.errors.messages import MESSAGES, help_uri
+from onnx_spatial.validation.result import Entry, ModelResult, Report
 
 _SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
 
-_ORDER = list(KINDS)
+_ORDER = list(MESSAGES)
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
@@ -39,10 +41,7 @@ def document(report: Report, base: Path | None = None) -> dict[str, Any]:
     driver = {
         "name": "onnx-spatial",
         "version": report.tools.get("version", "0"),
-        "rules": [
-            {"id": kind, "shortDescription": {"text": text}, "fullDescription": {"text": text}}
-            for kind, text in KINDS.items()
-        ],
+        "rules": [_rule(code) for code in MESSAGES],
     }
     run = {
         "tool": {"driver": driver},
@@ -52,6 +51,19 @@ def document(report: Report, base: Path | None = None) -> dict[str, Any]:
         "results": results,
     }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _rule(code: Code) -> dict[str, Any]:
+    """Describe a code; the address of its section in the pages is given where it is known."""
+    message, uri = MESSAGES[code], help_uri(code)
+    rule: dict[str, Any] = {
+        "id": code,
+        "name": code.name.title().replace("_", ""),
+        "shortDescription": {"text": message.title},
+        "fullDescription": {"text": message.cause},
+        "help": {"text": f"{message.remedy} (onnx-spatial explain {code})"},
+    }
+    return rule if uri is None else {**rule, "helpUri": uri}
 
 
 def _invocation(report: Report) -> dict[str, Any]:
@@ -68,7 +80,7 @@ def _invocation(report: Report) -> dict[str, Any]:
 
 
 def _result(model: ModelResult, entry: Entry, report: Report, base: Path) -> dict[str, Any]:
-    kind = entry.kind or "unverified"
+    kind, code = entry.kind or "unverified", entry.code or Code.UNVERIFIED
     strict = report.options.strict and entry.kind == "unverified"
     uri = _uri(Path(model.model), base)
     location: dict[str, Any] = {
@@ -80,15 +92,19 @@ def _result(model: ModelResult, entry: Entry, report: Report, base: Path) -> dic
     suppressed = [{"kind": "external", "justification": "--expect-failure"}]
     identity = "\0".join((uri, kind, entry.source, *entry.nodes))
     return {
-        "ruleId": kind,
-        "ruleIndex": _ORDER.index(kind),
+        "ruleId": code,
+        "ruleIndex": _ORDER.index(code),
         "level": "error" if strict else _LEVELS[entry.level],
         "message": {"text": f"{entry.source}: {entry.message}"},
         "locations": [location],
         "suppressions": suppressed if model.status == "xfailed" else [],
         # Recognises the problem in other runs: sizes and errors in the message may change.
         "partialFingerprints": {"onnxSpatial/v1": hashlib.sha256(identity.encode()).hexdigest()},
-        "properties": {"reproduce": report.reproduce(model), "source": entry.source},
+        "properties": {
+            "kind": kind,
+            "reproduce": report.reproduce(model),
+            "source": entry.source,
+        },
     }
 
 

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from onnx_spatial.errors import SpatialError, UsageError
+from onnx_spatial.errors import Code, SpatialError, UsageError
 from onnx_spatial.model.io import external_data, reader
 from onnx_spatial.validation import data_sets
 
@@ -104,7 +104,9 @@ def _git(folder: Path, *arguments: str, what: str | None = None) -> str:
             ["git", "-C", str(folder), *arguments], capture_output=True, check=False
         )
     except OSError as error:
-        raise UsageError(f"--changed-since requires git, which does not run: {error}") from None
+        raise UsageError(
+            f"--changed-since requires git, which does not run: {error}", code=Code.PACKAGE_MISSING
+        ) from None
     if done.returncode:
         detail = os.fsdecode(done.stderr).strip().splitlines()
         reason = "git reports: " + "".join(detail[:1])

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from onnx_spatial.errors import UsageError
+from onnx_spatial.errors import Code, ModelFileError, UsageError
+from onnx_spatial.model.io import other_formats
 from onnx_spatial.validation import data_sets
 
 _SUFFIX = ".onnx"
@@ -30,13 +31,16 @@ def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
 
     Raises:
         UsageError: a path does not exist or holds no model.
+        ModelFileError: a folder holds a model of another framework.
     """
     models: dict[tuple[str, ...], str] = {}
     for path in paths:
         expanded = list(_expand(path, exclude))
+        if not expanded and (advice := other_formats.advice(Path(path))) is not None:
+            raise ModelFileError(f"{path}: {advice}", code=Code.EXPORT_FIRST)
         if not expanded:
             left = " (after --exclude)" if exclude else ""
-            raise UsageError(f"{path}: contains no {_SUFFIX} file{left}")
+            raise UsageError(f"{path}: contains no {_SUFFIX} file{left}", code=Code.NO_MODELS)
         for model in expanded:
             models.setdefault(_identity(model), model)
     return list(models.values())
@@ -66,10 +70,10 @@ def _expand(path: str, exclude: Sequence[str]) -> Iterator[str]:
         yield from _in_folder(path, exclude) if Path(path).is_dir() else [path]
         return
     if not glob.has_magic(path):
-        raise UsageError(f"{path}: there is no such file or folder")
+        raise UsageError(f"{path}: there is no such file or folder", code=Code.NO_MODELS)
     names = sorted(glob.glob(path, recursive=True))  # noqa: PTH207  the pattern may be absolute
     if not names:
-        raise UsageError(f"{path}: matches no file")
+        raise UsageError(f"{path}: matches no file", code=Code.NO_MODELS)
     for name in names:
         if Path(name).is_dir():
             yield from _in_folder(name, exclude)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
 
-from onnx_spatial.errors import UsageError
+from onnx_spatial.errors import Code, UsageError
 
 
 @contextmanager
@@ -26,7 +26,9 @@ def dask(scheduler: str) -> Iterator[Executor]:
     try:
         from distributed import Client
     except ImportError:
-        raise UsageError("executor dask requires: pip install 'onnx-spatial[dask]'") from None
+        raise UsageError(
+            "executor dask requires: pip install 'onnx-spatial[dask]'", code=Code.PACKAGE_MISSING
+        ) from None
     try:
         client = Client(scheduler, timeout=30)
     except (OSError, ValueError, TimeoutError) as error:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from onnx_spatial.errors import UsageError
+from onnx_spatial.errors import Code, UsageError
 
 #: What a caller gives: a number for all outputs, or numbers by output name; "" is for all others.
 Bound = float | Mapping[str, float] | None
@@ -72,7 +72,8 @@ class Tolerances:
                 if name and name not in outputs:
                     known = ", ".join(map(repr, outputs)) or "none"
                     raise UsageError(
-                        f"{what}: the model has no output {name!r}; its outputs are {known}"
+                        f"{what}: the model has no output {name!r}; its outputs are {known}",
+                        code=Code.NAME,
                     )
 
     def of_output(self, name: str) -> Tolerance | None:

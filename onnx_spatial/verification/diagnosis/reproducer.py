@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from onnx_spatial.errors import ModelFileError, SpatialError
+from onnx_spatial.errors import Code, ModelFileError, SpatialError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.io import external_data, reader
 from onnx_spatial.verification.arrays import Array, dtype_name, is_float, same_bits, type_of
@@ -73,7 +73,9 @@ def save(
                 return _write(folder, pair, expected, text)
         except (RunFailure, SpatialError, ValueError, OSError):
             continue  # a part that cannot stand alone: a larger one will
-    raise ModelFileError("not saved: no part of the models shows the difference on its own")
+    raise ModelFileError(
+        "not saved: no part of the models shows the difference on its own", code=Code.NO_REPRODUCER
+    )
 
 
 def _candidates(
@@ -178,7 +180,9 @@ def _write(folder: Path, pair: _Pair, expected: Mapping[str, Array], text: str) 
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         reason = error.strerror or error
-        raise ModelFileError(f"{os.fspath(folder)}: cannot be written: {reason}") from None
+        raise ModelFileError(
+            f"{os.fspath(folder)}: cannot be written: {reason}", code=Code.UNWRITABLE
+        ) from None
     return path
 
 

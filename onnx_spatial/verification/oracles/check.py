@@ -12,7 +12,7 @@ import onnx
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion.options import ORACLE_PACKAGES
-from onnx_spatial.errors import OperatorError, UsageError
+from onnx_spatial.errors import Code, OperatorError, UsageError
 from onnx_spatial.operators import Operator
 from onnx_spatial.operators.shapes import is_countable
 from onnx_spatial.verification.arrays import Array, dtype_of, patterns
@@ -42,7 +42,8 @@ def check_installed(names: Iterable[str]) -> None:
         if importlib.util.find_spec(name) is None:
             raise UsageError(
                 f"the oracle {name} is not installed: pip install {ORACLE_PACKAGES[name]} "
-                "(or 'onnx-spatial[oracles]' for all)"
+                "(or 'onnx-spatial[oracles]' for all)",
+                code=Code.PACKAGE_MISSING,
             )
 
 

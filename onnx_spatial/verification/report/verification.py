@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from onnx_spatial.errors import Code
 from onnx_spatial.model import traversal
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification.arrays import Array
@@ -243,6 +244,11 @@ class Verification:
         return self.status == "passed"
 
     @property
+    def code(self) -> Code | None:
+        """Code of the verdict, for `onnx-spatial explain`; None if passed."""
+        return {"failed": Code.DIFFERENT, "unverified": Code.UNVERIFIED}.get(self.status)
+
+    @property
     def proofs(self) -> str:
         """How many operators are proven, in one line."""
         line = count_proofs([site.proven for site in self.sites])
@@ -250,7 +256,7 @@ class Verification:
 
     @property
     def unproven(self) -> list[str]:
-        """What is not proven, and why, in one line each: operators, and other nodes that differ."""
+        """What is not proven and why, one line for each operator and other node that differs."""
         sites = [reason for site in self.sites if (reason := site.unproven) is not None]
         return sites + self.sampled
 
@@ -274,7 +280,7 @@ def count_proofs(scopes: Sequence[str | None]) -> str:
 #: Attributes that are keys of the JSON report, in order; of other classes all of them.
 _KEYS = {
     Verification: (
-        "status message problems sites_only runs forced outputs sites first_difference first_value "
+        "status code message problems sites_only runs forced outputs sites first_difference first_value "
         "advice unsteady sampled reproducer notes outputs_only"
     ),
     Run: "seed inputs overridden",

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from onnx_spatial.errors import UsageError
+from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.model.graph.strip_weights import strip_weights
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators import Dim
@@ -113,12 +113,14 @@ def _match(
 ) -> None:
     wrong = f"input {name!r} must have shape {show(dims)}, not {show(shape)}"
     if len(dims) != len(shape):
-        raise UsageError(wrong)
+        raise UsageError(wrong, code=Code.INPUT_DATA)
     for dim, size in zip(dims, shape, strict=True):
         if size < 0 or (isinstance(dim, int) and dim != size):
-            raise UsageError(wrong)
+            raise UsageError(wrong, code=Code.INPUT_DATA)
         if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
-            raise UsageError(f"{wrong}: dim {dim} is {sizes[dim]} in another place")
+            raise UsageError(
+                f"{wrong}: dim {dim} is {sizes[dim]} in another place", code=Code.INPUT_DATA
+            )
 
 
 def check_given(inputs: Sequence[GraphInput], given: Mapping[str, Array]) -> dict[str, Array]:
@@ -130,7 +132,9 @@ def check_given(inputs: Sequence[GraphInput], given: Mapping[str, Array]) -> dic
     by_name = _by_name(inputs, given)
     missing = [i.name for i in inputs if i.default is None and i.name not in given]
     if missing:
-        raise UsageError(f"there is no data for input {', '.join(map(repr, missing))}")
+        raise UsageError(
+            f"there is no data for input {', '.join(map(repr, missing))}", code=Code.INPUT_DATA
+        )
     sizes: dict[str, int] = {}
     arrays = {}
     for name, value in given.items():
@@ -140,7 +144,9 @@ def check_given(inputs: Sequence[GraphInput], given: Mapping[str, Array]) -> dic
         element_type = graph_input.element_type
         if element_type is not None and element_type_of(array) != element_type:
             type_name = onnx.TensorProto.DataType.Name(element_type).lower()
-            raise UsageError(f"input {name!r} must be {type_name}, not {dtype_name(array)}")
+            raise UsageError(
+                f"input {name!r} must be {type_name}, not {dtype_name(array)}", code=Code.INPUT_DATA
+            )
         if graph_input.dims is not None:
             _match(name, graph_input.dims, array.shape, sizes)
         arrays[name] = array
@@ -152,7 +158,7 @@ def _by_name(inputs: Sequence[GraphInput], given: Iterable[str]) -> dict[str, Gr
     names = ", ".join(repr(i.name) for i in inputs) or "none"
     for name in given:
         if not any(name == i.name for i in inputs):
-            raise UsageError(f"the model has no input {name!r}; it has {names}")
+            raise UsageError(f"the model has no input {name!r}; it has {names}", code=Code.NAME)
     return {i.name: i for i in inputs}
 
 

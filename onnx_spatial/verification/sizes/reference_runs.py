@@ -14,7 +14,7 @@ import onnx
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
-from onnx_spatial.errors import UsageError
+from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import BOOL, Array
@@ -165,7 +165,9 @@ def _given(program: Program, arrays: dict[str, Array]) -> Trial:
     except RunFailure as failure:
         if failure.stage == "load" or failure.lacks_kernel:
             raise
-        raise UsageError(f"the original does not run on the given inputs: {failure}") from None
+        raise UsageError(
+            f"the original does not run on the given inputs: {failure}", code=Code.INPUT_DATA
+        ) from None
 
 
 def _in_calls(

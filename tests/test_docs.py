@@ -1,0 +1,164 @@
+"""The documentation: messages are quoted as the tools say them, and links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from onnx_spatial.cli.main import commands
+
+TOP = Path(__file__).parents[1]
+DOCS = TOP / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def slug(heading: str) -> str:
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+    return re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+
+
+def anchors(page: Path) -> set[str]:
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return {slug(heading) for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("page", [*PAGES, TOP / "README.md"], ids=lambda p: p.name)
+def test_links_lead_somewhere(page):
+    for target in LINK.findall(page.read_text("utf-8")):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        to = (page.parent / path).resolve() if path else page
+        assert to.exists(), target
+        if anchor and to.suffix == ".md":
+            assert anchor in anchors(to), target
+
+
+def test_every_page_is_in_a_table_of_contents():
+    listed = set()
+    for page in PAGES:
+        for tree in re.findall(r"^```\{toctree\}\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
+            names = [line for line in tree.splitlines() if line and not line.startswith(":")]
+            listed |= {(page.parent / f"{name}.md").resolve() for name in names}
+    assert {*PAGES} - listed == {DOCS / "index.md"}
+
+
+def quoted(name: str) -> list[str]:
+    """Return the messages that an error page quotes, their variable parts (...) as patterns."""
+    text = (DOCS / "errors" / f"{name}.md").read_text("utf-8")
+    block = re.search(r"^```text\n(.*?)^```", text, re.M | re.S)
+    assert block is not None
+    return [re.escape(line).replace(r"\.\.\.", ".*") for line in block[1].splitlines()]
+
+
+def default_domain() -> bytes:
+    return spatial("", [("", 17)])
+
+
+def spatial(domain: str, imports: list[tuple[str, int]]) -> bytes:
+    helper = onnx.helper
+    node = helper.make_node("SpaceToBatchND", ["x", "b", "p"], ["y"], "n", domain=domain)
+    x, y = (helper.make_tensor_value_info(n, 1, [4, 2, 2, 1]) for n in "xy")
+    stored = [
+        onnx.numpy_helper.from_array(np.array([2, 2]), "b"),
+        onnx.numpy_helper.from_array(np.zeros((2, 2), np.int64), "p"),
+    ]
+    model = helper.make_model(
+        helper.make_graph([node], "g", [x], [y], stored),
+        opset_imports=[helper.make_opsetid(*pair) for pair in imports],
+        ir_version=8,
+    )
+    return bytes(model.SerializeToString())
+
+
+def zoo(name: str) -> bytes:
+    return (TOP / "models" / name / "model.onnx").read_bytes()
+
+
+def same_padding() -> bytes:
+    helper = onnx.helper
+    conv = helper.make_node(
+        "Conv", ["x", "w"], ["y"], "conv", auto_pad="SAME_UPPER", dilations=[2, 2]
+    )
+    x, y = (helper.make_tensor_value_info(n, 1, [1, 1, 8, 8]) for n in "xy")
+    weights = onnx.numpy_helper.from_array(np.ones((1, 1, 3, 3), np.float32), "w")
+    model = helper.make_model(
+        helper.make_graph([conv], "g", [x], [y], [weights]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    return bytes(model.SerializeToString())
+
+
+def loaded(model: bytes) -> None:
+    onnxruntime.InferenceSession(model)
+
+
+def run(model: bytes) -> None:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model, options)
+    session.run(None, {"x": np.ones((1, 1, 8, 8), np.float32)})
+
+
+def checked(model: bytes) -> None:
+    onnx.checker.check_model(onnx.load_from_string(model))
+
+
+def evaluated(model: bytes) -> None:
+    ReferenceEvaluator(onnx.load_from_string(model))
+
+
+@pytest.mark.parametrize(
+    ("page", "number", "tool", "model"),
+    [
+        ("not-a-registered-function-op", 0, loaded, zoo("wavenet")),
+        ("not-a-registered-function-op", 2, loaded, zoo("yolov2")),
+        ("not-a-registered-function-op", 3, loaded, zoo("openvino_style")),
+        ("graph-attribute-inferencing-failed", 0, loaded, zoo("raft")),
+        ("no-op-registered", 0, loaded, default_domain()),
+        ("no-op-registered", 1, checked, default_domain()),
+        ("no-opset-import", 0, loaded, spatial("ai.onnx.contrib", [("", 17)])),
+        ("input-size-3-not-in-range", 0, loaded, zoo("leftover")),
+        ("node-type-is-unknown", 0, evaluated, zoo("wavenet")),
+        ("dilation-not-supported-for-autopadtype", 0, run, same_padding()),
+    ],
+)
+def test_pages_quote_what_the_tools_say(page, number, tool, model):
+    with pytest.raises(Exception) as caught:  # noqa: PT011  of the tools' own types
+        tool(model)
+    text = f"{caught.type.__name__}: {caught.value}"
+    assert re.search(quoted(page)[number], text), text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_commands_can_be_pasted(page, tmp_path, monkeypatch):
+    """Each line that begins with the program parses: its command, options and values exist."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("onnx-spatial.toml", "data.npz", "inputs.npz"):
+        (tmp_path / name).touch()
+    blocks = re.findall(r"^ *```console\n(.*?)^ *```", page.read_text("utf-8"), re.M | re.S)
+    for line in "\n".join(blocks).replace("\\\n", " ").splitlines():
+        command = line.strip().removeprefix("$ ")
+        if re.match("onnx-spatial [a-z]", command):
+            _, name, *words = shlex.split(command, comments=True)
+            commands.commands[name].make_context(name, words)
+
+
+def test_every_error_page_has_a_cause_and_a_command():
+    pages = [p for p in (DOCS / "errors").glob("*.md") if p.name != "index.md"]
+    index = (DOCS / "errors" / "index.md").read_text("utf-8")
+    assert len(pages) >= 15
+    for page in pages:
+        text = page.read_text("utf-8")
+        assert "## Cause" in text and "onnx-spatial convert model.onnx" in text, page.name
+        assert f"]({page.name})" in index
