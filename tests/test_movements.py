@@ -263,3 +263,18 @@ def test_the_report():
     (site,) = done.inspection.to_dict()["chains"]
     assert site["before_us"] > site["estimated_us"] > 0
     assert (site["dialect"], site["strategy"]) == ("standard nodes", "staged")
+
+
+@pytest.mark.parametrize("op_type", ["DepthToSpace", "SpaceToDepth"])
+def test_block_operators_that_tf2onnx_gives_names_of_onnx_are_no_movements(op_type):
+    table = "crops" if op_type == "DepthToSpace" else "paddings"
+    made = onnx.parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["" : 17]>
+        g (float[n,h,w,c] x) => (float[N,H,W,C] y)
+        <int64[2] block = {{2, 3}}, int64[2,2] {table} = {{1, 2, 0, 1}}> {{
+            y = {op_type}(x, block, {table})
+        }}"""
+    )
+    assert structure.ops(onnx_spatial.optimize(made).model) == structure.ops(
+        onnx_spatial.convert(made).model
+    )

@@ -204,7 +204,9 @@ class ChainMap:
         """
         if node.op_type == "SpaceToDepth":
             dims = self._maps.value(node.input[0]).dims
-            (block,) = (a.i for a in node.attribute if a.name == "blocksize")
+            block = next((a.i for a in node.attribute if a.name == "blocksize"), 0)
+            if block < 1 or len(node.input) != 1:
+                return None
             rows, columns = (self._case.floor_div(d, Polynomial.of(block)) for d in dims[2:])
             return [*dims[:2], rows * block, columns * block]
         if node.op_type != "Reshape" or len(node.input) < 2:

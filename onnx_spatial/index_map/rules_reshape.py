@@ -168,12 +168,20 @@ def transposed(case: Case, x: Tensor, perm: Sequence[int]) -> Tensor:
 
 def _space_to_depth(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    b = Polynomial.of(node.get("blocksize", 1))
+    b = _block(node)
     n, c, h, w = x.dims
     rows, columns = (_quotient(case, node, size, b) for size in (h, w))
     split = reshaped(case, x, [n, c, rows, b, columns, b])
     moved = transposed(case, split, [0, 3, 5, 1, 2, 4])
     return [reshaped(case, moved, [n, c * b * b, rows, columns])]
+
+
+def _block(node: NodeView) -> Polynomial:
+    """Return the blocksize; tf2onnx gives the names of these operators to block operators, too."""
+    block = node.get("blocksize", 0)
+    if node.count != 1 or block < 1:
+        raise UndecidedError(f"{node.op_type}: not the operator of ONNX")
+    return Polynomial.of(block)
 
 
 def _quotient(case: Case, node: NodeView, size: Polynomial, block: Polynomial) -> Polynomial:
@@ -188,7 +196,7 @@ def _quotient(case: Case, node: NodeView, size: Polynomial, block: Polynomial) -
 
 def _depth_to_space(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    b = Polynomial.of(node.get("blocksize", 1))
+    b = _block(node)
     n, c, h, w = x.dims
     depth = exact(c, b * b)
     if depth is None:
