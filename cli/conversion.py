@@ -88,7 +88,7 @@ def convert_models(
         write_overlays(model_explorer, model, result)
         step_summary.append(lambda: _markdown(command, model, result))
         if output.quiet and (beyond := _beyond(result)) is not None:
-            say(output.err, f"error: {model}: {beyond}", style="red")
+            say(output.err, coded(f"error: {model}: {beyond}", Code.BEYOND_LIMITS), style="red")
         if output.quiet and _is_undecided(result):
             text = coded(f"warning: {model}: {UNDECIDED}", Code.UNVERIFIED)
             say(output.err, text, style="yellow")

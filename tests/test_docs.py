@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import click
 import numpy as np
 import onnx
 import onnxruntime
@@ -144,6 +145,7 @@ def test_pages_quote_what_the_tools_say(page, number, tool, model):
 def test_commands_can_be_pasted(page, tmp_path, monkeypatch):
     """Each line that begins with the program parses: its command, options and values exist."""
     monkeypatch.chdir(tmp_path)
+    program = click.Context(commands, **commands.context_settings)
     for name in ("onnx-spatial.toml", "data.npz", "inputs.npz"):
         (tmp_path / name).touch()
     blocks = re.findall(r"^ *```console\n(.*?)^ *```", page.read_text("utf-8"), re.M | re.S)
@@ -151,7 +153,7 @@ def test_commands_can_be_pasted(page, tmp_path, monkeypatch):
         command = line.strip().removeprefix("$ ")
         if re.match("onnx-spatial [a-z]", command):
             _, name, *words = shlex.split(command, comments=True)
-            commands.commands[name].make_context(name, words)
+            commands.commands[name].make_context(name, words, parent=program)
 
 
 def test_every_error_page_has_a_cause_and_a_command():

@@ -69,6 +69,7 @@ class Code(StrEnum):
     OPSET_NOT_RAISED = "OS407"
     FUNCTION_BODY = "OS408"
     FOREIGN_OPERATOR = "OS409"
+    BEYOND_LIMITS = "OS410"
     # Results
     DIFFERENT = "OS501"
     UNVERIFIED = "OS502"

@@ -38,7 +38,7 @@ def test_what_does_not_fit_is_grouped_and_the_result_is_written(capsys, folder):
     assert run(["optimize", "six.onnx", "-o", "out.onnx", "--target", "coreml"]) == 3
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "six.onnx: no spatial operators, nothing was changed"
-    start = lines.index("6 nodes do not fit Core ML:")
+    start = lines.index("6 nodes do not fit Core ML [OS410]:")
     assert lines[start + 1 : start + 4] == [
         "  Relu: rank 6, the limit is 5: first, second, third and 1 more",
         "  Neg: rank 6, the limit is 5: last",
@@ -51,7 +51,7 @@ def test_what_does_not_fit_is_grouped_and_the_result_is_written(capsys, folder):
 def test_verbose_has_a_line_for_each_node(capsys):
     assert run(["optimize", "six.onnx", "--dry-run", "--max-rank", "5", "-v"]) == 3
     out = capsys.readouterr().out
-    assert "5 nodes do not fit rank 5:" in out
+    assert "5 nodes do not fit rank 5 [OS410]:" in out
     assert "  second (Relu): rank 6, the limit is 5 ('a' [1, 2, 3, 4, 5, 6])" in out.splitlines()
 
 
@@ -81,7 +81,7 @@ def test_many_reasons_are_cut(capsys):
     onnx.save(parser.parse_model(text), "many.onnx")
     assert run(["optimize", "many.onnx", "--dry-run", "--target", "tflite"]) == 3
     out = capsys.readouterr().out
-    assert "10 nodes do not fit TFLite's GPU delegate:" in out
+    assert "10 nodes do not fit TFLite's GPU delegate [OS410]:" in out
     assert "and 2 other reasons (-v shows all)" in out
     assert "  Sin:" not in out
     assert run(["optimize", "many.onnx", "--dry-run", "--target", "tflite", "-v"]) == 3
@@ -99,7 +99,7 @@ def test_quiet_says_it_in_one_line_on_stderr(capsys):
     assert run(["optimize", "six.onnx", "-o", "out.onnx", "--target", "coreml", "-q"]) == 3
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err == "error: six.onnx: 6 nodes do not fit Core ML\n"
+    assert captured.err == "error: six.onnx: 6 nodes do not fit Core ML [OS410]\n"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_without_a_limit_nothing_is_said(capsys):
 
 def test_inspect_lists_what_optimize_would_leave(capsys):
     assert run(["inspect", "six.onnx", "--target", "coreml"]) == 0
-    assert "after optimize, 6 nodes do not fit Core ML:" in capsys.readouterr().out
+    assert "after optimize, 6 nodes do not fit Core ML [OS410]:" in capsys.readouterr().out
 
 
 def test_an_unknown_target(capsys):
