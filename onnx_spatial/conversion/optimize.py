@@ -72,7 +72,7 @@ class OptimizeResult:
             limit, and what was done with it.
         named: the model with operators in the place of the chains that were rewritten, or with what was
             fused before; None if neither.
-        nodes: number of nodes in all graphs before and after.
+        nodes: number of nodes in all graphs of the plain result, and of this one.
         layouts: number of nodes before and after that change the layout of a value, where some of them
             were removed or moved beside convolutions that no chain became part of; else 0 and 0.
         limits: the nodes of the result that the limits of the options do not admit; None without limits.
@@ -111,8 +111,8 @@ def optimize_operators(
     """
     options = options or ConvertOptions()
     plain = convert_operators(proto, options, folder=folder, progress=progress)
-    before = _number_of_nodes(proto)
-    alone = OptimizeResult(plain, plain, nodes=(before, _number_of_nodes(plain.model or proto)))
+    before = _number_of_nodes(plain.model or proto)
+    alone = OptimizeResult(plain, plain, nodes=(before, before))
     if plain.refused():
         return alone
     first = [fuse_depth_convs(proto, folder)]

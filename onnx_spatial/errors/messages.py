@@ -393,8 +393,8 @@ _ALL = (
     Message(
         Code.BEYOND_LIMITS,
         "Nodes of the result are beyond the rank limit or the target",
-        "`optimize --max-rank` or `--target` rewrote what it could. Each node that is listed still has a "
-        "higher rank, or the runtime for devices does not run it. The result is verified and written.",
+        "`optimize --max-rank` or `--target` rewrote what it could. Each node that is listed still has "
+        "a higher rank, or the runtime for devices does not run it. The result is verified and written.",
         "The reason behind each node says what hinders. Often fixed sizes help (--static NAME=DIM), or "
         "a rank that the model's own inputs and outputs allow.",
         "error: model.onnx: 1 node does not fit rank 4",

@@ -33,7 +33,7 @@ class Inspection:
         chains: the chains of standard nodes that are spatial operators, are better written as other
             nodes, or exceed a limit, and what `optimize` does with each; `Site.node` is the last node of
             a chain, `absorbed` the others.
-        nodes: number of nodes before and after `optimize`.
+        nodes: number of nodes after `convert`, which leaves chains as they are, and after `optimize`.
         layouts: number of nodes before and after that change the layout of a value, if `optimize`
             removes or moves some beside convolutions that it does not fuse; else 0 and 0.
         limits: the nodes that `optimize` leaves beyond max_rank or the limits of the target; None
@@ -74,8 +74,7 @@ class Inspection:
         parts += [f"{_chains(left)} left, with nothing to gain"] if left else []
         parts += [layouts] if layouts else []
         before, after = self.nodes
-        changed = bool(kinds or alone or layouts)
-        return ", ".join(parts) + (f": {before} -> {after} nodes" if changed else "")
+        return ", ".join(parts) + (f": {before} -> {after} nodes" if before != after else "")
 
     def to_dict(self) -> dict[str, object]:
         """version 1: the attributes and `summary`, each object in them as a dict."""

@@ -485,7 +485,7 @@ def test_an_operator_without_nodes_is_short_in_the_list():
     lines = narrow.file.getvalue().splitlines()
     assert lines.count("    lower: dilated convolution (SpaceToBatchND, no node)") == 5
     assert lines.count("    lower: dilated convolution (1 node)") == 5
-    assert len(lines) < 30
+    assert len(lines) <= 30
 
 
 # In place, and interrupted

@@ -95,6 +95,8 @@ def test_samples_of_a_grid(mode: str, padding: str) -> None:
     for rank, corners in itertools.product(ranks, (0, 1)):
         x = rng.standard_normal((2, 3, *rng.integers(1, 7, rank))).astype(np.float32)
         grid = rng.normal(0, 1.2, (2, *rng.integers(2, 9, rank), rank)).astype(np.float32)
+        if OLD and rank == 3 and padding == "reflection":
+            continue  # onnxruntime 1.23 computes NaN in some runs and numbers in others
         agree("GridSample", [x, grid], mode=mode, padding_mode=padding, align_corners=corners)
 
 
