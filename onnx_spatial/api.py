@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.analysis.unknown_operators import unknown_operators
-from onnx_spatial.conversion.optimize import OptimizeResult, optimize_operators
+from onnx_spatial.conversion.optimize import optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import (
     EditResult,
@@ -20,6 +20,7 @@ from onnx_spatial.conversion.pipeline import (
     refusal,
 )
 from onnx_spatial.conversion.raise_opset import raise_opset
+from onnx_spatial.conversion.rewrite_chains import OptimizeResult
 from onnx_spatial.errors import Code, UsageError, VerificationError
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader

@@ -23,9 +23,10 @@ from onnx_spatial.api import (
     read_source,
     with_opset,
 )
-from onnx_spatial.conversion.optimize import NamedChains, optimize_operators
+from onnx_spatial.conversion.optimize import optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import refusal
+from onnx_spatial.conversion.rewrite_chains import NamedChains
 from onnx_spatial.errors import UsageError
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Conversion

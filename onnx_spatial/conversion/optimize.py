@@ -1,94 +1,29 @@
-"""Convert a model, and its chains of standard nodes that are spatial operators (`chains`).
+"""Convert a model, and rewrite its standard nodes where that is faster or a runtime asks for it.
 
-The operators are put in the place of their chains in memory, and converted with those of the file. A
-chain is only rewritten where its operator became part of something else (a dilated convolution, a region
-without blocks, a pair that cancels), where its price is clearly better (`chains.pricing`), or where a
-tensor of it exceeds the rank limit. All other chains stay as they are, byte for byte. Chains that move
-blocks to the channels of a convolution are fused with it before (`depth_convs`), and Col2Im is replaced
-for targets that lack it (`col2im`); in the end changes of layout between convolutions are removed
-(`graph_layouts`).
+depth_convs      chains that move blocks to the channels of a convolution become part of it
+col2im           Col2Im is replaced for targets that lack it
+rewrite_chains   other chains become part of convolutions, vanish, or are written as other nodes
+graph_layouts    changes of layout between convolutions are removed
+limits           what is still beyond the rank limit or the target is listed
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 
-from onnx_spatial import analysis
-from onnx_spatial.chains import (
-    DOMAIN,
-    NOTE,
-    NOTE_OF_SUMS,
-    Chain,
-    Movement,
-    find,
-    find_movements,
-    op_type_of,
-    with_legal_patches,
-    with_operators,
-)
-from onnx_spatial.conversion import report
 from onnx_spatial.conversion.changes import diff_models
 from onnx_spatial.conversion.col2im import replace_col2im
 from onnx_spatial.conversion.depth_convs import fuse_depth_convs
 from onnx_spatial.conversion.graph_layouts import number_of_changes, remove_layout_changes
-from onnx_spatial.conversion.limits import LimitReport, check_limits
-from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
+from onnx_spatial.conversion.limits import check_limits
+from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import Progress, convert_operators
-from onnx_spatial.conversion.report import EditResult, Site
-from onnx_spatial.model import traversal
-from onnx_spatial.model.graph.remove_unused import remove_unused
-from onnx_spatial.model.io.source import Source
-from onnx_spatial.operators import Rearrange
-
-#: A chain is replaced by its operator alone if the estimated time is shorter by this factor.
-_MARGIN = 1.5
-
-
-@dataclass(frozen=True)
-class NamedChains:
-    """A model with operators in the place of the chains that were rewritten.
-
-    Attributes:
-        source: the model.
-        chains: the chains, apart from those that only move data.
-    """
-
-    source: Source
-    chains: tuple[Chain, ...]
-
-
-@dataclass
-class OptimizeResult:
-    """Result of an optimization.
-
-    Attributes:
-        edit: the edited model, and what was done with the operators of the file.
-        plain: what `convert` does: the model with its chains as they are.
-        chains: each chain of standard nodes that is a spatial operator, is rewritten or exceeds the rank
-            limit, and what was done with it.
-        named: the model with operators in the place of the chains that were rewritten, or with what was
-            fused before; None if neither.
-        nodes: number of nodes in all graphs of the plain result, and of this one.
-        layouts: number of nodes before and after that change the layout of a value, where some of them
-            were removed or moved beside convolutions that no chain became part of; else 0 and 0.
-        limits: the nodes of the result that the limits of the options do not admit; None without limits.
-        named_chains: the chains that were rewritten, apart from those that only move data.
-        notes: where the search for chains stopped at its limits.
-    """
-
-    edit: EditResult
-    plain: EditResult
-    chains: list[Site] = field(default_factory=list)
-    named: onnx.ModelProto | None = None
-    nodes: tuple[int, int] = (0, 0)
-    layouts: tuple[int, int] = (0, 0)
-    limits: LimitReport | None = None
-    named_chains: list[Chain] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+from onnx_spatial.conversion.report import EditResult
+from onnx_spatial.conversion.rewrite_chains import OptimizeResult, number_of_nodes, rewrite_chains
 
 
 def optimize_operators(
@@ -111,7 +46,7 @@ def optimize_operators(
     """
     options = options or ConvertOptions()
     plain = convert_operators(proto, options, folder=folder, progress=progress)
-    before = _number_of_nodes(plain.model or proto)
+    before = number_of_nodes(plain.model or proto)
     alone = OptimizeResult(plain, plain, nodes=(before, before))
     if plain.refused():
         return alone
@@ -121,36 +56,12 @@ def optimize_operators(
     middle = first[1].model or middle
     if middle is not proto:
         edit = convert_operators(middle, options, folder=folder, progress=progress)
-        number = _number_of_nodes(edit.model or middle)
+        number = number_of_nodes(edit.model or middle)
         alone = OptimizeResult(edit, plain, nodes=(before, number))
-    result = _with_chains(middle, alone, options, folder, progress)
+    result = rewrite_chains(middle, alone, options, folder, progress)
     result.chains[:0] = [site for edit in first for site in edit.sites]
     moved = remove_layout_changes(result.edit.model or middle, folder)
     return _compared(_joined(proto, first, middle, result, moved), proto, options, folder)
-
-
-def _with_chains(
-    proto: onnx.ModelProto,
-    alone: OptimizeResult,
-    options: ConvertOptions,
-    folder: Path | None,
-    progress: Progress | None,
-) -> OptimizeResult:
-    """Convert the chains, too, where that is better than the operators `alone`."""
-    legal, notes = with_legal_patches(proto, folder).model, list[str]()
-    infos = analysis.find(legal, options.domains, folder)
-
-    def rewritten(chains: Sequence[Chain | Movement]) -> OptimizeResult | None:
-        return _rewritten(proto, chains, alone, options, folder, progress)
-
-    every = find(legal, infos, folder, notes)
-    best = rewritten(every) or alone
-    if best.nodes[1] >= alone.nodes[1]:  # then only what is faster with as many nodes
-        best = rewritten([chain for chain in every if chain.cost]) or alone
-    moves = _movements(legal, infos, folder, options, every, best, notes)
-    best = _with_movements(moves, best, every, rewritten)
-    chains = [*best.chains, *_remaining(every, moves, best)]
-    return replace(best, chains=chains, notes=notes)
 
 
 def _compared(
@@ -165,129 +76,6 @@ def _compared(
     kept = {(s.graph, n): s.reason or "" for s in left for n in (s.node, *s.absorbed)}
     report = check_limits(model, limits, options.domains, folder, kept=kept)
     return replace(result, limits=report)
-
-
-def _key(chain: Chain | Movement) -> tuple[str, str]:
-    return str(chain.place), chain.output
-
-
-def _done(result: OptimizeResult) -> set[tuple[str, str]]:
-    """Return the keys of the chains that were rewritten."""
-    return {(site.graph, site.output) for site in result.chains}
-
-
-def _movements(
-    proto: onnx.ModelProto,
-    infos: Sequence[analysis.OperatorInfo],
-    folder: Path | None,
-    options: ConvertOptions,
-    chains: Sequence[Chain],
-    best: OptimizeResult,
-    notes: list[str],
-) -> list[Movement]:
-    """Find the chains that only move data, apart from those that became part of something else."""
-    done, taken = _done(best), dict[traversal.Place, set[str]]()
-    for chain in chains:
-        if _key(chain) in done:
-            outputs = (name for node in chain.nodes for name in node.output)
-            taken.setdefault(chain.place, set()).update(outputs)
-    if best.edit.model is not None:  # so are nodes that became part of operators
-        left = {place: _computed(graph) for place, graph in traversal.graphs(best.edit.model)}
-        for place, graph in traversal.graphs(proto):
-            taken.setdefault(place, set()).update(_computed(graph) - left.get(place, set()))
-    return find_movements(
-        proto,
-        infos,
-        folder,
-        max_rank=options.max_rank,
-        target=options.runtime,
-        taken=taken,
-        notes=notes,
-    )
-
-
-def _computed(graph: traversal.GraphLike) -> set[str]:
-    return {name for node in graph.node for name in node.output if name}
-
-
-def _with_movements(
-    moves: Sequence[Movement],
-    best: OptimizeResult,
-    chains: Sequence[Chain],
-    rewritten: Callable[[Sequence[Chain | Movement]], OptimizeResult | None],
-) -> OptimizeResult:
-    """Rewrite movements too, unless other operators fuse less then, or changes of layout stay."""
-    fused = [chain for chain in chains if _key(chain) in _done(best)]
-    ready = [move for move in moves if move.operator is not None]
-    freed = {_key(move): move.freed for move in ready}
-    for some in (ready, [move for move in ready if move.required]):
-        more = rewritten([*fused, *some]) if some else None
-        if more is None or not _fused(best) <= _fused(more):
-            continue
-        added = sum(s.nodes_after - freed[s.graph, s.output] for s in more.chains if s.before_us)
-        if some is not ready or more.nodes[1] <= best.nodes[1] + added:
-            return more
-    return best
-
-
-def _fused(result: OptimizeResult) -> set[tuple[str, str, str | None]]:
-    """Return the operators that became part of something else."""
-    return {(s.graph, s.output, s.strategy) for s in result.edit.sites if _is_fused(s)} | {
-        (s.graph, s.output, s.strategy) for s in result.chains if _is_fused(s)
-    }
-
-
-def _remaining(
-    chains: Sequence[Chain], moves: Sequence[Movement], result: OptimizeResult
-) -> Iterator[Site]:
-    """Report the chains that stay, except those a part of which was rewritten."""
-    done = _done(result)
-    listed = {id(n) for move in moves if move.required or _key(move) in done for n in move.nodes}
-    for chain in chains:
-        if _key(chain) not in done and not any(id(node) in listed for node in chain.nodes):
-            yield _left(chain, op_type_of(chain), _ALONE)
-    for move in moves:
-        if move.required and _key(move) not in done:
-            yield _left(move, Rearrange.name, move.reason or _HINDERS)
-
-
-_ALONE = "it does not fuse with other nodes, and alone nothing is gained"
-_HINDERS = "rewritten, it would keep other operators from fusing"
-
-
-def _rewritten(
-    proto: onnx.ModelProto,
-    chains: Sequence[Chain | Movement],
-    alone: OptimizeResult,
-    options: ConvertOptions,
-    folder: Path | None,
-    progress: Progress | None,
-) -> OptimizeResult | None:
-    """Convert chains with the operators of the file where that pays; None if it does for none."""
-    options = replace(options, domains=(*options.domains, DOMAIN))
-    while chains:
-        named, outputs = with_operators(with_legal_patches(proto, folder).model, chains)
-        edit = convert_operators(named, options, folder=folder, progress=progress)
-        sites = {(site.graph, site.output): site for site in edit.sites if site.domain == DOMAIN}
-        of = [sites.get((str(c.place), name)) for c, name in zip(chains, outputs, strict=True)]
-        good = [c for c, site in zip(chains, of, strict=True) if _is_better(c, site)]
-        if len(good) < len(chains):
-            chains = good
-            continue
-        edit.site_at = {i: s for i, s in edit.site_at.items() if s.domain != DOMAIN}
-        rewritten = [
-            _described(c, s) if s else _vanished(c) for c, s in zip(chains, of, strict=True)
-        ]
-        after = edit.model or named
-        _remove_unread(after, named, proto)
-        result = EditResult(after, edit.site_at | dict(enumerate(rewritten, 1 << 30)))
-        result.types, result.lost = edit.types, edit.lost
-        edit.touched = diff_models(proto, result)
-        edit.model = after
-        nodes = (alone.nodes[0], _number_of_nodes(after))
-        found = [chain for chain in chains if isinstance(chain, Chain)]
-        return OptimizeResult(edit, alone.plain, rewritten, named, nodes, named_chains=found)
-    return None
 
 
 def _joined(
@@ -314,101 +102,6 @@ def _joined(
     named = result.named or (None if before is proto else before)
     result = replace(result, edit=edit, named=named)
     if moved.model is not None:
-        result.nodes = (result.nodes[0], _number_of_nodes(moved.model))
+        result.nodes = (result.nodes[0], number_of_nodes(moved.model))
         result.layouts = (number_of_changes(middle), number_of_changes(moved.model))
     return result
-
-
-def _remove_unread(
-    model: onnx.ModelProto, named: onnx.ModelProto, original: onnx.ModelProto
-) -> None:
-    """Remove what only nodes read that are gone: those of chains, and those that computed pads."""
-    read: dict[traversal.Place, set[str]] = {}
-    for before in (named, original):
-        for place, graph in traversal.graphs(before):
-            names = (name for node in graph.node for name in traversal.needs(node))
-            read.setdefault(place, set()).update(names)
-    remove_unused(model, read)
-
-
-def _is_fused(site: Site) -> bool:
-    return site.converted and site.strategy not in STRATEGY_NAMES
-
-
-def _is_better(chain: Chain | Movement, site: Site | None) -> bool:
-    """Return whether the operator in the place of a chain became part of something, or pays."""
-    if site is None:
-        return isinstance(chain, Movement) and chain.vanishes
-    if _is_fused(site):
-        return True
-    if isinstance(chain, Chain):
-        return site.estimated_us is not None and _MARGIN * site.estimated_us < chain.cost
-    if chain.operator is not None and chain.operator.is_identity:
-        return site.converted
-    return site.estimated_us is not None and chain.pays(site.estimated_us, site.nodes_after)
-
-
-def _number_of_nodes(model: onnx.ModelProto) -> int:
-    return sum(1 for _ in traversal.nodes(model))
-
-
-def _described(chain: Chain | Movement, site: Site) -> Site:
-    """Describe a chain by the report of the operator that took its place."""
-    labels, before = _labels(chain), None
-    op_type, notes = site.op_type, tuple[str, ...]()
-    if isinstance(chain, Movement):
-        before = chain.before_us
-        if chain.operator is not None and chain.operator.is_identity:
-            site = replace(site, strategy="cancelled", estimated_us=chain.after_us)
-    else:
-        before, op_type = chain.cost or None, op_type_of(chain)
-        if chain.one_hot:
-            notes = (NOTE if site.strategy in STRATEGY_NAMES else NOTE_OF_SUMS,)
-    return replace(
-        site,
-        node=labels[-1],
-        domain="",
-        dialect=report.CHAIN,
-        output=chain.output,
-        absorbed=tuple(labels[:-1]),
-        nodes_before=len(labels) + len(site.between),
-        op_type=op_type,
-        notes=notes,
-        before_us=before,
-    )
-
-
-def _labels(chain: Chain | Movement) -> list[str]:
-    """Return the labels of the nodes of a chain that move data."""
-    nodes = chain.moving if isinstance(chain, Movement) else chain.nodes
-    return [traversal.label(node) for node in nodes]
-
-
-def _vanished(chain: Chain | Movement) -> Site:
-    """Report a chain of which only functions of single elements are left."""
-    site = _left(chain, Rearrange.name, None)
-    return replace(site, action="lower", strategy="cancelled", nodes_after=0, estimated_us=0.0)
-
-
-def _left(chain: Chain | Movement, op_type: str, reason: str | None) -> Site:
-    """Report a chain that stays as it is."""
-    labels = _labels(chain)
-    known = chain.element_type
-    return Site(
-        node=labels[-1],
-        graph=str(chain.place),
-        op_type=op_type,
-        domain="",
-        dialect=report.CHAIN,
-        action="leave",
-        reason=reason,
-        strategy=None,
-        element_type=analysis.dtype_name(known) if known else None,
-        input_shape=chain.input_shape,
-        output_shape=chain.output_shape,
-        output=chain.output,
-        nodes_before=len(labels),
-        nodes_after=len(labels),
-        absorbed=tuple(labels[:-1]),
-        before_us=chain.before_us if isinstance(chain, Movement) else None,
-    )

@@ -11,9 +11,9 @@ import onnx
 
 from onnx_spatial.analysis.unknown_operators import UnknownOperator
 from onnx_spatial.conversion.limits import LimitReport
-from onnx_spatial.conversion.optimize import NamedChains
 from onnx_spatial.conversion.options import STRATEGY_NAMES
 from onnx_spatial.conversion.report import Site
+from onnx_spatial.conversion.rewrite_chains import NamedChains
 from onnx_spatial.conversion.summary import Summary, layout_text, summarize
 from onnx_spatial.model.io.source import Source
 from onnx_spatial.report.model_explorer import Overlay, overlays

@@ -19,8 +19,9 @@ import patch_models
 import running
 from onnx import AttributeProto, helper, numpy_helper
 
-from onnx_spatial.conversion.optimize import OptimizeResult, optimize_operators
+from onnx_spatial.conversion.optimize import optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions
+from onnx_spatial.conversion.rewrite_chains import OptimizeResult
 
 SIZES = {
     "n": (1, 2, 3),

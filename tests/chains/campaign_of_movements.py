@@ -18,8 +18,9 @@ from chain_models import Net
 from onnx import helper
 
 from onnx_spatial.chains.pricing import MARGIN, MOST_MORE
-from onnx_spatial.conversion.optimize import OptimizeResult, optimize_operators
+from onnx_spatial.conversion.optimize import optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions
+from onnx_spatial.conversion.rewrite_chains import OptimizeResult
 
 #: Exact ones: others may round the last elements of a tensor in another way.
 FUNCTIONS = ("Relu", "Neg", "Abs", "Floor")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onnx_spatial.conversion.optimize import NamedChains
+from onnx_spatial.conversion.rewrite_chains import NamedChains
 from onnx_spatial.errors import Code
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Inspection
