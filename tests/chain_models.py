@@ -182,12 +182,13 @@ def volume(shape=(1, 4, 6, 8, 3), d=2) -> onnx.ModelProto:
     return net.model(shape, net("Reshape", x, [n, *sizes, 4]))
 
 
-def lowered(strategy: str, shape=(2, 8, 12, 3)) -> onnx.ModelProto:
+def lowered(strategy: str, shape=(2, 8, 12, 3), end: int = 2) -> onnx.ModelProto:
     """What `convert` writes without fusion, without the metadata."""
     domain = "ai.onnx.converters.tensorflow"
     net = Net()
-    x = net("SpaceToBatchND", "x", [2, 2], [[2, 2], [2, 2]], domain=domain)
-    x = net("BatchToSpaceND", conv(net, x), [2, 2], [[0, 0], [0, 0]], domain=domain)
+    x = net("SpaceToBatchND", "x", [2, 2], [[2, end], [2, end]], domain=domain)
+    crops = [[0, end - 2], [0, end - 2]]
+    x = net("BatchToSpaceND", conv(net, x), [2, 2], crops, domain=domain)
     named = net.model(shape, x)
     named.opset_import.append(helper.make_opsetid(domain, 1))
     model = onnx_spatial.convert(named, fuse=False, strategy=strategy, verify=False).model

@@ -28,6 +28,8 @@ FORMS = {
     "volume": chain_models.volume(),
     "by slices": chain_models.lowered("slices"),
     "by gathers": chain_models.lowered("row-gather"),
+    "any size, by slices": chain_models.lowered("slices", ("n", "h", "w", 3)),
+    "any size, by gathers": chain_models.lowered("row-gather", ("n", "h", "w", 3)),
 }
 
 
@@ -55,6 +57,14 @@ def same(model: onnx.ModelProto, other: onnx.ModelProto, data: dict[str, np.ndar
     for a, b in zip(running.run(model, data), running.run(other, data), strict=True):
         assert a.shape == b.shape
         np.testing.assert_allclose(b, a, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["transpose", "staged", "gather", "interleave", "slices"])
+def test_pads_that_only_odd_sizes_admit(strategy):
+    model = chain_models.lowered(strategy, ("n", "h", "w", 3), end=3)
+    result = onnx_spatial.optimize(model)
+    assert result.verification
+    assert dilations(result.model) == [2]
 
 
 @pytest.mark.parametrize("model", FORMS.values(), ids=FORMS)

@@ -81,7 +81,8 @@ class ChainMap:
         graph: the graph.
         path: the path.
         start, end: positions of the first and the last value.
-        multiples: axes of the first value whose unknown dims are multiples of `MULTIPLE`.
+        multiples: axes of the first value whose unknown dims are multiples of `MULTIPLE`, each less a
+            number.
 
     Attributes:
         dims: the dims that symbols stand for.
@@ -97,7 +98,7 @@ class ChainMap:
         path: Path,
         start: int,
         end: int,
-        multiples: Collection[int] = (),
+        multiples: Mapping[int, int] | None = None,
     ) -> None:
         self._case, self._graph = case, graph
         self.dims: dict[Atom, ValueDim] = {}
@@ -112,12 +113,12 @@ class ChainMap:
         self._inputs: dict[str, Tensor] = {}
         self._constants: dict[str, Callable[[], Array]] = {}
         dims = self._source_dims()
-        for axis in multiples:
+        for axis, less in (multiples or {}).items():
             if (atom := dims[axis].lone_atom) is not None:
                 self.dims.pop(atom, None)
             if dims[axis].constant is None:
                 part = case.symbol(f"{self.source}.{axis}", kind="multiple")
-                dims[axis] = part * MULTIPLE
+                dims[axis] = part * MULTIPLE - less
         element_type = graph.element_type(self.source)
         self.x = given(case, self.source, dims, type=element_type)
         case.counts.append(product(self.x.dims))

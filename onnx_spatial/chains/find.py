@@ -364,18 +364,37 @@ class _Search:
             if seen:
                 return
 
-    def _attempts(self, start: int) -> list[tuple[int, ...]]:
-        """Return the axes whose unknown dims are taken for multiples of all blocks, in turn.
+    def _attempts(self, start: int) -> list[dict[int, int]]:
+        """Return the axes whose unknown dims, with the pads, are taken for multiples of all blocks.
 
-        Nodes that divide a dim by a block need that, where nothing pads it.
+        Nodes that divide a padded dim by a block need that. The pads of each axis are its value.
         """
         dims = self._graph.dims(self._path.values[start]) or ()
-        unknown = [axis for axis, dim in enumerate(dims) if not isinstance(dim, int)]
-        each = [(axis,) for axis in unknown]
-        return [(), *each, *([tuple(unknown)] if len(unknown) > 1 else [])]
+        pads = self._known_pads(start, len(dims))
+        unknown = {axis: pads[axis] for axis, dim in enumerate(dims) if not isinstance(dim, int)}
+        each = [{axis: amount} for axis, amount in unknown.items()]
+        return [{}, *each, *([unknown] if len(unknown) > 1 else [])]
+
+    def _known_pads(self, start: int, rank: int) -> list[int]:
+        """Return what the first Pad of a part adds to each axis, 0 where the run computes it."""
+        order, none = list(range(rank)), [0] * rank
+        for step in self._path.nodes[start:]:
+            (node, *others) = step
+            perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), order[::-1])
+            if others or node.op_type not in (*_PERMUTING, "Pad"):
+                return none
+            if node.op_type == "Pad":
+                amounts = self._graph.value(node.input[1]) if len(node.input) > 1 else None
+                if len(node.input) > 3 or amounts is None or amounts.shape != (2 * rank,):
+                    return none
+                totals = {axis: int(amounts[i] + amounts[rank + i]) for i, axis in enumerate(order)}
+                return [totals[axis] for axis in range(rank)]
+            if node.op_type == "Transpose":
+                order = [order[axis] for axis in perm] if len(perm) == rank else order
+        return none
 
     def _read(
-        self, case: Case, start: int, end: int, multiples: tuple[int, ...], reader: Reader
+        self, case: Case, start: int, end: int, multiples: dict[int, int], reader: Reader
     ) -> list[Blocks[Formula]]:
         chain = ChainMap(case, self._graph, self._path, start, end, multiples)
         result = []

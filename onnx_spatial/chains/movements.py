@@ -8,7 +8,7 @@ not read at all: nets are full of Reshapes beside single Transposes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -406,13 +406,13 @@ class _Search:
     def _is_proven(self, path: MovementPath, movements: Movements) -> bool:
         return is_rearrange(movements, lambda case: self._map(path, case), self._case)
 
-    def _map(self, path: MovementPath, case: Case, multiples: Sequence[int] = ()) -> ChainMap:
+    def _map(self, path: MovementPath, case: Case, multiples: Iterable[int] = ()) -> ChainMap:
         nodes = tuple(
             (_moving_alone(node, data),)
             for node, data in zip(path.nodes, path.values, strict=False)
         )
         plain = Path(tuple(path.values), nodes)
-        return ChainMap(case, self._graph, plain, 0, len(nodes), multiples)
+        return ChainMap(case, self._graph, plain, 0, len(nodes), dict.fromkeys(multiples, 0))
 
     def _case(self) -> Case:
         return Case(budget=Budget(_PART_STEPS, within=self._budget))
