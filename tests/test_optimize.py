@@ -28,7 +28,6 @@ FORMS = {
     "volume": chain_models.volume(),
     "by slices": chain_models.lowered("slices"),
     "by gathers": chain_models.lowered("row-gather"),
-    "any size, by slices": chain_models.lowered("slices", ("n", "h", "w", 3)),
     "any size, by gathers": chain_models.lowered("row-gather", ("n", "h", "w", 3)),
 }
 
