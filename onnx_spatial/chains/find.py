@@ -309,10 +309,18 @@ class _Search:
         yield from sorted(candidates, key=lambda c: c.generality, reverse=True)
 
     def _may_be_one(self, start: int, end: int) -> bool:
-        """Return whether the ranks at both ends are equal, and the last node has one output."""
+        """Return whether the ranks at both ends are equal, and the last node has one output.
+
+        Gathers by lists of indices alone are none: each axis goes its own way, and blocks mix two.
+        """
         ranks = self._ranks[start], self._ranks[end]
         known = ranks[0] is not None and ranks[1] in (None, ranks[0])
-        return known and len(self._path.nodes[end - 1][0].output) == 1
+        if not known or len(self._path.nodes[end - 1][0].output) != 1:
+            return False
+        inner = self._ranks[start : end + 1]
+        return self._kinds(start, end) & REGROUPING != {"Gather"} or inner.count(inner[0]) < len(
+            inner
+        )
 
     def _listed(self, candidate: _Candidate) -> Chain:
         part = _listed(self._place, self._graph, self._path, candidate.start, candidate.end)

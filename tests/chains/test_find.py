@@ -250,3 +250,21 @@ def test_equal_movements_are_tried_once(monkeypatch):
         return len(tried)
 
     assert heads(8) == heads(2) > 0
+
+
+def test_gathers_by_lists_of_indices_are_not_read(monkeypatch):
+    """Nets have many of them, and none is a block operator."""
+    module = sys.modules["onnx_spatial.chains.find"]
+    reads = []
+    monkeypatch.setattr(module, "ChainMap", lambda *given: reads.append(given))
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 17]>
+        g (float[n,4,8] x) => (float[n,4,8] y) <int64[4] i = {0, 2, 1, 3}> {
+            a = Gather<axis = 1>(x, i)
+            b = Transpose<perm = [0, 2, 1]>(a)
+            c = Gather<axis = 2>(b, i)
+            y = Transpose<perm = [0, 2, 1]>(c)
+        }"""
+    )
+    assert find(model) == []
+    assert not reads
