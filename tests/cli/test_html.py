@@ -110,7 +110,7 @@ def test_a_folder_that_is_read_only_is_refused_before_any_work(
     monkeypatch.setattr(target.os, "access", lambda path, mode: not mode & target.os.W_OK)
     assert run(["convert", model, "--dry-run", "--html", "report.html"]) == 2
     assert capsys.readouterr().err.strip() == (
-        "error: report.html: cannot be written: its folder is read-only"
+        "error: report.html: cannot be written: its folder is read-only [OS209]"
     )
 
 
@@ -125,7 +125,7 @@ def test_a_report_that_cannot_be_written_in_the_end_is_one_line(
     monkeypatch.setattr(target, "atomic_write", full)
     assert run(["convert", model, "-o", "out.onnx", "--html", "report.html", "-q"]) == 2
     assert capsys.readouterr().err.strip() == (
-        "error: report.html: cannot be written: No space left on device"
+        "error: report.html: cannot be written: No space left on device [OS209]"
     )
 
 
