@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from onnx_spatial.errors import Code, OperatorError
+from onnx_spatial.operators.rearrange import Rearrange
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings import chain_ops, openvino, python_ops, tensorflow
 from onnx_spatial.operators.spellings.block_call import MAX_BLOCKED, BlockCall
@@ -48,6 +49,7 @@ _FIXED_READERS: dict[str, Callable[[NodeFacts], Call]] = {
     "ExtractImagePatches": _read_image_patches,
     "ExtractVolumePatches": tensorflow.patches,
     "ReorgYolo": openvino.reorg,
+    Rearrange.name: chain_ops.rearrange,
 }
 OP_TYPES = _BLOCK_READERS.keys() | _FIXED_READERS.keys()
 
@@ -83,7 +85,9 @@ def recognise(op_type: str, domain: str, number_of_inputs: int) -> bool:
     """Tell whether a node has the name of one of the operators, in any domain."""
     if domain == python_ops.DOMAIN:
         return op_type in python_ops.OP_TYPES
-    if domain in chain_ops.DOMAINS and op_type in chain_ops.OP_TYPES:
+    if op_type == Rearrange.name:
+        return domain in chain_ops.REARRANGE_DOMAINS
+    if domain == chain_ops.DOMAIN and op_type in chain_ops.OP_TYPES:
         return True
     if op_type in OP_TYPES:
         return True
@@ -115,7 +119,7 @@ def read(node: NodeFacts) -> Call:
 def _reader(node: NodeFacts) -> Callable[[NodeFacts], Call]:
     if node.domain == python_ops.DOMAIN:
         return python_ops.read
-    if node.domain in chain_ops.DOMAINS and node.op_type in chain_ops.OP_TYPES:
+    if node.domain == chain_ops.DOMAIN and node.op_type in chain_ops.OP_TYPES:
         return chain_ops.read
     if node.op_type in LEFTOVER_OP_TYPES:
         return tensorflow.block_nd

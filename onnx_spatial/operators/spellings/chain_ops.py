@@ -16,19 +16,23 @@ from onnx_spatial.operators.spellings.python_ops import PARAMETERS, from_json
 
 #: Domain of the operators that take the place of chains.
 DOMAIN = "onnx_spatial.chains"
-#: Domains in which these names are the package's own; elsewhere they may be anything.
-DOMAINS = frozenset({"onnx_spatial", DOMAIN})
 
-OP_TYPES = frozenset({ExtractPatches.name, Rearrange.name})
+OP_TYPES = frozenset({ExtractPatches.name})
+
+#: Domains in which Rearrange is the package's own; elsewhere it may be anything.
+REARRANGE_DOMAINS = frozenset({"onnx_spatial", DOMAIN})
 
 
 def read(node: NodeFacts) -> FixedCall:
-    """Read a node of the domain.
+    """Read ExtractPatches.
 
     Raises:
         OperatorError: the node breaks a rule.
     """
-    if node.op_type == Rearrange.name:
-        sizes, splits, order, joins = map(node.integers, ("sizes", "splits", "order", "joins"))
-        return FixedCall(Rearrange(sizes, splits, order, joins), "chain")
     return FixedCall(from_json(node.op_type, node.string(PARAMETERS)), "chain")
+
+
+def rearrange(node: NodeFacts) -> FixedCall:
+    """Read Rearrange."""
+    sizes, splits, order, joins = map(node.integers, ("sizes", "splits", "order", "joins"))
+    return FixedCall(Rearrange(sizes, splits, order, joins), "chains")
