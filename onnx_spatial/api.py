@@ -308,7 +308,7 @@ def finish(
     Args:
         conversion: the conversion; its `output` and `backup` are set.
         target: the file.
-        frozen: whether symbolic dims were fixed. Else a model in which nothing changed is copied byte
+        frozen: whether symbolic dims were fixed. Otherwise an unchanged model is copied byte
             for byte.
         in_place: whether the target is the file that was read.
         external: whether large initializers are written to a file of external data.

@@ -153,7 +153,8 @@ def test_commands_can_be_pasted(page, tmp_path, monkeypatch):
         command = line.strip().removeprefix("$ ")
         if re.match("onnx-spatial [a-z]", command):
             _, name, *words = shlex.split(command, comments=True)
-            commands.commands[name].make_context(name, words, parent=program)
+            context = commands.commands[name].make_context(name, words, parent=program)
+            assert not context.args
 
 
 def test_every_error_page_has_a_cause_and_a_command():

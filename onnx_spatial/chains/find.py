@@ -145,7 +145,7 @@ def _patches(
     budget: Budget,
 ) -> Iterator[Chain]:
     """Yield the chains of a graph that are patches."""
-    if not known.one_hot and sum(node.op_type == "Gather" for node in graph.node) < 1:
+    if not known.one_hot and not any(n.op_type == "Gather" for n in graph.node):
         return
     readers: dict[str, list[onnx.NodeProto | None]] = defaultdict(list)
     for node in graph.node:

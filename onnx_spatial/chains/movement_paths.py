@@ -199,15 +199,15 @@ class MovementGraph:
         ]
 
     def freed(self, path: MovementPath) -> list[onnx.NodeProto]:
-        """Return the nodes that nobody needs if other nodes compute the last value from the first."""
+        """Return the nodes that become unused when the path is replaced."""
         return self.dead([path.values[-1]], [path.values[0]])
 
     def dead(self, replaced: Collection[str], kept: Collection[str]) -> list[onnx.NodeProto]:
-        """Return the nodes that nobody needs if other nodes compute values.
+        """Return the nodes that become unused when some values are computed otherwise.
 
         Args:
-            replaced: the values; the only outputs of their nodes.
-            kept: values that the other nodes read.
+            replaced: these values, each the only output of its node.
+            kept: values that the new nodes read.
         """
         gone = {id(node): node for node in map(self._producers.__getitem__, replaced)}
         todo = list(gone.values())

@@ -315,7 +315,7 @@ _ALL = (
         Code.NOT_CONVERTED,
         "An operator cannot be converted",
         "Standard operators cannot express the node as it is.",
-        "The message says what stands in the way; onnx-spatial inspect -v MODEL shows all operators.",
+        "The message has the reason; onnx-spatial inspect -v MODEL shows all operators.",
         "a window of 16777217 samples needs an index of as many",
         "operators.md",
     ),

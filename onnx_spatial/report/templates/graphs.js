@@ -169,7 +169,7 @@ class GraphView {
       return `${this.one ? "" : at ? "after: " : "before: "}${drawn} of ${this.sides[at].nodes.length} nodes`;
     });
     const cut = shown.some((indices) => indices.length > MOST) ? ` At most ${MOST} are drawn at a time; the list below has all.` : "";
-    this.root.querySelector(".drawn").textContent = `Drawn: ${counts.join(", ")}.${cut} A box with … stands for nodes that are not drawn.`;
+    this.root.querySelector(".drawn").textContent = `Drawn: ${counts.join(", ")}.${cut} A box with … means nodes outside the drawn part.`;
     this.mark();
   }
 
