@@ -24,6 +24,7 @@ import onnxruntime as ort
 from google.protobuf.message import DecodeError
 
 from onnx_spatial.api import Conversion, convert
+from onnx_spatial.conversion.options import Mode
 from onnx_spatial.custom_ops import model_cache, options, registration
 from onnx_spatial.custom_ops.running import raising
 from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError
@@ -76,7 +77,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         provider_options: Sequence[dict[Any, Any]] | None = None,
         *,
         model: reader.Model | None = None,
-        mode: str = "lower",
+        mode: Mode = "lower",
         fuse: bool = True,
         domains: Iterable[str] = (),
         static: Mapping[str, int] | None = None,

@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import onnx
+import onnx_ir as ir
 
 from onnx_spatial.analysis.unknown_operators import UnknownOperator, unknown_operators
 from onnx_spatial.conversion.optimize import OptimizeResult, optimize_operators
-from onnx_spatial.conversion.options import ConvertOptions
+from onnx_spatial.conversion.options import ConvertOptions, Mode
 from onnx_spatial.conversion.pipeline import (
     EditResult,
     Site,
@@ -28,6 +29,7 @@ from onnx_spatial.conversion.raise_opset import raise_opset
 from onnx_spatial.conversion.summary import Summary, summarize
 from onnx_spatial.errors import ConversionError, UsageError, VerificationError
 from onnx_spatial.model import op_traits
+from onnx_spatial.model.graph import rebuild_ir
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
 from onnx_spatial.tuning import Cache, Effort, Sizes, Tuner, default_path
@@ -119,6 +121,7 @@ class Conversion:
         output: the file that was written; None if none was.
         backup: the original of a conversion in place, if it was kept.
         original: the model that was read, as `result`; None if it is not known.
+        ir_original: the model that was passed, if it was an onnx_ir.Model.
     """
 
     result: reader.Source
@@ -129,6 +132,7 @@ class Conversion:
     output: Path | None = None
     backup: Path | None = None
     original: reader.Source | None = None
+    ir_original: ir.Model | None = None
 
     @cached_property
     def summary(self) -> Summary | None:
@@ -146,6 +150,21 @@ class Conversion:
             ModelFileError: the file that was read has been changed.
         """
         return self.result.whole()
+
+    @cached_property
+    def ir_model(self) -> ir.Model:
+        """The converted model as a new onnx_ir.Model, also if nothing changed.
+
+        If an onnx_ir.Model was converted, the result shares its tensors, and keeps names and `meta` of
+        everything that the conversion did not touch. External tensors are not read.
+
+        Raises:
+            ModelFileError: onnx_ir cannot hold the model, or the file that was read has been changed.
+        """
+        if self.ir_original is None or self.original is None:
+            return rebuild_ir.to_ir(self.model, self.result.folder)
+        proto = self.original.proto
+        return rebuild_ir.to_ir(self.result.proto, self.result.folder, self.ir_original, proto)
 
     def to_dict(self) -> dict[str, object]:
         """version 1: changed, output, backup, touched, summary, inspection, verification (or null)."""
@@ -196,7 +215,7 @@ def convert(
     model: reader.Model | reader.Source,
     output: str | os.PathLike[str] | None = None,
     *,
-    mode: str = "lower",
+    mode: Mode = "lower",
     inline: bool = False,
     fuse: bool = True,
     max_rank: int | None = None,
@@ -351,6 +370,7 @@ def convert(
     conversion = Conversion(
         converted, inspection, verification, changed, result.touched, original=source
     )
+    conversion.ir_original = model if isinstance(model, ir.Model) else None
     return finish(
         conversion,
         target,

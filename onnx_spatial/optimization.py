@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
 from onnx_spatial import chains
 from onnx_spatial.api import (
@@ -134,6 +135,7 @@ def optimize(
     conversion = Conversion(
         converted, inspection, verification, changed, result.edit.touched, original=source
     )
+    conversion.ir_original = model if isinstance(model, ir.Model) else None
     return finish(
         conversion,
         target,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from onnx_spatial.conversion.options import MODES, ConvertOptions
+from onnx_spatial.conversion.options import MODES, ConvertOptions, Mode
 from onnx_spatial.errors import UsageError
 
 if TYPE_CHECKING:  # what compares arrays takes time to import
@@ -40,7 +40,7 @@ class Options:
         UsageError: a mode or strategy does not exist, or a number is out of range.
     """
 
-    modes: tuple[str, ...] = ("lower",)
+    modes: tuple[Mode, ...] = ("lower",)
     fuse: bool = True
     max_rank: int | None = None
     strategy: str | None = None

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from onnx_spatial.errors import ModelFileError, UsageError
-from onnx_spatial.model.io import embedded_data, external_data, git_lfs, validate
+from onnx_spatial.model.io import embedded_data, external_data, git_lfs, ir_source, validate
 from onnx_spatial.model.io.source import Model, Source
 
 __all__ = ["Model", "Source", "read", "resolved", "serialize"]
@@ -46,7 +46,7 @@ def read(model: Model | Source, *, data: bool = True) -> Source:
     if isinstance(model, onnx.ModelProto):
         source = Source(model)
     elif isinstance(model, ir.Model):
-        source = Source(ir.to_proto(model), base=_base_of(model))
+        source = ir_source.read(model)
     elif isinstance(model, bytes):
         source = Source(_parse(model, "model"), data=model)
     elif isinstance(model, str | os.PathLike):
@@ -64,14 +64,6 @@ def read(model: Model | Source, *, data: bool = True) -> Source:
     except UnicodeDecodeError:
         raise ModelFileError(f"{source.name}: is damaged: a name in it is not UTF-8 text") from None
     return source
-
-
-def _base_of(model: ir.Model) -> Path | None:
-    """Return the folder of an onnx_ir model's external tensors, if they name exactly one."""
-    graphs = (model.graph, *model.graph.subgraphs())
-    tensors = (v.const_value for g in graphs for v in g.initializers.values())
-    folders = {Path(t.base_dir) for t in tensors if isinstance(t, ir.ExternalTensor)}
-    return folders.pop() if len(folders) == 1 else None
 
 
 def _read_file(path: Path) -> Source:
