@@ -317,7 +317,7 @@ def convert(
         domains=tuple(domains),
     )
     source = read_source(model, static, data=verify or in_place or output is not None)
-    logger.info("%s: read, IR %d", source.name, source.proto.ir_version)
+    logger.debug("%s: read, IR %d", source.name, source.proto.ir_version)
     progress = progress or (lambda _: None)
     progress("converting")
     before = with_opset(source, opset)
@@ -364,7 +364,6 @@ def convert(
             memory=memory,
             progress=progress,
         )
-        logger.info("%s: %s", source.name, verification.message)
         if strict or strict_proof or verification.status == "failed" or verification.rest:
             check(source.name, verification, strict=strict, strict_proof=strict_proof)
     conversion = Conversion(
@@ -459,8 +458,11 @@ def finish(
         progress: called with a line of text.
     """
     # It is cached: a conversion in place is about to replace the original.
-    if (in_place or logger.isEnabledFor(logging.INFO)) and conversion.summary is not None:
-        logger.info("%s: %s", conversion.result.name, conversion.summary.text)
+    summary = conversion.summary if in_place or logger.isEnabledFor(logging.INFO) else None
+    if logger.isEnabledFor(logging.INFO):
+        parts = ["nothing to convert" if summary is None else summary.text]
+        parts += [] if conversion.verification is None else [conversion.verification.message]
+        logger.info("%s: %s", conversion.result.name, "; ".join(parts))
     if target is None:
         return conversion
     progress(f"writing: {target}")

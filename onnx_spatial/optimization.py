@@ -96,7 +96,7 @@ def optimize(
     check_verification(tolerances, verify, strict_proof=strict_proof, outputs_only=outputs_only)
     options = ConvertOptions(max_rank=max_rank, strategy=strategy, domains=tuple(domains))
     source = read_source(model, static, data=verify or in_place or output is not None)
-    logger.info("%s: read, IR %d", source.name, source.proto.ir_version)
+    logger.debug("%s: read, IR %d", source.name, source.proto.ir_version)
     progress = progress or (lambda _: None)
     progress("converting")
     before = with_opset(source, opset)
@@ -129,7 +129,6 @@ def optimize(
             memory=memory,
             progress=progress,
         )
-        logger.info("%s: %s", source.name, verification.message)
         if strict or strict_proof or verification.status == "failed" or verification.rest:
             check(source.name, verification, strict=strict, strict_proof=strict_proof)
     conversion = Conversion(
