@@ -15,8 +15,8 @@ TOP = Path(__file__).parents[1]
 #: The modules whose types programs see; all others would take mypy a minute.
 SEEN = """
 onnx_spatial onnx_spatial.api onnx_spatial.passes onnx_spatial.optimization
-onnx_spatial.conversion.options onnx_spatial.custom_ops onnx_spatial.custom_ops.session onnx_spatial.model.io.reader
-onnx_spatial.model.io.source
+onnx_spatial.conversion.options onnx_spatial.custom_ops onnx_spatial.custom_ops.session
+onnx_spatial.model.io.reader onnx_spatial.model.io.source
 """
 
 RIGHT = """
