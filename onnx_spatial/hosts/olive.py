@@ -1,6 +1,6 @@
 """Convert models in Olive workflows: a pass, and a surgeon for Olive's GraphSurgeries.
 
-    $ python -m onnx_spatial.olive > package.json
+    $ python -m onnx_spatial.hosts.olive > package.json
     $ olive run --config workflow.json --package-config package.json
 
 The package config is Olive's own with the pass `SpatialOperators` added, and with `GraphSurgeries` taken
@@ -92,8 +92,11 @@ def package_config() -> dict[str, Any]:
     config: dict[str, Any] = json.loads(text)
     passes = config["passes"]
     every = {f"supported_{kind}": ["*"] for kind in ("providers", "accelerators", "precisions")}
-    passes["SpatialOperators"] = {"module_path": "onnx_spatial.olive.SpatialOperators", **every}
-    passes["GraphSurgeries"]["module_path"] = "onnx_spatial.olive.GraphSurgeries"
+    passes["SpatialOperators"] = {
+        "module_path": "onnx_spatial.hosts.olive.SpatialOperators",
+        **every,
+    }
+    passes["GraphSurgeries"]["module_path"] = "onnx_spatial.hosts.olive.GraphSurgeries"
     return config
 
 

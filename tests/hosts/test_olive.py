@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper
 
 pytest.importorskip("olive.passes", reason="needs olive-ai, with torch (pip install olive-ai)")
 
-TOP = Path(__file__).parents[1]
+TOP = Path(__file__).parents[2]
 X = np.arange(2 * 4 * 6 * 3, dtype=np.float32).reshape(2, 4, 6, 3)
 
 
@@ -58,7 +58,7 @@ def original(folder: Path) -> Path:
     ids=["pass", "surgeon"],
 )
 def test_a_workflow_converts_the_model(spatial: dict[str, Any], tmp_path: Path) -> None:
-    package = olive(tmp_path, "onnx_spatial.olive")
+    package = olive(tmp_path, "onnx_spatial.hosts.olive")
     assert package.returncode == 0, package.stderr
     (tmp_path / "package.json").write_text(package.stdout)
     providers = {"device": "cpu", "execution_providers": ["CPUExecutionProvider"]}
