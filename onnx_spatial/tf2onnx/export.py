@@ -130,11 +130,13 @@ def export(
         raise ConversionError(f"{program.name}: {left[0].message}")
     progress("running TensorFlow")
     feeds = _feeds(program.name, original, RunRequest(inputs, shapes or {}, seed, progress))
-    recorded = {**feeds, **program.run(feeds)}
+    recorded = {**feeds, **program.outputs(feeds)}
     progress("comparing with TensorFlow")
-    comparison = _compared(conversion, recorded, Options(strict=strict, seed=seed))
-    if comparison.status == "failed":
-        message = f"{program.name}: differs from TensorFlow: {comparison.message}"
+    options = Options(strict=strict, seed=seed)
+    comparison = _compared(conversion, recorded, options)
+    if comparison.fails(options):
+        what = "differs from" if comparison.status == "failed" else "cannot be compared with"
+        message = f"{program.name}: {what} TensorFlow: {comparison.message}"
         raise VerificationError(message, conversion.verification)
     done = Export(conversion, recorded, comparison)
     if target is not None:

@@ -43,8 +43,26 @@ class Program:
         try:
             return self.to_onnx(opset)
         except Exception as error:  # of many types
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise ConversionError(f"{self.name}: tf2onnx cannot export it: {reason}") from error
+            message = f"{self.name}: tf2onnx cannot export it: {_reason(error)}"
+            raise ConversionError(message) from error
+
+    def outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the outputs that TensorFlow computes.
+
+        Raises:
+            UsageError: it does not run on these inputs.
+        """
+        try:
+            return self.run(feeds)
+        except Exception as error:  # of many types
+            shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in feeds.items())
+            message = f"{self.name}: TensorFlow cannot run it on {shapes}: {_reason(error)}"
+            raise UsageError(f"{message}; other shapes may help") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of an error of TensorFlow."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def load(source: Any, signature: Any = None) -> Program:
@@ -82,8 +100,7 @@ def load(source: Any, signature: Any = None) -> Program:
     except UsageError:
         raise
     except Exception as error:  # of many types
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelFileError(f"{path}: TensorFlow cannot read it: {reason}") from error
+        raise ModelFileError(f"{path}: TensorFlow cannot read it: {_reason(error)}") from error
     raise UsageError(f"{path}: is no SavedModel folder and no .keras, .h5 or .tflite file")
 
 

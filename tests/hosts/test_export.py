@@ -124,6 +124,24 @@ def test_a_result_that_differs_from_tensorflow_is_not_written(tf, net, tmp_path,
     assert [*tmp_path.iterdir()] == []
 
 
+def test_operators_that_tf2onnx_leaves_are_named(tf, tmp_path):
+    function = tf.function(lambda x: tf.math.bessel_i0(tf.space_to_batch(x, [2], [[0, 0]])))
+    signature = [tf.TensorSpec([2, 8, 3], tf.float32, name="x")]
+    with pytest.raises(onnx_spatial.ConversionError, match="BesselI0"):
+        export(function, tmp_path / "o.onnx", signature=signature)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_inputs_that_tensorflow_refuses_are_named(tf, tmp_path):
+    def checked(x: Any) -> Any:
+        with tf.control_dependencies([tf.debugging.assert_less(x, -100.0)]):
+            return tf.space_to_batch(x, [2], [[0, 0]])
+
+    signature = [tf.TensorSpec([2, 8, 3], tf.float32, name="x")]
+    with pytest.raises(onnx_spatial.UsageError, match=r"cannot run it on x \[2, 8, 3\]"):
+        export(tf.function(checked), tmp_path / "o.onnx", signature=signature)
+
+
 def test_the_command(tf, net, tmp_path, capsys):
     net.export(tmp_path / "net", verbose=False)
     out = tmp_path / "o.onnx"
