@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -271,6 +272,18 @@ def test_nothing_to_do_is_kept_as_well(tmp_path, rewrites):
         session = InferenceSession(tmp_path / "model.onnx", cache=tmp_path / "cache")
         assert session._model_path == str(tmp_path / "model.onnx")
     assert len(rewrites) == 1
+
+
+def test_sessions_that_open_at_the_same_time_share_a_cache(tmp_path):
+    path = large(tmp_path / "a")
+
+    def opened(_: int) -> bool:
+        y, _z = InferenceSession(path, cache=tmp_path / "cache").run(None, {"x": X})
+        return bool(running.same_bits(y, EXPECTED + 1))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(opened, range(8)))
+    assert len([*(tmp_path / "cache").iterdir()]) == 1
 
 
 def test_a_half_written_entry_is_never_seen(tmp_path, monkeypatch):
