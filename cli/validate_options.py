@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from onnx_spatial.cli import options
-from onnx_spatial.conversion.options import MODES
+from onnx_spatial.conversion.options import MODES, Mode
 from onnx_spatial.report.target import check_target, require
 from onnx_spatial.validation import Options
 from onnx_spatial.validation.report import FORMATS, Format
@@ -95,7 +95,7 @@ def _report_files(**paths: str | None) -> dict[Format, Path]:
 
 
 def _steps(
-    modes: tuple[str, ...],
+    modes: tuple[Mode, ...],
     oracles: tuple[str, ...],
     no_fuse: bool,
     static: dict[str, int],

@@ -12,8 +12,8 @@ errors of operators as Python exceptions.
 from onnx_spatial.custom_ops.prepared import prepare
 from onnx_spatial.custom_ops.registration import available, explain, register
 from onnx_spatial.custom_ops.running import raising
-from onnx_spatial.custom_ops.schemas import register_schemas
 from onnx_spatial.custom_ops.session import InferenceSession
+from onnx_spatial.schemas import register as register_schemas
 
 __all__ = [
     "InferenceSession",

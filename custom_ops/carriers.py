@@ -27,21 +27,8 @@ from onnx_spatial.analysis import dtype_name
 from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering import Emitter, Request
 from onnx_spatial.lowering.core.padding import numpy_dtype
+from onnx_spatial.schemas import PREPARED_TYPES
 
-#: Element types of the registered operators, which numpy and onnxruntime-extensions both have.
-DIRECT = (
-    TensorProto.FLOAT,
-    TensorProto.DOUBLE,
-    TensorProto.INT8,
-    TensorProto.INT16,
-    TensorProto.INT32,
-    TensorProto.INT64,
-    TensorProto.UINT8,
-    TensorProto.UINT16,
-    TensorProto.UINT32,
-    TensorProto.UINT64,
-    TensorProto.BOOL,
-)
 _HALVES = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 _BY_POSITION = _HALVES | {TensorProto.STRING}
 
@@ -71,10 +58,10 @@ def choose(request: Request) -> Carrier:
     types = request.element_types
     if not types and not request.call.may_pad and request.opset >= _RANGE:
         return Positions(None)  # behind a foreign operator: strings, perhaps
-    if types <= set(DIRECT):
+    if types <= set(PREPARED_TYPES):
         return Direct()
     names = ", ".join(sorted(dtype_name(t) for t in types))
-    if types - set(DIRECT) - _BY_POSITION:
+    if types - set(PREPARED_TYPES) - _BY_POSITION:
         raise ConversionError(
             f"Python operators do not support element type {names}", code=Code.ELEMENT_TYPE
         )

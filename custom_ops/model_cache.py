@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx_ir as ir
 import onnxruntime as ort
 from google.protobuf.message import DecodeError, EncodeError
 
@@ -30,13 +31,16 @@ from onnx_spatial.model.io.source import Source
 
 logger = logging.getLogger(__name__)
 
+#: Environment variable with the folder of sessions that name none.
+VARIABLE = "ONNX_SPATIAL_CACHE"
+
 _MARK = b"OSPMODL1"
 _DIGEST = hashlib.sha256().digest_size
 
 
 def key_of(source: Source, options: Mapping[str, object]) -> str:
     """Return the digest of a model and the options of its conversion."""
-    versions = [onnx_spatial.__version__, onnx.__version__, ort.__version__]
+    versions = [onnx_spatial.__version__, onnx.__version__, ir.__version__, ort.__version__]
     digest = hashlib.sha256(_MARK)
     weights = source.weights
     # The kept model refers to its weights by the name of the model's file.

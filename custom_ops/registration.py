@@ -22,7 +22,6 @@ import onnxruntime as ort
 from onnx import TensorProto
 
 from onnx_spatial.custom_ops import operators
-from onnx_spatial.custom_ops.carriers import DIRECT
 from onnx_spatial.custom_ops.failures import Failures, exception
 from onnx_spatial.custom_ops.interrupts import Signals
 from onnx_spatial.custom_ops.options import loads, one_node
@@ -36,6 +35,7 @@ from onnx_spatial.operators.spellings.python_ops import (
     SITE,
     VERSION,
 )
+from onnx_spatial.schemas import PREPARED_TYPES
 
 #: Attribute of the module onnxruntime_extensions that holds the state, and of
 #: onnxruntime.SessionOptions that holds the modules of onnxruntime_extensions.
@@ -212,7 +212,7 @@ def _register_operators(library: ModuleType, state: Any) -> None:
     bodies = operators.bodies(state.failures, state.watch, state.signals, raw=state.raw)
     for name, body in bodies.items():
         parameters, attributes = signatures[name]
-        for element_type in DIRECT:
+        for element_type in PREPARED_TYPES:
             kind = getattr(kinds, f"dt_{TensorProto.DataType.Name(element_type).lower()}")
             state.operators.append(
                 library.Opdef.create(

@@ -11,19 +11,21 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import onnx
 import onnxruntime as ort
 from google.protobuf.message import DecodeError
 
 from onnx_spatial.api import convert
+from onnx_spatial.conversion.options import Mode
 from onnx_spatial.custom_ops import model_cache, options, registration
 from onnx_spatial.custom_ops.running import raising
 from onnx_spatial.errors import Code, ConversionError, ModelFileError, SpatialError
@@ -34,8 +36,15 @@ from onnx_spatial.report.results import Conversion
 
 _FORMAT = "session.load_model_format"
 
-#: The keywords that onnxruntime.InferenceSession takes from its **kwargs; it ignores all others.
-_ONNXRUNTIME = frozenset({"disabled_optimizers", "enable_fallback", "read_config_from_model"})
+logger = logging.getLogger(__name__)
+
+
+class OnnxruntimeArguments(TypedDict, total=False):
+    """The keywords that onnxruntime.InferenceSession takes from its **kwargs; it ignores all others."""
+
+    disabled_optimizers: Sequence[str]
+    enable_fallback: int
+    read_config_from_model: int
 
 
 class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
@@ -55,7 +64,8 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         static: sizes of symbolic dims, by name, which are fixed in the session.
         verify: verify the converted model first, as `onnx_spatial.convert` does.
         cache: folder of converted models, from which a session of the same model with the same
-            arguments takes it. It is created if it is missing, and may be emptied at any time.
+            arguments takes it. It is created if it is missing, and may be emptied at any time. None: the
+            folder in the environment variable ONNX_SPATIAL_CACHE, if it is set.
         onnxruntime_arguments: disabled_optimizers, enable_fallback, read_config_from_model, as in
             onnxruntime.
 
@@ -77,7 +87,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         provider_options: Sequence[dict[Any, Any]] | None = None,
         *,
         model: reader.Model | None = None,
-        mode: str = "lower",
+        mode: Mode = "lower",
         fuse: bool = True,
         domains: Iterable[str] = (),
         static: Mapping[str, int] | None = None,
@@ -86,7 +96,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         checked: bool = False,
         verify: bool = False,
         cache: str | os.PathLike[str] | None = None,
-        **onnxruntime_arguments: Any,
+        **onnxruntime_arguments: Unpack[OnnxruntimeArguments],
     ) -> None:
         _check_names(onnxruntime_arguments)
         if (path_or_bytes is None) == (model is None):
@@ -115,6 +125,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
                 "verify": verify,
             }
             source = _read(loaded, sess_options, data=verify)
+            cache = cache or os.environ.get(model_cache.VARIABLE) or None
             loaded, sess_options = self._rewrite(loaded, source, sess_options, arguments, cache)
         try:
             super().__init__(
@@ -197,6 +208,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
             key = model_cache.key_of(source, {**arguments, "supplied": supplied})
             kept = model_cache.get(Path(cache), key)
             if kept is not None:
+                logger.info("%s: converted before, taken from the cache %s", source.name, cache)
                 return kept if kept.HasField("graph") else source.proto
         conversion = self._convert()
         self._convert = lambda: conversion
@@ -228,42 +240,46 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
                 )
         return None
 
+    @functools.wraps(ort.InferenceSession.run)
     def run(self, *arguments: Any, **named: Any) -> Any:
         """Run as in onnxruntime."""
         with self._running():
             return super().run(*arguments, **named)
 
+    @functools.wraps(ort.InferenceSession.run_with_ort_values)
     def run_with_ort_values(self, *arguments: Any, **named: Any) -> Any:
         """Run as in onnxruntime."""
         with self._running():
             return super().run_with_ort_values(*arguments, **named)
 
-    def run_with_iobinding(self, *arguments: Any, **named: Any) -> None:
+    @functools.wraps(ort.InferenceSession.run_with_iobinding)
+    def run_with_iobinding(self, *arguments: Any, **named: Any) -> Any:
         """Run as in onnxruntime."""
         with self._running():
-            super().run_with_iobinding(*arguments, **named)
+            return super().run_with_iobinding(*arguments, **named)
 
-    def run_with_ortvaluevector(self, *arguments: Any, **named: Any) -> None:
+    @functools.wraps(ort.InferenceSession.run_with_ortvaluevector)
+    def run_with_ortvaluevector(self, *arguments: Any, **named: Any) -> Any:
         """Run as in onnxruntime."""
         with self._running():
-            super().run_with_ortvaluevector(*arguments, **named)
+            return super().run_with_ortvaluevector(*arguments, **named)
 
+    @functools.wraps(ort.InferenceSession.run_async)
     def run_async(
         self,
         output_names: Sequence[str] | None,
         input_feed: Any,
         callback: Callable[[Any, Any, str], None],
-        user_data: Any,
-        run_options: ort.RunOptions | None = None,
-    ) -> None:
+        *others: Any,
+        **named: Any,
+    ) -> Any:
         """Run as in onnxruntime; the callback gets the message of a Python operator that fails."""
         if not self._runs_python:
-            super().run_async(output_names, input_feed, callback, user_data, run_options)
-            return
+            return super().run_async(output_names, input_feed, callback, *others, **named)
         registration.state().watch.begin()
         try:
             callback = _explaining(callback)
-            super().run_async(output_names, input_feed, callback, user_data, run_options)
+            return super().run_async(output_names, input_feed, callback, *others, **named)
         except BaseException:  # the run did not start
             registration.state().watch.end()
             raise
@@ -276,8 +292,9 @@ def _check_names(arguments: Iterable[str]) -> None:
         TypeError: there is one.
     """
     for name in arguments:
-        if name not in _ONNXRUNTIME:
-            known = {*inspect.signature(InferenceSession).parameters, *_ONNXRUNTIME}
+        if name not in OnnxruntimeArguments.__annotations__:
+            known = {*inspect.signature(InferenceSession).parameters}
+            known |= {*OnnxruntimeArguments.__annotations__}
             near = difflib.get_close_matches(name, sorted(known), 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise TypeError(f"InferenceSession() got an unexpected keyword argument {name!r}{hint}")

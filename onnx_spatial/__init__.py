@@ -35,6 +35,8 @@ __all__ = [
     "ConversionError",
     "InferenceSession",
     "Inspection",
+    "Mode",
+    "Model",
     "ModelFileError",
     "OperatorError",
     "Site",
@@ -53,8 +55,10 @@ __all__ = [
 if TYPE_CHECKING:
     from onnx_spatial import custom_ops
     from onnx_spatial.api import convert, inspect
+    from onnx_spatial.conversion.options import Mode
     from onnx_spatial.conversion.report import Site
     from onnx_spatial.custom_ops import InferenceSession
+    from onnx_spatial.model.io.source import Model
     from onnx_spatial.optimization import optimize
     from onnx_spatial.report.results import Conversion, Inspection
     from onnx_spatial.verification import Verification, verify
@@ -64,6 +68,8 @@ else:
         "Conversion": "onnx_spatial.report.results",
         "InferenceSession": "onnx_spatial.custom_ops",
         "Inspection": "onnx_spatial.report.results",
+        "Mode": "onnx_spatial.conversion.options",
+        "Model": "onnx_spatial.model.io.source",
         "Site": "onnx_spatial.conversion.report",
         "Verification": "onnx_spatial.verification",
         "convert": "onnx_spatial.api",

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
 from onnx_spatial.analysis.unknown_operators import unknown_operators
 from onnx_spatial.conversion.optimize import optimize_operators
-from onnx_spatial.conversion.options import ConvertOptions
+from onnx_spatial.conversion.options import ConvertOptions, Mode
 from onnx_spatial.conversion.pipeline import (
     EditResult,
     convert_operators,
@@ -73,7 +74,7 @@ def convert(
     model: reader.Model | reader.Source,
     output: str | os.PathLike[str] | None = None,
     *,
-    mode: str = "lower",
+    mode: Mode = "lower",
     inline: bool = False,
     fuse: bool = True,
     max_rank: int | None = None,
@@ -175,7 +176,7 @@ def convert(
         domains=tuple(domains),
     )
     source = read_source(model, static, data=verify or in_place or output is not None)
-    logger.info("%s: read, IR %d", source.name, source.proto.ir_version)
+    logger.debug("%s: read, IR %d", source.name, source.proto.ir_version)
     progress = progress or (lambda _: None)
     progress("converting")
     before = with_opset(source, opset)
@@ -222,9 +223,14 @@ def convert(
             memory=memory,
             progress=progress,
         )
-        logger.info("%s: %s", source.name, verification.message)
     conversion = Conversion(
-        converted, inspection, verification, changed, result.touched, original=source
+        converted,
+        inspection,
+        verification,
+        changed,
+        result.touched,
+        original=source,
+        ir_original=model if isinstance(model, ir.Model) else None,
     )
     check_conversion(conversion, strict=strict, strict_proof=strict_proof)
     return finish(
@@ -315,8 +321,11 @@ def finish(
         progress: called with a line of text.
     """
     # It is cached: a conversion in place is about to replace the original.
-    if (in_place or logger.isEnabledFor(logging.INFO)) and conversion.summary is not None:
-        logger.info("%s: %s", conversion.result.name, conversion.summary.text)
+    summary = conversion.summary if in_place or logger.isEnabledFor(logging.INFO) else None
+    if logger.isEnabledFor(logging.INFO):
+        parts = ["nothing to convert" if summary is None else summary.text]
+        parts += [] if conversion.verification is None else [conversion.verification.message]
+        logger.info("%s: %s", conversion.result.name, "; ".join(parts))
     if target is None:
         return conversion
     progress(f"writing: {target}")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
 from onnx_spatial import chains
 from onnx_spatial.api import (
@@ -108,7 +109,7 @@ def optimize(
         max_rank=max_rank, target=target, strategy=strategy, domains=tuple(domains)
     )
     source = read_source(model, static, data=verify or in_place or output is not None)
-    logger.info("%s: read, IR %d", source.name, source.proto.ir_version)
+    logger.debug("%s: read, IR %d", source.name, source.proto.ir_version)
     progress = progress or (lambda _: None)
     progress("converting")
     before = with_opset(source, opset)
@@ -144,7 +145,6 @@ def optimize(
             memory=memory,
             progress=progress,
         )
-        logger.info("%s: %s", source.name, verification.message)
     conversion = Conversion(
         converted,
         inspection,
@@ -153,6 +153,7 @@ def optimize(
         result.edit.touched,
         original=source,
         named=named,
+        ir_original=model if isinstance(model, ir.Model) else None,
     )
     check_conversion(conversion, strict=strict, strict_proof=strict_proof)
     return finish(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import definitions
@@ -12,10 +13,10 @@ import structure
 from converting import convert
 from onnx import inliner
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_loop
 
 from onnx_spatial.operators.spellings import DOMAINS
+from onnx_spatial.reference import OPS, SpatialOp
 
 #: The evaluator has QuantizeLinear and DequantizeLinear from here on; they were the same before.
 _QUANTISED_OPSET = 19
@@ -38,49 +39,42 @@ class Loop(op_loop.Loop):
         self._run_body = run_body
 
 
-def _operator(op_type: str, domain: str) -> type[OpRun]:
-    def _run(self: OpRun, *inputs: np.ndarray, **_: Any) -> tuple[np.ndarray]:
-        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in self.onnx_node.attribute}
-        given = {k: v.decode() if isinstance(v, bytes) else v for k, v in attributes.items()}
-        return (definitions.node(op_type, inputs, given),)
+def _defined(self: SpatialOp, op_type: str, inputs: Any, attributes: dict[str, Any]) -> np.ndarray:
+    return definitions.node(_NAMES.get(op_type, op_type), inputs, attributes)
 
-    return type(op_type, (OpRun,), {"op_domain": domain, "_run": _run})
+
+#: What the names of tf2onnx mean that standard operators have too.
+_NAMES = {"SpaceToDepth": "SpaceToBatchND", "DepthToSpace": "BatchToSpaceND"}
+
+#: The operators by our own definitions, in the place of the kernels of the package.
+_OPERATORS = [type(op.__name__, (op,), {"compute": _defined}) for op in OPS]
 
 
 def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     """All outputs of a model that holds spatial operators."""
+    return evaluate(model, feeds, _OPERATORS)
+
+
+def evaluate(
+    model: onnx.ModelProto, feeds: dict[str, np.ndarray], operators: Iterable[type[SpatialOp]]
+) -> list[np.ndarray]:
+    """All outputs of a model in onnx's evaluator, with these classes for the operators."""
     if model.functions:
         model = inliner.inline_local_functions(model)
-    model = _imported(_without_leftovers(model))
-    operators = [
-        _operator(op_type, domain)
-        for op_type in sorted(structure.SPATIAL | {"ExtractPatches"})
-        for domain in sorted(DOMAINS)
-    ]
-    return ReferenceEvaluator(model, new_ops=[*operators, Loop]).run(None, feeds)
+    evaluator = ReferenceEvaluator(imported(model), new_ops=[*operators, Loop])
+    return evaluator.run(None, feeds)
 
 
-def _without_leftovers(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Leftovers bear the name of standard operators, whose attributes the evaluator would miss."""
-    meant = {"SpaceToDepth": "SpaceToBatchND", "DepthToSpace": "BatchToSpaceND"}
+def imported(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The evaluator wants every domain imported, and newer quantisation than many models have."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    for node in structure.nodes(copy):
-        if node.op_type in meant and len(node.input) == 3:
-            node.op_type, node.domain = meant[node.op_type], "com.microsoft"
-            if all(o.domain != "com.microsoft" for o in copy.opset_import):
-                copy.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
-    return copy
-
-
-def _imported(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The evaluator wants every domain imported, and newer quantisation than many models have."""
-    there = {o.domain: o for o in model.opset_import}
+    there = {o.domain: o for o in copy.opset_import}
     for domain in DOMAINS - there.keys():
-        model.opset_import.append(onnx.helper.make_opsetid(domain, 1))
+        copy.opset_import.append(onnx.helper.make_opsetid(domain, 1))
     if "" in there and structure.counts(model).keys() & {"QuantizeLinear", "DequantizeLinear"}:
         there[""].version = max(there[""].version, _QUANTISED_OPSET)
-    return model
+    return copy
 
 
 def agree(

@@ -9,7 +9,7 @@ from functools import cache
 import onnx
 
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.operators.spellings import python_ops
+from onnx_spatial.operators.spellings import python_ops, recognise
 
 #: Domain of the operators that tf2onnx copies without converting them.
 _TENSORFLOW = "ai.onnx.converters.tensorflow"
@@ -63,6 +63,8 @@ def unknown_operators(
 
 def is_known(domain: str, op_type: str) -> bool:
     """Tell whether ONNX or onnxruntime defines an operator."""
+    if recognise(op_type, domain, 1):  # programs may register schemas of the spatial operators
+        return False
     domain = op_traits.canonical_domain(domain)
     return onnx.defs.has(op_type, domain) or (domain, op_type) in _onnxruntime_operators()
 

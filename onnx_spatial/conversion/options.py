@@ -6,12 +6,15 @@ Nothing heavy is imported here, so that the command line shows its help at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from onnx_spatial.errors import UsageError
 from onnx_spatial.model.limits import Limits
 from onnx_spatial.model.targets import TARGETS, Target
 
-MODES = ("lower", "function", "custom-op")
+#: What becomes of the operators.
+Mode = Literal["lower", "function", "custom-op"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 #: Names of `lowering.STRATEGIES`, in their order.
 STRATEGY_NAMES = (
@@ -56,7 +59,7 @@ class ConvertOptions:
         UsageError: there is no such mode, strategy or target.
     """
 
-    mode: str = "lower"
+    mode: Mode = "lower"
     inline: bool = False
     fuse: bool = True
     max_rank: int | None = None

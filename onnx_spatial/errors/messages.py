@@ -145,9 +145,11 @@ _ALL = (
         "The model is of another framework",
         "A TensorFlow SavedModel, a frozen graph (.pb), a Keras file (.keras, .h5), a TFLite file, or a "
         "PyTorch checkpoint was given. onnx-spatial reads ONNX.",
-        "Export it with the command in the message, then convert the ONNX file. tf2onnx refuses "
-        "patches unless it may copy them: --custom-ops does that.",
-        "deeplab: is a TensorFlow SavedModel, not an ONNX model; export it first with: python -m "
+        "`onnx-spatial export` exports and converts a model of TensorFlow in one step. Or export it "
+        "with the second command in the message, then convert the ONNX file. tf2onnx refuses patches "
+        "unless it may copy them: --custom-ops does that.",
+        "deeplab: is a TensorFlow SavedModel, not an ONNX model; convert it with: onnx-spatial export "
+        "deeplab -o deeplab.onnx; or export it first with: python -m "
         "tf2onnx.convert --saved-model deeplab --output deeplab.onnx --opset 17 --custom-ops "
         "SpaceToBatchND,BatchToSpaceND,ExtractImagePatches,ExtractVolumePatches",
         "export.md",

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 import onnx
+import onnx_ir as ir
 
 from onnx_spatial.analysis.unknown_operators import UnknownOperator
 from onnx_spatial.conversion.limits import LimitReport
@@ -15,6 +16,7 @@ from onnx_spatial.conversion.options import STRATEGY_NAMES
 from onnx_spatial.conversion.report import Site
 from onnx_spatial.conversion.rewrite_chains import NamedChains
 from onnx_spatial.conversion.summary import Summary, layout_text, summarize
+from onnx_spatial.model.graph import rebuild_ir
 from onnx_spatial.model.io.source import Source
 from onnx_spatial.report.model_explorer import Overlay, overlays
 from onnx_spatial.report.page import render
@@ -157,6 +159,7 @@ class Conversion:
         backup: the original of a conversion in place, if it was kept.
         original: the model that was read, as `result`; None if it is not known.
         named: the chains that `optimize` rewrote; None if there are none.
+        ir_original: the model that was passed, if it was an onnx_ir.Model.
     """
 
     result: Source
@@ -168,6 +171,7 @@ class Conversion:
     backup: Path | None = None
     original: Source | None = None
     named: NamedChains | None = None
+    ir_original: ir.Model | None = None
 
     @cached_property
     def summary(self) -> Summary | None:
@@ -186,6 +190,21 @@ class Conversion:
             ModelFileError: the file that was read has been changed.
         """
         return self.result.whole()
+
+    @cached_property
+    def ir_model(self) -> ir.Model:
+        """The converted model as a new onnx_ir.Model, also if nothing changed.
+
+        If an onnx_ir.Model was converted, the result shares its tensors, and keeps names and `meta` of
+        everything that the conversion did not touch. External tensors are not read.
+
+        Raises:
+            ModelFileError: onnx_ir cannot hold the model, or the file that was read has been changed.
+        """
+        if self.ir_original is None or self.original is None:
+            return rebuild_ir.to_ir(self.model, self.result.folder)
+        proto = self.original.proto
+        return rebuild_ir.to_ir(self.result.proto, self.result.folder, self.ir_original, proto)
 
     def to_dict(self) -> dict[str, object]:
         """version 1: changed, output, backup, touched, summary, inspection, verification (or null)."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from onnx_spatial.conversion.options import MODES, ConvertOptions
+from onnx_spatial.conversion.options import MODES, ConvertOptions, Mode
 from onnx_spatial.errors import UsageError
 
 if TYPE_CHECKING:  # what compares arrays takes time to import
@@ -42,7 +42,7 @@ class Options:
             be combined.
     """
 
-    modes: tuple[str, ...] = ("lower",)
+    modes: tuple[Mode, ...] = ("lower",)
     optimize: bool = False
     fuse: bool = True
     max_rank: int | None = None

@@ -99,7 +99,10 @@ class ReferenceModel:
 
 
 def evaluate(
-    model: reader.Model, inputs: Mapping[str, Array], *, domains: Iterable[str] = ()
+    model: reader.Model | reader.Source,
+    inputs: Mapping[str, Array],
+    *,
+    domains: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Return the outputs of a model by name; no runtime has to know its spatial operators.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import alone
 import numpy as np
 import onnx
@@ -9,7 +11,7 @@ import pytest
 from building import OPENVINO, one_node
 from onnx import helper
 
-from onnx_spatial import custom_ops
+from onnx_spatial import custom_ops, schemas
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
 
 DATA = np.zeros((4, 4, 6, 3), np.float32)
@@ -17,9 +19,10 @@ BLOCK, NONE = np.array([2, 2]), np.zeros((2, 2), int)
 
 
 @pytest.fixture(autouse=True)
-def schemas() -> None:
+def registered() -> Iterator[None]:
     custom_ops.register_schemas()
-    custom_ops.register_schemas()
+    yield
+    schemas.deregister()
 
 
 def inferred(model: onnx.ModelProto) -> list[int | str | None]:
@@ -88,7 +91,7 @@ def test_what_breaks_a_rule_has_no_shape_but_the_rest_of_the_model_has():
 def test_a_program_that_knows_the_schemas_ends():
     alone.python(
         """
-        from onnx_spatial import custom_ops
+        from onnx_spatial import custom_ops, schemas
         custom_ops.register_schemas()
         import onnx
         onnx.checker.check_model(custom_ops.prepare(model), full_check=True)

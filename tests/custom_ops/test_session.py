@@ -202,10 +202,19 @@ def test_signatures_are_onnxruntimes():
     theirs = inspect.signature(onnxruntime.InferenceSession.__init__).parameters
     ours = inspect.signature(InferenceSession.__init__).parameters
     assert [n for n in theirs if n != "kwargs"] == list(ours)[: len(theirs) - 1]
-    run_async = inspect.signature(InferenceSession.run_async).parameters
-    assert list(run_async) == list(
-        inspect.signature(onnxruntime.InferenceSession.run_async).parameters
-    )
+    own = [p.kind for name, p in inspect.signature(InferenceSession).parameters.items()][4:-1]
+    assert {*own} == {inspect.Parameter.KEYWORD_ONLY}
+
+
+def test_methods_have_the_signatures_and_documentation_of_onnxruntime():
+    methods = inspect.getmembers(onnxruntime.InferenceSession, inspect.isfunction)
+    names = [name for name, _ in methods if not name.startswith("_")]
+    assert {"run", "run_async", "run_with_iobinding", "io_binding", "get_inputs"} <= {*names}
+    for name, theirs in methods:
+        if name in names:
+            ours = getattr(InferenceSession, name)
+            assert inspect.signature(ours) == inspect.signature(theirs), name
+            assert ours.__doc__ == theirs.__doc__
 
 
 def test_providers_by_position_and_by_name_and_later(mode):

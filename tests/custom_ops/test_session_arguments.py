@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -124,7 +126,42 @@ def test_verify_verifies_it_first(mode, monkeypatch):
         InferenceSession(spatial(), mode=mode, verify=True)
 
 
+def test_a_session_logs_one_line(caplog, tmp_path):
+    def logged(**named: object) -> str:
+        caplog.clear()
+        InferenceSession(parser.parse_model(DILATED), **named)
+        (record,) = (r for r in caplog.records if r.levelno == logging.INFO)
+        return record.getMessage()
+
+    caplog.set_level(logging.INFO, "onnx_spatial")
+    assert logged() == "model: 2 operators became 1 dilated convolution"
+    assert logged(verify=True).startswith("model: 2 operators became 1 dilated convolution; passed")
+    assert "1 dilated convolution" in logged(cache=tmp_path)
+    assert logged(cache=tmp_path) == f"model: converted before, taken from the cache {tmp_path}"
+    caplog.clear()
+    InferenceSession(
+        parser.parse_model(
+            '<ir_version: 8, opset_import: ["" : 13]> g (float[N] x) => (float[N] y) {y = Relu(x)}'
+        )
+    )
+    assert [r.getMessage() for r in caplog.records if r.levelno == logging.INFO] == [
+        "model: nothing to convert"
+    ]
+
+
 # The cache
+
+
+def test_the_environment_may_name_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ONNX_SPATIAL_CACHE", str(tmp_path / "a"))
+    InferenceSession(spatial())
+    assert len([*(tmp_path / "a").iterdir()]) == 1
+    InferenceSession(spatial(), cache=tmp_path / "b")
+    assert len([*(tmp_path / "b").iterdir()]) == 1
+    monkeypatch.delenv("ONNX_SPATIAL_CACHE")
+    (tmp_path / "a").joinpath(next((tmp_path / "a").iterdir())).unlink()
+    InferenceSession(spatial())
+    assert [*(tmp_path / "a").iterdir()] == []
 
 
 @pytest.fixture
@@ -235,6 +272,18 @@ def test_nothing_to_do_is_kept_as_well(tmp_path, rewrites):
         session = InferenceSession(tmp_path / "model.onnx", cache=tmp_path / "cache")
         assert session._model_path == str(tmp_path / "model.onnx")
     assert len(rewrites) == 1
+
+
+def test_sessions_that_open_at_the_same_time_share_a_cache(tmp_path):
+    path = large(tmp_path / "a")
+
+    def opened(_: int) -> bool:
+        y, _z = InferenceSession(path, cache=tmp_path / "cache").run(None, {"x": X})
+        return bool(running.same_bits(y, EXPECTED + 1))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(opened, range(8)))
+    assert len([*(tmp_path / "cache").iterdir()]) == 1
 
 
 def test_a_half_written_entry_is_never_seen(tmp_path, monkeypatch):

@@ -19,7 +19,14 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from onnx_spatial.errors import Code, ModelFileError, UsageError
-from onnx_spatial.model.io import embedded_data, external_data, git_lfs, other_formats, validate
+from onnx_spatial.model.io import (
+    embedded_data,
+    external_data,
+    git_lfs,
+    ir_source,
+    other_formats,
+    validate,
+)
 from onnx_spatial.model.io.source import Model, Source
 
 __all__ = ["Model", "Source", "read", "resolved", "serialize"]
@@ -57,7 +64,7 @@ def _read(model: Model | Source, data: bool) -> Source:
     if isinstance(model, onnx.ModelProto):
         source = Source(model)
     elif isinstance(model, ir.Model):
-        source = Source(ir.to_proto(model), base=_base_of(model))
+        source = ir_source.read(model)
     elif isinstance(model, bytes):
         source = Source(_parse(model, "model"), data=model)
     elif isinstance(model, str | os.PathLike):
@@ -77,14 +84,6 @@ def _read(model: Model | Source, data: bool) -> Source:
             f"{source.name}: is damaged: a name in it is not UTF-8 text", code=Code.DAMAGED
         ) from None
     return source
-
-
-def _base_of(model: ir.Model) -> Path | None:
-    """Return the folder of an onnx_ir model's external tensors, if they name exactly one."""
-    graphs = (model.graph, *model.graph.subgraphs())
-    tensors = (v.const_value for g in graphs for v in g.initializers.values())
-    folders = {Path(t.base_dir) for t in tensors if isinstance(t, ir.ExternalTensor)}
-    return folders.pop() if len(folders) == 1 else None
 
 
 def _read_file(path: Path) -> Source:

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from onnx_spatial.model.io.embedded_data import Weights
 
+#: A model as callers pass it.
 Model = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
 

@@ -51,7 +51,7 @@ _FIXED_READERS: dict[str, Callable[[NodeFacts], Call]] = {
     "ReorgYolo": openvino.reorg,
     Rearrange.name: chain_ops.rearrange,
 }
-OP_TYPES = _BLOCK_READERS.keys() | _FIXED_READERS.keys()
+OP_TYPES = frozenset({*_BLOCK_READERS, *_FIXED_READERS})
 
 #: Names that tf2onnx gives to nodes whose block_shape is not constant; only with three inputs.
 LEFTOVER_OP_TYPES = frozenset({"SpaceToDepth", "DepthToSpace"})
@@ -81,15 +81,18 @@ _EXCLUSIVE = (
 )
 
 
+def op_types(domain: str) -> frozenset[str]:
+    """Return the types of the operators in a domain; in ONNX's own, without `LEFTOVER_OP_TYPES`."""
+    if domain == python_ops.DOMAIN:
+        return python_ops.OP_TYPES
+    if domain == chain_ops.DOMAIN:
+        return OP_TYPES | chain_ops.OP_TYPES
+    return OP_TYPES if domain in chain_ops.REARRANGE_DOMAINS else OP_TYPES - {Rearrange.name}
+
+
 def recognise(op_type: str, domain: str, number_of_inputs: int) -> bool:
     """Tell whether a node has the name of one of the operators, in any domain."""
-    if domain == python_ops.DOMAIN:
-        return op_type in python_ops.OP_TYPES
-    if op_type == Rearrange.name:
-        return domain in chain_ops.REARRANGE_DOMAINS
-    if domain == chain_ops.DOMAIN and op_type in chain_ops.OP_TYPES:
-        return True
-    if op_type in OP_TYPES:
+    if op_type in op_types(domain):
         return True
     return op_type in LEFTOVER_OP_TYPES and domain in ("", "ai.onnx") and number_of_inputs == 3
 

@@ -8,6 +8,7 @@ from typing import Any
 import onnx
 
 from onnx_spatial.api import convert
+from onnx_spatial.conversion.options import Mode
 from onnx_spatial.custom_ops import available
 from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError, UsageError
 from onnx_spatial.model import op_traits
@@ -38,7 +39,7 @@ def check(subject: ExaminedModel) -> None:
             subject.forms.append(form)
 
 
-def _convert(subject: ExaminedModel, mode: str) -> ModelForm | None:
+def _convert(subject: ExaminedModel, mode: Mode) -> ModelForm | None:
     """Convert the model in one mode; None if that fails."""
     options, source = subject.options, f"convert:{mode}"
     subject.stage(source, "optimizing" if options.optimize else f"converting in mode {mode}")

@@ -1,0 +1,1 @@
+"""Extensions that other programs load. Each module needs its program installed."""

@@ -1,0 +1,161 @@
+"""Build the onnx_ir model of an edited message, with the objects of the model that it came from.
+
+A message holds no `meta`, no constants of node outputs and no lazy tensors, and a tensor in memory
+would be a copy. So everything that the edit left unchanged is taken from the original objects: tensors
+are shared, as `onnx_ir.Model.clone` shares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from onnx_spatial.errors import ModelFileError
+from onnx_spatial.model import traversal
+
+IrGraph = ir.Graph | ir.Function
+
+
+def to_ir(
+    edited: onnx.ModelProto,
+    folder: Path | None,
+    original: ir.Model | None = None,
+    proto: onnx.ModelProto | None = None,
+) -> ir.Model:
+    """Return a new onnx_ir model that is equal to an edited message.
+
+    Args:
+        edited: the message.
+        folder: folder of its external data.
+        original: the model before the edit; it is not changed.
+        proto: the message of `original`, with the same nodes and tensors; required with `original`.
+
+    Raises:
+        ModelFileError: onnx_ir cannot hold the model.
+    """
+    try:
+        model = ir.from_proto(edited)
+    except Exception as error:  # onnx_ir raises many types, of which only some are its own
+        while error.__cause__ is not None:
+            error = error.__cause__  # type: ignore[assignment]
+        raise ModelFileError(f"onnx_ir cannot hold the model: {error}") from None
+    if folder is not None:
+        for graph in _bodies(model):
+            ir.external_data.set_base_dir(graph, folder)
+    if original is None:
+        return model
+    assert proto is not None
+    _carry_meta(original, model)
+    _carry_graph(model.graph, edited.graph, original.graph, proto.graph)
+    messages = {(f.domain, f.name, f.overload): f for f in proto.functions}
+    for message, function in zip(edited.functions, model.functions.values(), strict=True):
+        identifier = function.identifier()
+        if identifier in original.functions:
+            before = original.functions[identifier]
+            _carry_graph(function, message, before, messages[identifier])
+    return model
+
+
+def _bodies(model: ir.Model) -> Iterator[ir.Graph]:
+    yield model.graph
+    for function in model.functions.values():
+        yield function.graph
+
+
+def _carry_graph(
+    graph: IrGraph, message: traversal.GraphLike, before: IrGraph, proto: traversal.GraphLike
+) -> None:
+    """Take over from the graph `before` the edit, whose message is `proto`."""
+    _carry_meta(before, graph)
+    if not graph.opset_imports:  # messages of subgraphs have none
+        graph.opset_imports.update(before.opset_imports)
+    values = {value.name: value for value in _values(before)}
+    for value in _values(graph):
+        if value.name and value.name in values:
+            _carry_value(value, values[value.name])
+    if isinstance(message, onnx.GraphProto) and isinstance(proto, onnx.GraphProto):
+        _carry_initializers(graph, message, before, proto)
+    nodes = {tuple(old.output): (node, old) for node, old in zip(before, proto.node, strict=True)}
+    for node, new in zip(graph, message.node, strict=True):
+        found = nodes.get(tuple(new.output))
+        if found is not None and _is_same(new, found[1]):
+            _carry_node(node, new, *found)
+
+
+def _is_same(new: onnx.NodeProto, old: onnx.NodeProto) -> bool:
+    """Tell whether two nodes with equal outputs are one node, whose attributes may have changed."""
+    named = (new.op_type, new.domain, new.overload, new.name)
+    return named == (old.op_type, old.domain, old.overload, old.name) and new.input == old.input
+
+
+def _values(graph: IrGraph) -> Iterator[ir.Value]:
+    """Yield the values that a graph defines."""
+    yield from graph.inputs
+    if isinstance(graph, ir.Graph):
+        yield from graph.initializers.values()
+    for node in graph:
+        yield from node.outputs
+
+
+def _carry_meta(before: Any, after: Any) -> None:
+    for key, value in before.meta.items():
+        after.meta[key] = value
+        if not before.meta.is_valid(key):
+            after.meta.invalidate(key)
+
+
+def _carry_value(value: ir.Value, before: ir.Value) -> None:
+    """Take over what the message of a value lacks; also its type, unless the edit changed it."""
+    _carry_meta(before, value)
+    if value.doc_string is None:
+        value.doc_string = before.doc_string
+    if before.type is None:  # then the message has no shape either
+        if value.type is None and before.shape is not None:
+            value.shape = before.shape.copy()
+        return
+    if ir.serde.serialize_value(value).type == ir.serde.serialize_value(before).type:
+        value.type = before.type
+        value.shape = None if before.shape is None else before.shape.copy()
+
+
+def _carry_initializers(
+    graph: IrGraph, message: onnx.GraphProto, before: IrGraph, proto: onnx.GraphProto
+) -> None:
+    tensors = {tensor.name: tensor for tensor in proto.initializer}
+    assert isinstance(graph, ir.Graph) and isinstance(before, ir.Graph)
+    for tensor in message.initializer:
+        if tensors.get(tensor.name) == tensor:
+            graph.initializers[tensor.name].const_value = before.initializers[
+                tensor.name
+            ].const_value
+
+
+def _carry_node(node: ir.Node, new: onnx.NodeProto, before: ir.Node, old: onnx.NodeProto) -> None:
+    _carry_meta(before, node)
+    node.name, node.version = before.name, before.version
+    for value, value_before in zip(node.outputs, before.outputs, strict=False):
+        if value.const_value is None:
+            value.const_value = value_before.const_value
+    messages = {attribute.name: attribute for attribute in old.attribute}
+    for attribute in new.attribute:
+        is_graph = attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+        if not is_graph and messages.get(attribute.name) == attribute:
+            node.attributes[attribute.name] = before.attributes[attribute.name]
+    graphs = dict(
+        zip((name for name, _ in traversal.subgraphs(old)), _inner(before, old), strict=True)
+    )
+    for (name, _), (graph, message) in zip(
+        traversal.subgraphs(new), _inner(node, new), strict=True
+    ):
+        if name in graphs:
+            _carry_graph(graph, message, *graphs[name])
+
+
+def _inner(node: ir.Node, message: onnx.NodeProto) -> Iterator[tuple[ir.Graph, onnx.GraphProto]]:
+    """Yield each graph inside a node with its message."""
+    messages = (graph for _, graph in traversal.subgraphs(message))
+    yield from zip(traversal.ir_subgraphs(node), messages, strict=True)
