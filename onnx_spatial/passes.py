@@ -86,7 +86,8 @@ class OptimizePass(ir.passes.FunctionalPass):
     """Rewrite also chains of standard nodes that are spatial operators, as `onnx_spatial.optimize` does.
 
     Args:
-        max_rank, static, domains, strategy, opset, verify, seed, strict, strict_proof: as in `optimize`.
+        max_rank, target, static, domains, strategy, opset, verify, seed, strict, strict_proof: as in
+            `optimize`.
 
     Raises:
         SpatialError: as `SpatialPass`, when the pass is called.
@@ -96,6 +97,7 @@ class OptimizePass(ir.passes.FunctionalPass):
         self,
         *,
         max_rank: int | None = None,
+        target: str | None = None,
         static: Mapping[str, int] | None = None,
         domains: Iterable[str] = (),
         strategy: str | None = None,
@@ -108,6 +110,7 @@ class OptimizePass(ir.passes.FunctionalPass):
         self._optimize = functools.partial(
             optimize,
             max_rank=max_rank,
+            target=target,
             static=static,
             domains=tuple(domains),
             strategy=strategy,
