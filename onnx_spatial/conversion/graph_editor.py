@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from time import thread_time
 
 import onnx
 import onnx_ir as ir
@@ -69,22 +68,29 @@ class GraphEditor:
         return first.is_sorted and self._better_layouts(first) is not None
 
     def improve_layouts(
-        self, graph: ir.Graph | ir.Function, view: GraphView, deadline: float = math.inf
-    ) -> None:
-        """Remove changes of layout next to the fused nodes, until the `thread_time` of `deadline`."""
-        sizes = dict[ir.Value, int]()
+        self, graph: ir.Graph | ir.Function, view: GraphView, limit: float = math.inf
+    ) -> int:
+        """Remove changes of layout next to the fused nodes, and return how many nodes were read.
+
+        All nodes are read again after each edit; none is made once `limit` nodes were read.
+        """
+        sizes, nodes_read = dict[ir.Value, int](), 0
         if not LayoutGraph(graph, view, self.matcher).is_sorted:
-            return
+            return 0
         self._fold_biases(LayoutGraph(graph, view, self.matcher))
-        while thread_time() < deadline and (
-            edit := self._better_layouts(LayoutGraph(graph, view, self.matcher, sizes))
-        ):
+        while nodes_read < limit:
+            layouts = LayoutGraph(graph, view, self.matcher, sizes)
+            nodes_read += len(layouts.nodes)
+            edit = self._better_layouts(layouts)
+            if edit is None:
+                break
             self.apply(edit)
         self._fold_biases(LayoutGraph(graph, view, self.matcher))
         if isinstance(graph, ir.Graph):
             for name, value in list(graph.initializers.items()):
                 if not self.matcher.readers(value):  # a constant of a node that was written twice
                     del graph.initializers[name]
+        return nodes_read
 
     def _better_layouts(self, graph: LayoutGraph) -> LayoutEdit | None:
         return improve(graph, self.fused, initializers=self._initializers)

@@ -10,7 +10,6 @@ layout are left, or smaller ones; then constants that are added to convolutions 
 from __future__ import annotations
 
 from pathlib import Path
-from time import thread_time
 
 import onnx
 import onnx_ir as ir
@@ -32,8 +31,8 @@ from onnx_spatial.model.op_traits import Trait
 
 _CHANGES = frozenset({"Squeeze", "Transpose", "Unsqueeze"})
 
-#: Processor seconds for the edits of a model.
-_SECONDS = 10.0
+#: Nodes of a model that are read for its edits, about 10 s of a processor.
+_MOST_READ = 300_000
 
 
 def remove_layout_changes(proto: onnx.ModelProto, folder: Path | None = None) -> EditResult:
@@ -55,7 +54,7 @@ def remove_layout_changes(proto: onnx.ModelProto, folder: Path | None = None) ->
     facts = analysis.graph_facts(proto, infos, folder)
     matcher = Matcher(proto, nodes, (), lambda: [each.sizes for each in facts])
     names, places = Names(proto), {id(graph): place for place, graph in graphs}
-    end, edited = thread_time() + _SECONDS, False
+    left, edited = _MOST_READ, False
     for (place, graph), known, wanted in zip(graphs, facts, todo, strict=True):
         windows = [n for m in graph.node if _is_window(m) and (n := matcher.node(graph, m))]
         if not wanted or known.scope.opset < MIN_OPSET or not windows:
@@ -67,7 +66,7 @@ def remove_layout_changes(proto: onnx.ModelProto, folder: Path | None = None) ->
         assert holder is not None
         view = GraphView(known.scope, known.sizes, known.scope.opset)
         if editor.can_improve_layouts(holder, view):
-            editor.improve_layouts(holder, view, deadline=end)
+            left -= editor.improve_layouts(holder, view, left)
             editor.note(place, result)
             edited = True
     if edited:

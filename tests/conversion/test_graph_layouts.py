@@ -122,9 +122,12 @@ def test_bodies_of_if():
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
 
 
-def test_time_is_limited(monkeypatch):
+def test_the_work_is_limited(monkeypatch):
     """Edits that were made until then stay."""
-    monkeypatch.setattr(graph_layouts, "_SECONDS", -1.0)
     given = model(residual(2))
-    made = remove_layout_changes(given).model
-    assert made is None or number_of_changes(made) == number_of_changes(given)
+    least = number_of_changes(remove_layout_changes(given).model)
+    monkeypatch.setattr(graph_layouts, "_MOST_READ", 2 * len(given.graph.node))
+    some = number_of_changes(remove_layout_changes(given).model)
+    assert least < some < number_of_changes(given)
+    monkeypatch.setattr(graph_layouts, "_MOST_READ", 0)
+    assert number_of_changes(remove_layout_changes(given).model) == number_of_changes(given)
