@@ -129,7 +129,7 @@ def test_tables_hold_the_data_of_the_json_report(conversion, page):
     for site in document["inspection"]["sites"]:
         (row,) = [row for row in page.rows if site["node"] in row and "dilated convolution" in row]
         assert f"{site['nodes_before']} -> {site['nodes_after']}" in row
-        assert proofs[site["node"]] in row
+        assert any(cell.startswith(proofs[site["node"]]) for cell in row)
     for output in document["verification"]["outputs"]:
         if not output["equal_bits"]:
             rows = [row for row in page.rows if f"{output['max_relative_error']:.1e}" in row]

@@ -21,8 +21,8 @@ function push(map, key, value) {
 }
 
 /* Index the nodes of one side by the values that they read and compute, and by region. */
-function indexed(nodes, inputs, outputs) {
-  const side = { nodes, producer: new Map(), readers: new Map(), regions: new Map(), inputs: new Set(inputs), outputs: new Set(outputs) };
+function indexed(nodes, inputs, outputs, outside) {
+  const side = { nodes, producer: new Map(), readers: new Map(), regions: new Map(), inputs: new Set(inputs), outputs: new Set(outputs), outside: new Set(outside) };
   nodes.forEach((node, index) => {
     node.s ||= "same";
     for (const value of node.u || []) if (value) side.producer.set(value, index);
@@ -80,7 +80,7 @@ class GraphView {
       if (node.o === undefined) for (const key of "loiuad") node[key] = graph.before[node.p][key];
     }
     this.graph = graph;
-    this.sides = [graph.before, graph.after].map((nodes, at) => indexed(nodes, graph.inputs[at], graph.outputs[at]));
+    this.sides = [graph.before, graph.after].map((nodes, at) => indexed(nodes, graph.inputs[at], graph.outputs[at], graph.outside?.[at]));
     if (this.one) this.sides.pop();
     this.drawings = this.sides.map((side, at) => {
       const fresh = this.panes[at].cloneNode(false);
@@ -100,8 +100,8 @@ class GraphView {
     const most = Math.max(...this.sides.map((side) => side.nodes.length));
     const differ = Math.max(...this.sides.map((side) => side.nodes.filter((node) => node.r !== undefined).length));
     const regions = [...new Set(this.sides.flatMap((side) => [...side.regions.keys()]))].sort((a, b) => a - b);
-    if (most <= PART) views.push({ kind: "whole", text: "the whole graph" });
-    if (differ && differ <= PART && regions.length > 1) views.push({ kind: "changes", text: "all that changed" });
+    if (most <= PART) views.push({ kind: "whole", text: this.graph.outside ? "all nodes of this page" : "the whole graph" });
+    if (differ && differ <= PART && regions.length > 1) views.push({ kind: "changes", text: this.one ? "all operators" : "all that changed" });
     for (const region of regions) {
       const [name, what] = this.data.regions[region];
       views.push({ kind: "region", region, text: `region ${region + 1}: ${shortened(name, 40)}${what && `, ${what}`}` });
@@ -168,8 +168,12 @@ class GraphView {
       const drawn = Math.min(indices.length, MOST);
       return `${this.one ? "" : at ? "after: " : "before: "}${drawn} of ${this.sides[at].nodes.length} nodes`;
     });
+    // Both panes are as high as the larger drawing, but leave room for the rest of the page.
+    const height = Math.max(...this.drawings.map((each) => (each.root ? each.size[1] * each.scale : 0)));
+    for (const pane of this.panes) pane.style.height = `min(${Math.ceil(height) + 4}px, 65vh, 640px)`;
+    const more = this.root.querySelector(".node.more") ? " A box with … means nodes outside the drawn part." : "";
     const cut = shown.some((indices) => indices.length > MOST) ? ` At most ${MOST} are drawn at a time; the list below has all.` : "";
-    this.root.querySelector(".drawn").textContent = `Drawn: ${counts.join(", ")}.${cut} A box with … means nodes outside the drawn part.`;
+    this.root.querySelector(".drawn").textContent = `Drawn: ${counts.join(", ")}.${cut}${more}`;
     this.mark();
   }
 
