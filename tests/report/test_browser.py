@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 
+import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 from report_models import NASTY, net, without_blocks
 
 import onnx_spatial
+from onnx_spatial.report import verification_html
 from onnx_spatial.report.page import render
 from onnx_spatial.report.section import Section, model_section
 from onnx_spatial.report.side_by_side import SideBySide
@@ -195,6 +199,60 @@ def test_nodes_that_a_page_lacks_are_boxes(browser, tmp_path):
     page.locator(".pane").first.locator(".node.removed").first.click()
     assert page.locator(".pane").nth(1).locator(".node.partner").count() > 0
     assert problems == []
+    page.close()
+
+
+BRANCHES = """<ir_version: 9, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1, "own" : 1]>
+g (float[N,4,6,3] x, bool c) => (float[P,Q,R,S] y, float[P2,Q2,R2,S2] z)
+<int64[2] block = {2, 2}, int64[2,2] none = {0, 0, 0, 0}> {
+    [chosen] y = If (c) <
+        then_branch = t () => (float[a1,a2,a3,a4] u) {
+            [inner] u = ai.onnx.converters.tensorflow.SpaceToBatchND(x, block, none) },
+        else_branch = e () => (float[b1,b2,b3,b4] v) { v = Relu(x) }>
+    [call] z = own.calm (x)
+}
+<domain: "own", opset_import: ["" : 17]> calm (q) => (r) { r = Relu(q) }
+"""
+
+
+def test_graphs_inside_of_nodes_are_opened_from_them(browser, tmp_path):
+    model = onnx.parser.parse_model(BRANCHES)
+    path = tmp_path / "inside.html"
+    path.write_text(onnx_spatial.convert(model, verify=False).to_html(), "utf-8")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    page.locator(".pane svg").first.wait_for()
+    page.locator(".bar select").first.select_option(label="main graph")
+    pane = page.locator(".pane").first
+    # The If is the same itself; one of its branches is not.
+    assert "If chosen" in pane.locator(".node.same.holds title").text_content()
+    assert page.locator(".key.holds").is_visible()
+    pane.locator(".node", has_text="calm").click()
+    assert page.locator(".chosen button").all_inner_texts()[0] == "function own:calm"
+    pane.locator(".node.holds").click()
+    then, other = page.locator(".chosen button").all_inner_texts()[:2]
+    assert (then, other) == (
+        "main graph > If y.then_branch, changed",
+        "main graph > If y.else_branch",
+    )
+    page.locator(".chosen button", has_text="then_branch").click()
+    assert "inner" in page.locator(".pane").first.locator(".node.removed").text_content()
+    assert not page.locator(".key.holds").is_visible()
+    page.close()
+
+
+def test_the_first_value_that_differs_is_shown_in_the_graph(browser, tmp_path):
+    wrong = onnx_spatial.convert(net(30, 2)).model
+    (weight,) = [t for t in wrong.graph.initializer if t.name == "w"]
+    weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * np.float32(2), "w"))
+    found = onnx_spatial.verify(net(30, 2), wrong)
+    path = tmp_path / "wrong.html"
+    path.write_text(verification_html(found, net(30, 2), wrong), "utf-8")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    page.locator("a[data-value]").click()
+    page.locator(".node.selected").wait_for()
+    assert found.first_value.name in page.locator(".chosen").inner_text()
     page.close()
 
 

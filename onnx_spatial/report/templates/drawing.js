@@ -95,7 +95,7 @@ class Drawing {
 
   box(id, { x, y, width, height, index, label, kind }) {
     const node = index === undefined ? null : this.side.nodes[index];
-    const group = svg("g", { class: `node ${kind || node.s}`, transform: `translate(${x},${y})` }, this.root);
+    const group = svg("g", { class: `node ${kind || node.s}${node?.h ? " holds" : ""}`, transform: `translate(${x},${y})` }, this.root);
     svg("rect", { x: -width / 2, y: -height / 2, width, height, rx: kind ? 11 : 4 }, group);
     const title = svg("title", {}, group);
     if (!node) {
@@ -108,7 +108,7 @@ class Drawing {
     group.setAttribute("role", "button");
     group.setAttribute("tabindex", "-1");
     const region = node.r === undefined ? "" : `, region ${node.r + 1}`;
-    title.textContent = `${node.s} ${node.o} ${node.l}${region}`; // its accessible name, too
+    title.textContent = `${node.s} ${node.o} ${node.l}${region}${node.h ? ", with changes inside" : ""}`; // its accessible name, too
     group.dataset.index = index;
     group.addEventListener("click", () => this.select(index));
     this.boxes.set(index, group);

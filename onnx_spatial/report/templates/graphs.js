@@ -82,6 +82,10 @@ class GraphView {
     this.graph = graph;
     this.sides = [graph.before, graph.after].map((nodes, at) => indexed(nodes, graph.inputs[at], graph.outputs[at], graph.outside?.[at]));
     if (this.one) this.sides.pop();
+    // A node whose graphs or function changed is the same itself.
+    for (const side of this.sides) for (const node of side.nodes) node.h = this.inner(graph, node).some((each) => this.changes(each));
+    const key = this.root.querySelector(".key.holds");
+    if (key) key.hidden = !this.sides.some((side) => side.nodes.some((node) => node.h));
     this.drawings = this.sides.map((side, at) => {
       const fresh = this.panes[at].cloneNode(false);
       this.panes[at].replaceWith(fresh);
@@ -92,6 +96,28 @@ class GraphView {
     this.views();
     this.list.fill(this.sides);
     this.redraw();
+  }
+
+  /* Return the graphs inside of a node: the bodies of an If or Loop, the function that it calls. */
+  inner(graph, node) {
+    this.named ||= new Map(this.data.graphs.map((each) => [each.name, each]));
+    const output = (node.u || []).find(Boolean) ?? "?";
+    const bodies = (node.a || []).filter(([, text]) => text === "graph" || text === "graphs").flatMap(([name]) => {
+      const path = `${graph.name} > ${node.o} ${output}.${name}`;
+      return this.data.graphs.filter((each) => each.name === path || (each.name.startsWith(`${path}[`) && each.name.endsWith("]")));
+    });
+    return [...bodies, this.named.get(`function ${node.d || ""}:${node.o}`)].filter(Boolean);
+  }
+
+  /* Tell whether a graph, or one inside of it, is not the same in both models. */
+  changes(graph) {
+    this.known ||= new Map();
+    if (this.known.has(graph)) return this.known.get(graph);
+    this.known.set(graph, false); // a damaged model may have functions that call themselves
+    const nodes = [...graph.before, ...graph.after];
+    const found = nodes.some((node) => (node.s || "same") !== "same" || (node.o && this.inner(graph, node).some((each) => this.changes(each))));
+    this.known.set(graph, found);
+    return found;
   }
 
   /* List what can be drawn; what is small enough to see at once comes first. */
@@ -168,9 +194,10 @@ class GraphView {
       const drawn = Math.min(indices.length, MOST);
       return `${this.one ? "" : at ? "after: " : "before: "}${drawn} of ${this.sides[at].nodes.length} nodes`;
     });
-    // Both panes are as high as the larger drawing, but leave room for the rest of the page.
-    const height = Math.max(...this.drawings.map((each) => (each.root ? each.size[1] * each.scale : 0)));
-    for (const pane of this.panes) pane.style.height = `min(${Math.ceil(height) + 4}px, 65vh, 640px)`;
+    // A pane is no higher than its drawing, and leaves room for the rest of the page.
+    for (const { pane, root, size, scale } of this.drawings) {
+      pane.style.height = `min(${root ? Math.ceil(size[1] * scale) + 4 : 0}px, 65vh, 640px)`;
+    }
     const more = this.root.querySelector(".node.more") ? " A box with … means nodes outside the drawn part." : "";
     const cut = shown.some((indices) => indices.length > MOST) ? ` At most ${MOST} are drawn at a time; the list below has all.` : "";
     this.root.querySelector(".drawn").textContent = `Drawn: ${counts.join(", ")}.${cut}${more}`;
@@ -225,6 +252,15 @@ class GraphView {
     this.choose(at, nodes.find((index) => this.sides[at].nodes[index].s !== "same") ?? nodes[0]);
   }
 
+  /* Select the node that computes a value. */
+  chooseValue(name, value) {
+    const graph = this.data.graphs.findIndex((each) => each.name === name);
+    if (graph < 0) return;
+    if (graph !== this.number) this.open(graph);
+    const at = this.sides.findIndex((side) => side.producer.has(value));
+    if (at >= 0) this.choose(at, this.sides[at].producer.get(value));
+  }
+
   mark() {
     const [at, index] = this.selected || [];
     const region = at === undefined ? undefined : this.sides[at].nodes[index].r;
@@ -238,7 +274,7 @@ class GraphView {
   /* Say in which models a node is, and what differs between it and its partner. */
   status(at, index) {
     const node = this.sides[at].nodes[index];
-    if (node.s === "same") return "the same in both models";
+    if (node.s === "same") return `the same in both models${node.h ? ", with changes inside" : ""}; the verification compares weights`;
     if (node.s !== "changed") return `only in the model ${at ? "after" : "before"}`;
     const other = this.sides[1 - at].nodes[node.p];
     const names = new Set([...(node.a || []), ...(other.a || [])].map(([name]) => name));
@@ -269,6 +305,14 @@ class GraphView {
     row("reads", typed(node.i) || "nothing");
     row("computes", typed(node.u));
     for (const [name, text] of node.a || []) row(name, text);
+    const inner = this.inner(this.graph, node);
+    if (inner.length) {
+      const cell = row("graphs inside", "");
+      for (const each of inner) {
+        make("button", cell, `${each.name}${this.changes(each) ? ", changed" : ""}`, { type: "button" })
+          .addEventListener("click", () => { this.open(this.data.graphs.indexOf(each)); this.drawings[0].focus(this.drawings[0].shown[0]); });
+      }
+    }
     if (!partners.length) return;
     const other = this.sides[1 - at].nodes;
     const cell = row(at ? "before" : "after", "");
@@ -361,11 +405,13 @@ class NodeTable {
   }, { rootMargin: "300px" });
   for (const root of document.querySelectorAll(".graphs")) watcher.observe(root);
   document.addEventListener("click", (event) => {
-    const link = event.target.closest?.("a[data-region]");
+    const link = event.target.closest?.("a[data-region], a[data-value]");
     if (!link) return;
     event.preventDefault(); // following the link would take the focus from the node
     const heading = document.querySelector(link.getAttribute("href"));
     heading.scrollIntoView();
-    view(heading.parentElement.querySelector(".graphs")).chooseRegion(Number(link.dataset.region));
+    const shown = view(heading.parentElement.querySelector(".graphs"));
+    if (link.dataset.value === undefined) shown.chooseRegion(Number(link.dataset.region));
+    else shown.chooseValue(link.dataset.graph, link.dataset.value);
   });
 }
