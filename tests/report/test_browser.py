@@ -165,6 +165,7 @@ def test_what_is_closed_is_printed_and_closed_again(browser, tmp_path):
         page.evaluate(f"dispatchEvent(new Event('{event}'))")
         states.append(page.locator("details.model[open]").count())
     assert states == [0, 2, 0]
+    assert page.locator(".pane svg").count() == 4  # also what was never open is drawn
     page.locator("a[href='#m2']").click()
     page.locator("details#m2[open]").wait_for()
     page.close()

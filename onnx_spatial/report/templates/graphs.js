@@ -4,6 +4,8 @@
 /* Nodes of a part of a large graph, and the most that are drawn at a time. */
 const PART = 150;
 const MOST = 300;
+/* Graphs that are drawn for the printer, of a page with many models. */
+const PRINTED = 100;
 /* Nodes of a graph that is drawn as a whole at first. */
 const SMALL = 60;
 
@@ -403,7 +405,14 @@ class NodeTable {
       view(target);
     }
   }, { rootMargin: "300px" });
-  for (const root of document.querySelectorAll(".graphs")) watcher.observe(root);
+  const roots = [...document.querySelectorAll(".graphs")];
+  for (const root of roots) watcher.observe(root);
+  addEventListener("beforeprint", () => { // after the parts of the page were opened
+    for (const root of roots.slice(0, PRINTED)) view(root);
+    for (const root of roots) {
+      if (!views.has(root)) root.querySelector(".drawn").textContent = `Of ${roots.length} graphs, those that were open and the first ${PRINTED} are printed.`;
+    }
+  });
   document.addEventListener("click", (event) => {
     const link = event.target.closest?.("a[data-region], a[data-value]");
     if (!link) return;
