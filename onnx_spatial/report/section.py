@@ -162,8 +162,12 @@ def _verdict(verification: Document) -> str:
 
 
 def _found(inspection: Document) -> str:
-    number = len(inspection["sites"])
-    return count(number, "operator to convert") if number else "no operator to convert"
+    sites = inspection["sites"]
+    refused = sum(site["action"] == "refuse" for site in sites)
+    parts = [f"{count(refused, 'operator')} cannot be converted"] if refused else []
+    if len(sites) > refused:
+        parts.append(count(len(sites) - refused, "operator to convert"))
+    return ", ".join(parts) or "no operator to convert"
 
 
 def index_rows(sections: Sequence[Section]) -> list[tuple[int, Section]]:
