@@ -108,6 +108,7 @@ def validate(
                 record_to=record_to,
                 reproduce_to=reproduce_to,
                 expect_failure=selection.expect_failure,
+                graphs=any(report_format.graphs for report_format in files),
                 watch=watch,
             )
     except run.Interrupted as end:  # what is done by now is not lost

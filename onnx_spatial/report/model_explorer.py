@@ -7,11 +7,12 @@ Graphs and nodes are named as the adapter model-explorer-onnx names them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import onnx
+import onnx_ir as ir
 
 from onnx_spatial.conversion.summary import Replacement
 from onnx_spatial.model import traversal
@@ -31,12 +32,38 @@ _COLOURS = {
     "sampled": "#ffdf8a",
     None: "#ffb3ab",
 }
+#: Of strategies, in the order of their names.
+_PALETTE = (
+    "#b9dcf5", "#fdd5a5", "#c9e7b4", "#e3ccf1", "#f9e79f", "#f5b7c8", "#b2e2d8", "#d9d9d9",
+)  # fmt: skip
+#: What hides sums of words, and counts them on a closed group of nodes.
+_WORDS = {"hideInAggregatedStatsTable": True, "showExpandedSummaryOnGroupNode": True}
 #: From the cheapest price to the highest.
 _GRADIENT = [{"stop": 0, "bgColor": "#fff7e0"}, {"stop": 1, "bgColor": "#ff8a4c"}]
 #: The overlays.
 _KINDS = ("changes", "strategy", "price in us", "proof")
 #: The proofs, the weakest first.
 _PROOFS = (None, "sampled", "these sizes", "all sizes")
+
+
+@dataclass
+class _DrawnGraph:
+    """A graph of the model in a graph of Model Explorer.
+
+    Attributes:
+        id: of the graph of Model Explorer.
+        prefix: of its nodes there, if it is the body of an If.
+        nodes: ids of the nodes, by their outputs.
+    """
+
+    id: str
+    prefix: str = ""
+    nodes: dict[tuple[str, ...], str] = field(default_factory=dict)
+
+    def add(self, nodes: Iterable[onnx.NodeProto], named: Iterable[ir.Node]) -> None:
+        """Add nodes with their names."""
+        for node, ir_node in zip(nodes, named, strict=True):
+            self.nodes[tuple(node.output)] = f"{self.prefix}{ir_node.name}"
 
 
 @dataclass(frozen=True)
@@ -67,21 +94,25 @@ def overlays(
     diff = compare(original, result, replacements)
     operators = dict(_operators(sites, verification))
     regions = _by_region(diff, operators)
+    strategies = sorted({each.strategy for each in (*operators.values(), *regions.values())})
+    colours = {name: _PALETTE[i % len(_PALETTE)] for i, name in enumerate(strategies)}
     made: dict[str, Overlay] = defaultdict(dict)
     for side, model in (("original", original), ("converted", result)):
         if model is None:
             continue
-        ids = dict(_graph_ids(model))
+        drawn = _drawn_graphs(model)
         for graph in diff.graphs:
-            if graph.name not in ids:  # the adapter does not draw it
+            if (shown := drawn.get(graph.name)) is None:  # the adapter does not draw it
                 continue
             known = _known(graph, side, operators, regions)
-            for kind, results in _results(graph, side, known, diff).items():
-                if results:
-                    overlay: dict[str, Any] = {"name": f"{side}: {kind}", "results": results}
-                    if kind == "price in us":
-                        overlay["gradient"] = _GRADIENT
-                    made[f"{side}.{kind.partition(' ')[0]}"][ids[graph.name]] = overlay
+            for kind, results in _results(graph, side, known, diff, colours, shown).items():
+                if not results:
+                    continue
+                overlay: dict[str, Any] = {"name": f"{side}: {kind}", "results": {}}
+                overlay |= {"gradient": _GRADIENT} if kind == "price in us" else _WORDS
+                graphs = made[f"{side}.{kind.partition(' ')[0]}"]
+                # The bodies of an If are drawn in the graph around it.
+                graphs.setdefault(shown.id, overlay)["results"].update(results)
     return dict(made)
 
 
@@ -138,20 +169,30 @@ def _known(
 
 
 def _results(
-    graph: GraphDiff, side: str, known: Sequence[tuple[Node, _Operator, bool]], diff: ModelDiff
+    graph: GraphDiff,
+    side: str,
+    known: Sequence[tuple[Node, _Operator, bool]],
+    diff: ModelDiff,
+    strategy_colours: Mapping[str, str],
+    shown: _DrawnGraph,
 ) -> dict[str, dict[str, Any]]:
     """Return the values of each overlay for one graph, by the id of the node."""
     nodes = graph.before if side == "original" else graph.after
-    ids = _node_ids(graph.graphs[side == "converted"])
     found: dict[str, dict[str, Any]] = {kind: {} for kind in _KINDS}
     changes, strategies, prices, proofs = found.values()
     for node in nodes:
         if node.status != "same" and node.region is not None:
             what = f"{node.status}, region {node.region + 1}: {diff.regions[node.region].name}"
-            changes[_id(ids, node)] = {"value": what, "bgColor": _COLOURS[node.status]}
+            changes[shown.nodes[tuple(node.message.output)]] = {
+                "value": what,
+                "bgColor": _COLOURS[node.status],
+            }
     for node, operator, priced in known:
-        key = _id(ids, node)
-        strategies[key] = {"value": operator.strategy}
+        key = shown.nodes[tuple(node.message.output)]
+        strategies[key] = {
+            "value": operator.strategy,
+            "bgColor": strategy_colours[operator.strategy],
+        }
         if priced and operator.price is not None:
             prices[key] = {"value": round(operator.price, 3)}
         if operator.verified:
@@ -160,25 +201,56 @@ def _results(
     return found
 
 
-def _graph_ids(model: onnx.ModelProto) -> Iterator[tuple[str, str]]:
-    """Yield the name of each graph that the adapter draws, and its id there."""
-    main = traversal.Place()
-    yield str(main), model.graph.name or "<main>"
-    for index, node in enumerate(model.graph.node):
-        for attribute, _ in traversal.subgraphs(node):
-            place = main.inside(traversal.step(node.op_type, node.output, attribute))
-            yield str(place), f"{node.name or f'<node_{index}>'}/{attribute}"
+def _drawn_graphs(model: onnx.ModelProto) -> dict[str, _DrawnGraph]:
+    """Name the graphs and nodes of a model as the adapter does, by the name of the graph here.
+
+    The adapter first gives nodes without a name, or with that of another node, one of their own.
+    """
+    from onnx_ir.passes.common import NameFixPass  # with much that nothing else needs
+
+    named = ir.serde.deserialize_model(model)
+    NameFixPass()(named)
+    drawn: dict[str, _DrawnGraph] = {}
+    main = _DrawnGraph(named.graph.name or "<main>")
+    _add_graph(drawn, traversal.Place(), model.graph, named.graph, main, at_top=True)
     for function in model.functions:
         overload = f"::{function.overload}" if function.overload else ""
         place = traversal.Place((function.domain, function.name, function.overload))
-        yield str(place), f"[function]{function.domain}::{function.name}{overload}"
+        body = named.functions[function.domain, function.name, function.overload]
+        graph = _DrawnGraph(f"[function]{function.domain}::{function.name}{overload}")
+        graph.add(function.node, body)
+        drawn[str(place)] = graph
+    return drawn
 
 
-def _node_ids(graph: traversal.GraphLike | None) -> dict[str, str]:
-    """Return the id of each node without a name, by its label."""
-    nodes = () if graph is None else graph.node
-    return {traversal.label(n): f"<node_{i}>" for i, n in enumerate(nodes) if not n.name}
+def _add_graph(
+    drawn: dict[str, _DrawnGraph],
+    place: traversal.Place,
+    graph: onnx.GraphProto,
+    named: Iterable[ir.Node],
+    shown: _DrawnGraph,
+    *,
+    at_top: bool,
+) -> None:
+    """Add a graph, with the bodies of its Ifs in it; of the main graph also the bodies of other nodes.
 
-
-def _id(ids: Mapping[str, str], node: Node) -> str:
-    return node.message.name or ids[node.label]
+    Args:
+        drawn: the graphs by name, to add to.
+        place: of the graph.
+        graph, named: the graph, and the same nodes with the names that the adapter gives them.
+        shown: the graph of Model Explorer that the nodes are drawn in.
+        at_top: whether that is the main graph.
+    """
+    pairs = list(zip(graph.node, named, strict=True))
+    shown.add(graph.node, (node for _, node in pairs))
+    drawn[str(place)] = shown
+    for node, ir_node in pairs:
+        is_if = ir_node.op_type == "If" and ir_node.domain == ""
+        for attribute in node.attribute:
+            if attribute.type != onnx.AttributeProto.GRAPH or not (is_if or at_top):
+                continue
+            name = f"{shown.prefix}{ir_node.name}/{attribute.name}"
+            inner = place.inside(traversal.step(node.op_type, node.output, attribute.name))
+            body = ir_node.attributes[attribute.name].as_graph()
+            within = _DrawnGraph(shown.id, f"{name}/") if is_if else _DrawnGraph(name)
+            _add_graph(drawn, inner, attribute.g, body, within, at_top=at_top and is_if)

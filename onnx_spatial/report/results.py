@@ -104,11 +104,12 @@ class Inspection:
         """
         result = None
         summary = None
-        if self.original is not None and self.result is not None:
+        refused = any(site.action == "refuse" for site in self.sites)
+        if self.original is not None and self.result is not None and not refused:
             result = self.result.proto
             summary = summarize(self.original, self.result, self.sites)
         models = None if self.original is None else (self.original.proto, result)
-        status = "failed" if error or any(s.action == "refuse" for s in self.sites) else "inspected"
+        status = "failed" if error or refused else "inspected"
         section = model_section(
             name or self.model, self.to_dict(), summary, None, models, status=status, error=error
         )

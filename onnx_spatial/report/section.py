@@ -9,15 +9,15 @@ from typing import Any
 import onnx
 
 from onnx_spatial.analysis.unknown_operators import UnknownOperator
-from onnx_spatial.conversion.summary import Replacement, Summary
+from onnx_spatial.conversion.summary import Summary
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io.reader import Model
 from onnx_spatial.model.io.source import Source
 from onnx_spatial.report.error_plots import OutputPlot, output_plots
-from onnx_spatial.report.figures import count, figure_rows, headline
-from onnx_spatial.report.graph_data import graph_document, script_json
-from onnx_spatial.report.graph_diff import compare
+from onnx_spatial.report.figures import count, headline
+from onnx_spatial.report.graph_data import script_json
 from onnx_spatial.report.operator_rows import OperatorRow, operator_rows
+from onnx_spatial.report.side_by_side import SideBySide
 from onnx_spatial.verification.report import Verification
 
 Document = Mapping[str, Any]
@@ -59,6 +59,7 @@ class Section:
         remarks: sentences, each with a level: "failed", "unverified" or "".
         graphs: JSON of the graphs for the script; empty if none are drawn.
         sides: titles of the two graphs; one if there is only one.
+        left_out: what is not drawn of the graphs, and why.
         command: line that repeats the work; empty if there is none.
     """
 
@@ -74,7 +75,14 @@ class Section:
     remarks: list[tuple[str, str]] = field(default_factory=list)
     graphs: str = ""
     sides: tuple[str, ...] = ("before", "after")
+    left_out: str = ""
     command: str = ""
+
+    def show(self, models: SideBySide) -> None:
+        """Show the figures, regions and graphs of a model before and after."""
+        self.figures, self.replacements = models.figures, models.replacements
+        self.graphs = "" if models.graphs is None else script_json(models.graphs)
+        self.sides, self.left_out = models.sides, models.left_out
 
 
 def model_section(
@@ -99,22 +107,19 @@ def model_section(
         error: why the command failed.
     """
     section = Section(name, status, error)
+    sites, chains = ([], []) if inspection is None else (inspection["sites"], inspection["chains"])
     regions: dict[tuple[str, str], int | None] = {}
     if models is not None:
-        seeds = _seeds(verification) if summary is None else summary.replacements
-        diff = compare(*models, seeds)
-        regions = {(g.name, node.label): node.region for g in diff.graphs for node in g.before}
-        section.graphs = script_json(graph_document(diff))
-        section.sides = ("before", "after") if models[1] is not None else ("the model",)
+        known = [*sites, *chains] if verification is None else verification["sites"]
+        shown = SideBySide.of(*models, summary, known)
+        regions = shown.regions()
+        section.show(shown)
     if verification is not None:
         section.status = status or verification["status"]
         section.headline = _verdict(verification)
         section.checks = [check(verification)]
     if summary is not None:
         section.headline = headline(summary)
-        section.figures = list(figure_rows(summary))
-        section.replacements = summary.to_dict()["replacements"]
-    sites, chains = ([], []) if inspection is None else (inspection["sites"], inspection["chains"])
     rows = operator_rows([*sites, *chains], verification, regions)
     after_sites = len(sites) + len(chains)
     section.operators = [*rows[: len(sites)], *rows[after_sites:]]
@@ -150,12 +155,6 @@ def check(verification: Document, title: str = "") -> Check:
     return Check(title, status, _verdict(verification), verification, plots)
 
 
-def _seeds(verification: Document | None) -> Sequence[Replacement]:
-    """Return a region for each operator that was compared; what differs joins the nearest one."""
-    sites = () if verification is None else verification["sites"]
-    return [Replacement(s["node"], s["graph"], "", 1, 0, (s["node"],)) for s in sites]
-
-
 def _verdict(verification: Document) -> str:
     """Return the message without the status, which the page shows beside it."""
     message: str = verification["message"]
@@ -163,8 +162,12 @@ def _verdict(verification: Document) -> str:
 
 
 def _found(inspection: Document) -> str:
-    number = len(inspection["sites"])
-    return count(number, "operator to convert") if number else "no operator to convert"
+    sites = inspection["sites"]
+    refused = sum(site["action"] == "refuse" for site in sites)
+    parts = [f"{count(refused, 'operator')} cannot be converted"] if refused else []
+    if len(sites) > refused:
+        parts.append(count(len(sites) - refused, "operator to convert"))
+    return ", ".join(parts) or "no operator to convert"
 
 
 def index_rows(sections: Sequence[Section]) -> list[tuple[int, Section]]:

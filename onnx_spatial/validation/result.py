@@ -118,6 +118,8 @@ class ModelResult:
         sites: its spatial operators (`Site.to_dict`).
         modes: for each mode: mode, changed, status, message, verification (`Verification.to_dict`).
         recorded: for each set, mode (None: unconverted), optimisation and output: passed, and errors.
+        graphs: the model before and after (`SideBySide.to_dict`), for pages; None if none was asked for.
+            The JSON report leaves it out.
         seconds: wall-clock time.
         peak_memory: of its process, in bytes; None if unknown.
         cached: whether the result comes from an earlier run on the same files.
@@ -132,6 +134,7 @@ class ModelResult:
     sites: list[dict[str, Any]] = field(default_factory=list)
     modes: list[dict[str, Any]] = field(default_factory=list)
     recorded: list[dict[str, Any]] = field(default_factory=list)
+    graphs: dict[str, Any] | None = None
     seconds: float = 0.0
     peak_memory: int | None = None
     cached: bool = False
@@ -278,5 +281,9 @@ class Report:
                 "seconds": self.seconds,
             },
             "notes": list(self.notes),
-            "models": [{**m.to_dict(), "reproduce": self.reproduce(m)} for m in self.models],
+            "models": [
+                {k: v for k, v in m.to_dict().items() if k != "graphs"}
+                | {"reproduce": self.reproduce(m)}
+                for m in self.models
+            ],
         }

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from onnx_spatial.errors import UsageError, one_line
+from onnx_spatial.report import side_by_side
 from onnx_spatial.validation import cache
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import ModelResult, Report
@@ -55,6 +56,7 @@ def validate(
     record_to: str | None = None,
     reproduce_to: str | None = None,
     expect_failure: Sequence[str] = (),
+    graphs: bool = False,
     executor: AbstractContextManager[Executor] | None = None,
     watch: Watch | None = None,
 ) -> Report:
@@ -71,6 +73,7 @@ def validate(
         record_to: folder to write test data to (`record_data`).
         reproduce_to: folder to save a reproducer of each difference in, see `verify`.
         expect_failure: globs (`discover.matches`) of models that are expected to fail.
+        graphs: whether results have the graphs before and after, which the HTML report draws.
         executor: executor to run in (`clusters`); None: `jobs` models at a time on this machine.
         watch: see `Watch`.
 
@@ -104,6 +107,7 @@ def validate(
             cache=_absolute(cache_folder),
             record_to=_absolute(record_to, targets.get(model)),
             reproduce_to=_absolute(reproduce_to, targets.get(model)),
+            graphs=side_by_side.room(len(models)) if graphs else None,
         )
         for model in models
     ]

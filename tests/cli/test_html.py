@@ -146,3 +146,41 @@ def test_validation_has_a_section_for_each_model(model, tmp_path):
     assert "passed: 2 models: 2 passed" in page
     assert page.count("Errors of each output") == 2
     assert "onnx-spatial validate" in page and "--seed 0" in page
+    assert page.count('<div class="graphs"') == 2
+
+
+def test_the_graphs_of_validate_stay_within_the_page(model, tmp_path, monkeypatch, capsys):
+    from onnx_spatial.report import side_by_side
+    from onnx_spatial.validation.report import html
+
+    onnx.save(net(300, 2), "large.onnx")
+    onnx.save(net(20, 1), "small.onnx")
+    monkeypatch.setattr(side_by_side, "_LEAST", 1_000)
+    monkeypatch.setattr(side_by_side, "ROOM", 30_000)
+    monkeypatch.setattr(html, "ROOM", 14_000)
+    words = ["large.onnx", "net.onnx", "small.onnx", "--html", "report.html", "--json"]
+    assert run(["validate", *words]) == 0
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert "nodes in both graphs are on this page" in page  # of the large one
+    assert "onnx-spatial convert small.onnx --dry-run --html report.html" in page
+    assert "1 of 3 models are without graphs" in page
+    assert page.count('<div class="graphs"') == 2
+    document = json.loads(capsys.readouterr().out)
+    assert not any("graphs" in each for each in document["models"])
+
+
+def test_a_model_that_validate_refuses_is_drawn_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused = net(20, 1)
+    for tensor in refused.graph.initializer:
+        if tensor.name == "block":
+            tensor.CopyFrom(numpy_helper.from_array(np.array([3, 3]), "block"))
+    onnx.save(refused, "refused.onnx")
+    assert run(["validate", "refused.onnx", "--html", "report.html", "-q"]) == 1
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert '<div class="graphs" data-sides="1">' in page
+    assert 'data-region="0"' in page  # a link from the operator to its node
+    assert "<details open><summary>1 remark</summary>" in page  # the reason
+    assert run(["inspect", "refused.onnx", "--html", "report.html", "-q"]) == 3
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert "1 operator cannot be converted, 1 operator to convert" in page

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 
+import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 from report_models import NASTY, net, without_blocks
 
 import onnx_spatial
+from onnx_spatial.report import verification_html
 from onnx_spatial.report.page import render
-from onnx_spatial.report.section import model_section
+from onnx_spatial.report.section import Section, model_section
+from onnx_spatial.report.side_by_side import SideBySide
 
 sync_api = pytest.importorskip(
     "playwright.sync_api", reason="playwright is missing (pip install 'onnx-spatial[browser]')"
@@ -160,8 +165,95 @@ def test_what_is_closed_is_printed_and_closed_again(browser, tmp_path):
         page.evaluate(f"dispatchEvent(new Event('{event}'))")
         states.append(page.locator("details.model[open]").count())
     assert states == [0, 2, 0]
+    assert page.locator(".pane svg").count() == 4  # also what was never open is drawn
     page.locator("a[href='#m2']").click()
     page.locator("details#m2[open]").wait_for()
+    page.close()
+
+
+@pytest.mark.parametrize("width", [1024, 1280])
+def test_tables_fit_the_window(opened, width):
+    page = opened(200, 8, width=width)
+    page.evaluate("document.querySelectorAll('.operators details').forEach(d => (d.open = true))")
+    wide = page.locator(".wide").evaluate_all("all => all.map(x => x.scrollWidth - x.clientWidth)")
+    assert len(wide) > 3 and max(wide) <= 0
+
+
+def test_nodes_that_a_page_lacks_are_boxes(browser, tmp_path):
+    model = net(300, 2)
+    shown = SideBySide.of(model, without_blocks(model))
+    shown.leave_out(10_000)
+    section = Section("net", "passed", "")
+    section.show(shown)
+    path = tmp_path / "near.html"
+    path.write_text(render("validate", [section]), "utf-8")
+    page = browser.new_page()
+    problems = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(path.as_uri())
+    page.locator(".pane svg").first.wait_for()
+    assert "are on this page" in page.locator(".remark").inner_text()
+    page.locator(".bar select").first.select_option(label="all nodes of this page")
+    drawn = page.locator(".pane").first.locator(".node:not(.more, .end)").count()
+    assert drawn == len(shown.graphs["graphs"][0]["before"])
+    assert page.locator(".pane").first.locator(".node.more").count() >= 2
+    page.locator(".pane").first.locator(".node.removed").first.click()
+    assert page.locator(".pane").nth(1).locator(".node.partner").count() > 0
+    assert problems == []
+    page.close()
+
+
+BRANCHES = """<ir_version: 9, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1, "own" : 1]>
+g (float[N,4,6,3] x, bool c) => (float[P,Q,R,S] y, float[P2,Q2,R2,S2] z)
+<int64[2] block = {2, 2}, int64[2,2] none = {0, 0, 0, 0}> {
+    [chosen] y = If (c) <
+        then_branch = t () => (float[a1,a2,a3,a4] u) {
+            [inner] u = ai.onnx.converters.tensorflow.SpaceToBatchND(x, block, none) },
+        else_branch = e () => (float[b1,b2,b3,b4] v) { v = Relu(x) }>
+    [call] z = own.calm (x)
+}
+<domain: "own", opset_import: ["" : 17]> calm (q) => (r) { r = Relu(q) }
+"""
+
+
+def test_graphs_inside_of_nodes_are_opened_from_them(browser, tmp_path):
+    model = onnx.parser.parse_model(BRANCHES)
+    path = tmp_path / "inside.html"
+    path.write_text(onnx_spatial.convert(model, verify=False).to_html(), "utf-8")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    page.locator(".pane svg").first.wait_for()
+    page.locator(".bar select").first.select_option(label="main graph")
+    pane = page.locator(".pane").first
+    # The If is the same itself; one of its branches is not.
+    assert "If chosen" in pane.locator(".node.same.holds title").text_content()
+    assert page.locator(".key.holds").is_visible()
+    pane.locator(".node", has_text="calm").click()
+    assert page.locator(".chosen button").all_inner_texts()[0] == "function own:calm"
+    pane.locator(".node.holds").click()
+    then, other = page.locator(".chosen button").all_inner_texts()[:2]
+    assert (then, other) == (
+        "main graph > If y.then_branch, changed",
+        "main graph > If y.else_branch",
+    )
+    page.locator(".chosen button", has_text="then_branch").click()
+    assert "inner" in page.locator(".pane").first.locator(".node.removed").text_content()
+    assert not page.locator(".key.holds").is_visible()
+    page.close()
+
+
+def test_the_first_value_that_differs_is_shown_in_the_graph(browser, tmp_path):
+    wrong = onnx_spatial.convert(net(30, 2)).model
+    (weight,) = [t for t in wrong.graph.initializer if t.name == "w"]
+    weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * np.float32(2), "w"))
+    found = onnx_spatial.verify(net(30, 2), wrong)
+    path = tmp_path / "wrong.html"
+    path.write_text(verification_html(found, net(30, 2), wrong), "utf-8")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    page.locator("a[data-value]").click()
+    page.locator(".node.selected").wait_for()
+    assert found.first_value.name in page.locator(".chosen").inner_text()
     page.close()
 
 

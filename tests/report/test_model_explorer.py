@@ -10,7 +10,8 @@ from report_models import net
 import onnx_spatial
 from onnx_spatial.cli.main import run
 
-SCALES = {"gradient", "name", "results"}
+#: Keys that Model Explorer knows, beside the gradient of numbers.
+WORDS = {"name", "results", "hideInAggregatedStatsTable", "showExpandedSummaryOnGroupNode"}
 
 
 def overlays(model: object) -> dict:
@@ -24,24 +25,39 @@ def test_an_overlay_has_what_model_explorer_reads():
     assert {*found} == {f"{side}.{kind}" for side in sides for kind in kinds}
     for name, overlay in found.items():
         for data in overlay.values():
-            assert data["results"] and {*data} <= SCALES
-            assert ("gradient" in data) == name.endswith(".price")
+            numbers = name.endswith(".price")
+            assert {*data} == ({"name", "results", "gradient"} if numbers else WORDS)
+            assert data["results"]
             for result in data["results"].values():
-                assert "value" in result and {*result} <= {"value", "bgColor"}
+                assert {*result} == ({"value"} if numbers else {"value", "bgColor"})
     assert json.loads(json.dumps(found)) == found
 
 
+NESTED = """<ir_version: 9, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
+main (float[2,4,6,3] x, bool c, int64 n) => (float[P,Q,R,S] y, float[P2,Q2,R2,S2] z)
+<int64[2] block = {2, 2}, int64[2,2] none = {0, 0, 0, 0}> {
+    a = Relu(x)
+    y = If (c) <
+        then_branch = t () => (float[a1,a2,a3,a4] u) {
+            u = ai.onnx.converters.tensorflow.SpaceToBatchND(a, block, none) },
+        else_branch = e () => (float[b1,b2,b3,b4] v) { v = Relu(a) }>
+    [again] z = Loop (n, c, x) <
+        body = b (int64 i, bool go, float[l1,l2,l3,l4] s) => (bool on, float[k1,k2,k3,k4] r) {
+        on = Identity(go)
+        m = ai.onnx.converters.tensorflow.SpaceToBatchND(s, block, none)
+        w = Relu(m)
+        [again] r = ai.onnx.converters.tensorflow.BatchToSpaceND(w, block, none) }>
+}
+"""
+
+
 def test_graphs_and_nodes_have_the_ids_of_the_adapter():
-    model = net(30, 2)
-    for node in model.graph.node:
-        node.name = ""
-    found = overlays(model)
-    (results,) = (data["results"] for data in found["original.strategy"].values())
-    blocks = [f"<node_{i}>" for i, n in enumerate(model.graph.node) if "Batch" in n.op_type]
-    assert [*results] == blocks
-    assert {*found["original.changes"]} == {"net"}
-    # The adapter names the graph inside a node after the node.
-    assert {*overlays("models/raft/model.onnx")["original.strategy"]} == {"while_loop/body"}
+    """The adapter names nodes without a name "node", "node_1", ..., and draws an If in its graph."""
+    found = overlays(onnx.parser.parse_model(NESTED))["original.strategy"]
+    assert {graph: [*data["results"]] for graph, data in found.items()} == {
+        "main": ["node_1/then_branch/node"],
+        "again/body": ["node_2", "again"],
+    }
     called = onnx_spatial.convert("models/deeplab/model.onnx", mode="function", verify=False)
     assert any(
         name.startswith("[function]") for name in called.model_explorer()["converted.changes"]

@@ -28,6 +28,17 @@ def test_the_second_look_is_a_short_one(tmp_path):
     assert {**second.to_dict(), "cached": False} == first.to_dict()
 
 
+def test_a_result_without_graphs_is_not_enough_for_a_page(tmp_path):
+    path, folder = save(tmp_path / "m.onnx"), tmp_path / "cache"
+    look(path, folder)
+    words = {"options": OPTIONS.to_dict(), "cache": str(folder), "graphs": 10**6}
+    asked = Job(str(path), str(path.parent), **words)
+    found = [job._validate(asked, lambda source, text: None) for _ in range(2)]
+    assert [each.cached for each in found] == [False, True]
+    assert found[0].graphs is not None
+    assert json.loads(json.dumps(found[0].graphs)) == json.loads(json.dumps(found[1].graphs))
+
+
 def test_the_same_bytes_under_another_name_are_known(tmp_path):
     look(save(tmp_path / "m.onnx", PLAIN), tmp_path / "cache")
     found = look(save(tmp_path / "other.onnx", PLAIN), tmp_path / "cache")
@@ -129,7 +140,7 @@ def test_a_model_that_was_replaced_meanwhile_is_not_kept(tmp_path, monkeypatch):
     """It is not known of which of the two files it is the result."""
     path = save(tmp_path / "m.onnx", PLAIN)
 
-    def replacing(*arguments):
+    def replacing(*arguments, **others):
         save(path, FOREIGN)
         return ModelResult(str(path), "passed", "passed")
 

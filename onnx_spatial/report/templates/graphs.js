@@ -4,6 +4,8 @@
 /* Nodes of a part of a large graph, and the most that are drawn at a time. */
 const PART = 150;
 const MOST = 300;
+/* Graphs that are drawn for the printer, of a page with many models. */
+const PRINTED = 100;
 /* Nodes of a graph that is drawn as a whole at first. */
 const SMALL = 60;
 
@@ -21,8 +23,8 @@ function push(map, key, value) {
 }
 
 /* Index the nodes of one side by the values that they read and compute, and by region. */
-function indexed(nodes, inputs, outputs) {
-  const side = { nodes, producer: new Map(), readers: new Map(), regions: new Map(), inputs: new Set(inputs), outputs: new Set(outputs) };
+function indexed(nodes, inputs, outputs, outside) {
+  const side = { nodes, producer: new Map(), readers: new Map(), regions: new Map(), inputs: new Set(inputs), outputs: new Set(outputs), outside: new Set(outside) };
   nodes.forEach((node, index) => {
     node.s ||= "same";
     for (const value of node.u || []) if (value) side.producer.set(value, index);
@@ -80,8 +82,12 @@ class GraphView {
       if (node.o === undefined) for (const key of "loiuad") node[key] = graph.before[node.p][key];
     }
     this.graph = graph;
-    this.sides = [graph.before, graph.after].map((nodes, at) => indexed(nodes, graph.inputs[at], graph.outputs[at]));
+    this.sides = [graph.before, graph.after].map((nodes, at) => indexed(nodes, graph.inputs[at], graph.outputs[at], graph.outside?.[at]));
     if (this.one) this.sides.pop();
+    // A node whose graphs or function changed is the same itself.
+    for (const side of this.sides) for (const node of side.nodes) node.h = this.inner(graph, node).some((each) => this.changes(each));
+    const key = this.root.querySelector(".key.holds");
+    if (key) key.hidden = !this.sides.some((side) => side.nodes.some((node) => node.h));
     this.drawings = this.sides.map((side, at) => {
       const fresh = this.panes[at].cloneNode(false);
       this.panes[at].replaceWith(fresh);
@@ -94,14 +100,36 @@ class GraphView {
     this.redraw();
   }
 
+  /* Return the graphs inside of a node: the bodies of an If or Loop, the function that it calls. */
+  inner(graph, node) {
+    this.named ||= new Map(this.data.graphs.map((each) => [each.name, each]));
+    const output = (node.u || []).find(Boolean) ?? "?";
+    const bodies = (node.a || []).filter(([, text]) => text === "graph" || text === "graphs").flatMap(([name]) => {
+      const path = `${graph.name} > ${node.o} ${output}.${name}`;
+      return this.data.graphs.filter((each) => each.name === path || (each.name.startsWith(`${path}[`) && each.name.endsWith("]")));
+    });
+    return [...bodies, this.named.get(`function ${node.d || ""}:${node.o}`)].filter(Boolean);
+  }
+
+  /* Tell whether a graph, or one inside of it, is not the same in both models. */
+  changes(graph) {
+    this.known ||= new Map();
+    if (this.known.has(graph)) return this.known.get(graph);
+    this.known.set(graph, false); // a damaged model may have functions that call themselves
+    const nodes = [...graph.before, ...graph.after];
+    const found = nodes.some((node) => (node.s || "same") !== "same" || (node.o && this.inner(graph, node).some((each) => this.changes(each))));
+    this.known.set(graph, found);
+    return found;
+  }
+
   /* List what can be drawn; what is small enough to see at once comes first. */
   views() {
     const views = [];
     const most = Math.max(...this.sides.map((side) => side.nodes.length));
     const differ = Math.max(...this.sides.map((side) => side.nodes.filter((node) => node.r !== undefined).length));
     const regions = [...new Set(this.sides.flatMap((side) => [...side.regions.keys()]))].sort((a, b) => a - b);
-    if (most <= PART) views.push({ kind: "whole", text: "the whole graph" });
-    if (differ && differ <= PART && regions.length > 1) views.push({ kind: "changes", text: "all that changed" });
+    if (most <= PART) views.push({ kind: "whole", text: this.graph.outside ? "all nodes of this page" : "the whole graph" });
+    if (differ && differ <= PART && regions.length > 1) views.push({ kind: "changes", text: this.one ? "all operators" : "all that changed" });
     for (const region of regions) {
       const [name, what] = this.data.regions[region];
       views.push({ kind: "region", region, text: `region ${region + 1}: ${shortened(name, 40)}${what && `, ${what}`}` });
@@ -168,8 +196,13 @@ class GraphView {
       const drawn = Math.min(indices.length, MOST);
       return `${this.one ? "" : at ? "after: " : "before: "}${drawn} of ${this.sides[at].nodes.length} nodes`;
     });
+    // A pane is no higher than its drawing, and leaves room for the rest of the page.
+    for (const { pane, root, size, scale } of this.drawings) {
+      pane.style.height = `min(${root ? Math.ceil(size[1] * scale) + 4 : 0}px, 65vh, 640px)`;
+    }
+    const more = this.root.querySelector(".node.more") ? " A box with … means nodes outside the drawn part." : "";
     const cut = shown.some((indices) => indices.length > MOST) ? ` At most ${MOST} are drawn at a time; the list below has all.` : "";
-    this.root.querySelector(".drawn").textContent = `Drawn: ${counts.join(", ")}.${cut} A box with … means nodes outside the drawn part.`;
+    this.root.querySelector(".drawn").textContent = `Drawn: ${counts.join(", ")}.${cut}${more}`;
     this.mark();
   }
 
@@ -221,6 +254,15 @@ class GraphView {
     this.choose(at, nodes.find((index) => this.sides[at].nodes[index].s !== "same") ?? nodes[0]);
   }
 
+  /* Select the node that computes a value. */
+  chooseValue(name, value) {
+    const graph = this.data.graphs.findIndex((each) => each.name === name);
+    if (graph < 0) return;
+    if (graph !== this.number) this.open(graph);
+    const at = this.sides.findIndex((side) => side.producer.has(value));
+    if (at >= 0) this.choose(at, this.sides[at].producer.get(value));
+  }
+
   mark() {
     const [at, index] = this.selected || [];
     const region = at === undefined ? undefined : this.sides[at].nodes[index].r;
@@ -234,7 +276,7 @@ class GraphView {
   /* Say in which models a node is, and what differs between it and its partner. */
   status(at, index) {
     const node = this.sides[at].nodes[index];
-    if (node.s === "same") return "the same in both models";
+    if (node.s === "same") return `the same in both models${node.h ? ", with changes inside" : ""}; the verification compares weights`;
     if (node.s !== "changed") return `only in the model ${at ? "after" : "before"}`;
     const other = this.sides[1 - at].nodes[node.p];
     const names = new Set([...(node.a || []), ...(other.a || [])].map(([name]) => name));
@@ -265,6 +307,14 @@ class GraphView {
     row("reads", typed(node.i) || "nothing");
     row("computes", typed(node.u));
     for (const [name, text] of node.a || []) row(name, text);
+    const inner = this.inner(this.graph, node);
+    if (inner.length) {
+      const cell = row("graphs inside", "");
+      for (const each of inner) {
+        make("button", cell, `${each.name}${this.changes(each) ? ", changed" : ""}`, { type: "button" })
+          .addEventListener("click", () => { this.open(this.data.graphs.indexOf(each)); this.drawings[0].focus(this.drawings[0].shown[0]); });
+      }
+    }
     if (!partners.length) return;
     const other = this.sides[1 - at].nodes;
     const cell = row(at ? "before" : "after", "");
@@ -355,13 +405,22 @@ class NodeTable {
       view(target);
     }
   }, { rootMargin: "300px" });
-  for (const root of document.querySelectorAll(".graphs")) watcher.observe(root);
+  const roots = [...document.querySelectorAll(".graphs")];
+  for (const root of roots) watcher.observe(root);
+  addEventListener("beforeprint", () => { // after the parts of the page were opened
+    for (const root of roots.slice(0, PRINTED)) view(root);
+    for (const root of roots) {
+      if (!views.has(root)) root.querySelector(".drawn").textContent = `Of ${roots.length} graphs, those that were open and the first ${PRINTED} are printed.`;
+    }
+  });
   document.addEventListener("click", (event) => {
-    const link = event.target.closest?.("a[data-region]");
+    const link = event.target.closest?.("a[data-region], a[data-value]");
     if (!link) return;
     event.preventDefault(); // following the link would take the focus from the node
     const heading = document.querySelector(link.getAttribute("href"));
     heading.scrollIntoView();
-    view(heading.parentElement.querySelector(".graphs")).chooseRegion(Number(link.dataset.region));
+    const shown = view(heading.parentElement.querySelector(".graphs"));
+    if (link.dataset.value === undefined) shown.chooseRegion(Number(link.dataset.region));
+    else shown.chooseValue(link.dataset.graph, link.dataset.value);
   });
 }

@@ -63,9 +63,7 @@ def _convert(subject: ExaminedModel, mode: Mode) -> ModelForm | None:
         subject.add("error", source, str(error), _kind_of(error), code=error.code)
         return None
     _set_inspection(subject, done.inspection)
-    form = ModelForm(mode, done.result if done.changed else subject.source, done.changed)
-    form.named = done.named
-    return form
+    return ModelForm(mode, done.result if done.changed else subject.source, done)
 
 
 def _kind_of(error: SpatialError) -> Kind:
@@ -107,7 +105,7 @@ def _verify(subject: ExaminedModel, form: ModelForm) -> None:
     try:
         form.verification = verify_with_chains(
             subject.source,
-            form.named,
+            form.conversion.named,
             form.source,
             seed=subject.options.seed,
             shapes=subject.shapes,

@@ -10,6 +10,7 @@ from typing import Any
 from onnx_spatial.errors import ModelFileError, SpatialError
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.model.io import reader
+from onnx_spatial.report.side_by_side import SideBySide
 from onnx_spatial.validation.checks import conversions, record_data, recorded_data
 from onnx_spatial.validation.checks.subject import ExaminedModel, ModelForm, Stage
 from onnx_spatial.validation.options import Options
@@ -29,6 +30,8 @@ def examine(
     stage: Stage = lambda source, text: None,
     record_to: str | None = None,
     reproduce_to: str | None = None,
+    *,
+    graphs: int | None = None,
 ) -> ModelResult:
     """Read a model, run every check, and return the result.
 
@@ -38,6 +41,7 @@ def examine(
         stage: called with the current step, which is reported if the process crashes.
         record_to: folder to write the converted model and test data to, if it passes.
         reproduce_to: folder for reproducers of differences.
+        graphs: characters that the description of the graphs may have, for a page; None: it is not made.
 
     Raises:
         MemoryError: memory ran out.
@@ -55,7 +59,12 @@ def examine(
             check(subject)
         if record_to is not None and _status(subject) == "passed":
             record_data.write(subject, Path(record_to))
-        return _result(subject)
+        result = _result(subject)
+        if graphs is not None:
+            shown = _graphs(subject)
+            shown.leave_out(graphs)
+            result.graphs = shown.to_dict()
+        return result
 
 
 def _read(path: str, options: Options, stage: Stage) -> ExaminedModel:
@@ -126,6 +135,17 @@ def _sites(subject: ExaminedModel) -> list[dict[str, Any]]:
     """Return the report of each operator; of an optimization that of each chain, too."""
     found = subject.inspection
     return [] if found is None else [site.to_dict() for site in (*found.sites, *found.chains)]
+
+
+def _graphs(subject: ExaminedModel) -> SideBySide:
+    """Show what the first mode changed; of a model that no mode changes, the model alone."""
+    for form in subject.forms:
+        if form.changed:
+            made = SideBySide.of(subject.source.proto, form.source.proto, form.conversion.summary)
+            if len(subject.options.modes) > 1:
+                made.sides = ("before", f"after, mode {form.mode}")
+            return made
+    return SideBySide.of(subject.source.proto, None, None, _sites(subject))
 
 
 def _mode(form: ModelForm) -> dict[str, Any]:

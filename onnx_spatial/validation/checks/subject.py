@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onnx_spatial.conversion.rewrite_chains import NamedChains
 from onnx_spatial.errors import Code
 from onnx_spatial.model.io import reader
-from onnx_spatial.report.results import Inspection
+from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.validation.data_sets import DataSet
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, Kind, Level
@@ -37,20 +36,23 @@ class ModelForm:
     Attributes:
         mode: mode of the conversion; None: unconverted.
         source: the model in this form.
-        changed: whether it differs from the original.
+        conversion: how it was made.
         verification: comparison with the original on generated data.
         message: result in place of the verification's message.
         matched: whether a recorded output agreed; one that does not is an error.
-        named: the chains that were rewritten; None if there are none.
     """
 
     mode: str | None
     source: reader.Source
-    changed: bool
+    conversion: Conversion
     verification: Verification | None = None
     message: str | None = None
     matched: bool = False
-    named: NamedChains | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether it differs from the original."""
+        return self.conversion.changed
 
     @property
     def name(self) -> str:

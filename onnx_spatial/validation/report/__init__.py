@@ -28,6 +28,7 @@ class Format:
         module: name of the module in this package that has `render`.
         option: option of the command line that takes the file to write; empty: there is none.
         help: help text of the option, a sentence.
+        graphs: whether it needs the graphs of the models.
         package: package that it needs beside those that everything needs; empty: none.
         variable: environment variable that a CI system sets to "true" if it reads reports in the
             output of a step: the report is then printed on standard error. Empty: there is none.
@@ -38,6 +39,7 @@ class Format:
     help: str = ""
     variable: str = ""
     package: str = ""
+    graphs: bool = False
 
     @property
     def is_printed(self) -> bool:
@@ -59,8 +61,9 @@ FORMATS = (
     Format(
         "html",
         "--html",
-        "Write a report to look at: an HTML page with plots of errors.",
+        "Write a report to look at: an HTML page with the graphs side by side, tables and plots.",
         package="jinja2",
+        graphs=True,
     ),
     Format("github", variable="GITHUB_ACTIONS"),
 )

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onnx_spatial.report.error_plots import output_plots
+from onnx_spatial.report.figures import file_size
 from onnx_spatial.report.operator_rows import operator_rows
 from onnx_spatial.report.page import render as render_page
-from onnx_spatial.report.section import Section, check
+from onnx_spatial.report.section import Section, check, index_rows
+from onnx_spatial.report.side_by_side import ROOM, SideBySide
 from onnx_spatial.validation.result import ModelResult, Report
 
 _LEVELS = {"error": "failed", "warning": "unverified"}
 
 
 def render(report: Report) -> str:
-    """Render a page; the graphs of the models are not in it.
+    """Render a page with the graphs of the models, as many as it has room for.
 
     Raises:
         UsageError: jinja2 is missing.
     """
     notes = [f"{report.status}: {report.message}, {report.seconds:.1f} s", *report.notes]
-    return render_page("validate", [_section(report, model) for model in report.models], notes)
+    sections = [_section(report, model) for model in report.models]
+    left = _leave_out(sections)
+    if left:
+        notes.append(
+            f"{left} of {len(sections)} models are without graphs, as the page has room for "
+            f"{file_size(ROOM)} of them; models that failed come first."
+        )
+    return render_page("validate", sections, notes)
 
 
 def _section(report: Report, model: ModelResult) -> Section:
@@ -36,8 +46,28 @@ def _section(report: Report, model: ModelResult) -> Section:
     section.checks = [check(m["verification"], title.format(m["mode"])) for m in verified]
     section.recorded = output_plots([_recorded(each) for each in model.recorded])
     first = verified[0]["verification"] if verified else None
-    section.operators = operator_rows(model.sites, first)
+    regions: dict[tuple[str, str], int | None] = {}
+    if model.graphs is not None:
+        graphs = SideBySide(**model.graphs)
+        regions = graphs.regions()
+        section.show(graphs)
+    section.operators = operator_rows(model.sites, first, regions)
     return section
+
+
+def _leave_out(sections: Sequence[Section]) -> int:
+    """Leave out the graphs that exceed the size of the page, those of failed models last; count them."""
+    size = left = 0
+    for _, section in index_rows(sections):
+        size += len(section.graphs)
+        if section.graphs and size > ROOM:
+            section.left_out = (
+                "The graphs are left out: those of other models fill the page. This draws them: "
+                f"onnx-spatial convert {shlex.quote(section.name)} --dry-run --html report.html"
+            )
+            section.graphs = ""
+            left += 1
+    return left
 
 
 def _recorded(result: Mapping[str, Any]) -> dict[str, Any]:

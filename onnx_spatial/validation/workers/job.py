@@ -41,6 +41,7 @@ class Job:
         cache: folder of earlier results, if any.
         record_to: folder to record test data in, if any.
         reproduce_to: folder to save reproducers in, if any.
+        graphs: characters that the description of the graphs may have, for a page; None: it is not made.
         version: version of the package that submits the job.
     """
 
@@ -52,6 +53,7 @@ class Job:
     cache: str | None = None
     record_to: str | None = None
     reproduce_to: str | None = None
+    graphs: int | None = None
     version: str = onnx_spatial.__version__
 
 
@@ -102,9 +104,10 @@ def _validate(job: Job, stage: Stage) -> ModelResult:
         stage("cache", "looking for an earlier result")
         key = cache.key_of(Path(job.model), options)
         earlier = None if key is None else cache.get(Path(job.cache), key, job.model)
-        if earlier is not None and job.record_to is None:
+        complete = earlier is not None and (earlier.graphs is not None or job.graphs is None)
+        if earlier is not None and complete and job.record_to is None:
             return earlier
-    result = examine(job.model, options, stage, job.record_to, job.reproduce_to)
+    result = examine(job.model, options, stage, job.record_to, job.reproduce_to, graphs=job.graphs)
     # If files were replaced in between, it is unknown which of them the result belongs to.
     if key is not None and job.cache is not None and key == cache.key_of(Path(job.model), options):
         cache.put(Path(job.cache), key, result)
