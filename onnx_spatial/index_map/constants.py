@@ -52,7 +52,7 @@ class Stored:
 
     @property
     def _numbers(self) -> npt.NDArray[np.float64]:
-        if self.array.dtype.kind in "OSU":
+        if self.array.dtype.kind in _STRINGS:
             return np.full(1, np.nan)
         return self.array.astype(np.float64)
 
@@ -84,6 +84,10 @@ def stored_in(p: Polynomial) -> Stored | None:
 _FLOATS = {2: np.float16, 4: np.float32, 8: np.float64}
 
 
+#: Kinds of numpy's types that hold strings.
+_STRINGS = frozenset("OSU")
+
+
 def same_values(case: Case, a: Polynomial, b: Polynomial) -> bool:
     """Tell whether two elements of constants have the same bits, for all values of their indices."""
     one, other = stored_in(a), stored_in(b)
@@ -97,8 +101,11 @@ def same_values(case: Case, a: Polynomial, b: Polynomial) -> bool:
     left, right = _read(one.array, places[0], grid), _read(other.array, places[1], grid)
     if left is None or right is None:
         return False
-    if left.dtype.kind in "iub" and right.dtype.kind in "iub":
+    kinds = {left.dtype.kind, right.dtype.kind}
+    if kinds <= {*"iub"} or kinds <= _STRINGS:
         return bool((left == right).all())
+    if kinds & _STRINGS:
+        return False
     if ZERO in (a, b):  # which has no type
         return not (_raw(left).any() or _raw(right).any())
     return left.itemsize == right.itemsize and bool((_raw(left) == _raw(right)).all())
@@ -158,14 +165,14 @@ def constant(case: Case, array: Array) -> Tensor:
 
 
 def _all_equal(array: Array) -> bool:
-    if array.dtype.kind in "OSU":
+    if array.dtype.kind in _STRINGS:
         return bool((array == array.reshape(-1)[0]).all())
     raw = _raw(array)
     return bool((raw == raw[0]).all())
 
 
 def _digest(array: Array) -> str:
-    data = repr(array.tolist()).encode() if array.dtype.kind in "OSU" else array.tobytes()
+    data = repr(array.tolist()).encode() if array.dtype.kind in _STRINGS else array.tobytes()
     head = f"{array.dtype.str}{array.shape}".encode()
     return hashlib.sha256(head + data).hexdigest()
 

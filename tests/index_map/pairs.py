@@ -92,8 +92,19 @@ _SWAPPED = "float[2,2,2] w={3,4,1,2,7,8,5,6}, float[2] b={1,2}, int64[2] i={1,0}
 PADDED = CONV.replace("dilations=[2]", "dilations=[2], pads=[2,1]")
 NORMAL = "f (float[N,2,H] x) => (y) <float[2] s={1,2}> { y = BatchNormalization(x, s, s, s, s) }"
 SOFT = "f (float[N,2,H] x) => (y) { y = Softmax<axis=1>(x) }"
+STRINGS = """f (int64[N] x) => (y)
+    {
+        c = Constant<value_strings=["a","b"]>() s = Shape(x) t = Constant<value_ints=[2]>()
+        e = Concat<axis=0>(s, t) y = Expand(c, e)
+    }"""
+_SLICED = STRINGS.replace(
+    'c = Constant<value_strings=["a","b"]>()',
+    """all = Constant<value_strings=["a","b","c"]>() first = Constant<value_ints=[0]>()
+       end = Constant<value_ints=[2]>() c = Slice(all, first, end)""",
+)
 
 EQUAL = {
+    "strings": Pair(STRINGS, _SLICED),
     "Conv": Pair(CONV, CONV),
     "Conv of padded data": conv(
         f"{_WEIGHTS}, int64[6] p={{0,0,2,0,0,1}}",
@@ -160,6 +171,7 @@ FLAT = Pair(
 )
 
 DIFFERENT = {
+    "strings": Pair(STRINGS, _SLICED.replace('"b"', '"x"')),
     # Sums of products
     "Conv of another dilation": Pair(CONV, CONV.replace("[2]>(", "[3]>(")),
     "Conv of another weight": Pair(CONV, CONV.replace("7,8}", "8,7}")),
