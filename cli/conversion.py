@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from onnx_spatial.cli import data, options, render, step_summary
+from onnx_spatial.cli import data, options, project_file, render, step_summary
 from onnx_spatial.cli.html import html_report
 from onnx_spatial.cli.model_explorer import check_folder, write_overlays
 from onnx_spatial.cli.output import Output
@@ -62,7 +62,12 @@ def convert_models(
     check_folder(model_explorer, models)
     each = dict(zip(models, targets.of(models), strict=True))
     sources = dict(zip(models, data.models(*models), strict=True))
-    frozen = bool(model_options["static"])
+    verify = not (no_verify or targets.check)
+    own = {model: project_file.options_of_model(model) for model in models}
+
+    def options_of(model: str, values: dict[str, Any]) -> dict[str, Any]:
+        """Return options with those in their place that the project file sets for a model."""
+        return {name: own[model].get(name, value) for name, value in values.items()}
 
     def convert_model(model: str, progress: options.Progress) -> Conversion:
         source, target = sources[model], each[model]
@@ -71,20 +76,21 @@ def convert_models(
         result = convert(
             source,
             target.file,
-            verify=not (no_verify or targets.check),
+            verify=verify,
             strict_proof=strict_proof,
             save_reproducer=reproducer,
             isolate=True,
-            **model_options,
-            **data.read_inputs(source, data_options),
-            **tolerances,
-            **others,
+            **options_of(model, model_options),
+            **data.read_inputs(source, options_of(model, data_options)),
+            **(options_of(model, tolerances) if verify else tolerances),
+            **options_of(model, others),
             in_place=target.in_place and not target.dry_run,
             save_as_external_data=targets.external and target.file is not None,
             progress=progress,
         )
         if target.piped and not target.dry_run:
-            data.to_standard_output(result, frozen=frozen)
+            static = options_of(model, model_options)["static"]
+            data.to_standard_output(result, frozen=bool(static))
         write_overlays(model_explorer, model, result)
         step_summary.append(lambda: _markdown(command, model, result))
         if output.quiet and (beyond := _beyond(result)) is not None:
@@ -106,10 +112,10 @@ def convert_models(
             return
         advise(output.out, result.output)
         if result.verification and sources[model] == model and not targets.in_place:
-            given = {**model_options, **data_options}
+            given = options_of(model, {**model_options, **data_options})
+            bounds = options_of(model, tolerances)
             # Nodes of chains have no partner in the result: outputs alone can be compared.
-            only = tolerances["outputs_only"] or any(s.converted for s in result.inspection.chains)
-            bounds = {**tolerances, "outputs_only": only}
+            bounds["outputs_only"] |= any(s.converted for s in result.inspection.chains)
             again = _command(model, result.output, given, bounds)
             say_command(console, "verify it again with", again, style="dim")
 

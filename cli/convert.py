@@ -18,6 +18,8 @@ from onnx_spatial.conversion.options import MODES
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from onnx_spatial import Conversion
+
 
 def _tuning(tune: bool, tune_cache: str | None, tune_threads: int) -> dict[str, Any]:
     """Return the arguments for tuning.
@@ -112,18 +114,21 @@ def convert(
     """
     from onnx_spatial.cli import conversion, render
 
+    def rewrite(*arguments: Any, no_fuse: bool, **others: Any) -> Conversion:
+        return onnx_spatial.convert(*arguments, fuse=not no_fuse, **others)
+
     def advise(console: Console, path: Path) -> None:
         if mode == "custom-op":
             render.how_to_run(console, path)
 
     return conversion.convert_models(
         "convert",
-        onnx_spatial.convert,
+        rewrite,
         models,
         targets,
         output,
         mode=mode,
-        fuse=not no_fuse,
+        no_fuse=no_fuse,
         advise=advise,
         **tuning,
         **others,

@@ -56,7 +56,7 @@ def commands(context: click.Context, quiet: bool, verbose: int) -> None:
     """Make ONNX models with SpaceToBatch, BatchToSpace or ExtractImagePatches nodes run anywhere."""
     if isinstance(context.obj, Output):
         context.obj.quiet, context.obj.verbosity = quiet, verbose
-    context.default_map = project_file.defaults(commands.commands, Path.cwd())
+    project_file.load(commands.commands, context, Path.cwd())
 
 
 commands.add_command(inspect)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -94,23 +95,25 @@ def _report_files(**paths: str | None) -> dict[Format, Path]:
     return files
 
 
-def _steps(
-    modes: tuple[str, ...],
-    oracles: tuple[str, ...],
-    no_fuse: bool,
-    static: dict[str, int],
-    shapes: dict[str, tuple[int, ...]],
-    **others: Any,
-) -> Options:
+def _steps(**values: Any) -> Options:
     """Return what is done with each model."""
-    return Options(
-        modes=tuple(dict.fromkeys(modes)) or ("lower",),
-        oracles=tuple(dict.fromkeys(oracles)),
-        fuse=not no_fuse,
-        static=tuple(static.items()),
-        shapes=tuple(shapes.items()),
-        **others,
-    )
+    return with_values(Options(), values)
+
+
+def with_values(steps: Options, values: Mapping[str, Any]) -> Options:
+    """Return steps with the values of options, by the names of their parameters, in their place."""
+    fields = dict(values)
+    for name in ("modes", "oracles"):
+        if name in fields:
+            fields[name] = tuple(dict.fromkeys(fields[name]))
+    for name in ("static", "shapes"):
+        if name in fields:
+            fields[name] = tuple(fields[name].items())
+    if "no_fuse" in fields:
+        fields["fuse"] = not fields.pop("no_fuse")
+    if not fields.get("modes", True):
+        del fields["modes"]
+    return replace(steps, **fields)
 
 
 selection_options = options.grouped(
@@ -204,8 +207,7 @@ step_options = options.grouped(
     options.domain_option,
     options.static_option,
     options.max_rank_option,
-    options.shape_option,
-    options.seed_option,
+    *options.data_of_models,
     options.oracle_option,
     *options.tolerance_options,
     click.option("--strict", is_flag=True, help="Fail models that cannot be verified."),

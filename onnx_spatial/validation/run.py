@@ -6,7 +6,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -55,6 +55,7 @@ def validate(
     record_to: str | None = None,
     reproduce_to: str | None = None,
     expect_failure: Sequence[str] = (),
+    own: Mapping[str, Options] | None = None,
     executor: AbstractContextManager[Executor] | None = None,
     watch: Watch | None = None,
 ) -> Report:
@@ -71,6 +72,8 @@ def validate(
         record_to: folder to write test data to (`record_data`).
         reproduce_to: folder to save a reproducer of each difference in, see `verify`.
         expect_failure: globs (`discover.matches`) of models that are expected to fail.
+        own: options of single models, by path, in the place of `options`; those on whether a run
+            fails (`strict`) hold for all models.
         executor: executor to run in (`clusters`); None: `jobs` models at a time on this machine.
         watch: see `Watch`.
 
@@ -80,7 +83,9 @@ def validate(
         Interrupted: the run was interrupted; all local processes have ended.
     """
     options = options or Options()
-    oracles.check_installed(options.oracles)
+    own = own or {}
+    for each in (options, *own.values()):
+        oracles.check_installed(each.oracles)
     if jobs < 1:
         raise UsageError(f"jobs must be 1 or more, not {jobs}")
     if timeout is not None and not 0 < timeout <= threading.TIMEOUT_MAX:
@@ -98,7 +103,7 @@ def validate(
         Job(
             model,
             str(Path.cwd()),
-            options.to_dict(),
+            own.get(model, options).to_dict(),
             timeout,
             memory,
             cache=_absolute(cache_folder),
@@ -110,7 +115,7 @@ def validate(
     limits = {"--timeout": f"{timeout or 0:g}"}
     if memory is not None:
         limits["--memory"] = str(memory)
-    report = Report([], options, tools=cache.tools(), limits=limits, started=began)
+    report = Report([], options, own=own, tools=cache.tools(), limits=limits, started=began)
     with executor or executors.local(jobs) as running:
         run = _Run(running, work, options, fail_fast, expect_failure, watch)
         try:

@@ -108,6 +108,7 @@ def _verify(subject: ExaminedModel, form: ModelForm) -> None:
             subject.source,
             form.named,
             form.source,
+            inputs=subject.inputs,
             seed=subject.options.seed,
             shapes=subject.shapes,
             domains=subject.options.domains,
