@@ -9,10 +9,10 @@ import click
 
 import onnx_spatial
 from onnx_spatial.cli import help, options
+from onnx_spatial.cli.destinations import Destinations, destination_options
 from onnx_spatial.cli.html import html_option
 from onnx_spatial.cli.model_explorer import model_explorer_option
 from onnx_spatial.cli.output import Output
-from onnx_spatial.cli.targets import Targets, targets_options
 from onnx_spatial.conversion.options import MODES
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ _tuning_options = options.grouped(
     ),
 )
 @options.models_argument
-@targets_options
+@destination_options
 @html_option
 @model_explorer_option
 @click.option(
@@ -91,7 +91,7 @@ _tuning_options = options.grouped(
 @options.conversion_options
 def convert(
     models: tuple[str, ...],
-    targets: Targets,
+    destinations: Destinations,
     mode: str,
     no_fuse: bool,
     tuning: dict[str, Any],
@@ -125,7 +125,7 @@ def convert(
         "convert",
         rewrite,
         models,
-        targets,
+        destinations,
         output,
         mode=mode,
         no_fuse=no_fuse,

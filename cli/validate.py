@@ -21,7 +21,7 @@ from onnx_spatial.cli.validate_options import (
     with_values,
 )
 from onnx_spatial.errors import one_line
-from onnx_spatial.report.target import write
+from onnx_spatial.report.report_file import write
 from onnx_spatial.validation import ModelResult, Options
 from onnx_spatial.validation.report import FORMATS, Format
 

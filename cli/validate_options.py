@@ -13,7 +13,7 @@ import click
 
 from onnx_spatial.cli import options
 from onnx_spatial.conversion.options import MODES
-from onnx_spatial.report.target import check_target, require
+from onnx_spatial.report.report_file import check_file, require
 from onnx_spatial.validation import Options
 from onnx_spatial.validation.report import FORMATS, Format
 from onnx_spatial.validation.workers.clusters import CLUSTERS
@@ -89,7 +89,7 @@ def _report_files(**paths: str | None) -> dict[Format, Path]:
     """
     files = {entry: Path(path) for entry in FORMATS if (path := paths.get(entry.module))}
     for entry, file in files.items():
-        check_target(file)
+        check_file(file)
         if entry.package:
             require(entry.package)
     return files

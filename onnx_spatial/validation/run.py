@@ -98,7 +98,7 @@ def validate(
         with executors.SLOTS.one() as slot:
             least_memory.check(memory, options, slot)
     began, started = datetime.now(UTC), time.monotonic()
-    targets = _targets(models) if record_to or reproduce_to else {}
+    folders = _folders(models) if record_to or reproduce_to else {}
     work = [
         Job(
             model,
@@ -107,8 +107,8 @@ def validate(
             timeout,
             memory,
             cache=_absolute(cache_folder),
-            record_to=_absolute(record_to, targets.get(model)),
-            reproduce_to=_absolute(reproduce_to, targets.get(model)),
+            record_to=_absolute(record_to, folders.get(model)),
+            reproduce_to=_absolute(reproduce_to, folders.get(model)),
         )
         for model in models
     ]
@@ -128,22 +128,22 @@ def validate(
     return report
 
 
-def _absolute(folder: str | None, target: str | None = None) -> str | None:
-    """Return the absolute path of a folder, or of a target in it; None for no folder."""
-    return str(Path(folder, target or "").absolute()) if folder else None
+def _absolute(folder: str | None, name: str | None = None) -> str | None:
+    """Return the absolute path of a folder, or of this name in it; None for no folder."""
+    return str(Path(folder, name or "").absolute()) if folder else None
 
 
-def _targets(models: Sequence[str]) -> dict[str, str]:
+def _folders(models: Sequence[str]) -> dict[str, str]:
     """Return a folder for each model: its path below their common folder, without a last "model"."""
-    targets: dict[str, str] = {}
+    folders: dict[str, str] = {}
     paths = [Path(model).absolute().with_suffix("") for model in models]
     common = len(Path(os.path.commonpath([p.parent for p in paths])).parts) if paths else 0
     for model, path in zip(models, paths, strict=True):
         parts = path.parts[common:]
         base = "/".join(parts[:-1] if path.name == "model" and parts[:-1] else parts)
         names = itertools.chain([base], (f"{base}.{n}" for n in itertools.count(1)))
-        targets[model] = next(name for name in names if name not in targets.values())
-    return targets
+        folders[model] = next(name for name in names if name not in folders.values())
+    return folders
 
 
 class _Run:
