@@ -89,7 +89,10 @@ class Destinations:
             raise click.UsageError(f"several models need a folder, and -o {path} is a file")
         names = [Path(model).name for model in models]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise click.UsageError(f"several models are called {twice[0]}: -o {path} can hold one")
+            raise click.UsageError(
+                f"several models are called {twice[0]}, and -o {path} can hold one: convert them one "
+                "by one"
+            )
         if options.DASH in names:
             raise click.UsageError(f"a model from standard input has no name for the folder {path}")
         if not self.dry_run:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_spatial.cli import limits, summary
-from onnx_spatial.cli.text import coded, listed, say
+from onnx_spatial.cli.text import coded, fits, listed, say
 from onnx_spatial.conversion.options import STRATEGY_NAMES
 from onnx_spatial.conversion.report import Site
 from onnx_spatial.errors import Code, one_line
@@ -130,12 +130,6 @@ def sites(console: Console, found: list[Site], *, verbose: bool = False) -> None
             if len(site.candidates) > 1:
                 each = ", ".join(map(_candidate, site.candidates))
                 say(console, f"lowerings of {site.node}: {each}")
-
-
-def fits(console: Console, table: Table) -> bool:
-    """Return whether a table fits into the width without folding a cell."""
-    boundless = console.options.update_width(100_000)
-    return console.measure(table, options=boundless).maximum <= console.width
 
 
 def _printable(site: Site) -> Site:

@@ -251,18 +251,19 @@ class Report:
 
     def reproduce(self, result: ModelResult) -> str:
         """Return the command that validates one model again."""
-        return self.command([result])
+        (command,) = self.commands([result])
+        return command
 
-    def command(self, results: Sequence[ModelResult]) -> str:
-        """Return the command that validates models again, with the limits if one ran into them.
+    def commands(self, results: Sequence[ModelResult]) -> list[str]:
+        """Return the commands that validate models again, with the limits if one ran into them.
 
-        Models with options of their own have a command of their own.
+        That is one, and more where models have options of their own.
         """
         by_options: dict[str, list[ModelResult]] = {}
         for result in results:
             options = self.own.get(result.model, self.options)
             by_options.setdefault(repr(options), []).append(result)
-        return "; ".join(map(self._command, by_options.values()))
+        return [*map(self._command, by_options.values())]
 
     def _own_options(self, result: ModelResult) -> dict[str, Any] | None:
         own = self.own.get(result.model)

@@ -308,9 +308,10 @@ def test_models_with_options_of_their_own_have_commands_of_their_own():
         ModelResult.without(n, "failed", "lost", "x") for n in ("a.onnx", "b.onnx", "c.onnx")
     ]
     report = Report(results, Options(), own={"b.onnx": Options(seed=3)})
-    assert report.command(results) == (
-        "onnx-spatial validate a.onnx c.onnx --seed 0; onnx-spatial validate b.onnx --seed 3"
-    )
+    assert report.commands(results) == [
+        "onnx-spatial validate a.onnx c.onnx --seed 0",
+        "onnx-spatial validate b.onnx --seed 3",
+    ]
     assert report.reproduce(results[1]) == "onnx-spatial validate b.onnx --seed 3"
     options = [model["options"] for model in report.to_dict()["models"]]
     assert options[0] is options[2] is None and options[1]["seed"] == 3
