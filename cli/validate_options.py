@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from onnx_spatial.cli import options
 from onnx_spatial.conversion.options import MODES
@@ -39,11 +40,20 @@ class Selection:
         from onnx_spatial.validation.select.discover import find, matches, shard
 
         models = find(paths, self.exclude)
-        notes = [
-            f"--expect-failure {glob}: matches no model"
-            for glob in self.expect_failure
-            if not any(matches(model, [glob]) for model in models)
-        ]
+        notes = []
+        if _is_typed("exclude"):
+            every = find(paths)
+            notes += [
+                f"--exclude {glob}: leaves out no model; for a folder write '{glob.rstrip('/')}/*'"
+                for glob in self.exclude
+                if not any(matches(model, [glob]) for model in every)
+            ]
+        if _is_typed("expect_failure"):
+            notes += [
+                f"--expect-failure {glob}: matches no model"
+                for glob in self.expect_failure
+                if not any(matches(model, [glob]) for model in models)
+            ]
         if self.changed_since is not None:
             of, models = len(models), since(models, self.changed_since)
             notes.append(f"{len(models)} of {of} models changed since {self.changed_since}")
@@ -54,6 +64,12 @@ class Selection:
             of, models = len(models), shard(models, int(numbers[1]), int(numbers[2]))
             notes.append(f"{len(models)} of {of} models are in part {self.part}")
         return models, notes
+
+
+def _is_typed(name: str) -> bool:
+    """Tell whether an option is on the command line; a project file has globs for other calls, too."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source == ParameterSource.COMMANDLINE
 
 
 def _processes(

@@ -297,7 +297,7 @@ class _Regions:
         else:
             inputs, outputs = weight[1] * group, weight[0]
         kind = "depthwise " if group == inputs > 1 else f"{group} groups, " if group > 1 else ""
-        kind += "" if node.op_type == "Conv" else f"{node.op_type} "
+        kind += "" if (kind, node.op_type) == ("depthwise ", "Conv") else f"{node.op_type} "
         channels = f"{inputs}" if inputs == outputs else f"{inputs} -> {outputs}"
         return ", ".join([*parts, f"{kind}{_times(kernel)}", f"{channels} channels"])
 

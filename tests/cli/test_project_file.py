@@ -65,6 +65,14 @@ def test_modes_and_expected_failures_of_validate(folder, capsys):
     assert document["options"]["fuse"] is False and document["options"]["seed"] == 3
 
 
+def test_globs_of_the_file_may_match_nothing(folder, capsys):
+    (folder / "onnx-spatial.toml").write_text(
+        '[validate]\ndomain = ["my"]\nexpect-failure = ["other/*"]\nexclude = ["other/*"]'
+    )
+    assert run(["validate", "."]) == 0
+    assert "other" not in capsys.readouterr().out
+
+
 def test_shapes_are_tables(folder, capsys):
     (folder / "onnx-spatial.toml").write_text('domain = ["my"]\nshape = { x = [9, 9] }')
     assert run(["convert", "m.onnx", "--dry-run"]) != 0

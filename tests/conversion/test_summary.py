@@ -30,7 +30,7 @@ def summary(text: str, **options: object) -> Summary:
     return result
 
 
-@pytest.mark.parametrize(("group", "kind"), [("4", "depthwise 3x3, 4"), ("1", "3x3, 1 -> 4")])
+@pytest.mark.parametrize(("group", "kind"), [("4", "depthwise 3x3, 4"), ("1", "Conv 3x3, 1 -> 4")])
 def test_a_region_is_one_row(group, kind):
     found = summary(REGION.replace("GROUP", group))
     assert found.text == "2 operators became 1 dilated convolution"
