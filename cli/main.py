@@ -38,6 +38,11 @@ EPILOG = (
 )
 
 
+#: The error of a call without arguments, whose text is the help; older versions of click have none.
+_HELP: tuple[type[Exception], ...] = tuple(
+    filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)])
+)
+
 #: `timeout` and some shells send a signal to a process and to its group: within these seconds they
 #: are one.
 _ONE = 0.25
@@ -126,7 +131,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         text = io.StringIO()
         error.show(text)
-        PipeSafe(sys.stderr).write(f"{coded(text.getvalue().rstrip(), Code.USAGE)}\n")
+        # A call without arguments gets the help, which is no message.
+        code_of_text = None if isinstance(error, _HELP) else Code.USAGE
+        PipeSafe(sys.stderr).write(f"{coded(text.getvalue().rstrip(), code_of_text)}\n")
         if "--json" in (sys.argv[1:] if arguments is None else arguments):
             message = " ".join(error.format_message().split())
             document = error_document(message, error.exit_code, Code.USAGE)

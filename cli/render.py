@@ -19,7 +19,7 @@ from onnx_spatial.errors import Code, one_line
 from onnx_spatial.lowering import Candidate
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.report.figures import duration
+from onnx_spatial.report.figures import duration, headline
 from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.verification import OutputResult, Verification
 
@@ -54,6 +54,8 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
         what.append(f"{_count(refused, 'convolution')} that onnxruntime refuses")
     say(console, f"{found.model}: {', '.join(what)}, {opset}, IR {found.ir_version}")
     sites(console, found.sites, verbose=verbose)
+    if found.conversion is not None:
+        say(console, f"after convert: {headline(found.conversion)}")
     chains(console, found)
     _remaining(console, found)
     limits.show(console, found.limits, verbose=verbose, when="after optimize, ")

@@ -76,6 +76,13 @@ class Inspection:
         before, after = self.nodes
         return ", ".join(parts) + (f": {before} -> {after} nodes" if before != after else "")
 
+    @cached_property
+    def conversion(self) -> Summary | None:
+        """What `convert` does with the model; None if that is nothing."""
+        if self.original is None or self.result is None:
+            return None
+        return summarize(self.original, self.result, self.sites)
+
     def to_dict(self) -> dict[str, object]:
         """version 1: the attributes and `summary`, each object in them as a dict."""
         return {
@@ -100,11 +107,8 @@ class Inspection:
             name: of the model; None: `model`.
             error: why a conversion failed.
         """
-        result = None
-        summary = None
-        if self.original is not None and self.result is not None:
-            result = self.result.proto
-            summary = summarize(self.original, self.result, self.sites)
+        result = None if self.result is None else self.result.proto
+        summary = self.conversion
         models = None if self.original is None else (self.original.proto, result)
         status = "failed" if error or any(s.action == "refuse" for s in self.sites) else "inspected"
         section = model_section(
