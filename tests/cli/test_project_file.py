@@ -135,12 +135,12 @@ def test_other_models_keep_the_options_of_the_command(match, folder, capsys):
 
 def test_the_last_entry_that_matches_counts(folder, capsys):
     (folder / "onnx-spatial.toml").write_text(
-        'domain = ["my"]\n[[models]]\nmatch = "*"\nmode = "function"\nno-fuse = true\n'
-        '[[models]]\nmatch = "m.onnx"\nmode = "lower"'
+        'domain = ["my"]\n[[models]]\nmatch = "*"\nmode = "custom-op"\nno-fuse = true\n'
+        '[[models]]\nmatch = "m.onnx"\nmode = "function"'
     )
     run(["convert", "m.onnx", "--dry-run", "--json"])
     (site,) = json.loads(capsys.readouterr().out)["inspection"]["sites"]
-    assert site["action"] == "lower"
+    assert site["action"] == "function"
 
 
 def test_shapes_and_inputs_of_one_model(folder, capsys):
