@@ -7,11 +7,10 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_spatial.benchmark import Benchmark, LoweringTime, SiteTime
-from onnx_spatial.cli import render
-from onnx_spatial.cli.text import say
+from onnx_spatial.cli.text import fits, say
 from onnx_spatial.errors import one_line
 from onnx_spatial.operators.shapes import show as show_shape
-from onnx_spatial.report.figures import duration
+from onnx_spatial.report.figures import count, duration
 
 
 def show(console: Console, found: Benchmark) -> None:
@@ -29,7 +28,7 @@ def show(console: Console, found: Benchmark) -> None:
         return
     console.print()
     table = _sites(found)
-    if render.fits(console, table):
+    if fits(console, table):
         console.print(table)
     else:
         _list(console, found)
@@ -37,23 +36,23 @@ def show(console: Console, found: Benchmark) -> None:
 
 def _machine(found: Benchmark) -> str:
     of = found.machine
-    return f"{of['processor']}, {of['cores']} cores, onnxruntime {of['onnxruntime']}"
+    return f"{of['processor']}, {count(int(of['cores']), 'core')}, onnxruntime {of['onnxruntime']}"
 
 
-def _threads(count: int) -> str:
-    return "all threads" if count == 0 else f"{count} thread{'' if count == 1 else 's'}"
+def _threads(number: int) -> str:
+    return "all threads" if number == 0 else count(number, "thread")
 
 
 def _whole(found: Benchmark, title: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(title, overflow="fold")
-    for count in found.threads:
-        table.add_column(_threads(count), justify="right", no_wrap=True)
+    for number in found.threads:
+        table.add_column(_threads(number), justify="right", no_wrap=True)
     times = {(m.form, m.threads): m.time_us for m in found.models}
     for form in dict.fromkeys(m.form for m in found.models):
         cells = []
-        for count in found.threads:
-            time, base = times.get((form, count)), times.get(("converted", count))
+        for number in found.threads:
+            time, base = times.get((form, number)), times.get(("converted", number))
             ratio = f" ({time / base:.2f}x)" if time and base and form != "converted" else ""
             cells.append(f"{duration(time) or '-'}{ratio}")
         table.add_row(form, *cells)
@@ -100,5 +99,7 @@ def _name(site: SiteTime, way: LoweringTime) -> Text:
 
 
 def _figures(found: Benchmark, way: LoweringTime) -> list[str]:
-    measured = [duration(way.measured_us.get(t)) or "-" for t in found.threads]
+    # The time of what is around it is subtracted, which may leave nothing.
+    times = [way.measured_us.get(t) for t in found.threads]
+    measured = ["too short" if time == 0 else duration(time) or "-" for time in times]
     return [f"~{duration(way.estimated_us)}", *measured]

@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.console import Console
 
-from onnx_spatial.cli import data, options, render, step_summary
+from onnx_spatial.cli import data, options, project_file, render, step_summary
+from onnx_spatial.cli.destinations import Destinations
 from onnx_spatial.cli.html import html_report
 from onnx_spatial.cli.model_explorer import check_folder, write_overlays
 from onnx_spatial.cli.output import Output
-from onnx_spatial.cli.targets import Targets
 from onnx_spatial.cli.text import coded, say, say_command
 from onnx_spatial.errors import Code, SpatialError, VerificationError
 from onnx_spatial.report.figures import headline
@@ -27,7 +27,7 @@ def convert_models(
     command: str,
     convert: Callable[..., Conversion],
     models: Sequence[str],
-    targets: Targets,
+    destinations: Destinations,
     output: Output,
     *,
     no_verify: bool,
@@ -47,7 +47,7 @@ def convert_models(
         command: name of the command.
         convert: `onnx_spatial.convert` or `onnx_spatial.optimize`.
         models: paths, or - for standard input.
-        targets: where the results go.
+        destinations: where the results go.
         output: of the run.
         no_verify, strict_proof, model_options, data_options, tolerances, reproducer, html,
             model_explorer: options of the command.
@@ -58,33 +58,41 @@ def convert_models(
         click.UsageError: two options contradict each other.
         SpatialError: the only model fails.
     """
-    options.check_verification(strict_proof, tolerances, no_verify=no_verify, check=targets.check)
+    options.check_verification(
+        strict_proof, tolerances, no_verify=no_verify, check=destinations.check
+    )
     check_folder(model_explorer, models)
-    each = dict(zip(models, targets.of(models), strict=True))
+    each = dict(zip(models, destinations.of(models), strict=True))
     sources = dict(zip(models, data.models(*models), strict=True))
-    frozen = bool(model_options["static"])
+    verify = not (no_verify or destinations.check)
+    own = {model: project_file.options_of_model(model) for model in models}
+
+    def options_of(model: str, values: dict[str, Any]) -> dict[str, Any]:
+        """Return options with those in their place that the project file sets for a model."""
+        return {name: own[model].get(name, value) for name, value in values.items()}
 
     def convert_model(model: str, progress: options.Progress) -> Conversion:
-        source, target = sources[model], each[model]
-        if target.piped:
+        source, destination = sources[model], each[model]
+        if destination.piped:
             data.check_standard_output(source, json=output.json)
         result = convert(
             source,
-            target.file,
-            verify=not (no_verify or targets.check),
+            destination.file,
+            verify=verify,
             strict_proof=strict_proof,
             save_reproducer=reproducer,
             isolate=True,
-            **model_options,
-            **data.read_inputs(source, data_options),
-            **tolerances,
-            **others,
-            in_place=target.in_place and not target.dry_run,
-            save_as_external_data=targets.external and target.file is not None,
+            **options_of(model, model_options),
+            **data.read_inputs(source, options_of(model, data_options)),
+            **(options_of(model, tolerances) if verify else tolerances),
+            **options_of(model, others),
+            in_place=destination.in_place and not destination.dry_run,
+            save_as_external_data=destinations.external and destination.file is not None,
             progress=progress,
         )
-        if target.piped and not target.dry_run:
-            data.to_standard_output(result, frozen=frozen)
+        if destination.piped and not destination.dry_run:
+            static = options_of(model, model_options)["static"]
+            data.to_standard_output(result, frozen=bool(static))
         write_overlays(model_explorer, model, result)
         step_summary.append(lambda: _markdown(command, model, result))
         if output.quiet and (beyond := _beyond(result)) is not None:
@@ -97,7 +105,7 @@ def convert_models(
     def show(model: str, result: Conversion) -> None:
         console = output.err if each[model].piped else output.out
         render.conversion(console, result, Path(model), verbose=output.verbose)
-        if targets.check and result.changed:
+        if destinations.check and result.changed:
             text = f"{model} would change; nothing was written"
             say(console, coded(text, Code.WOULD_CHANGE))
         if _is_undecided(result):
@@ -105,11 +113,11 @@ def convert_models(
         if result.output is None:
             return
         advise(output.out, result.output)
-        if result.verification and sources[model] == model and not targets.in_place:
-            given = {**model_options, **data_options}
+        if result.verification and sources[model] == model and not destinations.in_place:
+            given = options_of(model, {**model_options, **data_options})
+            bounds = options_of(model, tolerances)
             # Nodes of chains have no partner in the result: outputs alone can be compared.
-            only = tolerances["outputs_only"] or any(s.converted for s in result.inspection.chains)
-            bounds = {**tolerances, "outputs_only": only}
+            bounds["outputs_only"] |= any(s.converted for s in result.inspection.chains)
             again = _command(model, result.output, given, bounds)
             say_command(console, "verify it again with", again, style="dim")
 
@@ -120,9 +128,9 @@ def convert_models(
             data.keep(output, error.verification)
 
     def code_of(result: Conversion) -> int:
-        return 3 if _beyond(result) is not None else int(targets.check and result.changed)
+        return 3 if _beyond(result) is not None else int(destinations.check and result.changed)
 
-    files = [*models, *(target.file for target in each.values())]
+    files = [*models, *(destination.file for destination in each.values())]
     with html_report(command, html, output, files) as report:
         run = report.watched(convert_model)
         return options.each_model(output, models, run, show, code_of, explain)

@@ -9,14 +9,16 @@ import click
 
 import onnx_spatial
 from onnx_spatial.cli import help, options
+from onnx_spatial.cli.destinations import Destinations, destination_options
 from onnx_spatial.cli.html import html_option
 from onnx_spatial.cli.model_explorer import model_explorer_option
 from onnx_spatial.cli.output import Output
-from onnx_spatial.cli.targets import Targets, targets_options
 from onnx_spatial.conversion.options import MODES
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from onnx_spatial import Conversion
 
 
 def _tuning(tune: bool, tune_cache: str | None, tune_threads: int) -> dict[str, Any]:
@@ -63,7 +65,7 @@ _tuning_options = options.grouped(
     ),
 )
 @options.models_argument
-@targets_options
+@destination_options
 @html_option
 @model_explorer_option
 @click.option(
@@ -89,7 +91,7 @@ _tuning_options = options.grouped(
 @options.conversion_options
 def convert(
     models: tuple[str, ...],
-    targets: Targets,
+    destinations: Destinations,
     mode: str,
     no_fuse: bool,
     tuning: dict[str, Any],
@@ -112,18 +114,21 @@ def convert(
     """
     from onnx_spatial.cli import conversion, render
 
+    def rewrite(*arguments: Any, no_fuse: bool, **others: Any) -> Conversion:
+        return onnx_spatial.convert(*arguments, fuse=not no_fuse, **others)
+
     def advise(console: Console, path: Path) -> None:
         if mode == "custom-op":
             render.how_to_run(console, path)
 
     return conversion.convert_models(
         "convert",
-        onnx_spatial.convert,
+        rewrite,
         models,
-        targets,
+        destinations,
         output,
         mode=mode,
-        fuse=not no_fuse,
+        no_fuse=no_fuse,
         advise=advise,
         **tuning,
         **others,

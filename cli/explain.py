@@ -37,9 +37,10 @@ def explain(codes: tuple[str, ...], output: Output) -> int:
     from onnx_spatial.errors.messages import GROUPS, MESSAGES, explanation
 
     known = {str(code) for code in Code}
-    if wrong := next((code for code in codes if code.upper() not in known), None):
+    names = [f"OS{code}" if code.isdecimal() else code.upper() for code in codes]
+    if wrong := next((name for name in names if name not in known), None):
         raise UsageError(f"there is no code {wrong}; 'onnx-spatial explain' lists all codes")
-    chosen = [Code(code.upper()) for code in codes]
+    chosen = [Code(name) for name in names]
     if output.json:
         document = [vars(MESSAGES[code]) for code in chosen or Code]
         output.document({"version": 1, "codes": document})

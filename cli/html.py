@@ -13,7 +13,7 @@ from onnx_spatial.cli.options import DASH
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.text import say
 from onnx_spatial.errors import ConversionError, SpatialError, VerificationError
-from onnx_spatial.report.target import check_target, require, write
+from onnx_spatial.report.report_file import check_file, require, write
 
 if TYPE_CHECKING:
     from onnx_spatial.report.section import Section
@@ -97,7 +97,7 @@ def html_report(
     """
     if path is not None:
         require("jinja2")
-        check_target(Path(path))
+        check_file(Path(path))
         for other in others:
             if other not in (None, DASH) and _is_same(Path(path), Path(other)):
                 raise click.UsageError(f"--html {path} would replace the model {other}")

@@ -39,6 +39,11 @@ EPILOG = (
 )
 
 
+#: The error of a call without arguments, whose text is the help; older versions of click have none.
+_HELP: tuple[type[Exception], ...] = tuple(
+    filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)])
+)
+
 #: `timeout` and some shells send a signal to a process and to its group: within these seconds they
 #: are one.
 _ONE = 0.25
@@ -57,7 +62,7 @@ def commands(context: click.Context, quiet: bool, verbose: int) -> None:
     """Make ONNX models with SpaceToBatch, BatchToSpace or ExtractImagePatches nodes run anywhere."""
     if isinstance(context.obj, Output):
         context.obj.quiet, context.obj.verbosity = quiet, verbose
-    context.default_map = project_file.defaults(commands.commands, Path.cwd())
+    project_file.load(commands.commands, context, Path.cwd())
 
 
 commands.add_command(inspect)
@@ -128,7 +133,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         text = io.StringIO()
         error.show(text)
-        PipeSafe(sys.stderr).write(f"{coded(text.getvalue().rstrip(), Code.USAGE)}\n")
+        # A call without arguments gets the help, which is no message.
+        code_of_text = None if isinstance(error, _HELP) else Code.USAGE
+        PipeSafe(sys.stderr).write(f"{coded(text.getvalue().rstrip(), code_of_text)}\n")
         if "--json" in (sys.argv[1:] if arguments is None else arguments):
             message = " ".join(error.format_message().split())
             document = error_document(message, error.exit_code, Code.USAGE)

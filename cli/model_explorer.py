@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from onnx_spatial.cli.options import DASH
-from onnx_spatial.report.target import write
+from onnx_spatial.report.report_file import write
 
 if TYPE_CHECKING:
     from onnx_spatial.report.results import Conversion

@@ -8,10 +8,10 @@ import click
 
 import onnx_spatial
 from onnx_spatial.cli import help, options
+from onnx_spatial.cli.destinations import Destinations, destination_options
 from onnx_spatial.cli.html import html_option
 from onnx_spatial.cli.model_explorer import model_explorer_option
 from onnx_spatial.cli.output import Output
-from onnx_spatial.cli.targets import Targets, targets_options
 
 
 @click.command(
@@ -25,12 +25,14 @@ from onnx_spatial.cli.targets import Targets, targets_options
     ),
 )
 @options.models_argument
-@targets_options
+@destination_options
 @options.target_option
 @html_option
 @model_explorer_option
 @options.conversion_options
-def optimize(models: tuple[str, ...], targets: Targets, output: Output, **others: Any) -> int:
+def optimize(
+    models: tuple[str, ...], destinations: Destinations, output: Output, **others: Any
+) -> int:
     """Do what `convert` does, and rewrite chains of standard nodes that are spatial operators.
 
     Exporters write SpaceToBatch and BatchToSpace as chains of Pad, Reshape, Transpose, Slice,
@@ -53,5 +55,5 @@ def optimize(models: tuple[str, ...], targets: Targets, output: Output, **others
     from onnx_spatial.cli import conversion
 
     return conversion.convert_models(
-        "optimize", onnx_spatial.optimize, models, targets, output, **others
+        "optimize", onnx_spatial.optimize, models, destinations, output, **others
     )

@@ -218,9 +218,19 @@ shape_option = click.option(
     help="Run with this shape of an input. May be repeated.",
 )
 
+inputs_option = click.option(
+    "--inputs",
+    type=click.Path(exists=True),
+    metavar="FILE.npz|DIR",
+    help="Run on this data: an .npz with arrays by input name, or a folder of input_N.pb.",
+)
+
 seed_option = click.option(
     "--seed", type=int, default=0, show_default=True, help="Seed of the generated inputs."
 )
+
+#: The arguments shapes, inputs (a path) and seed.
+data_of_models = (shape_option, inputs_option, seed_option)
 
 #: The arguments rtol, atol and outputs_only of `onnx_spatial.verify`, in that order.
 tolerance_options: tuple[Callable[[Any], Any], ...] = (
@@ -284,18 +294,8 @@ output_options = grouped(
 #: The arguments domains, static and max_rank of `onnx_spatial.convert`, as `model_options`.
 model_options = grouped("model_options", domain_option, static_option, max_rank_option)
 
-#: The arguments shapes, inputs (a path) and seed of `onnx_spatial.convert`, as `data_options`.
-data_options = grouped(
-    "data_options",
-    shape_option,
-    click.option(
-        "--inputs",
-        type=click.Path(exists=True),
-        metavar="FILE.npz|DIR",
-        help="Run on this data: an .npz with arrays by input name, or a folder of input_N.pb.",
-    ),
-    seed_option,
-)
+#: The same of `onnx_spatial.convert`, as `data_options`.
+data_options = grouped("data_options", *data_of_models)
 
 
 strict_proof_option = click.option(

@@ -12,14 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_spatial.cli import limits, summary
-from onnx_spatial.cli.text import coded, listed, say
+from onnx_spatial.cli.text import coded, fits, listed, say
 from onnx_spatial.conversion.options import STRATEGY_NAMES
 from onnx_spatial.conversion.report import Site
 from onnx_spatial.errors import Code, one_line
 from onnx_spatial.lowering import Candidate
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.report.figures import duration
+from onnx_spatial.report.figures import duration, headline
 from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.verification import OutputResult, Verification
 
@@ -54,6 +54,8 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
         what.append(f"{_count(refused, 'convolution')} that onnxruntime refuses")
     say(console, f"{found.model}: {', '.join(what)}, {opset}, IR {found.ir_version}")
     sites(console, found.sites, verbose=verbose)
+    if found.conversion is not None:
+        say(console, f"after convert: {headline(found.conversion)}")
     chains(console, found)
     _remaining(console, found)
     limits.show(console, found.limits, verbose=verbose, when="after optimize, ")
@@ -130,12 +132,6 @@ def sites(console: Console, found: list[Site], *, verbose: bool = False) -> None
             if len(site.candidates) > 1:
                 each = ", ".join(map(_candidate, site.candidates))
                 say(console, f"lowerings of {site.node}: {each}")
-
-
-def fits(console: Console, table: Table) -> bool:
-    """Return whether a table fits into the width without folding a cell."""
-    boundless = console.options.update_width(100_000)
-    return console.measure(table, options=boundless).maximum <= console.width
 
 
 def _printable(site: Site) -> Site:

@@ -8,8 +8,9 @@ from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from onnx_spatial.cli.text import listed, say
+from onnx_spatial.cli.text import fits, listed, say
 from onnx_spatial.conversion.report import Site
 from onnx_spatial.conversion.summary import Replacement, Summary
 from onnx_spatial.errors import one_line
@@ -30,7 +31,7 @@ def show(console: Console, result: Conversion, model: Path, *, verbose: bool) ->
     console.print(_figures(summary, verbose=verbose))
     rows = summary.replacements if verbose else summary.replacements[:_ROWS]
     if rows:
-        console.print(_replacements(rows, console.width))
+        _show_replacements(console, rows)
     if more := len(summary.replacements) - len(rows):
         console.print(f"and {more} more (-v shows them)")
     inspection = result.inspection
@@ -45,6 +46,19 @@ def _figures(summary: Summary, *, verbose: bool) -> Table:
     for row in figure_rows(summary, verbose=verbose):
         table.add_row(*map(one_line, row))
     return table
+
+
+def _show_replacements(console: Console, rows: Sequence[Replacement]) -> None:
+    """Print the replaced operators in a table, or as a list where a table does not fit."""
+    table = _replacements(rows, console.width)
+    if fits(console, table):
+        console.print(table)
+        return
+    for row in rows:
+        console.print(Text(one_line(row.node), "bold"), soft_wrap=True)
+        graph = "" if row.graph == "main graph" else f" in {one_line(row.graph)}"
+        nodes = f"{row.nodes_before} -> {row.nodes_after} nodes"
+        say(console, f"    {one_line(row.what)}{graph}, {nodes}")
 
 
 def _replacements(rows: Sequence[Replacement], width: int) -> Table:

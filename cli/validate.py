@@ -18,9 +18,10 @@ from onnx_spatial.cli.validate_options import (
     report_options,
     selection_options,
     step_options,
+    with_values,
 )
 from onnx_spatial.errors import one_line
-from onnx_spatial.report.target import write
+from onnx_spatial.report.report_file import write
 from onnx_spatial.validation import ModelResult, Options
 from onnx_spatial.validation.report import FORMATS, Format
 
@@ -89,11 +90,12 @@ def validate(
     Exit code 1 if a model failed, 2 if a path does not exist or holds no model, 130 if the run was
     interrupted: the reports then hold the models that were finished.
     """
-    from onnx_spatial.cli import step_summary, validation
+    from onnx_spatial.cli import project_file, step_summary, validation
     from onnx_spatial.validation import run
     from onnx_spatial.validation.report import markdown
 
     models, notes = selection.models(paths)
+    own = {model: project_file.options_of_model(model) for model in models}
     rows = None
     if models and not (output.interactive or output.quiet or output.json):
         rows = validation.Rows(output.out, models)
@@ -109,6 +111,7 @@ def validate(
                 reproduce_to=reproduce_to,
                 expect_failure=selection.expect_failure,
                 graphs=any(report_format.graphs for report_format in files),
+                own={model: with_values(steps, values) for model, values in own.items() if values},
                 watch=watch,
             )
     except run.Interrupted as end:  # what is done by now is not lost

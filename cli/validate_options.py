@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from onnx_spatial.cli import options
-from onnx_spatial.conversion.options import MODES, Mode
-from onnx_spatial.report.target import check_target, require
+from onnx_spatial.conversion.options import MODES
+from onnx_spatial.report.report_file import check_file, require
 from onnx_spatial.validation import Options
 from onnx_spatial.validation.report import FORMATS, Format
 from onnx_spatial.validation.workers.clusters import CLUSTERS
@@ -38,11 +40,20 @@ class Selection:
         from onnx_spatial.validation.select.discover import find, matches, shard
 
         models = find(paths, self.exclude)
-        notes = [
-            f"--expect-failure {glob}: matches no model"
-            for glob in self.expect_failure
-            if not any(matches(model, [glob]) for model in models)
-        ]
+        notes = []
+        if _is_typed("exclude"):
+            every = find(paths)
+            notes += [
+                f"--exclude {glob}: leaves out no model; for a folder write '{glob.rstrip('/')}/*'"
+                for glob in self.exclude
+                if not any(matches(model, [glob]) for model in every)
+            ]
+        if _is_typed("expect_failure"):
+            notes += [
+                f"--expect-failure {glob}: matches no model"
+                for glob in self.expect_failure
+                if not any(matches(model, [glob]) for model in models)
+            ]
         if self.changed_since is not None:
             of, models = len(models), since(models, self.changed_since)
             notes.append(f"{len(models)} of {of} models changed since {self.changed_since}")
@@ -53,6 +64,12 @@ class Selection:
             of, models = len(models), shard(models, int(numbers[1]), int(numbers[2]))
             notes.append(f"{len(models)} of {of} models are in part {self.part}")
         return models, notes
+
+
+def _is_typed(name: str) -> bool:
+    """Tell whether an option is on the command line; a project file has globs for other calls, too."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source == ParameterSource.COMMANDLINE
 
 
 def _processes(
@@ -88,29 +105,31 @@ def _report_files(**paths: str | None) -> dict[Format, Path]:
     """
     files = {entry: Path(path) for entry in FORMATS if (path := paths.get(entry.module))}
     for entry, file in files.items():
-        check_target(file)
+        check_file(file)
         if entry.package:
             require(entry.package)
     return files
 
 
-def _steps(
-    modes: tuple[Mode, ...],
-    oracles: tuple[str, ...],
-    no_fuse: bool,
-    static: dict[str, int],
-    shapes: dict[str, tuple[int, ...]],
-    **others: Any,
-) -> Options:
+def _steps(**values: Any) -> Options:
     """Return what is done with each model."""
-    return Options(
-        modes=tuple(dict.fromkeys(modes)) or ("lower",),
-        oracles=tuple(dict.fromkeys(oracles)),
-        fuse=not no_fuse,
-        static=tuple(static.items()),
-        shapes=tuple(shapes.items()),
-        **others,
-    )
+    return with_values(Options(), values)
+
+
+def with_values(steps: Options, values: Mapping[str, Any]) -> Options:
+    """Return steps with the values of options, by the names of their parameters, in their place."""
+    fields = dict(values)
+    for name in ("modes", "oracles"):
+        if name in fields:
+            fields[name] = tuple(dict.fromkeys(fields[name]))
+    for name in ("static", "shapes"):
+        if name in fields:
+            fields[name] = tuple(fields[name].items())
+    if "no_fuse" in fields:
+        fields["fuse"] = not fields.pop("no_fuse")
+    if not fields.get("modes", True):
+        del fields["modes"]
+    return replace(steps, **fields)
 
 
 selection_options = options.grouped(
@@ -204,8 +223,7 @@ step_options = options.grouped(
     options.domain_option,
     options.static_option,
     options.max_rank_option,
-    options.shape_option,
-    options.seed_option,
+    *options.data_of_models,
     options.oracle_option,
     *options.tolerance_options,
     click.option("--strict", is_flag=True, help="Fail models that cannot be verified."),

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from onnx_spatial.cli import render
 from onnx_spatial.cli.output import Output
-from onnx_spatial.cli.text import coded, say, say_command
+from onnx_spatial.cli.text import coded, fits, say, say_command
 from onnx_spatial.errors import Code, one_line
 from onnx_spatial.report.figures import duration
 from onnx_spatial.validation import ModelResult, Report
@@ -88,7 +88,7 @@ def _everything(console: Console, report: Report, rows: Rows | None, *, verbose:
         rows.finish(report)
     elif report.models:
         table = _table(report)
-        if render.fits(console, table):
+        if fits(console, table):
             console.print(table)
         else:
             _list(console, report)
@@ -96,9 +96,9 @@ def _everything(console: Console, report: Report, rows: Rows | None, *, verbose:
         _problems(console, report, model, verbose=verbose)
     again = report.failed()
     if 1 < len(again) <= _NAMED:
-        command = report.command(again)
         console.print()
-        say_command(console, "run the failed models again with", one_line(command))
+        for command in report.commands(again):
+            say_command(console, "run the failed models again with", one_line(command))
     for note in report.notes:
         say(console, note)
     if proven := [

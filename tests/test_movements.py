@@ -263,6 +263,12 @@ def test_the_report():
     (site,) = done.inspection.to_dict()["chains"]
     assert site["before_us"] > site["estimated_us"] > 0
     assert (site["dialect"], site["strategy"]) == ("standard nodes", "staged")
+    times = done.to_dict()["summary"]["estimate"]
+    assert times == {
+        "chains": 1,
+        "before_us": round(site["before_us"], 3),
+        "after_us": site["estimated_us"],
+    }
 
 
 @pytest.mark.parametrize("op_type", ["DepthToSpace", "SpaceToDepth"])

@@ -70,6 +70,23 @@ class Replacement:
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """Estimated times of the rewritten chains for which both times are known.
+
+    Operators that no runtime runs have no time before. Chains that became part of convolutions have
+    none after: the convolutions are not priced.
+
+    Attributes:
+        chains: number of these chains.
+        before_us, after_us: time of their nodes, and of the nodes in their place, in microseconds.
+    """
+
+    chains: int
+    before_us: float
+    after_us: float
+
+
+@dataclass(frozen=True)
 class Summary:
     """What a conversion did with a model.
 
@@ -77,12 +94,14 @@ class Summary:
         text: what became of the operators: "10 operators became 5 dilated convolutions".
         before, after: figures of the original and of the result.
         replacements: in the order of the file.
+        estimate: None if no part of the model has an estimated time before and after.
     """
 
     text: str
     before: Figures
     after: Figures
     replacements: tuple[Replacement, ...]
+    estimate: Estimate | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes, as dicts and lists."""
@@ -93,6 +112,7 @@ class Summary:
             "replacements": [
                 {**vars(each), "members": list(each.members)} for each in self.replacements
             ],
+            "estimate": None if self.estimate is None else dict(vars(self.estimate)),
         }
 
 
@@ -112,7 +132,21 @@ def summarize(
         before=_figures(original, len(converted) - chains + left, chains),
         after=_figures(result, left if not _is_kept(converted) else len(sites)),
         replacements=tuple(regions.replacements()),
+        estimate=_estimate(converted),
     )
+
+
+def _estimate(sites: Sequence[Site]) -> Estimate | None:
+    """Add up the times of the sites that have both, apart from those that took no time before."""
+    times = [
+        (site.before_us, site.estimated_us)
+        for site in sites
+        if site.before_us and site.estimated_us is not None
+    ]
+    if not times:
+        return None
+    before, after = (round(sum(each), 3) for each in zip(*times, strict=True))
+    return Estimate(len(times), before, after)
 
 
 def _is_kept(converted: Sequence[Site]) -> bool:
@@ -263,7 +297,7 @@ class _Regions:
         else:
             inputs, outputs = weight[1] * group, weight[0]
         kind = "depthwise " if group == inputs > 1 else f"{group} groups, " if group > 1 else ""
-        kind += "" if node.op_type == "Conv" else f"{node.op_type} "
+        kind += "" if (kind, node.op_type) == ("depthwise ", "Conv") else f"{node.op_type} "
         channels = f"{inputs}" if inputs == outputs else f"{inputs} -> {outputs}"
         return ", ".join([*parts, f"{kind}{_times(kernel)}", f"{channels} channels"])
 

@@ -6,18 +6,20 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnx_spatial.conversion.summary import Summary
+    from onnx_spatial.conversion.summary import Estimate, Summary
 
 #: Operator types in the table of figures, unless all are asked for.
 _TYPES = 8
 
 
 def headline(summary: Summary) -> str:
-    """Say in one line what became of the operators, the nodes and the file."""
+    """Say in one line what became of the operators, the nodes, the file and the estimated time."""
     before, after = summary.before, summary.after
     parts = [f"{_nodes(before.nodes)} -> {count(sum(after.nodes.values()), 'node')}"]
     if before.bytes is not None and after.bytes is not None:
         parts.append(_change(file_size(before.bytes), file_size(after.bytes)))
+    if summary.estimate is not None:
+        parts.append(_speed(summary.estimate, before.chains))
     return f"{summary.text}; {', '.join(parts)}"
 
 
@@ -48,6 +50,9 @@ def figure_rows(summary: Summary, *, verbose: bool = False) -> Iterator[tuple[st
         yield "model file", file_size(before.bytes), file_size(after.bytes)
     if verbose or before.rank != after.rank:
         yield "largest rank", str(before.rank), str(after.rank)
+    if (times := summary.estimate) is not None:
+        chains = _priced(times, before.chains)
+        yield f"time of {chains}", f"~{duration(times.before_us)}", f"~{duration(times.after_us)}"
 
 
 def count(number: int, noun: str) -> str:
@@ -69,6 +74,26 @@ def duration(us: float | None) -> str:
     unit, size = ("s", 1e6) if us >= 1e6 else ("ms", 1e3) if us >= 1e3 else ("us", 1.0)
     number = us / size
     return f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f} {unit}"
+
+
+def _priced(times: Estimate, chains: int) -> str:
+    """Name the chains that have a price before and after."""
+    every = count(chains, "chain")
+    return every if times.chains == chains else f"{times.chains:,} of {every}"
+
+
+def _speed(times: Estimate, chains: int) -> str:
+    """Compare the times of the chains that have both: "2 of 3 chains 3.0x faster by estimate"."""
+    before, after = times.before_us, times.after_us
+    if not after:
+        change = f"{duration(before)} faster"  # they vanish: a ratio says nothing
+    elif before >= after:
+        change = f"{before / after:.1f}x faster"
+    else:
+        change = f"{after / before:.1f}x slower"
+    if change.startswith("1.0x"):
+        change = "as fast as before"
+    return f"{_priced(times, chains)} {change} by estimate"
 
 
 def _nodes(nodes: dict[str, int]) -> str:

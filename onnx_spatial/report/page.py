@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnx_spatial.report.error_plots import HEIGHT, STEP
+from onnx_spatial.report.report_file import require
 from onnx_spatial.report.section import Section, index_rows
-from onnx_spatial.report.target import require
 
 if TYPE_CHECKING:
     from markupsafe import Markup

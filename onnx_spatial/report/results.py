@@ -78,6 +78,13 @@ class Inspection:
         before, after = self.nodes
         return ", ".join(parts) + (f": {before} -> {after} nodes" if before != after else "")
 
+    @cached_property
+    def conversion(self) -> Summary | None:
+        """What `convert` does with the model; None if that is nothing."""
+        if self.original is None or self.result is None:
+            return None
+        return summarize(self.original, self.result, self.sites)
+
     def to_dict(self) -> dict[str, object]:
         """version 1: the attributes and `summary`, each object in them as a dict."""
         return {
@@ -102,12 +109,9 @@ class Inspection:
             name: of the model; None: `model`.
             error: why a conversion failed.
         """
-        result = None
-        summary = None
         refused = any(site.action == "refuse" for site in self.sites)
-        if self.original is not None and self.result is not None and not refused:
-            result = self.result.proto
-            summary = summarize(self.original, self.result, self.sites)
+        result = None if refused or self.result is None else self.result.proto
+        summary = None if refused else self.conversion
         models = None if self.original is None else (self.original.proto, result)
         status = "failed" if error or refused else "inspected"
         section = model_section(

@@ -3,8 +3,8 @@
     FOLDER/KEY.json    {"onnx_spatial_validation": 1, "key": KEY, "result": {...}}
 
 KEY is a digest of everything that a result depends on: the bytes of the model, of its external data
-and of its recorded data, the options, the source of this package, and the versions of its
-dependencies. Failures are not kept: these models are validated again.
+and of its recorded data, the options and the data that they name, the source of this package, and the
+versions of its dependencies. Failures are not kept: these models are validated again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def key_of(model: Path, options: Options) -> str | None:
     digest = hashlib.sha256()
     _add(digest, json.dumps([options.to_dict(), tools(), _own_source()], sort_keys=True).encode())
     try:
-        for name, path in _parts(model):
+        for name, path in _parts(model, options.inputs):
             _add(digest, name.encode("utf-8", "surrogateescape"))
             with path.open("rb") as file:
                 _add(digest, hashlib.file_digest(file, "sha256").digest())
@@ -70,13 +70,13 @@ def _own_source() -> str:
     return digest.hexdigest()
 
 
-def _parts(model: Path) -> Iterator[tuple[str, Path]]:
-    """Yield (name, file) of the model, its external data and its recorded data."""
+def _parts(model: Path, inputs: str | None) -> Iterator[tuple[str, Path]]:
+    """Yield (name, file) of the model, its external data, its recorded data and data to run on."""
     yield "model", model
     source = reader.read(model)
     for location in external_data.locations(source):
         yield f"data {location}", model.parent / location
-    for path in data_sets.find(model):
+    for path in (*data_sets.find(model), *([Path(inputs)] if inputs else [])):
         for part in sorted(path.iterdir()) if path.is_dir() else [path]:
             if part.is_file():
                 yield f"recorded {path.name}/{part.name}", part

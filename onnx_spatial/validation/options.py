@@ -28,6 +28,7 @@ class Options:
         fuse, max_rank, strategy, domains: see `onnx_spatial.convert`.
         static: sizes of symbolic dims; ignored for models without a dim of that name.
         shapes: shapes of inputs to verify with; ignored for models without an input of that name.
+        inputs: folder or .npz with data to verify with; None: it is generated.
         seed: seed of generated data.
         oracles: other runtimes to compare each operator with (`verification.oracles`).
         strict: whether a model that could not be verified counts as failed.
@@ -50,6 +51,7 @@ class Options:
     domains: tuple[str, ...] = ()
     static: tuple[tuple[str, int], ...] = ()
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    inputs: str | None = None
     seed: int = 0
     oracles: tuple[str, ...] = ()
     strict: bool = False
@@ -102,6 +104,7 @@ class Options:
         for option, value in (
             ("--max-rank", self.max_rank),
             ("--prefer", self.strategy),
+            ("--inputs", self.inputs),
         ):
             words += [] if value is None else [option, str(value)]
         words += tolerance_words(self.rtol, self.atol, outputs_only=self.outputs_only)

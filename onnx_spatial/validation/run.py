@@ -6,7 +6,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -57,6 +57,7 @@ def validate(
     reproduce_to: str | None = None,
     expect_failure: Sequence[str] = (),
     graphs: bool = False,
+    own: Mapping[str, Options] | None = None,
     executor: AbstractContextManager[Executor] | None = None,
     watch: Watch | None = None,
 ) -> Report:
@@ -74,6 +75,8 @@ def validate(
         reproduce_to: folder to save a reproducer of each difference in, see `verify`.
         expect_failure: globs (`discover.matches`) of models that are expected to fail.
         graphs: whether results have the graphs before and after, which the HTML report draws.
+        own: options of single models, by path, in the place of `options`; those on whether a run
+            fails (`strict`) hold for all models.
         executor: executor to run in (`clusters`); None: `jobs` models at a time on this machine.
         watch: see `Watch`.
 
@@ -83,7 +86,9 @@ def validate(
         Interrupted: the run was interrupted; all local processes have ended.
     """
     options = options or Options()
-    oracles.check_installed(options.oracles)
+    own = own or {}
+    for each in (options, *own.values()):
+        oracles.check_installed(each.oracles)
     if jobs < 1:
         raise UsageError(f"jobs must be 1 or more, not {jobs}")
     if timeout is not None and not 0 < timeout <= threading.TIMEOUT_MAX:
@@ -96,17 +101,17 @@ def validate(
         with executors.SLOTS.one() as slot:
             least_memory.check(memory, options, slot)
     began, started = datetime.now(UTC), time.monotonic()
-    targets = _targets(models) if record_to or reproduce_to else {}
+    folders = _folders(models) if record_to or reproduce_to else {}
     work = [
         Job(
             model,
             str(Path.cwd()),
-            options.to_dict(),
+            own.get(model, options).to_dict(),
             timeout,
             memory,
             cache=_absolute(cache_folder),
-            record_to=_absolute(record_to, targets.get(model)),
-            reproduce_to=_absolute(reproduce_to, targets.get(model)),
+            record_to=_absolute(record_to, folders.get(model)),
+            reproduce_to=_absolute(reproduce_to, folders.get(model)),
             graphs=side_by_side.room(len(models)) if graphs else None,
         )
         for model in models
@@ -114,7 +119,7 @@ def validate(
     limits = {"--timeout": f"{timeout or 0:g}"}
     if memory is not None:
         limits["--memory"] = str(memory)
-    report = Report([], options, tools=cache.tools(), limits=limits, started=began)
+    report = Report([], options, own=own, tools=cache.tools(), limits=limits, started=began)
     with executor or executors.local(jobs) as running:
         run = _Run(running, work, options, fail_fast, expect_failure, watch)
         try:
@@ -127,22 +132,22 @@ def validate(
     return report
 
 
-def _absolute(folder: str | None, target: str | None = None) -> str | None:
-    """Return the absolute path of a folder, or of a target in it; None for no folder."""
-    return str(Path(folder, target or "").absolute()) if folder else None
+def _absolute(folder: str | None, name: str | None = None) -> str | None:
+    """Return the absolute path of a folder, or of this name in it; None for no folder."""
+    return str(Path(folder, name or "").absolute()) if folder else None
 
 
-def _targets(models: Sequence[str]) -> dict[str, str]:
+def _folders(models: Sequence[str]) -> dict[str, str]:
     """Return a folder for each model: its path below their common folder, without a last "model"."""
-    targets: dict[str, str] = {}
+    folders: dict[str, str] = {}
     paths = [Path(model).absolute().with_suffix("") for model in models]
     common = len(Path(os.path.commonpath([p.parent for p in paths])).parts) if paths else 0
     for model, path in zip(models, paths, strict=True):
         parts = path.parts[common:]
         base = "/".join(parts[:-1] if path.name == "model" and parts[:-1] else parts)
         names = itertools.chain([base], (f"{base}.{n}" for n in itertools.count(1)))
-        targets[model] = next(name for name in names if name not in targets.values())
-    return targets
+        folders[model] = next(name for name in names if name not in folders.values())
+    return folders
 
 
 class _Run:

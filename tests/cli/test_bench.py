@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from onnx import parser
 from rich.console import Console
 
 import onnx_spatial
-from onnx_spatial.cli import render
+from onnx_spatial.benchmark import bench
+from onnx_spatial.cli import benchmark, render
 from onnx_spatial.cli.main import run
+from onnx_spatial.report.figures import headline
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
 g (float[N,4,6,3] x) => (y) <int32[2] block = {2, 3}, int32[2,2] pads = {1, 1, 0, 0}> {
@@ -126,6 +129,20 @@ def shown(found: onnx_spatial.Inspection, width: int, *, verbose: bool = False) 
     console = Console(file=stream, width=width, force_terminal=True, color_system=None)
     render.inspection(console, found, verbose=verbose)
     return stream.getvalue()
+
+
+def test_a_time_of_zero_is_called_too_short_to_measure(save):
+    found = bench(save(MODEL), threads=(1,), runs=1)
+    way = replace(found.sites[0].ways[0], measured_us={1: 0.0})
+    assert benchmark._figures(found, way)[1:] == ["too short"]
+    assert benchmark._figures(found, replace(way, measured_us={1: 2.5}))[1:] == ["2.50 us"]
+    assert benchmark._figures(found, replace(way, measured_us={}))[1:] == ["-"]
+
+
+def test_inspect_says_what_convert_makes_of_the_model(save):
+    made = onnx_spatial.convert(path := save(MODEL), verify=False).summary
+    assert f"after convert: {headline(made)}\n" in shown(onnx_spatial.inspect(path), 200)
+    assert "after convert" not in shown(onnx_spatial.inspect(save(PLAIN)), 200)
 
 
 def test_inspect_shows_times_where_there_is_room(save):

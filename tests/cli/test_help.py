@@ -61,3 +61,11 @@ def test_models_are_completed_as_file_names(name):
     for argument in arguments:
         (item,) = argument.type.shell_complete(context, argument, "m")
         assert item.type == "file"
+
+
+def test_a_call_without_arguments_gets_the_help_without_a_code(capsys):
+    run([])
+    shown = capsys.readouterr()
+    text = shown.err or shown.out  # older versions of click print it to stdout
+    assert text.startswith("Usage: onnx-spatial") and "[OS" not in text.replace("[OPTIONS]", "")
+    assert run(["convert"]) == 2 and "[OS101]" in capsys.readouterr().err

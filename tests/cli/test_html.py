@@ -105,9 +105,9 @@ def test_what_cannot_be_written_is_refused_before_any_work(path, reason, model, 
 def test_a_folder_that_is_read_only_is_refused_before_any_work(
     model, tmp_path, capsys, monkeypatch
 ):
-    from onnx_spatial.report import target
+    from onnx_spatial.report import report_file
 
-    monkeypatch.setattr(target.os, "access", lambda path, mode: not mode & target.os.W_OK)
+    monkeypatch.setattr(report_file.os, "access", lambda path, mode: not mode & report_file.os.W_OK)
     assert run(["convert", model, "--dry-run", "--html", "report.html"]) == 2
     assert capsys.readouterr().err.strip() == (
         "error: report.html: cannot be written: its folder is read-only [OS209]"
@@ -117,12 +117,12 @@ def test_a_folder_that_is_read_only_is_refused_before_any_work(
 def test_a_report_that_cannot_be_written_in_the_end_is_one_line(
     model, tmp_path, capsys, monkeypatch
 ):
-    from onnx_spatial.report import target
+    from onnx_spatial.report import report_file
 
     def full(path, content):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(target, "atomic_write", full)
+    monkeypatch.setattr(report_file, "atomic_write", full)
     assert run(["convert", model, "-o", "out.onnx", "--html", "report.html", "-q"]) == 2
     assert capsys.readouterr().err.strip() == (
         "error: report.html: cannot be written: No space left on device [OS209]"

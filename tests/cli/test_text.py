@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from onnx_spatial.cli import render
+from onnx_spatial.cli import render, summary
 from onnx_spatial.cli.text import PIPE_WIDTH, say, say_command, wrapped
+from onnx_spatial.conversion.summary import Replacement
 
 LONG = "  output 'logits': 5610 of 5610 elements differ, by at most 1.2 of the largest value"
 
@@ -28,6 +29,24 @@ def test_no_word_is_broken(width):
     lines = text.splitlines()
     assert len(lines) > 1 and max(map(len, lines)) <= width
     assert lines[0].startswith("  output") and all(line.startswith("    ") for line in lines[1:])
+
+
+@pytest.mark.parametrize("width", range(20, 60))
+def test_numbers_stay_with_their_units_and_arrows_between_their_sides(width):
+    text = "m.onnx: 10 operators became others; 226 -> 68 nodes, 7.2 -> 12 kB, in 0.69 s in all"
+    lines = wrapped(text, width).splitlines()
+    assert " ".join(line.strip() for line in lines) == text and len(lines) > 1
+    for whole in ("226 -> 68 nodes", "7.2 -> 12 kB", "0.69 s"):
+        assert any(whole in line for line in lines)
+
+
+def test_replaced_operators_are_listed_where_no_table_fits():
+    rows = [Replacement("a" * 40, "main graph", "patches, my.domain:" + "f" * 40, 1, 6)]
+    text = printed(60, summary._show_replacements, rows)
+    assert text.splitlines()[0] == "a" * 40
+    assert "f" * 40 in text and text.split()[-4:] == ["1", "->", "6", "nodes"]
+    assert max(len(line) for line in text.splitlines()) <= 70
+    assert "operator or region" in printed(140, summary._show_replacements, rows)
 
 
 def test_a_long_word_stays_whole():

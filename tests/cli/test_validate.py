@@ -394,6 +394,9 @@ def test_a_failure_that_is_expected_is_shown_and_does_not_fail_the_run(folder, c
     assert "expectation: expected to fail (--expect-failure), but it does not" in out
     assert run(["validate", ".", "--expect-failure", "bad*", "--expect-failure", "worse*"]) == 0
     assert "--expect-failure worse*: matches no model" in capsys.readouterr().out
+    assert run(["validate", ".", "--exclude", "bad*", "--exclude", "worse"]) == 0
+    assert "leaves out" in (shown := capsys.readouterr().out) and shown.count("leaves out") == 1
+    assert "--exclude worse: leaves out no model; for a folder write 'worse/*'" in shown
     assert (
         "run it again with: onnx-spatial validate good.onnx --seed 0 --expect-failure good.onnx"
         in out

@@ -13,7 +13,7 @@ from report_models import NASTY, net
 
 import onnx_spatial
 from onnx_spatial.errors import UsageError
-from onnx_spatial.report import target, verification_html
+from onnx_spatial.report import report_file, verification_html
 from onnx_spatial.report.operator_rows import PROOFS
 
 VOID = {"meta", "br", "wbr", "input", "link", "img"}
@@ -205,7 +205,7 @@ def test_a_model_without_operators_has_a_page():
 
 
 def test_without_jinja2_one_line_says_what_to_install(monkeypatch, conversion):
-    monkeypatch.setattr(target.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(report_file.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
         UsageError, match=r"needs the package jinja2: python -m pip install jinja2$"
     ):

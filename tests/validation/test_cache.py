@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -147,3 +148,13 @@ def test_a_model_that_was_replaced_meanwhile_is_not_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "examine", replacing)
     look(path, tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
+
+
+def test_the_key_covers_the_data_that_the_options_name(tmp_path, model):
+    data = tmp_path / "data.npz"
+    data.write_bytes(b"1")
+    options = replace(OPTIONS, inputs=str(data))
+    before = cache.key_of(model, options)
+    assert before != cache.key_of(model, OPTIONS)
+    data.write_bytes(b"2")
+    assert cache.key_of(model, options) != before

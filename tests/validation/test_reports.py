@@ -15,7 +15,7 @@ from validating import FOREIGN, PLAIN, REFUSED, ZOO, image, record, save
 
 from onnx_spatial.errors import ModelFileError, messages
 from onnx_spatial.errors.messages import MESSAGES
-from onnx_spatial.report import target as target_file
+from onnx_spatial.report import report_file
 from onnx_spatial.validation import Entry, ModelResult, Options, Report, validate
 from onnx_spatial.validation import report as reports
 from onnx_spatial.validation.report import github, junit, sarif
@@ -328,13 +328,13 @@ main(sys.argv[1:])
 
 
 def test_a_report_appears_in_one_step_or_not_at_all(tmp_path):
-    target = tmp_path / "report.xml"
-    target.write_bytes(b"old")
-    target_file.write(target, b"new")
+    path = tmp_path / "report.xml"
+    path.write_bytes(b"old")
+    report_file.write(path, b"new")
     assert [p.name for p in tmp_path.iterdir()] == ["report.xml"]
-    assert target.read_bytes() == b"new"
+    assert path.read_bytes() == b"new"
     for wrong in (tmp_path, tmp_path / "no" / "report.xml"):
         with pytest.raises(ModelFileError):
-            target_file.check_target(wrong)
+            report_file.check_file(wrong)
         with pytest.raises(ModelFileError):
-            target_file.write(wrong, b"new")
+            report_file.write(wrong, b"new")

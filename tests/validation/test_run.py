@@ -287,6 +287,7 @@ def test_options_survive_json_and_become_a_command_line():
         domains=("a b",),
         static=(("N", 2),),
         shapes=(("x", (1, 2)),),
+        inputs="a b.npz",
         seed=3,
         oracles=("openvino",),
         strict=True,
@@ -296,6 +297,26 @@ def test_options_survive_json_and_become_a_command_line():
     assert Options.from_dict(json.loads(json.dumps(options.to_dict()))) == options
     assert options.command(["m x.onnx", "-y"]) == (
         "onnx-spatial validate 'm x.onnx' ./-y --seed 3 --mode lower --mode function --no-fuse "
-        "--max-rank 5 --prefer slices --rtol 0.5 --oracle openvino --domain 'a b' --static N=2 "
+        "--max-rank 5 --prefer slices --inputs 'a b.npz' --rtol 0.5 --oracle openvino "
+        "--domain 'a b' --static N=2 "
         "--shape x=1,2 --strict --strict-proof"
     )
+
+
+def test_models_with_options_of_their_own_have_commands_of_their_own():
+    results = [
+        ModelResult.without(n, "failed", "lost", "x") for n in ("a.onnx", "b.onnx", "c.onnx")
+    ]
+    report = Report(results, Options(), own={"b.onnx": Options(seed=3)})
+    assert report.commands(results) == [
+        "onnx-spatial validate a.onnx c.onnx --seed 0",
+        "onnx-spatial validate b.onnx --seed 3",
+    ]
+    assert report.reproduce(results[1]) == "onnx-spatial validate b.onnx --seed 3"
+    options = [model["options"] for model in report.to_dict()["models"]]
+    assert options[0] is options[2] is None and options[1]["seed"] == 3
+
+
+def test_oracles_of_single_models_are_checked_too():
+    with pytest.raises(UsageError, match="oracle must be"):
+        validate([], Options(), own={"a.onnx": Options(oracles=("magic",))})

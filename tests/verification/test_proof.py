@@ -128,6 +128,10 @@ def test_an_operator_that_was_not_compared_is_not_sampled(prove) -> None:
             ["sampled", "all sizes", "these sizes", "sampled", None],
             "proven for all sizes: 1 of 5 operators; these sizes: 1; sampled: 2; not compared: 1",
         ),
+        (
+            ["sampled", "these sizes", "these sizes"],
+            "proven for these sizes: 2 of 3 operators; sampled: 1",
+        ),
     ],
 )
 def test_the_line_of_the_screen(scopes, line) -> None:

@@ -107,6 +107,7 @@ def _verify(subject: ExaminedModel, form: ModelForm) -> None:
             subject.source,
             form.conversion.named,
             form.source,
+            inputs=subject.inputs,
             seed=subject.options.seed,
             shapes=subject.shapes,
             domains=subject.options.domains,

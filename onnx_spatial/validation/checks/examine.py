@@ -11,6 +11,7 @@ from onnx_spatial.errors import ModelFileError, SpatialError
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.side_by_side import SideBySide
+from onnx_spatial.validation import data_sets
 from onnx_spatial.validation.checks import conversions, record_data, recorded_data
 from onnx_spatial.validation.checks.subject import ExaminedModel, ModelForm, Stage
 from onnx_spatial.validation.options import Options
@@ -78,6 +79,8 @@ def _read(path: str, options: Options, stage: Stage) -> ExaminedModel:
     outputs = [v.name for v in source.proto.graph.output]
     tolerances = Tolerances.of(options.rtol, options.atol).of_model(outputs)
     subject = ExaminedModel(Path(path), options, source, static, shapes, tolerances, stage)
+    if options.inputs is not None:
+        subject.inputs = data_sets.inputs(Path(options.inputs), source.proto)
     for name in missing:
         subject.add("info", "load", f"--static {name}: the model has no dim of this name")
     for name, _ in options.shapes:

@@ -60,7 +60,7 @@ def _trial(subject: ExaminedModel) -> Trial:
         RunFailure: no run succeeds.
     """
     reference = ReferenceModel.before_conversion(subject.source, subject.options.domains)
-    recorded = next((s.inputs for s in subject.sets if s.dense), None)
+    recorded = next((s.inputs for s in subject.sets if s.dense), subject.inputs)
     request = RunRequest(recorded, subject.shapes, subject.options.seed, lambda text: None)
     try:
         return reference.first_run(request)

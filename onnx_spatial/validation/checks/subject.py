@@ -15,6 +15,7 @@ from onnx_spatial.validation.data_sets import DataSet
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, Kind, Level
 from onnx_spatial.verification import Tolerances, Verification
+from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.sizes.reference_runs import GIVE_DATA
 
 #: Called with the current step: the source of its entries, and a line of text.
@@ -68,6 +69,7 @@ class ExaminedModel:
         path: path of its file.
         options: options of the run.
         source: the model, with symbolic dims fixed as the options say.
+        inputs: data of the options to verify with; None: it is generated.
         static, shapes, tolerances: those of the options that apply to this model.
         stage: see `Stage`.
         reproduce_to: folder for reproducers of differences; None: none are saved.
@@ -84,6 +86,7 @@ class ExaminedModel:
     shapes: dict[str, tuple[int, ...]]
     tolerances: Tolerances
     stage: Stage
+    inputs: dict[str, Array] | None = None
     reproduce_to: Path | None = None
     inspection: Inspection | None = None
     sets: list[DataSet] = field(default_factory=list)

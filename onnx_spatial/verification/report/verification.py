@@ -271,10 +271,12 @@ class Verification:
 
 def count_proofs(scopes: Sequence[str | None]) -> str:
     """Count operators by `SiteResult.proven`: "proven for all sizes: 2 of 3 operators; sampled: 1"."""
-    counts = [("these sizes", "these sizes"), ("sampled", "sampled"), (None, "not compared")]
-    others = [f"; {name}: {n}" for scope, name in counts if (n := scopes.count(scope))]
+    scope, rest = "all sizes", ["these sizes", "sampled", None]
+    if scope not in scopes and "these sizes" in scopes:  # as of models with static sizes only
+        scope, rest = "these sizes", ["sampled", None]
+    others = [f"; {each or 'not compared'}: {n}" for each in rest if (n := scopes.count(each))]
     noun = "operator" if len(scopes) == 1 else "operators"
-    return f"proven for all sizes: {scopes.count('all sizes')} of {len(scopes)} {noun}{''.join(others)}"
+    return f"proven for {scope}: {scopes.count(scope)} of {len(scopes)} {noun}{''.join(others)}"
 
 
 #: Attributes that are keys of the JSON report, in order; of other classes all of them.

@@ -75,7 +75,7 @@ def test_several_models_in_place(folder):
         (["a.onnx", "-o", "."], "the output must not be the input"),
     ],
 )
-def test_targets_that_contradict_themselves(words, message, folder, capsys):
+def test_destinations_that_contradict_themselves(words, message, folder, capsys):
     before = sorted(os.listdir())
     assert run(["convert", *words]) == 2
     assert message in " ".join(capsys.readouterr().err.split())

@@ -13,7 +13,7 @@ from onnx_spatial.cli import options
 
 
 @dataclass(frozen=True)
-class Target:
+class Destination:
     """Where the result goes.
 
     Raises:
@@ -44,11 +44,11 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Targets:
+class Destinations:
     """Where the results of several models go, and in which form.
 
     Attributes:
-        path, in_place, dry_run: as of `Target`; with several models the path is a folder.
+        path, in_place, dry_run: as of `Destination`; with several models the path is a folder.
         check: write nothing, and fail if a model would change.
         external: write the weights to a file beside the model.
 
@@ -67,29 +67,32 @@ class Targets:
             raise click.UsageError("--check writes nothing: it takes no -o OUT and no --in-place")
         if self.external and (self.in_place or self.path == options.DASH):
             raise click.UsageError("--save-as-external-data requires -o OUT, a file or a folder")
-        self._target(self.path)
+        self._destination(self.path)
 
-    def _target(self, path: str | None) -> Target:
-        return Target(path, self.in_place, self.dry_run or self.check)
+    def _destination(self, path: str | None) -> Destination:
+        return Destination(path, self.in_place, self.dry_run or self.check)
 
-    def of(self, models: Sequence[str]) -> list[Target]:
-        """Return the target of each model; the folder for several is made if there is none.
+    def of(self, models: Sequence[str]) -> list[Destination]:
+        """Return the destination of each model; the folder for several is made if there is none.
 
         Raises:
-            click.UsageError: several models would have one target.
+            click.UsageError: several models would have one destination.
         """
         path = self.path
         if path is None or path == options.DASH:
             if path is not None and len(models) > 1:
                 raise click.UsageError("-o - takes one model")
-            return [self._target(path) for _ in models]
+            return [self._destination(path) for _ in models]
         if len(models) == 1 and not _is_folder(path):
-            return [self._target(path)]
+            return [self._destination(path)]
         if Path(path).exists() and not Path(path).is_dir():
             raise click.UsageError(f"several models need a folder, and -o {path} is a file")
         names = [Path(model).name for model in models]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise click.UsageError(f"several models are called {twice[0]}: -o {path} can hold one")
+            raise click.UsageError(
+                f"several models are called {twice[0]}, and -o {path} can hold one: convert them one "
+                "by one"
+            )
         if options.DASH in names:
             raise click.UsageError(f"a model from standard input has no name for the folder {path}")
         if not self.dry_run:
@@ -98,16 +101,16 @@ class Targets:
             except OSError as error:
                 reason = f"the folder cannot be made: {error.strerror or error}"
                 raise click.UsageError(f"-o {path}: {reason}") from None
-        return [self._target(str(Path(path) / name)) for name in names]
+        return [self._destination(str(Path(path) / name)) for name in names]
 
 
 def _is_folder(path: str) -> bool:
     return path.endswith(("/", os.sep)) or Path(path).is_dir()
 
 
-#: -o, --in-place, --dry-run, --check, --save-as-external-data: the argument `targets`.
-targets_options = options.grouped(
-    "targets",
+#: -o, --in-place, --dry-run, --check, --save-as-external-data: the argument `destinations`.
+destination_options = options.grouped(
+    "destinations",
     click.option(
         "-o",
         "--output",
@@ -129,5 +132,5 @@ targets_options = options.grouped(
         is_flag=True,
         help="Write weights of 1 KiB and more to a file OUT.data.",
     ),
-    make=Targets,
+    make=Destinations,
 )

@@ -10,7 +10,7 @@ from onnx_spatial.errors import Code, ModelFileError, UsageError
 from onnx_spatial.model.io.atomic import atomic_write
 
 
-def check_target(path: Path) -> None:
+def check_file(path: Path) -> None:
     """Check, before any work is done, that a report can be written to a file.
 
     Raises:
