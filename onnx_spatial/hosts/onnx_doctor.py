@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import onnx_doctor
 import onnx_ir as ir
 
 from onnx_spatial.api import convert, inspect
@@ -19,6 +18,11 @@ from onnx_spatial.errors import Code
 from onnx_spatial.errors.messages import MESSAGES
 from onnx_spatial.model import traversal
 from onnx_spatial.optimization import optimize
+
+try:
+    import onnx_doctor
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"{error}; install it with: pip install onnx-doctor") from None
 
 #: Why an operator has no strategy, by `Site.action`.
 _LEFT = {"refuse": "which cannot be converted", "leave": "which is left"}

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 import onnx_ir as ir
-from onnx_shape_inference import ShapeInferenceContext, registry
 
 from onnx_spatial.analysis import attributes, dtype_name
 from onnx_spatial.errors import OperatorError
@@ -29,6 +28,13 @@ from onnx_spatial.operators.spellings import (
     read,
     recognise,
 )
+
+try:
+    from onnx_shape_inference import ShapeInferenceContext, registry
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"{error}; install it with: pip install onnx-shape-inference"
+    ) from None
 
 __all__ = ["register"]
 

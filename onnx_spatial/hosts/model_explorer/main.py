@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import model_explorer
 import onnx
-from model_explorer.graph_builder import Graph, GraphCollection, GraphNodeStyle, KeyValue
 
 from onnx_spatial import schemas
 from onnx_spatial.api import convert
 from onnx_spatial.errors import SpatialError
 from onnx_spatial.report.model_explorer import Overlay
+
+try:
+    import model_explorer
+    from model_explorer.graph_builder import Graph, GraphCollection, GraphNodeStyle, KeyValue
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"{error}; install it with: pip install ai-edge-model-explorer"
+    ) from None
+if find_spec("model_explorer_onnx") is None:
+    raise ModuleNotFoundError(
+        "No module named 'model_explorer_onnx', which draws the graphs; "
+        "install it with: pip install model-explorer-onnx"
+    )
 
 __all__ = ["SpatialAdapter"]
 
