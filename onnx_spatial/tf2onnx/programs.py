@@ -80,6 +80,8 @@ def load(source: Any, signature: Any = None) -> Program:
         ModelFileError: TensorFlow cannot read the file.
     """
     path, kind = _path(source) if isinstance(source, str | os.PathLike) else (None, None)
+    if kind in (Format.KERAS, Format.TFLITE) and signature is not None:
+        raise UsageError(f"{path}: is {kind}; only SavedModels have signatures to choose from")
     try:
         import tensorflow as tf
         import tf2onnx  # noqa: F401

@@ -61,6 +61,26 @@ def test_other_files_are_refused_before_tensorflow_is_imported(
     assert message in " ".join(capsys.readouterr().err.split())
 
 
+def test_a_signature_is_for_saved_models(tmp_path):
+    (tmp_path / "m.tflite").write_bytes(b"\x1c\0\0\0TFL3")
+    with pytest.raises(onnx_spatial.UsageError, match="is a TFLite model; only SavedModels"):
+        export(tmp_path / "m.tflite", signature="serving_default")
+
+
+def test_outputs_are_checked_first_and_models_of_tensorflow_stay(tmp_path):
+    model = tmp_path / "m.tflite"
+    model.write_bytes(b"\x1c\0\0\0TFL3")
+    (tmp_path / "saved_model.pb").touch()
+    with pytest.raises(onnx_spatial.UsageError, match="is a TFLite model, which must stay"):
+        export(model, model)
+    with pytest.raises(onnx_spatial.UsageError, match="is a TensorFlow SavedModel"):
+        export(model, tmp_path / "saved_model.pb")
+    with pytest.raises(onnx_spatial.UsageError, match="both the model and its record"):
+        export(model, tmp_path / "o.npz", record=True)
+    with pytest.raises(onnx_spatial.ModelFileError, match="there is no folder"):
+        export(model, tmp_path / "none" / "o.onnx")
+
+
 # The real hosts
 
 
