@@ -252,3 +252,11 @@ def test_external_data_is_left_alone_and_goes_along(tmp_path):
     x = np.arange(32, dtype=np.float32).reshape(1, 4, 4, 2)
     (y,) = running.run(loaded, {"x": x})
     assert running.same_bits(y, space_to_batch(x * np.float32([3, 4]), (2, 2), [(0, 0)] * 2))
+
+
+def test_the_repr_of_a_conversion_holds_no_model():
+    made = model()
+    made.graph.doc_string = "x" * 9999
+    for given in (made, made.SerializeToString(), ir.from_proto(made)):
+        shown = repr(convert(given, verify=False))
+        assert "SpaceToBatchND" in shown and "xxxx" not in shown and len(shown) < 9999

@@ -47,6 +47,7 @@ OS901 BUG                  OS902 INTERRUPTED
 INTERNAL = {
     *("AssertionError", "AttributeError", "BudgetExhausted", "Closed", "Ended", "FileExistsError"),
     *("Interrupted", "KeyboardInterrupt", "LookupError", "MemoryError", "OSError", "OverflowError"),
+    "ModuleNotFoundError",
     *("RunFailure", "Silent", "TooLargeError", "TypeError", "UndecidedError", "UnnamedError"),
     *("ValueError", "WireError", "_AgainError", "_InvalidError", "_UnknownError"),
 }

@@ -16,16 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
-from olive.model import ONNXModelHandler
-from olive.model.utils import resolve_onnx_path
-from olive.package_config import OlivePackageConfig
-from olive.passes import Pass
-from olive.passes.onnx.common import get_external_data_config, ir_model_to_olive_model
-from olive.passes.onnx.graph_surgeries import GraphSurgeries, Surgeon
-from olive.passes.pass_config import PassConfigParam
 
 from onnx_spatial.api import convert
 from onnx_spatial.optimization import optimize
+
+try:
+    from olive.model import ONNXModelHandler
+    from olive.model.utils import resolve_onnx_path
+    from olive.package_config import OlivePackageConfig
+    from olive.passes import Pass
+    from olive.passes.onnx.common import get_external_data_config, ir_model_to_olive_model
+    from olive.passes.onnx.graph_surgeries import GraphSurgeries, Surgeon
+    from olive.passes.pass_config import PassConfigParam
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"{error}; install Olive with: pip install olive-ai") from None
 
 __all__ = ["GraphSurgeries", "LowerSpatialOperators", "SpatialOperators", "package_config"]
 

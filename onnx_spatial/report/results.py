@@ -171,12 +171,12 @@ class Conversion:
     inspection: Inspection
     verification: Verification | None
     changed: bool
-    touched: dict[str, list[str]]
+    touched: dict[str, list[str]] = field(repr=False)
     output: Path | None = None
     backup: Path | None = None
     original: Source | None = None
     named: NamedChains | None = None
-    ir_original: ir.Model | None = None
+    ir_original: ir.Model | None = field(default=None, repr=False)
 
     @cached_property
     def summary(self) -> Summary | None:

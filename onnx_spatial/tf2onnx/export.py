@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from onnx_spatial.api import convert
-from onnx_spatial.errors import ConversionError, UsageError, VerificationError
-from onnx_spatial.model.io import reader, writer
+from onnx_spatial.errors import Code, ConversionError, UsageError, VerificationError
+from onnx_spatial.model.io import other_formats, reader, writer
 from onnx_spatial.model.io.atomic import atomic_write
 from onnx_spatial.report.results import Conversion
 from onnx_spatial.tf2onnx import programs
@@ -107,14 +108,14 @@ def export(
     """
     if record and output is None:
         raise UsageError("record requires output")
+    target = None if output is None else Path(output)
+    if target is not None:
+        _check(target, record)
     progress = progress or (lambda _: None)
     progress("loading TensorFlow")
     program = programs.load(source, signature)
     progress("exporting with tf2onnx")
     original = reader.read(program.export(opset))
-    target = None if output is None else Path(output)
-    if target is not None:
-        writer.check(target, original)
     conversion = convert(
         original,
         fuse=fuse,
@@ -147,6 +148,23 @@ def export(
             done.record = target.with_suffix(".npz")
             atomic_write(done.record, _archive(recorded))
     return done
+
+
+def _check(output: Path, record: bool) -> None:
+    """Check that an output can be written, before TensorFlow is imported, which takes seconds.
+
+    Raises:
+        UsageError: it is a model of another format, as the one that is exported, or its own record.
+        ModelFileError: it cannot be written.
+    """
+    _, kind = other_formats.recognise(output)
+    if kind is not None:
+        message = f"{output}: is {kind}, which must stay; write the result to another path"
+        raise UsageError(message, code=Code.SAME_FILE)
+    if record and output.suffix == ".npz":
+        message = f"{output}: would be both the model and its record; call the model .onnx"
+        raise UsageError(message, code=Code.SAME_FILE)
+    writer.check(output, reader.Source(onnx.ModelProto()))
 
 
 def _feeds(name: str, original: reader.Source, request: RunRequest) -> Mapping[str, Array]:

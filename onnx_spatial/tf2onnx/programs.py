@@ -13,6 +13,8 @@ import numpy as np
 import onnx
 
 from onnx_spatial.errors import Code, ConversionError, ModelFileError, UsageError
+from onnx_spatial.model.io import other_formats
+from onnx_spatial.model.io.other_formats import Format
 from onnx_spatial.tf2onnx.handlers import extra_opset, handlers
 
 Array = np.ndarray[Any, Any]
@@ -77,6 +79,9 @@ def load(source: Any, signature: Any = None) -> Program:
         UsageError: TensorFlow or tf2onnx is missing, or the source is of another kind.
         ModelFileError: TensorFlow cannot read the file.
     """
+    path, kind = _path(source) if isinstance(source, str | os.PathLike) else (None, None)
+    if kind in (Format.KERAS, Format.TFLITE) and signature is not None:
+        raise UsageError(f"{path}: is {kind}; only SavedModels have signatures to choose from")
     try:
         import tensorflow as tf
         import tf2onnx  # noqa: F401
@@ -86,23 +91,38 @@ def load(source: Any, signature: Any = None) -> Program:
             "install them with: pip install 'onnx-spatial[tf2onnx]'",
             code=Code.PACKAGE_MISSING,
         ) from None
-    if not isinstance(source, str | os.PathLike):
+    if path is None:
         return _of_object(tf, source, signature)
-    path = Path(source)
-    if not path.exists():
-        raise ModelFileError(f"{path}: cannot be read: no such file or folder")
     try:
-        if path.is_dir():
+        if kind is Format.SAVED_MODEL:
             return _of_saved_model(tf, path, signature)
-        if path.suffix == ".tflite":
+        if kind is Format.TFLITE:
             return _of_tflite(tf, path)
-        if path.suffix in (".keras", ".h5", ".hdf5"):
-            return _of_keras(tf, tf.keras.models.load_model(path, compile=False), str(path))
+        return _of_keras(tf, tf.keras.models.load_model(path, compile=False), str(path))
     except UsageError:
         raise
     except Exception as error:  # of many types
         raise ModelFileError(f"{path}: TensorFlow cannot read it: {_reason(error)}") from error
-    raise UsageError(f"{path}: is no SavedModel folder and no .keras, .h5 or .tflite file")
+
+
+def _path(source: str | os.PathLike[str]) -> tuple[Path, Format]:
+    """Return the path of a model and its format, before TensorFlow is imported, which takes seconds.
+
+    Raises:
+        ModelFileError: there is no such file.
+        UsageError: it is of a format that is not exported.
+    """
+    given = Path(source)
+    if not given.exists():
+        raise ModelFileError(f"{given}: cannot be read: no such file or folder")
+    path, kind = other_formats.recognise(given)
+    if kind in (Format.SAVED_MODEL, Format.KERAS, Format.TFLITE):
+        return path, kind
+    what = other_formats.advice(given) or (
+        "is no SavedModel folder, Keras file or TFLite file; "
+        "ONNX models are for onnx-spatial convert"
+    )
+    raise UsageError(f"{given}: {what}")
 
 
 def _of_object(tf: Any, source: Any, signature: Any) -> Program:
@@ -124,8 +144,9 @@ def _of_saved_model(tf: Any, path: Path, signature: str | None) -> Program:
     loaded = tf.saved_model.load(str(path))
     name = signature or "serving_default"
     if name not in loaded.signatures:
-        names = ", ".join(sorted(loaded.signatures)) or "none"
-        raise UsageError(f"{path}: has no signature {name!r}; it has {names}")
+        names = ", ".join(sorted(loaded.signatures))
+        what = f"; choose one of: {names}" if names else ", and no other; save it with signatures"
+        raise UsageError(f"{path}: has no signature {name!r}{what}")
     return _of_concrete(tf, loaded.signatures[name], str(path), keep=loaded)
 
 

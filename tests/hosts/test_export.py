@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zipfile
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,10 +35,50 @@ def test_handlers_keep_operators_and_import_their_domain():
 
 def test_a_missing_package_is_named_with_what_installs_it(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
+    (tmp_path / "saved_model.pb").touch()
     with pytest.raises(onnx_spatial.UsageError, match=r"pip install 'onnx-spatial\[tf2onnx\]'"):
         export(tmp_path)
     assert run(["export", str(tmp_path), "-o", str(tmp_path / "o.onnx")]) == 2
     assert "onnx-spatial[tf2onnx]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("none", None, "no such file"),
+        ("text.keras", b"no model", "is no SavedModel folder, Keras file or TFLite file"),
+        ("m.onnx", b"\x08\x08", "ONNX models are for onnx-spatial convert"),
+        ("frozen.pb", b"\x0a\x08", "is a TensorFlow graph"),
+    ],
+)
+def test_other_files_are_refused_before_tensorflow_is_imported(
+    name, content, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    assert run(["export", str(tmp_path / name), "-o", str(tmp_path / "o.onnx")]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_signature_is_for_saved_models(tmp_path):
+    (tmp_path / "m.tflite").write_bytes(b"\x1c\0\0\0TFL3")
+    with pytest.raises(onnx_spatial.UsageError, match="is a TFLite model; only SavedModels"):
+        export(tmp_path / "m.tflite", signature="serving_default")
+
+
+def test_outputs_are_checked_first_and_models_of_tensorflow_stay(tmp_path):
+    model = tmp_path / "m.tflite"
+    model.write_bytes(b"\x1c\0\0\0TFL3")
+    (tmp_path / "saved_model.pb").touch()
+    with pytest.raises(onnx_spatial.UsageError, match="is a TFLite model, which must stay"):
+        export(model, model)
+    with pytest.raises(onnx_spatial.UsageError, match="is a TensorFlow SavedModel"):
+        export(model, tmp_path / "saved_model.pb")
+    with pytest.raises(onnx_spatial.UsageError, match="both the model and its record"):
+        export(model, tmp_path / "o.npz", record=True)
+    with pytest.raises(onnx_spatial.ModelFileError, match="there is no folder"):
+        export(model, tmp_path / "none" / "o.onnx")
 
 
 # The real hosts
@@ -151,12 +192,17 @@ def test_the_command(tf, net, tmp_path, capsys):
     assert f"wrote {out}" in shown and out.with_suffix(".npz").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("none", "no such file"), ("text.txt", "no SavedModel"), ("bad.keras", "cannot read it")],
-)
-def test_files_that_are_no_model(tf, name, message, tmp_path, capsys):
-    if name != "none":
-        (tmp_path / name).write_text("no model")
-    assert run(["export", str(tmp_path / name), "-o", str(tmp_path / "o.onnx")]) == 2
-    assert message in " ".join(capsys.readouterr().err.split())
+def test_a_file_that_tensorflow_cannot_read(tf, tmp_path, capsys):
+    with zipfile.ZipFile(tmp_path / "bad.keras", "w") as file:
+        file.writestr("config.json", "no model")
+    assert run(["export", str(tmp_path / "bad.keras"), "-o", str(tmp_path / "o.onnx")]) == 2
+    assert "TensorFlow cannot read it" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_signature_that_is_missing_and_those_that_are_there(tf, net, tmp_path):
+    net.export(tmp_path / "net", verbose=False)
+    with pytest.raises(onnx_spatial.UsageError, match="no signature 'x'; choose one of: "):
+        export(tmp_path / "net", signature="x")
+    tf.saved_model.save(tf.Module(), tmp_path / "empty")
+    with pytest.raises(onnx_spatial.UsageError, match="'serving_default', and no other"):
+        export(tmp_path / "empty" / "saved_model.pb")

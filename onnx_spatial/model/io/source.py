@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
@@ -28,9 +28,9 @@ class Source:
         weights: tensors whose bytes are still in its file.
     """
 
-    proto: onnx.ModelProto
+    proto: onnx.ModelProto = field(repr=False)
     path: Path | None = None
-    data: bytes | None = None
+    data: bytes | None = field(default=None, repr=False)
     base: Path | None = None
     weights: Weights | None = None
 
