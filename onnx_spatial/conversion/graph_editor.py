@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from time import thread_time
 
 import onnx
@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.fusion import Matcher
 from onnx_spatial.fusion.dilated_conv import GraphView, RegionEdit
-from onnx_spatial.fusion.layouts import LayoutEdit, LayoutGraph, improve, with_bias
+from onnx_spatial.fusion.layouts import LayoutEdit, LayoutGraph, improvements, with_bias
 from onnx_spatial.model.graph import replace_nodes
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.replace_nodes import GraphEdit
@@ -66,7 +66,7 @@ class GraphEditor:
     def can_improve_layouts(self, graph: ir.Graph | ir.Function, view: GraphView) -> bool:
         """Return whether there are changes of layout to remove next to the fused nodes."""
         first = LayoutGraph(graph, view, self.matcher)
-        return first.is_sorted and self._better_layouts(first) is not None
+        return first.is_sorted and next(self._better_layouts(first), None) is not None
 
     def improve_layouts(
         self, graph: ir.Graph | ir.Function, view: GraphView, deadline: float = math.inf
@@ -76,18 +76,20 @@ class GraphEditor:
         if not LayoutGraph(graph, view, self.matcher).is_sorted:
             return
         self._fold_biases(LayoutGraph(graph, view, self.matcher))
-        while thread_time() < deadline and (
-            edit := self._better_layouts(LayoutGraph(graph, view, self.matcher, sizes))
-        ):
-            self.apply(edit)
+        while thread_time() < deadline:
+            edits = list(self._better_layouts(LayoutGraph(graph, view, self.matcher, sizes)))
+            if not edits:
+                break
+            for edit in edits:
+                self.apply(edit)
         self._fold_biases(LayoutGraph(graph, view, self.matcher))
         if isinstance(graph, ir.Graph):
             for name, value in list(graph.initializers.items()):
                 if not self.matcher.readers(value):  # a constant of a node that was written twice
                     del graph.initializers[name]
 
-    def _better_layouts(self, graph: LayoutGraph) -> LayoutEdit | None:
-        return improve(graph, self.fused, initializers=self._initializers)
+    def _better_layouts(self, graph: LayoutGraph) -> Iterator[LayoutEdit]:
+        return improvements(graph, self.fused, initializers=self._initializers)
 
     def _fold_biases(self, graph: LayoutGraph) -> None:
         """Fold Adds into the biases of convolutions."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -46,11 +46,13 @@ class LayoutEdit(GraphEdit):
         before: of the changes of layout of the values that it is about.
         after: the same behind it.
         moved: the nodes that are written in another layout.
+        about: the nodes that compute, change or read the values that the edit is about.
     """
 
     before: Cost = field(default_factory=Cost)
     after: Cost = field(default_factory=Cost)
     moved: frozenset[ir.Node] = frozenset()
+    about: frozenset[ir.Node] = frozenset()
 
     @property
     def is_better(self) -> bool:
@@ -102,7 +104,20 @@ class LayoutWriter:
         self._edit.removed = [node for node in self._dropped if node not in drafted]
         if not self._initializers:
             self._count_constants()
+        self._edit.about = frozenset(self._about())
         return self._edit
+
+    def _about(self) -> Iterator[ir.Node]:
+        for forms in self._scope:
+            for value in forms.layouts:
+                if (producer := value.producer()) is not None:
+                    yield producer
+                yield from (node for node, _ in self._graph.matcher.readers(value))
+        for draft in self._edit.drafts:
+            yield draft.node
+            producers = (value.producer() for value in draft.node.inputs if value is not None)
+            yield from (node for node in producers if node is not None)
+        yield from self._edit.removed
 
     # What is to be done with the forms of each value
 
