@@ -18,6 +18,7 @@ from onnx_spatial.conversion import graph_editor
 from onnx_spatial.fusion.layouts import LayoutGraph
 from onnx_spatial.fusion.layouts.layout import Layout, single_steps
 from onnx_spatial.fusion.layouts.min_cut import LabelChoice
+from onnx_spatial.model.graph import layout_marks
 from onnx_spatial.verification import verify
 
 RNG = np.random.default_rng(8)
@@ -303,6 +304,17 @@ def test_the_graph_is_viewed_no_more_often_for_many_layers(monkeypatch: pytest.M
         assert converted is not None and sorted(changes(converted)) == sorted(ENTRY + EXIT)
         counts.append(len(views))
     assert 0 < counts[0] == counts[1]
+
+
+def test_every_convolution_of_a_row_can_be_compared_on_its_own() -> None:
+    values = ["x", *(f"a{i}" for i in range(1, 12)), "y"]
+    body = [f"{layer(x, y + 'l')} {y} = Relu({y}l)" for x, y in itertools.pairwise(values)]
+    made = model(" ".join(body))
+    converted = check(made)
+    marks = (layout_marks.read(p.value) for n in converted.graph.node for p in n.metadata_props)
+    assert sorted(mark[0] for mark in marks if mark) == sorted(values[1:-1])
+    result = verify(made, converted, domains=["tf"])
+    assert {site.proven for site in result.sites} == {"all sizes"}
 
 
 STRIDED = """

@@ -302,13 +302,19 @@ class LayoutWriter:
         return copy
 
     def _mark(self, node: ir.Node, copy: ir.Node, move: Move) -> None:
-        """Note which value of the original a new node computes, where several values meet."""
+        """Note which value of the original a new node computes, if values meet there or a window reads it.
+
+        Then no two convolutions lie between values that both models compute: a proof of several in a
+        row takes far longer than one of each.
+        """
         known = layout_marks.read(node.metadata_props.get(layout_marks.LAYOUT, ""))
         if known is not None:
             name, axes = known
             rank = sum(axis is not None for axis in axes)
             layout_marks.mark(copy, name, Layout(rank, axes).then(move.layout).axes)
-        elif self._graph.matcher.message(node) is not None and len(move.adapted.inputs) > 1:
+        elif self._graph.matcher.message(node) is not None and (
+            len(move.adapted.inputs) > 1 or self._graph.is_read_by_window(node.outputs[0])
+        ):
             layout_marks.mark(copy, node.outputs[0].name or "", move.layout.axes)
 
     def _get(self, forms: Forms, layout: Layout, draft: Draft) -> ir.Value:
