@@ -302,7 +302,7 @@ class LayoutWriter:
         return copy
 
     def _mark(self, node: ir.Node, copy: ir.Node, move: Move) -> None:
-        """Note which value of the original a new node computes, if values meet there or a window reads it.
+        """Note which value of the original a new node computes, if values meet or a window reads it.
 
         Then no two convolutions lie between values that both models compute: a proof of several in a
         row takes far longer than one of each.
