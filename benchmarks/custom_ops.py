@@ -112,8 +112,8 @@ def runner(way: str, op_type: str, x: np.ndarray, *, arena: bool) -> Callable[[]
     else:
         made = textbook(op_type, x) if way == "textbook" else stock(op_type, options)
         session = ort.InferenceSession(made.SerializeToString(), options)
-    value = ort.OrtValue.ortvalue_from_numpy(x)
-    return lambda: session.run_with_ort_values(None, {"x": value})
+    feeds = {"x": x}
+    return lambda: session.run(None, feeds)
 
 
 def resident(key: str) -> int:

@@ -306,13 +306,22 @@ strict_proof_option = click.option(
 
 
 def verification_options(command: F) -> F:
-    """Add --strict, --strict-proof, --reproducer, --memory, and the groups of data and tolerances."""
+    """Add --strict, --strict-proof, --reproducer, limits, and the groups of data and tolerances."""
     memory = click.option(
         "--memory",
         callback=memory_size,
         metavar="SIZE",
         help="Stop a run that needs more memory beside the weights, such as 8G. The default is 4G, "
         "or a quarter of a smaller machine.",
+    )
+    time_limit = click.option(
+        "--time-limit",
+        type=click.FloatRange(min=0),
+        default=60.0,
+        show_default=True,
+        callback=lambda context, option, seconds: seconds or None,
+        metavar="SECONDS",
+        help="Stop the verification after this time of the processor. 0 allows any time.",
     )
     reproducer = click.option(
         "--reproducer",
@@ -324,7 +333,7 @@ def verification_options(command: F) -> F:
         "--strict", is_flag=True, help="Fail unless the whole model was run end to end."
     )
     tolerances = grouped("tolerances", *tolerance_options)
-    rest = strict(strict_proof_option(reproducer(memory(command))))
+    rest = strict(strict_proof_option(reproducer(memory(time_limit(command)))))
     decorated: F = data_options(tolerances(rest))
     return decorated
 

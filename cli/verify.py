@@ -43,6 +43,7 @@ def verify(
     strict_proof: bool,
     reproducer: str | None,
     memory: int | None,
+    time_limit: float | None,
     output: Output,
 ) -> int:
     """Run ORIGINAL and CONVERTED on the same data and compare their outputs.
@@ -75,6 +76,7 @@ def verify(
                     save_reproducer=reproducer,
                     isolate=True,
                     memory=memory,
+                    time_limit=time_limit,
                     progress=progress,
                 )
         except SpatialError as failure:

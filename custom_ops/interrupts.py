@@ -8,11 +8,11 @@ operators end the run early.
 
 from __future__ import annotations
 
+import _signal  # whose functions take a hundredth of the time: `signal` makes enums of what they return
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 #: Signals whose handlers may raise exceptions.
 _NAMES = "SIGINT SIGTERM SIGALRM SIGHUP SIGVTALRM SIGPROF SIGUSR1 SIGUSR2"
@@ -34,29 +34,35 @@ class Signals:
             return False
         return self._ctrl_c_ends_the_run and signal.SIGINT in self._pending
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Delay signals to the end of the block, on the main thread; others handle no signals."""
+    def hold(self) -> dict[int, Any]:
+        """Delay signals until `release`, on the main thread; others handle no signals.
+
+        Returns:
+            The handlers that were replaced, by number of the signal.
+        """
         if threading.current_thread() is not _main:
-            yield
-            return
-        handlers = {number: signal.getsignal(number) for number in _SIGNALS}
-        # `!=`, as each access to a bound method makes a new, equal object.
-        previous = {n: h for n, h in handlers.items() if callable(h) and h != self._keep}
+            return {}
+        previous = {}
+        for number in _SIGNALS:
+            handler = _signal.getsignal(number)
+            # `!=`, as each access to a bound method makes a new, equal object.
+            if callable(handler) and handler != self._keep:
+                previous[number] = handler
         if signal.SIGINT in previous:
             self._ctrl_c_ends_the_run = previous[signal.SIGINT] is signal.default_int_handler
         for number in previous:
-            signal.signal(number, self._keep)
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-            if previous:
-                arrived = list(dict.fromkeys(self._pending))
-                self._pending.clear()
-                for number in arrived:
-                    signal.raise_signal(number)
+            _signal.signal(number, self._keep)
+        return previous
+
+    def release(self, previous: dict[int, Any]) -> None:
+        """Restore the handlers that `hold` replaced, and send the signals that arrived since."""
+        for number, handler in previous.items():
+            _signal.signal(number, handler)
+        if previous:
+            arrived = list(dict.fromkeys(self._pending))
+            self._pending.clear()
+            for number in arrived:
+                signal.raise_signal(number)
 
     def _keep(self, number: int, frame: FrameType | None) -> None:
         self._pending.append(number)

@@ -19,10 +19,10 @@ from onnx_spatial.custom_ops.failures import Failures, answer
 from onnx_spatial.custom_ops.interrupts import Signals
 from onnx_spatial.custom_ops.memory import empty
 from onnx_spatial.errors import Code, OperatorError
-from onnx_spatial.operators import Operator
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings.parameters import check_batch_entry
 from onnx_spatial.operators.spellings.python_ops import BLOCKS, FIXED, from_json
+from onnx_spatial.operators.strided_copies import Copies, Shape
 
 logger = logging.getLogger(__name__)
 
@@ -106,21 +106,22 @@ def bodies(failures: Failures, watch: Watch, signals: Signals, *, raw: bool) -> 
 
     def block(name: str) -> Body:
         def compute(x: Array, shape: Array, table: Array, *, batch_entry: int) -> Array:
-            return _run(_block_operator(name, _key(shape), _key(table), batch_entry, x.ndim), x)
+            parameters = (shape.shape, shape.tobytes(), table.shape, table.tobytes())
+            return _run(_block_plan(name, x.shape, batch_entry, *parameters), x)
 
         return guarded(compute)
 
     def fixed(name: str) -> Body:
         def compute(x: Array, *, parameters: str) -> Array:
-            return _run(_fixed_operator(name, parameters), x)
+            return _run(_fixed_plan(name, x.shape, parameters), x)
 
         return guarded(compute)
 
     return {**{name: block(name) for name in BLOCKS}, **{name: fixed(name) for name in FIXED}}
 
 
-def _run(operator: Operator, x: Array) -> Array:
-    result = operator(x, None, empty)
+def _run(plan: Copies, x: Array) -> Array:
+    result = plan.run(x, None, empty)
     if x.nbytes >= _LARGE and x.base is None:
         # A copy that onnxruntime-extensions made, and would keep until the operator returns.
         x.resize((0,), refcheck=False)
@@ -132,42 +133,47 @@ def _boxed(result: Array) -> Array:
     return result.view(np.int64) if result.dtype == np.uint64 else result
 
 
-def _key(values: Array) -> tuple[tuple[int, ...], bytes]:
-    return values.shape, values.tobytes()
-
-
 @lru_cache(maxsize=512)
-def _block_operator(
+def _block_plan(
     name: str,
-    block: tuple[tuple[int, ...], bytes],
-    table: tuple[tuple[int, ...], bytes],
+    x_shape: Shape,
     batch_entry: int,
-    rank: int,
-) -> Operator:
+    block_shape: Shape,
+    block_data: bytes,
+    table_shape: Shape,
+    table_data: bytes,
+) -> Copies:
+    """Return the copies of a block operator for an input of that shape.
+
+    Raises:
+        OperatorError: the parameters or the shape break a rule; that is not kept.
+    """
     kind, what = BLOCKS[name]
-    shape, data = block
-    if len(shape) != 1:
+    if len(block_shape) != 1:
         raise OperatorError(
-            f"block_shape must be 1-D, not of shape {show(shape)}", code=Code.PARAMETER
+            f"block_shape must be 1-D, not of shape {show(block_shape)}", code=Code.PARAMETER
         )
-    if table[0] != (*shape, 2):
+    if table_shape != (*block_shape, 2):
         raise OperatorError(
-            f"{what} must have shape {show((*shape, 2))}, not {show(table[0])}", code=Code.PARAMETER
+            f"{what} must have shape {show((*block_shape, 2))}, not {show(table_shape)}",
+            code=Code.PARAMETER,
         )
-    blocks = np.frombuffer(data, np.int64).tolist()
-    amounts = np.frombuffer(table[1], np.int64).reshape(-1, 2).tolist()
+    blocks = np.frombuffer(block_data, np.int64).tolist()
+    amounts = np.frombuffer(table_data, np.int64).reshape(-1, 2).tolist()
     if batch_entry:
-        if len(blocks) != rank:
+        if len(blocks) != len(x_shape):
             raise OperatorError(
-                f"block_shape has {len(blocks)} entries but data has rank {rank}", code=Code.RANK
+                f"block_shape has {len(blocks)} entries but data has rank {len(x_shape)}",
+                code=Code.RANK,
             )
         check_batch_entry("block_shape", blocks[0], 1)
         check_batch_entry(what, amounts[0][0], 0)
         check_batch_entry(what, amounts[0][1], 0)
         blocks, amounts = blocks[1:], amounts[1:]
-    return kind(tuple(blocks), tuple((begin, end) for begin, end in amounts))
+    return kind(tuple(blocks), tuple((begin, end) for begin, end in amounts)).plan(x_shape)
 
 
 @lru_cache(maxsize=512)
-def _fixed_operator(name: str, parameters: str) -> Operator:
-    return from_json(name, parameters)
+def _fixed_plan(name: str, x_shape: Shape, parameters: str) -> Copies:
+    """Return the copies of an operator without run-time parameters for an input of that shape."""
+    return from_json(name, parameters).plan(x_shape)

@@ -155,7 +155,20 @@ def state() -> Any:
         UsageError: onnxruntime-extensions is not installed, or another version of this package
             registered its operators first.
     """
-    library = extensions()
+    found = getattr(sys.modules.get(_LIBRARY), _MARK, None)  # in front of each run
+    if found is None:
+        found = _new_state(extensions())
+    if (found.protocol, found.version) != (_PROTOCOL, VERSION):
+        raise UsageError(
+            "another version of onnx-spatial has registered its operators in this process; use one "
+            "version per process",
+            code=Code.REGISTRATION,
+        )
+    return found
+
+
+def _new_state(library: ModuleType) -> Any:
+    """Put a state on the module onnxruntime_extensions, unless another thread was faster."""
     fresh = SimpleNamespace(
         protocol=_PROTOCOL,
         version=VERSION,
@@ -173,12 +186,6 @@ def state() -> Any:
         setattr(ort.SessionOptions, _MARK, modules)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=functools.partial(_after_fork, fresh))
-    if (found.protocol, found.version) != (_PROTOCOL, VERSION):
-        raise UsageError(
-            "another version of onnx-spatial has registered its operators in this process; use one "
-            "version per process",
-            code=Code.REGISTRATION,
-        )
     return found
 
 

@@ -30,6 +30,7 @@ from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.tuning import Cache, Effort, Sizes, Tuner, default_path
 from onnx_spatial.verification import Bound, Tolerances, Verification
 from onnx_spatial.verification import verify as run_verification
+from onnx_spatial.verification.runtime.time_limit import SECONDS
 
 Progress = Callable[[str], None]
 logger = logging.getLogger(__name__)
@@ -101,6 +102,7 @@ def convert(
     save_reproducer: str | os.PathLike[str] | None = None,
     isolate: bool = False,
     memory: int | None = None,
+    time_limit: float | None = SECONDS,
     progress: Progress | None = None,
 ) -> Conversion:
     """Rewrite the spatial operators of a model as standard operators, and verify the result.
@@ -149,7 +151,8 @@ def convert(
             `output`. A model with nothing to convert is copied all the same.
         save_reproducer: folder for two small models, their data and a script that shows the first
             difference, if verification finds one.
-        isolate, memory: verify in a child process, with a limit of memory in bytes; see `verify`.
+        isolate, memory, time_limit: verify in a child process, with limits of memory in bytes and of
+            time in seconds; see `verify`.
         progress: called with lines of text.
 
     Raises:
@@ -221,6 +224,7 @@ def convert(
             save_reproducer=save_reproducer,
             isolate=isolate,
             memory=memory,
+            time_limit=time_limit,
             progress=progress,
         )
     conversion = Conversion(

@@ -33,6 +33,7 @@ from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Conversion
 from onnx_spatial.verification import Bound, Tolerances, Verification, one_hot
 from onnx_spatial.verification import verify as run_verification
+from onnx_spatial.verification.runtime.time_limit import SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ def optimize(
     save_reproducer: str | os.PathLike[str] | None = None,
     isolate: bool = False,
     memory: int | None = None,
+    time_limit: float | None = SECONDS,
     progress: Progress | None = None,
 ) -> Conversion:
     """Convert a model, and rewrite chains of standard nodes that are spatial operators in disguise.
@@ -88,7 +90,8 @@ def optimize(
             operator in any case.
         opset, seed, static, domains, inputs, shapes, strategy: as in `convert`.
         strict, strict_proof, rtol, atol, outputs_only, save_reproducer: as in `convert`.
-        in_place, save_as_external_data, isolate, memory, progress: as in `convert`.
+        in_place, save_as_external_data, isolate, memory, time_limit, progress: as
+            in `convert`.
 
     Returns:
         The conversion; `inspection.chains` has each chain and what was done with it, and
@@ -143,6 +146,7 @@ def optimize(
             save_reproducer=save_reproducer,
             isolate=isolate,
             memory=memory,
+            time_limit=time_limit,
             progress=progress,
         )
     conversion = Conversion(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 import onnx_ir as ir
@@ -12,7 +12,7 @@ import onnx_ir as ir
 from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.fusion import Matcher
 from onnx_spatial.fusion.dilated_conv import GraphView, RegionEdit
-from onnx_spatial.fusion.layouts import LayoutEdit, LayoutGraph, improve, with_bias
+from onnx_spatial.fusion.layouts import LayoutEdit, LayoutGraph, improvements, with_bias
 from onnx_spatial.model.graph import replace_nodes
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.replace_nodes import GraphEdit
@@ -65,14 +65,15 @@ class GraphEditor:
     def can_improve_layouts(self, graph: ir.Graph | ir.Function, view: GraphView) -> bool:
         """Return whether there are changes of layout to remove next to the fused nodes."""
         first = LayoutGraph(graph, view, self.matcher)
-        return first.is_sorted and self._better_layouts(first) is not None
+        return first.is_sorted and next(self._better_layouts(first), None) is not None
 
     def improve_layouts(
         self, graph: ir.Graph | ir.Function, view: GraphView, limit: float = math.inf
     ) -> int:
         """Remove changes of layout next to the fused nodes, and return how many nodes were read.
 
-        All nodes are read again after each edit; none is made once `limit` nodes were read.
+        All nodes are read again after each round of edits; the last round is that in which the number
+        reaches `limit`.
         """
         sizes, nodes_read = dict[ir.Value, int](), 0
         if not LayoutGraph(graph, view, self.matcher).is_sorted:
@@ -81,10 +82,11 @@ class GraphEditor:
         while nodes_read < limit:
             layouts = LayoutGraph(graph, view, self.matcher, sizes)
             nodes_read += len(layouts.nodes)
-            edit = self._better_layouts(layouts)
-            if edit is None:
+            edits = list(self._better_layouts(layouts))
+            if not edits:
                 break
-            self.apply(edit)
+            for edit in edits:
+                self.apply(edit)
         self._fold_biases(LayoutGraph(graph, view, self.matcher))
         if isinstance(graph, ir.Graph):
             for name, value in list(graph.initializers.items()):
@@ -92,8 +94,8 @@ class GraphEditor:
                     del graph.initializers[name]
         return nodes_read
 
-    def _better_layouts(self, graph: LayoutGraph) -> LayoutEdit | None:
-        return improve(graph, self.fused, initializers=self._initializers)
+    def _better_layouts(self, graph: LayoutGraph) -> Iterator[LayoutEdit]:
+        return improvements(graph, self.fused, initializers=self._initializers)
 
     def _fold_biases(self, graph: LayoutGraph) -> None:
         """Fold Adds into the biases of convolutions."""

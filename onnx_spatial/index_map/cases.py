@@ -122,6 +122,8 @@ class Case:
         self.extents: dict[Atom, int] = {}
         #: Integers that are parameters of an operator, and so below `limits.LIMIT`.
         self.bounded: set[Atom] = set()
+        #: Names of given tensors whose elements are all finite.
+        self.finite: set[str] = set()
         #: Numbers of elements of tensors of the model, and so below `limits.MOST_ELEMENTS`.
         self.counts: list[Polynomial] = []
         #: Checks of all elements of a tensor, without which a run may fail, by node.

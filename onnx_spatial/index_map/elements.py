@@ -19,7 +19,7 @@ from onnx import TensorProto
 from onnx_spatial.index_map.broadcasting import broadcast_at
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import stored_in
-from onnx_spatial.index_map.expressions import ONE, UNKNOWN, ZERO, Index, unknown
+from onnx_spatial.index_map.expressions import ELEMENT, ONE, UNKNOWN, ZERO, Index, unknown
 from onnx_spatial.index_map.node import NodeView
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import op_traits
@@ -113,6 +113,9 @@ def finite(case: Case, weight: Polynomial) -> bool:
     stored = stored_in(weight)
     if stored is not None:
         return stored.finite
+    key = weight.lone_atom.key if weight.lone_atom is not None else None
+    if isinstance(key, OperationKey) and key.operator == ELEMENT and key.details[0] in case.finite:
+        return True
     case.assumptions["weights are finite"] = None
     return True
 

@@ -19,10 +19,10 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators.operator import BATCHES, CHANNELS, Arithmetic, Operator, Size
@@ -33,7 +33,7 @@ from onnx_spatial.operators.shapes import (
     integers,
     show,
 )
-from onnx_spatial.operators.strided_copies import Allocate, Move, carry_out, gaps, moves_of
+from onnx_spatial.operators.strided_copies import Move, Plan, View, gaps, kept
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -95,10 +95,6 @@ class _Blocks(Operator):
         """Offsets inside a block along each axis."""
         return self.block_shape
 
-    def count(self) -> int:
-        """Return the number of moves: one for each offset inside a block."""
-        return math.prod(self.block_shape)
-
     @property
     def is_identity(self) -> bool:
         """Whether all blocks are 1 and nothing is padded or cropped."""
@@ -156,6 +152,11 @@ class _Blocks(Operator):
             cells.append(slice(first, first + count))
             elements.append(slice(start, start + count * b, b))
         return tuple(cells), tuple(elements)
+
+
+def _known(shape: Sequence[Dim]) -> tuple[int, ...]:
+    """Return the output's shape for an input of known shape."""
+    return tuple(int(d) for d in shape)  # type: ignore[arg-type]
 
 
 def _remainder(sizes: Arithmetic, size: Size, block: Size) -> Size:
@@ -227,20 +228,23 @@ class SpaceToBatch(_Blocks):
             _remainder(sizes, sizes.add(sizes.add(d, begin), end), b) for d, b, begin, end in axes
         ]
 
-    def __call__(
-        self,
-        x: npt.NDArray[np.generic],
-        pad_value: object = None,
-        empty: Allocate = np.empty,
-    ) -> npt.NDArray[np.generic]:
-        """Run on an array [N, D1.., rest], see `Operator`."""
-        shape = tuple(int(d) for d in self.output_shape(x.shape))  # type: ignore[arg-type]
-        out = empty(shape, x.dtype)
-        split = out.reshape(*self.block_shape, x.shape[0], *shape[1:])
-        carry_out(moves_of(self, x.shape), x, split, pad_value)
-        return out
+    def plan(self, shape: tuple[int, ...]) -> Plan:
+        """Return the copies for an input [N, D1.., rest]."""
+        out = _known(self.output_shape(shape))
+        blocked, block = len(self.block_shape), self.block_shape
+        tail = len(shape) - 1 - blocked
+        target = View((*block, shape[0], *out[1:]))
+        if any(map(any, self.pads)):
+            moves = kept(math.prod(block), partial(self._moves, shape))
+            return Plan(out, View(shape), target, moves, tail)
+        axes = zip(out[1:], block, strict=False)
+        parts = [size for axis in axes for size in axis]
+        cells = range(1, 2 * blocked, 2)
+        rest = range(1 + 2 * blocked, 1 + 2 * blocked + tail)
+        order = (*(cell + 1 for cell in cells), 0, *cells, *rest)
+        return Plan(out, View((shape[0], *parts, *shape[1 + blocked :]), order), target, None, tail)
 
-    def moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
+    def _moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
         """Yield the moves from an input of that shape to [b1, .., bM, N, D1', .., DM', rest]."""
         blocked = len(self.block_shape)
         sizes = self.output_shape(shape)[1 : 1 + blocked]
@@ -321,35 +325,23 @@ class BatchToSpace(_Blocks):
                 constraints.append(sizes.sub(sizes.sub(sizes.mul(d, b), begin), end))
         return constraints
 
-    def __call__(
-        self,
-        x: npt.NDArray[np.generic],
-        pad_value: object = None,
-        empty: Allocate = np.empty,
-    ) -> npt.NDArray[np.generic]:
-        """Run on an array [N, D1.., rest], see `Operator`; nothing is padded."""
-        shape = tuple(int(d) for d in self.output_shape(x.shape))  # type: ignore[arg-type]
-        out = empty(shape, x.dtype)
-        if out.size == 0:
-            return out
-        split = x.reshape(*self.block_shape, shape[0], *x.shape[1:])
+    def plan(self, shape: tuple[int, ...]) -> Plan:
+        """Return the copies for an input [N, D1.., rest]; nothing is padded."""
+        out = _known(self.output_shape(shape))
+        blocked, block = len(self.block_shape), self.block_shape
+        tail = len(shape) - 1 - blocked
+        split = (*block, out[0], *shape[1:])
         if any(map(any, self.crops)):
-            carry_out(moves_of(self, x.shape), split, out)
-        else:  # in the order of the output, which is twice as fast as offset by offset
-            _interleave(split, out, len(self.block_shape))
-        return out
+            moves = kept(math.prod(block), partial(self._moves, shape))
+            return Plan(out, View(split), View(out), moves, tail)
+        cells = range(blocked + 1, 2 * blocked + 1)
+        axes = (axis for offset, cell in enumerate(cells) for axis in (cell, offset))
+        order = (blocked, *axes, *range(2 * blocked + 1, len(split)))
+        return Plan(out, View(split, order), View(tuple(split[a] for a in order)), None, tail)
 
-    def moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
+    def _moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
         """Yield the moves from an input of that shape, split to [b1, .., bM, N, D1, .., DM, rest]."""
         sizes = self.output_shape(shape)[1 : 1 + len(self.block_shape)]
         for offsets in itertools.product(*map(range, self.block_shape)):
             cells, elements = self._windows(offsets, sizes)  # type: ignore[arg-type]
             yield Move((), (slice(None), *elements), (*offsets, slice(None), *cells))
-
-
-def _interleave(split: npt.NDArray[np.generic], out: npt.NDArray[np.generic], blocked: int) -> None:
-    """Copy [b1, .., bM, N, D1, .., DM, rest] to [N, D1*b1, .., DM*bM, rest]."""
-    cells = range(blocked + 1, 2 * blocked + 1)
-    perm = [blocked, *(axis for i, cell in enumerate(cells) for axis in (cell, i))]
-    moved = split.transpose(*perm, *range(2 * blocked + 1, split.ndim))
-    out.reshape(moved.shape)[...] = moved

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.operators.shapes import Dim
-from onnx_spatial.operators.strided_copies import Allocate
+from onnx_spatial.operators.strided_copies import Allocate, Copies, plan_of
 
 #: An integer, or the representation of an unknown size in an `Arithmetic`.
 Size = Any
@@ -86,6 +86,13 @@ class Operator(ABC):
         """
 
     @abstractmethod
+    def plan(self, shape: tuple[int, ...]) -> Copies:
+        """Return the copies that make the output for an input of that shape.
+
+        Raises:
+            OperatorError: a dim breaks a rule.
+        """
+
     def __call__(
         self,
         x: npt.NDArray[np.generic],
@@ -98,7 +105,11 @@ class Operator(ABC):
             x: the data.
             pad_value: value of the padding; the default is the element type's 0, False or "".
             empty: allocates the result, as `np.empty`.
+
+        Raises:
+            OperatorError: the shape breaks a rule.
         """
+        return plan_of(self, x.shape).run(x, pad_value, empty)
 
     @abstractmethod
     def typical_sizes(self, axis: int) -> list[int]:

@@ -20,10 +20,8 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, get_args
-
-import numpy as np
-import numpy.typing as npt
 
 from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators.operator import (
@@ -41,7 +39,7 @@ from onnx_spatial.operators.shapes import (
     integers,
     show,
 )
-from onnx_spatial.operators.strided_copies import Allocate, Move, carry_out, gaps, moves_of
+from onnx_spatial.operators.strided_copies import Move, Plan, View, gaps, kept
 
 AutoPad = Literal["valid", "same_upper", "same_lower", "same_unclamped"]
 Layout = Literal["channels_last", "channels_first"]
@@ -272,31 +270,20 @@ class ExtractPatches(FixedOperator):
                 constraints.append(sizes.sub(dims[axis], least))
         return constraints
 
-    def __call__(
-        self,
-        x: npt.NDArray[np.generic],
-        pad_value: object = None,
-        empty: Allocate = np.empty,
-    ) -> npt.NDArray[np.generic]:
-        """Run on an array [N, spatial.., C] or [N, C, spatial..], see `Operator`."""
-        shape = tuple(int(d) for d in self.output_shape(x.shape))  # type: ignore[arg-type]
-        windows = [shape[a] for a in self.spatial_axes]
-        out = empty(shape, x.dtype)
-        if out.size == 0:
-            return out
-        axis, channels = self.channel_axis, x.shape[self.channel_axis]
+    def plan(self, shape: tuple[int, ...]) -> Plan:
+        """Return the copies for an input [N, spatial.., C] or [N, C, spatial..]."""
+        out = tuple(int(d) for d in self.output_shape(shape))  # type: ignore[arg-type]
+        axis, channels = self.channel_axis, shape[self.channel_axis]
         parts = (*self.kernel, channels) if self.major == "place" else (channels, *self.kernel)
-        split = out.reshape(*shape[:axis], *parts, *shape[axis + 1 :])
+        dims = (*out[:axis], *parts, *out[axis + 1 :])
         first = axis + (self.major == "channel")
-        split = np.moveaxis(split, range(first, first + len(windows)), range(len(windows)))
-        carry_out(moves_of(self, x.shape), x, split, pad_value)
-        return out
+        places = range(first, first + len(self.kernel))
+        order = (*places, *(a for a in range(len(dims)) if a not in places))
+        moves = kept(math.prod(self.kernel), partial(self._moves, shape))
+        together = self.layout == "channels_last" and self.major == "place"
+        return Plan(out, View(shape), View(dims, order), moves, int(together))
 
-    def count(self) -> int:
-        """Return the number of moves: one for each position inside a window."""
-        return math.prod(self.kernel)
-
-    def moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
+    def _moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
         """Yield the moves from an input of that shape to [kernel.., output with C channels]."""
         sizes = [shape[a] for a in self.spatial_axes]
         windows = [self.output_size(axis, size) for axis, size in enumerate(sizes)]

@@ -16,10 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-
-import numpy as np
-import numpy.typing as npt
+from itertools import accumulate, takewhile
 
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.operators.operator import BATCHES, CHANNELS, Arithmetic, FixedOperator, Size
@@ -30,7 +27,7 @@ from onnx_spatial.operators.shapes import (
     integers,
     show,
 )
-from onnx_spatial.operators.strided_copies import Allocate
+from onnx_spatial.operators.strided_copies import Plan, View
 
 #: A factor whose size follows from that of its axis.
 UNKNOWN = -1
@@ -165,18 +162,14 @@ class Rearrange(FixedOperator):
         check_element_count(self.name, out)
         return tuple(out)
 
-    def __call__(
-        self,
-        x: npt.NDArray[np.generic],
-        pad_value: object = None,
-        empty: Allocate = np.empty,
-    ) -> npt.NDArray[np.generic]:
-        """Run on an array, see `Operator`; nothing is padded."""
-        sizes = [int(size) for size in self.factors(x.shape)]  # type: ignore[arg-type]
-        out = empty(tuple(int(d) for d in self.output_shape(x.shape)), x.dtype)  # type: ignore[arg-type]
-        moved = x.reshape(sizes).transpose(self.order)
-        out.reshape(moved.shape)[...] = moved
-        return out
+    def plan(self, shape: tuple[int, ...]) -> Plan:
+        """Return the one copy for an input of that shape; nothing is padded."""
+        sizes = tuple(int(size) for size in self.factors(shape))  # type: ignore[arg-type]
+        out = tuple(int(d) for d in self.output_shape(shape))  # type: ignore[arg-type]
+        moved = tuple(sizes[factor] for factor in self.order)
+        ends = zip(reversed(range(len(sizes))), reversed(self.order), strict=True)
+        tail = sum(1 for _ in takewhile(lambda end: end[0] == end[1], ends))
+        return Plan(out, View(sizes, self.order), View(moved), None, tail)
 
     def computed(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
         """Compute `factors` for dims that may be unknown."""

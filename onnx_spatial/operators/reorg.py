@@ -20,7 +20,7 @@ import numpy.typing as npt
 from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators.operator import BATCHES, Arithmetic, FixedOperator, Size
 from onnx_spatial.operators.shapes import INT32_MAX, Dim, check_element_count, show
-from onnx_spatial.operators.strided_copies import Allocate
+from onnx_spatial.operators.strided_copies import Allocate, Copies, Plan, View
 
 
 @dataclass(frozen=True)
@@ -101,26 +101,15 @@ class ReorgYolo(FixedOperator):
         check_element_count(self.name, out)
         return tuple(out)
 
-    def __call__(
-        self,
-        x: npt.NDArray[np.generic],
-        pad_value: object = None,
-        empty: Allocate = np.empty,
-    ) -> npt.NDArray[np.generic]:
-        """Run on an array [N, C, H, W], see `Operator`; nothing is padded."""
-        out = empty(tuple(int(d) for d in self.output_shape(x.shape)), x.dtype)  # type: ignore[arg-type]
-        if out.size == 0:
-            return out
-        s, (n, c, h, w) = self.stride, x.shape
+    def plan(self, shape: tuple[int, ...]) -> Copies:
+        """Return the copies for an input [N, C, H, W]; nothing is padded."""
+        out = tuple(int(d) for d in self.output_shape(shape))  # type: ignore[arg-type]
+        s, (n, c, h, w) = self.stride, shape
         q, left = divmod(c, s * s)
         if left:
-            batch, channel, row, column = self.index(x.shape)
-            index = batch[:, None, None, None] + channel[:, None, None] + row[:, None] + column
-            out.reshape(x.shape)[...] = x.reshape(-1)[index]
-        else:
-            split = x.reshape(n, q, h, s, w, s)
-            out.reshape(n, s, s, q, h, w)[...] = split.transpose(0, 3, 5, 1, 2, 4)
-        return out
+            return _Gather(self, out)
+        order = (0, 3, 5, 1, 2, 4)
+        return Plan(out, View((n, q, h, s, w, s), order), View((n, s, s, q, h, w)))
 
     def index(self, shape: Sequence[int]) -> list[npt.NDArray[np.int64]]:
         """Return the summands, along each axis, of the flat index that y[n, c, h, w] is read from."""
@@ -143,3 +132,25 @@ class ReorgYolo(FixedOperator):
             return [sizes.sub(channels, 1)]
         left = [sizes.sub(sizes.mul(sizes.div(size, s), s), size) for size in image]
         return [sizes.sub(channels, s * s), *left]
+
+
+@dataclass(frozen=True)
+class _Gather:
+    """Reads each element by its flat index: blocks of channels that overlap are no strided copies."""
+
+    operator: ReorgYolo
+    shape: tuple[int, ...]
+
+    def run(
+        self,
+        x: npt.NDArray[np.generic],
+        pad_value: object = None,
+        empty: Allocate = np.empty,
+    ) -> npt.NDArray[np.generic]:
+        """Return the output, see `Operator.__call__`."""
+        out = empty(self.shape, x.dtype)
+        if out.size:
+            batch, channel, row, column = self.operator.index(x.shape)
+            index = batch[:, None, None, None] + channel[:, None, None] + row[:, None] + column
+            out.reshape(x.shape)[...] = x.reshape(-1)[index]
+        return out

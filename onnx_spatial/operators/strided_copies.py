@@ -1,12 +1,16 @@
 """Copy strided windows from one array to another: the kernels of the operators.
 
-    target[region][cells] = source[elements],    target[region][gap] = pad value
+    target[...] = source                                 every element of the output is in the input
+    target[region][cells] = source[elements],            window by window,
+    target[region][gap] = pad value                      and padding around them
 
-The windows depend on the operator and the shape alone, so they are cached.
+`source` is a view of the input and `target` one of the output. Both depend on the operator and the
+shape alone, so that a `Plan` of them is made once.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,13 +19,19 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+Array = npt.NDArray[Any]
 Index = tuple[slice | int, ...]
 Shape = tuple[int, ...]
 #: Allocates an array of a shape and type, as np.empty.
 Allocate = Callable[[Shape, np.dtype[np.generic]], npt.NDArray[np.generic]]
 
-#: The most moves of an operator that are cached.
-_MOST_CACHED = 1024
+#: The most moves of an operator that are kept.
+_MOST_KEPT = 1024
+
+#: Bytes of neighbouring elements that are copied as one: numpy copies each row of an inner axis by a
+#: call of its own, which costs more than a few bytes. Only in arrays of at least so many elements, as
+#: it takes four more calls.
+_MOST_JOINED, _FEWEST_ELEMENTS = 128, 512
 
 
 @dataclass(frozen=True)
@@ -34,26 +44,110 @@ class Move:
     gaps: tuple[Index, ...] = ()
 
 
+class Copies(Protocol):
+    """The copies that make the output of an operator for inputs of one shape."""
+
+    def run(self, x: Array, pad_value: object = None, empty: Allocate = np.empty) -> Array:
+        """Return the output, see `Operator.__call__`."""
+
+
 class Kernel(Protocol):
-    """An operator whose kernel consists of moves."""
+    """An operator whose kernel consists of copies."""
 
     def __hash__(self) -> int: ...
 
-    def count(self) -> int:
-        """Return the number of moves."""
-
-    def moves(self, shape: Shape) -> Iterable[Move]:
-        """Yield the moves for an input of that shape."""
-
-
-def moves_of(kernel: Kernel, shape: Shape) -> Iterable[Move]:
-    """Return the moves of an operator for an input shape, cached if they are few."""
-    return _cached(kernel, shape) if kernel.count() <= _MOST_CACHED else kernel.moves(shape)
+    def plan(self, shape: Shape) -> Copies:
+        """Return the copies for an input of that shape."""
 
 
 @lru_cache(maxsize=256)
-def _cached(kernel: Kernel, shape: Shape) -> tuple[Move, ...]:
-    return tuple(kernel.moves(shape))
+def plan_of(kernel: Kernel, shape: Shape) -> Copies:
+    """Return the copies of an operator for an input shape, made once."""
+    return kernel.plan(shape)
+
+
+@dataclass(frozen=True)
+class View:
+    """A view of an array: reshaped to `dims`, then with its axes in an order (None: as they are)."""
+
+    dims: Shape
+    order: Shape | None = None
+
+    def of(self, array: Array) -> Array:
+        """Return the view of an array."""
+        array = array.reshape(self.dims)
+        return array if self.order is None else array.transpose(self.order)
+
+    def joined(self, array: Array, tail: int, dtype: np.dtype[np.void]) -> Array:
+        """Return the view of a contiguous array whose last `tail` axes are one element of a type."""
+        array = array.reshape(-1).view(dtype).reshape(self.dims[:-tail])
+        return array if self.order is None else array.transpose(self.order[:-tail])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Copies from a view of the input to a view of the output.
+
+    Attributes:
+        shape: that of the output.
+        source: view of the input.
+        target: view of the output.
+        moves: returns copies between the views; None: every element of the source is copied.
+        tail: number of axes at the end of both views that are the same axes, and that no move cuts.
+    """
+
+    shape: Shape
+    source: View
+    target: View
+    moves: Callable[[], Iterable[Move]] | None = None
+    tail: int = 0
+
+    def run(self, x: Array, pad_value: object = None, empty: Allocate = np.empty) -> Array:
+        """Return the output, see `Operator.__call__`."""
+        out = empty(self.shape, x.dtype)
+        if out.size == 0:
+            return out
+        joined = self._joined_type(x)
+        if joined is None:
+            source, target = self.source.of(x), self.target.of(out)
+        else:
+            source = self.source.joined(x, self.tail, joined)
+            target = self.target.joined(out, self.tail, joined)
+        if self.moves is None:
+            target[...] = source
+            return out
+        padded = target if joined is None else self.target.of(out)
+        value: Any = pad_value
+        if value is None:
+            value = "" if out.dtype.kind == "O" else out.dtype.type(0)
+        for move in self.moves():
+            target[move.region][move.cells] = source[move.elements]
+            for gap in move.gaps:
+                padded[move.region][gap] = value
+        return out
+
+    def _joined_type(self, x: Array) -> np.dtype[np.void] | None:
+        """Return the type of the elements of the last axes as one; None if they stay apart."""
+        if not self.tail or x.size < _FEWEST_ELEMENTS or x.dtype.hasobject:
+            return None
+        count = math.prod(self.source.dims[-self.tail :])
+        size = count * x.dtype.itemsize
+        if count == 1 or size > _MOST_JOINED or not x.flags.c_contiguous:
+            return None
+        return np.dtype((np.void, size))
+
+
+def kept(count: int, moves: Callable[[], Iterable[Move]]) -> Callable[[], Iterable[Move]]:
+    """Return a function that returns the moves, which are kept if they are few.
+
+    Args:
+        count: number of moves.
+        moves: generates them.
+    """
+    if count > _MOST_KEPT:
+        return moves
+    few = tuple(moves())
+    return lambda: few
 
 
 def gaps(lead: int, windows: Sequence[slice], sizes: Sequence[int]) -> tuple[Index, ...]:
@@ -76,20 +170,3 @@ def gaps(lead: int, windows: Sequence[slice], sizes: Sequence[int]) -> tuple[Ind
             break
         inside.append(window)
     return tuple(parts)
-
-
-def carry_out(
-    moves: Iterable[Move],
-    source: npt.NDArray[np.generic],
-    target: npt.NDArray[np.generic],
-    pad_value: object = None,
-) -> None:
-    """Copy `source` into `target`, of the same element type, and fill the gaps with `pad_value`."""
-    value: Any = pad_value
-    if value is None:
-        value = "" if target.dtype.kind == "O" else target.dtype.type(0)
-    for move in moves:
-        region = target[move.region]
-        region[move.cells] = source[move.elements]
-        for gap in move.gaps:
-            region[gap] = value

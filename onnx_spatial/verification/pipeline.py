@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from onnx_spatial.verification.compare.tolerance import Bound, Tolerances
 from onnx_spatial.verification.diagnosis import advice, changes, inner_names, precision, roles
 from onnx_spatial.verification.isolation import child, limits, retries
 from onnx_spatial.verification.report import Verification
+from onnx_spatial.verification.runtime import time_limit
+from onnx_spatial.verification.runtime.time_limit import SECONDS, TimeLimitError
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
 
 Model = reader.Model | reader.Source
@@ -79,14 +82,17 @@ CHECKS: tuple[ModelCheck, ...] = (
 def _compared(context: Context) -> tuple[Context, Verification]:
     """Run all checks; run them again without names that mean other values, if a value differs."""
     first, verdict = context, _checked(context)
-    names = None if verdict.status == "passed" else inner_names.apart(context)
+    names = None
+    if verdict.status != "passed" and not context.findings.out_of_time:
+        with suppress(TimeLimitError):
+            names = inner_names.apart(context)
     if names is None:
         return context, verdict
     context = Context(names.models, context.request, context.oracles, context.tolerances)
     for name in names.hidden:
         context.findings.undecided.append(f"value {name!r} differs, but no output shows it")
     again = _checked(context)
-    if again.status == "failed":
+    if again.status == "failed" or context.findings.out_of_time:
         return first, verdict
     return context, again
 
@@ -95,7 +101,15 @@ def _checked(context: Context) -> Verification:
     findings = context.findings
     for check in CHECKS:
         if (check.of_outputs or not findings.outputs_only) and check.when(findings):
-            check.run(context)
+            try:
+                check.run(context)
+            except TimeLimitError as over:
+                findings.out_of_time = True
+                left = [v.name for v in context.models.original.proto.graph.output]
+                left = [n for n in left if all(result.name != n for result in findings.outputs)]
+                rest = f"; outputs not compared: {', '.join(map(repr, left[:3]))}" if left else ""
+                findings.undecided.insert(0, f"{over}{rest}")
+                break
     return conclude(context.findings)
 
 
@@ -114,6 +128,7 @@ def verify(
     save_reproducer: str | os.PathLike[str] | None = None,
     isolate: bool = False,
     memory: int | None = None,
+    time_limit: float | None = SECONDS,
     progress: Callable[[str], None] | None = None,
 ) -> Verification:
     """Compare a converted model with its original, and report the first difference.
@@ -146,6 +161,9 @@ def verify(
             a new interpreter starts.
         memory: bytes that the verification may take beside the weights of the models; None: 4 GiB, or
             a quarter of a smaller machine. Without `isolate` only what can be estimated is bounded.
+        time_limit: seconds of processor time after which the verification stops, and is unverified if
+            it found no error; None: any time. Sizes and numbers of runs are bounded by their work in
+            any case, so few models reach it.
         progress: called with a line of text now and then.
 
     Raises:
@@ -160,6 +178,8 @@ def verify(
         raise UsageError("inputs and shapes cannot be combined: the data has its own shapes")
     if memory is not None and memory <= 0:
         raise UsageError(f"memory must be more than 0 bytes, not {memory}")
+    if time_limit is not None and time_limit <= 0:
+        raise UsageError(f"time_limit must be more than 0 seconds, not {time_limit}")
     oracles = tuple(oracles)
     if outputs_only and oracles:
         raise UsageError("oracles and outputs_only cannot be combined: oracles compare operators")
@@ -168,7 +188,16 @@ def verify(
     tolerances.check_names([value.name for value in models.original.proto.graph.output])
     folder = None if save_reproducer is None else Path(save_reproducer)
     work = _Work(
-        models, inputs, shapes or {}, seed, oracles, tolerances, outputs_only, folder, memory
+        models,
+        inputs,
+        shapes or {},
+        seed,
+        oracles,
+        tolerances,
+        outputs_only,
+        folder,
+        memory,
+        time_limit,
     )
     progress = progress or _silent
     if not isolate:
@@ -198,14 +227,23 @@ class _Work:
     outputs_only: bool
     reproducer: Path | None
     memory: int | None
+    seconds: float | None
 
     def __call__(self, progress: Callable[[str], None]) -> Verification:
         """Run every check and explain what differs."""
-        with limits.allowing(self.memory):
+        with limits.allowing(self.memory), time_limit.allowing(self.seconds):
             return self._compare(progress)
 
+    @staticmethod
+    def _noted(progress: Callable[[str], None]) -> Callable[[str], None]:
+        def noted(text: str) -> None:
+            time_limit.note(text)
+            progress(text)
+
+        return noted
+
     def _compare(self, progress: Callable[[str], None]) -> Verification:
-        request = RunRequest(self.inputs, self.shapes, self.seed, progress)
+        request = RunRequest(self.inputs, self.shapes, self.seed, self._noted(progress))
         kernels = references.get(self.oracles)
         try:
             models = self.models.resolved()
@@ -217,10 +255,11 @@ class _Work:
             context.findings.outputs_only = self.outputs_only
             context, result = _compared(context)
             if result.status == "failed":
-                advice.add(result, context, self.reproducer)
-                if not precision.explain(result, context.models, self.tolerances):
-                    changes.explain(result, context)
-                    roles.explain(result, models)
+                with suppress(TimeLimitError):
+                    advice.add(result, context, self.reproducer)
+                    if not precision.explain(result, context.models, self.tolerances):
+                        changes.explain(result, context)
+                        roles.explain(result, models)
             if copied:
                 result = one_hot.describe(result, copied)
                 result.notes += one_hot.notes(copied, result)

@@ -302,17 +302,17 @@ def test_ctrl_c_is_a_keyboard_interrupt_and_the_session_goes_on(when):
     alone.python(f"""
         import os, signal
         import onnx_spatial
-        from onnx_spatial import operators
+        from onnx_spatial.operators.strided_copies import Plan
         session = onnx_spatial.InferenceSession(model, mode="custom-op")
         before = signal.getsignal(signal.SIGINT)
-        real = operators.SpaceToBatch.__call__
+        real = Plan.run
 
         def interrupted(self, x, *more):
             os.kill(os.getpid(), signal.SIGINT)
             return real(self, x, *more)
 
         if {when == "in an operator"}:
-            operators.SpaceToBatch.__call__ = interrupted
+            Plan.run = interrupted
             run = lambda: session.run(None, feeds)
         else:
             from onnx_spatial.custom_ops.running import raising
@@ -329,7 +329,7 @@ def test_ctrl_c_is_a_keyboard_interrupt_and_the_session_goes_on(when):
             else:
                 raise AssertionError
         assert signal.getsignal(signal.SIGINT) is before
-        operators.SpaceToBatch.__call__ = real
+        Plan.run = real
         assert session.run(None, feeds)[0].sum() == x.sum()
     """)
 
@@ -366,17 +366,17 @@ def test_a_handler_of_the_programs_own_is_called_after_the_run():
     alone.python("""
         import os, signal
         import onnx_spatial
-        from onnx_spatial import operators
+        from onnx_spatial.operators.strided_copies import Plan
         session = onnx_spatial.InferenceSession(model, mode="custom-op")
         calls = []
         signal.signal(signal.SIGINT, lambda number, frame: calls.append(number))
-        real = operators.SpaceToBatch.__call__
+        real = Plan.run
 
         def interrupted(self, x, *more):
             os.kill(os.getpid(), signal.SIGINT)
             return real(self, x, *more)
 
-        operators.SpaceToBatch.__call__ = interrupted
+        Plan.run = interrupted
         assert session.run(None, feeds)[0].sum() == x.sum()
         assert calls == [signal.SIGINT]
     """)
@@ -448,17 +448,17 @@ def test_a_log_handler_that_fails_does_not_end_the_process():
 def test_anything_else_that_goes_wrong_is_an_operator_error():
     alone.python("""
         import onnx_spatial
-        from onnx_spatial import operators
+        from onnx_spatial.operators.strided_copies import Plan
         session = onnx_spatial.InferenceSession(model, mode="custom-op")
-        real = operators.SpaceToBatch.__call__
-        operators.SpaceToBatch.__call__ = lambda self, *more: 1 / 0
+        real = Plan.run
+        Plan.run = lambda self, *more: 1 / 0
         try:
             session.run(None, feeds)
         except onnx_spatial.OperatorError as error:
             assert "'site' in main graph: ZeroDivisionError" in str(error), error
         else:
             raise AssertionError
-        operators.SpaceToBatch.__call__ = real
+        Plan.run = real
         assert session.run(None, feeds)[0].sum() == x.sum()
     """)
 

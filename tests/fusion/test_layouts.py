@@ -15,8 +15,10 @@ from converting import convert, plan
 from onnx import numpy_helper, parser
 
 from onnx_spatial.conversion import graph_editor
+from onnx_spatial.fusion.layouts import LayoutGraph
 from onnx_spatial.fusion.layouts.layout import Layout, single_steps
 from onnx_spatial.fusion.layouts.min_cut import LabelChoice
+from onnx_spatial.model.graph import layout_marks
 from onnx_spatial.verification import verify
 
 RNG = np.random.default_rng(8)
@@ -278,11 +280,41 @@ def test_in_a_branch() -> None:
 def test_no_region_has_more_nodes_than_without(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [regions.build(4, number) for number in range(16)]
     improved = [convert(case.model) for case in cases]
-    monkeypatch.setattr(graph_editor, "improve", lambda *_, **__: None)
+    monkeypatch.setattr(graph_editor, "improvements", lambda *_, **__: iter(()))
     plain = [convert(case.model) for case in cases]
     pairs = list(zip(improved, plain, strict=True))
     assert all(len(a.graph.node) <= len(b.graph.node) for a, b in pairs)
     assert sum(len(b.graph.node) - len(a.graph.node) for a, b in pairs) > 4
+
+
+def test_the_graph_is_viewed_no_more_often_for_many_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    views: list[LayoutGraph] = []
+
+    def view(*arguments: object) -> LayoutGraph:
+        views.append(LayoutGraph(*arguments))  # type: ignore[arg-type]
+        return views[-1]
+
+    monkeypatch.setattr(graph_editor, "LayoutGraph", view)
+    counts = []
+    for layers in (4, 16):
+        values = ["x", *(f"a{i}" for i in range(1, layers)), "y"]
+        body = [f"{layer(x, y + 'l')} {y} = Relu({y}l)" for x, y in itertools.pairwise(values)]
+        views.clear()
+        converted = plan(model(" ".join(body)), domains=["tf"]).model
+        assert converted is not None and sorted(changes(converted)) == sorted(ENTRY + EXIT)
+        counts.append(len(views))
+    assert 0 < counts[0] == counts[1]
+
+
+def test_every_convolution_of_a_row_can_be_compared_on_its_own() -> None:
+    values = ["x", *(f"a{i}" for i in range(1, 12)), "y"]
+    body = [f"{layer(x, y + 'l')} {y} = Relu({y}l)" for x, y in itertools.pairwise(values)]
+    made = model(" ".join(body))
+    converted = check(made)
+    marks = (layout_marks.read(p.value) for n in converted.graph.node for p in n.metadata_props)
+    assert sorted(mark[0] for mark in marks if mark) == sorted(values[1:-1])
+    result = verify(made, converted, domains=["tf"])
+    assert {site.proven for site in result.sites} == {"all sizes"}
 
 
 STRIDED = """

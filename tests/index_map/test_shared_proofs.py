@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import maps
+import numpy as np
 import onnx
+import pytest
+from converting import convert
+from onnx import numpy_helper
 
 from onnx_spatial.verification import verify
+from onnx_spatial.verification.checks import region_maps
 
 ORIGINAL = """f (float[N,H,3] x, float[N,H,3] z, int64[1] k={2})
     => (float[A,B,3] y1, float[C,D,3] y2, int64[1] y3)
@@ -58,3 +63,72 @@ def test_other_output_of_the_same_nodes():
 def test_constant_that_the_caller_may_replace():
     body = lowered(1, "x", "y1") + lowered(2, "z", "y2", "k")
     assert proven(body) == ["all sizes", "sampled"]
+
+
+LAYERS = 12
+
+
+def layers(rates: list[int]) -> onnx.ModelProto:
+    """Dilated convolutions in a row, as converters write them, each with weights of its own."""
+    body, tables, values = "", "", ["x", *(f"y{i}" for i in range(1, LAYERS)), "y"]
+    for number, rate in enumerate(rates):
+        source, result = values[number : number + 2]
+        tables += (
+            f", int64[2] b@={{{rate},{rate}}}, int64[2,2] p@={{{f'{rate},' * 3}{rate}}}".replace(
+                "@", str(number)
+            )
+        )
+        body += f"""
+            s@ = tf.SpaceToBatchND({source}, b@, p@) t@ = Transpose<perm=[0,3,1,2]>(s@)
+            c@ = Conv(t@, w@) u@ = Transpose<perm=[0,2,3,1]>(c@)
+            z@ = tf.BatchToSpaceND(u@, b@, none) {result} = Relu(z@)""".replace("@", str(number))
+    made = maps.parse(
+        "f (float[N,32,32,4] x) => (float[A,B,C,4] y) "
+        f"<int64[2,2] none={{0,0,0,0}}{tables}> {{ {body} }}"
+    )
+    rng = np.random.default_rng(1)
+    for number in range(LAYERS):
+        weights = rng.normal(size=(4, 4, 3, 3)).astype(np.float32) / 4
+        made.graph.initializer.append(numpy_helper.from_array(weights, f"w{number}"))
+    return made
+
+
+def test_regions_that_differ_in_names_and_weights_are_proven_together(monkeypatch):
+    made = layers([2, 4] * (LAYERS // 2))
+    proofs = []
+
+    def counting(region, *arguments):
+        proofs.append(region.output)
+        return prove(region, *arguments)
+
+    prove = region_maps.prove_region
+    monkeypatch.setattr(region_maps, "prove_region", counting)
+    result = verify(made, convert(made))
+    assert result.status == "passed"
+    assert {site.proven for site in result.sites} == {"all sizes"}
+    assert not any("finite" in text for site in result.sites for text in site.assumptions)
+    # Two of each rate: one for its own weights, one for any. The first two layers have other inputs,
+    # and the last one ends elsewhere.
+    assert len(proofs) <= 6
+
+
+@pytest.mark.parametrize("wrong", ["dilations", "weights", "two weights"])
+def test_a_region_that_differs_in_anything_else_has_no_part_in_them(wrong):
+    made = layers([2] * LAYERS)
+    converted = convert(made)
+    convolutions = [node for node in converted.graph.node if node.op_type == "Conv"]
+    stored = {tensor.name: tensor for tensor in converted.graph.initializer}
+    if wrong == "dilations":
+        (dilations,) = (a for a in convolutions[5].attribute if a.name == "dilations")
+        (pads,) = (a for a in convolutions[5].attribute if a.name == "pads")
+        dilations.ints[:], pads.ints[:] = [3, 3], [3, 3, 3, 3]
+    elif wrong == "weights":
+        array = numpy_helper.to_array(stored["w5"]).copy()
+        array[0, 0, 0, 0] += 1
+        stored["w5"].CopyFrom(numpy_helper.from_array(array, "w5"))
+    else:
+        convolutions[5].input[1], convolutions[6].input[1] = "w6", "w5"
+    result = verify(made, converted)
+    assert result.status == "failed"
+    by_node = {site.node: site.proven for site in result.sites}
+    assert sum(proven != "all sizes" for proven in by_node.values()) in (2, 4)

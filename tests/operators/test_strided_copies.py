@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import definitions
 import numpy as np
 import pytest
 import sampling
 
 from onnx_spatial.operators import BatchToSpace, ExtractPatches, SpaceToBatch
+from onnx_spatial.operators.rearrange import Rearrange
 from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
-from onnx_spatial.operators.strided_copies import gaps, moves_of
+from onnx_spatial.operators.strided_copies import Plan, gaps, plan_of
 
 OPERATORS = [
     (SpaceToBatch((2, 3), ((1, 0), (2, 2))), (2, 3, 5, 2)),
@@ -80,6 +83,32 @@ def test_what_lies_around_a_window():
 
 def test_plans_are_kept_where_they_are_small():
     operator = SpaceToBatch((2, 2), ((0, 0), (0, 0)))
-    assert moves_of(operator, (1, 4, 4, 1)) is moves_of(operator, (1, 4, 4, 1))
-    large = SpaceToBatch((64, 64), ((0, 0), (0, 0)))
-    assert not isinstance(moves_of(large, (1, 64, 64, 1)), tuple)
+    assert plan_of(operator, (1, 4, 4, 1)) is plan_of(operator, (1, 4, 4, 1))
+    for block, few in ((2, True), (64, False)):
+        plan = SpaceToBatch((block, block), ((block, 0), (0, 0))).plan((1, 64, 64, 1))
+        assert isinstance(plan, Plan) and plan.moves is not None
+        assert (plan.moves() is plan.moves()) == few
+
+
+JOINED = [
+    (SpaceToBatch((2, 2), ((0, 0), (0, 0))), (2, 16, 12, 3)),
+    (SpaceToBatch((2, 3), ((1, 0), (2, 2))), (2, 15, 11, 3, 2)),
+    (BatchToSpace((2, 2), ((0, 0), (0, 0))), (8, 8, 9, 3)),
+    (BatchToSpace((2, 2), ((1, 0), (0, 3))), (8, 8, 9, 5)),
+    (ExtractPatches((3, 2), (2, 1), (1, 2), "same_upper"), (1, 15, 14, 4)),
+    (Rearrange((-1, 2, -1, 2, 3), (2, 2, 1), (0, 2, 1, 3, 4), (1, 1, 3)), (16, 16, 3)),
+]
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f2", "f4", "f8", "O"])
+@pytest.mark.parametrize(("operator", "shape"), JOINED, ids=lambda v: str(v)[:60])
+def test_neighbours_that_are_copied_as_one_end_where_elements_do(operator, shape, dtype):
+    # The same elements with the channels apart: none of them has a neighbour.
+    x = (np.arange(1, 1 + np.prod(shape)) % 251).reshape(shape)
+    apart = operator.plan(shape)
+    assert apart.tail and apart.run(x.astype(dtype)).size
+    expected = replace(apart, tail=0).run(x, 7)
+    for data in (x.astype(dtype), np.asfortranarray(x.astype(dtype))):
+        result = operator(data, 7)
+        assert result.dtype == data.dtype
+        np.testing.assert_array_equal(result.astype(x.dtype), expected)

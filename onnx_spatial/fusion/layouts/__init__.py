@@ -15,9 +15,9 @@ spatial operators these changes meet, with only operators between them that do t
     conv_bias       fold Add into the bias of a Conv
 """
 
-from onnx_spatial.fusion.layouts.choose import improve
+from onnx_spatial.fusion.layouts.choose import improvements
 from onnx_spatial.fusion.layouts.conv_bias import with_bias
 from onnx_spatial.fusion.layouts.layout_graph import LayoutGraph
 from onnx_spatial.fusion.layouts.write import LayoutEdit
 
-__all__ = ["LayoutEdit", "LayoutGraph", "improve", "with_bias"]
+__all__ = ["LayoutEdit", "LayoutGraph", "improvements", "with_bias"]

@@ -76,7 +76,7 @@ class Chooser:
         self._sets = self._find_sets()
 
     def edits(self) -> Iterator[LayoutEdit]:
-        """Yield the edits that are better than nothing, the best of each set; one may be applied."""
+        """Yield the edits that are better than nothing, the best of each set; they may overlap."""
         touched = self._touched()
         border = [forms for each in touched for forms in self._border(each) if forms.nodes]
         every = [forms for forms in self._graph.every_forms() if self._is_fused(forms)]
@@ -345,11 +345,16 @@ def _relative(frame: _Frame, target: _Frame) -> Layout:
     return Layout.identity(len(frame)).then(Layout(len(frame), tuple(axes)))
 
 
-def improve(
+def improvements(
     graph: LayoutGraph, fused: Collection[ir.Node], *, initializers: bool
-) -> LayoutEdit | None:
-    """Return an edit after which there are fewer changes of layout; None if there is none.
+) -> Iterator[LayoutEdit]:
+    """Yield edits after each of which there are fewer changes of layout.
 
-    The graph must be viewed anew behind it.
+    They are about different nodes, so that all may be applied once all are known. Then the graph must
+    be viewed anew: there may be more.
     """
-    return next(Chooser(graph, fused, initializers=initializers).edits(), None)
+    about = set[ir.Node]()
+    for edit in Chooser(graph, fused, initializers=initializers).edits():
+        if about.isdisjoint(edit.about):
+            about |= edit.about
+            yield edit

@@ -121,6 +121,14 @@ class LayoutGraph:
             self._forms[value] = Forms(value, {value: Layout.identity(rank or 0)})
         return self._forms[value]
 
+    def is_read_by_window(self, value: ir.Value) -> bool:
+        """Return whether a convolution or pool reads a value, in any layout."""
+        return any(
+            Trait.WINDOWS in op_traits.of(node).traits
+            for form in self.forms(value).layouts
+            for node, _ in self.matcher.readers(form)
+        )
+
     def changes(self, node: ir.Node) -> bool:
         """Return whether a node only changes the layout of a value of the graph."""
         return any(node in self._forms[v].nodes for v in node.outputs[:1] if v in self._forms)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -46,11 +46,13 @@ class LayoutEdit(GraphEdit):
         before: of the changes of layout of the values that it is about.
         after: the same behind it.
         moved: the nodes that are written in another layout.
+        about: the nodes that compute, change or read the values that the edit is about.
     """
 
     before: Cost = field(default_factory=Cost)
     after: Cost = field(default_factory=Cost)
     moved: frozenset[ir.Node] = frozenset()
+    about: frozenset[ir.Node] = frozenset()
 
     @property
     def is_better(self) -> bool:
@@ -102,7 +104,20 @@ class LayoutWriter:
         self._edit.removed = [node for node in self._dropped if node not in drafted]
         if not self._initializers:
             self._count_constants()
+        self._edit.about = frozenset(self._about())
         return self._edit
+
+    def _about(self) -> Iterator[ir.Node]:
+        for forms in self._scope:
+            for value in forms.layouts:
+                if (producer := value.producer()) is not None:
+                    yield producer
+                yield from (node for node, _ in self._graph.matcher.readers(value))
+        for draft in self._edit.drafts:
+            yield draft.node
+            producers = (value.producer() for value in draft.node.inputs if value is not None)
+            yield from (node for node in producers if node is not None)
+        yield from self._edit.removed
 
     # What is to be done with the forms of each value
 
@@ -287,13 +302,19 @@ class LayoutWriter:
         return copy
 
     def _mark(self, node: ir.Node, copy: ir.Node, move: Move) -> None:
-        """Note which value of the original a new node computes, where several values meet."""
+        """Note which value of the original a new node computes, if values meet or a window reads it.
+
+        Then no two convolutions lie between values that both models compute: a proof of several in a
+        row takes far longer than one of each.
+        """
         known = layout_marks.read(node.metadata_props.get(layout_marks.LAYOUT, ""))
         if known is not None:
             name, axes = known
             rank = sum(axis is not None for axis in axes)
             layout_marks.mark(copy, name, Layout(rank, axes).then(move.layout).axes)
-        elif self._graph.matcher.message(node) is not None and len(move.adapted.inputs) > 1:
+        elif self._graph.matcher.message(node) is not None and (
+            len(move.adapted.inputs) > 1 or self._graph.is_read_by_window(node.outputs[0])
+        ):
             layout_marks.mark(copy, node.outputs[0].name or "", move.layout.axes)
 
     def _get(self, forms: Forms, layout: Layout, draft: Draft) -> ir.Value:

@@ -39,6 +39,8 @@ class Context:
         findings: what the checks found so far; they add to it.
         proofs: what is proven of replacements, by their `Replacement.key`.
         region_proofs: what is proven of regions, by their `MatchingRegion.key`.
+        shared_proofs: proofs of regions that are proofs of others, by their `region_keys.digest`; None
+            where a first one was tried for its own weights.
         proof_seconds: time left for proofs.
         watched: nodes that could not be compared apart from the whole model, each with the region to
             compare in its runs.
@@ -51,6 +53,7 @@ class Context:
     findings: Findings = field(init=False)
     proofs: dict[bytes, Proof] = field(default_factory=dict)
     region_proofs: dict[RegionKey, Proof] = field(default_factory=dict)
+    shared_proofs: dict[bytes, Proof | None] = field(default_factory=dict)
     proof_seconds: float = 5.0
     watched: list[tuple[Recorder, RegionComparison]] = field(default_factory=list)
     _replacements: dict[int, list[Replacement] | str] = field(default_factory=dict)

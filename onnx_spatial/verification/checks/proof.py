@@ -9,17 +9,19 @@ sampled                 neither; compared in runs at several sizes
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from time import thread_time
 
 import numpy as np
+import onnx
 
 from onnx_spatial.errors import ModelFileError, OperatorError
 from onnx_spatial.index_map.cases import MAX_SECONDS
+from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators.spellings import python_ops
 from onnx_spatial.verification.arrays import STRING, dtype_of, is_native, same_bits
-from onnx_spatial.verification.checks import counterexample, index_maps, region_maps
+from onnx_spatial.verification.checks import counterexample, index_maps, region_keys, region_maps
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import OperatorCheck, Proof
 from onnx_spatial.verification.checks.replacement import (
@@ -29,7 +31,7 @@ from onnx_spatial.verification.checks.replacement import (
 )
 from onnx_spatial.verification.report import Counterexample
 from onnx_spatial.verification.sizes import operator_shapes
-from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
+from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion, Upstream
 from onnx_spatial.verification.subgraphs.value_graph import Part
 
 #: Assumptions of every proof for all sizes.
@@ -102,15 +104,46 @@ def prove_region(region: MatchingRegion, context: Context) -> Proof:
     """Prove that both parts of a region sum the same products, for all sizes and values."""
     if reason := _replaceable(region.after, context):
         return Proof("sampled", reason=reason)
+    upstream, infos = context.regions.upstream(region), context.reference.infos
+    try:
+        weights = region_keys.common_weights(region, context.models.original.folder)
+    except ModelFileError as error:
+        return Proof("sampled", reason=str(error))
+    key = region_keys.digest(region, upstream, infos, weights)
+    shared = context.shared_proofs
+    if key is not None and (known := shared.get(key)) is not None:
+        return known
+    if key in shared or not weights:  # the first of its kind is proven with its own weights
+        proof = _compare_region(region, upstream, context, weights)
+        if key is not None and proof.scope != "sampled" and not _mentions_names(proof, region):
+            shared[key] = proof
+        if proof.scope != "sampled" or not weights:
+            return proof
+    if key is not None:
+        shared[key] = None
+    return _compare_region(region, upstream, context)
+
+
+def _mentions_names(proof: Proof, region: MatchingRegion) -> bool:
+    """Tell whether assumptions name a value or a size, which other regions do not have."""
+    dims = (shape_inference.dims(known) or () for known in region.inputs.values())
+    names = [*region.inputs, *(d for sizes in dims for d in sizes if isinstance(d, str))]
+    own = set(proof.assumptions) - set(STANDING)
+    return any(name in text for name in names for text in own)
+
+
+def _compare_region(
+    region: MatchingRegion,
+    upstream: Upstream,
+    context: Context,
+    weights: Mapping[str, onnx.TypeProto] | None = None,
+) -> Proof:
+    """Compare the maps of a region, with any numbers in some weights."""
     started = thread_time()
     seconds = min(MAX_SECONDS, context.proof_seconds)
     try:
         comparison = region_maps.prove_region(
-            region,
-            context.regions.upstream(region),
-            context.reference.infos,
-            context.models,
-            seconds,
+            region, upstream, context.reference.infos, context.models, seconds, weights
         )
     except (OperatorError, ModelFileError) as error:
         return Proof("sampled", reason=str(error))

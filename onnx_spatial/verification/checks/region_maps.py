@@ -37,6 +37,7 @@ def prove_region(
     infos: Sequence[OperatorInfo],
     models: ModelPair,
     seconds: float = MAX_SECONDS,
+    weights: Mapping[str, onnx.TypeProto] | None = None,
 ) -> Comparison:
     """Prove that both parts of a region move the same elements, and sum the same products.
 
@@ -46,7 +47,9 @@ def prove_region(
         infos: the operators of the original.
         models: the models that it was cut from.
         seconds: that the proof may take.
+        weights: types of constants of both parts that may have any finite numbers, by name.
     """
+    weights = weights or {}
     sites = {
         (info.node.op_type, info.node.output[0]): info
         for info in infos
@@ -71,8 +74,11 @@ def prove_region(
         for name, known in region.inputs.items():
             value = _computed(ahead, name) if name in followed else None
             inputs[name] = value or _given(case, name, known)
-        expected = original(case, region.before, inputs).value(region.output)
+        stored = {name: _given(case, name, known) for name, known in weights.items()}
+        case.finite.update(stored)
+        expected = original(case, region.before, inputs | stored).value(region.output)
         case.counts = [product(t.dims) for t in (*inputs.values(), expected) if not t.whole]
+        inputs |= stored
         source = models.converted
         actual = graph_maps(case, region.after, source.proto.functions, source.folder, inputs)
         return expected, actual.value(region.output)

@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 
 from onnx_spatial.model import traversal
+from onnx_spatial.verification.runtime import time_limit
 from onnx_spatial.verification.runtime.context import RunContext
 from onnx_spatial.verification.runtime.scope import RunScope, Stored
 from onnx_spatial.verification.runtime.sessions import RunFailure
@@ -44,6 +45,7 @@ class GraphPlan:
         scope = RunScope(self.stored, self.context.folder, dict(feeds), outer)
         progress = 0
         for number, step in enumerate(self.steps):
+            time_limit.check()
             if self.context.stopwatch.seconds > self.context.seconds:
                 raise RunFailure("it takes too long", "load")
             try:

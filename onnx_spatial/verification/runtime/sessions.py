@@ -21,7 +21,7 @@ from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
 from onnx_spatial.verification.isolation import calls, limits
 from onnx_spatial.verification.isolation.calls import FatalCall
-from onnx_spatial.verification.runtime import node_by_node, value_sizes
+from onnx_spatial.verification.runtime import node_by_node, time_limit, value_sizes
 from onnx_spatial.verification.runtime.ort_values import from_ort, is_raw, is_raw_type, to_ort
 from onnx_spatial.verification.runtime.stopwatch import Stopwatch
 
@@ -209,6 +209,7 @@ class Session:
         Raises:
             RunFailure: it cannot run on this data.
         """
+        time_limit.check()
         names = list(outputs if outputs is not None else self.outputs)
         options = ort.RunOptions()
         options.log_severity_level = _SILENT

@@ -194,6 +194,9 @@ class MatchingRegions:
     def _part_upstream(self, name: str, region: MatchingRegion) -> Part | None:
         place, both = region.place, region.after.read
         others = region.inputs.keys() - {name}
+        tie = name in both and not self._is_integer(name, place)
+        if tie and not others and (place, name) not in self._constant:
+            return None  # it depends on what the region does not read
         seen: set[str] = set()
 
         def stops(other: str, producer: Producer | None) -> bool:
@@ -207,8 +210,7 @@ class MatchingRegions:
         part = self._graphs.part(place, name, stops)
         if not isinstance(part, Part) or len(seen) > _MOST_UPSTREAM:
             return None
-        closed = self._is_integer(name, place) or name not in both or part.read <= others
-        return part if closed else None
+        return part if not tie or part.read <= others else None
 
     def _is_integer(self, name: str, place: traversal.Place) -> bool:
         """Return whether a value is a list or table of integers."""
@@ -270,6 +272,20 @@ class MatchingRegions:
             for name in traversal.needs(node):
                 readers.setdefault((place, name), []).append(node)
         return readers
+
+    @cached_property
+    def _constant(self) -> set[tuple[traversal.Place, str]]:
+        """Values that the nodes of their graph compute from constants alone."""
+        constant: set[tuple[traversal.Place, str]] = set()
+        for place, _, node in traversal.nodes(self.original):
+            producers = ((name, self._graphs.find(name, place)) for name in traversal.needs(node))
+            if all(
+                (place, name) in constant
+                or (producer is not None and not isinstance(producer, onnx.NodeProto))
+                for name, producer in producers
+            ):
+                constant.update((place, name) for name in node.output)
+        return constant
 
     def _nearest(self, info: OperatorInfo) -> list[str] | str:
         """Return the nearest values behind a site that the converted model computes."""
