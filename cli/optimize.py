@@ -27,6 +27,7 @@ from onnx_spatial.cli.targets import Targets, targets_options
 @options.models_argument
 @targets_options
 @options.target_option
+@options.threads_option
 @html_option
 @model_explorer_option
 @options.conversion_options

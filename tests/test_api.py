@@ -252,3 +252,16 @@ def test_external_data_is_left_alone_and_goes_along(tmp_path):
     x = np.arange(32, dtype=np.float32).reshape(1, 4, 4, 2)
     (y,) = running.run(loaded, {"x": x})
     assert running.same_bits(y, space_to_batch(x * np.float32([3, 4]), (2, 2), [(0, 0)] * 2))
+
+
+@pytest.mark.parametrize("rewrite", [convert, onnx_spatial.optimize])
+def test_estimates_are_for_a_number_of_threads(rewrite):
+    def estimate(threads: int | None) -> float:
+        done = rewrite(model(), strategy="gather", static={"N": 4, "W": 4000}, threads=threads)
+        assert done.inspection.sites[0].strategy == "gather"
+        return done.inspection.sites[0].estimated_us
+
+    times = [estimate(threads) for threads in (1, None, 2)]
+    assert times == sorted(set(times), reverse=True)
+    with pytest.raises(UsageError, match="threads must be at least 1, not 0"):
+        rewrite(model(), threads=0)
