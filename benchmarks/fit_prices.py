@@ -8,6 +8,10 @@ one thread and with two. `onnx_spatial.lowering.core.cost_model` says which regi
 which features it has. For each regime the prices of the features are fitted to the relative error, none
 below zero, without the worst eighth of the samples (disturbed by other processes).
 
+Prices for two threads are those for one times the share of the time that two take, with a call and a
+loop of their own. On a busy machine measure with `--threads 1` only: prices for two then keep the shares
+that prices.json has.
+
 The times come from the profile, which adds several microseconds to each node. A Reshape in the same run
 measures how many, and they are subtracted. The printed table has the error of the estimates: median and
 90th percentile of |log(estimate / measured)|.
@@ -42,6 +46,12 @@ _BLUR = 2000.0
 
 #: Nanoseconds of a Reshape or a sum of sizes, measured with 40 in a run; too short for the profile.
 _SMALL = 450.0
+
+#: Features with prices of their own for each number of threads.
+_OWN = ("call", "loop")
+
+#: The most that two threads take, relative to one.
+_MOST_SHARE = 1.25
 
 _TYPES = {1: TensorProto.UINT8, 2: TensorProto.FLOAT16, 4: TensorProto.FLOAT, 8: TensorProto.INT64}
 
@@ -94,7 +104,7 @@ def main() -> None:
             f"onnxruntime {onnxruntime.__version__}, nanoseconds with 1 thread and with 2; "
             "made by benchmarks/fit_prices.py"
         )
-        text = json.dumps({"about": about, "prices": fitted}, indent=1)
+        text = json.dumps({"about": about, "prices": fitted}, indent=1, sort_keys=True)
         PRICES.write_text(text + "\n", "utf-8")
 
 
@@ -315,7 +325,12 @@ def _fit(path: Path) -> dict[str, list[Features]]:
         fitted[regime] = []
         for place, threads in enumerate(THREADS):
             records = [record for record in samples[regime] if record["ns"][place] is not None]
-            found, errors = _fitted(records, place)
+            if place == 0:
+                found, errors = _fitted(records, place)
+            elif records:
+                found, errors = _fitted_share(records, place, fitted[regime][0])
+            else:
+                found, errors = _kept_share(regime, place, fitted[regime][0]), np.zeros(1)
             fitted[regime].append(found)
             spread = f"{np.median(errors):7.2f} {np.quantile(errors, 0.9):5.2f}"
             print(f"{regime:20} {threads:7} {len(errors):7} {spread}")
@@ -337,6 +352,36 @@ def _fitted(records: list[dict[str, object]], place: int) -> tuple[Features, np.
     fitted = {n: float(f"{v:.3g}") for n, v in zip(names, prices, strict=True) if v > 1e-6}
     fitted["call"] = max(fitted.get("call", 0.0), _SMALL)
     return fitted, errors
+
+
+def _fitted_share(
+    records: list[dict[str, object]], place: int, alone: Features
+) -> tuple[Features, np.ndarray]:
+    """Fit prices that are those for one thread times a share, but for call and loop."""
+    shared = []
+    for record in records:
+        features = record["features"]
+        body = sum(alone.get(n, 0.0) * v for n, v in features.items() if n not in _OWN)
+        kept = {name: features[name] for name in _OWN if name in features}
+        shared.append({"ns": record["ns"], "features": {"body": body, **kept}})
+    found, errors = _fitted(shared, place)
+    share = min(max(found.pop("body", 1.0), 1 / THREADS[place]), _MOST_SHARE)
+    return _times(alone, share) | found, errors
+
+
+def _kept_share(regime: str, place: int, alone: Features) -> Features:
+    """Return prices for more threads with the shares that the present prices have."""
+    present = json.loads(PRICES.read_text("utf-8"))["prices"].get(regime)
+    if present is None:
+        return alone
+    one, more = present[0], present[place]
+    shares = [more[name] / one[name] for name in one if name in more and name not in _OWN]
+    extra = {n: alone.get(n, 0.0) + more.get(n, 0.0) - one.get(n, 0.0) for n in _OWN if n in alone}
+    return _times(alone, statistics.median(shares) if shares else 1.0) | extra
+
+
+def _times(prices: Features, share: float) -> Features:
+    return {n: float(f"{v * share:.3g}") for n, v in prices.items() if n not in _OWN}
 
 
 def _least_squares(table: np.ndarray, times: np.ndarray) -> np.ndarray:
