@@ -84,6 +84,35 @@ def textbook(cell: Cell) -> onnx.ModelProto:
     return _model(writer.nodes, stored, cell)
 
 
+def one_hot(cell: Cell) -> onnx.ModelProto | None:
+    """Build patches of one channel as a one-hot Conv, which is exact for finite data only.
+
+    None for other cells and element types.
+    """
+    if cell.window is None or cell.channels != 1 or cell.dtype != "float32":
+        return None
+    kernel, stride, rate = cell.window
+    m, (n, last) = len(cell.size), (cell.batch, cell.layout == "NHWC")
+    pairs = [cell.kernel.padding(axis, size) for axis, size in enumerate(cell.size)]  # type: ignore[union-attr]
+    writer = _Writer()
+    if last:
+        writer.op("Reshape", [n, 1, *cell.size])
+    places = kernel**m
+    writer.tensors["taps"] = np.eye(places, dtype=np.float32).reshape(places, 1, *[kernel] * m)
+    writer.op(
+        "Conv",
+        data=[writer.last, "taps"],
+        strides=[stride] * m,
+        dilations=[rate] * m,
+        pads=[*(begin for begin, _ in pairs), *(end for _, end in pairs)],
+    )
+    if last:
+        writer.op("Transpose", perm=[0, *range(2, m + 2), 1])
+    writer.nodes[-1].output[0] = "y"
+    stored = [numpy_helper.from_array(array, name) for name, array in writer.tensors.items()]
+    return _model(writer.nodes, stored, cell)
+
+
 class _Writer:
     """Writes a chain of nodes that starts at x."""
 

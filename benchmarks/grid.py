@@ -162,8 +162,10 @@ def full() -> list[Cell]:
 
 
 def quick() -> list[Cell]:
-    """Return a few small cells of every group, with different numbers of channels."""
-    chosen: list[Cell] = []
+    """Return a few small cells of every group, with different numbers of channels, and the hard ones."""
+    chosen = [
+        cell for cell in _hard() if QUICK_LARGEST // 16 <= cell.elements <= QUICK_LARGEST // 2
+    ]
     for operator, layout in itertools.product(OPERATORS, LAYOUTS):
         cells = _covering(_product(operator, layout), QUICK_LARGEST)
         seen: set[int] = set()
@@ -235,4 +237,41 @@ def _extra() -> list[Cell]:
     ]
     for dtype, layout in itertools.product(("uint8", "float16"), LAYOUTS):
         cells.append(Cell(patches, layout, (65, 65), 16, "SAME", window=(3, 1, 1), dtype=dtype))
-    return cells
+    return [*cells, *_hard()]
+
+
+def _hard() -> list[Cell]:
+    """Return cells in which forms are far apart: one axis, large blocks, short elements, one channel."""
+    s2b, b2s, patches = OPERATORS
+    cells = []
+    for operator in (s2b, b2s):
+        cells += [
+            Cell(operator, "NHWC", (4096,), 128, "none", (8,)),
+            Cell(operator, "NHWC", (4096,), 16, "none", (32,)),
+            Cell(operator, "NHWC", (4096,), 16, "odd", (32,)),
+            Cell(operator, "NCHW", (4096,), 64, "none", (8,)),
+            Cell(operator, "NHWC", (224, 224), 16, "none", (2, 4)),
+            Cell(operator, "NHWC", (224, 224), 16, "odd", (2, 4)),
+            Cell(operator, "NHWC", (32, 32), 64, "none", (8, 8)),
+            Cell(operator, "NHWC", (32, 32), 256, "none", (8, 8)),
+            Cell(operator, "NCHW", (32, 32), 64, "none", (2, 4)),
+            Cell(operator, "NHWC", (256, 256), 16, "none", (32, 32)),
+            Cell(operator, "NCHW", (256, 256), 16, "none", (32, 32)),
+        ]
+        for dtype in ("uint8", "float16"):
+            cells += [
+                Cell(operator, "NHWC", (65, 65), 64, "small", (4, 4), dtype=dtype),
+                Cell(operator, "NHWC", (4096,), 16, "none", (8,), dtype=dtype),
+                Cell(operator, "NCHW", (64, 64), 64, "none", (2, 2), dtype=dtype),
+            ]
+    for size, window in ((512, (3, 1, 1)), (512, (3, 2, 1)), (512, (5, 3, 2)), (224, (5, 1, 1))):
+        cells += [
+            Cell(patches, layout, (size, size), 1, "SAME", window=window) for layout in LAYOUTS
+        ]
+    return [
+        *cells,
+        Cell(patches, "NHWC", (512, 512), 1, "VALID", window=(3, 1, 1)),
+        Cell(patches, "NHWC", (224, 224), 1, "VALID", window=(3, 2, 1)),
+        Cell(patches, "NCHW", (512, 512), 3, "SAME", window=(3, 1, 1)),
+        Cell(patches, "NHWC", (224, 224), 16, "SAME", window=(3, 1, 2)),
+    ]

@@ -53,6 +53,9 @@ def measure(
     chosen = forms.chosen(cell)
     notes: dict[str, str] = {}
     models = {"textbook": forms.textbook(cell), "ours": forms.model_of(chosen, cell)}
+    convolution = forms.one_hot(cell)
+    if convolution is not None:
+        models["one-hot"] = convolution
     if expected.nbytes >= DYNAMIC_FROM:
         lowered = forms.chosen(cell, dynamic=True)
         models["dynamic"] = forms.model_of(lowered, cell, dynamic=True)

@@ -1,6 +1,6 @@
 """Check that the package's lowerings of a few cells are not much slower than other lowerings.
 
-    python -m benchmarks.quick            about half a minute; exit code 1 if a bound is exceeded
+    python -m benchmarks.quick            about a minute; exit code 1 if a bound is exceeded
 
 A ratio is the time of the lowering that the package chooses, divided by the time of another lowering
 of the same cell, measured in the same rounds. The bounds leave room for a noisy machine, and a cell
@@ -14,13 +14,14 @@ import click
 from benchmarks import grid, lowering
 from benchmarks.results import Record, geometric_mean
 
-#: Largest ratio of a cell to the textbook form, and to the fastest lowering of the package.
-WORST = {"textbook": 1.35, "best": 1.7}
+#: Largest ratio of a cell to the textbook form, to the fastest lowering of the package, and to the
+#: one-hot Conv of patches of one channel, which is exact for finite data only.
+WORST = {"textbook": 1.35, "best": 1.7, "one-hot": 2.0}
 #: Largest geometric mean of the ratios to the textbook form, by group of cells.
 GROUPS = {
-    "SpaceToBatch NHWC": 1.1,
+    "SpaceToBatch NHWC": 0.95,
     "SpaceToBatch NCHW": 0.6,
-    "BatchToSpace NHWC": 1.1,
+    "BatchToSpace NHWC": 0.95,
     "BatchToSpace NCHW": 0.6,
     "ExtractPatches NHWC": 0.9,
     "ExtractPatches NCHW": 0.9,
@@ -30,10 +31,10 @@ BEST = 1.2
 
 
 def ratios(record: Record) -> dict[str, float]:
-    """Return the ratios of a cell to the textbook form and to the fastest lowering."""
+    """Return the ratios of a cell to other forms, by the names in `WORST`."""
     us = record["us"]
-    best = min(us["ours"], *record["candidates"].values())
-    return {"textbook": us["ours"] / us["textbook"], "best": us["ours"] / best}
+    others = {"best": min(us["ours"], *record["candidates"].values()), **us}
+    return {name: us["ours"] / others[name] for name in WORST if name in others}
 
 
 def broken(record: Record) -> list[str]:

@@ -87,6 +87,7 @@ _tuning_options = options.grouped(
     is_flag=True,
     help="Make a run fail if sizes or parameters break a rule of an operator.",
 )
+@options.threads_option
 @_tuning_options
 @options.conversion_options
 def convert(

@@ -27,6 +27,7 @@ from onnx_spatial.cli.output import Output
 @options.models_argument
 @destination_options
 @options.target_option
+@options.threads_option
 @html_option
 @model_explorer_option
 @options.conversion_options

@@ -274,6 +274,13 @@ prefer_option = click.option(
     "docs/operators.md lists the names.",
 )
 
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Choose the lowerings for runs with N threads. By default for one and two threads alike.",
+)
+
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 verbose_option = click.option(
     "-v",

@@ -23,6 +23,7 @@ from onnx_spatial.conversion.pipeline import (
 from onnx_spatial.conversion.raise_opset import raise_opset
 from onnx_spatial.conversion.rewrite_chains import OptimizeResult
 from onnx_spatial.errors import Code, UsageError, VerificationError
+from onnx_spatial.lowering import priced_for
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
@@ -94,6 +95,7 @@ def convert(
     atol: Bound = None,
     outputs_only: bool = False,
     strategy: str | None = None,
+    threads: int | None = None,
     tune: bool = False,
     tune_cache: str | os.PathLike[str] | None = None,
     tune_threads: int = 0,
@@ -139,6 +141,8 @@ def convert(
         rtol, atol, outputs_only: tolerance for outputs, and whether only outputs are compared; see
             `verify`. They require `verify`.
         strategy: lower with this strategy wherever it applies, instead of the cheapest.
+        threads: choose lowerings by their estimated time with this number of threads within a node;
+            None: by the mean of one thread and two, which is good with both.
         tune: measure the lowerings of every operator on this machine and use the fastest; only in
             mode "lower". `inputs`, `shapes` and `seed` give the sizes that the model leaves open.
         tune_cache: file that keeps the measured times; the same file gives the same model, byte for
@@ -177,6 +181,7 @@ def convert(
         raise_ir_version=raise_ir_version,
         checked=checked,
         domains=tuple(domains),
+        threads=threads,
     )
     source = read_source(model, static, data=verify or in_place or output is not None)
     logger.debug("%s: read, IR %d", source.name, source.proto.ir_version)
@@ -198,9 +203,10 @@ def convert(
         choose = _tuner(sizes, options, tune_cache, tune_threads, target, progress).choose
     elif tune_cache is not None or tune_threads:
         raise UsageError("tune_cache and tune_threads require tune=True")
-    result = convert_operators(
-        before.proto, options, choose=choose, folder=source.folder, progress=progress
-    )
+    with priced_for(options.threads):
+        result = convert_operators(
+            before.proto, options, choose=choose, folder=source.folder, progress=progress
+        )
     note_opset(result, source, before)
     inspection = inspection_of(source, result)
     if refused := result.refused(strict=strict):

@@ -29,6 +29,7 @@ from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import refusal
 from onnx_spatial.conversion.rewrite_chains import NamedChains
 from onnx_spatial.errors import UsageError
+from onnx_spatial.lowering import priced_for
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Conversion
 from onnx_spatial.verification import Bound, Tolerances, Verification, one_hot
@@ -60,6 +61,7 @@ def optimize(
     atol: Bound = None,
     outputs_only: bool = False,
     strategy: str | None = None,
+    threads: int | None = None,
     in_place: bool = False,
     save_as_external_data: bool = False,
     save_reproducer: str | os.PathLike[str] | None = None,
@@ -88,7 +90,7 @@ def optimize(
             not run.
         verify: run the original and the result, and compare them. Each chain is proven to be its
             operator in any case.
-        opset, seed, static, domains, inputs, shapes, strategy: as in `convert`.
+        opset, seed, static, domains, inputs, shapes, strategy, threads: as in `convert`.
         strict, strict_proof, rtol, atol, outputs_only, save_reproducer: as in `convert`.
         in_place, save_as_external_data, isolate, memory, time_limit, progress: as
             in `convert`.
@@ -109,7 +111,11 @@ def optimize(
     tolerances = Tolerances.of(rtol, atol)
     check_verification(tolerances, verify, strict_proof=strict_proof, outputs_only=outputs_only)
     options = ConvertOptions(
-        max_rank=max_rank, target=target, strategy=strategy, domains=tuple(domains)
+        max_rank=max_rank,
+        target=target,
+        strategy=strategy,
+        domains=tuple(domains),
+        threads=threads,
     )
     source = read_source(model, static, data=verify or in_place or output is not None)
     logger.debug("%s: read, IR %d", source.name, source.proto.ir_version)
@@ -118,7 +124,8 @@ def optimize(
     before = with_opset(source, opset)
     tolerances.check_names([value.name for value in source.proto.graph.output])
     file = output_file(source, output, in_place=in_place)
-    result = optimize_operators(before.proto, options, folder=source.folder, progress=progress)
+    with priced_for(options.threads):
+        result = optimize_operators(before.proto, options, folder=source.folder, progress=progress)
     note_opset(result.edit, source, before)
     inspection = inspection_of(source, result.edit, result)
     if refused := result.edit.refused(strict=strict):

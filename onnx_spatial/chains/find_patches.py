@@ -47,7 +47,7 @@ _FAR = 8
 #: Microseconds of a Conv in onnxruntime with one thread: for the node, for an image, for an element of
 #: the windows that it gathers, and for a multiplication and addition. Fitted to 16 one-hot Convs of 5 to
 #: 7,000 microseconds, within 20 %, and scaled to the machine of `lowering.core.cost_model`.
-_CONV, _IMAGE, _GATHERED, _PRODUCT = 2.5, 0.09, 0.00032, 0.00001
+_CONV, _IMAGE, _GATHERED, _PRODUCT = 1.5, 0.05, 0.00018, 0.000006
 
 
 @dataclass(frozen=True)

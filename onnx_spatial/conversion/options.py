@@ -54,9 +54,11 @@ class ConvertOptions:
         raise_ir_version: whether mode "function" raises the IR version of a model that is too old.
         checked: whether every run that breaks a rule of an operator fails.
         domains: operator domains to accept beside the ones that converters are known to use.
+        threads: number of threads within a node that estimates of time are for; None for one and two
+            alike.
 
     Raises:
-        UsageError: there is no such mode, strategy or target.
+        UsageError: there is no such mode, strategy or target, or `threads` is below 1.
     """
 
     mode: Mode = "lower"
@@ -68,8 +70,11 @@ class ConvertOptions:
     raise_ir_version: bool = False
     checked: bool = False
     domains: tuple[str, ...] = ()
+    threads: int | None = None
 
     def __post_init__(self) -> None:
+        if self.threads is not None and self.threads < 1:
+            raise UsageError(f"threads must be at least 1, not {self.threads}")
         if self.mode not in MODES:
             raise UsageError(f"mode must be one of {', '.join(MODES)}, not {self.mode!r}")
         if self.strategy is not None and self.strategy not in STRATEGY_NAMES:

@@ -204,6 +204,7 @@ def rank(
         max_rank,
         strategy,
         target,
+        cost_model.pricing(),
     )
     if key not in _RANKINGS:
         if len(_RANKINGS) >= _MOST_RANKINGS:

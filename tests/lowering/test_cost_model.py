@@ -54,6 +54,9 @@ def test_every_transpose_has_a_price(movement, itemsize):
         ((64, 2, 2), (1, 0, 2), 4, "transpose 8"),  # pairs of float32 go as one
         ((64, 2, 3), (1, 0, 2), 4, "transpose one axis"),
         ((4, 64, 2, 3), (0, 2, 1, 3), 4, "transpose one axis"),
+        ((64, 1, 2, 3), (1, 2, 0, 3), 4, "transpose inwards"),
+        ((4, 64, 1, 2, 3), (0, 2, 3, 1, 4), 4, "transpose inwards"),
+        ((64, 1, 2), (1, 2, 0), 4, "transpose 4"),
         ((4, 8, 2, 3), (2, 1, 0, 3), 4, "transpose blocks"),
         ((4, 8, 2), (2, 1, 0), 4, "transpose elements"),
         ((4, 1, 2), (1, 0, 2), 4, "crop"),  # nothing moves
@@ -61,6 +64,63 @@ def test_every_transpose_has_a_price(movement, itemsize):
 )
 def test_transposes_fall_into_the_kernels_of_onnxruntime(sizes, perm, itemsize, regime):
     assert cost_model.transpose(sizes, perm, itemsize).regime == regime
+
+
+@given(st.integers(1, 5), st.integers(2, 5), st.integers(2, 5), st.integers(1, 5))
+def test_a_dim_of_1_turns_a_swap_into_a_move_towards_the_end(lead, rows, columns, run):
+    x = np.arange(lead * rows * columns * run).reshape(lead, rows, columns, run)
+    place, perm = cost_model.inwards((0, 2, 1, 3))
+    turned = x.reshape((*x.shape[:place], 1, *x.shape[place:])).transpose(perm)
+    assert np.array_equal(turned.ravel(), x.transpose(0, 2, 1, 3).ravel())
+    assert cost_model.inwards((1, 2, 0)) is None
+    assert cost_model.inwards((0, 1)) is None
+
+
+def test_swaps_of_long_runs_move_inwards_unless_the_rank_is_limited():
+    swap = ((512, 8, 64), (1, 0, 2), 4)
+    assert cost_model.swap_inwards(*swap, None) == (1, (1, 2, 0, 3))
+    assert cost_model.swap_inwards(*swap, 3) is None
+    assert cost_model.best_transpose(*swap, None).regime == "transpose inwards"
+    assert cost_model.best_transpose(*swap, 3).regime == "transpose one axis"
+    assert cost_model.swap_inwards((2, 2, 64), (1, 0, 2), 4, None) is None  # saves nothing
+
+
+@pytest.mark.parametrize(
+    ("dims", "itemsize", "features"),
+    [
+        ((64, 64), 4, set()),
+        ((65, 64), 4, {"row edge"}),
+        ((64, 66), 4, {"column edge"}),
+        ((68, 64), 1, {"row edge"}),  # tiles of 8 x 8 bytes
+        ((64, 1024), 4, {"read apart"}),
+        ((4096, 8), 4, {"read apart", "write apart"}),
+        ((4096, 4), 4, {"read apart"}),
+    ],
+)
+def test_transposes_of_elements_know_their_tiles_and_cache_lines(dims, itemsize, features):
+    special = {"row edge", "column edge", "read apart", "write apart"}
+    work = cost_model.transpose(dims, (1, 0), itemsize)
+    assert special.intersection(work.features) == features
+
+
+def test_a_node_among_large_ones_reads_from_memory():
+    work = cost_model.gather(100, 1 << 20)
+    assert work.among(1 << 20) is work
+    assert work.among(1 << 27).nanoseconds > work.nanoseconds
+    assert cost_model.total([work] * 100) > 100 * work.nanoseconds
+
+
+def test_prices_follow_the_number_of_threads():
+    shared, alone = cost_model.gather(10_000, 1 << 20), cost_model.pad(10_000, 1 << 20)
+    times = {}
+    for threads in (None, 1, 2, 4, 64):
+        with cost_model.priced_for(threads):
+            times[threads] = shared.nanoseconds, alone.nanoseconds
+    assert times[None][0] == pytest.approx((times[1][0] + times[2][0]) / 2)
+    assert times[1][0] > times[2][0] > times[4][0] > times[64][0] > 0
+    assert all(own == pytest.approx(times[1][1]) for _, own in times.values())
+    with pytest.raises(ValueError, match="at least 1, not 0"), cost_model.priced_for(0):
+        pass
 
 
 def test_each_regime_has_prices_for_one_thread_and_two():

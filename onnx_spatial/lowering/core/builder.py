@@ -141,13 +141,22 @@ class Emitter(SizeArithmetic):
         value = self.op("Transpose", x.value, perm=list(perm), work=work)
         return self.tensor(value, [x.dims[p] for p in perm], x.itemsize)
 
+    def transpose_as(self, x: Tensor, dims: Sequence[Size], perm: Sequence[int]) -> Tensor:
+        """Reshape to `dims` and permute these, with another dim of 1 where that is faster."""
+        sizes = tuple(map(self.guess, dims))
+        moved = cost_model.swap_inwards(sizes, tuple(perm), x.itemsize, self.rank_limit)
+        if moved is None:
+            return self.transpose(self.reshape(x, dims), perm)
+        place, perm = moved
+        return self.transpose(self.reshape(x, [*dims[:place], 1, *dims[place:]]), perm)
+
     def permute(self, x: Tensor, perm: Sequence[int]) -> Tensor:
         """Permute the axes by a Transpose of the lowest rank, or by a Reshape where none moves."""
         groups = cost_model.axis_groups(perm, [same(dim, 1) for dim in x.dims])
         inner = sorted(groups)
         if groups != inner:
             dims = [self.product([x.dims[axis] for axis in group]) for group in inner]
-            y = self.transpose(self.reshape(x, dims), [inner.index(group) for group in groups])
+            y = self.transpose_as(x, dims, [inner.index(group) for group in groups])
         else:
             y = x
         return self.reshape(y, [x.dims[axis] for axis in perm])

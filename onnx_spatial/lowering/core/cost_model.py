@@ -10,27 +10,31 @@ one thread and for two. Features:
     run     contiguous pieces that are copied (single elements where nothing longer stays together)
     byte    bytes written
     far     bytes beyond the first MiB: they come from another cache than the core's own
-    deep    bytes beyond the first 6 MiB: they come from memory
+    deep    bytes beyond the first 8 MiB: they come from memory
     lost    runs among these: a whole line of the cache is fetched for each
+    line    lines of the cache that are written, again for each input
     wide, tall, square    elements of a [few, many], [many, few] or [many, many] Transpose
-    aliased  those of a [many, many] Transpose whose rows or columns compete for cache lines
+    row edge, column edge    those in rows or columns that fill no tile of its kernel
+    read apart, write apart    those of a Transpose whose rows, or columns, compete for cache lines
 
-The price is the mean of one thread and two: a model does not say how many it will run with, and a
-form that is good with one and terrible with the other is a bad choice.
+By default a price is the mean of one thread and two: a model does not say how many it will run with, and
+a form that is good with one and terrible with the other is a bad choice. `priced_for` sets the number.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib import resources
 
 #: Bytes that stay in a cache from one node to the next.
 _NEAR = 1 << 20
-_SHARED = 6 << 20
+_SHARED = 8 << 20
 
 #: Sizes are cut off here: a file may declare more than a float holds.
 MOST = 1 << 200
@@ -38,14 +42,39 @@ MOST = 1 << 200
 #: Bytes that onnxruntime moves as single elements.
 _SINGLE = (1, 2, 4, 8)
 
+#: Rows and columns of the tiles in which the kernels transpose elements, by their size.
+_TILES = {1: 8, 2: 4, 4: 4, 8: 1}
+
+#: Bytes of a line of the cache.
+_LINE = 64
+
 #: Addresses this far apart compete for the lines of a first-level cache, and how many lines fit.
 _ALIAS = 4096
-_WAYS = 8
+_WAYS = 12
+
+#: Columns this far apart compete when they are written, from this number on.
+_WRITE_ALIAS = 16384
+_WRITE_WAYS = 4
+
+#: Nanoseconds that a dim of 1 must save: a Reshape may be needed behind it.
+_GAIN = 1000
 
 #: Rows and columns up to this count as few.
 _FEW = 16
 
 Features = dict[str, float]
+
+#: Threads that estimates are for; 0: one and two alike.
+_THREADS: ContextVar[int] = ContextVar("threads", default=0)
+
+#: More threads than this are not told apart.
+_MOST_THREADS = 16
+
+#: Shares of the prices for one thread and for two, by number of threads. With n threads the parallel
+#: share 2 * (p1 - p2) of a price is divided by n: p1 - 2 * (p1 - p2) * (1 - 1 / n).
+_SHARES = {0: (0.5, 0.5)} | {
+    n: (1 - 2 * (1 - 1 / n), 2 * (1 - 1 / n)) for n in range(1, _MOST_THREADS + 1)
+}
 
 
 @dataclass(frozen=True)
@@ -57,12 +86,54 @@ class Work:
 
     @property
     def nanoseconds(self) -> float:
-        """Estimated time, the mean of one thread and two."""
-        each = [
-            sum(p.get(k, 0.0) * float(min(v, MOST)) for k, v in self.features.items())
-            for p in _prices()[self.regime]
-        ]
-        return sum(each) / len(each)
+        """Estimated time, with the number of threads of `priced_for`."""
+        prices = _prices()[self.regime]
+        return sum(
+            sum(p.get(k, 0.0) * float(min(v, MOST)) for k, v in self.features.items()) * share
+            for p, share in zip(prices, _SHARES[_THREADS.get()], strict=True)
+        )
+
+    def among(self, size: float) -> Work:
+        """Return the work among nodes that write `size` bytes in a run.
+
+        What does not fit into the shared cache together comes from memory, however small each is.
+        """
+        own = self.features.get("byte", 0.0)
+        deep = own * max(0.0, 1 - 2 * _SHARED / max(size, 1.0))
+        if deep <= self.features.get("deep", 0.0):
+            return self
+        return replace(self, features={**self.features, "deep": deep})
+
+
+def total(works: Sequence[Work]) -> float:
+    """Return the estimated nanoseconds of nodes that run one after the other."""
+    size = sum(work.features.get("byte", 0.0) for work in works)
+    return sum(work.among(size).nanoseconds for work in works)
+
+
+@contextmanager
+def priced_for(threads: int | None) -> Iterator[None]:
+    """Estimate times for a number of threads within a node, or for one and for two alike (None).
+
+    Args:
+        threads: the number of threads. More than two have prices of their own: the share of the work
+            that two threads do in parallel is done by all.
+
+    Raises:
+        ValueError: `threads` is below 1.
+    """
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads must be at least 1, not {threads}")
+    token = _THREADS.set(0 if threads is None else min(threads, _MOST_THREADS))
+    try:
+        yield
+    finally:
+        _THREADS.reset(token)
+
+
+def pricing() -> int:
+    """Return what estimates depend on besides the work: a key for what is remembered of them."""
+    return _THREADS.get()
 
 
 @cache
@@ -94,11 +165,16 @@ def small() -> Work:
 def transpose(dims: tuple[int, ...], perm: tuple[int, ...], itemsize: int) -> Work:
     """Return the work of a Transpose: one axis moves, blocks stay whole, or neither.
 
+    onnxruntime has a kernel for one axis that moves towards the front, which several threads share,
+    and a faster one, a loop of copies, for one that moves towards the end. Axes of size 1 count
+    when it chooses between them.
+
     Args:
         dims: of the input.
         perm: axis of the input for each axis of the output.
         itemsize: bytes of an element.
     """
+    inwards = _moves_inwards(perm)
     dims, perm = merged(dims, perm)
     size = math.prod(dims) * itemsize
     if len(dims) < 2:
@@ -119,14 +195,75 @@ def transpose(dims: tuple[int, ...], perm: tuple[int, ...], itemsize: int) -> Wo
             elif columns <= _FEW:
                 shape = "tall"
             features = {**_moved(runs, size), "loop": loops - 1, shape: runs}
-            far_apart = (columns * run % _ALIAS == 0 and rows > _WAYS) or (
-                rows * run % _ALIAS == 0 and columns > _WAYS
-            )
-            if far_apart:
-                features["aliased"] = runs
+            features |= _tiling(rows, columns, run, runs)
             return Work(f"transpose {run}", features)
-        return Work("transpose one axis", _moved(runs, size))
+        return Work(
+            "transpose inwards" if inwards else "transpose one axis",
+            {**_moved(runs, size), "loop": loops - 1},
+        )
     return Work("transpose blocks" if block > 1 else "transpose elements", _moved(runs, size))
+
+
+def _tiling(rows: int, columns: int, run: int, runs: float) -> Features:
+    """Return the elements outside of whole tiles, and those that compete for cache lines."""
+    tile = _TILES[run]
+    features: Features = {}
+    if rows % tile:
+        features["row edge"] = runs * (rows % tile) / rows
+    if columns % tile:
+        features["column edge"] = runs * (columns % tile) / columns
+    if rows * math.gcd(columns * run, _ALIAS) > _WAYS * _ALIAS:
+        features["read apart"] = runs
+    if rows * run % _WRITE_ALIAS == 0 and columns > _WRITE_WAYS:
+        features["write apart"] = runs
+    return features
+
+
+def _moves_inwards(perm: Sequence[int]) -> bool:
+    """Tell whether a permutation moves one axis towards the end, and none towards the front."""
+    moved = [axis for axis, place in enumerate(perm) if axis != place]
+    if len(moved) < 3:  # two neighbours that change places count as a move towards the front
+        return False
+    first, last = moved[0], moved[-1]
+    return list(perm[first : last + 1]) == [*range(first + 1, last + 1), first]
+
+
+def inwards(perm: Sequence[int]) -> tuple[int, tuple[int, ...]] | None:
+    """Return where a dim of 1 turns a swap of two neighbours into a move towards the end.
+
+    Returns:
+        The place of the new axis and the permutation with it; None if `perm` is no such swap.
+    """
+    moved = [axis for axis, place in enumerate(perm) if axis != place]
+    if len(moved) != 2 or moved[1] != moved[0] + 1:
+        return None
+    first = moved[0]
+    rest = range(first + 3, len(perm) + 1)
+    return first + 1, (*range(first), first + 1, first + 2, first, *rest)
+
+
+def swap_inwards(
+    dims: tuple[int, ...], perm: tuple[int, ...], itemsize: int, rank_limit: int | None
+) -> tuple[int, tuple[int, ...]] | None:
+    """Return what `inwards` returns if the Transpose is clearly faster that way, else None."""
+    moved = inwards(perm)
+    if moved is None or (rank_limit is not None and len(dims) >= rank_limit):
+        return None
+    place, order = moved
+    turned = transpose((*dims[:place], 1, *dims[place:]), order, itemsize)
+    plain = transpose(dims, perm, itemsize)
+    return moved if turned.nanoseconds + _GAIN < plain.nanoseconds else None
+
+
+def best_transpose(
+    dims: tuple[int, ...], perm: tuple[int, ...], itemsize: int, rank_limit: int | None
+) -> Work:
+    """Return the work of a Transpose with or without the dim of `swap_inwards`."""
+    moved = swap_inwards(dims, perm, itemsize, rank_limit)
+    if moved is None:
+        return transpose(dims, perm, itemsize)
+    place, order = moved
+    return transpose((*dims[:place], 1, *dims[place:]), order, itemsize)
 
 
 def elementwise(elements: float, size: float) -> Work:
@@ -176,7 +313,13 @@ def take(runs: float, size: float, *, strided: bool, single: bool) -> Work:
 
 def concat(parts: int, runs: float, size: float, *, single: bool) -> Work:
     """Return the work of a Concat: inputs, contiguous pieces, bytes; `single`: of one element each."""
-    return Work("concat elements" if single else "concat", {**_moved(runs, size), "part": parts})
+    features = {**_moved(runs, size), "part": parts}
+    if not single:
+        return Work("concat", features)
+    # Each input is a pass over the output, which writes to every line of the cache if the rows are long.
+    touched = min(1.0, parts * size / max(runs, 1) / _LINE)
+    features |= {"line": runs * touched, "lost": features["lost"] * touched}
+    return Work("concat elements", features)
 
 
 def split(parts: int, runs: float, size: float, *, single: bool) -> Work:

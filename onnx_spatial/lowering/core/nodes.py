@@ -95,7 +95,7 @@ class NodeList:
         """Estimated time of one run, in microseconds."""
         run = (node for node in self.nodes if node.outputs[0] not in self._folded)
         works = [*(self._work_of[node] for node in run), *self._risks]
-        return sum(work.nanoseconds for work in works) / 1000
+        return cost_model.total(works) / 1000
 
     def risk(self, work: Work) -> None:
         """Count work that the runtime's optimizer will probably add."""

@@ -4,9 +4,10 @@
     channels first   rows in the order N, kh, kw, C, oh
     channels last    rows in the order kh, kw, C, N, oh; then [kh*kw*C, N*oh*ow] -> T[1,0]
 
-With a stride s the last axis is split into its s phases first, so that the taps are dense. (By Split:
-onnxruntime's optimizer would push a Transpose through the Slices.) Channels-last data is transposed to
-planes first: it is small compared to the output.
+With a stride s the last axis is split into its s phases first, so that the taps are dense: by a
+Transpose and a Reshape that joins the phases with the rows, or by Split for a single row, where
+onnxruntime's optimizer would push the Transpose through the Slices. Channels-last data is transposed
+to planes first: it is small compared to the output.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from onnx_spatial.lowering.patches.windows import Windows
 from onnx_spatial.lowering.permutation.stage_plan import MAX_PARTS
 from onnx_spatial.lowering.slices import window_slice
 from onnx_spatial.operators import ExtractPatches
+
+#: Bytes of the elements that onnxruntime transposes in tiles.
+_FAST = (1, 2, 4)
 
 
 class Planes(Strategy):
@@ -81,12 +85,24 @@ def _taps(op: ExtractPatches, request: Request, emit: Emitter, w: Windows) -> Te
         x = emit.slice(x, [1], [0], [cells * stride], [rows, cells * stride])
     else:
         x = pad(emit, x, [(0, 0), (0, more)], request.element_types)
-    phases = emit.split(emit.reshape(x, [emit.mul(rows, cells), stride]), 1, stride)
+    phases = _phases(emit, x, cells, stride)
     parts = []
     for i in range(kernel):
-        phase = emit.reshape(phases[i * rate % stride], [rows, cells])
-        parts.append(window_slice(emit, phase, {1: (i * rate // stride, 1, count)}, [rows, count]))
+        phase, row = phases[i * rate % stride]
+        window = {0: (row, 1, rows), 1: (i * rate // stride, 1, count)}
+        parts.append(window_slice(emit, phase, window, [rows, count]))
     return emit.concat(parts, 0)
+
+
+def _phases(emit: Emitter, x: Tensor, cells: int, stride: int) -> list[tuple[Tensor, int]]:
+    """Return a tensor of rows of cells, and the first of its rows, for each phase of `x`."""
+    rows = x.dims[0]
+    flat = emit.mul(rows, cells)
+    x = emit.reshape(x, [flat, stride])
+    if isinstance(rows, int) and rows > 1 and x.itemsize in _FAST:
+        joined = emit.reshape(emit.transpose(x, [1, 0]), [stride * rows, cells])
+        return [(joined, phase * rows) for phase in range(stride)]
+    return [(emit.reshape(phase, [rows, cells]), 0) for phase in emit.split(x, 1, stride)]
 
 
 def _rows(

@@ -65,6 +65,7 @@ class Problem:
         kinds: kinds that may be used.
         needed: kinds of which one must be used.
         rank_limit: largest rank of a tensor.
+        pricing: see `cost_model.pricing`.
     """
 
     sizes: tuple[int, ...]
@@ -75,6 +76,7 @@ class Problem:
     kinds: frozenset[Kind]
     needed: frozenset[Kind]
     rank_limit: int
+    pricing: int = 0
 
 
 @lru_cache(maxsize=4096)
@@ -171,7 +173,8 @@ class _Search:
         perm = tuple(before.index(f) for f in after)
         dims, perm = cost_model.merged(tuple(self.p.sizes[f] for f in before), perm)
         if len(dims) <= self.p.rank_limit:
-            work = cost_model.transpose(dims, perm, self.p.itemsize)
+            limit = self.p.rank_limit
+            work = cost_model.best_transpose(dims, perm, self.p.itemsize, limit)
             yield work.nanoseconds + self.small, Stage("transpose", before, after)
 
     def _gather(self, before: Order, after: Order) -> Iterator[tuple[float, Stage]]:

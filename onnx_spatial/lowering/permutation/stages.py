@@ -64,6 +64,7 @@ def cheapest(
             kinds,
             needed,
             emit.rank_limit or _ANY_RANK,
+            cost_model.pricing(),
         )
     )
     if plan is None:
@@ -101,8 +102,8 @@ class _Moving:
         """Emit one Transpose of the fewest axes."""
         groups = stage_plan.groups(stage.before, stage.after)
         inner = sorted(groups, key=lambda group: stage.before.index(group[0]))
-        x = self.emit.reshape(self.x, [self.size(group) for group in inner])
-        self.x = self.emit.transpose(x, [inner.index(group) for group in groups])
+        dims = [self.size(group) for group in inner]
+        self.x = self.emit.transpose_as(self.x, dims, [inner.index(group) for group in groups])
 
     def gather(self, stage: Stage, rest: Sequence[Stage]) -> None:
         """Emit one Gather of rows along the middle."""
