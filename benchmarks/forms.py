@@ -17,7 +17,8 @@ from onnx import helper, numpy_helper
 from benchmarks.grid import Cell
 from onnx_spatial import lowering
 from onnx_spatial.lowering import Lowered, Request
-from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
+from onnx_spatial.operators import ExtractPatches
+from onnx_spatial.operators.spellings import Call, FixedCall, InputFacts, NodeFacts, read
 from onnx_spatial.tuning import harness_model
 
 OPSET, IR_VERSION = 17, 8
@@ -31,30 +32,20 @@ def request(cell: Cell, *, dynamic: bool = False) -> Request:
         channel_axis = len(shape) - 1 if cell.layout == "NHWC" else 1
         shape = tuple(d if axis == channel_axis else None for axis, d in enumerate(shape))
     data = InputFacts(cell.dtype, shape)
-    call = read(_node(cell, data))
+    call = _call(cell, data)
     element_type = int(helper.np_dtype_to_tensor_dtype(np.dtype(cell.dtype)))
     x = ir.Value(name="x", type=ir.TensorType(ir.DataType(element_type)), shape=ir.Shape(shape))
     types = (element_type, int(onnx.TensorProto.INT64), int(onnx.TensorProto.INT64))
     return Request(call, (x, None, None), shape, frozenset({element_type}), types, OPSET)
 
 
-def _node(cell: Cell, data: InputFacts) -> NodeFacts:
-    """Return the operator in TensorFlow's spelling; patches with channels first in OpenVINO's."""
-    if cell.window is None:
-        block = InputFacts.of(np.array(cell.block_shape))
-        pairs = InputFacts.of(np.array(cell.all_pairs))
-        return NodeFacts(f"{cell.operator}ND", _DOMAIN, (data, block, pairs))
-    windows = [(value,) * len(cell.size) for value in cell.window]
-    if cell.layout == "NHWC":
-        names = ("ksizes", "strides", "rates")
-        lists = {n: (1, *w, 1) for n, w in zip(names, windows, strict=True)}
-        kind = "ExtractImagePatches" if len(cell.size) == 2 else "ExtractVolumePatches"
-        return NodeFacts(kind, _DOMAIN, (data,), {**lists, "padding": cell.amounts})
-    padding = "valid" if cell.amounts == "VALID" else "same_upper"
-    lists = dict(zip(("sizes", "strides", "rates"), windows, strict=True))
-    return NodeFacts(
-        "ExtractImagePatches", "org.openvinotoolkit", (data,), {**lists, "auto_pad": padding}
-    )
+def _call(cell: Cell, data: InputFacts) -> Call:
+    """Return the operator; blocks are read from TensorFlow's spelling."""
+    if isinstance(cell.kernel, ExtractPatches):
+        return FixedCall(cell.kernel, "tensorflow")
+    block = InputFacts.of(np.array(cell.block_shape))
+    pairs = InputFacts.of(np.array(cell.all_pairs))
+    return read(NodeFacts(f"{cell.operator}ND", _DOMAIN, (data, block, pairs)))
 
 
 def chosen(cell: Cell, *, dynamic: bool = False) -> Lowered:

@@ -23,6 +23,21 @@ SIZES = (32, 65, 224, 512)
 BLOCKS = ((2, 2), (3, 3), (4, 4), (8, 8), (2, 4))
 #: Pads (or crops) in front of each axis; behind it are as many, and those that fill the last block.
 AMOUNTS = {"none": 0, "small": 1, "odd": 3}
+#: Values of the cells that are timed with unknown sizes, too.
+UNKNOWN_CHANNELS = (1, 3, 64)
+UNKNOWN_SIZES = (
+    (1024,),
+    (65536,),
+    (33, 33),
+    (65, 65),
+    (224, 224),
+    (512, 512),
+    (8, 16, 16),
+    (16, 64, 64),
+)
+UNKNOWN_BLOCKS = (2, 4, 8, 32)
+UNKNOWN_WINDOWS = ((2, 2, 1), (3, 1, 1), (3, 1, 2), (3, 2, 1), (5, 3, 2), (7, 1, 1), (16, 16, 1))
+DTYPES = ("float32", "float16", "uint8")
 #: Kernel, stride, rate.
 WINDOWS = ((2, 2, 1), (3, 1, 1), (3, 1, 2), (3, 2, 1), (7, 1, 1), (16, 16, 1), (5, 3, 2))
 LAYOUTS = ("NHWC", "NCHW")
@@ -31,6 +46,8 @@ OPERATORS = ("SpaceToBatch", "BatchToSpace", "ExtractPatches")
 #: Largest number of elements of input or output: 32 MiB of float32; some extra cells are twice as large.
 LARGEST = 1 << 23
 QUICK_LARGEST = 1 << 21
+#: The same for cells that are timed with unknown sizes, too.
+UNKNOWN_LARGEST = 1 << 22
 QUICK_PER_GROUP = 3
 
 
@@ -178,6 +195,39 @@ def quick() -> list[Cell]:
     return chosen
 
 
+def unknown() -> list[Cell]:
+    """Return cells that are timed with known sizes and with unknown ones."""
+    cells: list[Cell] = []
+    for operator, layout in itertools.product(OPERATORS, LAYOUTS):
+        cells += _covering(_unknown_product(operator, layout), UNKNOWN_LARGEST)
+    s2b, b2s, patches = OPERATORS
+    named = [
+        Cell(patches, "NHWC", (128, 128), 64, "SAME", window=(3, 2, 1)),
+        Cell(patches, "NHWC", (64, 64), 64, "SAME", window=(3, 1, 1)),
+        Cell(patches, "NHWC", (128, 128), 64, "VALID", window=(2, 2, 1)),
+        Cell(s2b, "NHWC", (65, 65), 64, "small", (4, 4)),
+        Cell(b2s, "NHWC", (512, 512), 3, "none", (2, 2)),
+        Cell(s2b, "NCHW", (224, 224), 3, "odd", (2, 4)),
+    ]
+    return [*cells, *(cell for cell in named if cell not in cells)]
+
+
+def _unknown_product(operator: str, layout: str) -> Iterable[Cell]:
+    patches = operator == "ExtractPatches"
+    shapes = itertools.product(UNKNOWN_SIZES, UNKNOWN_CHANNELS, DTYPES)
+    for (size, c, dtype), amounts in itertools.product(
+        shapes, ("VALID", "SAME") if patches else AMOUNTS
+    ):
+        if patches:
+            for window in UNKNOWN_WINDOWS:
+                yield Cell(operator, layout, size, c, amounts, window=window, dtype=dtype)
+            continue
+        for b in UNKNOWN_BLOCKS:
+            if b < min(size) and b ** len(size) <= max(UNKNOWN_BLOCKS) ** 2:
+                block = (b,) * len(size)
+                yield Cell(operator, layout, size, c, amounts, block, dtype=dtype)
+
+
 def _product(operator: str, layout: str) -> Iterable[Cell]:
     if operator == "ExtractPatches":
         for c, s, window, padding in itertools.product(CHANNELS, SIZES, WINDOWS, ("VALID", "SAME")):
@@ -202,7 +252,7 @@ def _covering(product: Iterable[Cell], largest: int) -> list[Cell]:
     return chosen
 
 
-_VARIED = ("size", "channels", "block", "amounts", "window")
+_VARIED = ("size", "channels", "block", "amounts", "window", "dtype")
 
 
 def _extra() -> list[Cell]:

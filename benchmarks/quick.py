@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import click
 
-from benchmarks import grid, lowering
+from benchmarks import grid, lowering, unknown_sizes
 from benchmarks.results import Record, geometric_mean
 
 #: Largest ratio of a cell to the textbook form, to the fastest lowering of the package, and to the
@@ -28,6 +28,8 @@ GROUPS = {
 }
 #: Largest geometric mean of the ratios to the fastest lowering, over all cells.
 BEST = 1.2
+#: Largest ratio of a lowering for unknown sizes to that for known ones, and their geometric mean.
+UNKNOWN, UNKNOWN_MEAN = 2.5, 1.5
 
 
 def ratios(record: Record) -> dict[str, float]:
@@ -44,6 +46,24 @@ def broken(record: Record) -> list[str]:
         for against, ratio in ratios(record).items()
         if ratio > WORST[against]
     ]
+
+
+def unknown(seconds: float) -> list[str]:
+    """Compare lowerings for unknown sizes with those for known ones; return what exceeds a bound."""
+    failures, measured = [], []
+    for cell in grid.quick():
+        times = unknown_sizes.measure(cell, seconds)
+        if times.ratio > UNKNOWN and times.more > unknown_sizes.MORE:
+            times = unknown_sizes.measure(cell, 4 * seconds)
+        text = f"unknown sizes {times.ratio:5.2f}  {cell.name}"
+        click.echo(text)
+        if times.ratio > UNKNOWN and times.more > unknown_sizes.MORE:
+            failures.append(f"{text}, bound {UNKNOWN}")
+        measured.append(times.ratio)
+    mean = geometric_mean(measured)
+    text = f"unknown sizes: mean ratio to known ones {mean:.2f}, bound {UNKNOWN_MEAN}"
+    click.echo(text)
+    return failures if mean <= UNKNOWN_MEAN else [*failures, text]
 
 
 @click.command(help=__doc__.split("\n\n")[0] if __doc__ else None)
@@ -71,6 +91,7 @@ def main(seconds: float) -> None:
         click.echo(text)
         if mean > bound:
             failures.append(text)
+    failures += unknown(seconds)
     for failure in failures:
         click.echo(f"exceeded: {failure}", err=True)
     raise SystemExit(1 if failures else 0)

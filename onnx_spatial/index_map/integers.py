@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from onnx import TensorProto
 
 from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.index_map.expressions import FLOOR, show
+from onnx_spatial.index_map.expressions import FLOOR, ZERO, show, top_atoms
 from onnx_spatial.index_map.limits import LIMIT, MOST_ELEMENTS, limit_of
-from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial, remainder
 
 #: Bits of the integer types in which nodes compute, without the sign; int32 where the type is unknown.
 _BITS = {int(TensorProto.INT64): 63, int(TensorProto.INT32): 31, 0: 31}
@@ -33,6 +35,9 @@ def fitting(case: Case, p: Polynomial, element_type: int, bits: int = 63) -> Pol
     # The first bound is fast, the second one knows numbers of elements.
     if any(_magnitude(case, p, counted) < 1 << bits for counted in (False, True)):
         return p
+    apart = _with_remainders(p)
+    if apart != p and _magnitude(case, apart, True) < 1 << bits:
+        return p
     if any(case.surely(count - p) and case.surely(count + p) for count in case.counts):
         return p
     raise UndecidedError(f"an integer may overflow ({show(p)})")
@@ -49,11 +54,44 @@ def _magnitude(case: Case, p: Polynomial, counted: bool) -> int:
         bound = 1
         for atom in product:
             bound *= _bound(case, atom, counted)
-        term = Polynomial({product: 1})
+        term = Polynomial({tuple(a for a in product if _divisor(a) is None): 1})
         large = counted and bound > MOST_ELEMENTS and term.nonnegative
         if large and any(case.surely(count - term) for count in case.counts):
-            bound = MOST_ELEMENTS
+            bound = MOST_ELEMENTS * math.prod(d for a in product if (d := _divisor(a)) is not None)
         total += abs(factor) * bound
+    return total
+
+
+def _divisor(atom: Atom) -> int | None:
+    """Return the known divisor that an atom is a remainder by; None for all others."""
+    if not isinstance(atom.key, OperationKey) or atom.key.operator != "Mod" or not atom.nonnegative:
+        return None
+    return atom.key.operands[1].constant or None  # type: ignore[index]
+
+
+def _with_remainders(p: Polynomial) -> Polynomial:
+    """Return the same number with remainders: x - b * floor(x / b) is small, though neither part is."""
+    for atom in top_atoms(p):
+        if not isinstance(atom.key, OperationKey) or atom.key.operator != FLOOR:
+            continue
+        dividend, divisor = atom.key.operands
+        for term in top_atoms(dividend) & top_atoms(p) if divisor.constant else ():
+            rest = dividend - Polynomial({(term,): 1})
+            if term not in top_atoms(rest):
+                whole = Polynomial({(atom,): 1}) * divisor + remainder(dividend, divisor)
+                p = _replaced(p, term, whole - rest)
+                break
+    return p
+
+
+def _replaced(p: Polynomial, atom: Atom, value: Polynomial) -> Polynomial:
+    """Return a polynomial with an atom replaced, but not inside other atoms."""
+    total = ZERO
+    for product, factor in p.terms.items():
+        term = Polynomial.of(factor)
+        for each in product:
+            term = term * (value if each is atom else Polynomial({(each,): 1}))
+        total = total + term
     return total
 
 
@@ -67,4 +105,6 @@ def _bound(case: Case, atom: Atom, counted: bool) -> int:
         return limit
     if isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR:
         return _magnitude(case, atom.key.operands[0], counted)  # type: ignore[index]
+    if (divisor := _divisor(atom)) is not None:
+        return divisor
     raise UndecidedError("an integer may overflow: its range is unknown")

@@ -6,7 +6,7 @@ The row numbers are padded with -1, which Gather reads as the last row: the zero
 every element type, padding and crops included. A short index is a constant, made by the numpy kernel. A
 long one is stored as a table for each axis, which runtimes add when they load; an entry in the padding
 is so far below zero that the sum is negative too, and Max with -1 gives the row. With unknown sizes, row
-numbers are padded and transposed at run time, on int64.
+numbers are padded and transposed at run time, on int64; for patches with channels last they are sums.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +22,12 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
-from onnx_spatial.lowering.core.gather_indices import LARGEST, LONGEST
+from onnx_spatial.lowering.core.gather_indices import LARGEST, LONGEST, Term, index
 from onnx_spatial.lowering.core.nodes import NewerOpsetError
 from onnx_spatial.lowering.core.padding import filled
 from onnx_spatial.lowering.core.strategy import Request, Strategy
-from onnx_spatial.lowering.patches import separable_gather
+from onnx_spatial.lowering.patches import separable_gather, windows
+from onnx_spatial.lowering.patches.windows import Windows
 from onnx_spatial.lowering.permutation import stages
 from onnx_spatial.lowering.permutation.factored_axes import Rearrangement
 from onnx_spatial.operators import BatchToSpace, ExtractPatches, Operator, SpaceToBatch
@@ -36,6 +38,9 @@ _LARGEST_CONSTANT = 1 << 20
 
 #: The opset that brought GatherND, and negative indices of Gather.
 _GATHER_ND = 11
+
+#: The most spatial axes of patches whose rows are added up in the run: more take too long to prove.
+_MOST_AXES = 2
 
 _ZERO_ROW = np.array(-1, np.int64)
 _INT64 = frozenset({int(TensorProto.INT64)})
@@ -64,27 +69,47 @@ class RowGather(Strategy):
         """Emit the nodes and return the operator's output."""
         x = request.data(emit)
         lead = _lead(request)
+        operator = request.call.operator
+        known = all(isinstance(d, int) for d in x.dims[:lead])
+        if _takes_runs(operator) and not known and len(operator.positions) <= _MOST_AXES:
+            return _windows(request, emit)
         rest = x.dims[lead:]
         rows = emit.reshape(x, [emit.product(x.dims[:lead]), emit.product(rest)])
-        index, index_dims = _index(request, emit, x.dims[:lead])
+        places, index_dims = _index(request, emit, x.dims[:lead])
         if request.call.may_pad:
             zero = filled(emit, [1, rows.dims[1]], min(request.element_types, default=1))
             row = emit.tensor(zero, [1, rows.dims[1]], x.itemsize)
             rows = emit.concat([rows, row], 0)
         count = emit.product(index_dims)
-        if TensorProto.STRING in request.element_types:
-            # onnxruntime's Gather takes only the first string of each row; GatherND takes all.
-            column = emit.reshape(Tensor(index, (count,)), (count, 1)).value
-            value = emit.op("GatherND", rows.value, column)
-            moved = emit.tensor(value, (count, rows.dims[1]), x.itemsize)
-        else:
-            moved = emit.gather(rows, index, [count], 0)
+        moved = _gathered(request, emit, rows, Tensor(places, (count,)))
         out = list(index_dims)
         if request.call.kind is ExtractPatches and rest:
             out[-1] = emit.product([out[-1], *rest])  # patch position major, channel minor
         else:
             out += rest
         return emit.reshape(moved, out).value
+
+
+def _windows(request: Request, emit: Emitter) -> ir.Value:
+    """Emit patches of images of unknown size: padded first, so that rows are sums of terms."""
+    op = windows.patches(request)
+    w = Windows.of(request, emit, channels_last=True)
+    batch = w.x.dims[0]
+    outside, inside, image = w.row_terms(emit, op, 1, len(op.kernel))
+    value, dims = index(emit, [Term(batch, image), *outside, *inside])
+    rows = emit.reshape(w.x, [emit.product(w.x.dims[:-1]), w.channels])
+    moved = _gathered(request, emit, rows, emit.tensor(value, dims))
+    return emit.reshape(moved, [batch, *w.counts, emit.product([*op.kernel, w.channels])]).value
+
+
+def _gathered(request: Request, emit: Emitter, rows: Tensor, places: Tensor) -> Tensor:
+    """Emit the Gather of rows."""
+    if TensorProto.STRING not in request.element_types:
+        return emit.gather(rows, places.value, places.dims, 0)
+    # onnxruntime's Gather takes only the first string of each row; GatherND takes all.
+    count = emit.product(places.dims)
+    value = emit.op("GatherND", rows.value, emit.reshape(places, (count, 1)).value)
+    return emit.tensor(value, (count, rows.dims[1]), rows.itemsize)
 
 
 def _index(
@@ -107,9 +132,9 @@ def _index(
             numbers = np.arange(math.prod(known), dtype=np.int32).reshape(known)
             # Gather counts from the end since opset 11.
             zero_row = -1 if request.opset >= _GATHER_ND else len(numbers.reshape(-1))
-            index = operator(numbers, pad_value=zero_row)
-            index = index.astype(np.int64 if strings else np.int32)
-            return emit.constant(index.reshape(-1), "rows"), shape
+            places = operator(numbers, pad_value=zero_row)
+            places = places.astype(np.int64 if strings else np.int32)
+            return emit.constant(places.reshape(-1), "rows"), shape
     if request.opset < _GATHER_ND and call.may_pad:
         raise NewerOpsetError("rows of zeros", _GATHER_ND)  # whose Gather counts from the end
     count = emit.product(dims)
@@ -214,6 +239,6 @@ def _lead(request: Request) -> int:
     return request.call.axes - int(_takes_runs(request.call.operator))
 
 
-def _takes_runs(operator: Operator | None) -> bool:
+def _takes_runs(operator: Operator | None) -> TypeGuard[ExtractPatches]:
     """Tell whether the operator moves whole runs of channels, its last axis."""
     return isinstance(operator, ExtractPatches) and operator.layout == "channels_last"

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import sampling
 from hypothesis import given, settings
+from onnx import TensorProto
 
-from onnx_spatial.index_map.cases import Case
+from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.expressions import Symbol
 from onnx_spatial.index_map.facts import Facts
-from onnx_spatial.index_map.integers import INTEGER
+from onnx_spatial.index_map.integers import INTEGER, fitting
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 
 NAMES = "abcd"
@@ -202,3 +203,14 @@ def test_integers_of_the_model_have_no_bound():
     assert not case.surely(x + 2**28)
     assert not case.surely(2**28 - x)
     assert case.surely(2**28 - case.symbol("h"))
+
+
+def test_remainder_is_small_though_what_it_is_of_is_not():
+    case = Case()
+    n, h, i = (case.symbol(name) for name in ("n", "h", "i"))
+    case.counts.append(n * h)
+    quotient = floor(i + 1, Polynomial.of(3), nonnegative=True)
+    assert fitting(case, n * h * (i + 1 - quotient * 3), TensorProto.INT64)
+    for wrong in (i + 1 - quotient * 2, i + 1 + quotient * 3, i * i - quotient * 3):
+        with pytest.raises(UndecidedError):
+            fitting(case, n * h * wrong, TensorProto.INT64)

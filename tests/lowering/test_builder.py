@@ -67,6 +67,20 @@ def test_known_factors_of_a_product_are_multiplied_beforehand():
     assert [constant(emit, v) for v, _ in emit.constants] == [[6]]
 
 
+def test_products_in_any_order_are_one_node_and_strides_come_first():
+    emit, h, w, n = Emitter(17), value("h"), value("w"), value("n")
+    rows = emit.product([h, w])
+    assert emit.product([n, emit.mul(w, 2), h]) is emit.mul(emit.mul(rows, n), 2)
+    assert emit.mul(w, h) is rows
+
+
+def test_known_summands_are_added_up():
+    emit, n = Emitter(17), value()
+    padded = emit.add(emit.add(n, 1), 3)
+    assert padded is emit.add(4, n)
+    assert emit.sub(padded, 4) is n
+
+
 def test_known_neighbours_of_a_vector_are_one_constant():
     emit, n = Emitter(17), value()
     emit.vector([1, 2, n, 3], "shape")

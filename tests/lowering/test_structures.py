@@ -103,6 +103,13 @@ def test_sizes_that_are_read_at_run_time_are_read_once():
     assert structure.counts(converted)["Where"] == 2  # whether all of a table are sizes at all
 
 
+def test_rows_of_unknown_sizes_are_added_up():
+    model = b2s((4, 8, 8, 64), [2, 2], [[0, 0], [1, 0]], shape=("N", "H", "W", 64))
+    counted = structure.counts(convert(model, strategy="gather"))
+    assert counted["Range"] and counted["Add"]
+    assert "Transpose" not in counted
+
+
 @pytest.mark.parametrize("amount", [0, 3])
 def test_an_end_crop_of_an_unknown_size_counts_from_the_end(amount):
     converted = convert(b2s((12, 4, 6, 3), [2, 3], [[1, amount], [0, 0]], shape=("N", "H", "W", 3)))
@@ -123,7 +130,8 @@ def test_cells_that_are_lost_are_cut_off_before_anything_is_moved():
 
 
 def test_an_unknown_rank_is_put_back_at_run_time():
-    converted = convert(s2b((2, 4, 6, 3, 2), [2, 2], [[0, 0], [0, 0]], shape=None))
+    model = s2b((2, 4, 6, 3, 2), [2, 2], [[0, 0], [0, 0]], shape=None)
+    converted = convert(model, strategy="transpose")
     assert {"Shape", "ReduceProd", "Transpose"} <= structure.counts(converted).keys()
     assert len(attribute(converted, "Transpose", "perm")) <= 2 * 2 + 2
 
@@ -208,6 +216,12 @@ def test_an_unknown_size_with_stride_1_still_has_known_padding():
         patches((2, 6, 6, 3), 3, 1, shape=("N", "H", "W", "C")), strategy="separable-gather"
     )
     assert constants(converted, "Pad") == [[0, 1, 1, 0, 0, 1, 1, 0]]
+
+
+def test_phases_of_an_unknown_size_are_split_not_sliced_with_steps():
+    converted = convert(patches((1, 9, 9, 1), 3, 2, shape=(1, "H", "W", 1)), strategy="planes")
+    assert structure.counts(converted)["Split"] == 1
+    assert all(len(n.input) < 5 for n in converted.graph.node if n.op_type == "Slice")
 
 
 # Choosing

@@ -15,12 +15,17 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
+from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import Emitter, Size
+from onnx_spatial.lowering.core.size_arithmetic import LARGEST_RANGE
 
 Numbers = npt.NDArray[np.int64]
 
 #: Entries of an index that is stored as one constant (int32: 32 KiB).
 LONGEST = 1 << 13
+
+#: Entries that an Add of rows computes in the time that it takes to begin a row.
+_ROW = 32
 
 #: Entries of an index, at most: runtimes hold it for as long as the model is loaded (64 MiB).
 LARGEST = 1 << 24
@@ -34,11 +39,13 @@ class Term:
         steps: one for each entry; or the number of entries, whose steps are 0, step, 2 * step, ..
         stride: rows from one step to the next.
         step: see `steps`.
+        summands: what the entries add, if the run has computed that already: a 1-D value.
     """
 
     steps: Numbers | Size
     stride: Size
     step: int = 1
+    summands: ir.Value | None = None
 
     @property
     def count(self) -> Size:
@@ -48,7 +55,8 @@ class Term:
     @property
     def known(self) -> bool:
         """Whether count and stride are known."""
-        return isinstance(self.count, int) and isinstance(self.stride, int)
+        sizes = (self.count, self.stride)
+        return self.summands is None and all(isinstance(size, int) for size in sizes)
 
     def offsets(self) -> Numbers:
         """Return the summand of each entry of a known term."""
@@ -89,29 +97,47 @@ def index(emit: Emitter, terms: Sequence[Term]) -> tuple[ir.Value, list[Size]]:
     """Return the index and its dims: flat if all terms are known, else one axis for each term."""
     if all(term.known for term in terms):
         return constant_index(emit, [term.offsets() for term in terms])
-    total = emit.sum(
+    return computed_index(emit, terms)
+
+
+def computed_index(emit: Emitter, terms: Sequence[Term]) -> tuple[ir.Value, list[Size]]:
+    """Return the index as int64 with one axis for each term, and its dims."""
+    dims = [term.count for term in terms]
+    columns = [
         _column(emit, term, [-1 if axis == place else 1 for axis in range(len(terms))])
         for place, term in enumerate(terms)
-    )
-    dims = [term.count for term in terms]
-    return emit.tensor(total, dims).value, dims
+    ]
+    return emit.tensor(_total(emit, columns, dims), dims).value, dims
+
+
+def _total(emit: Emitter, columns: Sequence[ir.Value], dims: Sequence[Size]) -> ir.Value:
+    """Return the sum of one value for each axis, of which only the last Add is large."""
+    if len(columns) == 1:
+        return columns[0]
+    cuts = [(emit.elements_in(dims[:i]), emit.elements_in(dims[i:])) for i in range(len(dims))]
+    cut = min(range(1, len(dims)), key=lambda i: cuts[i][0] * _ROW + cuts[i][1])
+    parts = (_total(emit, columns[:cut], dims[:cut]), _total(emit, columns[cut:], dims[cut:]))
+    outer, inner = cuts[cut]
+    work = cost_model.take(outer, outer * inner * 8, strided=False, single=False)
+    return emit.op("Add", *parts, work=work)
 
 
 def _column(emit: Emitter, term: Term, column: list[int]) -> ir.Value:
-    """Return the summands of a term in the shape `column`."""
+    """Return the summands of a term in the shape `column`; the innermost ones may stay 1-D."""
     if term.known:
         return emit.constant(term.offsets().reshape(column), "rows")
-    if isinstance(term.steps, np.ndarray):
-        return emit.op(
-            "Mul", emit.constant(term.steps.reshape(column), "steps"), emit.size(term.stride)
-        )
-    if isinstance(term.stride, int):
-        numbers = emit.range(term.steps, max(1, term.step * term.stride))  # 0 where all is empty
+    steps = term.steps
+    if isinstance(steps, int) and steps <= LARGEST_RANGE and term.summands is None:
+        steps = np.arange(steps, dtype=np.int64) * term.step
+    if isinstance(steps, np.ndarray):
+        return emit.op("Mul", emit.constant(steps.reshape(column), "steps"), emit.size(term.stride))
+    if term.summands is not None:
+        numbers = term.summands
+    elif isinstance(term.stride, int):
+        numbers = emit.range(steps, max(1, term.step * term.stride))  # 0 where all is empty
     else:
-        numbers = emit.op("Mul", emit.range(term.steps, term.step), term.stride)
-    if len(column) == 1:
-        return numbers
-    return emit.reshape_to(numbers, column)
+        numbers = emit.op("Mul", emit.range(steps, term.step), term.stride)
+    return numbers if column[-1] == -1 else emit.reshape_to(numbers, column)
 
 
 def check_length(count: int) -> None:

@@ -49,6 +49,10 @@ class SizeArithmetic(NodeList):
     def __init__(self, opset: int) -> None:
         super().__init__(opset)
         self._guess_of: dict[ir.Value, int] = {}
+        #: Computed sums as a value and a number, and products as a number and values in canonical order.
+        self._sum_of: dict[ir.Value, tuple[ir.Value, int]] = {}
+        self._product_of: dict[ir.Value, tuple[int, tuple[ir.Value, ...]]] = {}
+        self._number_of: dict[ir.Value, int] = {}
 
     def guess(self, size: Size) -> int:
         """Return a size, or an estimate of one that is unknown."""
@@ -78,34 +82,63 @@ class SizeArithmetic(NodeList):
         """Return single elements of a 1-D int64 value."""
         return [self.op("Gather", vector, self.ints([i], "index"), axis=0) for i in indices]
 
-    def _binary(self, op_type: str, a: Size, b: Size, guess: int) -> Size:
+    def _binary(self, op_type: str, a: Size, b: Size, guess: int) -> ir.Value:
         return self.guessed(self.op(op_type, self.size(a), self.size(b)), guess)
 
     def add(self, a: Size, b: Size) -> Size:
-        """Return a + b."""
+        """Return a + b; known numbers are added up first."""
         if isinstance(a, int) and isinstance(b, int):
             return a + b
-        if same(a, 0) or same(b, 0):
-            return b if same(a, 0) else a
-        return self._binary("Add", a, b, self.guess(a) + self.guess(b))
+        if isinstance(a, int):
+            a, b = b, a
+        if not isinstance(b, int):
+            return self._binary("Add", a, b, self.guess(a) + self.guess(b))
+        assert not isinstance(a, int)
+        base, known = self._sum_of.get(a, (a, 0))
+        if known + b == 0:
+            return base
+        total = self._binary("Add", base, known + b, self.guess(a) + b)
+        self._sum_of[total] = (base, known + b)
+        return total
 
     def sub(self, a: Size, b: Size) -> Size:
         """Return a - b."""
-        if isinstance(a, int) and isinstance(b, int):
-            return a - b
-        if same(b, 0):
-            return a
+        if isinstance(b, int):
+            return self.add(a, -b)
         if same(a, b):
             return 0
         return self._binary("Sub", a, b, self.guess(a) - self.guess(b))
 
     def mul(self, a: Size, b: Size) -> Size:
-        """Return a * b."""
+        """Return a * b; equal products become equal nodes, in whatever order they are computed."""
         if isinstance(a, int) and isinstance(b, int):
             return a * b
         if same(a, 1) or same(b, 1):
             return b if same(a, 1) else a
-        return self._binary("Mul", a, b, self.guess(a) * self.guess(b))
+        if same(a, 0) or same(b, 0):
+            return self._binary("Mul", a, b, 0)
+        (one, some), (other, more) = map(self._factors, (a, b))
+        # Sizes of inner axes, which are the last ones, first: strides are products of these.
+        factors = sorted((*some, *more), key=lambda v: -self._number_of[v])
+        result = factors[0]
+        for place, factor in enumerate(factors[1:], start=2):
+            result = self._multiplied(result, factor, (1, (*factors[:place],)))
+        known = one * other
+        return result if known == 1 else self._multiplied(result, known, (known, (*factors,)))
+
+    def _factors(self, a: Size) -> tuple[int, tuple[ir.Value, ...]]:
+        if isinstance(a, int):
+            return a, ()
+        if a not in self._product_of:
+            self._number_of.setdefault(a, len(self._number_of))
+        return self._product_of.get(a, (1, (a,)))
+
+    def _multiplied(
+        self, a: ir.Value, b: Size, factors: tuple[int, tuple[ir.Value, ...]]
+    ) -> ir.Value:
+        result = self._binary("Mul", a, b, self.guess(a) * self.guess(b))
+        self._product_of[result] = factors
+        return result
 
     def div(self, a: Size, b: Size) -> Size:
         """Return a / b truncated like C; b is never 0."""

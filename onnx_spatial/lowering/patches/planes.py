@@ -49,7 +49,8 @@ class Planes(Strategy):
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """Emit the nodes and return the operator's output."""
         op = windows.patches(request)
-        w = Windows.of(request, emit, channels_last=False)
+        phases = op.strides[-1] if _splits(op) else 1
+        w = Windows.of(request, emit, channels_last=False, phases=phases)
         taps = _taps(op, request, emit, w)
         last = windows.layout_behind(request) == "channels_last"
         rows = _rows(op, emit, w, taps, channels_last=last)
@@ -61,30 +62,33 @@ class Planes(Strategy):
         return emit.reshape(emit.transpose(flat, [1, 0]), [batch, *w.counts, depth]).value
 
 
+def _splits(op: ExtractPatches) -> bool:
+    """Tell whether the last axis is split into the phases of its stride."""
+    return op.kernel[-1] > 1 and 1 < op.strides[-1] <= MAX_PARTS
+
+
 def _taps(op: ExtractPatches, request: Request, emit: Emitter, w: Windows) -> Tensor:
     """Return [positions in the window along the last axis * rows, windows along the last axis]."""
     kernel, stride, rate = op.kernel[-1], op.strides[-1], op.rates[-1]
     size, count = w.size(len(op.kernel) - 1), w.counts[-1]
     rows = emit.product(w.x.dims[:-1])
     x = emit.reshape(w.x, [rows, size])
-    if (
-        kernel == 1
-        or stride == 1
-        or stride > MAX_PARTS
-        or not (isinstance(size, int) and isinstance(count, int))
-    ):
+    if not _splits(op):
         parts = [
             window_slice(emit, x, {1: (rate * i, stride, count)}, [rows, count])
             for i in range(kernel)
         ]
         return emit.concat(parts, 0)
     # [rows * cells, phases]: tap i is cells of phase i * rate % stride
-    cells = max(-(-((count - 1) * stride + (kernel - 1) * rate + 1) // stride), 0)
-    more = cells * stride - size
-    if more < 0:
-        x = emit.slice(x, [1], [0], [cells * stride], [rows, cells * stride])
+    if isinstance(size, int) and isinstance(count, int):
+        cells: Size = max(-(-((count - 1) * stride + (kernel - 1) * rate + 1) // stride), 0)
+        more = emit.sub(emit.mul(cells, stride), size)
+        if isinstance(more, int) and more < 0:
+            x = emit.slice(x, [1], [0], [emit.mul(cells, stride)], [rows, emit.mul(cells, stride)])
+        else:
+            x = pad(emit, x, [(0, 0), (0, more)], request.element_types)
     else:
-        x = pad(emit, x, [(0, 0), (0, more)], request.element_types)
+        cells = emit.div(size, stride)
     phases = _phases(emit, x, cells, stride)
     parts = []
     for i in range(kernel):
@@ -94,7 +98,7 @@ def _taps(op: ExtractPatches, request: Request, emit: Emitter, w: Windows) -> Te
     return emit.concat(parts, 0)
 
 
-def _phases(emit: Emitter, x: Tensor, cells: int, stride: int) -> list[tuple[Tensor, int]]:
+def _phases(emit: Emitter, x: Tensor, cells: Size, stride: int) -> list[tuple[Tensor, int]]:
     """Return a tensor of rows of cells, and the first of its rows, for each phase of `x`."""
     rows = x.dims[0]
     flat = emit.mul(rows, cells)
@@ -110,7 +114,7 @@ def _rows(
 ) -> Tensor:
     """Return the rows of the taps in the order of the output."""
     batch, channels = w.x.dims[0], w.channels
-    outside, inside, stride = w.row_terms(emit, op, 1)
+    outside, inside, stride = w.row_terms(emit, op, 1, len(op.kernel) - 1)
     channel = Term(channels, stride)
     stride = emit.mul(stride, channels)
     image = Term(batch, stride)

@@ -63,7 +63,7 @@ class Taps(TapConcat):
         batch, run = w.x.dims[0], emit.mul(w.channels, op.kernel[-1])
         if len(op.kernel) > 1:
             rows = emit.product([batch, *x.dims[1:-1]])
-            outside, inside, image = w.row_terms(emit, op, w.counts[last])
+            outside, inside, image = w.row_terms(emit, op, w.counts[last], last)
             terms = [Term(batch, image), *outside, Term(w.counts[last], 1), *inside]
             value, dims = index(emit, terms)
             x = emit.gather(emit.reshape(x, [rows, run]), value, dims, 0)

@@ -33,11 +33,26 @@ class Windows:
     channels_last: bool
 
     @classmethod
-    def of(cls, request: Request, emit: Emitter, *, channels_last: bool) -> Windows:
-        """Pad the data and transpose it to the layout."""
+    def of(
+        cls, request: Request, emit: Emitter, *, channels_last: bool, phases: int = 1
+    ) -> Windows:
+        """Pad the data and transpose it to the layout.
+
+        Args:
+            request: the patches.
+            emit: collects the nodes.
+            channels_last: the layout.
+            phases: the last spatial axis is padded to a multiple of it, if its size is unknown.
+        """
         op = patches(request)
         x = request.operand(emit)
         counts, pads = windows_and_pads(emit, op, x)
+        last = op.spatial_axes[-1]
+        begin, end = pads[last]
+        size = emit.add(emit.add(x.dims[last], begin), end)
+        if phases > 1 and not isinstance(size, int):
+            cells = emit.div(emit.add(size, phases - 1), phases)
+            pads[last] = (begin, emit.sub(emit.sub(emit.mul(cells, phases), x.dims[last]), begin))
         # axis of the value for each axis of the operator, and back
         perm = list(request.before or range(x.rank))
         back = [perm.index(axis) for axis in range(x.rank)]
@@ -58,25 +73,27 @@ class Windows:
         return self.x.dims[-1 if self.channels_last else 1]
 
     def row_terms(
-        self, emit: Emitter, op: ExtractPatches, stride: Size
+        self, emit: Emitter, op: ExtractPatches, stride: Size, axes: int
     ) -> tuple[list[Term], list[Term], Size]:
-        """Describe the rows of all spatial axes but the last.
+        """Describe the rows of the first spatial axes.
 
         Args:
             emit: collects the nodes.
             op: the operator.
             stride: rows from one entry of the innermost of these axes to the next.
+            axes: number of these axes.
 
         Returns:
-            A term for the windows along each axis, one for the positions in the window along each, and
-            the number of rows of one channel.
+            A term for the windows along each axis, one for the positions in the window along each that
+            has several, and the number of rows of one channel.
         """
         outside: list[Term] = []
         inside: list[Term] = []
-        for number in reversed(range(len(op.kernel) - 1)):
+        for number in reversed(range(axes)):
             places = np.arange(op.kernel[number], dtype=np.int64) * op.rates[number]
             outside.insert(0, Term(self.counts[number], stride, op.strides[number]))
-            inside.insert(0, Term(places, stride))
+            if len(places) > 1:
+                inside.insert(0, Term(places, stride))
             stride = emit.mul(stride, self.size(number))
         return outside, inside, stride
 

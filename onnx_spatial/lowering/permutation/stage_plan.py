@@ -35,8 +35,8 @@ _MOST_FACTORS = 9
 #: In a plan of three stages, the first and the last are among this many of the cheapest swaps.
 _MOST_SWAPS = 16
 
-#: Nanoseconds for each entry of an index that is computed at run time.
-_INDEX_ENTRY = 6
+#: Nodes for each axis of an index that is computed at run time, and nanoseconds for each entry.
+_INDEX_NODES, _INDEX_ENTRY = 3, 0.5
 
 
 @dataclass(frozen=True)
@@ -185,9 +185,13 @@ class _Search:
         rows = self.total // max(row, 1)
         cost = cost_model.gather(rows, self.total * self.p.itemsize).nanoseconds + 2 * self.small
         if self.p.unknown:
-            if len(before) - back + 1 > self.p.rank_limit:
+            axes = len(before) - back - front
+            if bool(front) + axes + 1 > self.p.rank_limit:
                 return
-            cost += 4 * self.small + rows // max(1, self._size(before[:front])) * _INDEX_ENTRY
+            cost += (
+                _INDEX_NODES * axes * self.small
+                + rows // max(1, self._size(before[:front])) * _INDEX_ENTRY
+            )
         yield cost, Stage("gather", before, after)
 
     def _joined(self, before: Order, after: Order) -> Iterator[tuple[float, Stage]]:
@@ -222,7 +226,7 @@ class _Search:
 
     def _fused(self, stage: Stage, follower: Stage) -> float:
         """Return the time saved if a Gather fetches the parts of an interleave behind it."""
-        if stage.kind != "gather" or self.p.unknown or not fusable(follower):
+        if stage.kind != "gather" or not fusable(follower):
             return 0.0
         parts = self._size(follower.before[: follower.before.index(follower.after[0])])
         split = cost_model.split(parts, parts, self.total * self.p.itemsize, single=False)

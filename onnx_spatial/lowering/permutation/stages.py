@@ -14,7 +14,9 @@ from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor, same
 from onnx_spatial.lowering.core.gather_indices import (
     Numbers,
+    Term,
     check_length,
+    computed_index,
     constant_index,
     outer_sum,
 )
@@ -125,7 +127,8 @@ class _Moving:
         part_factors, others = moving[:count], moving[count:]
         crops = self._crops(others, [follower, *rest])
         parts = self.size(part_factors)
-        assert isinstance(parts, int)
+        if not isinstance(parts, int) or any(map(self._is_joined, part_factors)):
+            raise ConversionError("the parts to interleave are not known before the run")
         numbers = [self._part(stage, part_factors, others, crops, i) for i in range(parts)]
         self._join_cropped(crops)
         inner = follower.kept[1]
@@ -200,8 +203,7 @@ class _Moving:
         axes = self._axes(source, cuts)
         if axes is not None:
             return constant_index(self.emit, axes)
-        lengths = [self._length(group, cut) for group, cut in cuts.items()]
-        return self._at_run_time(source, moving, cuts, lengths), lengths
+        return self._at_run_time(source, cuts)
 
     def _part(
         self, stage: Stage, few: Order, others: Order, crops: dict[int, Order], number: int
@@ -210,11 +212,20 @@ class _Moving:
         back = stage.kept[1]
         source = stage.before[: len(stage.before) - back]
         axes = self._axes(source, self._cuts((*few, *others), crops))
-        if axes is None:
-            raise ConversionError("the parts to interleave are not known before the run")
-        leading = axes[: len(few)]  # no crop joins factors that are taken apart
-        start = int(outer_sum(leading)[number])
-        return constant_index(self.emit, axes[len(few) :], start)
+        if axes is not None:
+            leading = axes[: len(few)]  # no crop joins factors that are taken apart
+            start = int(outer_sum(leading)[number])
+            return constant_index(self.emit, axes[len(few) :], start)
+        index, dims = self._at_run_time(source, self._cuts(others, crops))
+        strides = self._strides(source)
+        for factor in reversed(few):
+            count = self.r.sizes[factor]
+            assert isinstance(count, int)
+            number, place = divmod(number, count)
+            if place:
+                rows = self.emit.size(self.emit.mul(strides[factor], place))
+                index = self.emit.op("Add", index, rows)
+        return index, dims
 
     def _cuts(self, moving: Order, crops: dict[int, Order]) -> Cuts:
         """Return the factors of each axis of the index, in order, with its crops."""
@@ -249,28 +260,37 @@ class _Moving:
             axes.append(offsets[begin : len(offsets) - end])
         return axes
 
-    def _length(self, group: Order, cut: tuple[Size, Size]) -> Size:
-        emit = self.emit
-        return emit.sub(emit.sub(self.size(group), cut[0]), cut[1])
+    def _strides(self, source: Order) -> dict[int, Size]:
+        """Return the rows from one entry of each factor to the next."""
+        strides: dict[int, Size] = {}
+        stride: Size = 1
+        for factor in reversed(source):
+            strides[factor] = stride
+            stride = self.emit.mul(stride, self.size([factor]))
+        return strides
 
-    def _at_run_time(
-        self, source: Order, moving: Order, cuts: Cuts, lengths: Sequence[Size]
-    ) -> ir.Value:
-        """Emit nodes that number the rows and permute the numbers."""
-        emit = self.emit
-        count = self.size(source)
-        numbers = emit.tensor(emit.range(count), [count])
-        runs = stage_plan.groups(source, moving)
-        inner = sorted(runs, key=lambda group: source.index(group[0]))
-        numbers = emit.reshape(numbers, [self.size(group) for group in inner])
-        numbers = emit.transpose(numbers, [inner.index(group) for group in runs])
-        numbers = emit.reshape(numbers, [self.size(group) for group in cuts])
-        axes = [i for i, pair in enumerate(cuts.values()) if not is_zero(pair)]
-        if not axes:
-            return numbers.value
-        begins, ends = zip(*(list(cuts.values())[i] for i in axes), strict=True)
-        stops = [stop(emit, numbers.dims[i], end) for i, end in zip(axes, ends, strict=True)]
-        return emit.slice(numbers, axes, begins, stops, lengths).value
+    def _at_run_time(self, source: Order, cuts: Cuts) -> tuple[ir.Value, list[Size]]:
+        """Emit nodes that add up the row numbers, and return these and their dims."""
+        emit, strides = self.emit, self._strides(source)
+
+        def summands(factors: Order) -> list[Term]:
+            runs = stage_plan.groups(source, factors)
+            return [Term(self.size(run), strides[run[-1]]) for run in runs]
+
+        terms: list[Term] = []
+        whole: Order = ()
+        for group, (begin, end) in cuts.items():
+            if is_zero((begin, end)):
+                whole += group
+                continue
+            terms += summands(whole)
+            whole = ()
+            size = self.size(group)
+            numbers = emit.reshape(emit.tensor(*computed_index(emit, summands(group))), [size])
+            length = emit.sub(emit.sub(size, begin), end)
+            numbers = emit.slice(numbers, [0], [begin], [stop(emit, size, end)], [length])
+            terms.append(Term(length, 1, summands=numbers.value))
+        return computed_index(emit, [*terms, *summands(whole)])
 
 
 def emit_transpose(
@@ -328,9 +348,14 @@ def _inside(factors: Order, groups: Iterable[set[int]]) -> bool:
 
 
 def _fuses(r: Rearrangement, stage: Stage, follower: Stage) -> bool:
-    known = all(isinstance(size, int) for size in r.sizes)
-    crops = all(isinstance(amount, int) for pair in r.crops for amount in pair)
-    return known and crops and stage.kept[0] == 0 and stage_plan.fusable(follower)
+    return (
+        stage.kept[0] == 0
+        and stage_plan.fusable(follower)
+        and all(
+            isinstance(r.sizes[f], int)
+            for f in follower.before[: follower.before.index(follower.after[0])]
+        )
+    )
 
 
 def _are_neighbours(group: Order, order: Order) -> bool:
