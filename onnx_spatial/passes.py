@@ -37,7 +37,7 @@ class SpatialPass(ir.passes.FunctionalPass):
     """Rewrite the spatial operators of a model as standard operators, as `onnx_spatial.convert` does.
 
     Args:
-        mode, fuse, max_rank, static, domains, strategy, checked, opset, verify, seed, strict,
+        mode, fuse, max_rank, threads, static, domains, strategy, checked, opset, verify, seed, strict,
             strict_proof: as in `convert`. `verify` runs the model before and after the pass.
 
     Raises:
@@ -51,6 +51,7 @@ class SpatialPass(ir.passes.FunctionalPass):
         mode: Mode = "lower",
         fuse: bool = True,
         max_rank: int | None = None,
+        threads: int | None = None,
         static: Mapping[str, int] | None = None,
         domains: Iterable[str] = (),
         strategy: str | None = None,
@@ -66,6 +67,7 @@ class SpatialPass(ir.passes.FunctionalPass):
             mode=mode,
             fuse=fuse,
             max_rank=max_rank,
+            threads=threads,
             static=static,
             domains=tuple(domains),
             strategy=strategy,
@@ -86,8 +88,8 @@ class OptimizePass(ir.passes.FunctionalPass):
     """Rewrite also chains of standard nodes that are spatial operators, as `onnx_spatial.optimize` does.
 
     Args:
-        max_rank, target, static, domains, strategy, opset, verify, seed, strict, strict_proof: as in
-            `optimize`.
+        max_rank, target, threads, static, domains, strategy, opset, verify, seed, strict,
+            strict_proof: as in `optimize`.
 
     Raises:
         SpatialError: as `SpatialPass`, when the pass is called.
@@ -98,6 +100,7 @@ class OptimizePass(ir.passes.FunctionalPass):
         *,
         max_rank: int | None = None,
         target: str | None = None,
+        threads: int | None = None,
         static: Mapping[str, int] | None = None,
         domains: Iterable[str] = (),
         strategy: str | None = None,
@@ -111,6 +114,7 @@ class OptimizePass(ir.passes.FunctionalPass):
             optimize,
             max_rank=max_rank,
             target=target,
+            threads=threads,
             static=static,
             domains=tuple(domains),
             strategy=strategy,

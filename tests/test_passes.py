@@ -18,6 +18,7 @@ from onnx import helper, numpy_helper, parser
 from onnx_ir.passes import PassError, PassManager, Sequential, common
 
 import onnx_spatial
+from onnx_spatial import UsageError
 from onnx_spatial.passes import OptimizePass, SpatialPass
 
 X = np.arange(2 * 8 * 8 * 3, dtype=np.float32).reshape(2, 8, 8, 3)
@@ -91,6 +92,13 @@ def test_chains_of_standard_nodes_are_rewritten_by_their_own_pass():
     result = OptimizePass()(model)
     assert result.modified and len(result.conversion.inspection.chains) == 2
     assert op_types(result.model) == ["Conv"]
+
+
+@pytest.mark.parametrize("kind", [SpatialPass, OptimizePass])
+def test_arguments_are_passed_on(kind):
+    for wrong in ({"threads": 0}, {"strategy": "none"}, {"opset": 999}):
+        with pytest.raises(UsageError):
+            kind(**wrong)(ir.from_proto(spatial()))
 
 
 def test_the_target_limits_the_rank():
