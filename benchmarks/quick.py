@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import click
 
-from benchmarks import grid, lowering
+from benchmarks import custom_ops, grid, lowering
 from benchmarks.results import Record, geometric_mean
 
 #: Largest ratio of a cell to the textbook form, and to the fastest lowering of the package.
@@ -27,6 +27,8 @@ GROUPS = {
 }
 #: Largest geometric mean of the ratios to the fastest lowering, over all cells.
 BEST = 1.2
+#: Largest ratio of a SpaceToBatch as a Python operator to other ways, by the size of its tensor.
+PYTHON = {("256 B", "stock return"): 2.0, ("64 MiB", "textbook"): 1.9}
 
 
 def ratios(record: Record) -> dict[str, float]:
@@ -69,6 +71,15 @@ def main(seconds: float) -> None:
         text = f"{name}: mean ratio to {against} {mean:.2f}, bound {bound}"
         click.echo(text)
         if mean > bound:
+            failures.append(text)
+    for (size, against), bound in PYTHON.items():
+        ours, other = (
+            custom_ops.in_its_own_process(way, "SpaceToBatchND", size, "seconds")
+            for way in ("custom-op", against)
+        )
+        text = f"Python operator, {size}: ratio to {against} {ours / other:.2f}, bound {bound}"
+        click.echo(text)
+        if ours / other > bound:
             failures.append(text)
     for failure in failures:
         click.echo(f"exceeded: {failure}", err=True)

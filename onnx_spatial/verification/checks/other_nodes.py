@@ -5,8 +5,8 @@
 A conversion leaves the rest of a model alone. Where it did not, the outputs of the whole say little: a
 wrong weight may change them by less than rounding may in a deep net, a branch may never be taken, and
 a limit that the original does not have may be beyond the usual numbers. So the region that leads to
-the value of such a node is compared (`matching_region`), by the magnitudes of its sums, and, unless it is
-proven, on rare numbers: thousands, thousandths, equal ones, NaNs.
+the value of such a node is compared (`matching_region`), by the magnitudes of its sums, and on rare
+numbers if it is not proven: thousands, thousandths, equal ones, NaNs.
 """
 
 from __future__ import annotations
