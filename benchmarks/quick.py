@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import click
 
-from benchmarks import grid, lowering, unknown_sizes
+from benchmarks import custom_ops, grid, lowering, unknown_sizes
 from benchmarks.results import Record, geometric_mean
 
 #: Largest ratio of a cell to the textbook form, to the fastest lowering of the package, and to the
@@ -30,6 +30,8 @@ GROUPS = {
 BEST = 1.2
 #: Largest ratio of a lowering for unknown sizes to that for known ones, and their geometric mean.
 UNKNOWN, UNKNOWN_MEAN = 2.5, 1.5
+#: Largest ratio of a SpaceToBatch as a Python operator to other ways, by the size of its tensor.
+PYTHON = {("256 B", "stock return"): 2.0, ("64 MiB", "textbook"): 1.9}
 
 
 def ratios(record: Record) -> dict[str, float]:
@@ -92,6 +94,15 @@ def main(seconds: float) -> None:
         if mean > bound:
             failures.append(text)
     failures += unknown(seconds)
+    for (size, against), bound in PYTHON.items():
+        ours, other = (
+            custom_ops.in_its_own_process(way, "SpaceToBatchND", size, "seconds")
+            for way in ("custom-op", against)
+        )
+        text = f"Python operator, {size}: ratio to {against} {ours / other:.2f}, bound {bound}"
+        click.echo(text)
+        if ours / other > bound:
+            failures.append(text)
     for failure in failures:
         click.echo(f"exceeded: {failure}", err=True)
     raise SystemExit(1 if failures else 0)

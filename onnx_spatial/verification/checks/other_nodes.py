@@ -6,7 +6,7 @@ A conversion leaves the rest of a model alone. Where it did not, the outputs of 
 wrong weight may change them by less than rounding may in a deep net, a branch may never be taken, and
 a limit that the original does not have may be beyond the usual numbers. So the region that leads to
 the value of such a node is compared (`matching_region`), by the magnitudes of its sums, and on rare
-numbers: thousands, thousandths, equal ones, NaNs.
+numbers if it is not proven: thousands, thousandths, equal ones, NaNs.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def check(context: Context) -> None:
         if work > MOST_WORK and (not is_output or own_work > _MOST_FOR_OUTPUT):
             changed.left = "too many nodes were changed"
             continue
-        compared = context.region_results.on_rare_numbers(region)
+        compared = context.region_results.checked(region)
         if not proven or isinstance(compared, str):
             context.watched.append((changed, context.region_results.comparison(region)))
         if isinstance(compared, Doubt) and not in_function:  # the calls of a function will tell
