@@ -104,6 +104,13 @@ def test_transposes_of_elements_know_their_tiles_and_cache_lines(dims, itemsize,
     assert special.intersection(work.features) == features
 
 
+def test_depth_to_space_reads_planes_that_compete_for_cache_lines():
+    near, far = (cost_model.depth(n, 4 * n, 32, to_depth=False) for n in (1 << 19, 1 << 20))
+    assert "read apart" in far.features
+    assert "read apart" not in cost_model.depth(1 << 20, 4 << 20, 2, to_depth=False).features
+    assert far.nanoseconds > near.nanoseconds
+
+
 def test_a_node_among_large_ones_reads_from_memory():
     work = cost_model.gather(100, 1 << 20)
     assert work.among(1 << 20) is work
@@ -141,7 +148,7 @@ def test_more_work_is_never_cheaper(runs, size, parts, single):
         lambda n: cost_model.concat(parts, runs * n, size * n, single=single),
         lambda n: cost_model.split(parts, runs * n, size * n, single=single),
         lambda n: cost_model.pad(runs * n, size * n),
-        lambda n: cost_model.depth(runs * n, size * n, parts, to_depth=single),
+        lambda n: cost_model.depth(runs * n, size * n, parts, to_depth=True),
     ):
         assert make(2).nanoseconds >= make(1).nanoseconds
 

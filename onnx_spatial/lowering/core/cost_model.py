@@ -337,4 +337,8 @@ def depth(elements: float, size: float, inner: float, *, to_depth: bool) -> Work
     The inner loop runs over the blocks in a row for SpaceToDepth, over a block for DepthToSpace.
     """
     features = {**_moved(elements, size), "loop": elements // max(inner, 1)}
+    if not to_depth:  # each element of a block in a row comes from another plane
+        apart = math.gcd(int(size // max(inner * inner, 1)), _ALIAS)
+        if apart >= _LEAST_ALIAS and inner * apart > _WAYS * _ALIAS:
+            features["read apart"] = elements
     return Work("space to depth" if to_depth else "depth to space", features)
