@@ -376,8 +376,9 @@ def _kept_share(regime: str, place: int, alone: Features) -> Features:
         return alone
     one, more = present[0], present[place]
     shares = [more[name] / one[name] for name in one if name in more and name not in _OWN]
-    extra = {n: alone.get(n, 0.0) + more.get(n, 0.0) - one.get(n, 0.0) for n in _OWN if n in alone}
-    return _times(alone, statistics.median(shares) if shares else 1.0) | extra
+    extra = {n: alone[n] + more.get(n, 0.0) - one.get(n, 0.0) for n in _OWN if n in alone}
+    rounded = {n: float(f"{v:.3g}") for n, v in extra.items()}
+    return _times(alone, statistics.median(shares) if shares else 1.0) | rounded
 
 
 def _times(prices: Features, share: float) -> Features:

@@ -93,14 +93,22 @@ def test_swaps_of_long_runs_move_inwards_unless_the_rank_is_limited():
         ((64, 66), 4, {"column edge"}),
         ((68, 64), 1, {"row edge"}),  # tiles of 8 x 8 bytes
         ((64, 1024), 4, {"read apart"}),
-        ((4096, 8), 4, {"read apart", "write apart"}),
-        ((4096, 4), 4, {"read apart"}),
+        ((64, 1028), 4, set()),
+        ((4096, 16), 4, {"write apart"}),
+        ((4096, 8), 4, set()),
     ],
 )
 def test_transposes_of_elements_know_their_tiles_and_cache_lines(dims, itemsize, features):
     special = {"row edge", "column edge", "read apart", "write apart"}
     work = cost_model.transpose(dims, (1, 0), itemsize)
     assert special.intersection(work.features) == features
+
+
+def test_depth_to_space_reads_planes_that_compete_for_cache_lines():
+    near, far = (cost_model.depth(n, 4 * n, 32, to_depth=False) for n in (1 << 19, 1 << 20))
+    assert "read apart" in far.features
+    assert "read apart" not in cost_model.depth(1 << 20, 4 << 20, 2, to_depth=False).features
+    assert far.nanoseconds > near.nanoseconds
 
 
 def test_a_node_among_large_ones_reads_from_memory():
@@ -140,7 +148,7 @@ def test_more_work_is_never_cheaper(runs, size, parts, single):
         lambda n: cost_model.concat(parts, runs * n, size * n, single=single),
         lambda n: cost_model.split(parts, runs * n, size * n, single=single),
         lambda n: cost_model.pad(runs * n, size * n),
-        lambda n: cost_model.depth(runs * n, size * n, parts, to_depth=single),
+        lambda n: cost_model.depth(runs * n, size * n, parts, to_depth=True),
     ):
         assert make(2).nanoseconds >= make(1).nanoseconds
 

@@ -52,9 +52,8 @@ _LINE = 64
 _ALIAS = 4096
 _WAYS = 12
 
-#: Columns this far apart compete when they are written, from this number on.
-_WRITE_ALIAS = 16384
-_WRITE_WAYS = 4
+#: The least multiple of bytes between rows that matters: below it they share most of the cache.
+_LEAST_ALIAS = 512
 
 #: Nanoseconds that a dim of 1 must save: a Reshape may be needed behind it.
 _GAIN = 1000
@@ -212,10 +211,10 @@ def _tiling(rows: int, columns: int, run: int, runs: float) -> Features:
         features["row edge"] = runs * (rows % tile) / rows
     if columns % tile:
         features["column edge"] = runs * (columns % tile) / columns
-    if rows * math.gcd(columns * run, _ALIAS) > _WAYS * _ALIAS:
-        features["read apart"] = runs
-    if rows * run % _WRITE_ALIAS == 0 and columns > _WRITE_WAYS:
-        features["write apart"] = runs
+    for name, count, length in (("read", rows, columns), ("write", columns, rows)):
+        apart = math.gcd(length * run, _ALIAS)
+        if apart >= _LEAST_ALIAS and count * apart > _WAYS * _ALIAS:
+            features[f"{name} apart"] = runs
     return features
 
 
@@ -338,4 +337,8 @@ def depth(elements: float, size: float, inner: float, *, to_depth: bool) -> Work
     The inner loop runs over the blocks in a row for SpaceToDepth, over a block for DepthToSpace.
     """
     features = {**_moved(elements, size), "loop": elements // max(inner, 1)}
+    if not to_depth:  # each element of a block in a row comes from another plane
+        apart = math.gcd(int(size // max(inner * inner, 1)), _ALIAS)
+        if apart >= _LEAST_ALIAS and inner * apart > _WAYS * _ALIAS:
+            features["read apart"] = elements
     return Work("space to depth" if to_depth else "depth to space", features)
