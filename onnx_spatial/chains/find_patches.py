@@ -24,8 +24,8 @@ from onnx_spatial.index_map.budget import Budget
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.graph import RULES
 from onnx_spatial.lowering.core import cost_model
-from onnx_spatial.lowering.core.builder import TYPICAL_DIM
 from onnx_spatial.lowering.core.padding import numpy_dtype
+from onnx_spatial.lowering.core.size_arithmetic import typical_side
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings.call import TYPICAL_BATCH
@@ -242,7 +242,7 @@ class _Search:
     def _sizes(self, name: str) -> tuple[int, ...]:
         """Return the dims of a value; an estimate for those that are unknown."""
         dims = self._graph.dims(name) or ()
-        typical = [TYPICAL_DIM if axis else TYPICAL_BATCH for axis in range(len(dims))]
+        typical = [typical_side(dims) if axis else TYPICAL_BATCH for axis in range(len(dims))]
         return tuple(d if isinstance(d, int) else t for d, t in zip(dims, typical, strict=True))
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Tensor, same
+from onnx_spatial.lowering.core.size_arithmetic import typical_side
 
 
 def value(name: str = "x") -> ir.Value:
@@ -65,6 +66,13 @@ def test_known_factors_of_a_product_are_multiplied_beforehand():
     emit.product([2, n, 3])
     assert written(emit) == ["Mul"]
     assert [constant(emit, v) for v, _ in emit.constants] == [[6]]
+
+
+def test_images_with_more_sides_are_taken_for_shorter_ones():
+    sides = [typical_side(["N", *["D"] * count, 3]) for count in (1, 2, 3)]
+    assert sides == sorted(sides, reverse=True)
+    assert typical_side(["N", 3, 224, "W"]) == sides[1]
+    assert typical_side(["N", "H", "W", "C"]) < sides[1]
 
 
 def test_products_in_any_order_are_one_node_and_strides_come_first():

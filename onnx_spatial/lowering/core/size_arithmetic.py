@@ -37,6 +37,20 @@ _SHAPE_PART = 15
 #: Size of an unknown dim in estimates.
 TYPICAL_DIM = 64
 
+#: The same for a side of an image with one axis, with two, ... No powers of two: rows that compete for
+#: the lines of a cache are rare.
+_SIDES = (25600, 160, 40, 16)
+
+
+def typical_side(dims: Sequence[object]) -> int:
+    """Return an estimate of an unknown side of images: the more sides, the shorter.
+
+    Args:
+        dims: of the images; a batch, which does not count, is the first.
+    """
+    unknown = sum(not isinstance(dim, int) for dim in dims[1:])
+    return _SIDES[min(max(1, unknown, len(dims) - 2), len(_SIDES)) - 1]
+
 
 def same(a: Size, b: Size) -> bool:
     """Tell whether two sizes are known to be equal."""

@@ -12,14 +12,16 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.analysis import element_type_named
-from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
+from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Size, Tensor
 from onnx_spatial.lowering.core.padding import numpy_dtype
+from onnx_spatial.lowering.core.size_arithmetic import typical_side
 from onnx_spatial.operators import (
     BatchToSpace,
     Dim,
     ExtractPatches,
     FixedOperator,
     Operator,
+    Rearrange,
     SpaceToBatch,
 )
 from onnx_spatial.operators.spellings import Call, NodeFacts, Vector
@@ -141,7 +143,11 @@ class Request:
         """Return an estimate of an unknown dim of the operator's data."""
         if not axis:
             return self.call.typical_batch
-        operator, side, part = self.call.operator, self._typical_side(), 1
+        assert self.shape is not None
+        operator, side, part = self.call.operator, typical_side(self.shape), 1
+        if isinstance(operator, Rearrange):  # as the chains that it replaces
+            part = operator.multiple(axis)
+            return part * max(1, TYPICAL_DIM // part)
         if isinstance(operator, SpaceToBatch | BatchToSpace):
             part = (*operator.block_shape, *[1] * axis)[axis - 1]
         elif isinstance(operator, ExtractPatches) and axis in operator.spatial_axes:
@@ -150,12 +156,6 @@ class Request:
             part = operator.multiple(axis)
         cells = max(_FEWEST_CELLS, side // part) if part > 1 else side
         return cells if isinstance(operator, BatchToSpace) else cells * part
-
-    def _typical_side(self) -> int:
-        """Return an estimate of an unknown side of an image: the more sides, the shorter."""
-        assert self.shape is not None
-        unknown = sum(not isinstance(dim, int) for dim in self.shape[1:])
-        return _SIDES[min(max(1, unknown, len(self.shape) - 2), len(_SIDES)) - 1]
 
     def parameters(self, emit: Emitter) -> list[list[Size]]:
         """Return the entries of each of `Call.parameters`, read at run time where they are unknown."""
@@ -218,9 +218,7 @@ class Request:
         return emit.less(emit.ints(radii, "radius"), distance)
 
 
-#: Sides of an image with one axis, with two, ..., in estimates; and cells along an axis, at least. No
-#: powers of two: rows that compete for the lines of a cache are rare.
-_SIDES = (57600, 240, 40, 16)
+#: Cells or windows along an axis in estimates, at least.
 _FEWEST_CELLS = 9
 
 #: The largest size of a dim.
