@@ -163,12 +163,16 @@ def _without_overlaps(blocks: list[Chain], patches: list[Chain]) -> list[Chain]:
     """Return the chains of a graph that can be rewritten together.
 
     Patches are more than the block operators that a part of their nodes are, formally, on one image.
-    Patches between two block operators go: these and the Conv are a dilated Conv.
+    Patches between two block operators go: these and the Conv are a dilated Conv. So do windows side by
+    side whose places are in the batch: that is a SpaceToBatch.
     """
     nodes_of = {id(chain): {n.output[0] for n in chain.nodes} for chain in (*blocks, *patches)}
     kept: list[Chain] = []
     for chain in patches:
         own = nodes_of[id(chain)]
+        inside = any(nodes_of[id(each)] <= own for each in blocks)
+        if inside and chain.patches is not None and chain.patches.fills_batches:
+            continue
         others = [each for each in blocks if not nodes_of[id(each)] <= own]
         starts, ends = ({getattr(o, name) for o in others} for name in ("output", "source"))
         between = chain.source in starts and chain.output in ends

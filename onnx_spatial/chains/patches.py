@@ -83,6 +83,12 @@ class Patches:
         return replace(self, operator=operator, before=(images, *spatial, channel))
 
     @property
+    def fills_batches(self) -> bool:
+        """Whether a place of each window and the image share an axis, as behind SpaceToBatch."""
+        places = {*range(self.axes + 1, 2 * self.axes + 1)}
+        return any(0 in group and not places.isdisjoint(group) for group in self.groups)
+
+    @property
     def order(self) -> tuple[int, ...]:
         """The digits in the order of the result; those of size 1 may be missing."""
         return tuple(digit for group in self.groups for digit in group)
