@@ -213,8 +213,9 @@ def _tiling(rows: int, columns: int, run: int, runs: float) -> Features:
         features["column edge"] = runs * (columns % tile) / columns
     for name, count, length in (("read", rows, columns), ("write", columns, rows)):
         apart = math.gcd(length * run, _ALIAS)
-        if apart >= _LEAST_ALIAS and count * apart > _WAYS * _ALIAS:
-            features[f"{name} apart"] = runs
+        crowd = count * apart / (_WAYS * _ALIAS)  # those that need a line, for each that there is
+        if apart >= _LEAST_ALIAS and crowd > 1:
+            features[f"{name} apart"] = runs * min(4.0, 1 + math.log2(crowd))
     return features
 
 
