@@ -48,7 +48,15 @@ INTERNAL = {
     *("AssertionError", "AttributeError", "BudgetExhausted", "Closed", "Ended", "FileExistsError"),
     *("Interrupted", "KeyboardInterrupt", "LookupError", "MemoryError", "OSError", "OverflowError"),
     "ModuleNotFoundError",
-    *("RunFailure", "Silent", "TooLargeError", "TypeError", "UndecidedError", "UnnamedError"),
+    *(
+        "RunFailure",
+        "Silent",
+        "TimeLimitError",
+        "TooLargeError",
+        "TypeError",
+        "UndecidedError",
+        "UnnamedError",
+    ),
     *("ValueError", "WireError", "_AgainError", "_InvalidError", "_UnknownError"),
 }
 

@@ -21,7 +21,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_spatial.lowering.core import cost_model
-from onnx_spatial.lowering.core.nodes import NewerOpsetError, NodeList
+from onnx_spatial.lowering.core.nodes import INT64_MAX, NewerOpsetError, NodeList
 
 Size = int | ir.Value
 
@@ -111,6 +111,8 @@ class SizeArithmetic(NodeList):
         base, known = self._sum_of.get(a, (a, 0))
         if known + b == 0:
             return base
+        if abs(known + b) > INT64_MAX:
+            return self._binary("Add", a, b, self.guess(a) + b)
         total = self._binary("Add", base, known + b, self.guess(a) + b)
         self._sum_of[total] = (base, known + b)
         return total

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 from onnx import TensorProto
 
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
@@ -90,10 +89,9 @@ class Windows:
         outside: list[Term] = []
         inside: list[Term] = []
         for number in reversed(range(axes)):
-            places = np.arange(op.kernel[number], dtype=np.int64) * op.rates[number]
             outside.insert(0, Term(self.counts[number], stride, op.strides[number]))
-            if len(places) > 1:
-                inside.insert(0, Term(places, stride))
+            if op.kernel[number] > 1:
+                inside.insert(0, Term(op.kernel[number], stride, op.rates[number]))
             stride = emit.mul(stride, self.size(number))
         return outside, inside, stride
 
