@@ -22,7 +22,8 @@ PIPE_WIDTH = 1000
 _BOUND = re.compile(
     r"(?<=\S) (?=-> )|(?<= ->) (?=\S)|(?<=\d) (?=(?:us|ms|s|bytes|[kMG]B|nodes?)\b)"
 )
-#: Stands for such a space while lines are broken; names have no control characters (`one_line`).
+#: Replaces these spaces until the lines are made. No name has this character: `one_line` removes
+#: control characters.
 _PLACE = "\0"
 
 #: Names in a list, at most.
