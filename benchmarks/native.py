@@ -90,7 +90,7 @@ def measure(case: Case, threads: int, seconds: float) -> Record:
     runs: dict[str, Callable[[], object]] = {}
     expected: list[Array] = []
     for form, model in models.items():
-        session = timing.session(model.SerializeToString(), threads, keep_spinning=False)
+        session = timing.session(model.SerializeToString(), threads)
         outputs = session.run(None, inputs)
         for output, y in zip(outputs, expected or outputs, strict=True):
             scale = max(1.0, float(np.abs(y).max()))

@@ -114,7 +114,7 @@ def measure(layer: Layer, threads: int, seconds: float) -> Record:
     runs: dict[str, Callable[[], object]] = {}
     expected: np.ndarray | None = None
     for name, model in models.items():
-        session = timing.session(model.SerializeToString(), threads, keep_spinning=False)
+        session = timing.session(model.SerializeToString(), threads)
         (output,) = session.run(None, {"x": x})
         expected = output if expected is None else expected
         if (

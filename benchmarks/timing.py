@@ -162,17 +162,16 @@ def wall(runs: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, 
     return {name: statistics.median(each) * 1e6 for name, each in times.items()}
 
 
-def session(
-    model: bytes, threads: int, *, profile: Path | None = None, keep_spinning: bool = True
-) -> ort.InferenceSession:
-    """Make a session with onnxruntime's defaults.
+def session(model: bytes, threads: int, *, profile: Path | None = None) -> ort.InferenceSession:
+    """Make a session with onnxruntime's defaults, but threads that sleep between runs.
+
+    By default the threads of a session spin for a while after a run, and keep the next session in turn
+    from the cores: it then takes up to six times as long.
 
     Args:
         model: serialized model.
         threads: number of threads within a node.
         profile: prefix of the file to write a profile to.
-        keep_spinning: whether threads spin after a run, as they do by default. The waiting threads of
-            several sessions keep two cores busy.
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -181,8 +180,7 @@ def session(
     if profile is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile)
-    if not keep_spinning:
-        options.add_session_config_entry("session.force_spinning_stop", "1")
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     return ort.InferenceSession(model, options, ["CPUExecutionProvider"])
 
 
