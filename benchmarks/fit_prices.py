@@ -3,18 +3,19 @@
     python -m benchmarks.fit_prices --seconds 600 --samples build/kernels.jsonl
     python -m benchmarks.fit_prices --samples build/kernels.jsonl --fit-only
 
-Single nodes of random geometry and element size run between two others, with optimisations off, with
-one thread and with two. `onnx_spatial.lowering.core.cost_model` says which regime a node falls into and
-which features it has. For each regime the prices of the features are fitted to the relative error, none
-below zero, without the worst eighth of the samples (disturbed by other processes).
-
-Prices for two threads are those for one times the share of the time that two take, with a call and a
-loop of their own. On a busy machine measure with `--threads 1` only: prices for two then keep the shares
-that prices.json has.
-
+Single nodes of random geometry and element size run between two others, with optimisations off and one
+thread. `onnx_spatial.lowering.core.cost_model` says which regime a node falls into and which features it
+has. For each regime the prices of the features are fitted to the relative error, none below zero.
 The times come from the profile, which adds several microseconds to each node. A Reshape in the same run
-measures how many, and they are subtracted. The printed table has the error of the estimates: median and
-90th percentile of |log(estimate / measured)|.
+measures how many, and they are subtracted.
+
+Prices for two threads are those for one times the share of the time that two take, with a call, a loop
+and shared lines of their own. They are fitted to whole lowerings of random operators, inside a net: a
+node finds part of its input in the cache of the other core, which costs some kernels more than the
+second thread saves. Run it on an idle machine.
+
+The printed table has the error of the estimates: median and 90th percentile of
+|log(estimate / measured)|.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks import forms, grid, timing
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.cost_model import Features, Work
 
@@ -44,14 +47,38 @@ THREADS = (1, 2)
 #: Error of a short time, in nanoseconds.
 _BLUR = 2000.0
 
+#: Errors of estimates, as logarithms: smaller ones count alike; samples with larger ones not at all.
+_GOOD, _HOPELESS = 0.1, 1.2
+
 #: Nanoseconds of a Reshape or a sum of sizes, measured with 40 in a run; too short for the profile.
 _SMALL = 450.0
 
-#: Features with prices of their own for each number of threads.
-_OWN = ("call", "loop")
+#: Features with prices of their own for two threads.
+_OWN = ("call", "loop", "shared")
+
+#: Features that one thread does not pay for.
+_TOGETHER = ("shared",)
+
+#: Usual nanoseconds of a task that two threads share, and of a line of the cache that both write to.
+_TASK, _CLASH = 600.0, 10.0
+
+#: The share of the other prices, among the quantities that are fitted.
+_SHARE = "share"
 
 #: The most that two threads take, relative to one.
-_MOST_SHARE = 1.25
+_MOST_SHARE = 2.0
+
+#: Seconds to time the lowerings of one operator.
+_PER_CELL = 0.12
+
+#: Lowerings of an operator that are timed: the first ones, unless they are this much slower.
+_MOST_FORMS, _SLOW = 8, 3
+
+#: Samples that the price of a feature for two threads must outweigh to differ from its price for one.
+_INERTIA = 1.0
+
+#: A line of the file of samples.
+Record = dict[str, Any]
 
 _TYPES = {1: TensorProto.UINT8, 2: TensorProto.FLOAT16, 4: TensorProto.FLOAT, 8: TensorProto.INT64}
 
@@ -111,29 +138,53 @@ def main() -> None:
 def _measure(arguments: argparse.Namespace, rng: random.Random) -> None:
     path: Path = arguments.samples
     path.parent.mkdir(parents=True, exist_ok=True)
-    end = time.monotonic() + arguments.seconds
+    counts = THREADS if arguments.threads is None else (arguments.threads,)
     with path.open("a", encoding="utf-8") as file:
-        while time.monotonic() < end:
-            case = _draw(rng, arguments.least)
-            sizes = [float(np.prod(shape)) for shape in case.inputs]
-            if not 256 <= sum(sizes) <= _LARGEST or arguments.kind not in (None, case.op_type):
-                continue
-            times = [
-                _time(case, threads) if arguments.threads in (None, threads) else None
-                for threads in THREADS
-            ]
-            record = {
-                "regime": case.work.regime,
-                "inputs": case.inputs,
-                "itemsize": case.itemsize,
-                "attributes": case.attributes,
-                "features": case.work.features,
-                "ns": times,
-            }
-            file.write(json.dumps(record) + "\n")
+        for threads in counts:
+            end = time.monotonic() + arguments.seconds / len(counts)
+            while time.monotonic() < end:
+                record = _kernel(arguments, rng) if threads == 1 else _lowerings(rng, threads)
+                if record is not None:
+                    file.write(json.dumps(record) + "\n")
 
 
-def _time(case: Case, threads: int) -> float:
+def _kernel(arguments: argparse.Namespace, rng: random.Random) -> Record | None:
+    """Time a random node with one thread; None if it is too large, too small or of another kind."""
+    case = _draw(rng, arguments.least)
+    sizes = [float(np.prod(shape)) for shape in case.inputs]
+    if not 256 <= sum(sizes) <= _LARGEST or arguments.kind not in (None, case.op_type):
+        return None
+    return {
+        "regime": case.work.regime,
+        "inputs": case.inputs,
+        "itemsize": case.itemsize,
+        "attributes": case.attributes,
+        "features": case.work.features,
+        "ns": _time(case),
+    }
+
+
+def _lowerings(rng: random.Random, threads: int) -> Record | None:
+    """Time the lowerings of a random operator inside a net; None if there is only one."""
+    cell = grid.random_cell(rng)
+    models, works = {}, {}
+    made = forms.candidates(cell)
+    fastest = min(lowered.cost for lowered in made.values())
+    for name, lowered in list(made.items())[:_MOST_FORMS]:
+        model = forms.model_of(lowered, cell)
+        if lowered.cost <= _SLOW * fastest + 30 and model not in models.values():
+            models[name] = model
+            parts = cost_model.together(lowered.emitted.works)
+            works[name] = [(work.regime, work.features) for work in parts]
+    if len(models) < 2:
+        return None
+    x = cell.data()
+    times = timing.profile(models, {"x": x}, threads, _PER_CELL, cell.kernel(x))
+    ns = {name: 1000 * profile.microseconds for name, profile in times.items()}
+    return {"cell": cell.name, "works": works, "ns": ns}
+
+
+def _time(case: Case) -> float:
     """Measure the nanoseconds of a node alone: the first quartile, others may disturb the rest."""
     names = [f"x{i}" for i in range(len(case.inputs))]
     element_type = _TYPES[case.itemsize]
@@ -170,7 +221,7 @@ def _time(case: Case, threads: int) -> float:
     feeds["four"] = np.zeros(4, np.float32)
     with tempfile.TemporaryDirectory() as folder:
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.enable_profiling = True
@@ -315,74 +366,118 @@ _KINDS: tuple[Callable[[random.Random, int, int], Case], ...] = (
 
 
 def _fit(path: Path) -> dict[str, list[Features]]:
-    samples: dict[str, list[dict[str, object]]] = defaultdict(list)
+    kernels: dict[str, list[Record]] = defaultdict(list)
+    lowerings = []
     for line in path.read_text("utf-8").splitlines():
         record = json.loads(line)
-        samples[record["regime"]].append(record)
-    fitted: dict[str, list[Features]] = {"small": [{"call": _SMALL} for _ in THREADS]}
-    print(f"{'regime':20} threads samples  median  p90")
-    for regime in sorted(samples):
-        fitted[regime] = []
-        for place, threads in enumerate(THREADS):
-            records = [record for record in samples[regime] if record["ns"][place] is not None]
-            if place == 0:
-                found, errors = _fitted(records, place)
-            elif records:
-                found, errors = _fitted_share(records, place, fitted[regime][0])
-            else:
-                found, errors = _kept_share(regime, place, fitted[regime][0]), np.zeros(1)
-            fitted[regime].append(found)
-            spread = f"{np.median(errors):7.2f} {np.quantile(errors, 0.9):5.2f}"
-            print(f"{regime:20} {threads:7} {len(errors):7} {spread}")
-    return fitted
+        if "regime" in record:
+            kernels[record["regime"]].append(record)
+        else:
+            lowerings.append(record)
+    print(f"{'regime':20} samples  median  p90")
+    alone: dict[str, Features] = {"small": {"call": _SMALL}}
+    for regime, records in sorted(kernels.items()):
+        alone[regime], errors = _fitted(records)
+        _say(regime, errors)
+    shared = {
+        regime for regime, all_ in kernels.items() if any("shared" in r["features"] for r in all_)
+    }
+    two, errors = _fitted_together(lowerings, alone, shared)
+    _say("two threads", errors)
+    return {regime: [alone[regime], two[regime]] for regime in alone}
 
 
-def _fitted(records: list[dict[str, object]], place: int) -> tuple[Features, np.ndarray]:
-    """Fit the price of each feature; return them and |log(estimate / measured)| of each sample."""
-    names = sorted({name for record in records for name in record["features"]})
-    times = np.array([record["ns"][place] for record in records])
+def _say(name: str, errors: np.ndarray) -> None:
+    print(f"{name:20} {len(errors):7} {np.median(errors):7.2f} {np.quantile(errors, 0.9):5.2f}")
+
+
+def _fitted(records: list[Record]) -> tuple[Features, np.ndarray]:
+    """Fit the price of each feature; return them and the error of each sample."""
+    names = sorted({name for record in records for name in record["features"]} - {*_TOGETHER})
+    times = np.array([record["ns"] for record in records])
     table = np.array([[r["features"].get(name, 0) for name in names] for r in records])
-    # The profile has whole microseconds, so that short times are inexact.
-    weights = 1 / (times + _BLUR)
-    kept = np.ones(len(records), bool)
-    for _ in range(5):
-        prices = _least_squares((table * weights[:, None])[kept], (times * weights)[kept])
-        errors = np.abs(np.log((table @ prices + _BLUR) * weights))
-        kept = errors < max(np.quantile(errors, 0.875), 0.2)
-    fitted = {n: float(f"{v:.3g}") for n, v in zip(names, prices, strict=True) if v > 1e-6}
+    prices, errors = _prices(table, times)
+    fitted = {n: _short(v) for n, v in zip(names, prices, strict=True) if v > 1e-6}
     fitted["call"] = max(fitted.get("call", 0.0), _SMALL)
     return fitted, errors
 
 
-def _fitted_share(
-    records: list[dict[str, object]], place: int, alone: Features
-) -> tuple[Features, np.ndarray]:
-    """Fit prices that are those for one thread times a share, but for call and loop."""
-    shared = []
+def _fitted_together(
+    records: list[Record], alone: dict[str, Features], shared: set[str]
+) -> tuple[dict[str, Features], np.ndarray]:
+    """Fit prices that are those for one thread times a share, but for those in `_OWN`.
+
+    The nodes of a lowering have different regimes, so that all are fitted at once.
+
+    Args:
+        records: lowerings.
+        alone: prices for one thread.
+        shared: regimes whose threads can write to the same lines of the cache.
+    """
+    usual = {}
+    for regime, prices in alone.items():
+        usual[regime, _SHARE] = 1.0
+        usual |= {(regime, name): prices[name] for name in _OWN if name in prices}
+        if regime in shared:
+            usual |= {(regime, "loop"): _TASK, (regime, "shared"): _CLASH}
+    place = {part: number for number, part in enumerate(usual)}
+    rows, times = [], []
     for record in records:
-        features = record["features"]
-        body = sum(alone.get(n, 0.0) * v for n, v in features.items() if n not in _OWN)
-        kept = {name: features[name] for name in _OWN if name in features}
-        shared.append({"ns": record["ns"], "features": {"body": body, **kept}})
-    found, errors = _fitted(shared, place)
-    share = min(max(found.pop("body", 1.0), 1 / THREADS[place]), _MOST_SHARE)
-    return _times(alone, share) | found, errors
+        for name, works in record["works"].items():
+            row = np.zeros(len(usual))
+            for regime, features in works:
+                for feature, amount in features.items():
+                    if (regime, feature) in place:
+                        row[place[regime, feature]] += amount
+                    else:
+                        price = alone[regime].get(feature, 0.0)
+                        row[place[regime, _SHARE]] += price * amount
+            rows.append(row)
+            times.append(record["ns"][name])
+    known = np.array([*usual.values()])
+    fitted, errors = _prices(np.array(rows), np.array(times), known)
+    two: dict[str, Features] = defaultdict(dict)
+    for (regime, name), value in zip(usual, fitted, strict=True):
+        if name == _SHARE:
+            share = min(max(value, 1 / THREADS[-1]), _MOST_SHARE)
+            prices = alone[regime].items()
+            two[regime] |= {n: _short(v * share) for n, v in prices if n not in _OWN}
+        else:
+            two[regime][name] = _short(max(value, _SMALL) if name == "call" else value)
+    return two, errors
 
 
-def _kept_share(regime: str, place: int, alone: Features) -> Features:
-    """Return prices for more threads with the shares that the present prices have."""
-    present = json.loads(PRICES.read_text("utf-8"))["prices"].get(regime)
-    if present is None:
-        return alone
-    one, more = present[0], present[place]
-    shares = [more[name] / one[name] for name in one if name in more and name not in _OWN]
-    extra = {n: alone[n] + more.get(n, 0.0) - one.get(n, 0.0) for n in _OWN if n in alone}
-    rounded = {n: float(f"{v:.3g}") for n, v in extra.items()}
-    return _times(alone, statistics.median(shares) if shares else 1.0) | rounded
+def _short(value: float) -> float:
+    return float(f"{value:.3g}")
 
 
-def _times(prices: Features, share: float) -> Features:
-    return {n: float(f"{v * share:.3g}") for n, v in prices.items() if n not in _OWN}
+def _prices(
+    table: np.ndarray, times: np.ndarray, usual: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fit prices to times; return them and |log(estimate / measured)| of each sample.
+
+    The sum of these errors is minimized, not that of their squares: a neighbour that slows a sample
+    down moves the prices less. An estimate that is half as long counts as much as one twice as long.
+
+    Args:
+        table: amount of each feature in each sample.
+        times: nanoseconds of each sample.
+        usual: prices to keep to, unless `_INERTIA` is outweighed.
+    """
+    estimates, trust = times, np.ones(len(times))
+    unit = np.ones(table.shape[1]) if usual is None else usual
+    for _ in range(12):
+        # The profile has whole microseconds, so that short times are inexact.
+        weights = trust / np.sqrt((times + _BLUR) * (estimates + _BLUR))
+        weighted, goal = table * unit * weights[:, None], times * weights
+        if usual is not None:
+            weighted = np.vstack([weighted, _INERTIA * np.eye(len(unit))])
+            goal = np.concatenate([goal, np.full(len(unit), _INERTIA)])
+        prices = _least_squares(weighted, goal) * unit
+        estimates = table @ prices
+        errors = np.abs(np.log((estimates + _BLUR) / (times + _BLUR)))
+        trust = np.where(errors < _HOPELESS, 1 / np.sqrt(np.maximum(errors, _GOOD)), 0)
+    return prices, errors
 
 
 def _least_squares(table: np.ndarray, times: np.ndarray) -> np.ndarray:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -49,6 +51,8 @@ QUICK_LARGEST = 1 << 21
 #: The same for cells that are timed with unknown sizes, too.
 UNKNOWN_LARGEST = 1 << 22
 QUICK_PER_GROUP = 3
+#: Least number of elements that a random cell writes.
+RANDOM_LEAST = 512
 
 
 @dataclass(frozen=True)
@@ -210,6 +214,41 @@ def unknown() -> list[Cell]:
         Cell(s2b, "NCHW", (224, 224), 3, "odd", (2, 4)),
     ]
     return [*cells, *(cell for cell in named if cell not in cells)]
+
+
+def random_cell(rng: random.Random) -> Cell:
+    """Return a cell of random geometry that has at most `LARGEST` elements and is not in `full`."""
+    while True:
+        cell = _random_cell(rng)
+        fits = math.prod(cell.output_shape) >= RANDOM_LEAST and cell.elements <= LARGEST
+        if fits and cell.name not in _names_of_full():
+            return cell
+
+
+@cache
+def _names_of_full() -> frozenset[str]:
+    return frozenset(cell.name for cell in full())
+
+
+def _random_cell(rng: random.Random) -> Cell:
+    operator, layout = rng.choice(OPERATORS), rng.choice(LAYOUTS)
+    axes, batch = rng.choice([1, 2, 2, 2, 2, 2, 3]), rng.choice([1, 1, 1, 2, 4, 8])
+    channels = rng.choice([1, 1, 2, 3, 3, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512])
+    dtype = rng.choice(["float32", "float32", "float32", "float16", "uint8"])
+    side = (2 ** rng.uniform(11, 22.6) / channels / batch) ** (1 / axes)
+    size = tuple(max(2, round(side * rng.choice([0.7, 1, 1, 1, 1.4]))) for _ in range(axes))
+    if rng.random() < 0.4:  # powers of two are common in models, and bad for caches
+        size = tuple(2 ** round(math.log2(s)) for s in size)
+    if operator == "ExtractPatches":
+        kernel = rng.choice([2, 2, 3, 3, 3, 4, 5, 7, 8, 16])
+        window = (kernel, rng.choice([1, 1, 2, 3, kernel, kernel]), rng.choice([1, 1, 1, 2]))
+        amounts = rng.choice(["SAME", "VALID"])
+        cell = Cell(operator, layout, size, channels, amounts, window=window, batch=batch)
+    else:
+        block = rng.choice([*((b,) * axes for b in (2, 2, 3, 4, 5, 8, 16)), (2, 4, 2)[:axes]])
+        amounts = rng.choice(["none", "none", "small", "odd"])
+        cell = Cell(operator, layout, size, channels, amounts, block, batch=batch)
+    return replace(cell, dtype=dtype)
 
 
 def _unknown_product(operator: str, layout: str) -> Iterable[Cell]:

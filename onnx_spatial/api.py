@@ -142,7 +142,7 @@ def convert(
             `verify`. They require `verify`.
         strategy: lower with this strategy wherever it applies, instead of the cheapest.
         threads: choose lowerings by their estimated time with this number of threads within a node;
-            None: by the mean of one thread and two, which is good with both.
+            None: by the geometric mean of one thread and two, which is good with both.
         tune: measure the lowerings of every operator on this machine and use the fastest; only in
             mode "lower". `inputs`, `shapes` and `seed` give the sizes that the model leaves open.
         tune_cache: file that keeps the measured times; the same file gives the same model, byte for

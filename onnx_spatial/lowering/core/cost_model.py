@@ -10,15 +10,18 @@ one thread and for two. Features:
     run     contiguous pieces that are copied (single elements where nothing longer stays together)
     byte    bytes written
     far     bytes beyond the first MiB: they come from another cache than the core's own
-    deep    bytes beyond the first 8 MiB: they come from memory
+    deep    bytes beyond the first 6 MiB: they come from memory
     lost    runs among these: a whole line of the cache is fetched for each
     line    lines of the cache that are written, again for each input
     wide, tall, square    elements of a [few, many], [many, few] or [many, many] Transpose
     row edge, column edge    those in rows or columns that fill no tile of its kernel
     read apart, write apart    those of a Transpose whose rows, or columns, compete for cache lines
+    shared    lines of the cache that two threads of a Transpose write parts of: the threads share the
+            rows of its input, and wait for each other where their parts of an output row meet
 
-By default a price is the mean of one thread and two: a model does not say how many it will run with, and
-a form that is good with one and terrible with the other is a bad choice. `priced_for` sets the number.
+By default the time of a node is the geometric mean of those with one thread and with two: a model does
+not say how many it will run with, and a form that is good with one and terrible with the other is a bad
+choice. `priced_for` sets the number.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from importlib import resources
 
 #: Bytes that stay in a cache from one node to the next.
 _NEAR = 1 << 20
-_SHARED = 8 << 20
+_SHARED = 6 << 20
 
 #: Sizes are cut off here: a file may declare more than a float holds.
 MOST = 1 << 200
@@ -69,12 +72,6 @@ _THREADS: ContextVar[int] = ContextVar("threads", default=0)
 #: More threads than this are not told apart.
 _MOST_THREADS = 16
 
-#: Shares of the prices for one thread and for two, by number of threads. With n threads the parallel
-#: share 2 * (p1 - p2) of a price is divided by n: p1 - 2 * (p1 - p2) * (1 - 1 / n).
-_SHARES = {0: (0.5, 0.5)} | {
-    n: (1 - 2 * (1 - 1 / n), 2 * (1 - 1 / n)) for n in range(1, _MOST_THREADS + 1)
-}
-
 
 @dataclass(frozen=True)
 class Work:
@@ -86,11 +83,15 @@ class Work:
     @property
     def nanoseconds(self) -> float:
         """Estimated time, with the number of threads of `priced_for`."""
-        prices = _prices()[self.regime]
-        return sum(
-            sum(p.get(k, 0.0) * float(min(v, MOST)) for k, v in self.features.items()) * share
-            for p, share in zip(prices, _SHARES[_THREADS.get()], strict=True)
+        one, two = (
+            sum(prices.get(k, 0.0) * float(min(v, MOST)) for k, v in self.features.items())
+            for prices in _prices()[self.regime]
         )
+        threads = _THREADS.get()
+        if threads == 0:
+            return math.sqrt(one * two)
+        # Two threads save half of what they share, n threads all of it but one nth.
+        return one - 2 * (1 - 1 / threads) * (one - two)
 
     def among(self, size: float) -> Work:
         """Return the work among nodes that write `size` bytes in a run.
@@ -104,10 +105,15 @@ class Work:
         return replace(self, features={**self.features, "deep": deep})
 
 
+def together(works: Sequence[Work]) -> list[Work]:
+    """Return the work of nodes that run one after the other."""
+    size = sum(work.features.get("byte", 0.0) for work in works)
+    return [work.among(size) for work in works]
+
+
 def total(works: Sequence[Work]) -> float:
     """Return the estimated nanoseconds of nodes that run one after the other."""
-    size = sum(work.features.get("byte", 0.0) for work in works)
-    return sum(work.among(size).nanoseconds for work in works)
+    return sum(work.nanoseconds for work in together(works))
 
 
 @contextmanager
@@ -204,9 +210,11 @@ def transpose(dims: tuple[int, ...], perm: tuple[int, ...], itemsize: int) -> Wo
 
 
 def _tiling(rows: int, columns: int, run: int, runs: float) -> Features:
-    """Return the elements outside of whole tiles, and those that compete for cache lines."""
+    """Return what tiles, the lines of the cache and threads that share them cost."""
     tile = _TILES[run]
     features: Features = {}
+    if rows > tile // 2 > 0 and rows * run % (2 * _LINE):
+        features["shared"] = min(runs / rows, runs * run / _LINE)
     if rows % tile:
         features["row edge"] = runs * (rows % tile) / rows
     if columns % tile:

@@ -91,11 +91,15 @@ class NodeList:
         return value.const_value is not None or value in self._folded
 
     @property
+    def works(self) -> list[Work]:
+        """Work of the nodes that each run executes."""
+        run = (node for node in self.nodes if node.outputs[0] not in self._folded)
+        return [*(self._work_of[node] for node in run), *self._risks]
+
+    @property
     def cost(self) -> float:
         """Estimated time of one run, in microseconds."""
-        run = (node for node in self.nodes if node.outputs[0] not in self._folded)
-        works = [*(self._work_of[node] for node in run), *self._risks]
-        return cost_model.total(works) / 1000
+        return cost_model.total(self.works) / 1000
 
     def risk(self, work: Work) -> None:
         """Count work that the runtime's optimizer will probably add."""
