@@ -242,7 +242,8 @@ def _random_cell(rng: random.Random) -> Cell:
     if operator == "ExtractPatches":
         kernel = rng.choice([2, 2, 3, 3, 3, 4, 5, 7, 8, 16])
         window = (kernel, rng.choice([1, 1, 2, 3, kernel, kernel]), rng.choice([1, 1, 1, 2]))
-        amounts = rng.choice(["SAME", "VALID"])
+        fits = (kernel - 1) * window[2] < min(size)
+        amounts = rng.choice(["SAME", "VALID"]) if fits else "SAME"
         cell = Cell(operator, layout, size, channels, amounts, window=window, batch=batch)
     else:
         block = rng.choice([*((b,) * axes for b in (2, 2, 3, 4, 5, 8, 16)), (2, 4, 2)[:axes]])

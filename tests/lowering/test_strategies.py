@@ -8,6 +8,7 @@ from random import Random
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime
 import pytest
 import sampling
 from converting import convert, plan
@@ -265,3 +266,23 @@ def test_a_transpose_of_the_models_own_makes_one_of_ours_dear():
     alone, behind, front = costs.values()
     assert behind["transpose"] > alone["transpose"] < front["transpose"]
     assert behind["gather"] == alone["gather"] == front["gather"]
+
+
+def test_transposes_that_onnxruntime_merges_are_priced_as_one_slow_one(tmp_path):
+    """It moves the last one behind its Reshape, which then only splits an axis of the one before."""
+    data, block = np.zeros((1, 96, 16, 16), np.uint8), np.array([1, 2, 4])
+    pads = np.array([[0, 0], [1, 1], [1, 3]])
+    sample = Sample("tfnd", "SpaceToBatchND", sampling.TF, (data, block, pads))
+    model = Form(data.shape, frozenset(), 17, 8, None).model(sample)
+    staged = convert(model, strategy="staged")
+    assert [node.op_type for node in staged.graph.node].count("Transpose") == 3
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "run.onnx")
+    onnxruntime.InferenceSession(staged.SerializeToString(), options)
+    ran = onnx.load(options.optimized_model_filepath)
+    assert [node.op_type for node in ran.graph.node].count("Transpose") == 2
+    (info,) = analysis.find(model)
+    inputs = [ir.Value(name=name) for name in "xyz"]
+    request = Request.of(info.call, info.facts, inputs, info.element_types, 17)
+    costs = {c.strategy: c.estimated_us for c in rank(request).fitting}
+    assert costs["staged"] > 2 * costs["gather"]

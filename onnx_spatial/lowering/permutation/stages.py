@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import onnx_ir as ir
@@ -323,7 +324,7 @@ def emit_stages(
 
 
 def _count_risks(emit: Emitter, r: Rearrangement, x: Tensor, plan: Sequence[Stage]) -> None:
-    """Price the Transpose that onnxruntime makes of one of the plan and a neighbour in the model.
+    """Price the Transpose that onnxruntime makes of two: in the plan, or one of these and a neighbour.
 
     It merges them, mostly to a slow one, also beyond a Reshape of known sizes that only splits axes.
     """
@@ -336,11 +337,22 @@ def _count_risks(emit: Emitter, r: Rearrangement, x: Tensor, plan: Sequence[Stag
     split = all(_inside(group, before) for group in stage_plan.groups(first.after, first.before))
     if r.near[0] and first.kind == "transpose" and split and all(map(is_zero, r.pads)):
         emit.risk(merged_work)
-    behind = [set(group) for group in stage_plan.groups(last.before, last.after)]
-    axes = (tuple(f for f in axis if f in last.after) for axis in r.outputs)
-    split = all(_inside(axis, behind) for axis in axes)
+    axes = [tuple(f for f in axis if f in last.after) for axis in r.outputs]
+    split = all(_inside(axis, _written(last)) for axis in axes)
+    for stage, follower in pairwise(plan):
+        if stage.kind == follower.kind == "transpose":
+            read = stage_plan.groups(follower.after, follower.before)
+            # A Transpose in front of a Reshape that only splits axes moves behind it.
+            readings = [read, axes] if follower is last and split else [read]
+            if any(all(_inside(g, _written(stage)) for g in groups) for groups in readings):
+                emit.risk(merged_work)
     if r.near[1] and last.kind == "transpose" and split and all(map(is_zero, r.crops)):
         emit.risk(merged_work)
+
+
+def _written(stage: Stage) -> list[set[int]]:
+    """Return the factors of each axis that a Transpose of the fewest axes writes."""
+    return [set(group) for group in stage_plan.groups(stage.before, stage.after)]
 
 
 def _inside(factors: Order, groups: Iterable[set[int]]) -> bool:
