@@ -242,6 +242,15 @@ def _gather(rng: random.Random, itemsize: int, count: int) -> Case:
     return Case("Gather", {"axis": 0}, [index], [(rows, run)], itemsize, work)
 
 
+def _gather_elements(rng: random.Random, itemsize: int, count: int) -> Case:
+    run, step = rng.choice([1, 3, 5, 16, 256]), rng.choice([1, 2, 3])
+    starts = np.arange(max(1, count // run)) * step
+    index = (starts[:, None] + np.arange(run)).reshape(-1).astype(np.int32)
+    work = cost_model.gather_elements(index.size, index.size * itemsize)
+    shape = (int(index[-1]) + 1,)
+    return Case("GatherElements", {"axis": 0}, [index], [shape], itemsize, work)
+
+
 def _strided(rng: random.Random, itemsize: int, count: int) -> Case:
     run = rng.choice([1, 1, 2, 3, 4, 8, 16, 64, 256])
     step, lead = rng.choice([2, 2, 3, 4, 8]), rng.choice([1, _log_uniform(rng, 1, 1024)])
@@ -308,6 +317,7 @@ def _ints(*vectors: list[int]) -> list[np.ndarray]:
 _KINDS: tuple[Callable[[random.Random, int, int], Case], ...] = (
     *(_swap, _swap, _swap, _blocks, _gather),
     *(_strided, _crop, _concat, _split, _pad, _depth),
+    *(_gather_elements,),
 )
 
 

@@ -26,6 +26,7 @@ STRATEGY_NAMES = (
     "interleave",
     "space-to-depth",
     "row-gather",
+    "element-gather",
     "slices",
     "separable-gather",
     "planes",

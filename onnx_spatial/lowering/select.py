@@ -19,7 +19,7 @@ from onnx_spatial.lowering.patches.taps import TapConcat, Taps
 from onnx_spatial.lowering.permutation import strategies as permutation
 from onnx_spatial.lowering.permutation.space_to_depth import Depth
 from onnx_spatial.lowering.reorg import Reorg
-from onnx_spatial.lowering.row_gather import RowGather
+from onnx_spatial.lowering.row_gather import ElementGather, RowGather
 from onnx_spatial.lowering.slices import Slices
 from onnx_spatial.lowering.trivial import Copy, Empty
 from onnx_spatial.model.targets import Target
@@ -32,6 +32,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     *permutation.STRATEGIES,
     Depth(),
     RowGather(),
+    ElementGather(),
     Slices(),
     SeparableGather(),
     Planes(),

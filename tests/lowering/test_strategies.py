@@ -78,6 +78,15 @@ def tiling(rng: Random) -> Sample:
         return sample
 
 
+def single_elements(rng: Random) -> Sample:
+    """Patches of one channel, or of data whose channels come first."""
+    while True:
+        sample = patches(rng)
+        last = "sizes" not in sample.attributes
+        if not last or sample.inputs[0].shape[-1] == 1:
+            return sample
+
+
 def movements(rng: Random) -> Sample:
     if rng.random() < 0.3:
         return sampling.rearrange(rng)
@@ -108,6 +117,7 @@ SUITED = {
     "interleave": movements,
     "space-to-depth": square,
     "row-gather": anything,
+    "element-gather": single_elements,
     "slices": anything,
     "separable-gather": patches,
     "planes": patches,
@@ -162,7 +172,7 @@ def test_takes_the_cheapest_where_the_wanted_one_does_not_apply(name):
     form = Form((2, 4, 1), frozenset(), 17, 8, None)
     cheapest = plan(form.model(sample)).sites[0].strategy
     (site,) = plan(form.model(sample), strategy=name).sites
-    able = {"transpose", "staged", "gather", "interleave", "row-gather", "slices"}
+    able = {"transpose", "staged", "gather", "interleave", "row-gather", "element-gather", "slices"}
     assert site.strategy == (name if name in able else cheapest)
 
 
@@ -232,7 +242,9 @@ def long_indices(monkeypatch):
         monkeypatch.setattr(module, "LONGEST", 0)
 
 
-@pytest.mark.parametrize("name", ["gather", "interleave", "row-gather", "planes", "taps"])
+@pytest.mark.parametrize(
+    "name", ["gather", "interleave", "row-gather", "element-gather", "planes", "taps"]
+)
 def test_long_indices_are_exact(name, long_indices):
     """Runtimes add the tables up when they load; the samples here are too small for any."""
     for seed in range(150):

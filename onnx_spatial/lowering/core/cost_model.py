@@ -299,6 +299,11 @@ def gather(rows: float, size: float) -> Work:
     return Work("gather", _moved(rows, size))
 
 
+def gather_elements(elements: float, size: float) -> Work:
+    """Return the work of a GatherElements: elements and bytes written."""
+    return Work("gather elements", _moved(elements, size))
+
+
 def take(runs: float, size: float, *, strided: bool, single: bool) -> Work:
     """Return the work of a Slice.
 
