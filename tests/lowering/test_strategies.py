@@ -17,6 +17,7 @@ from sampling import Form, Sample
 from onnx_spatial import analysis
 from onnx_spatial.lowering import STRATEGIES, Request, rank, row_gather, select
 from onnx_spatial.lowering.core import gather_indices
+from onnx_spatial.lowering.patches import planes
 
 NAMES = [strategy.name for strategy in STRATEGIES]
 
@@ -270,6 +271,34 @@ def test_long_indices_are_exact(name, long_indices):
         assert made.model is not None
         sampling.check(sample, form, made.model)
     select._RANKINGS.clear()
+
+
+def test_windows_are_transposed_all_at_once_or_row_by_row(monkeypatch):
+    """Row by row where the rows of one Transpose compete for the cache, which small samples do not."""
+    data = np.zeros((1, 128, 128, 1), np.float32)
+    ints = {"ksizes": [1, 7, 7, 1], "strides": [1, 1, 1, 1], "rates": [1, 1, 1, 1]}
+    sample = Sample(
+        "image-tf", "ExtractImagePatches", sampling.TF, (data,), {**ints, "padding": "SAME"}
+    )
+    form = Form(data.shape, frozenset(), 17, 8, None)
+    perms = [_perms(plan(form.model(sample), strategy="planes").model)]
+    monkeypatch.setattr(planes, "_LESS", 0.0)
+    select._RANKINGS.clear()
+    perms.append(_perms(plan(form.model(sample), strategy="planes").model))
+    assert perms == [[[0, 2, 1]], [[1, 0]]]
+    monkeypatch.setattr(planes, "_LESS", float("inf"))
+    for seed in range(60):
+        rng = Random(seed)
+        sample = patches(rng)
+        form = sampling.form(rng, sample)
+        select._RANKINGS.clear()
+        sampling.check(sample, form, plan(form.model(sample), strategy="planes").model)
+    select._RANKINGS.clear()
+
+
+def _perms(model: onnx.ModelProto) -> list[list[int]]:
+    nodes = (node for node in model.graph.node if node.op_type == "Transpose")
+    return [onnx.helper.get_attribute_value(node.attribute[0]) for node in nodes]
 
 
 def test_a_transpose_of_the_models_own_makes_one_of_ours_dear():
