@@ -68,7 +68,8 @@ class Planes(Strategy):
             rows = _rows(op, emit, w, taps, "places inside")
             return emit.reshape(rows, [batch, depth, *w.counts]).value
         outer, inner = emit.product([batch, *w.counts[:-1]]), w.counts[-1]
-        if _turns_row_by_row(*map(emit.guess, (outer, depth, inner)), w.x.itemsize):
+        sizes = (emit.guess(outer), emit.guess(depth), emit.guess(inner))
+        if _turns_row_by_row(*sizes, w.x.itemsize):
             rows = _rows(op, emit, w, taps, "places behind")
             turned = emit.transpose(emit.reshape(rows, [outer, depth, inner]), [0, 2, 1])
         else:
