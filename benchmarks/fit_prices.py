@@ -3,9 +3,10 @@
     python -m benchmarks.fit_prices --seconds 600 --samples build/kernels.jsonl
     python -m benchmarks.fit_prices --samples build/kernels.jsonl --fit-only
 
-Single nodes of random geometry and element size run between two others, with optimisations off and one
-thread. `onnx_spatial.lowering.core.cost_model` says which regime a node falls into and which features it
-has. For each regime the prices of the features are fitted to the relative error, none below zero.
+Single nodes of random geometry and element size run between two others, with one thread and with
+optimisations off, but for a Conv, whose fast kernel is one of them.
+`onnx_spatial.lowering.core.cost_model` says which regime a node falls into and which features it has.
+For each regime the prices of the features are fitted to the relative error, none below zero.
 The times come from the profile, which adds several microseconds to each node. A Reshape in the same run
 measures how many, and they are subtracted.
 
@@ -95,6 +96,7 @@ class Case:
         itemsize: bytes of an element.
         work: regime and features.
         outputs: number of outputs.
+        perm: of a Transpose behind a Conv, which onnxruntime makes part of it.
     """
 
     op_type: str
@@ -104,6 +106,7 @@ class Case:
     itemsize: int
     work: Work
     outputs: int = 1
+    perm: tuple[int, ...] = ()
 
 
 def main() -> None:
@@ -193,7 +196,13 @@ def _time(case: Case) -> float:
     outputs = [f"y{i}_" for i in range(case.outputs)]
     inputs = [*(f"{n}_" for n in names), *held]
     nodes.append(helper.make_node(case.op_type, inputs, outputs, name="node", **case.attributes))
-    nodes += [helper.make_node("Identity", [o], [o[:-1]], name=f"out_{o}") for o in outputs]
+    if case.perm:
+        nodes.append(helper.make_node("Transpose", outputs, ["turned"], perm=case.perm))
+    behind = ["turned"] if case.perm else outputs
+    nodes += [
+        helper.make_node("Identity", [o], [y[:-1]], name=f"out_{y}")
+        for o, y in zip(behind, outputs, strict=True)
+    ]
     nodes += [
         helper.make_node("Reshape", ["four", "two_by_two"], ["square"], name="reshape_1"),
         helper.make_node("Reshape", ["square", "flat"], ["probe"], name="probe"),
@@ -211,7 +220,7 @@ def _time(case: Case) -> float:
         [
             *(numpy_helper.from_array(a, n) for a, n in zip(case.constants, held, strict=True)),
             numpy_helper.from_array(np.array([2, 2]), "two_by_two"),
-            numpy_helper.from_array(np.array([4]), "flat"),
+            numpy_helper.from_array(np.array([1, 4]), "flat"),
         ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -223,7 +232,11 @@ def _time(case: Case) -> float:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        levels = onnxruntime.GraphOptimizationLevel
+        convolves = case.op_type == "Conv"
+        options.graph_optimization_level = (
+            levels.ORT_ENABLE_ALL if convolves else levels.ORT_DISABLE_ALL
+        )
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder, "profile"))
         session = onnxruntime.InferenceSession(
@@ -232,14 +245,29 @@ def _time(case: Case) -> float:
         for _ in range(11):
             session.run(None, feeds)
         events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
-    runs = _durations(events, "node")
-    idle = statistics.fmean(_durations(events, "probe")) * 1000 - _SMALL
-    return max(statistics.quantiles(runs, n=4)[0] * 1000 - idle, _SMALL)
+    runs, probes = _durations(events, "node"), _durations(events, "probe")
+    nodes = 1
+    if convolves:  # onnxruntime adds a node that unpacks the result
+        parts = _durations_of(events, "Conv", "ReorderOutput", "Transpose")
+        runs, nodes = [sum(run) for run in zip(*parts, strict=True)], len(parts)
+        (probes,) = _durations_of(events, "Reshape")
+    idle = statistics.fmean(probes) * 1000 - _SMALL
+    return max(statistics.quantiles(runs, n=4)[0] * 1000 - nodes * idle, _SMALL)
 
 
-def _durations(events: list[dict[str, int]], node: str) -> list[int]:
+def _durations(events: list[dict[str, Any]], node: str) -> list[int]:
     """Return the microseconds of a node in each run but the first two."""
     return [event["dur"] for event in events if event["name"] == f"{node}_kernel_time"][2:]
+
+
+def _durations_of(events: list[dict[str, Any]], *kinds: str) -> list[list[int]]:
+    """Return the same for each node of some types, whatever its name."""
+    names = {
+        event["name"].removesuffix("_kernel_time"): None
+        for event in events
+        if event["name"].endswith("_kernel_time") and event["args"]["op_name"] in kinds
+    }
+    return [_durations(events, name) for name in names]
 
 
 # Nodes of random geometry
@@ -291,6 +319,37 @@ def _gather(rng: random.Random, itemsize: int, count: int) -> Case:
     index = np.tile(np.arange(rows).reshape(-1, b).T.reshape(-1), times).astype(np.int32)
     work = cost_model.gather(rows * times, rows * times * run * itemsize)
     return Case("Gather", {"axis": 0}, [index], [(rows, run)], itemsize, work)
+
+
+def _gather_elements(rng: random.Random, itemsize: int, count: int) -> Case:
+    run, step = rng.choice([1, 3, 5, 16, 256]), rng.choice([1, 2, 3])
+    starts = np.arange(max(1, count // run)) * step
+    index = (starts[:, None] + np.arange(run)).reshape(-1).astype(np.int32)
+    work = cost_model.gather_elements(index.size, index.size * itemsize)
+    shape = (int(index[-1]) + 1,)
+    return Case("GatherElements", {"axis": 0}, [index], [shape], itemsize, work)
+
+
+def _convolution(rng: random.Random, itemsize: int, count: int) -> Case:
+    itemsize = 4
+    kernel = rng.choice([(2, 2), (3, 3), (3, 3), (5, 5), (7, 7), (1, 16), (1, 3), (4, 4), (8, 8)])
+    places, stride = kernel[0] * kernel[1], rng.choice([1, 1, 2, 3])
+    side = max(8, int((count / places) ** 0.5) * stride)
+    rate = rng.choice([1, 1, 2]) if side > 2 * max(kernel) else 1
+    shape = (1, 1, side, side) if kernel[0] > 1 else (1, 1, 1, max(16, count // places * stride))
+    attributes: dict[str, int | list[int] | str] = {
+        "kernel_shape": [*kernel],
+        "strides": [stride if k > 1 else 1 for k in kernel],
+        "dilations": [rate if k > 1 else 1 for k in kernel],
+        "pads": [(k - 1) * rate // 2 for k in kernel] * 2,
+    }
+    pairs = zip(shape[2:], kernel, strict=True)
+    windows = [(s + 2 * ((k - 1) * rate // 2) - (k - 1) * rate - 1) // stride + 1 for s, k in pairs]
+    weight = np.eye(places, dtype=np.float32).reshape(places, 1, *kernel)
+    last = rng.random() < 0.5
+    work = cost_model.convolution(windows[0] * windows[1], places, last=last)
+    perm = (0, 2, 3, 1) if last else ()
+    return Case("Conv", attributes, [weight], [shape], itemsize, work, perm=perm)
 
 
 def _strided(rng: random.Random, itemsize: int, count: int) -> Case:
@@ -359,6 +418,7 @@ def _ints(*vectors: list[int]) -> list[np.ndarray]:
 _KINDS: tuple[Callable[[random.Random, int, int], Case], ...] = (
     *(_swap, _swap, _swap, _blocks, _gather),
     *(_strided, _crop, _concat, _split, _pad, _depth),
+    *(_gather_elements, _convolution),
 )
 
 

@@ -25,8 +25,14 @@ OPSET, IR_VERSION = 17, 8
 _DOMAIN = "ai.onnx.converters.tensorflow"
 
 
-def request(cell: Cell, *, dynamic: bool = False) -> Request:
-    """Return the request of a cell, with its sizes known, or with only the channels known."""
+def request(cell: Cell, *, dynamic: bool = False, finite: bool = False) -> Request:
+    """Return the request of a cell, with its sizes known, or with only the channels known.
+
+    Args:
+        cell: the cell.
+        dynamic: whether only the channels are known.
+        finite: whether the data is declared to be finite.
+    """
     shape: tuple[int | None, ...] = cell.input_shape
     if dynamic:
         channel_axis = len(shape) - 1 if cell.layout == "NHWC" else 1
@@ -36,7 +42,8 @@ def request(cell: Cell, *, dynamic: bool = False) -> Request:
     element_type = int(helper.np_dtype_to_tensor_dtype(np.dtype(cell.dtype)))
     x = ir.Value(name="x", type=ir.TensorType(ir.DataType(element_type)), shape=ir.Shape(shape))
     types = (element_type, int(onnx.TensorProto.INT64), int(onnx.TensorProto.INT64))
-    return Request(call, (x, None, None), shape, frozenset({element_type}), types, OPSET)
+    known = (shape, frozenset({element_type}), types, OPSET)
+    return Request(call, (x, None, None), *known, finite=finite)
 
 
 def _call(cell: Cell, data: InputFacts) -> Call:
@@ -48,9 +55,9 @@ def _call(cell: Cell, data: InputFacts) -> Call:
     return read(NodeFacts(f"{cell.operator}ND", _DOMAIN, (data, block, pairs)))
 
 
-def chosen(cell: Cell, *, dynamic: bool = False) -> Lowered:
-    """Return the lowering that the package chooses."""
-    return lowering.lower(request(cell, dynamic=dynamic))
+def chosen(cell: Cell, *, dynamic: bool = False, finite: bool = False) -> Lowered:
+    """Return the lowering that the package chooses; see `request`."""
+    return lowering.lower(request(cell, dynamic=dynamic, finite=finite))
 
 
 def candidates(cell: Cell) -> dict[str, Lowered]:

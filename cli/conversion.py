@@ -114,7 +114,7 @@ def convert_models(
             return
         advise(output.out, result.output)
         if result.verification and sources[model] == model and not destinations.in_place:
-            given = options_of(model, {**model_options, **data_options})
+            given = options_of(model, {**others, **model_options, **data_options})
             bounds = options_of(model, tolerances)
             # Nodes of chains have no partner in the result: outputs alone can be compared.
             bounds["outputs_only"] |= any(s.converted for s in result.inspection.chains)
@@ -165,4 +165,5 @@ def _command(model: str, output: Path, given: dict[str, Any], tolerances: dict[s
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
     words += ["--inputs", given["inputs"]] if given["inputs"] else []
     words += ["--seed", str(given["seed"])] if given["seed"] else []
+    words += ["--finite"] if given["finite"] else []
     return shlex.join([*words, *tolerance_words(**tolerances)])

@@ -88,6 +88,7 @@ _tuning_options = options.grouped(
     help="Make a run fail if sizes or parameters break a rule of an operator.",
 )
 @options.threads_option
+@options.finite_option
 @_tuning_options
 @options.conversion_options
 def convert(

@@ -28,6 +28,7 @@ from onnx_spatial.cli.output import Output
 @destination_options
 @options.target_option
 @options.threads_option
+@options.finite_option
 @html_option
 @model_explorer_option
 @options.conversion_options

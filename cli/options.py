@@ -281,6 +281,13 @@ threads_option = click.option(
     help="Choose the lowerings for runs with N threads. By default for one and two threads alike.",
 )
 
+finite_option = click.option(
+    "--finite",
+    is_flag=True,
+    help="Declare that the data of patches holds no NaN, infinities or -0.0. Admits the lowering "
+    "convolution.",
+)
+
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 verbose_option = click.option(
     "-v",

@@ -32,6 +32,7 @@ _MODELS, _MATCH = "models", "match"
 _OF_MODELS = (
     "atol",
     "domain",
+    "finite",
     "inputs",
     "max-rank",
     "mode",

@@ -28,6 +28,7 @@ from onnx_spatial.errors import SpatialError, VerificationError
 @options.domain_option
 @options.static_option
 @options.oracle_option
+@options.finite_option
 @options.verification_options
 @options.output_options
 def verify(
@@ -37,6 +38,7 @@ def verify(
     domains: tuple[str, ...],
     static: dict[str, int],
     oracles: tuple[str, ...],
+    finite: bool,
     data_options: dict[str, Any],
     tolerances: dict[str, Any],
     strict: bool,
@@ -77,6 +79,7 @@ def verify(
                     isolate=True,
                     memory=memory,
                     time_limit=time_limit,
+                    finite=finite,
                     progress=progress,
                 )
         except SpatialError as failure:

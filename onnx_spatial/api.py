@@ -96,6 +96,7 @@ def convert(
     outputs_only: bool = False,
     strategy: str | None = None,
     threads: int | None = None,
+    finite: bool = False,
     tune: bool = False,
     tune_cache: str | os.PathLike[str] | None = None,
     tune_threads: int = 0,
@@ -143,6 +144,8 @@ def convert(
         strategy: lower with this strategy wherever it applies, instead of the cheapest.
         threads: choose lowerings by their estimated time with this number of threads within a node;
             None: by the geometric mean of one thread and two, which is good with both.
+        finite: declare that the data of patches holds no NaN, no infinity and no -0.0. Then they may
+            become a one-hot Conv where that is faster, and the verification takes it for granted.
         tune: measure the lowerings of every operator on this machine and use the fastest; only in
             mode "lower". `inputs`, `shapes` and `seed` give the sizes that the model leaves open.
         tune_cache: file that keeps the measured times; the same file gives the same model, byte for
@@ -182,6 +185,7 @@ def convert(
         checked=checked,
         domains=tuple(domains),
         threads=threads,
+        finite=finite,
     )
     source = read_source(model, static, data=verify or in_place or output is not None)
     logger.debug("%s: read, IR %d", source.name, source.proto.ir_version)
@@ -231,6 +235,7 @@ def convert(
             isolate=isolate,
             memory=memory,
             time_limit=time_limit,
+            finite=finite,
             progress=progress,
         )
     conversion = Conversion(

@@ -62,6 +62,7 @@ def optimize(
     outputs_only: bool = False,
     strategy: str | None = None,
     threads: int | None = None,
+    finite: bool = False,
     in_place: bool = False,
     save_as_external_data: bool = False,
     save_reproducer: str | os.PathLike[str] | None = None,
@@ -90,7 +91,7 @@ def optimize(
             not run.
         verify: run the original and the result, and compare them. Each chain is proven to be its
             operator in any case.
-        opset, seed, static, domains, inputs, shapes, strategy, threads: as in `convert`.
+        opset, seed, static, domains, inputs, shapes, strategy, threads, finite: as in `convert`.
         strict, strict_proof, rtol, atol, outputs_only, save_reproducer: as in `convert`.
         in_place, save_as_external_data, isolate, memory, time_limit, progress: as
             in `convert`.
@@ -116,6 +117,7 @@ def optimize(
         strategy=strategy,
         domains=tuple(domains),
         threads=threads,
+        finite=finite,
     )
     source = read_source(model, static, data=verify or in_place or output is not None)
     logger.debug("%s: read, IR %d", source.name, source.proto.ir_version)
@@ -154,6 +156,7 @@ def optimize(
             isolate=isolate,
             memory=memory,
             time_limit=time_limit,
+            finite=finite,
             progress=progress,
         )
     conversion = Conversion(

@@ -37,8 +37,8 @@ class SpatialPass(ir.passes.FunctionalPass):
     """Rewrite the spatial operators of a model as standard operators, as `onnx_spatial.convert` does.
 
     Args:
-        mode, fuse, max_rank, threads, static, domains, strategy, checked, opset, verify, seed, strict,
-            strict_proof: as in `convert`. `verify` runs the model before and after the pass.
+        mode, fuse, max_rank, threads, finite, static, domains, strategy, checked, opset, verify, seed,
+            strict, strict_proof: as in `convert`. `verify` runs the model before and after the pass.
 
     Raises:
         SpatialError: as `convert`, when the pass is called. Sequential and PassManager of onnx_ir raise
@@ -52,6 +52,7 @@ class SpatialPass(ir.passes.FunctionalPass):
         fuse: bool = True,
         max_rank: int | None = None,
         threads: int | None = None,
+        finite: bool = False,
         static: Mapping[str, int] | None = None,
         domains: Iterable[str] = (),
         strategy: str | None = None,
@@ -68,6 +69,7 @@ class SpatialPass(ir.passes.FunctionalPass):
             fuse=fuse,
             max_rank=max_rank,
             threads=threads,
+            finite=finite,
             static=static,
             domains=tuple(domains),
             strategy=strategy,
@@ -88,7 +90,7 @@ class OptimizePass(ir.passes.FunctionalPass):
     """Rewrite also chains of standard nodes that are spatial operators, as `onnx_spatial.optimize` does.
 
     Args:
-        max_rank, target, threads, static, domains, strategy, opset, verify, seed, strict,
+        max_rank, target, threads, finite, static, domains, strategy, opset, verify, seed, strict,
             strict_proof: as in `optimize`.
 
     Raises:
@@ -101,6 +103,7 @@ class OptimizePass(ir.passes.FunctionalPass):
         max_rank: int | None = None,
         target: str | None = None,
         threads: int | None = None,
+        finite: bool = False,
         static: Mapping[str, int] | None = None,
         domains: Iterable[str] = (),
         strategy: str | None = None,
@@ -115,6 +118,7 @@ class OptimizePass(ir.passes.FunctionalPass):
             max_rank=max_rank,
             target=target,
             threads=threads,
+            finite=finite,
             static=static,
             domains=tuple(domains),
             strategy=strategy,

@@ -21,7 +21,13 @@ from onnx_spatial.chains.illegal_reshape import NOTE as ILLEGAL
 from onnx_spatial.chains.illegal_reshape import with_legal_patches
 from onnx_spatial.chains.movements import Movement, find_movements
 from onnx_spatial.chains.named import DOMAIN, op_type_of, with_operators
-from onnx_spatial.chains.one_hot import ASSUMPTION, NOTE, NOTE_OF_SUMS, find_one_hot
+from onnx_spatial.chains.one_hot import (
+    ASSUMPTION,
+    NOTE,
+    NOTE_OF_SUMS,
+    copying_conv_rule,
+    find_one_hot,
+)
 
 __all__ = [
     "ASSUMPTION",
@@ -31,6 +37,7 @@ __all__ = [
     "NOTE_OF_SUMS",
     "Chain",
     "Movement",
+    "copying_conv_rule",
     "find",
     "find_movements",
     "find_one_hot",

@@ -26,11 +26,13 @@ STRATEGY_NAMES = (
     "interleave",
     "space-to-depth",
     "row-gather",
+    "element-gather",
     "slices",
     "separable-gather",
     "planes",
     "taps",
     "tap-concat",
+    "convolution",
     "reorg",
 )
 
@@ -54,6 +56,8 @@ class ConvertOptions:
         raise_ir_version: whether mode "function" raises the IR version of a model that is too old.
         checked: whether every run that breaks a rule of an operator fails.
         domains: operator domains to accept beside the ones that converters are known to use.
+        finite: whether the data of patches is declared to hold no NaN, no infinity and no -0.0, which
+            admits the lowering "convolution".
         threads: number of threads within a node that estimates of time are for; None for one and two
             alike.
 
@@ -71,6 +75,7 @@ class ConvertOptions:
     checked: bool = False
     domains: tuple[str, ...] = ()
     threads: int | None = None
+    finite: bool = False
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:

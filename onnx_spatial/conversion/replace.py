@@ -54,9 +54,7 @@ def replace_operators(
     model = _deserialize(proto)
     nodes = list(traversal.ir_nodes(model))
     changes = patch_proto.Patch(proto, model)
-    subjects = {
-        f.index: s for f in infos if (s := _subject(f, nodes[f.index], opset, options.checked))
-    }
+    subjects = {f.index: s for f in infos if (s := _subject(f, nodes[f.index], opset, options))}
 
     @functools.cache
     def facts() -> Sequence[GraphFacts]:
@@ -118,14 +116,16 @@ def replace_operators(
     return result
 
 
-def _subject(info: OperatorInfo, node: ir.Node, opset: int, checked: bool) -> MatchedOp | None:
+def _subject(
+    info: OperatorInfo, node: ir.Node, opset: int, options: ConvertOptions
+) -> MatchedOp | None:
     """Return the operator in the graph; None if it breaks a rule or is no spatial operator."""
     if info.call is None:
         return None
     request = Request.of(
         info.call, info.facts, node.inputs, info.element_types, info.opset or opset
     )
-    return MatchedOp(info, node, replace(request, checked=checked))
+    return MatchedOp(info, node, replace(request, checked=options.checked, finite=options.finite))
 
 
 def _rewrite(

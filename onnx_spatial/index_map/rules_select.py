@@ -242,6 +242,27 @@ def _gather(case: Case, node: NodeView) -> list[Tensor]:
     return [moved(x, case, dims, at)]
 
 
+def _gather_elements(case: Case, node: NodeView) -> list[Tensor]:
+    x, indices = node.input(0), node.input(1)
+    if not indices.whole or indices.rank != x.rank:
+        raise UndecidedError("GatherElements: the indices have no index map")
+    (axis,) = axes_of([node.get("axis", 0)], x.rank)
+    for other in set(range(x.rank)) - {axis}:
+        room = x.dims[other] - indices.dims[other]
+        node.need(case, room, "GatherElements: there may be more indices than data along an axis")
+
+    def check(index: Index) -> None:
+        _entry(case, node, indices.at(index), x, axis)
+
+    node.for_all(case, indices.dims, check, indices.index)
+
+    def at(index: Index) -> Polynomial:
+        place = _entry(case, node, indices.at(index), x, axis)
+        return x.at((*index[:axis], place, *index[axis + 1 :]))
+
+    return [moved(x, case, indices.dims, at)]
+
+
 def _gather_nd(case: Case, node: NodeView) -> list[Tensor]:
     x, indices = node.input(0), node.input(1)
     batch = node.get("batch_dims", 0)
@@ -274,5 +295,6 @@ RULES: dict[str, Rule] = {
     "Concat": _concat,
     "Split": _split,
     "Gather": _gather,
+    "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
 }

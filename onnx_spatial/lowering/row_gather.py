@@ -1,6 +1,7 @@
 """Lower operators to one Gather of rows, whose index is the operator's result on row numbers.
 
-    Reshape [rows, rest] -> Concat with one row of zeros -> Gather -> Reshape
+    row-gather        Reshape [rows, rest] -> Concat with one row of zeros -> Gather -> Reshape
+    element-gather    the same with GatherElements on rows of one element, which is faster there
 
 The row numbers are padded with -1, which Gather reads as the last row: the zeros. So this works for
 every element type, padding and crops included. A short index is a constant, made by the numpy kernel. A
@@ -39,6 +40,8 @@ _LARGEST_CONSTANT = 1 << 20
 #: The opset that brought GatherND, and negative indices of Gather.
 _GATHER_ND = 11
 
+_GATHER_ELEMENTS = 11
+
 #: The most spatial axes of patches whose rows are added up in the run: more take too long to prove.
 _MOST_AXES = 2
 
@@ -54,6 +57,7 @@ class RowGather(Strategy):
 
     name = "row-gather"
     accepts = (SpaceToBatch, BatchToSpace, ExtractPatches)
+    _single = False
 
     def refuse(self, request: Request) -> str | None:
         """Refuse an unknown rank, several element types, and strings without GatherND."""
@@ -72,14 +76,14 @@ class RowGather(Strategy):
         operator = request.call.operator
         known = all(isinstance(d, int) for d in x.dims[:lead])
         if _takes_runs(operator) and not known and len(operator.positions) <= _MOST_AXES:
-            return _windows(request, emit)
+            return self._windows(request, emit)
         rest = x.dims[lead:]
-        rows = emit.reshape(x, [emit.product(x.dims[:lead]), emit.product(rest)])
+        row = self._row(emit, rest)
+        rows = emit.reshape(x, [emit.product(x.dims[:lead]), *row])
         places, index_dims = _index(request, emit, x.dims[:lead])
         if request.call.may_pad:
-            zero = filled(emit, [1, rows.dims[1]], min(request.element_types, default=1))
-            row = emit.tensor(zero, [1, rows.dims[1]], x.itemsize)
-            rows = emit.concat([rows, row], 0)
+            zero = filled(emit, [1, *row], min(request.element_types, default=1))
+            rows = emit.concat([rows, emit.tensor(zero, [1, *row], x.itemsize)], 0)
         count = emit.product(index_dims)
         moved = _gathered(request, emit, rows, Tensor(places, (count,)))
         out = list(index_dims)
@@ -89,21 +93,48 @@ class RowGather(Strategy):
             out += rest
         return emit.reshape(moved, out).value
 
+    def _windows(self, request: Request, emit: Emitter) -> ir.Value:
+        """Emit patches of images of unknown size: padded first, so that rows are sums of terms."""
+        op = windows.patches(request)
+        w = Windows.of(request, emit, channels_last=True)
+        batch = w.x.dims[0]
+        outside, inside, image = w.row_terms(emit, op, 1, len(op.kernel))
+        value, dims = index(emit, [Term(batch, image), *outside, *inside])
+        row = self._row(emit, [w.channels])
+        rows = emit.reshape(w.x, [emit.product(w.x.dims[:-1]), *row])
+        moved = _gathered(request, emit, rows, emit.tensor(value, dims))
+        return emit.reshape(moved, [batch, *w.counts, emit.product([*op.kernel, w.channels])]).value
 
-def _windows(request: Request, emit: Emitter) -> ir.Value:
-    """Emit patches of images of unknown size: padded first, so that rows are sums of terms."""
-    op = windows.patches(request)
-    w = Windows.of(request, emit, channels_last=True)
-    batch = w.x.dims[0]
-    outside, inside, image = w.row_terms(emit, op, 1, len(op.kernel))
-    value, dims = index(emit, [Term(batch, image), *outside, *inside])
-    rows = emit.reshape(w.x, [emit.product(w.x.dims[:-1]), w.channels])
-    moved = _gathered(request, emit, rows, emit.tensor(value, dims))
-    return emit.reshape(moved, [batch, *w.counts, emit.product([*op.kernel, w.channels])]).value
+    def _row(self, emit: Emitter, rest: Sequence[Size]) -> list[Size]:
+        """Return the dims of a row, which holds the axes `rest`; none if it is a single element."""
+        return [] if self._single else [emit.product(rest)]
+
+
+class ElementGather(RowGather):
+    """One GatherElements, for rows of a single element."""
+
+    name = "element-gather"
+    _single = True
+
+    def refuse(self, request: Request) -> str | None:
+        """Refuse longer rows, strings, and opsets without GatherElements."""
+        reason = super().refuse(request)
+        if reason is not None or request.shape is None:
+            return reason
+        if any(dim != 1 for dim in request.shape[_lead(request) :]):
+            return "its rows may hold more than one element"
+        if TensorProto.STRING in request.element_types:
+            return "the elements are strings"
+        if request.opset < _GATHER_ELEMENTS:
+            return f"GatherElements needs opset {_GATHER_ELEMENTS}"
+        return None
 
 
 def _gathered(request: Request, emit: Emitter, rows: Tensor, places: Tensor) -> Tensor:
-    """Emit the Gather of rows."""
+    """Emit the Gather of rows, or of single elements if `rows` is 1-D."""
+    if rows.rank == 1:
+        count = emit.product(places.dims)
+        return emit.gather_elements(rows, emit.reshape(places, [count]).value, count)
     if TensorProto.STRING not in request.element_types:
         return emit.gather(rows, places.value, places.dims, 0)
     # onnxruntime's Gather takes only the first string of each row; GatherND takes all.

@@ -13,13 +13,14 @@ from onnx_spatial.lowering.core import cost_model, run_time_checks
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Tensor
 from onnx_spatial.lowering.core.nodes import NewerOpsetError
 from onnx_spatial.lowering.core.strategy import Request, Strategy
+from onnx_spatial.lowering.patches.convolution import Convolution
 from onnx_spatial.lowering.patches.planes import Planes
 from onnx_spatial.lowering.patches.separable_gather import SeparableGather
 from onnx_spatial.lowering.patches.taps import TapConcat, Taps
 from onnx_spatial.lowering.permutation import strategies as permutation
 from onnx_spatial.lowering.permutation.space_to_depth import Depth
 from onnx_spatial.lowering.reorg import Reorg
-from onnx_spatial.lowering.row_gather import RowGather
+from onnx_spatial.lowering.row_gather import ElementGather, RowGather
 from onnx_spatial.lowering.slices import Slices
 from onnx_spatial.lowering.trivial import Copy, Empty
 from onnx_spatial.model.targets import Target
@@ -32,11 +33,13 @@ STRATEGIES: tuple[Strategy, ...] = (
     *permutation.STRATEGIES,
     Depth(),
     RowGather(),
+    ElementGather(),
     Slices(),
     SeparableGather(),
     Planes(),
     Taps(),
     TapConcat(),
+    Convolution(),
     Reorg(),
 )
 

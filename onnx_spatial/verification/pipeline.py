@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from onnx_spatial import chains
 from onnx_spatial.errors import UsageError
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification import one_hot
@@ -129,6 +130,7 @@ def verify(
     isolate: bool = False,
     memory: int | None = None,
     time_limit: float | None = SECONDS,
+    finite: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Verification:
     """Compare a converted model with its original, and report the first difference.
@@ -164,6 +166,8 @@ def verify(
         time_limit: seconds of processor time after which the verification stops, and is unverified if
             it found no error; None: any time. Sizes and numbers of runs are bounded by their work in
             any case, so few models reach it.
+        finite: declare that the data of patches holds no NaN, no infinity and no -0.0, as in `convert`:
+            a one-hot Conv may take their place, proofs assume it, and no such data is generated.
         progress: called with a line of text now and then.
 
     Raises:
@@ -198,6 +202,7 @@ def verify(
         folder,
         memory,
         time_limit,
+        finite,
     )
     progress = progress or _silent
     if not isolate:
@@ -228,6 +233,7 @@ class _Work:
     reproducer: Path | None
     memory: int | None
     seconds: float | None
+    finite: bool
 
     def __call__(self, progress: Callable[[str], None]) -> Verification:
         """Run every check and explain what differs."""
@@ -243,7 +249,8 @@ class _Work:
         return noted
 
     def _compare(self, progress: Callable[[str], None]) -> Verification:
-        request = RunRequest(self.inputs, self.shapes, self.seed, self._noted(progress))
+        note = self._noted(progress)
+        request = RunRequest(self.inputs, self.shapes, self.seed, note, finite=self.finite)
         kernels = references.get(self.oracles)
         try:
             models = self.models.resolved()
@@ -263,6 +270,10 @@ class _Work:
             if copied:
                 result = one_hot.describe(result, copied)
                 result.notes += one_hot.notes(copied, result)
+            if self.finite:
+                result.notes.append(
+                    f"as declared: {chains.ASSUMPTION}; such data was not generated"
+                )
             return result
         except MemoryError:
             return _undecided("not enough memory to run the models; use smaller sizes (--shape)")

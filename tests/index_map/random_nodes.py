@@ -316,6 +316,17 @@ def gather(s: Sketch) -> None:
     return None
 
 
+def gather_elements(s: Sketch) -> None:
+    if not s.shape or not all(s.shape) or s.opset < 11:
+        return identity(s)
+    axis = s.axis()
+    shape = [s.rng.randint(1, 4 if a == axis else d) for a, d in enumerate(s.shape)]
+    size = s.shape[axis]
+    numbers = [s.rng.randint(-size, size - 1) for _ in range(int(np.prod(shape)))]
+    s.step("GatherElements", s.store(np.array(numbers).reshape(shape)), axis=axis)
+    return None
+
+
 def gather_nd(s: Sketch) -> None:
     if not s.shape or not all(s.shape) or s.opset < 12:
         return identity(s)
@@ -542,6 +553,7 @@ MOVES: dict[str, Callable[[Sketch], None]] = {
     "Concat": concat,
     "Split": split,
     "Gather": gather,
+    "GatherElements": gather_elements,
     "GatherND": gather_nd,
     "Expand": expand,
     "Tile": tile,

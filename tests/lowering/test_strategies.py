@@ -18,6 +18,7 @@ from sampling import Form, Sample
 from onnx_spatial import analysis
 from onnx_spatial.lowering import STRATEGIES, Request, rank, row_gather, select
 from onnx_spatial.lowering.core import gather_indices
+from onnx_spatial.lowering.patches import planes
 
 NAMES = [strategy.name for strategy in STRATEGIES]
 
@@ -79,6 +80,27 @@ def tiling(rng: Random) -> Sample:
         return sample
 
 
+def single_elements(rng: Random) -> Sample:
+    """Patches of one channel, or of data whose channels come first."""
+    while True:
+        sample = patches(rng)
+        last = "sizes" not in sample.attributes
+        if not last or sample.inputs[0].shape[-1] == 1:
+            return sample
+
+
+def finite_patches(rng: Random) -> Sample:
+    """Patches of images and sequences of float32 without NaN, infinities and -0.0."""
+    while True:
+        sample = rng.choice((sampling.image_tf, sampling.image_openvino))(rng)
+        data = np.random.default_rng(rng.randrange(9**9)).permutation(sample.inputs[0].size) + 0.5
+        data = data.astype(np.float32).reshape(sample.inputs[0].shape)
+        sample = replace(sample, inputs=(data,))
+        kernel = sample.attributes["sizes" if "sizes" in sample.attributes else "ksizes"]
+        if max(kernel) > 1 and sample.expected.size:
+            return sample
+
+
 def movements(rng: Random) -> Sample:
     if rng.random() < 0.3:
         return sampling.rearrange(rng)
@@ -109,11 +131,13 @@ SUITED = {
     "interleave": movements,
     "space-to-depth": square,
     "row-gather": anything,
+    "element-gather": single_elements,
     "slices": anything,
     "separable-gather": patches,
     "planes": patches,
     "taps": patches,
     "tap-concat": patches,
+    "convolution": finite_patches,
     "reorg": sampling.reorg,
 }
 
@@ -133,7 +157,7 @@ def test_all_strategies_are_tested():
 def test_is_exact(name, rng):
     sample = SUITED[name](rng)
     form = sampling.form(rng, sample)
-    made = plan(form.model(sample), strategy=name)
+    made = plan(form.model(sample), strategy=name, finite=name == "convolution")
     assert made.model is not None, f"{sample}\n{form}\n{made.sites}"
     sampling.check(sample, form, made.model)
 
@@ -147,7 +171,7 @@ def test_is_taken_when_asked_for(name):
         form = replace(
             sampling.form(rng, sample), shape=sample.inputs[0].shape, run_time=frozenset()
         )
-        (site,) = plan(form.model(sample), strategy=name).sites
+        (site,) = plan(form.model(sample), strategy=name, finite=True).sites
         taken += site.strategy == name
     assert taken >= (15 if name in OFTEN_REFUSED else 25)
 
@@ -163,7 +187,7 @@ def test_takes_the_cheapest_where_the_wanted_one_does_not_apply(name):
     form = Form((2, 4, 1), frozenset(), 17, 8, None)
     cheapest = plan(form.model(sample)).sites[0].strategy
     (site,) = plan(form.model(sample), strategy=name).sites
-    able = {"transpose", "staged", "gather", "interleave", "row-gather", "slices"}
+    able = {"transpose", "staged", "gather", "interleave", "row-gather", "element-gather", "slices"}
     assert site.strategy == (name if name in able else cheapest)
 
 
@@ -233,7 +257,9 @@ def long_indices(monkeypatch):
         monkeypatch.setattr(module, "LONGEST", 0)
 
 
-@pytest.mark.parametrize("name", ["gather", "interleave", "row-gather", "planes", "taps"])
+@pytest.mark.parametrize(
+    "name", ["gather", "interleave", "row-gather", "element-gather", "planes", "taps"]
+)
 def test_long_indices_are_exact(name, long_indices):
     """Runtimes add the tables up when they load; the samples here are too small for any."""
     for seed in range(150):
@@ -246,6 +272,34 @@ def test_long_indices_are_exact(name, long_indices):
         assert made.model is not None
         sampling.check(sample, form, made.model)
     select._RANKINGS.clear()
+
+
+def test_windows_are_transposed_all_at_once_or_row_by_row(monkeypatch):
+    """Row by row where the rows of one Transpose compete for the cache, which small samples do not."""
+    data = np.zeros((1, 128, 128, 1), np.float32)
+    ints = {"ksizes": [1, 7, 7, 1], "strides": [1, 1, 1, 1], "rates": [1, 1, 1, 1]}
+    sample = Sample(
+        "image-tf", "ExtractImagePatches", sampling.TF, (data,), {**ints, "padding": "SAME"}
+    )
+    form = Form(data.shape, frozenset(), 17, 8, None)
+    perms = [_perms(plan(form.model(sample), strategy="planes").model)]
+    monkeypatch.setattr(planes, "_LESS", 0.0)
+    select._RANKINGS.clear()
+    perms.append(_perms(plan(form.model(sample), strategy="planes").model))
+    assert perms == [[[0, 2, 1]], [[1, 0]]]
+    monkeypatch.setattr(planes, "_LESS", float("inf"))
+    for seed in range(60):
+        rng = Random(seed)
+        sample = patches(rng)
+        form = sampling.form(rng, sample)
+        select._RANKINGS.clear()
+        sampling.check(sample, form, plan(form.model(sample), strategy="planes").model)
+    select._RANKINGS.clear()
+
+
+def _perms(model: onnx.ModelProto) -> list[list[int]]:
+    nodes = (node for node in model.graph.node if node.op_type == "Transpose")
+    return [onnx.helper.get_attribute_value(node.attribute[0]) for node in nodes]
 
 
 def test_a_transpose_of_the_models_own_makes_one_of_ours_dear():

@@ -4,7 +4,6 @@ patch_conv        the rule: what is fused, when it is faster, and the nodes
 channel_sum       the sum over the channels: Conv 1x1, MatMul, Gemm, Einsum
 axis_path         Reshapes, Transposes and the like in front of it and behind it
 axis_groups       axes as the factors of a Reshape
-window_border     pads of the Conv; images without a window
 patch_axes        axes of the image, and of the patches
 regroup           the nodes that bring the result into its shape
 """

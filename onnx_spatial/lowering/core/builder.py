@@ -267,3 +267,10 @@ class Emitter(SizeArithmetic):
         work = cost_model.gather(count // max(row, 1), count * x.itemsize)
         value = self.op("Gather", x.value, indices, axis=axis, work=work)
         return self.tensor(value, dims, x.itemsize)
+
+    def gather_elements(self, x: Tensor, indices: ir.Value, count: Size) -> Tensor:
+        """Gather `count` elements of a 1-D tensor, by 1-D indices."""
+        elements = self.elements_in([count])
+        work = cost_model.gather_elements(elements, elements * x.itemsize)
+        value = self.op("GatherElements", x.value, indices, axis=0, work=work)
+        return self.tensor(value, [count], x.itemsize)

@@ -45,6 +45,7 @@ class Request:
         legal: inputs whose values are known to break no rule.
         ranked: whether the data is known to have as many dims as `shape`.
         checked: whether a run that breaks a rule must fail even if its output is empty.
+        finite: whether the data is declared to hold no NaN, no infinity and no -0.0.
         near: whether another Transpose stands in front, and one behind, with at most a Reshape in
             between: onnxruntime's optimizer may merge a Transpose of the lowering with it.
     """
@@ -62,6 +63,7 @@ class Request:
     legal: frozenset[int] = frozenset()
     ranked: bool = True
     checked: bool = False
+    finite: bool = False
 
     @classmethod
     def of(
@@ -243,7 +245,8 @@ def _known(shape: Sequence[Dim] | None) -> tuple[int, ...] | None:
 class Strategy(ABC):
     """One way to lower operators.
 
-    It must be exact, bit for bit, for every request that it does not refuse. `select.STRATEGIES` lists
+    It must be exact, bit for bit, for every request that it does not refuse, and all data that this
+    admits (`Request.finite`). `select.STRATEGIES` lists
     all strategies.
     """
 

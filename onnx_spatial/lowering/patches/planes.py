@@ -3,6 +3,10 @@
     [N, C, H, W] -> kw Slices [N*C*H, ow] -> Concat [kw*N*C*H, ow] -> one Gather of rows
     channels first   rows in the order N, kh, kw, C, oh
     channels last    rows in the order kh, kw, C, N, oh; then [kh*kw*C, N*oh*ow] -> T[1,0]
+                     or in the order N, oh, kh, kw, C; then [N*oh, kh*kw*C, ow] -> T[0,2,1]
+
+The second order is for rows that would compete for the lines of the cache, as those of images whose
+sides are powers of two. With several threads each of its small Transposes is a task of its own.
 
 With a stride s the last axis is split into its s phases first, so that the taps are dense: by a
 Transpose and a Reshape that joins the phases with the rows, or by Split for a single row, where
@@ -13,10 +17,12 @@ to planes first: it is small compared to the output.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 
+from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor, same
 from onnx_spatial.lowering.core.gather_indices import Term, index
 from onnx_spatial.lowering.core.padding import pad
@@ -26,6 +32,9 @@ from onnx_spatial.lowering.patches.windows import Windows
 from onnx_spatial.lowering.permutation.stage_plan import MAX_PARTS
 from onnx_spatial.lowering.slices import window_slice
 from onnx_spatial.operators import ExtractPatches
+
+#: The most time that a Transpose for each row of windows takes, as a share of that of one for all.
+_LESS = 0.9
 
 #: Bytes of the elements that onnxruntime transposes in tiles.
 _FAST = (1, 2, 4)
@@ -53,13 +62,28 @@ class Planes(Strategy):
         w = Windows.of(request, emit, channels_last=False, phases=phases)
         taps = _taps(op, request, emit, w)
         last = windows.layout_behind(request) == "channels_last"
-        rows = _rows(op, emit, w, taps, channels_last=last)
         depth = emit.product([*op.kernel, w.channels])
         batch = w.x.dims[0]
         if not last:
+            rows = _rows(op, emit, w, taps, "places inside")
             return emit.reshape(rows, [batch, depth, *w.counts]).value
-        flat = emit.reshape(rows, [depth, emit.product([batch, *w.counts])])
-        return emit.reshape(emit.transpose(flat, [1, 0]), [batch, *w.counts, depth]).value
+        outer, inner = emit.product([batch, *w.counts[:-1]]), w.counts[-1]
+        sizes = (emit.guess(outer), emit.guess(depth), emit.guess(inner))
+        if _turns_row_by_row(*sizes, w.x.itemsize):
+            rows = _rows(op, emit, w, taps, "places behind")
+            turned = emit.transpose(emit.reshape(rows, [outer, depth, inner]), [0, 2, 1])
+        else:
+            rows = _rows(op, emit, w, taps, "places ahead")
+            flat = emit.reshape(rows, [depth, emit.mul(outer, inner)])
+            turned = emit.transpose(flat, [1, 0])
+        return emit.reshape(turned, [batch, *w.counts, depth]).value
+
+
+def _turns_row_by_row(rows: int, depth: int, windows: int, itemsize: int) -> bool:
+    """Tell whether a Transpose for each row of windows is faster than one for all."""
+    each = cost_model.transpose((rows, depth, windows), (0, 2, 1), itemsize)
+    joined = cost_model.transpose((depth, rows * windows), (1, 0), itemsize)
+    return each.nanoseconds < _LESS * joined.nanoseconds
 
 
 def _splits(op: ExtractPatches) -> bool:
@@ -110,9 +134,13 @@ def _phases(emit: Emitter, x: Tensor, cells: Size, stride: int) -> list[tuple[Te
 
 
 def _rows(
-    op: ExtractPatches, emit: Emitter, w: Windows, taps: Tensor, *, channels_last: bool
+    op: ExtractPatches,
+    emit: Emitter,
+    w: Windows,
+    taps: Tensor,
+    order: Literal["places ahead", "places inside", "places behind"],
 ) -> Tensor:
-    """Return the rows of the taps in the order of the output."""
+    """Return the rows of the taps with the places ahead of, between or behind images and windows."""
     batch, channels = w.x.dims[0], w.channels
     outside, inside, stride = w.row_terms(emit, op, 1, len(op.kernel) - 1)
     channel = Term(channels, stride)
@@ -121,10 +149,15 @@ def _rows(
     stride = emit.mul(stride, batch)
     inside.append(Term(np.arange(op.kernel[-1], dtype=np.int64), stride))
     parts = [*inside, channel] if op.major == "place" else [channel, *inside]
-    order = [*parts, image, *outside] if channels_last else [image, *parts, *outside]
-    if _in_order(order, taps.dims[0]):
+    orders = {
+        "places ahead": [*parts, image, *outside],
+        "places inside": [image, *parts, *outside],
+        "places behind": [image, *outside, *parts],
+    }
+    terms = orders[order]
+    if _in_order(terms, taps.dims[0]):
         return taps
-    value, dims = index(emit, order)
+    value, dims = index(emit, terms)
     return emit.gather(taps, value, dims, 0)
 
 

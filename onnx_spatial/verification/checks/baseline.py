@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from onnx_spatial.model.io import reader
-from onnx_spatial.verification.arrays import same_bits
+from onnx_spatial.verification.arrays import positive_zeros, same_bits
 from onnx_spatial.verification.checks.findings import Findings
 from onnx_spatial.verification.compare import exactness, random_ops
 from onnx_spatial.verification.compare.exactness import Exactness
@@ -25,7 +25,8 @@ class Baseline:
 
     `marks` say how exactly each can be expected; `source` is the original if onnxruntime loads it;
     `proven` tells whether the converted model is proven to compute the same, `same_order` whether it
-    computes all reals by the original's nodes; `tolerances` are those that the caller sets.
+    computes all reals by the original's nodes; `tolerances` are those that the caller sets. If the data
+    of patches is declared to be `finite`, -0.0 counts as 0.0.
     """
 
     def __init__(
@@ -37,7 +38,9 @@ class Baseline:
         proven: bool = False,
         same_order: bool = True,
         tolerances: Tolerances | None = None,
+        finite: bool = False,
     ) -> None:
+        self._finite = finite
         self.tolerances = tolerances or Tolerances()
         self.program = program
         self._same_kernels = same_order and not program.substitutes
@@ -51,12 +54,14 @@ class Baseline:
         self, name: str, run: int, optimised: bool, trial: Trial, actual: object
     ) -> list[OutputResult]:
         """Compare an output of the converted model with that of a trial."""
-        tolerance = self.tolerances.of_output(name)
+        tolerance, expected = self.tolerances.of_output(name), trial.outputs[name]
+        if self._finite:
+            expected, actual = positive_zeros(expected), positive_zeros(actual)
         results = compare(
             name,
             run,
             optimised,
-            trial.outputs[name],
+            expected,
             actual,
             self.marks[name],
             same_kernels=self._same_kernels,

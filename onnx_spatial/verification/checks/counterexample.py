@@ -13,7 +13,13 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.index_map.cases import PARAMETER
 from onnx_spatial.operators.shapes import is_countable, show
-from onnx_spatial.verification.arrays import Array, differing_bits, dtype_name, patterns
+from onnx_spatial.verification.arrays import (
+    Array,
+    differing_bits,
+    dtype_name,
+    finite_patterns,
+    patterns,
+)
 from onnx_spatial.verification.checks import case_values
 from onnx_spatial.verification.checks.findings import OperatorCheck
 from onnx_spatial.verification.checks.index_maps import Attempt, parameter_dims, size_symbol
@@ -28,6 +34,7 @@ from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.report import Counterexample
 from onnx_spatial.verification.sizes import operator_shapes
 from onnx_spatial.verification.sizes.operator_shapes import ShapeSample
+from onnx_spatial.verification.sizes.reference_runs import RunRequest
 
 #: The most sizes that are run.
 _MOST_RUNS = 3
@@ -38,14 +45,16 @@ def find(
     attempt: Attempt,
     operator: OperatorCheck,
     folder: Path | None,
-    seed: int,
+    request: RunRequest,
 ) -> Counterexample | None:
     """Return an input for which a replacement is wrong, or None if no run shows one."""
-    chain, rng = replacement.chain, np.random.default_rng(seed)
+    chain, rng = replacement.chain, np.random.default_rng(request.seed)
+    finite = request.finite and not replacement.only_moves
+    made = finite_patterns if finite else patterns
     types = sorted(operator.info.element_types) or [onnx.TensorProto.FLOAT]
     runs = ReplacementRuns(replacement, folder)
     for sample in _samples(replacement, attempt):
-        x = patterns(types[0], chain.source_shape(sample.shape), rng)
+        x = made(types[0], chain.source_shape(sample.shape), rng)
         try:
             outcomes = list(runs.run(sample, x))
         except OperatorError:  # the sizes are not legal after all

@@ -18,7 +18,7 @@ import onnx
 from onnx_spatial.analysis import dtype_name
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.operators.shapes import is_countable
-from onnx_spatial.verification.arrays import Array, extremes, patterns
+from onnx_spatial.verification.arrays import Array, extremes, finite_patterns, patterns
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import OperatorCheck
 from onnx_spatial.verification.checks.replacement import (
@@ -34,6 +34,7 @@ from onnx_spatial.verification.sizes import operator_shapes
 from onnx_spatial.verification.sizes.candidate_sizes import stored_integers
 from onnx_spatial.verification.sizes.edge_shapes import edge_samples, remainder_samples
 from onnx_spatial.verification.sizes.operator_shapes import ShapeSample
+from onnx_spatial.verification.sizes.reference_runs import RunRequest
 from onnx_spatial.verification.subgraphs.transpose_chain import TransposeChain
 
 #: Usual sizes at which an operator is compared that is proven for all sizes.
@@ -75,7 +76,7 @@ def _check(operator: OperatorCheck, context: Context) -> None:
     folder = context.models.converted.folder
     for replacement in replacements:
         try:
-            if not _compare(operator, replacement, folder, context.seed):
+            if not _compare(operator, replacement, folder, context.request):
                 return
         except RunFailure as failure:
             if operator.difference is None:
@@ -94,14 +95,15 @@ def _check(operator: OperatorCheck, context: Context) -> None:
 
 
 def _compare(
-    operator: OperatorCheck, replacement: Replacement, folder: Path | None, seed: int
+    operator: OperatorCheck, replacement: Replacement, folder: Path | None, request: RunRequest
 ) -> bool:
     """Compare one chain through an operator at several sizes; return whether that was possible.
 
     Raises:
         RunFailure: the nodes need more memory than there is.
     """
-    chain, index = replacement.chain, operator.info.index
+    chain, index, seed = replacement.chain, operator.info.index, request.seed
+    finite = request.finite and not replacement.only_moves
     info = chain.head
     samples = [
         sample
@@ -124,7 +126,7 @@ def _compare(
         if element_type in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128):
             operator.result.reason = f"onnxruntime has no {dtype_name(element_type)} tensors"
             continue
-        comparison = _Comparison(operator, replacement, element_type, folder)
+        comparison = _Comparison(operator, replacement, element_type, folder, finite)
         try:
             for number, sample in enumerate(samples):
                 if sample.large and element_type != types[0]:
@@ -196,6 +198,7 @@ class _Comparison:
     replacement: Replacement
     element_type: int
     folder: Path | None
+    finite: bool
     never_ran: bool = True
 
     def __post_init__(self) -> None:
@@ -209,8 +212,9 @@ class _Comparison:
             RunFailure: the nodes need more memory than there is.
         """
         shape = self.replacement.chain.source_shape(sample.shape)
-        self._compare(sample, patterns(self.element_type, shape, rng))
-        if sample.large:  # an error that depends on the size shows on any data
+        made = finite_patterns if self.finite else patterns
+        self._compare(sample, made(self.element_type, shape, rng))
+        if sample.large or self.finite:  # an error that depends on the size shows on any data
             return
         everywhere = extremes(self.element_type, shape, rng)
         if everywhere is not None and self.operator.difference is None:

@@ -16,6 +16,7 @@ from time import thread_time
 import numpy as np
 import onnx
 
+from onnx_spatial import chains
 from onnx_spatial.errors import ModelFileError, OperatorError
 from onnx_spatial.index_map.cases import MAX_SECONDS
 from onnx_spatial.model.inference import shape_inference
@@ -84,9 +85,9 @@ def _joined(proofs: Iterable[Proof]) -> Proof:
     unproven = next((p for p in proofs if p.scope == "sampled"), None)
     if unproven is not None:
         return unproven
-    if any(p.scope == "these sizes" for p in proofs):
-        return Proof("these sizes")
-    return Proof("all sizes", tuple(dict.fromkeys(a for p in proofs for a in p.assumptions)))
+    static = any(p.scope == "these sizes" for p in proofs)
+    assumptions = tuple(dict.fromkeys(a for p in proofs for a in p.assumptions))
+    return Proof("these sizes" if static else "all sizes", assumptions)
 
 
 def _prove_regions(operator: OperatorCheck, context: Context) -> Proof:
@@ -197,6 +198,7 @@ def _attempt(
             source.proto.functions,
             source.folder,
             min(MAX_SECONDS, context.proof_seconds),
+            chains.copying_conv_rule if context.request.finite else None,
         )
     except (OperatorError, ModelFileError) as error:
         return Proof("sampled", reason=str(error))
@@ -205,10 +207,10 @@ def _attempt(
     comparison = attempt.comparison
     if comparison.equal:
         if replacement.is_static:
-            return Proof("these sizes")
+            return Proof("these sizes", comparison.assumptions)
         return Proof("all sizes", (*comparison.assumptions, *STANDING))
     if comparison.differences and context.parameters_are_free(replacement.chain):
-        found = counterexample.find(replacement, attempt, operator, source.folder, context.seed)
+        found = counterexample.find(replacement, attempt, operator, source.folder, context.request)
         if found is not None:
             return found
     if replacement.is_static and _moves_distinct(replacement, operator, source.folder):
@@ -222,16 +224,18 @@ def _moves_distinct(replacement: Replacement, operator: OperatorCheck, folder: P
     Such nodes move all data of these sizes alike. No element is 0, the value of padding; the two runs
     share no element, so that no constant of the nodes passes for an element of both.
     """
-    wide = [t for t in sorted(operator.info.element_types) if _is_wide(t)]
-    if not wide or not replacement.only_moves:
+    if not replacement.only_moves:
         return False
     facts = replacement.chain.head.facts
     sample = operator_shapes.draw_sample(facts, np.random.default_rng(0), 0)
     if sample is None or sample.elements > MAX_ELEMENTS:
         return False
-    runs, dtype = ReplacementRuns(replacement, folder), dtype_of(wide[0])
     shape = replacement.chain.source_shape(sample.shape)
     count = math.prod(shape)
+    wide = [t for t in sorted(operator.info.element_types) if _has_values(t, 2 * count)]
+    if not wide:
+        return False
+    runs, dtype = ReplacementRuns(replacement, folder), dtype_of(wide[0])
     for start in (1, 1 + count):
         bits = np.arange(start, start + count, dtype=f"u{dtype.itemsize}")
         outcome = next(runs.run(sample, bits.view(dtype).reshape(shape)))
@@ -240,9 +244,9 @@ def _moves_distinct(replacement: Replacement, operator: OperatorCheck, folder: P
     return True
 
 
-def _is_wide(element_type: int) -> bool:
-    """Tell whether a type has enough values for elements that are all distinct."""
+def _has_values(element_type: int, count: int) -> bool:
+    """Tell whether a type has so many values beside 0."""
     if element_type == STRING:
         return False
     dtype = dtype_of(element_type)
-    return is_native(dtype) and dtype.kind in "fiu" and dtype.itemsize >= 4
+    return is_native(dtype) and dtype.kind in "fiu" and count < 2 ** (8 * dtype.itemsize)

@@ -56,7 +56,8 @@ _OF_SHAPES = frozenset({"Cast", "Concat", "Gather", "Identity", "Slice", "Squeez
 class RunRequest:
     """Options of the caller, see `verify`; how many further sizes to run, and whether large ones.
 
-    `shapes_too` are shapes of inputs to run as far as they are legal, and not too large.
+    `shapes_too` are shapes of inputs to run as far as they are legal, and not too large. `finite`: the
+    data of patches is declared to be finite.
     """
 
     inputs: Mapping[str, Array] | None
@@ -66,6 +67,7 @@ class RunRequest:
     more_sizes: int = MORE_SIZES
     large_sizes: bool = True
     shapes_too: Sequence[Mapping[str, Sequence[int]]] = ()
+    finite: bool = False
 
 
 @dataclass

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from onnx_spatial.fusion.rule import Reason
-from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core import cost_model
+from onnx_spatial.lowering.core.builder import Emitter
+from onnx_spatial.lowering.core.cost_model import Work
 from onnx_spatial.operators import Dim, ExtractPatches
 
 #: Pad has taken its amounts as an input since this opset; Mod is older.
@@ -52,7 +52,7 @@ class Border:
         shape: Sequence[Dim],
         may_be_empty: Collection[int],
         opset: int,
-    ) -> Border | Reason:
+    ) -> Border | str:
         """Return the border, or say why no convolution has it.
 
         Args:
@@ -146,6 +146,10 @@ class Border:
 
     def cost(self, image: Sequence[int], result: Sequence[int], itemsize: int) -> float:
         """Estimate the microseconds of what stands in front and behind, for dims [N, C, spatial..]."""
+        return cost_model.total(self.works(image, result, itemsize)) / 1000
+
+    def works(self, image: Sequence[int], result: Sequence[int], itemsize: int) -> list[Work]:
+        """Return the work of what stands in front and behind, for dims [N, C, spatial..]."""
         works = [cost_model.small()] * (_COMPUTED_NODES if self.is_computed else 0)
         if self.is_computed or (self.pads is None and any(self.more)):
             size = math.prod(image)
@@ -154,4 +158,4 @@ class Border:
             size = math.prod(result)
             runs = size // max(1, result[-1])
             works.append(cost_model.take(runs, size * itemsize, strided=False, single=False))
-        return sum(work.nanoseconds for work in works) / 1000
+        return works
