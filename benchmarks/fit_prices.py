@@ -255,7 +255,9 @@ def _fit(path: Path) -> dict[str, list[Features]]:
         else:
             lowerings.append(record)
     print(f"{'regime':20} samples  median  p90")
-    alone: dict[str, Features] = {"small": {"call": _SMALL}}
+    present = json.loads(PRICES.read_text("utf-8"))["prices"]
+    alone: dict[str, Features] = {regime: prices[0] for regime, prices in present.items()}
+    alone["small"] = {"call": _SMALL}
     for regime, records in sorted(nodes.items()):
         alone[regime], errors = _fitted(records)
         _say(regime, errors)
@@ -264,8 +266,7 @@ def _fit(path: Path) -> dict[str, list[Features]]:
     }
     two, errors = _fitted_together(lowerings, alone, shared)
     _say("two threads", errors)
-    present = json.loads(PRICES.read_text("utf-8"))["prices"]
-    return present | {regime: [alone[regime], two[regime]] for regime in alone}
+    return {regime: [alone[regime], two[regime]] for regime in alone}
 
 
 def _say(name: str, errors: np.ndarray) -> None:
