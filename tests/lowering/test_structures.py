@@ -11,6 +11,7 @@ from converting import convert, plan, refusal
 from onnx import helper
 
 from onnx_spatial.errors import UsageError
+from onnx_spatial.lowering.core.nodes import INT64_MAX
 from onnx_spatial.lowering.select import STRATEGIES
 
 I32 = np.int32
@@ -53,6 +54,12 @@ def constants(model: onnx.ModelProto, op_type: str) -> list[object]:
     held = {t.name for t in model.graph.initializer}
     names = [i for i in node(model, op_type).input if i in held]
     return [structure.initializer(model, name).tolist() for name in names]
+
+
+def ends(model: onnx.ModelProto) -> list[object]:
+    """The ends of all Slices, which are constants."""
+    slices = [n for n in model.graph.node if n.op_type == "Slice"]
+    return [structure.initializer(model, n.input[2]).tolist() for n in slices]
 
 
 # SpaceToBatch and BatchToSpace
@@ -218,10 +225,23 @@ def test_an_unknown_size_with_stride_1_still_has_known_padding():
     assert constants(converted, "Pad") == [[0, 1, 1, 0, 0, 1, 1, 0]]
 
 
-def test_phases_of_an_unknown_size_are_split_not_sliced_with_steps():
-    converted = convert(patches((1, 9, 9, 1), 3, 2, shape=(1, "H", "W", 1)), strategy="planes")
-    assert structure.counts(converted)["Split"] == 1
-    assert all(len(n.input) < 5 for n in converted.graph.node if n.op_type == "Slice")
+def test_phases_of_an_unknown_size_are_transposed_not_sliced_with_steps():
+    """All bounds are constants: the padding leaves as much behind each tap, whatever the size."""
+    for padding, left in (
+        ("SAME", [[1, -1], [2, -1], [1, INT64_MAX]]),
+        ("VALID", [[1, -2], [2, -2], [1, -1]]),
+    ):
+        model = patches((1, 9, 9, 1), 3, 2, padding=padding, shape=(1, "H", "W", 1))
+        converted = convert(model, strategy="planes")
+        assert structure.counts(converted)["Transpose"] > structure.counts(converted)["Split"] == 0
+        assert ends(converted) == left
+        assert all(len(n.input) < 5 for n in converted.graph.node if n.op_type == "Slice")
+
+
+def test_places_of_a_window_are_counted_from_the_end_of_an_unknown_size():
+    model = patches((1, 9, 9, 4), 3, 2, padding="VALID", shape=(1, "H", "W", 4))
+    converted = convert(model, strategy="tap-concat")
+    assert ends(converted) == [[-2], [-1], [INT64_MAX]] * 2
 
 
 # Choosing

@@ -24,7 +24,7 @@ from onnx_spatial.lowering.core.strategy import Request, Strategy
 from onnx_spatial.lowering.patches import windows
 from onnx_spatial.lowering.patches.windows import Windows
 from onnx_spatial.lowering.permutation.stage_plan import MAX_PARTS
-from onnx_spatial.lowering.slices import window_slice
+from onnx_spatial.lowering.slices import Place, window_slice
 from onnx_spatial.operators import ExtractPatches
 
 #: Bytes of the elements that onnxruntime transposes in tiles.
@@ -69,13 +69,14 @@ def _splits(op: ExtractPatches) -> bool:
 
 def _taps(op: ExtractPatches, request: Request, emit: Emitter, w: Windows) -> Tensor:
     """Return [positions in the window along the last axis * rows, windows along the last axis]."""
-    kernel, stride, rate = op.kernel[-1], op.strides[-1], op.rates[-1]
-    size, count = w.size(len(op.kernel) - 1), w.counts[-1]
+    last = len(op.kernel) - 1
+    kernel, stride, rate = op.kernel[last], op.strides[last], op.rates[last]
+    size, count = w.size(last), w.counts[last]
     rows = emit.product(w.x.dims[:-1])
-    x = emit.reshape(w.x, [rows, size])
     if not _splits(op):
+        x = emit.reshape(w.x, [rows, size])
         parts = [
-            window_slice(emit, x, {1: (rate * i, stride, count)}, [rows, count])
+            window_slice(emit, x, {1: Place.of(op, last, i, count)}, [rows, count])
             for i in range(kernel)
         ]
         return emit.concat(parts, 0)
@@ -83,30 +84,48 @@ def _taps(op: ExtractPatches, request: Request, emit: Emitter, w: Windows) -> Te
     if isinstance(size, int) and isinstance(count, int):
         cells: Size = max(-(-((count - 1) * stride + (kernel - 1) * rate + 1) // stride), 0)
         more = emit.sub(emit.mul(cells, stride), size)
+        x = emit.reshape(w.x, [rows, size])
         if isinstance(more, int) and more < 0:
             x = emit.slice(x, [1], [0], [emit.mul(cells, stride)], [rows, emit.mul(cells, stride)])
         else:
             x = pad(emit, x, [(0, 0), (0, more)], request.element_types)
+        left = 0
     else:
-        cells = emit.div(size, stride)
-    phases = _phases(emit, x, cells, stride)
-    parts = []
+        x, left = w.x, w.spare
+        cells = emit.add(count, left)
+    taps = []
     for i in range(kernel):
-        phase, row = phases[i * rate % stride]
-        window = {0: (row, 1, rows), 1: (i * rate // stride, 1, count)}
-        parts.append(window_slice(emit, phase, window, [rows, count]))
-    return emit.concat(parts, 0)
+        start, phase = divmod(i * rate, stride)
+        taps.append((phase, Place(start, 1, count, left - start)))
+    return _of_phases(emit, x, [rows, cells], stride, taps)
 
 
-def _phases(emit: Emitter, x: Tensor, cells: Size, stride: int) -> list[tuple[Tensor, int]]:
-    """Return a tensor of rows of cells, and the first of its rows, for each phase of `x`."""
-    rows = x.dims[0]
-    flat = emit.mul(rows, cells)
-    x = emit.reshape(x, [flat, stride])
-    if isinstance(rows, int) and rows > 1 and x.itemsize in _FAST:
-        joined = emit.reshape(emit.transpose(x, [1, 0]), [stride * rows, cells])
-        return [(joined, phase * rows) for phase in range(stride)]
-    return [(emit.reshape(phase, [rows, cells]), 0) for phase in emit.split(x, 1, stride)]
+def _of_phases(
+    emit: Emitter, x: Tensor, dims: list[Size], stride: int, taps: Sequence[tuple[int, Place]]
+) -> Tensor:
+    """Split rows of cells into the phases of each cell; return the taps, each in one phase, joined."""
+    rows, cells = dims
+    x = emit.reshape(x, [emit.mul(rows, cells), stride])
+    if x.itemsize not in _FAST or same(rows, 1):
+        split = [emit.reshape(phase, dims) for phase in emit.split(x, 1, stride)]
+        parts = [
+            window_slice(emit, split[phase], {1: tap}, [rows, tap.count]) for phase, tap in taps
+        ]
+        return emit.concat(parts, 0)
+    moved = emit.transpose(x, [1, 0])
+    parts = []
+    if isinstance(rows, int):
+        joined = emit.reshape(moved, [stride * rows, cells])
+        for phase, tap in taps:
+            window = {0: Place(phase * rows, 1, rows, 0), 1: tap}
+            parts.append(window_slice(emit, joined, window, [rows, tap.count]))
+        return emit.concat(parts, 0)
+    planes = emit.reshape(moved, [stride, rows, cells])
+    for phase, tap in taps:
+        window = {0: Place(phase, 1, 1, 0), 2: tap}
+        parts.append(window_slice(emit, planes, window, [1, rows, tap.count]))
+    count = taps[0][1].count
+    return emit.reshape(emit.concat(parts, 0), [emit.mul(rows, len(taps)), count])
 
 
 def _rows(

@@ -16,7 +16,7 @@ from onnx_spatial.lowering.core.gather_indices import Term, index
 from onnx_spatial.lowering.core.strategy import Request, Strategy
 from onnx_spatial.lowering.patches import windows
 from onnx_spatial.lowering.patches.windows import Windows
-from onnx_spatial.lowering.slices import window_slice
+from onnx_spatial.lowering.slices import Place, window_slice
 from onnx_spatial.operators import ExtractPatches
 
 
@@ -77,7 +77,7 @@ def _taps_along(op: ExtractPatches, emit: Emitter, w: Windows, x: Tensor, number
     dims: list[Size] = [*x.dims]
     dims[axis] = w.counts[number]
     parts = [
-        window_slice(emit, x, {axis: (op.rates[number] * i, op.strides[number], dims[axis])}, dims)
+        window_slice(emit, x, {axis: Place.of(op, number, i, dims[axis])}, dims)
         for i in range(op.kernel[number])
     ]
     return emit.concat(parts, x.rank - 1)

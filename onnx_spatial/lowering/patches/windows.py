@@ -25,11 +25,14 @@ class Windows:
         x: [N, spatial.., C] or [N, C, spatial..], padded.
         counts: windows along each spatial axis.
         channels_last: which of the two layouts.
+        spare: cells of one stride along the last axis beyond the number of windows, if its size is
+            unknown and it is padded to whole cells.
     """
 
     x: Tensor
     counts: tuple[Size, ...]
     channels_last: bool
+    spare: int = 0
 
     @classmethod
     def of(
@@ -41,17 +44,18 @@ class Windows:
             request: the patches.
             emit: collects the nodes.
             channels_last: the layout.
-            phases: the last spatial axis is padded to a multiple of it, if its size is unknown.
+            phases: the stride of the last spatial axis, if that is padded to whole cells.
         """
         op = patches(request)
         x = request.operand(emit)
         counts, pads = windows_and_pads(emit, op, x)
-        last = op.spatial_axes[-1]
-        begin, end = pads[last]
-        size = emit.add(emit.add(x.dims[last], begin), end)
-        if phases > 1 and not isinstance(size, int):
-            cells = emit.div(emit.add(size, phases - 1), phases)
-            pads[last] = (begin, emit.sub(emit.sub(emit.mul(cells, phases), x.dims[last]), begin))
+        last, spare = op.spatial_axes[-1], 0
+        if phases > 1 and not isinstance(x.dims[last], int):
+            # With VALID another cell, so that nothing need be cut off.
+            spare = (op.extent(len(counts) - 1) - 1) // phases + (op.auto_pad == "valid")
+            length = emit.mul(emit.add(counts[-1], spare), phases)
+            begin, _ = pads[last]
+            pads[last] = (begin, emit.sub(emit.sub(length, x.dims[last]), begin))
         # axis of the value for each axis of the operator, and back
         perm = list(request.before or range(x.rank))
         back = [perm.index(axis) for axis in range(x.rank)]
@@ -60,7 +64,7 @@ class Windows:
         x = pad(emit, x, pads, request.element_types, signed=op.signed_pads)
         axes = _axes(op, "channels_last" if channels_last else "channels_first")
         x = emit.permute(x, [perm[axis] for axis in axes])
-        return cls(x, tuple(counts), channels_last)
+        return cls(x, tuple(counts), channels_last, spare)
 
     def size(self, number: int) -> Size:
         """Return the size of spatial axis number `number`."""
