@@ -96,9 +96,16 @@ def _windows(request: Request, emit: Emitter) -> ir.Value:
     w = Windows.of(request, emit, channels_last=True)
     batch = w.x.dims[0]
     outside, inside, image = w.row_terms(emit, op, 1, len(op.kernel))
-    value, dims = index(emit, [Term(batch, image), *outside, *inside])
-    rows = emit.reshape(w.x, [emit.product(w.x.dims[:-1]), w.channels])
-    moved = _gathered(request, emit, rows, emit.tensor(value, dims))
+    # Gather takes the rows of each image by itself; GatherND does not.
+    apart = not isinstance(batch, int) and TensorProto.STRING not in request.element_types
+    images = [] if apart else [Term(batch, image)]
+    value, dims = index(emit, [*images, *outside, *inside])
+    if apart:
+        rows = emit.reshape(w.x, [batch, image, w.channels])
+        moved = emit.gather(rows, value, dims, 1)
+    else:
+        rows = emit.reshape(w.x, [emit.product(w.x.dims[:-1]), w.channels])
+        moved = _gathered(request, emit, rows, emit.tensor(value, dims))
     return emit.reshape(moved, [batch, *w.counts, emit.product([*op.kernel, w.channels])]).value
 
 

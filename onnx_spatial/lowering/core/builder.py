@@ -6,7 +6,7 @@ Older opsets hold in attributes what newer ones take as inputs: Slice has inputs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,7 +137,10 @@ class Emitter(SizeArithmetic):
         """Permute the axes."""
         if list(perm) == sorted(perm):
             return x
-        work = cost_model.transpose(tuple(map(self.guess, x.dims)), tuple(perm), x.itemsize)
+
+        def work() -> Work:
+            return cost_model.transpose(tuple(map(self.guess, x.dims)), tuple(perm), x.itemsize)
+
         value = self.op("Transpose", x.value, perm=list(perm), work=work)
         return self.tensor(value, [x.dims[p] for p in perm], x.itemsize)
 
@@ -180,16 +183,21 @@ class Emitter(SizeArithmetic):
             inputs.append(self.ints(steps, "steps"))
         inner = max(axes)
         elementwise = steps[list(axes).index(inner)] != 1
-        run = self.elements_in(dims[inner + elementwise :])
-        work = self._slice_work(dims, run, x, strided=strided, single=elementwise and run == 1)
+        work = self._slice_work(dims, inner + elementwise, x, strided, elementwise)
         return self.tensor(self.op("Slice", x.value, *inputs, work=work), dims, x.itemsize)
 
     def _slice_work(
-        self, dims: Sequence[Size], run: int, x: Tensor, *, strided: bool, single: bool
-    ) -> Work:
-        count = self.elements_in(dims)
-        runs = count // max(run, 1)
-        return cost_model.take(runs, count * x.itemsize, strided=strided, single=single)
+        self, dims: Sequence[Size], first: int, x: Tensor, strided: bool, elementwise: bool
+    ) -> Callable[[], Work]:
+        """Return the work of a Slice whose contiguous pieces are the axes from `first` on."""
+
+        def work() -> Work:
+            run, count = self.elements_in(dims[first:]), self.elements_in(dims)
+            single = elementwise and run == 1
+            size = count * x.itemsize
+            return cost_model.take(count // max(run, 1), size, strided=strided, single=single)
+
+        return work
 
     def _slice_by_attributes(
         self,
@@ -220,14 +228,14 @@ class Emitter(SizeArithmetic):
             x = self.gather(x, places, [count], axis)
         if not literal:
             return self.tensor(x.value, dims, x.itemsize)
-        run = self.elements_in(dims[max(axis for axis, _, _ in literal) :])
+        first = max(axis for axis, _, _ in literal)
         value = self.op(
             "Slice",
             x.value,
             axes=[axis for axis, _, _ in literal],
             starts=[start for _, start, _ in literal],
             ends=[end for _, _, end in literal],
-            work=self._slice_work(dims, run, x, strided=False, single=False),
+            work=self._slice_work(dims, first, x, False, False),
         )
         return self.tensor(value, dims, x.itemsize)
 
@@ -239,9 +247,12 @@ class Emitter(SizeArithmetic):
             x = self.reshape(x, [*x.dims[:axis], parts, length, *x.dims[axis + 1 :]])
         part = list(x.dims)
         part[axis] = self.div(x.dims[axis], parts)
-        run = self.elements_in(part[axis:])
-        count = self.elements_in(x.dims)
-        work = cost_model.split(parts, count // max(run, 1), count * x.itemsize, single=run == 1)
+
+        def work() -> Work:
+            run, count = self.elements_in(part[axis:]), self.elements_in(x.dims)
+            runs, size = count // max(run, 1), count * x.itemsize
+            return cost_model.split(parts, runs, size, single=run == 1)
+
         attributes = {"axis": axis} | ({"num_outputs": parts} if self.opset >= 18 else {})
         values = self.add_node("Split", [x.value], parts, work, attributes)
         return [self.tensor(value, part, x.itemsize) for value in values]
@@ -253,17 +264,23 @@ class Emitter(SizeArithmetic):
             dims[axis] = self.add(dims[axis], part.dims[axis])
         if len(parts) == 1:
             return parts[0]
-        run = min(self.elements_in(part.dims[axis:]) for part in parts)
-        runs = len(parts) * self.elements_in(dims[:axis])
-        size = self.elements_in(dims) * parts[0].itemsize
-        work = cost_model.concat(len(parts), runs, size, single=run == 1)
+
+        def work() -> Work:
+            run = min(self.elements_in(part.dims[axis:]) for part in parts)
+            runs = len(parts) * self.elements_in(dims[:axis])
+            size = self.elements_in(dims) * parts[0].itemsize
+            return cost_model.concat(len(parts), runs, size, single=run == 1)
+
         value = self.op("Concat", *(part.value for part in parts), axis=axis, work=work)
         return self.tensor(value, dims, parts[0].itemsize)
 
     def gather(self, x: Tensor, indices: ir.Value, index_dims: Sequence[Size], axis: int) -> Tensor:
         """Gather along `axis`; the dims of the indices replace it."""
         dims = (*x.dims[:axis], *index_dims, *x.dims[axis + 1 :])
-        count, row = self.elements_in(dims), self.elements_in(x.dims[axis + 1 :])
-        work = cost_model.gather(count // max(row, 1), count * x.itemsize)
+
+        def work() -> Work:
+            count, row = self.elements_in(dims), self.elements_in(x.dims[axis + 1 :])
+            return cost_model.gather(count // max(row, 1), count * x.itemsize)
+
         value = self.op("Gather", x.value, indices, axis=axis, work=work)
         return self.tensor(value, dims, x.itemsize)

@@ -62,11 +62,14 @@ class Taps(TapConcat):
         x = _taps_along(op, emit, w, w.x, last)
         batch, run = w.x.dims[0], emit.mul(w.channels, op.kernel[-1])
         if len(op.kernel) > 1:
-            rows = emit.product([batch, *x.dims[1:-1]])
             outside, inside, image = w.row_terms(emit, op, w.counts[last], last)
-            terms = [Term(batch, image), *outside, Term(w.counts[last], 1), *inside]
+            terms = [*outside, Term(w.counts[last], 1), *inside]
+            lead = [] if isinstance(batch, int) else [batch]  # a Gather for each image by itself
+            if not lead:
+                terms.insert(0, Term(batch, image))
             value, dims = index(emit, terms)
-            x = emit.gather(emit.reshape(x, [rows, run]), value, dims, 0)
+            rows = emit.product([image] if lead else [batch, image])
+            x = emit.gather(emit.reshape(x, [*lead, rows, run]), value, dims, len(lead))
         depth = emit.product([*op.kernel, w.channels])
         return emit.reshape(x, [batch, *w.counts, depth]).value
 

@@ -51,10 +51,12 @@ def cheapest(
     number = {bundle: i for i, bundle in enumerate(bundles)}
     by_first = {bundle[0]: bundle for bundle in bundles}
     after = tuple(number[by_first[f]] for f in r.after if f in by_first)
-    sizes = tuple(emit.elements_in(r.sizes[f] for f in bundle) for bundle in bundles)
+    cases = emit.in_each_case(
+        lambda: tuple(emit.elements_in(r.sizes[f] for f in bundle) for bundle in bundles)
+    )
     plan = stage_plan.stages(
         Problem(
-            sizes,
+            tuple(cases),
             tuple(range(len(bundles))),
             after,
             r.x.itemsize,
