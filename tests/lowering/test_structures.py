@@ -226,12 +226,19 @@ def test_an_unknown_size_with_stride_1_still_has_known_padding():
 
 
 def test_phases_of_an_unknown_size_are_transposed_not_sliced_with_steps():
-    """All bounds are constants: the padding leaves as much behind each tap, whatever the size."""
-    for padding, left in (
-        ("SAME", [[1, -1], [2, -1], [1, INT64_MAX]]),
-        ("VALID", [[1, -2], [2, -2], [1, -1]]),
+    """All bounds are constants: the padding leaves as much behind each tap, whatever the size.
+
+    Where it is no Pad, which cuts off as well, it leaves a cell more.
+    """
+    cell, two = [[1, -1], [2, -1], [1, INT64_MAX]], [[1, -2], [2, -2], [1, -1]]
+    for padding, dtype, left in (
+        ("SAME", np.float32, cell),
+        ("SAME", np.float16, cell),
+        ("VALID", np.float32, cell),
+        ("VALID", np.float16, two),
     ):
-        model = patches((1, 9, 9, 1), 3, 2, padding=padding, shape=(1, "H", "W", 1))
+        shape = (1, "H", "W", 1)
+        model = patches((1, 9, 9, 1), 3, 2, padding=padding, shape=shape, dtype=dtype)
         converted = convert(model, strategy="planes")
         assert structure.counts(converted)["Transpose"] > structure.counts(converted)["Split"] == 0
         assert ends(converted) == left
@@ -242,6 +249,24 @@ def test_places_of_a_window_are_counted_from_the_end_of_an_unknown_size():
     model = patches((1, 9, 9, 4), 3, 2, padding="VALID", shape=(1, "H", "W", 4))
     converted = convert(model, strategy="tap-concat")
     assert ends(converted) == [[-2], [-1], [INT64_MAX]] * 2
+
+
+def test_an_unknown_batch_is_no_part_of_an_index():
+    for strategy, shape in (
+        ("planes", ("N", 8, 8, 2)),
+        ("taps", ("N", 8, 8, 2)),
+        ("row-gather", ("N", "H", "W", 2)),
+    ):
+        converted = convert(patches((2, 8, 8, 2), 3, 1, shape=shape), strategy=strategy)
+        assert attribute(converted, "Gather", "axis") == 1
+        assert ("Range" in structure.ops(converted)) == (strategy == "row-gather")
+
+
+def test_only_windows_that_leave_gaps_need_no_padding_at_all():
+    """The zeros of SAME are never fewer than none where windows overlap, so that no Max is needed."""
+    for kernel, stride, clamped in ((3, 2, False), (2, 2, False), (2, 3, True)):
+        model = patches((1, 9, 9, 4), kernel, stride, shape=(1, "H", "W", 4))
+        assert ("Max" in structure.ops(convert(model, strategy="tap-concat"))) == clamped
 
 
 # Choosing

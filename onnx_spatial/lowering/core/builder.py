@@ -64,6 +64,8 @@ class Emitter(SizeArithmetic):
         self.rank_limit = rank_limit
         self.max_rank = 0
         self.slices_by_gather = False
+        #: What was reshaped by `permute`, where no axis moves: another Reshape may read it.
+        self._before_reshape: dict[ir.Value, Tensor] = {}
 
     def tensor(self, value: ir.Value, dims: Sequence[Size], itemsize: int = 8) -> Tensor:
         """Return a value with its dims, and record its rank."""
@@ -83,6 +85,7 @@ class Emitter(SizeArithmetic):
         """
         if len(dims) == x.rank and all(map(same, dims, x.dims)):
             return x
+        x = self._before_reshape.get(x.value, x)
         unknown = [i for i, d in enumerate(dims) if not isinstance(d, int)]
         zero_free = all(d != 0 for d in dims if isinstance(d, int))
         kept = [i < x.rank and same(dims[i], x.dims[i]) for i in range(len(dims))]
@@ -146,11 +149,16 @@ class Emitter(SizeArithmetic):
 
     def transpose_as(self, x: Tensor, dims: Sequence[Size], perm: Sequence[int]) -> Tensor:
         """Reshape to `dims` and permute these, with another dim of 1 where that is faster."""
-        sizes = tuple(map(self.guess, dims))
-        moved = cost_model.swap_inwards(sizes, tuple(perm), x.itemsize, self.rank_limit)
-        if moved is None:
+
+        def moved() -> tuple[int, tuple[int, ...]] | None:
+            sizes = tuple(map(self.guess, dims))
+            return cost_model.swap_inwards(sizes, tuple(perm), x.itemsize, self.rank_limit)
+
+        votes = self.in_each_case(moved)
+        swap = next(filter(None, votes), None)
+        if swap is None or 2 * votes.count(None) > len(votes):
             return self.transpose(self.reshape(x, dims), perm)
-        place, perm = moved
+        place, perm = swap
         return self.transpose(self.reshape(x, [*dims[:place], 1, *dims[place:]]), perm)
 
     def permute(self, x: Tensor, perm: Sequence[int]) -> Tensor:
@@ -162,7 +170,10 @@ class Emitter(SizeArithmetic):
             y = self.transpose_as(x, dims, [inner.index(group) for group in groups])
         else:
             y = x
-        return self.reshape(y, [x.dims[axis] for axis in perm])
+        result = self.reshape(y, [x.dims[axis] for axis in perm])
+        if result.value is not y.value:
+            self._before_reshape[result.value] = y
+        return result
 
     def slice(
         self,

@@ -1,7 +1,7 @@
 """Lower overlapping patches plane by plane: dense Slices along the last axis, then whole rows.
 
     [N, C, H, W] -> kw Slices [N*C*H, ow] -> Concat [kw*N*C*H, ow] -> one Gather of rows
-    channels first   rows in the order N, kh, kw, C, oh
+    channels first   rows in the order N, kh, kw, C, oh; an unknown N stays an axis in front
     channels last    rows in the order kh, kw, C, N, oh; then [kh*kw*C, N*oh*ow] -> T[1,0]
 
 With a stride s the last axis is split into its s phases first, so that the taps are dense: by a
@@ -58,6 +58,10 @@ class Planes(Strategy):
         batch = w.x.dims[0]
         if not last:
             return emit.reshape(rows, [batch, depth, *w.counts]).value
+        if not isinstance(batch, int):
+            images = emit.reshape(rows, [batch, depth, emit.product(w.counts)])
+            moved = emit.transpose(images, [0, 2, 1])
+            return emit.reshape(moved, [batch, *w.counts, depth]).value
         flat = emit.reshape(rows, [depth, emit.product([batch, *w.counts])])
         return emit.reshape(emit.transpose(flat, [1, 0]), [batch, *w.counts, depth]).value
 
@@ -67,28 +71,37 @@ def _splits(op: ExtractPatches) -> bool:
     return op.kernel[-1] > 1 and 1 < op.strides[-1] <= MAX_PARTS
 
 
+def _lead(w: Windows) -> list[Size]:
+    """Return the axes in front of the rows: an unknown batch, so that no index holds it."""
+    batch = w.x.dims[0]
+    return [] if isinstance(batch, int) else [batch]
+
+
 def _taps(op: ExtractPatches, request: Request, emit: Emitter, w: Windows) -> Tensor:
-    """Return [positions in the window along the last axis * rows, windows along the last axis]."""
+    """Return [.., positions in the window along the last axis * rows, windows along that axis]."""
     last = len(op.kernel) - 1
     kernel, stride, rate = op.kernel[last], op.strides[last], op.rates[last]
     size, count = w.size(last), w.counts[last]
-    rows = emit.product(w.x.dims[:-1])
+    lead = _lead(w)
+    lines = [*lead, emit.product(w.x.dims[len(lead) : -1])]
+    axis = len(lines)
     if not _splits(op):
-        x = emit.reshape(w.x, [rows, size])
+        x = emit.reshape(w.x, [*lines, size])
         parts = [
-            window_slice(emit, x, {1: Place.of(op, last, i, count)}, [rows, count])
+            window_slice(emit, x, {axis: Place.of(op, last, i, count)}, [*lines, count])
             for i in range(kernel)
         ]
-        return emit.concat(parts, 0)
+        return emit.concat(parts, axis - 1)
     # [rows * cells, phases]: tap i is cells of phase i * rate % stride
     if isinstance(size, int) and isinstance(count, int):
         cells: Size = max(-(-((count - 1) * stride + (kernel - 1) * rate + 1) // stride), 0)
-        more = emit.sub(emit.mul(cells, stride), size)
-        x = emit.reshape(w.x, [rows, size])
+        length = emit.mul(cells, stride)
+        more = emit.sub(length, size)
+        x = emit.reshape(w.x, [*lines, size])
         if isinstance(more, int) and more < 0:
-            x = emit.slice(x, [1], [0], [emit.mul(cells, stride)], [rows, emit.mul(cells, stride)])
+            x = emit.slice(x, [axis], [0], [length], [*lines, length])
         else:
-            x = pad(emit, x, [(0, 0), (0, more)], request.element_types)
+            x = pad(emit, x, [*[(0, 0)] * axis, (0, more)], request.element_types)
         left = 0
     else:
         x, left = w.x, w.spare
@@ -97,35 +110,34 @@ def _taps(op: ExtractPatches, request: Request, emit: Emitter, w: Windows) -> Te
     for i in range(kernel):
         start, phase = divmod(i * rate, stride)
         taps.append((phase, Place(start, 1, count, left - start)))
-    return _of_phases(emit, x, [rows, cells], stride, taps)
+    return _of_phases(emit, x, [*lines, cells], stride, taps)
 
 
 def _of_phases(
     emit: Emitter, x: Tensor, dims: list[Size], stride: int, taps: Sequence[tuple[int, Place]]
 ) -> Tensor:
     """Split rows of cells into the phases of each cell; return the taps, each in one phase, joined."""
-    rows, cells = dims
-    x = emit.reshape(x, [emit.mul(rows, cells), stride])
+    *lines, _ = dims
+    rows, axis = emit.product(lines), len(lines)
+    x = emit.reshape(x, [emit.product(dims), stride])
+    parts = []
     if x.itemsize not in _FAST or same(rows, 1):
         split = [emit.reshape(phase, dims) for phase in emit.split(x, 1, stride)]
-        parts = [
-            window_slice(emit, split[phase], {1: tap}, [rows, tap.count]) for phase, tap in taps
-        ]
-        return emit.concat(parts, 0)
+        for phase, tap in taps:
+            parts.append(window_slice(emit, split[phase], {axis: tap}, [*lines, tap.count]))
+        return emit.concat(parts, axis - 1)
     moved = emit.transpose(x, [1, 0])
-    parts = []
     if isinstance(rows, int):
-        joined = emit.reshape(moved, [stride * rows, cells])
+        joined = emit.reshape(moved, [stride * rows, dims[-1]])
         for phase, tap in taps:
             window = {0: Place(phase * rows, 1, rows, 0), 1: tap}
             parts.append(window_slice(emit, joined, window, [rows, tap.count]))
         return emit.concat(parts, 0)
-    planes = emit.reshape(moved, [stride, rows, cells])
+    phases = emit.reshape(moved, [stride, *dims])
     for phase, tap in taps:
-        window = {0: Place(phase, 1, 1, 0), 2: tap}
-        parts.append(window_slice(emit, planes, window, [1, rows, tap.count]))
-    count = taps[0][1].count
-    return emit.reshape(emit.concat(parts, 0), [emit.mul(rows, len(taps)), count])
+        window = {0: Place(phase, 1, 1, 0), axis + 1: tap}
+        parts.append(window_slice(emit, phases, window, [1, *lines, tap.count]))
+    return emit.concat(parts, axis)
 
 
 def _rows(
@@ -136,15 +148,18 @@ def _rows(
     outside, inside, stride = w.row_terms(emit, op, 1, len(op.kernel) - 1)
     channel = Term(channels, stride)
     stride = emit.mul(stride, channels)
-    image = Term(batch, stride)
-    stride = emit.mul(stride, batch)
+    images: list[Term] = []
+    if not _lead(w):
+        images = [Term(batch, stride)]
+        stride = emit.mul(stride, batch)
     inside.append(Term(np.arange(op.kernel[-1], dtype=np.int64), stride))
     parts = [*inside, channel] if op.major == "place" else [channel, *inside]
-    order = [*parts, image, *outside] if channels_last else [image, *parts, *outside]
-    if _in_order(order, taps.dims[0]):
+    order = [*parts, *images, *outside] if channels_last else [*images, *parts, *outside]
+    axis = taps.rank - 2
+    if _in_order(order, taps.dims[axis]):
         return taps
     value, dims = index(emit, order)
-    return emit.gather(taps, value, dims, 0)
+    return emit.gather(taps, value, dims, axis)
 
 
 def _in_order(order: Sequence[Term], rows: Size) -> bool:

@@ -8,7 +8,7 @@ from onnx import TensorProto
 
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
 from onnx_spatial.lowering.core.gather_indices import Term
-from onnx_spatial.lowering.core.padding import pad
+from onnx_spatial.lowering.core.padding import has_pad_kernel, pad
 from onnx_spatial.lowering.core.sampling import windows_and_pads
 from onnx_spatial.lowering.core.strategy import Request
 from onnx_spatial.operators import ExtractPatches, Layout
@@ -51,8 +51,9 @@ class Windows:
         counts, pads = windows_and_pads(emit, op, x)
         last, spare = op.spatial_axes[-1], 0
         if phases > 1 and not isinstance(x.dims[last], int):
-            # With VALID another cell, so that nothing need be cut off.
-            spare = (op.extent(len(counts) - 1) - 1) // phases + (op.auto_pad == "valid")
+            spare = (op.extent(len(counts) - 1) - 1) // phases
+            if op.auto_pad == "valid" and not has_pad_kernel(request.element_types, emit.opset):
+                spare += 1  # so that nothing is cut off, for which a Pad takes negative amounts
             length = emit.mul(emit.add(counts[-1], spare), phases)
             begin, _ = pads[last]
             pads[last] = (begin, emit.sub(emit.sub(length, x.dims[last]), begin))
