@@ -39,7 +39,8 @@ _LARGEST_CONSTANT = 1 << 20
 #: The opset that brought GatherND, and negative indices of Gather.
 _GATHER_ND = 11
 
-#: The most spatial axes of patches whose rows are added up in the run: more take too long to prove.
+#: The most spatial axes of patches whose rows are added up in the run: more take too long to prove. One
+#: more is admitted without padding of computed amounts.
 _MOST_AXES = 2
 
 _ZERO_ROW = np.array(-1, np.int64)
@@ -71,7 +72,7 @@ class RowGather(Strategy):
         lead = _lead(request)
         operator = request.call.operator
         known = all(isinstance(d, int) for d in x.dims[:lead])
-        if _takes_runs(operator) and not known and len(operator.positions) <= _MOST_AXES:
+        if _takes_runs(operator) and not known and _adds_up(operator):
             return _windows(request, emit)
         rest = x.dims[lead:]
         rows = emit.reshape(x, [emit.product(x.dims[:lead]), emit.product(rest)])
@@ -88,6 +89,11 @@ class RowGather(Strategy):
         else:
             out += rest
         return emit.reshape(moved, out).value
+
+
+def _adds_up(op: ExtractPatches) -> bool:
+    """Tell whether rows are added up for images of unknown size."""
+    return len(op.kernel) <= _MOST_AXES + (not windows.computes_padding(op))
 
 
 def _windows(request: Request, emit: Emitter) -> ir.Value:

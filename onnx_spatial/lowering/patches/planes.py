@@ -58,7 +58,7 @@ class Planes(Strategy):
         batch = w.x.dims[0]
         if not last:
             return emit.reshape(rows, [batch, depth, *w.counts]).value
-        if not isinstance(batch, int):
+        if _lead(op, w):
             images = emit.reshape(rows, [batch, depth, emit.product(w.counts)])
             moved = emit.transpose(images, [0, 2, 1])
             return emit.reshape(moved, [batch, *w.counts, depth]).value
@@ -71,10 +71,10 @@ def _splits(op: ExtractPatches) -> bool:
     return op.kernel[-1] > 1 and 1 < op.strides[-1] <= MAX_PARTS
 
 
-def _lead(w: Windows) -> list[Size]:
+def _lead(op: ExtractPatches, w: Windows) -> list[Size]:
     """Return the axes in front of the rows: an unknown batch, so that no index holds it."""
     batch = w.x.dims[0]
-    return [] if isinstance(batch, int) else [batch]
+    return [] if isinstance(batch, int) or windows.computes_padding(op) else [batch]
 
 
 def _taps(op: ExtractPatches, request: Request, emit: Emitter, w: Windows) -> Tensor:
@@ -82,7 +82,7 @@ def _taps(op: ExtractPatches, request: Request, emit: Emitter, w: Windows) -> Te
     last = len(op.kernel) - 1
     kernel, stride, rate = op.kernel[last], op.strides[last], op.rates[last]
     size, count = w.size(last), w.counts[last]
-    lead = _lead(w)
+    lead = _lead(op, w)
     lines = [*lead, emit.product(w.x.dims[len(lead) : -1])]
     axis = len(lines)
     if not _splits(op):
@@ -137,7 +137,9 @@ def _of_phases(
     for phase, tap in taps:
         window = {0: Place(phase, 1, 1, 0), axis + 1: tap}
         parts.append(window_slice(emit, phases, window, [1, *lines, tap.count]))
-    return emit.concat(parts, axis)
+    if axis > 1:
+        return emit.concat(parts, axis)
+    return emit.reshape(emit.concat(parts, 0), [emit.mul(rows, len(parts)), taps[0][1].count])
 
 
 def _rows(
@@ -149,7 +151,7 @@ def _rows(
     channel = Term(channels, stride)
     stride = emit.mul(stride, channels)
     images: list[Term] = []
-    if not _lead(w):
+    if not _lead(op, w):
         images = [Term(batch, stride)]
         stride = emit.mul(stride, batch)
     inside.append(Term(np.arange(op.kernel[-1], dtype=np.int64), stride))

@@ -108,6 +108,11 @@ def patches(request: Request) -> ExtractPatches:
     return operator
 
 
+def computes_padding(op: ExtractPatches) -> bool:
+    """Tell whether the padding depends on the size of the image: such lowerings are hard to prove."""
+    return op.auto_pad != "valid" and max(op.strides) > 1
+
+
 def refusal(request: Request, *, gathers: bool) -> str | None:
     """Return why patches cannot be lowered by `Windows` (and a Gather); None if they can."""
     if gathers and TensorProto.STRING in request.element_types:
