@@ -152,7 +152,7 @@ def _lowerings(rng: random.Random, threads: int) -> Record | None:
         model = forms.model_of(lowered, cell)
         if lowered.cost <= _SLOW * fastest + 30 and model not in models.values():
             models[name] = model
-            parts = cost_model.together(lowered.emitted.works)
+            parts = cost_model.together(lowered.emitted.works())
             works[name] = [(work.regime, work.features) for work in parts]
     if len(models) < 2:
         return None

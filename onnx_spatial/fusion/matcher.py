@@ -51,7 +51,9 @@ class MatchedOp:
     def sizes(self) -> list[int]:
         """The shape of the data, of known rank; unknown dims are guessed."""
         shape = self.request.shape or ()
-        return [d if isinstance(d, int) else self.request.typical(a) for a, d in enumerate(shape)]
+        return [
+            d if isinstance(d, int) else self.request.typical(a)[0] for a, d in enumerate(shape)
+        ]
 
 
 class Matcher:

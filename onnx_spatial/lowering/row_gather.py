@@ -42,7 +42,8 @@ _GATHER_ND = 11
 
 _GATHER_ELEMENTS = 11
 
-#: The most spatial axes of patches whose rows are added up in the run: more take too long to prove.
+#: The most spatial axes of patches whose rows are added up in the run: more take too long to prove. One
+#: more is admitted without padding of computed amounts.
 _MOST_AXES = 2
 
 _ZERO_ROW = np.array(-1, np.int64)
@@ -75,7 +76,7 @@ class RowGather(Strategy):
         lead = _lead(request)
         operator = request.call.operator
         known = all(isinstance(d, int) for d in x.dims[:lead])
-        if _takes_runs(operator) and not known and len(operator.positions) <= _MOST_AXES:
+        if _takes_runs(operator) and not known and _adds_up(operator):
             return self._windows(request, emit)
         rest = x.dims[lead:]
         row = self._row(emit, rest)
@@ -99,10 +100,18 @@ class RowGather(Strategy):
         w = Windows.of(request, emit, channels_last=True)
         batch = w.x.dims[0]
         outside, inside, image = w.row_terms(emit, op, 1, len(op.kernel))
-        value, dims = index(emit, [Term(batch, image), *outside, *inside])
-        row = self._row(emit, [w.channels])
-        rows = emit.reshape(w.x, [emit.product(w.x.dims[:-1]), *row])
-        moved = _gathered(request, emit, rows, emit.tensor(value, dims))
+        # Gather takes the rows of each image by itself; GatherND and GatherElements do not.
+        strings = TensorProto.STRING in request.element_types
+        apart = not (isinstance(batch, int) or strings or self._single)
+        images = [] if apart else [Term(batch, image)]
+        value, dims = index(emit, [*images, *outside, *inside])
+        if apart:
+            rows = emit.reshape(w.x, [batch, image, w.channels])
+            moved = emit.gather(rows, value, dims, 1)
+        else:
+            row = self._row(emit, [w.channels])
+            rows = emit.reshape(w.x, [emit.product(w.x.dims[:-1]), *row])
+            moved = _gathered(request, emit, rows, emit.tensor(value, dims))
         return emit.reshape(moved, [batch, *w.counts, emit.product([*op.kernel, w.channels])]).value
 
     def _row(self, emit: Emitter, rest: Sequence[Size]) -> list[Size]:
@@ -128,6 +137,11 @@ class ElementGather(RowGather):
         if request.opset < _GATHER_ELEMENTS:
             return f"GatherElements needs opset {_GATHER_ELEMENTS}"
         return None
+
+
+def _adds_up(op: ExtractPatches) -> bool:
+    """Tell whether rows are added up for images of unknown size."""
+    return len(op.kernel) <= _MOST_AXES + (not windows.computes_padding(op))
 
 
 def _gathered(request: Request, emit: Emitter, rows: Tensor, places: Tensor) -> Tensor:

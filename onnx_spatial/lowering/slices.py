@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -151,25 +152,50 @@ def _patches(op: ExtractPatches, request: Request, emit: Emitter) -> Tensor:
     for place in itertools.product(*map(range, op.kernel)):
         window = {}
         for i, axis in enumerate(op.spatial_axes):
-            window[axis] = (place[i] * op.rates[i], op.strides[i], counts[i])
+            window[axis] = Place.of(op, i, place[i], counts[i])
         parts.append(window_slice(emit, x, window, dims))
     return emit.concat(parts, op.channel_axis)
 
 
+@dataclass(frozen=True)
+class Place:
+    """The elements of an axis at one place of all windows.
+
+    Attributes:
+        start: the first one.
+        step: from one to the next.
+        count: number of elements.
+        left: elements behind the last one that are not taken; with a step, fewer may be left.
+    """
+
+    start: int
+    step: int
+    count: Size
+    left: int
+
+    @classmethod
+    def of(cls, op: ExtractPatches, number: int, place: int, count: Size) -> Place:
+        """Return a place of the windows along padded spatial axis number `number`."""
+        start = place * op.rates[number]
+        return cls(start, op.strides[number], count, op.extent(number) - 1 - start)
+
+
 def window_slice(
-    emit: Emitter, x: Tensor, window: dict[int, tuple[int, int, Size]], dims: Sequence[Size]
+    emit: Emitter, x: Tensor, window: dict[int, Place], dims: Sequence[Size]
 ) -> Tensor:
-    """Slice `x` at (start, step, count) along each axis, without bounds that change nothing."""
+    """Slice `x` at one place of its windows, without bounds that change nothing."""
     axes, starts, ends, steps = [], [], [], []
-    for axis, (start, step, count) in window.items():
-        size = x.dims[axis]
-        if (start, step) == (0, 1) and same(size, count):
+    for axis, place in window.items():
+        if (place.start, place.step) == (0, 1) and same(x.dims[axis], place.count):
             continue
         axes.append(axis)
-        starts.append(start)
-        steps.append(step)
-        # One step beyond the last element; Slice clamps an end beyond the axis.
-        ends.append(emit.add(emit.mul(count, step), start))
+        starts.append(place.start)
+        steps.append(place.step)
+        if isinstance(place.count, int):
+            # One step beyond the last element; Slice clamps an end beyond the axis.
+            ends.append(place.start + place.count * place.step)
+        else:  # counted from the end of the axis, so that nothing is computed
+            ends.append(-place.left or INT64_MAX)
     return emit.slice(x, axes, starts, ends, dims, steps) if axes else x
 
 

@@ -243,7 +243,7 @@ class ExtractPatches(FixedOperator):
             total = extent - 1
         else:
             total = sizes.sub(sizes.add(sizes.mul(count, stride), extent - stride), size)
-            if self.auto_pad != "same_unclamped":
+            if self.auto_pad != "same_unclamped" and stride > extent:
                 total = sizes.max(total, 0)
             elif stride > extent:  # an empty axis has nothing to cut off
                 total = sizes.max(total, sizes.sub(0, size))

@@ -89,6 +89,40 @@ def test_known_summands_are_added_up():
     assert emit.sub(padded, 4) is n
 
 
+def test_what_cancels_is_not_computed():
+    emit, n, m = Emitter(17), value("n"), value("m")
+    begin = emit.div(n, 2)
+    end = emit.sub(n, begin)
+    assert emit.add(emit.add(m, begin), end) is emit.add(m, n)
+    assert emit.sub(emit.add(n, m), m) is n
+    twice = emit.mul(n, 2)
+    assert emit.add(emit.sub(twice, m), m) is twice
+    assert emit.mul(emit.add(n, 1), 2) is emit.add(twice, 2)
+
+
+def test_sums_of_sizes_are_right_at_all_sizes():
+    """Whatever nodes are shared or left out, against the same arithmetic on integers."""
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        emit = Emitter(17)
+        known = {value("a"): 7, value("b"): 12, value("c"): 5}
+        sizes: list[tuple[object, int]] = [*known.items(), (2, 2), (-3, -3)]
+        for _ in range(12):
+            (a, x), (b, y) = (sizes[rng.integers(len(sizes))] for _ in range(2))
+            pick = rng.integers(3)
+            name = ("add", "sub", "mul")[pick]
+            result = (x + y, x - y, x * y)[pick]
+            if abs(result) < 1 << 40:
+                sizes.append((getattr(emit, name)(a, b), result))
+        numbers = dict(known)
+        for node in emit.nodes:
+            x, y = (
+                numbers[v] if v in numbers else int(v.const_value.numpy()[0]) for v in node.inputs
+            )
+            numbers[node.outputs[0]] = {"Add": x + y, "Sub": x - y, "Mul": x * y}[node.op_type]
+        assert all(numbers.get(size, size) == result for size, result in sizes)
+
+
 def test_known_neighbours_of_a_vector_are_one_constant():
     emit, n = Emitter(17), value()
     emit.vector([1, 2, n, 3], "shape")

@@ -26,7 +26,7 @@ def problems(draw):
     unknown = frozenset(draw(st.sets(st.sampled_from(order), max_size=2)))
     itemsize = draw(st.sampled_from([1, 2, 4, 8]))
     limit = draw(st.sampled_from([2, 3, 64]))
-    return Problem(sizes, order, after, itemsize, unknown, ALL, frozenset(), limit)
+    return Problem((sizes,), order, after, itemsize, unknown, ALL, frozenset(), limit)
 
 
 def apply(x: np.ndarray, order, after) -> np.ndarray:
@@ -53,7 +53,7 @@ def test_stages_lead_from_one_order_to_the_other(problem):
 def test_no_stage_breaks_the_rank_limit(problem):
     for stage in stage_plan.stages(problem) or ():
         perm = tuple(stage.before.index(f) for f in stage.after)
-        dims, _ = cost_model.merged(tuple(problem.sizes[f] for f in stage.before), perm)
+        dims, _ = cost_model.merged(tuple(problem.cases[0][f] for f in stage.before), perm)
         if stage.kind == "transpose":
             assert len(dims) <= problem.rank_limit
 
@@ -80,14 +80,29 @@ def test_a_slow_permutation_is_cut_in_two():
     """NCHW, 2x2 blocks: [rows, 2, columns, 2] with the offsets to the front."""
     sizes, after = (64 * 128, 2, 128, 2), (1, 3, 0, 2)
     only = frozenset({"transpose"})
-    problem = Problem(sizes, (0, 1, 2, 3), after, 4, frozenset(), only, frozenset(), 64)
+    problem = Problem((sizes,), (0, 1, 2, 3), after, 4, frozenset(), only, frozenset(), 64)
     stages = stage_plan.stages(problem)
     assert stages is not None and len(stages) == 2
 
 
+def test_a_plan_is_chosen_for_all_cases_of_estimates():
+    """Rows of 512 elements compete for the lines of a cache, in the plan that is best for others."""
+    only, after = frozenset({"transpose"}), (2, 0, 3, 1)
+    small, large = (2, 2, 80, 160), (2, 2, 256, 512)
+
+    def planned(*cases):
+        order = (0, 1, 2, 3)
+        problem = Problem(cases, order, after, 4, frozenset({2, 3}), only, frozenset(), 64)
+        return stage_plan.stages(problem)
+
+    assert planned(small) != planned(large)
+    assert planned(small, small) == planned(small)
+    assert planned(small, *[large] * 9) == planned(large)
+
+
 def test_an_unknown_factor_is_never_split_into_parts():
     problem = Problem(
-        (2, 1000), (0, 1), (1, 0), 4, frozenset({0}), ALL, frozenset({"interleave"}), 64
+        ((2, 1000),), (0, 1), (1, 0), 4, frozenset({0}), ALL, frozenset({"interleave"}), 64
     )
     assert stage_plan.stages(problem) is None
     known = replace(problem, unknown=frozenset())
@@ -123,7 +138,7 @@ def test_no_plan_holds_two_transposes_that_would_be_merged():
     only = frozenset({"transpose"})
     for after in itertools.permutations(range(4)):
         problem = Problem(
-            (64, 2, 56, 3), (0, 1, 2, 3), after, 4, frozenset(), only, frozenset(), 64
+            ((64, 2, 56, 3),), (0, 1, 2, 3), after, 4, frozenset(), only, frozenset(), 64
         )
         stages = stage_plan.stages(problem) or ()
         assert not any(stage_plan.merged(a, b) for a, b in itertools.pairwise(stages))

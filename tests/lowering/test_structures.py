@@ -11,6 +11,7 @@ from converting import convert, plan, refusal
 from onnx import helper
 
 from onnx_spatial.errors import UsageError
+from onnx_spatial.lowering.core.nodes import INT64_MAX
 from onnx_spatial.lowering.select import STRATEGIES
 
 I32 = np.int32
@@ -53,6 +54,12 @@ def constants(model: onnx.ModelProto, op_type: str) -> list[object]:
     held = {t.name for t in model.graph.initializer}
     names = [i for i in node(model, op_type).input if i in held]
     return [structure.initializer(model, name).tolist() for name in names]
+
+
+def ends(model: onnx.ModelProto) -> list[object]:
+    """The ends of all Slices, which are constants."""
+    slices = [n for n in model.graph.node if n.op_type == "Slice"]
+    return [structure.initializer(model, n.input[2]).tolist() for n in slices]
 
 
 # SpaceToBatch and BatchToSpace
@@ -99,7 +106,7 @@ def test_sizes_that_are_read_at_run_time_are_read_once():
     converted = convert(
         s2b((2, 4, 6, 3), [2, 2], [[1, 1], [0, 0]], shape=("N", "H", "W", "C"), run_time=(1, 2))
     )
-    assert structure.counts(converted)["Shape"] == 1
+    assert structure.counts(converted)["Shape"] == 4  # for each dim one, without a Gather
     assert structure.counts(converted)["Where"] == 2  # whether all of a table are sizes at all
 
 
@@ -218,10 +225,48 @@ def test_an_unknown_size_with_stride_1_still_has_known_padding():
     assert constants(converted, "Pad") == [[0, 1, 1, 0, 0, 1, 1, 0]]
 
 
-def test_phases_of_an_unknown_size_are_split_not_sliced_with_steps():
-    converted = convert(patches((1, 9, 9, 1), 3, 2, shape=(1, "H", "W", 1)), strategy="planes")
-    assert structure.counts(converted)["Split"] == 1
-    assert all(len(n.input) < 5 for n in converted.graph.node if n.op_type == "Slice")
+def test_phases_of_an_unknown_size_are_transposed_not_sliced_with_steps():
+    """All bounds are constants: the padding leaves as much behind each tap, whatever the size.
+
+    Where it is no Pad, which cuts off as well, it leaves a cell more.
+    """
+    cell, two = [[1, -1], [2, -1], [1, INT64_MAX]], [[1, -2], [2, -2], [1, -1]]
+    for padding, dtype, left in (
+        ("SAME", np.float32, cell),
+        ("SAME", np.float16, cell),
+        ("VALID", np.float32, cell),
+        ("VALID", np.float16, two),
+    ):
+        shape = (1, "H", "W", 1)
+        model = patches((1, 9, 9, 1), 3, 2, padding=padding, shape=shape, dtype=dtype)
+        converted = convert(model, strategy="planes")
+        assert structure.counts(converted)["Transpose"] > structure.counts(converted)["Split"] == 0
+        assert ends(converted) == left
+        assert all(len(n.input) < 5 for n in converted.graph.node if n.op_type == "Slice")
+
+
+def test_places_of_a_window_are_counted_from_the_end_of_an_unknown_size():
+    model = patches((1, 9, 9, 4), 3, 2, padding="VALID", shape=(1, "H", "W", 4))
+    converted = convert(model, strategy="tap-concat")
+    assert ends(converted) == [[-2], [-1], [INT64_MAX]] * 2
+
+
+def test_an_unknown_batch_is_no_part_of_an_index():
+    for strategy, shape in (
+        ("planes", ("N", 8, 8, 2)),
+        ("taps", ("N", 8, 8, 2)),
+        ("row-gather", ("N", "H", "W", 2)),
+    ):
+        converted = convert(patches((2, 8, 8, 2), 3, 1, shape=shape), strategy=strategy)
+        assert attribute(converted, "Gather", "axis") == 1
+        assert ("Range" in structure.ops(converted)) == (strategy == "row-gather")
+
+
+def test_only_windows_that_leave_gaps_need_no_padding_at_all():
+    """The zeros of SAME are never fewer than none where windows overlap, so that no Max is needed."""
+    for kernel, stride, clamped in ((3, 2, False), (2, 2, False), (2, 3, True)):
+        model = patches((1, 9, 9, 4), kernel, stride, shape=(1, "H", "W", 4))
+        assert ("Max" in structure.ops(convert(model, strategy="tap-concat"))) == clamped
 
 
 # Choosing

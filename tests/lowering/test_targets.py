@@ -80,7 +80,7 @@ def test_the_refusal_names_the_operators_and_what_helps():
 def test_sizes_that_a_target_needs_as_constants_are_not_computed():
     reason = refusal(patches((None, None, None, None)), target="coreml")
     assert reason == (
-        "no lowering fits: with unknown sizes it needs computed sizes of Pad and Slice, not for Core ML "
+        "no lowering fits: with unknown sizes it needs computed sizes of Pad, not for Core ML "
         "(fix its sizes with --static)"
     )
     model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>

@@ -6,7 +6,7 @@ Older opsets hold in attributes what newer ones take as inputs: Slice has inputs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,8 @@ class Emitter(SizeArithmetic):
         self.rank_limit = rank_limit
         self.max_rank = 0
         self.slices_by_gather = False
+        #: What was reshaped by `permute`, where no axis moves: another Reshape may read it.
+        self._before_reshape: dict[ir.Value, Tensor] = {}
 
     def tensor(self, value: ir.Value, dims: Sequence[Size], itemsize: int = 8) -> Tensor:
         """Return a value with its dims, and record its rank."""
@@ -83,6 +85,7 @@ class Emitter(SizeArithmetic):
         """
         if len(dims) == x.rank and all(map(same, dims, x.dims)):
             return x
+        x = self._before_reshape.get(x.value, x)
         unknown = [i for i, d in enumerate(dims) if not isinstance(d, int)]
         zero_free = all(d != 0 for d in dims if isinstance(d, int))
         kept = [i < x.rank and same(dims[i], x.dims[i]) for i in range(len(dims))]
@@ -137,17 +140,25 @@ class Emitter(SizeArithmetic):
         """Permute the axes."""
         if list(perm) == sorted(perm):
             return x
-        work = cost_model.transpose(tuple(map(self.guess, x.dims)), tuple(perm), x.itemsize)
+
+        def work() -> Work:
+            return cost_model.transpose(tuple(map(self.guess, x.dims)), tuple(perm), x.itemsize)
+
         value = self.op("Transpose", x.value, perm=list(perm), work=work)
         return self.tensor(value, [x.dims[p] for p in perm], x.itemsize)
 
     def transpose_as(self, x: Tensor, dims: Sequence[Size], perm: Sequence[int]) -> Tensor:
         """Reshape to `dims` and permute these, with another dim of 1 where that is faster."""
-        sizes = tuple(map(self.guess, dims))
-        moved = cost_model.swap_inwards(sizes, tuple(perm), x.itemsize, self.rank_limit)
-        if moved is None:
+
+        def moved() -> tuple[int, tuple[int, ...]] | None:
+            sizes = tuple(map(self.guess, dims))
+            return cost_model.swap_inwards(sizes, tuple(perm), x.itemsize, self.rank_limit)
+
+        votes = self.in_each_case(moved)
+        swap = next(filter(None, votes), None)
+        if swap is None or 2 * votes.count(None) > len(votes):
             return self.transpose(self.reshape(x, dims), perm)
-        place, perm = moved
+        place, perm = swap
         return self.transpose(self.reshape(x, [*dims[:place], 1, *dims[place:]]), perm)
 
     def permute(self, x: Tensor, perm: Sequence[int]) -> Tensor:
@@ -159,7 +170,10 @@ class Emitter(SizeArithmetic):
             y = self.transpose_as(x, dims, [inner.index(group) for group in groups])
         else:
             y = x
-        return self.reshape(y, [x.dims[axis] for axis in perm])
+        result = self.reshape(y, [x.dims[axis] for axis in perm])
+        if result.value is not y.value:
+            self._before_reshape[result.value] = y
+        return result
 
     def slice(
         self,
@@ -180,16 +194,21 @@ class Emitter(SizeArithmetic):
             inputs.append(self.ints(steps, "steps"))
         inner = max(axes)
         elementwise = steps[list(axes).index(inner)] != 1
-        run = self.elements_in(dims[inner + elementwise :])
-        work = self._slice_work(dims, run, x, strided=strided, single=elementwise and run == 1)
+        work = self._slice_work(dims, inner + elementwise, x, strided, elementwise)
         return self.tensor(self.op("Slice", x.value, *inputs, work=work), dims, x.itemsize)
 
     def _slice_work(
-        self, dims: Sequence[Size], run: int, x: Tensor, *, strided: bool, single: bool
-    ) -> Work:
-        count = self.elements_in(dims)
-        runs = count // max(run, 1)
-        return cost_model.take(runs, count * x.itemsize, strided=strided, single=single)
+        self, dims: Sequence[Size], first: int, x: Tensor, strided: bool, elementwise: bool
+    ) -> Callable[[], Work]:
+        """Return the work of a Slice whose contiguous pieces are the axes from `first` on."""
+
+        def work() -> Work:
+            run, count = self.elements_in(dims[first:]), self.elements_in(dims)
+            single = elementwise and run == 1
+            size = count * x.itemsize
+            return cost_model.take(count // max(run, 1), size, strided=strided, single=single)
+
+        return work
 
     def _slice_by_attributes(
         self,
@@ -220,14 +239,14 @@ class Emitter(SizeArithmetic):
             x = self.gather(x, places, [count], axis)
         if not literal:
             return self.tensor(x.value, dims, x.itemsize)
-        run = self.elements_in(dims[max(axis for axis, _, _ in literal) :])
+        first = max(axis for axis, _, _ in literal)
         value = self.op(
             "Slice",
             x.value,
             axes=[axis for axis, _, _ in literal],
             starts=[start for _, start, _ in literal],
             ends=[end for _, _, end in literal],
-            work=self._slice_work(dims, run, x, strided=False, single=False),
+            work=self._slice_work(dims, first, x, False, False),
         )
         return self.tensor(value, dims, x.itemsize)
 
@@ -239,9 +258,12 @@ class Emitter(SizeArithmetic):
             x = self.reshape(x, [*x.dims[:axis], parts, length, *x.dims[axis + 1 :]])
         part = list(x.dims)
         part[axis] = self.div(x.dims[axis], parts)
-        run = self.elements_in(part[axis:])
-        count = self.elements_in(x.dims)
-        work = cost_model.split(parts, count // max(run, 1), count * x.itemsize, single=run == 1)
+
+        def work() -> Work:
+            run, count = self.elements_in(part[axis:]), self.elements_in(x.dims)
+            runs, size = count // max(run, 1), count * x.itemsize
+            return cost_model.split(parts, runs, size, single=run == 1)
+
         attributes = {"axis": axis} | ({"num_outputs": parts} if self.opset >= 18 else {})
         values = self.add_node("Split", [x.value], parts, work, attributes)
         return [self.tensor(value, part, x.itemsize) for value in values]
@@ -253,24 +275,33 @@ class Emitter(SizeArithmetic):
             dims[axis] = self.add(dims[axis], part.dims[axis])
         if len(parts) == 1:
             return parts[0]
-        run = min(self.elements_in(part.dims[axis:]) for part in parts)
-        runs = len(parts) * self.elements_in(dims[:axis])
-        size = self.elements_in(dims) * parts[0].itemsize
-        work = cost_model.concat(len(parts), runs, size, single=run == 1)
+
+        def work() -> Work:
+            run = min(self.elements_in(part.dims[axis:]) for part in parts)
+            runs = len(parts) * self.elements_in(dims[:axis])
+            size = self.elements_in(dims) * parts[0].itemsize
+            return cost_model.concat(len(parts), runs, size, single=run == 1)
+
         value = self.op("Concat", *(part.value for part in parts), axis=axis, work=work)
         return self.tensor(value, dims, parts[0].itemsize)
 
     def gather(self, x: Tensor, indices: ir.Value, index_dims: Sequence[Size], axis: int) -> Tensor:
         """Gather along `axis`; the dims of the indices replace it."""
         dims = (*x.dims[:axis], *index_dims, *x.dims[axis + 1 :])
-        count, row = self.elements_in(dims), self.elements_in(x.dims[axis + 1 :])
-        work = cost_model.gather(count // max(row, 1), count * x.itemsize)
+
+        def work() -> Work:
+            count, row = self.elements_in(dims), self.elements_in(x.dims[axis + 1 :])
+            return cost_model.gather(count // max(row, 1), count * x.itemsize)
+
         value = self.op("Gather", x.value, indices, axis=axis, work=work)
         return self.tensor(value, dims, x.itemsize)
 
     def gather_elements(self, x: Tensor, indices: ir.Value, count: Size) -> Tensor:
         """Gather `count` elements of a 1-D tensor, by 1-D indices."""
-        elements = self.elements_in([count])
-        work = cost_model.gather_elements(elements, elements * x.itemsize)
+
+        def work() -> Work:
+            elements = self.elements_in([count])
+            return cost_model.gather_elements(elements, elements * x.itemsize)
+
         value = self.op("GatherElements", x.value, indices, axis=0, work=work)
         return self.tensor(value, [count], x.itemsize)

@@ -16,7 +16,8 @@ import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core import cost_model
-from onnx_spatial.lowering.core.builder import Emitter, Size
+from onnx_spatial.lowering.core.builder import Emitter, Size, same
+from onnx_spatial.lowering.core.cost_model import Work
 from onnx_spatial.lowering.core.size_arithmetic import LARGEST_RANGE
 
 Numbers = npt.NDArray[np.int64]
@@ -57,6 +58,14 @@ class Term:
         """Whether count and stride are known."""
         sizes = (self.count, self.stride)
         return self.summands is None and all(isinstance(size, int) for size in sizes)
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether it has one entry, which adds 0."""
+        steps = self.steps
+        if isinstance(steps, np.ndarray):
+            return len(steps) == 1 and not steps.any()
+        return same(steps, 1) and self.summands is None
 
     def offsets(self) -> Numbers:
         """Return the summand of each entry of a known term."""
@@ -101,7 +110,8 @@ def index(emit: Emitter, terms: Sequence[Term]) -> tuple[ir.Value, list[Size]]:
 
 
 def computed_index(emit: Emitter, terms: Sequence[Term]) -> tuple[ir.Value, list[Size]]:
-    """Return the index as int64 with one axis for each term, and its dims."""
+    """Return the index as int64 with one axis for each term that adds anything, and its dims."""
+    terms = [term for term in terms if not term.is_zero] or terms[:1]
     dims = [term.count for term in terms]
     columns = [
         _column(emit, term, [-1 if axis == place else 1 for axis in range(len(terms))])
@@ -117,8 +127,11 @@ def _total(emit: Emitter, columns: Sequence[ir.Value], dims: Sequence[Size]) -> 
     cuts = [(emit.elements_in(dims[:i]), emit.elements_in(dims[i:])) for i in range(len(dims))]
     cut = min(range(1, len(dims)), key=lambda i: cuts[i][0] * _ROW + cuts[i][1])
     parts = (_total(emit, columns[:cut], dims[:cut]), _total(emit, columns[cut:], dims[cut:]))
-    outer, inner = cuts[cut]
-    work = cost_model.take(outer, outer * inner * 8, strided=False, single=False)
+
+    def work() -> Work:
+        outer, inner = emit.elements_in(dims[:cut]), emit.elements_in(dims[cut:])
+        return cost_model.take(outer, outer * inner * 8, strided=False, single=False)
+
     return emit.op("Add", *parts, work=work)
 
 

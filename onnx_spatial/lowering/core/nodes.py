@@ -5,7 +5,8 @@ The same node or constant twice is one. Each node is priced as it is added (`cos
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,8 @@ import onnx_ir as ir
 from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.cost_model import Work
+
+T = TypeVar("T")
 
 #: Types of node attributes.
 Attribute = int | str | Sequence[int] | ir.Attr
@@ -37,15 +40,18 @@ class NodeList:
         opset: version of the default domain in force.
         nodes: in execution order.
         constants: values of constants, in order of first use, with a hint for their names.
+        weights: of each case of estimated sizes in the time; they sum up to the number of cases.
     """
 
     def __init__(self, opset: int) -> None:
+        self.weights: tuple[float, ...] = (1.0,)
+        self._case = 0
         self.opset = opset
         self.nodes: list[ir.Node] = []
         self.constants: list[tuple[ir.Value, str]] = []
         self._constant_of: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
         self._outputs_of: dict[tuple[object, ...], tuple[ir.Value, ...]] = {}
-        self._work_of: dict[ir.Node, Work] = {}
+        self._works_of: dict[ir.Node, list[Work]] = {}
         self._folded: set[ir.Value] = set()
         self._risks: list[Work] = []
 
@@ -53,7 +59,7 @@ class NodeList:
         self,
         op_type: str,
         *inputs: ir.Value | None,
-        work: Work | None = None,
+        work: Callable[[], Work] | None = None,
         **attributes: Attribute,
     ) -> ir.Value:
         """Add a node of the default domain with one output and return that.
@@ -61,7 +67,7 @@ class NodeList:
         Args:
             op_type: its type.
             inputs: its inputs, None for one that is left out.
-            work: its work; None for arithmetic on sizes.
+            work: returns its work, by estimates of sizes; None for arithmetic on sizes.
             attributes: its attributes.
         """
         return self.add_node(op_type, inputs, 1, work, attributes)[0]
@@ -71,7 +77,7 @@ class NodeList:
         op_type: str,
         inputs: Sequence[ir.Value | None],
         outputs: int,
-        work: Work | None,
+        work: Callable[[], Work] | None,
         attributes: Mapping[str, Attribute],
     ) -> tuple[ir.Value, ...]:
         """Add a node with this number of outputs and return them; an equal node is reused."""
@@ -80,7 +86,7 @@ class NodeList:
         if key not in self._outputs_of:
             node = ir.node(op_type, inputs, attributes, num_outputs=outputs)
             self.nodes.append(node)
-            self._work_of[node] = work or cost_model.small()
+            self._works_of[node] = self.in_each_case(work or cost_model.small)
             if all(v is None or self.is_constant(v) for v in inputs):
                 self._folded.update(node.outputs)  # runtimes compute it once, when they load
             self._outputs_of[key] = tuple(node.outputs)
@@ -90,16 +96,26 @@ class NodeList:
         """Tell whether a value is a constant, or computed from constants only."""
         return value.const_value is not None or value in self._folded
 
-    @property
-    def works(self) -> list[Work]:
-        """Work of the nodes that each run executes."""
+    def works(self, case: int = 0) -> list[Work]:
+        """Return the work of the nodes that each run executes, in a case of estimated sizes."""
         run = (node for node in self.nodes if node.outputs[0] not in self._folded)
-        return [*(self._work_of[node] for node in run), *self._risks]
+        cases = (self._works_of[node] for node in run)
+        return [*(works[min(case, len(works) - 1)] for works in cases), *self._risks]
 
     @property
     def cost(self) -> float:
         """Estimated time of one run, in microseconds."""
-        return cost_model.total(self.works) / 1000
+        cases = (w * cost_model.total(self.works(case)) for case, w in enumerate(self.weights))
+        return sum(cases) / 1000
+
+    def in_each_case(self, compute: Callable[[], T], cases: int = 0) -> list[T]:
+        """Compute something for each case of estimated sizes."""
+        results = []
+        for case in range(cases or len(self.weights)):
+            self._case = case
+            results.append(compute())
+        self._case = 0
+        return results
 
     def risk(self, work: Work) -> None:
         """Count work that the runtime's optimizer will probably add."""

@@ -21,6 +21,7 @@ from onnx import TensorProto
 from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor, same
+from onnx_spatial.lowering.core.cost_model import Work
 from onnx_spatial.lowering.core.nodes import NewerOpsetError
 from onnx_spatial.operators.shapes import is_countable
 
@@ -95,9 +96,13 @@ def pad(
     literal = [amount for amount in amounts if isinstance(amount, int)]
     written = emit.opset >= PAD_INPUTS or len(literal) == len(amounts)
     if written and has_pad_kernel(element_types, emit.opset):
-        run = emit.elements_in(x.dims[padded[-1] :])
-        size = emit.elements_in(dims) * x.itemsize
-        work = cost_model.pad(emit.elements_in(x.dims) // max(run, 1), size)
+        source = x
+
+        def work() -> Work:
+            run = emit.elements_in(source.dims[padded[-1] :])
+            size = emit.elements_in(dims) * source.itemsize
+            return cost_model.pad(emit.elements_in(source.dims) // max(run, 1), size)
+
         if emit.opset < PAD_INPUTS:
             value = 0.0 if pad_value is None else float(pad_value)
             outside = {} if value == 0 else {"value": ir.AttrFloat32("value", value)}

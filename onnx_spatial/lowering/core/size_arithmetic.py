@@ -14,7 +14,9 @@ Older opsets lack operators:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -37,13 +39,13 @@ _SHAPE_PART = 15
 #: Size of an unknown dim in estimates.
 TYPICAL_DIM = 64
 
-#: The same for a side of an image with one axis, with two, ... No powers of two: rows that compete for
-#: the lines of a cache are rare.
-_SIDES = (25600, 160, 40, 16)
+#: The same for a side of an image with one axis, with two, ..: of small images, and of large ones whose
+#: rows compete for the lines of a cache, as powers of two do.
+_SIDES = ((25600, 65536), (160, 512), (40, 64), (16, 16))
 
 
-def typical_side(dims: Sequence[object]) -> int:
-    """Return an estimate of an unknown side of images: the more sides, the shorter.
+def typical_sides(dims: Sequence[object]) -> tuple[int, ...]:
+    """Return estimates of an unknown side of images: the more sides, the shorter.
 
     Args:
         dims: of the images; a batch, which does not count, is the first.
@@ -52,9 +54,30 @@ def typical_side(dims: Sequence[object]) -> int:
     return _SIDES[min(max(1, unknown, len(dims) - 2), len(_SIDES)) - 1]
 
 
+def typical_side(dims: Sequence[object]) -> int:
+    """Return the first of `typical_sides`."""
+    return typical_sides(dims)[0]
+
+
 def same(a: Size, b: Size) -> bool:
     """Tell whether two sizes are known to be equal."""
     return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A sum of multiples of values, and a number."""
+
+    terms: Mapping[ir.Value, int]
+    number: int
+
+    def plus(self, other: _Sum, sign: int, factor: int = 1) -> _Sum:
+        """Return factor * (self + sign * other)."""
+        terms = dict(self.terms)
+        for value, count in other.terms.items():
+            terms[value] = terms.get(value, 0) + sign * count
+        kept = {value: factor * count for value, count in terms.items() if count}
+        return _Sum(kept, factor * (self.number + sign * other.number))
 
 
 class SizeArithmetic(NodeList):
@@ -62,20 +85,34 @@ class SizeArithmetic(NodeList):
 
     def __init__(self, opset: int) -> None:
         super().__init__(opset)
-        self._guess_of: dict[ir.Value, int] = {}
-        #: Computed sums as a value and a number, and products as a number and values in canonical order.
-        self._sum_of: dict[ir.Value, tuple[ir.Value, int]] = {}
+        self._guesses_of: dict[ir.Value, tuple[int, ...]] = {}
+        #: Computed sums, and the values that hold them: by terms, with their numbers.
+        self._sum_of: dict[ir.Value, _Sum] = {}
+        self._values_of: dict[frozenset[tuple[ir.Value, int]], dict[int, ir.Value]] = {}
+        #: Computed products as a number and values in canonical order.
         self._product_of: dict[ir.Value, tuple[int, tuple[ir.Value, ...]]] = {}
         self._number_of: dict[ir.Value, int] = {}
 
     def guess(self, size: Size) -> int:
         """Return a size, or an estimate of one that is unknown."""
-        return size if isinstance(size, int) else self._guess_of.get(size, TYPICAL_DIM)
+        if isinstance(size, int):
+            return size
+        guesses = self._guesses_of.get(size, (TYPICAL_DIM,))
+        return guesses[min(self._case, len(guesses) - 1)]
 
-    def guessed(self, value: ir.Value, guess: int) -> ir.Value:
-        """Record an estimate of a value that is computed at run time, and return the value."""
-        self._guess_of.setdefault(value, guess)
+    def guessed(self, value: ir.Value, guesses: tuple[int, ...]) -> ir.Value:
+        """Record estimates of a value that is computed at run time, and return the value."""
+        self._guesses_of.setdefault(value, guesses)
         return value
+
+    def weigh(self, dims: Sequence[Size]) -> None:
+        """Price nodes for each estimate of the unknown sizes of an operator's data.
+
+        Times count for each element: large images are not more important than small ones.
+        """
+        cases = max(len(self._guesses_of.get(d, ())) for d in dims if not isinstance(d, int))
+        totals = self.in_each_case(lambda: max(1, self.elements_in(dims)), cases)
+        self.weights = tuple(totals[0] / total / cases for total in totals)
 
     def elements_in(self, dims: Iterable[Size]) -> int:
         """Return the number of elements of a tensor with these dims, or an estimate."""
@@ -96,34 +133,58 @@ class SizeArithmetic(NodeList):
         """Return single elements of a 1-D int64 value."""
         return [self.op("Gather", vector, self.ints([i], "index"), axis=0) for i in indices]
 
-    def _binary(self, op_type: str, a: Size, b: Size, guess: int) -> ir.Value:
-        return self.guessed(self.op(op_type, self.size(a), self.size(b)), guess)
+    def _binary(self, op_type: str, a: Size, b: Size, guess: Callable[[int, int], int]) -> ir.Value:
+        value = self.op(op_type, self.size(a), self.size(b))
+        guesses = self.in_each_case(lambda: guess(self.guess(a), self.guess(b)))
+        return self.guessed(value, tuple(guesses))
 
     def add(self, a: Size, b: Size) -> Size:
-        """Return a + b; known numbers are added up first."""
-        if isinstance(a, int) and isinstance(b, int):
-            return a + b
-        if isinstance(a, int):
-            a, b = b, a
-        if not isinstance(b, int):
-            return self._binary("Add", a, b, self.guess(a) + self.guess(b))
-        assert not isinstance(a, int)
-        base, known = self._sum_of.get(a, (a, 0))
-        if known + b == 0:
-            return base
-        if abs(known + b) > INT64_MAX:
-            return self._binary("Add", a, b, self.guess(a) + b)
-        total = self._binary("Add", base, known + b, self.guess(a) + b)
-        self._sum_of[total] = (base, known + b)
-        return total
+        """Return a + b; what cancels is not computed, and an equal sum is computed once."""
+        return self._added(a, b, 1)
 
     def sub(self, a: Size, b: Size) -> Size:
-        """Return a - b."""
-        if isinstance(b, int):
-            return self.add(a, -b)
-        if same(a, b):
-            return 0
-        return self._binary("Sub", a, b, self.guess(a) - self.guess(b))
+        """Return a - b, see `add`."""
+        return self._added(a, b, -1)
+
+    def _added(self, a: Size, b: Size, sign: int) -> Size:
+        if isinstance(a, int) and isinstance(b, int):
+            return a + sign * b
+        one, other = self._sum(a), self._sum(b)
+        total = one.plus(other, sign)
+        if abs(total.number) > INT64_MAX:
+            return self._plus(a, b, sign)
+        if not total.terms:
+            return total.number
+        terms = sorted(total.terms.items(), key=lambda term: -term[1])
+        key = frozenset(terms)
+        equal = self._values_of.setdefault(key, {})
+        if len(terms) == 1 and terms[0][1] == 1:
+            equal[0] = terms[0][0]
+        if total.number in equal:
+            return equal[total.number]
+        if equal:
+            number = 0 if 0 in equal else next(iter(equal))
+            result = self._plus(equal[number], total.number - number, 1)
+        elif len(terms) == 2 < len(one.terms) + len(other.terms) and total.number == 0:
+            (first, _), (second, factor) = terms
+            units = (terms[0][1], abs(factor)) == (1, 1)
+            result = self._plus(first, second, factor) if units else self._plus(a, b, sign)
+        else:
+            result = self._plus(a, b, sign)
+        self._sum_of[result] = total
+        equal[total.number] = result
+        return result
+
+    def _plus(self, a: Size, b: Size, sign: int) -> ir.Value:
+        if sign < 0 and not isinstance(b, int):
+            return self._binary("Sub", a, b, operator.sub)
+        a, b = (b, a) if isinstance(a, int) else (a, b)
+        return self._binary("Add", a, sign * b if isinstance(b, int) else b, operator.add)
+
+    def _sum(self, a: Size) -> _Sum:
+        if isinstance(a, int):
+            return _Sum({}, a)
+        return self._sum_of.get(a) or _Sum({a: 1}, 0)
 
     def mul(self, a: Size, b: Size) -> Size:
         """Return a * b; equal products become equal nodes, in whatever order they are computed."""
@@ -132,7 +193,7 @@ class SizeArithmetic(NodeList):
         if same(a, 1) or same(b, 1):
             return b if same(a, 1) else a
         if same(a, 0) or same(b, 0):
-            return self._binary("Mul", a, b, 0)
+            return self._binary("Mul", a, b, operator.mul)
         (one, some), (other, more) = map(self._factors, (a, b))
         # Sizes of inner axes, which are the last ones, first: strides are products of these.
         factors = sorted((*some, *more), key=lambda v: -self._number_of[v])
@@ -140,7 +201,14 @@ class SizeArithmetic(NodeList):
         for place, factor in enumerate(factors[1:], start=2):
             result = self._multiplied(result, factor, (1, (*factors[:place],)))
         known = one * other
-        return result if known == 1 else self._multiplied(result, known, (known, (*factors,)))
+        if known == 1:
+            return result
+        total = self._sum(result).plus(_Sum({}, 0), 1, known)
+        equal = self._values_of.setdefault(frozenset(total.terms.items()), {})
+        if total.number not in equal:
+            equal[total.number] = self._multiplied(result, known, (known, (*factors,)))
+            self._sum_of[equal[total.number]] = total
+        return equal[total.number]
 
     def _factors(self, a: Size) -> tuple[int, tuple[ir.Value, ...]]:
         if isinstance(a, int):
@@ -152,7 +220,7 @@ class SizeArithmetic(NodeList):
     def _multiplied(
         self, a: ir.Value, b: Size, factors: tuple[int, tuple[ir.Value, ...]]
     ) -> ir.Value:
-        result = self._binary("Mul", a, b, self.guess(a) * self.guess(b))
+        result = self._binary("Mul", a, b, operator.mul)
         self._product_of[result] = factors
         return result
 
@@ -162,7 +230,7 @@ class SizeArithmetic(NodeList):
             return a // b if (a >= 0) == (b > 0) else -(-a // b)
         if same(b, 1):
             return a
-        return self._binary("Div", a, b, self.guess(a) // max(1, self.guess(b)))
+        return self._binary("Div", a, b, lambda one, other: one // max(1, other))
 
     def quotient(self, a: Size, b: Size) -> Size:
         """Return a / b where b >= 1 divides a >= 0; otherwise a size that makes Reshape fail.
@@ -178,7 +246,7 @@ class SizeArithmetic(NodeList):
         if isinstance(a, int) and isinstance(b, int):
             return max(a, b)
         if self.opset >= 12:
-            return self._binary("Max", a, b, max(self.guess(a), self.guess(b)))
+            return self._binary("Max", a, b, max)
         # max(a, b) = (a + b + |a - b|) / 2
         distance = self.op("Abs", self.size(self.sub(a, b)))
         return self.div(self.add(self.add(a, b), distance), 2)

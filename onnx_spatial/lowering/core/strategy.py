@@ -14,7 +14,7 @@ from onnx import TensorProto
 from onnx_spatial.analysis import element_type_named
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Size, Tensor
 from onnx_spatial.lowering.core.padding import numpy_dtype
-from onnx_spatial.lowering.core.size_arithmetic import typical_side
+from onnx_spatial.lowering.core.size_arithmetic import typical_sides
 from onnx_spatial.operators import (
     BatchToSpace,
     Dim,
@@ -125,8 +125,10 @@ class Request:
                 dims.append(dim)
                 continue
             place = axis if self.before is None else self.before[axis]
-            (size,) = emit.elements(emit.shape_of(value), [place])
+            size = emit.lengths(value, [place])
             dims.append(emit.guessed(size, self.typical(axis)))
+        if not all(isinstance(dim, int) for dim in dims):
+            emit.weigh(dims)
         return emit.tensor(value, dims, self.itemsize)
 
     def of_its_rank(self, emit: Emitter) -> ir.Value:
@@ -141,12 +143,17 @@ class Request:
         extra: dict[str, Any] = {"allowzero": 1} if self.opset >= 14 else {}
         return emit.op("Reshape", value, shape, **extra)
 
-    def typical(self, axis: int) -> int:
-        """Return an estimate of an unknown dim of the operator's data."""
+    def typical(self, axis: int) -> tuple[int, ...]:
+        """Return estimates of an unknown dim of the operator's data, one for each case."""
         if not axis:
-            return self.call.typical_batch
+            return (self.call.typical_batch,)
         assert self.shape is not None
-        operator, side, part = self.call.operator, typical_side(self.shape), 1
+        return tuple(self._multiple(axis, side) for side in typical_sides(self.shape))
+
+    def _multiple(self, axis: int, side: int) -> int:
+        """Return an estimate of a dim of images with sides of this length."""
+        assert self.shape is not None
+        operator, part = self.call.operator, 1
         if isinstance(operator, Rearrange):  # as the chains that it replaces
             part = operator.multiple(axis)
             return part * max(1, TYPICAL_DIM // part)
@@ -185,8 +192,8 @@ class Request:
             none, own = emit.ints([count], "no_index"), emit.ints(range(count), "index")
             value = emit.op("Gather", value, emit.where(broken, none, own), axis=0)
         if count == 1:
-            return [emit.guessed(value, guess)]
-        return [emit.guessed(element, guess) for element in emit.elements(value, places)]
+            return [emit.guessed(value, (guess,))]
+        return [emit.guessed(element, (guess,)) for element in emit.elements(value, places)]
 
     def _flat(self, emit: Emitter, vector: Vector, least: int) -> ir.Value:
         """Return the input that holds a parameter as 1-D int64 value, row by row."""

@@ -104,12 +104,14 @@ def _convolved(
         kernel_shape=op.kernel,
         strides=op.strides,
         dilations=op.rates,
-        work=cost_model.convolution(emit.elements_in(dims) // places, places, last=joined),
+        work=lambda: cost_model.convolution(emit.elements_in(dims) // places, places, last=joined),
         **border.attributes,
     )
     value = border.cut(value, emit)
     result = emit.tensor(value, dims, image.itemsize)
     if not joined:
         return emit.transpose(result, [0, 2, 3, 1]) if to_last else result
-    value = emit.op("Transpose", value, perm=[0, 2, 3, 1], work=cost_model.Work("small", {}))
+    value = emit.op(
+        "Transpose", value, perm=[0, 2, 3, 1], work=lambda: cost_model.Work("small", {})
+    )
     return emit.tensor(value, [dims[0], *counts, places], image.itemsize)

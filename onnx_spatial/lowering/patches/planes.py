@@ -1,7 +1,7 @@
 """Lower overlapping patches plane by plane: dense Slices along the last axis, then whole rows.
 
     [N, C, H, W] -> kw Slices [N*C*H, ow] -> Concat [kw*N*C*H, ow] -> one Gather of rows
-    channels first   rows in the order N, kh, kw, C, oh
+    channels first   rows in the order N, kh, kw, C, oh; an unknown N stays an axis in front
     channels last    rows in the order kh, kw, C, N, oh; then [kh*kw*C, N*oh*ow] -> T[1,0]
                      or in the order N, oh, kh, kw, C; then [N*oh, kh*kw*C, ow] -> T[0,2,1]
 
@@ -30,7 +30,7 @@ from onnx_spatial.lowering.core.strategy import Request, Strategy
 from onnx_spatial.lowering.patches import windows
 from onnx_spatial.lowering.patches.windows import Windows
 from onnx_spatial.lowering.permutation.stage_plan import MAX_PARTS
-from onnx_spatial.lowering.slices import window_slice
+from onnx_spatial.lowering.slices import Place, window_slice
 from onnx_spatial.operators import ExtractPatches
 
 #: The most time that a Transpose for each row of windows takes, as a share of that of one for all.
@@ -72,6 +72,10 @@ class Planes(Strategy):
         if _turns_row_by_row(*sizes, w.x.itemsize):
             rows = _rows(op, emit, w, taps, "places behind")
             turned = emit.transpose(emit.reshape(rows, [outer, depth, inner]), [0, 2, 1])
+        elif _lead(op, w):
+            rows = _rows(op, emit, w, taps, "places ahead")
+            images = emit.reshape(rows, [batch, depth, emit.product(w.counts)])
+            turned = emit.transpose(images, [0, 2, 1])
         else:
             rows = _rows(op, emit, w, taps, "places ahead")
             flat = emit.reshape(rows, [depth, emit.mul(outer, inner)])
@@ -91,46 +95,75 @@ def _splits(op: ExtractPatches) -> bool:
     return op.kernel[-1] > 1 and 1 < op.strides[-1] <= MAX_PARTS
 
 
+def _lead(op: ExtractPatches, w: Windows) -> list[Size]:
+    """Return the axes in front of the rows: an unknown batch, so that no index holds it."""
+    batch = w.x.dims[0]
+    return [] if isinstance(batch, int) or windows.computes_padding(op) else [batch]
+
+
 def _taps(op: ExtractPatches, request: Request, emit: Emitter, w: Windows) -> Tensor:
-    """Return [positions in the window along the last axis * rows, windows along the last axis]."""
-    kernel, stride, rate = op.kernel[-1], op.strides[-1], op.rates[-1]
-    size, count = w.size(len(op.kernel) - 1), w.counts[-1]
-    rows = emit.product(w.x.dims[:-1])
-    x = emit.reshape(w.x, [rows, size])
+    """Return [.., positions in the window along the last axis * rows, windows along that axis]."""
+    last = len(op.kernel) - 1
+    kernel, stride, rate = op.kernel[last], op.strides[last], op.rates[last]
+    size, count = w.size(last), w.counts[last]
+    lead = _lead(op, w)
+    lines = [*lead, emit.product(w.x.dims[len(lead) : -1])]
+    axis = len(lines)
     if not _splits(op):
+        x = emit.reshape(w.x, [*lines, size])
         parts = [
-            window_slice(emit, x, {1: (rate * i, stride, count)}, [rows, count])
+            window_slice(emit, x, {axis: Place.of(op, last, i, count)}, [*lines, count])
             for i in range(kernel)
         ]
-        return emit.concat(parts, 0)
+        return emit.concat(parts, axis - 1)
     # [rows * cells, phases]: tap i is cells of phase i * rate % stride
     if isinstance(size, int) and isinstance(count, int):
         cells: Size = max(-(-((count - 1) * stride + (kernel - 1) * rate + 1) // stride), 0)
-        more = emit.sub(emit.mul(cells, stride), size)
+        length = emit.mul(cells, stride)
+        more = emit.sub(length, size)
+        x = emit.reshape(w.x, [*lines, size])
         if isinstance(more, int) and more < 0:
-            x = emit.slice(x, [1], [0], [emit.mul(cells, stride)], [rows, emit.mul(cells, stride)])
+            x = emit.slice(x, [axis], [0], [length], [*lines, length])
         else:
-            x = pad(emit, x, [(0, 0), (0, more)], request.element_types)
+            x = pad(emit, x, [*[(0, 0)] * axis, (0, more)], request.element_types)
+        left = 0
     else:
-        cells = emit.div(size, stride)
-    phases = _phases(emit, x, cells, stride)
-    parts = []
+        x, left = w.x, w.spare
+        cells = emit.add(count, left)
+    taps = []
     for i in range(kernel):
-        phase, row = phases[i * rate % stride]
-        window = {0: (row, 1, rows), 1: (i * rate // stride, 1, count)}
-        parts.append(window_slice(emit, phase, window, [rows, count]))
-    return emit.concat(parts, 0)
+        start, phase = divmod(i * rate, stride)
+        taps.append((phase, Place(start, 1, count, left - start)))
+    return _of_phases(emit, x, [*lines, cells], stride, taps)
 
 
-def _phases(emit: Emitter, x: Tensor, cells: Size, stride: int) -> list[tuple[Tensor, int]]:
-    """Return a tensor of rows of cells, and the first of its rows, for each phase of `x`."""
-    rows = x.dims[0]
-    flat = emit.mul(rows, cells)
-    x = emit.reshape(x, [flat, stride])
-    if isinstance(rows, int) and rows > 1 and x.itemsize in _FAST:
-        joined = emit.reshape(emit.transpose(x, [1, 0]), [stride * rows, cells])
-        return [(joined, phase * rows) for phase in range(stride)]
-    return [(emit.reshape(phase, [rows, cells]), 0) for phase in emit.split(x, 1, stride)]
+def _of_phases(
+    emit: Emitter, x: Tensor, dims: list[Size], stride: int, taps: Sequence[tuple[int, Place]]
+) -> Tensor:
+    """Split rows of cells into the phases of each cell; return the taps, each in one phase, joined."""
+    *lines, _ = dims
+    rows, axis = emit.product(lines), len(lines)
+    x = emit.reshape(x, [emit.product(dims), stride])
+    parts = []
+    if x.itemsize not in _FAST or same(rows, 1):
+        split = [emit.reshape(phase, dims) for phase in emit.split(x, 1, stride)]
+        for phase, tap in taps:
+            parts.append(window_slice(emit, split[phase], {axis: tap}, [*lines, tap.count]))
+        return emit.concat(parts, axis - 1)
+    moved = emit.transpose(x, [1, 0])
+    if isinstance(rows, int):
+        joined = emit.reshape(moved, [stride * rows, dims[-1]])
+        for phase, tap in taps:
+            window = {0: Place(phase * rows, 1, rows, 0), 1: tap}
+            parts.append(window_slice(emit, joined, window, [rows, tap.count]))
+        return emit.concat(parts, 0)
+    phases = emit.reshape(moved, [stride, *dims])
+    for phase, tap in taps:
+        window = {0: Place(phase, 1, 1, 0), axis + 1: tap}
+        parts.append(window_slice(emit, phases, window, [1, *lines, tap.count]))
+    if axis > 1:
+        return emit.concat(parts, axis)
+    return emit.reshape(emit.concat(parts, 0), [emit.mul(rows, len(parts)), taps[0][1].count])
 
 
 def _rows(
@@ -145,20 +178,23 @@ def _rows(
     outside, inside, stride = w.row_terms(emit, op, 1, len(op.kernel) - 1)
     channel = Term(channels, stride)
     stride = emit.mul(stride, channels)
-    image = Term(batch, stride)
-    stride = emit.mul(stride, batch)
+    images: list[Term] = []
+    if not _lead(op, w):
+        images = [Term(batch, stride)]
+        stride = emit.mul(stride, batch)
     inside.append(Term(np.arange(op.kernel[-1], dtype=np.int64), stride))
     parts = [*inside, channel] if op.major == "place" else [channel, *inside]
     orders = {
-        "places ahead": [*parts, image, *outside],
-        "places inside": [image, *parts, *outside],
-        "places behind": [image, *outside, *parts],
+        "places ahead": [*parts, *images, *outside],
+        "places inside": [*images, *parts, *outside],
+        "places behind": [*images, *outside, *parts],
     }
     terms = orders[order]
-    if _in_order(terms, taps.dims[0]):
+    axis = taps.rank - 2
+    if _in_order(terms, taps.dims[axis]):
         return taps
     value, dims = index(emit, terms)
-    return emit.gather(taps, value, dims, 0)
+    return emit.gather(taps, value, dims, axis)
 
 
 def _in_order(order: Sequence[Term], rows: Size) -> bool:

@@ -16,7 +16,7 @@ from onnx_spatial.lowering.core.gather_indices import Term, index
 from onnx_spatial.lowering.core.strategy import Request, Strategy
 from onnx_spatial.lowering.patches import windows
 from onnx_spatial.lowering.patches.windows import Windows
-from onnx_spatial.lowering.slices import window_slice
+from onnx_spatial.lowering.slices import Place, window_slice
 from onnx_spatial.operators import ExtractPatches
 
 
@@ -62,11 +62,14 @@ class Taps(TapConcat):
         x = _taps_along(op, emit, w, w.x, last)
         batch, run = w.x.dims[0], emit.mul(w.channels, op.kernel[-1])
         if len(op.kernel) > 1:
-            rows = emit.product([batch, *x.dims[1:-1]])
             outside, inside, image = w.row_terms(emit, op, w.counts[last], last)
-            terms = [Term(batch, image), *outside, Term(w.counts[last], 1), *inside]
+            terms = [*outside, Term(w.counts[last], 1), *inside]
+            lead = [] if isinstance(batch, int) else [batch]  # a Gather for each image by itself
+            if not lead:
+                terms.insert(0, Term(batch, image))
             value, dims = index(emit, terms)
-            x = emit.gather(emit.reshape(x, [rows, run]), value, dims, 0)
+            rows = emit.product([image] if lead else [batch, image])
+            x = emit.gather(emit.reshape(x, [*lead, rows, run]), value, dims, len(lead))
         depth = emit.product([*op.kernel, w.channels])
         return emit.reshape(x, [batch, *w.counts, depth]).value
 
@@ -77,7 +80,7 @@ def _taps_along(op: ExtractPatches, emit: Emitter, w: Windows, x: Tensor, number
     dims: list[Size] = [*x.dims]
     dims[axis] = w.counts[number]
     parts = [
-        window_slice(emit, x, {axis: (op.rates[number] * i, op.strides[number], dims[axis])}, dims)
+        window_slice(emit, x, {axis: Place.of(op, number, i, dims[axis])}, dims)
         for i in range(op.kernel[number])
     ]
     return emit.concat(parts, x.rank - 1)

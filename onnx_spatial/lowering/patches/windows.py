@@ -8,7 +8,7 @@ from onnx import TensorProto
 
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
 from onnx_spatial.lowering.core.gather_indices import Term
-from onnx_spatial.lowering.core.padding import pad
+from onnx_spatial.lowering.core.padding import has_pad_kernel, pad
 from onnx_spatial.lowering.core.sampling import windows_and_pads
 from onnx_spatial.lowering.core.strategy import Request
 from onnx_spatial.operators import ExtractPatches, Layout
@@ -25,11 +25,14 @@ class Windows:
         x: [N, spatial.., C] or [N, C, spatial..], padded.
         counts: windows along each spatial axis.
         channels_last: which of the two layouts.
+        spare: cells of one stride along the last axis beyond the number of windows, if its size is
+            unknown and it is padded to whole cells.
     """
 
     x: Tensor
     counts: tuple[Size, ...]
     channels_last: bool
+    spare: int = 0
 
     @classmethod
     def of(
@@ -41,17 +44,19 @@ class Windows:
             request: the patches.
             emit: collects the nodes.
             channels_last: the layout.
-            phases: the last spatial axis is padded to a multiple of it, if its size is unknown.
+            phases: the stride of the last spatial axis, if that is padded to whole cells.
         """
         op = patches(request)
         x = request.operand(emit)
         counts, pads = windows_and_pads(emit, op, x)
-        last = op.spatial_axes[-1]
-        begin, end = pads[last]
-        size = emit.add(emit.add(x.dims[last], begin), end)
-        if phases > 1 and not isinstance(size, int):
-            cells = emit.div(emit.add(size, phases - 1), phases)
-            pads[last] = (begin, emit.sub(emit.sub(emit.mul(cells, phases), x.dims[last]), begin))
+        last, spare = op.spatial_axes[-1], 0
+        if phases > 1 and not isinstance(x.dims[last], int):
+            spare = (op.extent(len(counts) - 1) - 1) // phases
+            if op.auto_pad == "valid" and not has_pad_kernel(request.element_types, emit.opset):
+                spare += 1  # so that nothing is cut off, for which a Pad takes negative amounts
+            length = emit.mul(emit.add(counts[-1], spare), phases)
+            begin, _ = pads[last]
+            pads[last] = (begin, emit.sub(emit.sub(length, x.dims[last]), begin))
         # axis of the value for each axis of the operator, and back
         perm = list(request.before or range(x.rank))
         back = [perm.index(axis) for axis in range(x.rank)]
@@ -60,7 +65,7 @@ class Windows:
         x = pad(emit, x, pads, request.element_types, signed=op.signed_pads)
         axes = _axes(op, "channels_last" if channels_last else "channels_first")
         x = emit.permute(x, [perm[axis] for axis in axes])
-        return cls(x, tuple(counts), channels_last)
+        return cls(x, tuple(counts), channels_last, spare)
 
     def size(self, number: int) -> Size:
         """Return the size of spatial axis number `number`."""
@@ -101,6 +106,11 @@ def patches(request: Request) -> ExtractPatches:
     operator = request.call.operator
     assert isinstance(operator, ExtractPatches)
     return operator
+
+
+def computes_padding(op: ExtractPatches) -> bool:
+    """Tell whether the padding depends on the size of the image: such lowerings are hard to prove."""
+    return op.auto_pad != "valid" and max(op.strides) > 1
 
 
 def refusal(request: Request, *, gathers: bool) -> str | None:

@@ -14,6 +14,7 @@ from onnx import TensorProto
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import Emitter, Size
+from onnx_spatial.lowering.core.cost_model import Work
 from onnx_spatial.lowering.core.strategy import Request
 from onnx_spatial.lowering.permutation import stages
 from onnx_spatial.lowering.permutation.factored_axes import Order, Rearrangement
@@ -74,9 +75,11 @@ def _space_to_depth(r: Rearrangement, emit: Emitter, order: Order, block: int) -
     rows, _, columns, _ = order[-4:]
     x = emit.reshape(r.padded(emit), _image(r, emit, order, block))
     dims = [1, emit.mul(x.dims[1], block * block), r.sizes[rows], r.sizes[columns]]
-    count = emit.elements_in(dims)
-    cells = emit.guess(r.sizes[columns])
-    work = cost_model.depth(count, count * x.itemsize, cells, to_depth=True)
+
+    def work() -> Work:
+        count, cells = emit.elements_in(dims), emit.guess(r.sizes[columns])
+        return cost_model.depth(count, count * x.itemsize, cells, to_depth=True)
+
     y = emit.tensor(emit.op("SpaceToDepth", x.value, blocksize=block, work=work), dims, x.itemsize)
     moved, cropped = stages.emit_transpose(emit, r, y, _blocks_first(order), r.after)
     return r.finished(emit, moved, cropped)
@@ -87,8 +90,11 @@ def _depth_to_space(r: Rearrangement, emit: Emitter, order: Order, block: int) -
     x, _ = stages.emit_transpose(emit, r, r.padded(emit), r.before, _blocks_first(order))
     image = _image(r, emit, order, block)
     x = emit.reshape(x, [1, emit.mul(image[1], block * block), r.sizes[rows], r.sizes[columns]])
-    count = emit.elements_in(image)
-    work = cost_model.depth(count, count * x.itemsize, block, to_depth=False)
+
+    def work() -> Work:
+        count = emit.elements_in(image)
+        return cost_model.depth(count, count * x.itemsize, block, to_depth=False)
+
     # Before opset 11 it had no modes and computed DCR.
     mode = {"mode": "DCR"} if emit.opset >= 11 else {}
     y = emit.op("DepthToSpace", x.value, blocksize=block, work=work, **mode)

@@ -15,9 +15,9 @@ behind it, and both; prices come from `cost_model`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Literal
 
@@ -58,7 +58,8 @@ class Problem:
     """A permutation to find stages for.
 
     Attributes:
-        sizes: of the factors, estimated where they are unknown.
+        cases: sizes of the factors; several cases of estimates, if some are unknown, count for their
+            share of elements.
         before, after: orders of the factors.
         itemsize: bytes of an element.
         unknown: factors of unknown size; if there are any, indices are computed at run time.
@@ -68,7 +69,7 @@ class Problem:
         pricing: see `cost_model.pricing`.
     """
 
-    sizes: tuple[int, ...]
+    cases: tuple[tuple[int, ...], ...]
     before: Order
     after: Order
     itemsize: int
@@ -97,7 +98,11 @@ def swaps(order: Order) -> Iterator[Order]:
 class _Search:
     def __init__(self, problem: Problem) -> None:
         self.p = problem
-        self.total = min(cost_model.MOST, math.prod(max(1, s) for s in problem.sizes))
+        self.sizes = problem.cases[0]
+        self.totals = [
+            min(cost_model.MOST, math.prod(max(1, s) for s in sizes)) for sizes in problem.cases
+        ]
+        self.total = self.totals[0]
         self.small = cost_model.small().nanoseconds
         self.cost = math.inf
         self.plan: tuple[Stage, ...] | None = None
@@ -164,35 +169,52 @@ class _Search:
             return
         self.cost, self.plan = cost, plan
 
+    def _mean(self, price: Callable[[], float]) -> float:
+        """Return the mean of a price over all cases, by elements."""
+        prices = []
+        for sizes, total in zip(self.p.cases, self.totals, strict=True):
+            self.sizes, self.total = sizes, total
+            prices.append(price() * (self.totals[0] / self.total))
+        self.sizes, self.total = self.p.cases[0], self.totals[0]
+        return sum(prices) / len(prices)
+
     def _size(self, factors: Order) -> int:
-        return min(cost_model.MOST, math.prod(self.p.sizes[f] for f in factors))
+        return min(cost_model.MOST, math.prod(self.sizes[f] for f in factors))
 
     def _transpose(self, before: Order, after: Order) -> Iterator[tuple[float, Stage]]:
         if "transpose" not in self.p.kinds:
             return
         perm = tuple(before.index(f) for f in after)
-        dims, perm = cost_model.merged(tuple(self.p.sizes[f] for f in before), perm)
-        if len(dims) <= self.p.rank_limit:
-            limit = self.p.rank_limit
-            work = cost_model.best_transpose(dims, perm, self.p.itemsize, limit)
-            yield work.nanoseconds + self.small, Stage("transpose", before, after)
+
+        def merged() -> tuple[tuple[int, ...], tuple[int, ...]]:
+            return cost_model.merged(tuple(self.sizes[f] for f in before), perm)
+
+        def price() -> float:
+            itemsize, limit = self.p.itemsize, self.p.rank_limit
+            return cost_model.best_transpose(*merged(), itemsize, limit).nanoseconds + self.small
+
+        if len(merged()[0]) <= self.p.rank_limit:
+            yield self._mean(price), Stage("transpose", before, after)
 
     def _gather(self, before: Order, after: Order) -> Iterator[tuple[float, Stage]]:
         if "gather" not in self.p.kinds:
             return
         front, back = _kept(before, after)
-        row = self._size(before[len(before) - back :])
-        rows = self.total // max(row, 1)
-        cost = cost_model.gather(rows, self.total * self.p.itemsize).nanoseconds + 2 * self.small
-        if self.p.unknown:
-            axes = len(before) - back - front
-            if bool(front) + axes + 1 > self.p.rank_limit:
-                return
-            cost += (
-                _INDEX_NODES * axes * self.small
-                + rows // max(1, self._size(before[:front])) * _INDEX_ENTRY
-            )
-        yield cost, Stage("gather", before, after)
+        axes = len(before) - back - front
+        if self.p.unknown and bool(front) + axes + 1 > self.p.rank_limit:
+            return
+
+        def price() -> float:
+            row = self._size(before[len(before) - back :])
+            rows = self.total // max(row, 1)
+            work = cost_model.gather(rows, self.total * self.p.itemsize)
+            cost = work.nanoseconds + 2 * self.small
+            if self.p.unknown:
+                entries = rows // max(1, self._size(before[:front]))
+                cost += _INDEX_NODES * axes * self.small + entries * _INDEX_ENTRY
+            return cost
+
+        yield self._mean(price), Stage("gather", before, after)
 
     def _joined(self, before: Order, after: Order) -> Iterator[tuple[float, Stage]]:
         """Yield a Split and a Concat, if one group has few entries."""
@@ -203,35 +225,40 @@ class _Search:
         left, right = middle[:cut], middle[cut:]
         if after[front : len(after) - back] != (*right, *left):
             return
-        lead, tail = self._size(before[:front]), self._size(before[len(before) - back :])
-        size = self.total * self.p.itemsize
         for kind, group in (("interleave", left), ("deinterleave", right)):
             parts = self._size(group)
             if kind not in self.p.kinds or not 2 <= parts <= MAX_PARTS:
                 continue
             if self.p.unknown.intersection(group):
                 continue
-            far = self.total // max(1, lead * parts * tail)
-            apart, together = (parts * lead, self.total // max(1, tail))
-            if kind == "deinterleave":
-                apart, together = together, apart
-            single = tail == 1
-            split = cost_model.split(parts, apart, size, single=single and kind == "deinterleave")
-            concat = cost_model.concat(
-                parts, together, size, single=single and kind == "interleave"
-            )
-            if far >= 1:
-                cost = split.nanoseconds + concat.nanoseconds + 2 * self.small
+            around = (before[:front], before[len(before) - back :])
+            if self.total >= parts * math.prod(max(1, self._size(each)) for each in around):
+                cost = self._mean(partial(self._joining, kind, parts, *around))
                 yield cost, Stage(kind, before, after)
+
+    def _joining(self, kind: Kind, parts: int, front: Order, back: Order) -> float:
+        """Return the price of a Split and a Concat of parts between factors that stay."""
+        lead, tail = self._size(front), self._size(back)
+        size, single = self.total * self.p.itemsize, tail == 1
+        apart, together = parts * lead, self.total // max(1, tail)
+        if kind == "deinterleave":
+            apart, together = together, apart
+        split = cost_model.split(parts, apart, size, single=single and kind == "deinterleave")
+        concat = cost_model.concat(parts, together, size, single=single and kind == "interleave")
+        return split.nanoseconds + concat.nanoseconds + 2 * self.small
 
     def _fused(self, stage: Stage, follower: Stage) -> float:
         """Return the time saved if a Gather fetches the parts of an interleave behind it."""
         if stage.kind != "gather" or not fusable(follower):
             return 0.0
         parts = self._size(follower.before[: follower.before.index(follower.after[0])])
-        split = cost_model.split(parts, parts, self.total * self.p.itemsize, single=False)
         gathers = (parts - 1) * cost_model.gather(0, 0).nanoseconds
-        return split.nanoseconds - gathers
+
+        def saved() -> float:
+            size = self.total * self.p.itemsize
+            return cost_model.split(parts, parts, size, single=False).nanoseconds - gathers
+
+        return self._mean(saved)
 
 
 def merged(first: Stage, second: Stage) -> bool:

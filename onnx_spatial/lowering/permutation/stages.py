@@ -52,10 +52,12 @@ def cheapest(
     number = {bundle: i for i, bundle in enumerate(bundles)}
     by_first = {bundle[0]: bundle for bundle in bundles}
     after = tuple(number[by_first[f]] for f in r.after if f in by_first)
-    sizes = tuple(emit.elements_in(r.sizes[f] for f in bundle) for bundle in bundles)
+    cases = emit.in_each_case(
+        lambda: tuple(emit.elements_in(r.sizes[f] for f in bundle) for bundle in bundles)
+    )
     plan = stage_plan.stages(
         Problem(
-            sizes,
+            tuple(cases),
             tuple(range(len(bundles))),
             after,
             r.x.itemsize,
@@ -171,7 +173,16 @@ class _Moving:
         rows = self.size(stage.before[front : n - back])
         dims = [rows, row] if front == 0 else [self.size(stage.before[:front]), rows, row]
         # A Gather would ignore the remainder of a size that a block does not divide.
-        x = self.emit.reshape(self.x, dims, exact=self.checks_division)
+        x, exact = self.x, self.checks_division
+        split = stage_plan.groups(stage.after, stage.before)
+        fits = len(split) <= (self.emit.rank_limit or len(split))
+        if exact and fits and any(len(axis) > 1 for axis in self.r.inputs[1:]):
+            # The sizes of these factors are computed in any case, for the index.
+            x, exact = (
+                self.emit.reshape(x, [self.size(group) for group in split], exact=True),
+                False,
+            )
+        x = self.emit.reshape(x, dims, exact=exact)
         self.checks_division = False
         return x, len(dims) - 2
 
