@@ -182,6 +182,23 @@ def volume(shape=(1, 4, 6, 8, 3), d=2) -> onnx.ModelProto:
     return net.model(shape, net("Reshape", x, [n, *sizes, 4]))
 
 
+def by_table(shape=(1, 64, 64, 3), pads=(2, 3), d=2, *, first: bool = False) -> onnx.ModelProto:
+    """SpaceToBatch by a table of rows, with a row of zeros in front of the others or behind them."""
+    net = Net()
+    n, h, w, c = shape
+    count = n * h * w
+    numbers = np.arange(count).reshape(n, h, w) + first
+    sides = [(pads[0], pads[1] + -(size + sum(pads)) % d) for size in (h, w)]
+    numbers = np.pad(numbers, [(0, 0), *sides], constant_values=0 if first else count)
+    rows, columns = (size // d for size in numbers.shape[1:])
+    table = numbers.reshape(n, rows, d, columns, d).transpose(2, 4, 0, 1, 3)
+    x = net("Reshape", "x", [count, c])
+    zeros = np.zeros((1, c), np.float32)
+    x = net("Concat", zeros, x, axis=0) if first else net("Concat", x, zeros, axis=0)
+    x = net("Gather", x, table.reshape(d * d * n, rows, columns))
+    return net.model(shape, net("Relu", x))
+
+
 def lowered(strategy: str, shape=(2, 8, 12, 3), end: int = 2) -> onnx.ModelProto:
     """What `convert` writes without fusion, without the metadata."""
     domain = "ai.onnx.converters.tensorflow"

@@ -9,6 +9,7 @@ make the map unknown.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,16 +17,18 @@ from functools import partial
 import onnx
 
 from onnx_spatial.chains import one_hot
+from onnx_spatial.chains.divided_sizes import MULTIPLE, NAMED, UNNAMED, SizeKey
 from onnx_spatial.chains.formulas import ValueDim
 from onnx_spatial.chains.paths import Path
-from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.chains.weights import Weights
+from onnx_spatial.index_map.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.index_map.constants import Array
-from onnx_spatial.index_map.division import exact
-from onnx_spatial.index_map.expressions import ONE, ZERO, product
+from onnx_spatial.index_map.expressions import product
 from onnx_spatial.index_map.graph import RULES, GraphMaps
+from onnx_spatial.index_map.grids import MAX_PLACES
 from onnx_spatial.index_map.node import WHOLE
 from onnx_spatial.index_map.tensor import Tensor, given
-from onnx_spatial.model import op_traits
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.model.symbolic.polynomial import Atom, Polynomial
@@ -39,27 +42,37 @@ _FOLLOWED = frozenset("Identity Pad Squeeze Transpose Unsqueeze".split())
 #: The most nodes that are followed back from the parameters of a chain.
 _FAR = 400
 
-#: An unknown dim is a multiple of this where the nodes divide it: of every usual product of blocks.
-MULTIPLE = 2**8 * 3**4 * 5**2 * 7**2
-
 
 @dataclass(frozen=True)
 class GraphScope:
     """One graph, and what is known of its values.
 
     Attributes:
-        scope: types and known values.
+        place: the graph.
+        scope: types, and known values of a few thousand elements at most.
         names: names of dims that the model declares; other names are those of inference.
+        weights: known values of any size.
         one_hot: the one-hot Convs by output, as nodes whose only input is the data (`one_hot`).
     """
 
+    place: traversal.Place
     scope: constant_folding.ConstantScope
     names: Collection[str]
+    weights: Weights
     one_hot: Mapping[str, onnx.NodeProto] = field(default_factory=dict)
 
     def value(self, name: str) -> Array | None:
-        """Return a value that is known before the model runs."""
+        """Return a value that is known before the model runs, if it has a few thousand elements."""
         return self.scope.value(name)
+
+    def table(self, name: str) -> Array | None:
+        """Return a value that is known before the model runs, if a proof can look at all elements."""
+        value = self.value(name)
+        dims = self.dims(name) if value is None else None
+        if dims is None or not all(isinstance(dim, int) for dim in dims):
+            return value
+        count = math.prod(dim for dim in dims if isinstance(dim, int))
+        return self.weights.array(self.place, name) if count <= MAX_PLACES else None
 
     def dims(self, name: str) -> tuple[int | str | None, ...] | None:
         """Return the dims of a value, None for those that are unknown; None if its rank is."""
@@ -81,8 +94,7 @@ class ChainMap:
         graph: the graph.
         path: the path.
         start, end: positions of the first and the last value.
-        multiples: axes of the first value whose unknown dims are multiples of `MULTIPLE`, each less a
-            number.
+        multiples: sizes that are multiples of `MULTIPLE`, each less a number.
 
     Attributes:
         dims: the dims that symbols stand for.
@@ -98,9 +110,9 @@ class ChainMap:
         path: Path,
         start: int,
         end: int,
-        multiples: Mapping[int, int] | None = None,
+        multiples: Mapping[SizeKey, int] | None = None,
     ) -> None:
-        self._case, self._graph = case, graph
+        self._case, self._graph, self._multiples = case, graph, multiples or {}
         self.dims: dict[Atom, ValueDim] = {}
         self.source, self._last = path.values[start], path.values[end]
         self._nodes = [
@@ -112,20 +124,13 @@ class ChainMap:
         self._followed: list[str] = []  # values whose Shape is read, behind those that are given
         self._inputs: dict[str, Tensor] = {}
         self._constants: dict[str, Callable[[], Array]] = {}
-        dims = self._source_dims()
-        for axis, less in (multiples or {}).items():
-            if (atom := dims[axis].lone_atom) is not None:
-                self.dims.pop(atom, None)
-            if dims[axis].constant is None:
-                part = case.symbol(f"{self.source}.{axis}", kind="multiple")
-                dims[axis] = part * MULTIPLE - less
         element_type = graph.element_type(self.source)
-        self.x = given(case, self.source, dims, type=element_type)
+        self.x = given(case, self.source, self._source_dims(), type=element_type)
         case.counts.append(product(self.x.dims))
         inner = {name for node in self._nodes for name in node.output}
         self._inputs, self._constants, self._followed = {self.source: self.x}, {}, []
         read = [name for node in self._nodes for name in node.input if name not in inner]
-        nodes = self._all_nodes = [*self._nodes, *self._follow(read, inner)]
+        nodes = [*self._nodes, *self._follow(read, inner)]
         if any(attribute.ref_attr_name for node in nodes for attribute in node.attribute):
             raise UndecidedError("an attribute is that of a function")
         self._maps = GraphMaps(
@@ -136,8 +141,7 @@ class ChainMap:
         # Dims are named by values that stay: not by inner ones of another chain, which may go.
         for name in self._followed:
             self._name_dims(name, self._maps.value(name).dims)
-        if not multiples:
-            self._name_dims(self.source, self.x.dims)
+        self._name_dims(self.source, self.x.dims)
 
     def _name_dims(self, name: str, dims: Sequence[Polynomial]) -> None:
         """Name the symbols that are dims of a value by this value."""
@@ -155,6 +159,18 @@ class ChainMap:
         """
         return self._maps.value(self._last)
 
+    def runs(self) -> bool:
+        """Return whether a run of the chain may succeed.
+
+        Raises:
+            UndecidedError: the last value has no index map.
+        """
+        try:
+            _ = self.y
+        except IllegalError:
+            return False
+        return not self._case.facts.contradictory()
+
     def dims_of(self, name: str) -> Sequence[Polynomial]:
         """Return the dims of a value of the chain.
 
@@ -162,65 +178,6 @@ class ChainMap:
             UndecidedError: it has no index map.
         """
         return self._maps.value(name).dims
-
-    def divided_exactly(self, padded: Sequence[Polynomial], block: Sequence[int]) -> bool:
-        """Return whether a run of the chain fails unless each block divides its padded size.
-
-        A Reshape that has the quotients among its dims keeps the number of elements only then:
-        b * floor(p / b) is at most p, so that a product of such numbers is smaller if one is. One with
-        a -1 fails unless the other dims divide the number of elements.
-        """
-        pairs = list(zip(padded, map(Polynomial.of, block), strict=True))
-        below = {p: self._case.floor_div(p, b) * b for p, b in pairs}
-        above = {p: self._case.floor_div(p + b - 1, b) * b for p, b in pairs}
-        for node in self._all_nodes:
-            try:
-                before = self._maps.value(node.input[0]).dims
-                shape = self._shape(node)
-            except UndecidedError:
-                continue
-            # Sizes that are computed are at least 1, as all sizes that proofs are about.
-            known = [] if shape is None else [d for d in shape if d != -ONE]
-            if shape is None or any(d.constant is not None and d.constant < 1 for d in known):
-                continue
-            others = exact(product(before), product(padded))
-            if others is None:
-                continue
-            if len(known) < len(shape):
-                part = exact(product(known), others)
-                if len(pairs) == 1 and part is not None and exact(part, pairs[0][1]) is not None:
-                    return True
-            elif any(
-                others * product([rounded[p] for p in padded]) == product(shape)
-                for rounded in (below, above)
-            ):
-                return True
-        return False
-
-    def _shape(self, node: onnx.NodeProto) -> list[Polynomial] | None:
-        """Return the shape that a node gives its data with at most one -1; None if it has none.
-
-        Raises:
-            UndecidedError: an entry is unknown.
-        """
-        if node.op_type == "SpaceToDepth":
-            dims = self._maps.value(node.input[0]).dims
-            block = next((a.i for a in node.attribute if a.name == "blocksize"), 0)
-            if block < 1 or len(node.input) != 1:
-                return None
-            rows, columns = (self._case.floor_div(d, Polynomial.of(block)) for d in dims[2:])
-            return [*dims[:2], rows * block, columns * block]
-        if node.op_type != "Reshape" or len(node.input) < 2:
-            return None
-        copies = not any(a.name == "allowzero" and a.i for a in node.attribute)
-        before, shape = (
-            self._maps.value(node.input[0]).dims,
-            self._maps.value(node.input[1]).elements(),
-        )
-        return [
-            before[i] if d == ZERO and copies and i < len(before) else d
-            for i, d in enumerate(shape)
-        ]
 
     def size(self, dim: ValueDim) -> Polynomial:
         """Return the symbol of a dim, or the dim if it is known."""
@@ -264,7 +221,10 @@ class ChainMap:
     def _dim(self, dim: ValueDim, known: int | str | None) -> Polynomial:
         if isinstance(known, int):
             return Polynomial.of(known)
-        kind, label = ("size", known) if known else ("dim", f"{dim.value}.{dim.axis}")
+        kind, label = (NAMED, known) if known else (UNNAMED, f"{dim.value}.{dim.axis}")
+        less = self._multiples.get((kind, label))
+        if less is not None:
+            return self._case.symbol(f"{kind} {label}", kind="multiple") * MULTIPLE - less
         symbol = self._case.symbol(label, kind=kind)
         if (atom := symbol.lone_atom) is not None:
             self.dims.setdefault(atom, dim)
@@ -279,7 +239,7 @@ class ChainMap:
             if name in seen or name in inner or name in self._inputs:
                 continue
             seen.add(name)
-            value = self._graph.value(name)
+            value = self._graph.table(name)
             if value is not None:
                 self._constants[name] = partial(_same, value)
                 continue

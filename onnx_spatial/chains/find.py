@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -20,6 +20,7 @@ import onnx
 
 from onnx_spatial import analysis
 from onnx_spatial.chains.chain_map import ChainMap, GraphScope
+from onnx_spatial.chains.divided_sizes import DividedSizes, SizeKey
 from onnx_spatial.chains.find_patches import find_patches
 from onnx_spatial.chains.formulas import Formula, UnnamedError, formula
 from onnx_spatial.chains.one_hot import find_one_hot
@@ -53,9 +54,6 @@ _SECONDS = 300.0
 
 #: Reads operators from a map, in one case.
 Reader = Callable[[Case, str, Tensor, Tensor], Iterator[Blocks[Polynomial]]]
-
-#: Start and end of a part of a path, and how it is read.
-_Part = tuple[int, int, Reader]
 
 #: Operators behind which the digits of an index are lost.
 _LOSING = frozenset({"Concat", "Gather", "Split"})
@@ -224,7 +222,7 @@ class _Search:
     ) -> None:
         self._place, self._graph, self._path = place, graph, path
         self._budget = budget
-        self._read_before: dict[_Part, tuple[list[_Candidate], Iterator[_Candidate]]] = {}
+        self._read_before: dict[tuple[int, int], tuple[list[_Candidate], Iterator[_Candidate]]] = {}
         self._ranks = [self._rank(name) for name in path.values]
 
     def _case(self, steps: int) -> Case:
@@ -236,17 +234,14 @@ class _Search:
 
     def chains(self) -> list[Chain]:
         """Return the operators of the path, in order."""
-        return self._chains(read) or self._chains(probe)
-
-    def _chains(self, reader: Reader) -> list[Chain]:
-        cores, chains, first = self._cores(reader), list[Chain](), 0
+        cores, chains, first = self._cores(), list[Chain](), 0
         while cores:
             kinds = [core.blocks.kind for core in cores]
             same = next((i for i, kind in enumerate(kinds) if kind is not kinds[0]), len(kinds))
             # Several in a row may be one operator, written axis by axis.
             for count in range(same, 0, -1):
                 last = cores[count].start if count < len(cores) else len(self._path.nodes)
-                found = self._around(first, cores[:count], last, reader)
+                found = self._around(first, cores[:count], last)
                 if found is not None:
                     first = found.end
                     chains.append(self._listed(found))
@@ -254,7 +249,7 @@ class _Search:
             del cores[:count]
         return chains
 
-    def _cores(self, reader: Reader) -> list[_Candidate]:
+    def _cores(self) -> list[_Candidate]:
         """Return the smallest parts of the path that may be operators, from regrouping to regrouping."""
         kinds = [{node.op_type for node in step} for step in self._path.nodes]
         ends = [i for i, each in enumerate(kinds) if not REGROUPING.isdisjoint(each)]
@@ -266,17 +261,13 @@ class _Search:
             end = start + length
             if any(core.start < end and start < core.end for core in cores):
                 continue
-            if reader is probe and _LOSING.isdisjoint(self._kinds(start, end)):
-                continue
             if self._budget.is_exhausted:
                 break
             if may_hold_operator(self._path.nodes[start:end]) and self._may_be_one(start, end):
-                cores += islice(self._candidates(start, end, reader), 1)
+                cores += islice(self._candidates(start, end), 1)
         return sorted(cores, key=lambda core: core.start)
 
-    def _around(
-        self, first: int, row: Sequence[_Candidate], last: int, reader: Reader
-    ) -> _Candidate | None:
+    def _around(self, first: int, row: Sequence[_Candidate], last: int) -> _Candidate | None:
         """Return the operator that the longest part between two values around some cores is."""
         parts = [
             (end - start, start)
@@ -287,7 +278,7 @@ class _Search:
             if self._budget.is_exhausted:
                 return None
             if self._may_be_one(start, start + length):
-                found = self._proven(start, start + length, reader)
+                found = self._proven(start, start + length)
                 if found is not None:
                     return found
         return None
@@ -296,12 +287,10 @@ class _Search:
         """Return the operator types of a part of the path."""
         return {node.op_type for step in self._path.nodes[start:end] for node in step}
 
-    def _proven(self, start: int, end: int, reader: Reader) -> _Candidate | None:
+    def _proven(self, start: int, end: int) -> _Candidate | None:
         """Return the operator that a part of the path is, or a better part of it."""
-        for candidate in self._general_first(self._candidates(start, end, reader)):
-            for each in sorted(
-                self._trimmed(candidate, reader), key=lambda c: c.worth, reverse=True
-            ):
+        for candidate in self._general_first(self._candidates(start, end)):
+            for each in sorted(self._trimmed(candidate), key=lambda c: c.worth, reverse=True):
                 if each.is_worth_it and self._is_operator(each):
                     return each
         return None
@@ -330,7 +319,7 @@ class _Search:
         part = _listed(self._place, self._graph, self._path, candidate.start, candidate.end)
         return replace(part, blocks=candidate.blocks)
 
-    def _trimmed(self, candidate: _Candidate, reader: Reader) -> Iterator[_Candidate]:
+    def _trimmed(self, candidate: _Candidate) -> Iterator[_Candidate]:
         """Yield a part of the path, and the parts without the Transposes at its ends."""
         yield candidate
         starts, ends = [candidate.start], [candidate.end]
@@ -341,17 +330,17 @@ class _Search:
         for start in starts:
             for end in ends:
                 if (start, end) != (candidate.start, candidate.end) and start < end:
-                    yield from islice(self._candidates(start, end, reader), 1)
+                    yield from islice(self._candidates(start, end), 1)
 
     def _permutes(self, step: int) -> bool:
         nodes = self._path.nodes[step] if 0 <= step < len(self._path.nodes) else ()
         return bool(nodes) and all(node.op_type in _PERMUTING for node in nodes)
 
-    def _candidates(self, start: int, end: int, reader: Reader) -> Iterator[_Candidate]:
+    def _candidates(self, start: int, end: int) -> Iterator[_Candidate]:
         """Yield what a part of the path may be, read in several cases; each is read once."""
-        key = start, end, reader
+        key = start, end
         if key not in self._read_before:
-            self._read_before[key] = [], self._read_anew(start, end, reader)
+            self._read_before[key] = [], self._read_anew(start, end)
         known, more = self._read_before[key]
         for number in itertools.count():
             if number == len(known):
@@ -360,57 +349,55 @@ class _Search:
                 return
             yield known[number]
 
-    def _read_anew(self, start: int, end: int, reader: Reader) -> Iterator[_Candidate]:
+    def _read_anew(self, start: int, end: int) -> Iterator[_Candidate]:
         seen: list[Blocks[Formula]] = []
-        for multiples in self._attempts(start):
-            case = self._case(_READ_STEPS)
-            body = partial(self._read, case, start, end, multiples, reader)
-            try:
-                for found in islice(case.all(body), _CASES):
-                    for blocks in found:
-                        if blocks not in seen:
-                            seen.append(blocks)
-                            yield _Candidate(start, end, blocks)
-            except (UndecidedError, ArithmeticError, LookupError, TypeError, ValueError):
-                continue
-            if seen:
+        for blocks in self._readings(start, end):
+            if blocks not in seen:
+                seen.append(blocks)
+                yield _Candidate(start, end, blocks)
+
+    def _readings(self, start: int, end: int) -> Iterator[Blocks[Formula]]:
+        """Yield what a part may be: of any sizes, else where blocks divide one of them, or all."""
+        divided = DividedSizes()
+        for multiples in itertools.chain(({},), divided.attempts()):
+            nothing = True
+            for blocks in self._read_where(start, end, multiples, divided):
+                nothing = False
+                yield blocks
+            if not nothing:
                 return
 
-    def _attempts(self, start: int) -> list[dict[int, int]]:
-        """Return the axes whose unknown dims, with the pads, are taken for multiples of all blocks.
-
-        Nodes that divide a padded dim by a block need that. The pads of each axis are its value.
-        """
-        dims = self._graph.dims(self._path.values[start]) or ()
-        pads = self._known_pads(start, len(dims))
-        unknown = {axis: pads[axis] for axis, dim in enumerate(dims) if not isinstance(dim, int)}
-        each = [{axis: amount} for axis, amount in unknown.items()]
-        return [{}, *each, *([unknown] if len(unknown) > 1 else [])]
-
-    def _known_pads(self, start: int, rank: int) -> list[int]:
-        """Return what the first Pad of a part adds to each axis, 0 where the run computes it."""
-        order, none = list(range(rank)), [0] * rank
-        for step in self._path.nodes[start:]:
-            (node, *others) = step
-            perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), order[::-1])
-            if others or node.op_type not in (*_PERMUTING, "Pad"):
-                return none
-            if node.op_type == "Pad":
-                amounts = self._graph.value(node.input[1]) if len(node.input) > 1 else None
-                if len(node.input) > 3 or amounts is None or amounts.shape != (2 * rank,):
-                    return none
-                totals = {axis: int(amounts[i] + amounts[rank + i]) for i, axis in enumerate(order)}
-                return [totals[axis] for axis in range(rank)]
-            if node.op_type == "Transpose":
-                order = [order[axis] for axis in perm] if len(perm) == rank else order
-        return none
+    def _read_where(
+        self, start: int, end: int, multiples: Mapping[SizeKey, int], divided: DividedSizes
+    ) -> Iterator[Blocks[Formula]]:
+        """Yield what a part may be, in cases where sizes are multiples; note what nodes divide."""
+        hidden = not _LOSING.isdisjoint(self._kinds(start, end))
+        for reader in (probe, read) if hidden else (read,):
+            case = self._case(_READ_STEPS)
+            body = partial(self._read, case, start, end, multiples, reader, divided)
+            try:
+                for row in islice(case.all(body), _CASES):
+                    yield from row
+            except (UndecidedError, ArithmeticError, LookupError, TypeError, ValueError):
+                return  # the other reader needs the same index map
 
     def _read(
-        self, case: Case, start: int, end: int, multiples: dict[int, int], reader: Reader
+        self,
+        case: Case,
+        start: int,
+        end: int,
+        multiples: Mapping[SizeKey, int],
+        reader: Reader,
+        divided: DividedSizes,
     ) -> list[Blocks[Formula]]:
         chain = ChainMap(case, self._graph, self._path, start, end, multiples)
+        try:
+            y = chain.y
+        finally:
+            if not multiples:
+                divided.note(case, chain.x.dims)
         result = []
-        for blocks in reader(case, chain.source, chain.x, chain.y):
+        for blocks in reader(case, chain.source, chain.x, y):
             try:
                 begins, ends = (
                     tuple(formula(p, chain.dims) for p in amounts)

@@ -8,7 +8,8 @@ not read at all: nets are full of Reshapes beside single Transposes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -18,6 +19,7 @@ import onnx
 
 from onnx_spatial import analysis
 from onnx_spatial.chains.chain_map import ChainMap, GraphScope
+from onnx_spatial.chains.divided_sizes import DividedSizes, SizeKey
 from onnx_spatial.chains.movement_paths import MOVING, REORDERING, MovementGraph, MovementPath
 from onnx_spatial.chains.paths import Path
 from onnx_spatial.chains.pricing import (
@@ -374,23 +376,33 @@ class _Search:
 
     def _read(self, path: MovementPath) -> _Reading | None:
         """Return the Rearrange that a path may be."""
-        dims = self._graph.dims(path.values[0]) or ()
-        unknown = tuple(axis for axis, dim in enumerate(dims) if not isinstance(dim, int))
-        # Nodes that divide a dim require that it is a multiple of the divisor.
-        for multiples in ((), unknown) if unknown else ((),):
+        divided = DividedSizes()
+        # Nodes that divide a size require that it is a multiple of the divisor.
+        for multiples in itertools.chain(({},), divided.together()):
             case = self._case()
+            body = partial(self._read_in, case, path, multiples, divided)
             try:
-                readings = islice(case.all(partial(self._read_in, case, path, multiples)), _CASES)
-                for reading in readings:
+                for reading in islice(case.all(body), _CASES):
                     if reading is not None:
                         return reading
             except (UndecidedError, ArithmeticError, LookupError, TypeError, ValueError):
                 continue
         return None
 
-    def _read_in(self, case: Case, path: MovementPath, multiples: Sequence[int]) -> _Reading | None:
+    def _read_in(
+        self,
+        case: Case,
+        path: MovementPath,
+        multiples: Mapping[SizeKey, int],
+        divided: DividedSizes,
+    ) -> _Reading | None:
         mapped = self._map(path, case, multiples)
-        movements = read_rearrange(case, mapped.source, mapped.x, mapped.y)
+        try:
+            y = mapped.y
+        finally:
+            if not multiples:
+                divided.note(case, mapped.x.dims)
+        movements = read_rearrange(case, mapped.source, mapped.x, y)
         if movements is None or not all(mapped.dims_of(name) for name in path.values):
             return None
         dims = {name: mapped.dims_of(name) for name in path.values}
@@ -406,13 +418,15 @@ class _Search:
     def _is_proven(self, path: MovementPath, movements: Movements) -> bool:
         return is_rearrange(movements, lambda case: self._map(path, case), self._case)
 
-    def _map(self, path: MovementPath, case: Case, multiples: Iterable[int] = ()) -> ChainMap:
+    def _map(
+        self, path: MovementPath, case: Case, multiples: Mapping[SizeKey, int] | None = None
+    ) -> ChainMap:
         nodes = tuple(
             (_moving_alone(node, data),)
             for node, data in zip(path.nodes, path.values, strict=False)
         )
         plain = Path(tuple(path.values), nodes)
-        return ChainMap(case, self._graph, plain, 0, len(nodes), dict.fromkeys(multiples, 0))
+        return ChainMap(case, self._graph, plain, 0, len(nodes), multiples)
 
     def _case(self) -> Case:
         return Case(budget=Budget(_PART_STEPS, within=self._budget))

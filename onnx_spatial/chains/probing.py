@@ -9,11 +9,13 @@ guess, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from onnx_spatial.chains.reading import Axis, Blocks, assembled
 from onnx_spatial.index_map.cases import Case
+from onnx_spatial.index_map.division import exact
 from onnx_spatial.index_map.expressions import ELEMENT, ONE, ZERO, Index
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
@@ -33,135 +35,179 @@ def probe(case: Case, source: str, x: Tensor, y: Tensor) -> Iterator[Blocks[Poly
     for dim in (*x.dims, *y.dims):
         if dim.constant is None:
             case.assume(dim - 2 * _MIDDLE)  # the elements that are read are inside
-    probes = _Probes(case, source, x, y)
-    for reader in (_space_to_batch, _batch_to_space):
-        blocks = reader(probes)
-        if blocks is not None and max(blocks.block, default=1) > 1:
-            yield blocks
+    for batch, images in itertools.product(range(x.rank), repeat=2):
+        for reader in (_space_to_batch, _batch_to_space):
+            blocks = reader(_Probes(case, source, x, y, batch, images))
+            if blocks is not None and max(blocks.block, default=1) > 1:
+                yield blocks
 
 
-@dataclass
 class _Probes:
-    """Elements of an output `y`, and where in the input `x` they come from."""
+    """Elements of an output, and where in the input they come from.
 
-    case: Case
-    source: str
-    x: Tensor
-    y: Tensor
+    Args:
+        case: the case.
+        source: name of the input.
+        x, y: input and output.
+        batch, images: axis of the batch in both.
 
-    def place(self, index: Index) -> Index | None:
-        """Return the index in the input of an element; None for padding and for other elements."""
-        self.case.check_budget()
+    Attributes:
+        middle: index of an element in the middle of all axes but the batch, and in the first image.
+        axes: axes of the output apart from the batch.
+        left: axes of the input apart from the batch, without those that belong to an axis of the output.
+    """
+
+    def __init__(
+        self, case: Case, source: str, x: Tensor, y: Tensor, batch: int, images: int
+    ) -> None:
+        self._case, self._source = case, source
+        self.x, self.y, self.batch, self.images = x, y, batch, images
+        middle = [_MIDDLE if d.constant is None else d.constant // 2 for d in y.dims]
+        middle[images] = 0
+        self.middle: Index = tuple(map(Polynomial.of, middle))
+        self.axes = [axis for axis in range(y.rank) if axis != images]
+        self.left = [axis for axis in range(x.rank) if axis != batch]
+
+    def place(self, axis: int, by: Polynomial) -> Index | None:
+        """Return the index in the input of an element, some steps from the middle along an axis.
+
+        Returns:
+            None for padding, for elements of other tensors, and outside of a known dim.
+        """
+        self._case.check_budget()
+        index = (*self.middle[:axis], self.middle[axis] + by, *self.middle[axis + 1 :])
+        dim, number = self.y.dims[axis].constant, index[axis].constant
+        if dim is not None and number is not None and not 0 <= number < dim:
+            return None
         element = self.y.at(index).lone_atom
         key = element.key if element is not None else None
         if not isinstance(key, OperationKey) or key.operator != ELEMENT:
             return None
-        return tuple(key.operands) if key.details == (self.source,) else None
+        return tuple(key.operands) if key.details == (self._source,) else None
 
-    @property
-    def middle(self) -> Index:
-        """The index of an element in the middle of all axes but the first, and in the first image."""
-        return (ZERO, *(self._middle(d) for d in self.y.dims[1:]))
+    def step(self, axis: int, by: Polynomial) -> tuple[int, Polynomial] | None:
+        """Return the only axis of the input in which an element differs from the middle, and by what."""
+        start, place = self.place(axis, ZERO), self.place(axis, by)
+        return None if start is None or place is None else _only_difference(start, place)
 
-    @staticmethod
-    def _middle(dim: Polynomial) -> Polynomial:
-        return Polynomial.of(_MIDDLE if dim.constant is None else dim.constant // 2)
+    def assembled(
+        self,
+        kind: type[SpaceToBatch] | type[BatchToSpace],
+        axes: Sequence[Axis],
+        order: Sequence[int],
+    ) -> Blocks[Polynomial] | None:
+        """Return the operator, see `reading.assembled`."""
+        return assembled(kind, self.x, self.y, self.batch, self.images, axes, order)
 
-    def moved(self, index: Index, axis: int, by: Polynomial) -> Index:
-        """Return an index moved along an axis."""
-        return (*index[:axis], index[axis] + by, *index[axis + 1 :])
 
-    def is_inside(self, index: Index, axis: int) -> bool:
-        """Return whether an index is within a known dim, from 0 on."""
-        dim, place = self.y.dims[axis].constant, index[axis].constant
-        return dim is None or (place is not None and 0 <= place < dim)
-
-    def difference(self, index: Index, other: Index) -> dict[int, Polynomial] | None:
-        """Return the axes of the input along which two elements differ, and how far they are apart."""
-        a, b = self.place(index), self.place(other)
-        if a is None or b is None:
-            return None
-        return {axis: q - p for axis, (p, q) in enumerate(zip(a, b, strict=True)) if q != p}
+def _only_difference(a: Index, b: Index) -> tuple[int, Polynomial] | None:
+    """Return the only axis along which two indices differ, and how far; None if they are several."""
+    apart = [(axis, q - p) for axis, (p, q) in enumerate(zip(a, b, strict=True)) if q != p]
+    return apart[0] if len(apart) == 1 else None
 
 
 def _space_to_batch(probes: _Probes) -> Blocks[Polynomial] | None:
-    """Read SpaceToBatch with the batch in front: a step in the output is a block in the input."""
-    middle = probes.middle
-    start = probes.place(middle)
-    if start is None:
+    """Read SpaceToBatch: a step along an axis of the output is a block of the input."""
+    start, places = (
+        probes.place(probes.images, ZERO),
+        exact(probes.y.dims[probes.images], probes.x.dims[probes.batch]),
+    )
+    count = None if places is None else places.constant
+    if start is None or count is None or not 1 < count <= _MOST:
         return None
-    axes: list[Axis] = []
-    for axis in range(1, probes.y.rank):
-        step = ONE if probes.is_inside(probes.moved(middle, axis, ONE), axis) else -ONE
-        apart = probes.difference(middle, probes.moved(middle, axis, step))
-        block = 1
-        if apart is not None and probes.is_inside(probes.moved(middle, axis, step), axis):
-            if list(apart) != [axis]:
-                return None
-            block = (apart[axis] * step).constant or 0
-        if not 1 <= block <= _LARGEST:
+    axes: dict[int, Axis] = {}
+    for target in probes.axes:
+        steps = ((sign, probes.step(target, sign)) for sign in (ONE, -ONE))
+        sign, apart = next((each for each in steps if each[1] is not None), (ONE, None))
+        if apart is None:
+            continue  # an axis with a single element that is no padding
+        axis, distance = apart
+        block = (distance * sign).constant or 0
+        if axis not in probes.left or not 1 <= block <= _LARGEST:
             return None
-        axes.append(Axis(axis, axis, block, middle[axis] * block - start[axis]))
-    blocked = {a.axis: a.block for a in axes if a.block > 1}
+        probes.left.remove(axis)
+        axes[axis] = Axis(axis, target, block, probes.middle[target] * block - start[axis])
+    axes |= {axis: Axis(axis, None, begin=-start[axis]) for axis in probes.left}
     order: list[int] = []
-    count, images = 1, probes.x.dims[0]
-    while len(order) < len(blocked) and count <= _MOST:
-        apart = probes.difference(middle, probes.moved(middle, 0, images * count))
-        if apart is None or len(apart) != 1:
+    done = 1
+    while done < count:
+        apart = probes.step(probes.images, probes.x.dims[probes.batch] * done)
+        if apart is None or apart[0] not in axes or apart[0] in order or apart[1] != ONE:
             return None
-        ((axis, step),) = apart.items()
-        if axis not in blocked or axis in order or step != ONE:
-            return None
-        order.insert(0, axis)
-        count *= blocked[axis]
-    return assembled(SpaceToBatch, probes.x, probes.y, 0, 0, axes, order)
+        order.insert(0, apart[0])
+        each = axes[apart[0]]
+        if each.target is None:
+            each = axes[each.axis] = replace(each, block=count // done)
+        done *= each.block
+    if done != count or any(a.block > 1 and a.axis not in order for a in axes.values()):
+        return None
+    return probes.assembled(SpaceToBatch, [axes[axis] for axis in sorted(axes)], order)
 
 
 def _batch_to_space(probes: _Probes) -> Blocks[Polynomial] | None:
-    """Read BatchToSpace with the batch in front: a cell of the input is a block of the output."""
-    middle = probes.middle
+    """Read BatchToSpace: a cell of the input is a block of the output."""
     axes: list[Axis] = []
     strides: dict[int, Polynomial] = {}
-    for axis in range(1, probes.y.rank):
-        read = _cell(probes, middle, axis)
-        if read is None:
+    for target in probes.axes:
+        if probes.y.dims[target] == ONE:
+            continue
+        read = _cells(probes, target)
+        if read is None or read[0].axis not in probes.left:
             return None
         each, stride = read
+        probes.left.remove(each.axis)
         axes.append(each)
         if each.block > 1:
-            strides[axis] = stride
+            strides[each.axis] = stride
+    start = probes.place(probes.images, ZERO)
+    if start is None:
+        return None
+    axes += [Axis(axis, None, begin=-start[axis]) for axis in probes.left]
     order: list[int] = []
-    stride = probes.y.dims[0]
+    stride = probes.y.dims[probes.images]
     while len(order) < len(strides):
         nearest = [a for a, s in strides.items() if s == stride and a not in order]
         if not nearest:
             return None
         order.insert(0, nearest[0])
         stride = stride * next(a.block for a in axes if a.axis == nearest[0])
-    return assembled(BatchToSpace, probes.x, probes.y, 0, 0, axes, order)
+    return probes.assembled(BatchToSpace, sorted(axes, key=lambda a: a.axis), order)
 
 
-def _cell(probes: _Probes, middle: Index, axis: int) -> tuple[Axis, Polynomial] | None:
-    """Return block and crop of an axis, and how far apart in the batch neighbours are."""
-    starts: list[tuple[int, Polynomial]] = []  # where cells start, from the middle on and before
-    index = middle
-    low = max(-_LARGEST, -(middle[axis].constant or 0))
+def _cells(probes: _Probes, target: int) -> tuple[Axis, Polynomial] | None:
+    """Return the axis of the input whose cells are along an axis, and how far apart places are.
+
+    Cells start where the index along the axis of the input changes; from one to the next it is a block.
+    """
+    starts: list[int] = []  # from the middle on, and before
     places: dict[int, Index] = {}
+    low = max(-_LARGEST, -(probes.middle[target].constant or 0))
+    axis: int | None = None
     for offset in range(low, _LARGEST + 1):
-        index = probes.moved(middle, axis, Polynomial.of(offset))
-        place = probes.place(index) if probes.is_inside(index, axis) else None
+        place = probes.place(target, Polynomial.of(offset))
         if place is None:
             break
         before = places.get(offset - 1)
         places[offset] = place
-        if before is not None and before[axis] != place[axis]:
-            starts.append((offset, place[axis]))
+        if before is None:
+            continue
+        changed = {a for a, b, c in zip(range(len(place)), before, place, strict=True) if b != c}
+        changed -= {probes.batch}
+        if len(changed) > 1 or (axis is not None and not changed <= {axis}):
+            return None
+        if changed:
+            (axis,) = changed
+            starts.append(offset)
         if len(starts) == 2:
             break
-    if len(starts) < 2:
+    if axis is None:
         return None
-    (first, cell), (second, _) = starts[:2]
-    block = second - first
-    begin = cell * block - (middle[axis] + first)
-    stride = places[first + 1][0] - places[first][0] if block > 1 else ZERO
-    return Axis(axis, axis, block, begin), stride
+    first, *others = starts
+    # With one start the larger one of both parts is a block, unless both are cropped.
+    block = others[0] - first if others else max(first - low, max(places) + 1 - first)
+    begin = places[first][axis] * block - (probes.middle[target] + first)
+    inside = next((o for o in places if o + 1 in places and o + 1 not in starts), None)
+    if inside is None:
+        return Axis(axis, target, 1, begin), ZERO
+    stride = places[inside + 1][probes.batch] - places[inside][probes.batch]
+    return Axis(axis, target, block, begin), stride

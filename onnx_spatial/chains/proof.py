@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from onnx_spatial.chains.chain_map import ChainMap
+from onnx_spatial.chains.exact_division import Division, runs_only_divided
 from onnx_spatial.chains.formulas import Formula
 from onnx_spatial.chains.reading import Blocks
 from onnx_spatial.index_map import expressions, operators
-from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.cases import Case
 from onnx_spatial.index_map.compare import compare
 from onnx_spatial.index_map.expressions import show
 from onnx_spatial.index_map.rules_numbers import maximum
@@ -41,37 +42,29 @@ def is_operator(
             now.require(amount, "a pad or crop may be negative")
         x = transposed(now, mapped.x, blocks.before)
         if blocks.kind is BatchToSpace:
+            blocked = expressions.product(parameters[0])
+            what = f"{show(x.dims[0])} is divisible by {show(blocked)}"
+            now.divide(x.dims[0], blocked, what)
+            if not mapped.runs():
+                return x, x  # there is nothing to compare
             _check_crops(now, x, mapped, blocks, *parameters)
         y = operators.apply(now, blocks.kind, None, x, *parameters)
-        return transposed(now, y, blocks.behind), mapped.y
+        return (transposed(now, y, blocks.behind), mapped.y) if mapped.runs() else (x, x)
 
     comparison = compare(case(), maps)
     # BatchToSpace assumes that its batch is a multiple of the blocks. It only fuses with the
     # SpaceToBatch that has made the batch.
     if blocks.kind is SpaceToBatch and comparison.equal and comparison.assumptions:
-        return _divides(blocks, chain, case())
+        return runs_only_divided(chain, partial(_padded, blocks), case())
     return comparison.equal
 
 
-def _divides(blocks: Blocks[Formula], chain: Callable[[Case], ChainMap], case: Case) -> bool:
-    """Return whether the chain of a SpaceToBatch only runs where the blocks divide the sizes."""
-
-    def divides(now: Case) -> bool:
-        mapped = chain(now)
-        _, begins, ends = _parameters(now, mapped, blocks)
-        sizes = [mapped.x.dims[axis] for axis in blocks.before[1:]]
-        each = zip(sizes, begins, ends, blocks.block, strict=False)
-        padded = [(size + begin + end, block) for size, begin, end, block in each if block > 1]
-        unknown = [(p, b) for p, b in padded if p.constant is None]
-        if mapped.divided_exactly([p for p, _ in unknown], [b for _, b in unknown]):
-            return True
-        _ = mapped.y  # whose nodes fail in all other cases
-        return all(now.are_equal(now.floor_div(p, Polynomial.of(b)) * b, p) for p, b in unknown)
-
-    try:
-        return all(case.all(partial(divides, case)))
-    except UndecidedError:
-        return False
+def _padded(blocks: Blocks[Formula], case: Case, chain: ChainMap) -> list[Division]:
+    """Return the padded sizes of a SpaceToBatch, and their blocks."""
+    _, begins, ends = _parameters(case, chain, blocks)
+    sizes = [chain.x.dims[axis] for axis in blocks.before[1:]]
+    each = zip(sizes, begins, ends, blocks.block, strict=False)
+    return [(size + begin + end, block) for size, begin, end, block in each if block > 1]
 
 
 def _check_crops(
@@ -90,8 +83,6 @@ def _check_crops(
     Raises:
         UndecidedError: that is not known.
     """
-    blocked = expressions.product(block)
-    case.divide(x.dims[0], blocked, f"{show(x.dims[0])} is divisible by {show(blocked)}")
     for axis, (b, begin, end) in enumerate(zip(block, begins, ends, strict=True), 1):
         size = chain.y.dims[blocks.behind.index(axis)]
         left = x.dims[axis] * b - begin - end

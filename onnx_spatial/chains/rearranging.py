@@ -14,6 +14,7 @@ from functools import partial
 from itertools import pairwise
 
 from onnx_spatial.chains.chain_map import ChainMap
+from onnx_spatial.chains.exact_division import Division, runs_only_divided
 from onnx_spatial.chains.reading import IndexMap
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.index_map import operators
@@ -129,7 +130,7 @@ def is_rearrange(
 
     comparison = compare(case(), maps)
     if comparison.equal and comparison.assumptions:
-        return _divides(operator, chain, case())
+        return runs_only_divided(chain, partial(_split, operator), case())
     return comparison.equal
 
 
@@ -147,20 +148,7 @@ def _selected(case: Case, x: Tensor, selections: Sequence[Selection]) -> Tensor:
     return moved(x, case, dims, at) if selections else x
 
 
-def _divides(operator: Rearrange, chain: Callable[[Case], ChainMap], case: Case) -> bool:
-    """Return whether the chain only runs where the known factors divide the sizes."""
-
-    def divides(now: Case) -> bool:
-        mapped = chain(now)
-        split = [
-            (dim, operator.multiple(axis))
-            for axis, dim in enumerate(mapped.x.dims)
-            if dim.constant is None and operator.multiple(axis) > 1
-        ]
-        together = mapped.divided_exactly([d for d, _ in split], [b for _, b in split])
-        return together or all(mapped.divided_exactly([d], [b]) for d, b in split)
-
-    try:
-        return all(case.all(partial(divides, case)))
-    except UndecidedError:
-        return False
+def _split(operator: Rearrange, case: Case, chain: ChainMap) -> list[Division]:
+    """Return the sizes that a Rearrange splits by known factors, and these."""
+    pairs = [(dim, operator.multiple(axis)) for axis, dim in enumerate(chain.x.dims)]
+    return [(dim, factor) for dim, factor in pairs if dim.constant is None and factor > 1]

@@ -13,6 +13,7 @@ from onnx import helper
 
 from onnx_spatial import analysis
 from onnx_spatial.chains.chain_map import GraphScope
+from onnx_spatial.chains.weights import Weights
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import constant_folding, shape_inference
 
@@ -45,7 +46,11 @@ def graph_scopes(
             ],
         )
     names = shape_inference.symbols(proto)
-    return [GraphScope(scope, names) for scope, _ in scopes]
+    weights = Weights(proto, folder)
+    return [
+        GraphScope(place, scope, names, weights)
+        for (place, _), (scope, _) in zip(graphs, scopes, strict=True)
+    ]
 
 
 def _add_function_types(

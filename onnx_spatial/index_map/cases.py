@@ -63,6 +63,10 @@ class UndecidedError(Exception):
     """Failure to compute or compare a map; the message says why."""
 
 
+class IllegalError(UndecidedError):
+    """Failure of a node in all runs of a case."""
+
+
 class _AgainError(Exception):
     """Signal that a symbol was replaced: the computation starts again."""
 
@@ -280,11 +284,14 @@ class Case:
         """Fail unless two sizes are provably equal.
 
         Raises:
-            UndecidedError: they may differ; `problem` says in a sentence what this means.
+            IllegalError: they differ; `problem` says in a sentence what this means.
+            UndecidedError: they may differ.
         """
         if not self.are_equal(a, b):
             self.check_budget()
-            raise UndecidedError(f"{problem} ({show(a)} and {show(b)})")
+            differ = self.surely(a - b - 1) or self.surely(b - a - 1)
+            kind = IllegalError if differ else UndecidedError
+            raise kind(f"{problem} ({show(a)} and {show(b)})")
 
     def assume(self, fact: Polynomial) -> None:
         """Add a fact that holds by definition."""
@@ -313,6 +320,37 @@ class Case:
 
         def fix(value: int) -> None:
             self._set(atom, Polynomial.of(value), tuple(self.facts))
+
+        split.left = [partial(fix, value) for value in reversed(range(1, count))]
+        split.before = (self.facts.saved(), dict(self._replaced))
+        self._splits.append(split)
+        fix(0)
+        raise _AgainError
+
+    def residue(self, p: Polynomial, count: int) -> int:
+        """Return what is left of a number divided by `count`; split by the values that may be left.
+
+        Raises:
+            _AgainError: a size that it is the sum of was replaced by a multiple plus what is left.
+            UndecidedError: it is no size plus a number, or there are too many values.
+        """
+        divisor = Polynomial.of(count)
+        left = self.mod(p, divisor).constant
+        if left is not None:
+            return left
+        added = p.terms.get((), 0)
+        atom = (p - added).lone_atom
+        if atom is None or not isinstance(atom.key, Symbol) or count > MAX_VALUES:
+            raise UndecidedError(f"the rest of {show(p)} divided by {count} is unknown")
+        self._fresh += 1
+        name = f"{atom.key.name}'{self._fresh}"
+        split = _Split(len(self.facts))
+
+        def fix(value: int) -> None:
+            part = self.symbol(name, 0, kind="quotient") * count + (value - added)
+            self._set(atom, part, [f for f in self.facts if not is_inside_of(atom, f)])
+            self.facts.add(part - 1)
+            self._memo.clear()
 
         split.left = [partial(fix, value) for value in reversed(range(1, count))]
         split.before = (self.facts.saved(), dict(self._replaced))

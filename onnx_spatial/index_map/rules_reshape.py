@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.index_map.division import exact
 from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product, show
 from onnx_spatial.index_map.node import NodeView, Rule, assume_equal, axes_of
@@ -24,21 +24,21 @@ def _reshape(case: Case, node: NodeView) -> list[Tensor]:
     dims: list[Polynomial] = []
     unknown = None
     for place, size in enumerate(target):
-        if size.constant == -1:
+        if case.decide(size - 1):
+            dims.append(size)
+        elif case.is_zero(size):
+            if copy and place >= x.rank:
+                raise IllegalError("Reshape: a 0 in the shape copies a dim beyond the rank")
+            dims.append(x.dims[place] if copy else ZERO)
+        elif size.constant == -1 or (node.legal and case.is_zero(size + 1)):
             if unknown is not None:
-                raise UndecidedError("Reshape: the shape holds -1 twice")
+                raise IllegalError("Reshape: the shape holds -1 twice")
             unknown = place
             dims.append(ONE)
-        elif case.decide(size - 1):
-            dims.append(size)
-        elif not case.is_zero(size):
-            raise UndecidedError("Reshape: a dim may be negative")
-        elif not copy:
-            dims.append(ZERO)
-        elif place < x.rank:
-            dims.append(x.dims[place])
+        elif node.legal:
+            raise IllegalError("Reshape: a dim is negative")
         else:
-            raise UndecidedError("Reshape: a 0 in the shape copies a dim beyond the rank")
+            raise UndecidedError("Reshape: a dim may be negative")
     if unknown is not None:
         total, known = product(x.dims), product(dims)
         if not all(case.surely(d - 1) for d in dims):

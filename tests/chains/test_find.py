@@ -13,6 +13,7 @@ import pytest
 from chain_models import Net
 from onnx import helper
 
+import onnx_spatial
 from onnx_spatial.chains import find
 from onnx_spatial.index_map import budget
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
@@ -40,18 +41,76 @@ def test_forms(model, expected):
     assert [(c.blocks.kind, c.blocks.block) for c in chains] == expected
 
 
-@pytest.mark.parametrize("strategy", ["transpose", "staged", "gather", "row-gather", "slices"])
+STRATEGIES = ["transpose", "staged", "gather", "interleave", "row-gather", "slices"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_lowerings_of_this_package(strategy):
     chains = find(chain_models.lowered(strategy))
     assert [(c.blocks.kind, c.blocks.block) for c in chains] == [(S2B, (2, 2)), (B2S, (2, 2))]
 
 
-@pytest.mark.parametrize("strategy", ["transpose", "staged", "gather", "row-gather", "slices"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("shape", [(2, "h", "w", 3), ("n", 8, 12, 3)])
 def test_lowerings_of_unknown_sizes(strategy, shape):
     """Steps of Slices are equal, and tables have as many numbers, only where the block divides."""
     chains = find(chain_models.lowered(strategy, shape))
     assert [(c.blocks.kind, c.blocks.block) for c in chains] == [(S2B, (2, 2)), (B2S, (2, 2))]
+
+
+@pytest.mark.parametrize("strategy", ["gather", "interleave", "row-gather"])
+@pytest.mark.parametrize("op_type", ["SpaceToBatchND", "BatchToSpaceND"])
+def test_lowerings_that_move_the_channels(strategy, op_type):
+    """Between Transposes, whose order of axes the tables take over."""
+    shape, domain, net = (8, 16, 9, 11), "ai.onnx.converters.tensorflow", Net()
+    x = net("Transpose", net("Relu", "x"), perm=[0, 2, 3, 1])
+    x = net(op_type, x, [2, 2], [[2, 3], [2, 3]], domain=domain)
+    named = net.model(shape, net("Transpose", x, perm=[0, 3, 1, 2]))
+    named.opset_import.append(helper.make_opsetid(domain, 1))
+    model = onnx_spatial.convert(named, fuse=False, strategy=strategy, verify=False).model
+    (chain,) = find(model)
+    assert [a.constant for a in chain.blocks.ends if a.constant] == [3, 3]
+    assert chain.blocks.kind is (S2B if op_type == "SpaceToBatchND" else B2S)
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("shape", [(1, 64, 64, 3), (2, 8, 12, 3), (1, 6, 8, 5000)])
+def test_tables_of_rows(shape, first):
+    """Also with more entries than constants have that are sizes."""
+    model = chain_models.by_table(shape, first=first)
+    (chain,) = find(model)
+    assert (chain.blocks.kind, chain.blocks.block) == (S2B, (2, 2))
+    assert [a.constant for a in chain.blocks.begins] == [2, 2]
+    assert chain.source == "x"
+
+
+def test_tables_with_a_mistake():
+    """One row of another place, or one element that is no zero."""
+    model = chain_models.by_table()
+    (table,) = [t for t in model.graph.initializer if len(t.dims) == 3]
+    numbers = onnx.numpy_helper.to_array(table).copy()
+    numbers[3, 20, 20] += 1
+    table.CopyFrom(onnx.numpy_helper.from_array(numbers, table.name))
+    assert find(model) == []
+    model = chain_models.by_table()
+    (zeros,) = [t for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT]
+    zeros.CopyFrom(onnx.numpy_helper.from_array(np.float32([[0, 0, 1]]), zeros.name))
+    assert find(model) == []
+
+
+def test_pairs_of_columns():
+    """A Reshape to pairs runs where one size is even; the one behind it only where both are."""
+    net = Net()
+    _, h, w, _ = net("Split", net("Shape", "x"), outputs=4)
+    rows, columns = net("Div", h, [2]), net("Div", w, [2])
+    pairs = net("Split", net("Reshape", "x", [-1, 2]), axis=1, outputs=2)
+    pairs = [net("Reshape", each, [-1, 1]) for each in pairs]
+    x = net("Concat", *pairs, axis=1)
+    x = net("Reshape", x, net("Concat", [3], rows, [2], columns, [2, 1], axis=0))
+    x = net("Transpose", x, perm=[2, 4, 0, 1, 3, 5])
+    x = net("Reshape", x, net("Concat", [12], rows, columns, [1], axis=0))
+    (chain,) = find(net.model((3, "h", "w", 1), net("Relu", x)))
+    assert (chain.blocks.kind, chain.blocks.block, len(chain.nodes)) == (S2B, (2, 2), 8)
 
 
 def test_slices_that_run_at_other_sizes():
