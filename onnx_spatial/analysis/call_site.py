@@ -48,12 +48,18 @@ class CallSite:
                 seen = [self.scope.type(name)]
             fact = join_inputs([input_facts(t) for t in seen]) or InputFacts()
             # Only parameters are of interest as values: data is never looked at.
-            value = self.scope.value(name) if index and self.scope is not None else None
-            if value is not None:
+            if index and (value := self._value(name)) is not None:
                 fact = InputFacts.of(value)
             inputs.append(fact if index else replace(fact, ranked=self.ranked))
         base = self.info.facts
         return replace(base, inputs=tuple(inputs), attributes=attributes(self.node))
+
+    def _value(self, name: str) -> constant_folding.Array | None:
+        return None if self.scope is None else self.scope.value(name)
+
+    def known_parameters(self) -> int:
+        """Return the number of parameters whose values are known."""
+        return sum(self._value(name) is not None for name in self.node.input[1:] if name)
 
     def has_rank(self) -> bool:
         """Tell whether the rank of the data is known."""
@@ -123,7 +129,7 @@ def conclude(info: OperatorInfo, call_sites: Sequence[CallSite], symbols: set[st
         _check_node(info.node)
         for call_site in call_sites:
             call_site.check()
-        for facts in each:
+        for facts in each if len(each) > 1 else ():
             read(facts)
         info.call = read(info.facts)
         info.output_shape = _output_shape(info.call, info.facts)

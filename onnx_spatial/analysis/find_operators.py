@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
 from pathlib import Path
 
 import onnx
@@ -124,11 +123,12 @@ def _resolve(copy: onnx.ModelProto, infos: list[OperatorInfo]) -> None:
     infer_at_call_sites(inlined, call_sites)
 
     # Functions without calls: only what the function itself says is known.
-    for scope, node in probes(copy):
-        info = infos[number_of(node).i]
-        if id(info) not in seen:
-            info.dead = True
-            call_sites.append(CallSite(info, node, scope))
+    if any(info.known_domain and id(info) not in seen for info in infos):
+        for scope, node in probes(copy):
+            info = infos[number_of(node).i]
+            if id(info) not in seen:
+                info.dead = True
+                call_sites.append(CallSite(info, node, scope))
 
     by_operator: dict[int, list[CallSite]] = {}
     for call_site in call_sites:
@@ -182,8 +182,8 @@ def infer_at_call_sites(model: onnx.ModelProto, call_sites: Sequence[CallSite]) 
     for _ in range(_MAX_PASSES):
         for scope, node in probes(inferred):
             call_sites[number_of(node).i].scope = scope
-        inputs = [f for o in call_sites for f in o.facts().inputs if f is not None]
-        now = sum((f.value is not None) + (f.dtype is not None) for f in inputs)
+        # The same parameters in the same model: inference would find the same again.
+        now = sum(call_site.known_parameters() for call_site in call_sites)
         if now == known:
             if ranks is not None:
                 break
@@ -197,7 +197,7 @@ def infer_at_call_sites(model: onnx.ModelProto, call_sites: Sequence[CallSite]) 
             call_site.types.clear()
 
         def rule(number: int, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
-            call_sites[number].types.append(deepcopy(types))
+            call_sites[number].types.append(types)
             return output_type(call_sites[number], types)
 
         inferred = shape_inference.infer(model, rule)

@@ -17,6 +17,8 @@ import onnx_ir as ir
 
 GraphLike = onnx.GraphProto | onnx.FunctionProto
 Key = TypeVar("Key", bound=Hashable)
+#: Kinds of attributes that hold graphs: protobuf looks a name up at each use.
+_GRAPH, _GRAPHS = int(onnx.AttributeProto.GRAPH), int(onnx.AttributeProto.GRAPHS)
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,10 @@ def step(op_type: str, outputs: Sequence[str | None], attribute: str) -> str:
 def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
     """Yield (attribute name, graph) for each graph inside a node message."""
     for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
+        kind = attribute.type
+        if kind == _GRAPH:
             yield attribute.name, attribute.g
-        elif attribute.type == onnx.AttributeProto.GRAPHS:
+        elif kind == _GRAPHS:
             for index, graph in enumerate(attribute.graphs):
                 yield f"{attribute.name}[{index}]", graph
 

@@ -213,3 +213,33 @@ def test_sites_are_watched_in_parts_that_fit(monkeypatch, most):
     assert all("in place" in site.how for site in found.sites)
     sizes = [len(names) for names in watched if names]
     assert (len(sizes) > 1) == (most < 2**28)
+
+
+def test_segments_that_differ_in_names_alone_share_a_session(monkeypatch):
+    loaded = []
+    session = segment.Session
+    monkeypatch.setattr(segment, "Session", lambda *a, **k: loaded.append(a) or session(*a, **k))
+    text = f"g (float[N,4,4,1] x) => (float[a,b,c,d] z) <{PARAMETERS}> {{ v0 = Neg(x)"
+    for number in range(3):
+        text += f" s{number} = tf.SpaceToBatchND(v{number}, block, none) t{number} = Neg(s{number})"
+        text += f" v{number + 1} = tf.BatchToSpaceND(t{number}, block, none)"
+    program = Program(model(text + " z = Sub(v3, x) }"), [1, 3, 4, 6, 7, 9])
+    x = np.arange(32, dtype=np.float32).reshape(2, 4, 4, 1)
+    assert program.run({"x": x})["z"].tolist() == np.zeros_like(x).tolist()
+    assert len(loaded) == 2  # Neg, Sub
+    program.close()
+    assert not program.sessions
+
+
+def test_a_failure_in_a_shared_session_names_the_node_of_the_model():
+    made = model(
+        f"g (float[N,4,4,1] x, float[K,L] w) => (float[a,b,c,d] z) <{PARAMETERS}> {{ "
+        "s = tf.SpaceToBatchND(x, block, none) [product] p = MatMul(s, w) "
+        "z = tf.BatchToSpaceND(p, block, none) }"
+    )
+    program = Program(made, [0, 2])
+    x = np.zeros((2, 4, 4, 1), np.float32)
+    assert program.run({"x": x, "w": np.zeros((1, 1), np.float32)})["z"].shape == x.shape
+    with pytest.raises(RunFailure) as caught:
+        program.run({"x": x, "w": np.zeros((5, 1), np.float32)})
+    assert (caught.value.node, caught.value.stage) == ("product", "run")

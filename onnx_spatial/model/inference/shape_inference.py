@@ -125,6 +125,13 @@ def element_type(known: onnx.TypeProto | None) -> int | None:
     return known.tensor_type.elem_type or None
 
 
+def rank(known: onnx.TypeProto | None) -> int | None:
+    """Return the rank of a dense tensor type; None if it is unknown."""
+    if known is None or not known.tensor_type.HasField("shape"):
+        return None
+    return len(known.tensor_type.shape.dim)
+
+
 #: Names that exporters write for an unknown dim; two dims with such a name may differ.
 _NO_NAMES = frozenset({"", "?", "-1", "None"})
 

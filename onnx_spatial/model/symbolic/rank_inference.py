@@ -156,8 +156,7 @@ class _BackwardInference:
     def _rank(self, name: str) -> int | None:
         if name in self.ranks:
             return self.ranks[name]
-        dims = shape_inference.dims(self._scope.type(name)) if name else None
-        return None if dims is None else len(dims)
+        return shape_inference.rank(self._scope.type(name)) if name else None
 
     def _element_type(self, name: str) -> int | None:
         if name in self.types:

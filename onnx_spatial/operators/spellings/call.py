@@ -10,6 +10,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -43,8 +44,12 @@ class InputFacts:
     @classmethod
     def of(cls, array: npt.NDArray[np.generic]) -> InputFacts:
         """Return the facts about an array."""
-        dtype = "string" if array.dtype.kind in "OUST" else array.dtype.name
-        return cls(dtype, tuple(array.shape), array)
+        return cls(_name(array.dtype), tuple(array.shape), array)
+
+
+@cache  # numpy puts a name together at each call
+def _name(dtype: np.dtype[np.generic]) -> str:
+    return "string" if dtype.kind in "OUST" else dtype.name
 
 
 _SHORT = reprlib.Repr()

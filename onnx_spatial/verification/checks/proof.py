@@ -105,12 +105,12 @@ def prove_region(region: MatchingRegion, context: Context) -> Proof:
     """Prove that both parts of a region sum the same products, for all sizes and values."""
     if reason := _replaceable(region.after, context):
         return Proof("sampled", reason=reason)
-    upstream, infos = context.regions.upstream(region), context.reference.infos
+    upstream = context.regions.upstream(region)
     try:
         weights = region_keys.common_weights(region, context.models.original.folder)
     except ModelFileError as error:
         return Proof("sampled", reason=str(error))
-    key = region_keys.digest(region, upstream, infos, weights)
+    key = region_keys.digest(region, upstream, context.regions.sites, weights)
     shared = context.shared_proofs
     if key is not None and (known := shared.get(key)) is not None:
         return known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -15,7 +15,7 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators import Dim
 from onnx_spatial.verification.arrays import constant_value
-from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion, Upstream
+from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion, RegionKey, Upstream
 
 _REALS = (
     onnx.TensorProto.FLOAT,
@@ -51,7 +51,7 @@ def common_weights(region: MatchingRegion, folder: Path | None) -> dict[str, onn
 def digest(
     region: MatchingRegion,
     upstream: Upstream,
-    infos: Iterable[OperatorInfo],
+    sites: Mapping[RegionKey, OperatorInfo],
     weights: Iterable[str] = (),
 ) -> bytes | None:
     """Return a digest that is equal where a proof of one region is a proof of another.
@@ -59,7 +59,7 @@ def digest(
     Args:
         region: the region.
         upstream: how the original computes some of the values that it reads.
-        infos: the operators of the original.
+        sites: the operators of the original, by the values that they compute.
         weights: constants whose numbers do not count.
 
     Returns:
@@ -113,9 +113,8 @@ def digest(
     add(renamed([region.output]), region.place.function)
     for part in (region.before, region.after):
         add(sorted(part.imports.opsets.items(), key=repr))
-    sites = {info.node.output[0]: info for info in infos if info.place == region.place}
     for position, node in enumerate((*upstream.nodes, *region.before.nodes)):
-        info = sites.get(node.output[0]) if node.output else None
+        info = sites.get((region.place, node.output[0])) if node.output else None
         if info is None:
             continue
         facts = info.facts

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -80,19 +80,34 @@ def largest_finite(array: Array) -> float:
 
 
 def measure_errors(
-    expected: Array, actual: Array, distances: Errors, largest: float
+    expected: Array, actual: Array, distances: Errors, largest: float, *, details: bool = True
 ) -> ErrorMetrics:
-    """Compute the metrics of two arrays from the results of `errors`."""
+    """Compute the metrics of two arrays from the results of `errors`.
+
+    Without `details` neither quantiles, decades nor single elements: reports show them, no verdict
+    needs them.
+    """
     steps = ulp_distance(expected, actual)
     if not distances.size:
         return ErrorMetrics(max_steps=steps)
+
+    def relative(amount: float) -> float:
+        return amount / largest if largest else (np.inf if amount else 0.0)
+
     with np.errstate(all="ignore"):
+        most, mean = float(distances.max()), float(distances.mean())
+        metrics = ErrorMetrics(most, relative(most), relative(mean), max_steps=steps)
+        if not details:
+            return metrics
         # By rank, not by interpolation, which makes NaN of infinities.
         p50, p99 = np.quantile(distances, (0.5, 0.99), method="higher")
-        amounts = [float(v) for v in (distances.max(), distances.mean(), p50, p99)]
-    worst, mean, half, most = (v / largest if largest else (np.inf if v else 0.0) for v in amounts)
-    decades, elements = _decades(distances, largest), _worst_elements(expected, actual, distances)
-    return ErrorMetrics(amounts[0], worst, mean, half, most, steps, decades, elements)
+    return replace(
+        metrics,
+        p50_relative_error=relative(float(p50)),
+        p99_relative_error=relative(float(p99)),
+        error_decades=_decades(distances, largest),
+        worst_elements=_worst_elements(expected, actual, distances),
+    )
 
 
 def _decades(distances: Errors, largest: float) -> dict[str, int]:

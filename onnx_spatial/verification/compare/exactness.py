@@ -6,8 +6,9 @@ reals to whole numbers behind such arithmetic, or on a random operator.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import onnx
 
@@ -48,7 +49,7 @@ _NOTHING = Exactness()
 
 def of_outputs(program: Program) -> dict[str, Exactness]:
     """Return the exactness of each output of the original."""
-    marks = _Marks(program, element_types(program))
+    marks = _Marks(program)
     known = marks.graph(program.flat.graph, {})
     return {v.name: known.get(v.name, _NOTHING) for v in program.flat.graph.output}
 
@@ -85,9 +86,12 @@ _WHOLE = INTEGERS | {BOOL, STRING, onnx.TensorProto.INT4, onnx.TensorProto.UINT4
 
 
 class _Marks:
-    def __init__(self, program: Program, types: Mapping[str, int]) -> None:
+    def __init__(self, program: Program) -> None:
         self._program = program
-        self._types = types
+
+    @cached_property
+    def _types(self) -> Mapping[str, int]:
+        return element_types(self._program)
 
     def graph(
         self, graph: onnx.GraphProto, outer: Mapping[str, Exactness], fed: Exactness = _NOTHING
@@ -113,7 +117,7 @@ class _Marks:
         if standard and node.op_type in _RANDOM:
             return Exactness(True, mark.discrete, True)
         moves = op_traits.is_bitwise(node) or (standard and any(traversal.subgraphs(node)))
-        if not moves and not self._is_whole(node):
+        if not (moves or mark.arithmetic) and not self._is_whole(node):
             mark |= Exactness(arithmetic=True)
         if mark.arithmetic and standard and node.op_type in _STEPS:
             whole = self._types.get(node.output[0]) in (*_WHOLE, None)
@@ -136,5 +140,15 @@ class _Marks:
         return mark
 
     def _is_whole(self, node: onnx.NodeProto) -> bool:
-        names: Iterator[str] = (n for n in (*node.input, *node.output) if n)
+        names = [n for n in (*node.input, *node.output) if n]
+        if any(name in self._reals for name in names):
+            return False  # without an inference
         return all(self._types.get(name) in _WHOLE for name in names)
+
+    @cached_property
+    def _reals(self) -> set[str]:
+        """Initializers and inputs of the model that are not whole numbers."""
+        graph = self._program.flat.graph
+        types = {t.name: t.data_type for t in graph.initializer}
+        types |= {v.name: v.type.tensor_type.elem_type for v in graph.input}
+        return {name for name, kind in types.items() if kind and kind not in _WHOLE}

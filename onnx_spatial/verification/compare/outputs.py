@@ -65,6 +65,7 @@ def compare(
     *,
     same_kernels: bool = True,
     tolerance: Tolerance | None = None,
+    details: bool = True,
 ) -> list[OutputResult]:
     """Compare an output of a run; a sequence of tensors is compared tensor by tensor.
 
@@ -75,6 +76,7 @@ def compare(
         same_kernels: whether the original and the converted model compute reals by the same nodes in
             onnxruntime.
         tolerance: that the caller sets for the output; None: by its exactness.
+        details: whether metrics are computed that no verdict needs (`measure_errors`).
     """
     what = (name, run, optimised)
     if isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
@@ -90,13 +92,15 @@ def compare(
                 exactness,
                 same_kernels=same_kernels,
                 tolerance=tolerance,
+                details=details,
             )
         ]
     if isinstance(expected, np.ndarray) and isinstance(actual, np.ndarray):
         flips = exactness.discrete and (optimised or not same_kernels)
         if tolerance is not None and _has_tolerance(expected, actual, tolerance):
             return [_compare_within(what, expected, actual, tolerance, flips)]
-        return [_compare_arrays(what, expected, actual, exactness.arithmetic, flips)]
+        arithmetic = exactness.arithmetic
+        return [_compare_arrays(what, expected, actual, arithmetic, flips, details=details)]
     kind, other = type(expected).__name__, type(actual).__name__
     if kind != other:
         reason: str | None = f"it is a {other}, not a {kind}"
@@ -118,7 +122,14 @@ def within_tolerance(
 ) -> Check:
     """Judge a comparison of an operator again, with the tolerance for its exactness."""
     (result,) = compare(
-        "", 0, check.optimised, expected, actual, exactness, same_kernels=same_kernels
+        "",
+        0,
+        check.optimised,
+        expected,
+        actual,
+        exactness,
+        same_kernels=same_kernels,
+        details=False,
     )
     return replace(
         check,
@@ -130,7 +141,13 @@ def within_tolerance(
 
 
 def _compare_arrays(
-    run: tuple[str, int, bool], expected: Array, actual: Array, arithmetic: bool, flips: bool
+    run: tuple[str, int, bool],
+    expected: Array,
+    actual: Array,
+    arithmetic: bool,
+    flips: bool,
+    *,
+    details: bool,
 ) -> OutputResult:
     dtype, shape, size = dtype_name(expected), expected.shape, expected.size
     what = (*run, dtype, shape, size)
@@ -138,7 +155,7 @@ def _compare_arrays(
         outcome = OutputResult(*what, mismatches=size, passed=False, reason=reason)
         if not (_is_real(expected) and _is_real(actual) and actual.shape == shape):
             return outcome
-        metrics = measure_errors(expected, actual, *errors(expected, actual))
+        metrics = measure_errors(expected, actual, *errors(expected, actual), details=details)
         return replace(outcome, **vars(metrics))
     differing = differing_bits(expected, actual)
     real = _is_real(expected)
@@ -152,7 +169,7 @@ def _compare_arrays(
     if numbers:
         apart, largest = errors(expected, actual)
         count = int((apart > tolerance * largest).sum()) if tolerance else count
-        found = measure_errors(expected, actual, apart, largest)
+        found = measure_errors(expected, actual, apart, largest, details=details)
         outcome, mean = replace(outcome, **vars(found)), found.mean_relative_error
     outcome = replace(outcome, mismatches=count)
     if not count:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from onnx_spatial.verification.arrays import Array, element_type_of
 from onnx_spatial.verification.extract import Imports
+from onnx_spatial.verification.runtime.sessions import Session
 from onnx_spatial.verification.runtime.stopwatch import Stopwatch
 
 
@@ -49,7 +50,9 @@ class RunContext:
         self.substitutes: list[str] = []
         self.executed: set[int] = set()
         self.site_inputs: dict[int, SiteInput] = {}
-        self._closing: list[Callable[[], None]] = []
+        #: Sessions of steps that differ in names alone, by their models.
+        self.sessions: dict[bytes, Session] = {}
+        self._closing: list[Callable[[], None]] = [self.sessions.clear]
 
     def record(self, site: int, arrays: Sequence[Array | None]) -> None:
         """Record that a site ran on some arrays."""

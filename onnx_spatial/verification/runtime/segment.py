@@ -12,10 +12,11 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.io import external_data
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification import extract
-from onnx_spatial.verification.arrays import element_type_of
+from onnx_spatial.verification.arrays import element_type_of, is_float
 from onnx_spatial.verification.runtime.context import RunContext
 from onnx_spatial.verification.runtime.scope import RunScope
 from onnx_spatial.verification.runtime.sessions import (
@@ -38,6 +39,8 @@ _MOST_LOOPED = 2**14
 
 #: Sessions of a program with more parts than this get one thread each.
 _MANY_PARTS = 16
+#: The most nodes of a segment whose session others may share.
+_MOST_ALIKE = 8
 #: A vector with at most so many integers may be a shape.
 _MOST_DIMS = 8
 
@@ -49,8 +52,9 @@ class Segment(Step):
     context: RunContext
     nodes: list[onnx.NodeProto]
     outputs: list[str]
-    _sessions: dict[object, Session | _Reference] = field(default_factory=dict)
+    _sessions: dict[object, Session | _Reference | _Shared] = field(default_factory=dict)
     _exact: bool = False
+    _alike: bool = True
 
     def __post_init__(self) -> None:
         produced = {name for node in self.nodes for name in node.output}
@@ -72,7 +76,7 @@ class Segment(Step):
         feeds, types = self._feeds(scope)
         key = tuple((n, t.SerializeToString()) for n, t in types.items())
         if key not in self._sessions:
-            session = self._load(self._model(scope, types))
+            session = self._shared(feeds) or self._load(self._model(scope, types))
             if session is None:
                 self._exact = True  # some operators need to know shapes
                 self._run(scope)
@@ -81,6 +85,11 @@ class Segment(Step):
         try:
             scope.values.update(self._sessions[key].run(feeds, self.outputs))
         except RunFailure as failure:
+            if isinstance(self._sessions[key], _Shared):
+                self._alike = False  # its own names are for the message
+                del self._sessions[key]
+                self._run(scope)
+                return
             failure.progress += self._position(failure.node)
             if not failure.lacks_kernel or isinstance(self._sessions[key], _Reference):
                 raise
@@ -123,17 +132,54 @@ class Segment(Step):
         }
         return Operands(node, [a.shape for a in arrays], vectors)
 
+    def _shared(self, feeds: Mapping[str, Any]) -> _Shared | None:
+        """Return the session of all segments that differ from this one in names alone; None for none.
+
+        It is for few nodes that compute from reals alone. Numbers of weights differ from segment to
+        segment, graphs inside nodes read outer values by name, and on integers a run may end the
+        process, which is reported with the names of the nodes.
+        """
+        if not self._alike or len(self.nodes) > _MOST_ALIKE or len(feeds) < len(self._inputs):
+            return None
+        if not all(isinstance(v, np.ndarray) and is_float(v.dtype) for v in feeds.values()):
+            return None
+        if not all(op_traits.is_standard(n) and _is_plain(n) for n in self.nodes):
+            return None
+        names: dict[str, str] = {}
+
+        def renamed(values: Iterable[str]) -> list[str]:
+            return [name and names.setdefault(name, f"v{len(names)}") for name in values]
+
+        types = {renamed([n])[0]: v for n, v in feeds.items()}
+        types = {n: _type_of(n, v, exact=self._exact) for n, v in types.items()}
+        nodes = []
+        for node in self.nodes:
+            copy = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
+            copy.attribute.extend(node.attribute)
+            copy.input.extend(renamed(node.input))
+            copy.output.extend(renamed(node.output))
+            nodes.append(copy)
+        model = extract.model_of(self.context.imports, nodes, types, renamed(self.outputs))
+        key = model.SerializeToString(deterministic=True)
+        if key not in self.context.sessions:
+            try:
+                self.context.sessions[key] = self._session(key)
+            except RunFailure:
+                self._alike = False  # its own names are for the message
+                return None
+        return _Shared(self.context.sessions[key], names)
+
+    def _session(self, model: bytes) -> Session:
+        # Each session has threads of its own: a thousand of them would be too many.
+        threads = 1 if self.context.parts > _MANY_PARTS else THREADS
+        return Session(
+            model, optimise=self.context.optimise, folder=self.context.folder, threads=threads
+        )
+
     def _load(self, model: onnx.ModelProto) -> Session | _Reference | None:
         """Return a session or its substitute; None to try again with all shapes declared."""
         try:
-            # Each session has threads of its own: a thousand of them would be too many.
-            threads = 1 if self.context.parts > _MANY_PARTS else THREADS
-            return Session(
-                model.SerializeToString(),
-                optimise=self.context.optimise,
-                folder=self.context.folder,
-                threads=threads,
-            )
+            return self._session(model.SerializeToString())
         except RunFailure as failure:
             failure.progress += self._position(failure.node)
             if failure.lacks_kernel:
@@ -174,6 +220,19 @@ class Segment(Step):
         return labels.index(name) if name in labels else 0
 
 
+@dataclass(frozen=True)
+class _Shared:
+    """A session for segments that differ in names alone, with its `names` of one segment's values."""
+
+    session: Session
+    names: Mapping[str, str]
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, Any]:
+        fed = {self.names[name]: value for name, value in feeds.items()}
+        results = self.session.run(fed, [self.names[name] for name in outputs])
+        return {name: results[self.names[name]] for name in outputs}
+
+
 class _Reference:
     """onnx's reference evaluator in place of a session."""
 
@@ -210,6 +269,11 @@ def _limited(node: onnx.NodeProto, run: Callable[..., Any]) -> Callable[..., Any
         return run(*inputs, **attributes)
 
     return limited
+
+
+def _is_plain(node: onnx.NodeProto) -> bool:
+    """Tell whether a node has no graphs inside and gives the same on the same data."""
+    return Trait.RANDOM not in op_traits.of(node).traits and not any(traversal.subgraphs(node))
 
 
 def _type_of(name: str, value: Any, *, exact: bool = False) -> onnx.TypeProto:

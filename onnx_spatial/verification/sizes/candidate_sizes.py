@@ -73,7 +73,7 @@ class Candidates:
         self._model = model
         self._all = infos
         self._infos = [f for f in infos if f.call is not None]
-        self._demands = list(self._find_demands())
+        self._demands = list(dict.fromkeys(self._find_demands()))
         self._integers = _integers_in(model)
 
     def groups(self) -> list[list[str]]:
@@ -109,7 +109,7 @@ class Candidates:
         typical = [*demanded, *_BATCH] if self.is_batch(symbols) else [*spatial, *demanded]
         scaled = (v * s for s in _STRIDES for v in self._integers)
         every = dict.fromkeys((*typical, *self._integers, *scaled, *range(1, _ALL_BELOW)))
-        return [s for s in every if s > 0 and self.allows(symbols, s)]
+        return self.allowed(symbols, (s for s in every if s > 0))
 
     def _unknown_beside_batch(self, symbols: Sequence[str]) -> int:
         """Return the number of unknown dims beside the batch, of the input with the fewest."""
@@ -118,11 +118,16 @@ class Candidates:
 
     def allows(self, symbols: Sequence[str], size: int) -> bool:
         """Tell whether no site is known to forbid a size."""
-        return all(
-            operator_shapes.fits(d.operator, len(d.dims), axes, size)
+        return bool(self.allowed(symbols, [size]))
+
+    def allowed(self, symbols: Sequence[str], sizes: Iterable[int]) -> list[int]:
+        """Return the sizes that no site is known to forbid."""
+        demands = {
+            (d.operator, len(d.dims), tuple(axes))
             for d in self._demands
             if (axes := d.axes(symbols))
-        )
+        }
+        return [s for s in sizes if all(operator_shapes.fits(*d, s) for d in demands)]
 
     def dims(self) -> Mapping[str, tuple[Dim, ...]]:
         """Return the inferred dims of the main graph's values, in the symbols of the inputs."""

@@ -233,7 +233,7 @@ class FirstRun:
             # Less the least legal size, so that these sizes have the divisors of the usual ones.
             cropped = least.assignment.sizes[symbols[0]] - min(group.sizes)
             larger = (cropped + s for s in group.sizes)
-            group.sizes = [s for s in larger if self._candidates.allows(symbols, s)]
+            group.sizes = self._candidates.allowed(symbols, larger)
             sizes_of.append(group.sizes)
         with suppress(BudgetExhausted):
             for chosen in itertools.islice(zip(*sizes_of, strict=False), _TRIES_EACH):

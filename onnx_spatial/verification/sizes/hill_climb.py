@@ -65,7 +65,7 @@ class HillClimb:
     def _other_sizes(self, assignment: Assignment, symbols: Sequence[str]) -> Iterator[Assignment]:
         """Other sizes for some symbols, those in the last error message first."""
         hinted = self.candidates.hinted(str(self.trials.last_failure))
-        allowed = [s for s in hinted if self.candidates.allows(symbols, s)]
+        allowed = self.candidates.allowed(symbols, hinted)
         for size in (*allowed, *self.candidates.sizes(symbols)):
             yield assignment.resized([symbols], [size])
 

@@ -63,7 +63,7 @@ class Search(FirstRun):
                     # No smaller ones: they leave nothing to a net of pools and strides.
                     least = sizes[group.symbols[0]]
                     near = range(least, least + (_NEAR_BATCH if group.is_batch else _NEAR))
-                    if legal := [s for s in near if self._candidates.allows(group.symbols, s)]:
+                    if legal := self._candidates.allowed(group.symbols, near):
                         sizes.update(dict.fromkeys(group.symbols, int(rng.choice(legal))))
                 number = len(trials) + len(runs)
                 if trial := self._run(replace(start, sizes=sizes, number=number)):
@@ -167,7 +167,7 @@ class Search(FirstRun):
         size = old.sizes[symbols[0]]
         likely = _unlike(group.sizes, size)[:_OTHERS]
         # The strides of a net that divide a size divide its double, too.
-        doubled = [s for s in (2 * size, size + 32) if self._candidates.allows(symbols, s)]
+        doubled = self._candidates.allowed(symbols, (2 * size, size + 32))
         for other in (*likely, *doubled):
             trial = self._run(old.resized([symbols], [other]), symbols)
             if trial and trial.assignment.sizes[symbols[0]] != size:

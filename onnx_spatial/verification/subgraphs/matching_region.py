@@ -242,7 +242,7 @@ class MatchingRegions:
         if self.original.functions or any(any(traversal.subgraphs(node)) for node in nodes):
             return None
         positions = {self._graphs.position(node): index for index, node in enumerate(nodes)}
-        infos = [info for info in self.infos if info.index in positions]
+        infos = (self._by_index[index] for index in sorted(positions.keys() & self._by_index))
         return [
             replace(
                 info,
@@ -252,6 +252,15 @@ class MatchingRegions:
             )
             for info in infos
         ]
+
+    @cached_property
+    def sites(self) -> dict[RegionKey, OperatorInfo]:
+        """The sites by the values that they compute."""
+        return {(info.place, info.node.output[0]): info for info in self.infos if info.node.output}
+
+    @cached_property
+    def _by_index(self) -> dict[int, OperatorInfo]:
+        return {info.index: info for info in self.infos}
 
     @cached_property
     def _graphs(self) -> Graphs:
@@ -362,7 +371,7 @@ class MatchingRegions:
             for index, node in positions.items()
             if output in node.output or not any(self._is_computed(n, place) for n in node.output)
         }
-        sites = frozenset(info.index for info in self.infos if info.index in positions)
+        sites = frozenset(positions.keys() & self._by_index)
         fed = all(self._is_input(n, place) for n in inputs)
         return MatchingRegion(place, output, before, after, inputs, sites, frozenset(replaced), fed)
 

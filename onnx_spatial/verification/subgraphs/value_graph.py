@@ -146,7 +146,7 @@ class Graphs:
             elif isinstance(producer, onnx.SparseTensorProto):
                 sparse[name] = producer
             elif producer is not None:
-                if any(a.ref_attr_name for a in producer.attribute):
+                if place.function and any(a.ref_attr_name for a in producer.attribute):
                     return "it uses attributes of its function"
                 nodes[id(producer)] = producer
                 new = traversal.needs(producer) - seen
@@ -247,6 +247,8 @@ def is_computed(producer: Producer | None) -> bool:
 
 def scopes(place: traversal.Place) -> list[traversal.Place]:
     """Return the place of a graph and of its outer graphs, inner before outer."""
+    if not place.steps:
+        return [place]
     count = len(place.steps)
     return [traversal.Place(place.function, place.steps[: count - i]) for i in range(count + 1)]
 
