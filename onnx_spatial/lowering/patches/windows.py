@@ -49,17 +49,20 @@ class Windows:
         op = patches(request)
         x = request.operand(emit)
         counts, pads = windows_and_pads(emit, op, x)
-        last, spare = op.spatial_axes[-1], 0
-        if phases > 1 and not isinstance(x.dims[last], int):
-            spare = (op.extent(len(counts) - 1) - 1) // phases
-            if op.auto_pad == "valid" and not has_pad_kernel(request.element_types, emit.opset):
-                spare += 1  # so that nothing is cut off, for which a Pad takes negative amounts
-            length = emit.mul(emit.add(counts[-1], spare), phases)
-            begin, _ = pads[last]
-            pads[last] = (begin, emit.sub(emit.sub(length, x.dims[last]), begin))
         # axis of the value for each axis of the operator, and back
         perm = list(request.before or range(x.rank))
         back = [perm.index(axis) for axis in range(x.rank)]
+        last, spare = op.spatial_axes[-1], 0
+        if phases > 1 and not isinstance(x.dims[last], int):
+            spare = (op.extent(len(counts) - 1) - 1) // phases
+            cuts = has_pad_kernel(request.element_types, emit.opset) and back[-1] == last
+            if op.auto_pad == "valid" and not cuts:
+                spare += (
+                    1  # so that nothing is cut off: a Pad does that fast on the last axis alone
+                )
+            length = emit.mul(emit.add(counts[-1], spare), phases)
+            begin, _ = pads[last]
+            pads[last] = (begin, emit.sub(emit.sub(length, x.dims[last]), begin))
         x = emit.tensor(x.value, [x.dims[axis] for axis in back], x.itemsize)
         pads = [pads[axis] for axis in back]
         x = pad(emit, x, pads, request.element_types, signed=op.signed_pads)
