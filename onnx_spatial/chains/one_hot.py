@@ -147,6 +147,8 @@ def copying_conv_rule(
     """Return the map of a one-hot Conv as that of what copies, which is assumed to be the same."""
     if node.op_type != "Conv" or not op_traits.is_standard(node) or len(inputs) != 2:
         return None
+    if any(attribute.ref_attr_name for attribute in node.attribute):
+        return None
     weight = None if inputs[1] is None else array_of(inputs[1])
     known = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     group = known.get("group", 1)

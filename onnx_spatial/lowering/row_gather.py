@@ -210,7 +210,7 @@ def _rearranged(request: Request, emit: Emitter, rows: Tensor) -> Tensor:
 def _tables(operator: Operator, dims: Sequence[int]) -> Tables | None:
     """Return the index as one table for each axis of the input, whose dims are `dims`, or None."""
     if isinstance(operator, ExtractPatches):
-        return _tables_of_windows(operator, dims) if operator.layout == "channels_last" else None
+        return _tables_of_windows(operator, dims)
     assert isinstance(operator, SpaceToBatch | BatchToSpace)
     blocked = len(operator.block_shape)
     strides = [math.prod(dims[axis + 1 :]) for axis in range(len(dims))]
@@ -235,14 +235,24 @@ def _tables(operator: Operator, dims: Sequence[int]) -> Tables | None:
 
 
 def _tables_of_windows(op: ExtractPatches, dims: Sequence[int]) -> Tables:
-    """Return the tables for an index [batch, windows of each axis, positions of each axis]."""
-    spatial = len(op.kernel)
+    """Return the tables for the index of patches.
+
+    channels last     [batch, windows of each axis, positions of each axis]
+    channels first    [batch, positions of each axis, channel, windows of each axis]
+    """
+    spatial, last = len(op.kernel), op.layout == "channels_last"
     tables: Tables = [((0,), np.arange(dims[0]) * math.prod(dims[1:]))]
+    if not last:
+        tables.append(((1 + spatial,), np.arange(dims[1]) * math.prod(dims[2:])))
     for number, axis in enumerate(op.spatial_axes):
         begin, _ = op.padding(number, dims[axis])
         starts = np.arange(op.output_size(number, dims[axis])) * op.strides[number] - begin
         place = starts[:, None] + np.arange(op.kernel[number]) * op.rates[number]
-        tables.append(((axis, axis + spatial), _rows_inside(place, dims, axis)))
+        rows = _rows_inside(place, dims, axis)
+        if last:
+            tables.append(((axis, axis + spatial), rows))
+        else:
+            tables.append(((1 + number, 2 + spatial + number), rows.T))
     return tables
 
 

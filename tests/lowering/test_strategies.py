@@ -274,6 +274,16 @@ def test_long_indices_are_exact(name, long_indices):
     select._RANKINGS.clear()
 
 
+def test_a_long_index_of_windows_is_stored_as_tables():
+    data = np.zeros((1, 16, 64, 64), np.float32)
+    ints = {"sizes": [3, 3], "strides": [2, 2], "rates": [1, 1], "auto_pad": "same_upper"}
+    sample = Sample("image-openvino", "ExtractImagePatches", sampling.OPENVINO, (data,), ints)
+    form = Form(data.shape, frozenset(), 17, 8, None)
+    made = plan(form.model(sample), strategy="element-gather").model
+    assert made.ByteSize() < 4_000 < data.size
+    sampling.check(sample, form, made)
+
+
 def test_windows_are_transposed_all_at_once_or_row_by_row(monkeypatch):
     """Row by row where the rows of one Transpose compete for the cache, which small samples do not."""
     data = np.zeros((1, 128, 128, 1), np.float32)
