@@ -6,7 +6,9 @@
     reading     the block operator that an index map is; `probing`, where digits are hidden
     patches     the patches that an index map is, and their proof
     one_hot     convolutions that only copy; `weights`, which say it
-    proof       whether a chain is a block operator, for all sizes
+    divided_sizes   sizes that nodes divide, read as multiples
+    proof       whether a chain is a block operator, for all sizes; `exact_division`, that it only runs
+                where blocks divide the sizes
     find        the chains of a model; `find_patches`, those that are patches
     movements   chains that only permute parts of axes, and what they cost: `movement_paths`, `pricing`,
                 `rearranging`

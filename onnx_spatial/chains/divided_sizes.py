@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from onnx_spatial.index_map.cases import Case
-from onnx_spatial.index_map.expressions import FLOOR, Symbol, atoms_of, top_atoms
+from onnx_spatial.index_map.expressions import FLOOR, Symbol, top_atoms
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
 #: A size that is a multiple is one of this number: of every usual product of blocks.
@@ -39,7 +39,7 @@ class DividedSizes:
         for key in filter(None, map(_key, (atom for dim in dims for atom in top_atoms(dim)))):
             self._added.setdefault(key, {})
         for fact in case.facts:
-            for atom in atoms_of(fact):
+            for atom in top_atoms(fact):
                 if isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR:
                     self._note(next(iter(atom.key.operands)))
 

@@ -7,6 +7,7 @@ All that may be left of the sizes is tried: either nothing is, or a node fails.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -41,6 +42,9 @@ def runs_only_divided(
         except UndecidedError:
             pass  # it may be known where it is known what is left of each size
         left = [now.residue(p, b) for p, b in pairs]
+        if any(left):  # then the other sizes may say that a node fails
+            for dim, block in itertools.product(mapped.x.dims, {b for _, b in pairs}):
+                now.residue(dim, block)
         return not any(left)
 
     try:

@@ -56,7 +56,7 @@ _SECONDS = 300.0
 Reader = Callable[[Case, str, Tensor, Tensor], Iterator[Blocks[Polynomial]]]
 
 #: Operators behind which the digits of an index are lost.
-_LOSING = frozenset({"Concat", "Gather", "Split"})
+_LOSING = frozenset({"Concat", "Gather", "GatherND", "Split"})
 
 #: Operators that may be left out of a chain where Transposes take their place.
 _PERMUTING = frozenset({"Identity", "Transpose"})
@@ -393,9 +393,8 @@ class _Search:
         chain = ChainMap(case, self._graph, self._path, start, end, multiples)
         try:
             y = chain.y
-        finally:
-            if not multiples:
-                divided.note(case, chain.x.dims)
+        finally:  # one that has no map shows the sizes that it divides first
+            divided.note(case, chain.x.dims)
         result = []
         for blocks in reader(case, chain.source, chain.x, y):
             try:

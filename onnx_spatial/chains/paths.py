@@ -19,14 +19,14 @@ import onnx
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
 
-#: Operators whose output is one input (the first; all of Concat), moved.
+#: Operators whose output is one input (the first; all of Concat; what Where chooses from), moved.
 _MOVING = frozenset(
-    "Concat DepthToSpace Flatten Gather Identity Pad Reshape Slice SpaceToDepth Split Squeeze "
-    "Transpose Unsqueeze".split()
+    "Concat DepthToSpace Flatten Gather GatherND Identity Pad Reshape Slice SpaceToDepth Split Squeeze "
+    "Transpose Unsqueeze Where".split()
 )
 #: Operators that regroup axes: a spatial operator is one of the first, or two of the second with nodes
 #: between them that change the order.
-_WHOLE = frozenset({"Concat", "DepthToSpace", "Gather", "SpaceToDepth"})
+_WHOLE = frozenset({"Concat", "DepthToSpace", "Gather", "GatherND", "SpaceToDepth"})
 _RESHAPING = frozenset({"Flatten", "Reshape"})
 REGROUPING = _RESHAPING | _WHOLE
 _REORDERING = frozenset({"Transpose", *_WHOLE})
@@ -136,7 +136,12 @@ class _Tree:
             self._producers[name] = node
 
     def _data(self, node: onnx.NodeProto) -> list[str]:
-        names = node.input if node.op_type == "Concat" else node.input[:1]
+        if node.op_type == "Where":
+            condition, *names = node.input
+            if condition not in self._fixed:  # the data itself decides
+                return []
+        else:
+            names = list(node.input if node.op_type == "Concat" else node.input[:1])
         return [name for name in dict.fromkeys(names) if name and name not in self._fixed]
 
     def _common(self, names: list[str]) -> str | None:

@@ -36,10 +36,15 @@ def probe(case: Case, source: str, x: Tensor, y: Tensor) -> Iterator[Blocks[Poly
         if dim.constant is None:
             case.assume(dim - 2 * _MIDDLE)  # the elements that are read are inside
     for batch, images in itertools.product(range(x.rank), repeat=2):
-        for reader in (_space_to_batch, _batch_to_space):
-            blocks = reader(_Probes(case, source, x, y, batch, images))
-            if blocks is not None and max(blocks.block, default=1) > 1:
-                yield blocks
+        row = [
+            blocks
+            for reader in (_space_to_batch, _batch_to_space)
+            if (blocks := reader(_Probes(case, source, x, y, batch, images))) is not None
+            and max(blocks.block, default=1) > 1
+        ]
+        yield from row
+        if row:
+            return  # the axis of the batch is found
 
 
 class _Probes:

@@ -73,11 +73,11 @@ def test_lowerings_that_move_the_channels(strategy, op_type):
     assert chain.blocks.kind is (S2B if op_type == "SpaceToBatchND" else B2S)
 
 
-@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("zeros", ["first", "last", "mask", "GatherND"])
 @pytest.mark.parametrize("shape", [(1, 64, 64, 3), (2, 8, 12, 3), (1, 6, 8, 5000)])
-def test_tables_of_rows(shape, first):
+def test_tables_of_rows(shape, zeros):
     """Also with more entries than constants have that are sizes."""
-    model = chain_models.by_table(shape, first=first)
+    model = chain_models.by_table(shape, zeros=zeros)
     (chain,) = find(model)
     assert (chain.blocks.kind, chain.blocks.block) == (S2B, (2, 2))
     assert [a.constant for a in chain.blocks.begins] == [2, 2]
@@ -95,6 +95,16 @@ def test_tables_with_a_mistake():
     model = chain_models.by_table()
     (zeros,) = [t for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT]
     zeros.CopyFrom(onnx.numpy_helper.from_array(np.float32([[0, 0, 1]]), zeros.name))
+    assert find(model) == []
+
+
+def test_what_the_data_itself_masks():
+    """Its place does not decide what is zero then."""
+    model = chain_models.by_table(zeros="mask")
+    (less,) = [n for n in model.graph.node if n.op_type == "Less"]
+    less.input[0] = next(n.input[2] for n in model.graph.node if n.op_type == "Where")
+    model.graph.initializer.append(helper.make_tensor("zero", 1, [], [0.0]))
+    less.input[1] = "zero"
     assert find(model) == []
 
 

@@ -14,7 +14,7 @@ import pytest
 import sampling
 from hypothesis import given, settings
 
-from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.index_map.division import exact
 from onnx_spatial.index_map.expressions import ONE
 from onnx_spatial.index_map.rules_numbers import div, maximum
@@ -258,3 +258,29 @@ def test_time_of_other_threads_does_not_count():
     thread.start()
     thread.join()
     case.check_budget()
+
+
+@pytest.mark.parametrize(("added", "count"), [(0, 2), (5, 2), (3, 4)])
+def test_what_is_left_of_a_size(added, count):
+    """Each rest is one case, in which the size divided by the number is exact."""
+    case = Case()
+
+    def body() -> tuple[int, Polynomial, Polynomial]:
+        p = case.symbol("h") + added
+        left = case.residue(p, count)
+        return left, p, case.floor_div(p, Polynomial.of(count))
+
+    rows = list(case.all(body))
+    assert [left for left, _, _ in rows] == list(range(count))
+    assert all(quotient * count + left == p for left, p, quotient in rows)
+
+
+def test_sizes_that_surely_differ():
+    """A run fails there; where they may be equal, that is not known."""
+    case = Case()
+    h = case.symbol("h")
+    with pytest.raises(IllegalError):
+        case.require_equal(2 * h + 1, 2 * h, "odd and even")
+    with pytest.raises(UndecidedError) as caught:
+        case.require_equal(2 * h, case.symbol("w"), "unknown")
+    assert not isinstance(caught.value, IllegalError)
