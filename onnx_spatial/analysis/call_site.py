@@ -50,7 +50,7 @@ class CallSite:
             # Only parameters are of interest as values: data is never looked at.
             if index and (value := self._value(name)) is not None:
                 fact = InputFacts.of(value)
-            inputs.append(fact if index else replace(fact, ranked=self.ranked))
+            inputs.append(fact if index or self.ranked else replace(fact, ranked=False))
         base = self.info.facts
         return replace(base, inputs=tuple(inputs), attributes=attributes(self.node))
 
@@ -153,8 +153,8 @@ def _with_own_names(facts: NodeFacts, symbols: set[str]) -> NodeFacts:
     inputs = []
     for fact in facts.inputs:
         if fact is not None and fact.shape is not None:
-            known = (d if isinstance(d, int) or d in symbols else None for d in fact.shape)
-            fact = replace(fact, shape=tuple(known))
+            known = tuple(d if isinstance(d, int) or d in symbols else None for d in fact.shape)
+            fact = fact if known == fact.shape else replace(fact, shape=known)
         inputs.append(fact)
     return replace(facts, inputs=tuple(inputs))
 

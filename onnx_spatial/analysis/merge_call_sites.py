@@ -14,6 +14,8 @@ from onnx_spatial.operators.spellings.call import AttributeValue
 
 def join(each: Sequence[NodeFacts]) -> NodeFacts:
     """Join the facts of one node at several call sites."""
+    if len(each) == 1:
+        return each[0]
     width = max(len(f.inputs) for f in each)
     inputs = tuple(
         join_inputs([f.inputs[i] for f in each if i < len(f.inputs)]) for i in range(width)
@@ -35,6 +37,8 @@ def join_inputs(each: Sequence[InputFacts | None]) -> InputFacts | None:
     if not known:
         return None
     first = known[0]
+    if len(known) == 1:
+        return first
     dtype = first.dtype if all(f.dtype == first.dtype for f in known) else None
     shape = first.shape
     for other in known[1:]:

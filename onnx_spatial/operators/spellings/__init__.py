@@ -51,7 +51,8 @@ _FIXED_READERS: dict[str, Callable[[NodeFacts], Call]] = {
     "ReorgYolo": openvino.reorg,
     Rearrange.name: chain_ops.rearrange,
 }
-OP_TYPES = frozenset({*_BLOCK_READERS, *_FIXED_READERS})
+_READERS = _BLOCK_READERS | _FIXED_READERS
+OP_TYPES = frozenset(_READERS)
 
 #: Names that tf2onnx gives to nodes whose block_shape is not constant; only with three inputs.
 LEFTOVER_OP_TYPES = frozenset({"SpaceToDepth", "DepthToSpace"})
@@ -126,7 +127,7 @@ def _reader(node: NodeFacts) -> Callable[[NodeFacts], Call]:
         return chain_ops.read
     if node.op_type in LEFTOVER_OP_TYPES:
         return tensorflow.block_nd
-    return (_BLOCK_READERS | _FIXED_READERS)[node.op_type]
+    return _READERS[node.op_type]
 
 
 def _check_unambiguous(node: NodeFacts) -> None:

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 _SIZE = 2**13
+#: The first byte of the record after a call: one byte is written faster than the whole record.
+_OVER = ord("-")
 #: Characters of one text, which may hold names of any length.
 _LONGEST = 400
 
@@ -87,7 +89,8 @@ class CallRecord:
 
     def end(self) -> None:
         """Note that the call returned."""
-        self._note(text="", node=None)
+        self._state.update(text="", node=None)
+        self._memory[0] = _OVER
 
     def doing(self, text: str) -> None:
         """Note a line of progress."""
@@ -96,14 +99,16 @@ class CallRecord:
     def _note(self, **changes: object) -> None:
         self._state.update(changes)
         data = json.dumps(self._state).encode()
-        self._memory[: len(data) + 1] = data + b"\0"
+        self._memory[: len(data) + 2] = b" " + data + b"\0"
 
     def read(self) -> dict[str, Any]:
         """Return what the process did last: the attributes of a call, and "doing"."""
         try:
-            state = json.loads(self._memory[:].split(b"\0", 1)[0])
+            state = json.loads(self._memory[1:].split(b"\0", 1)[0])
         except ValueError:  # it ended while it wrote
             state = {}
+        if self._memory[0] == _OVER:
+            state |= {"text": "", "node": None}
         return {**self._state, **state}
 
 

@@ -41,6 +41,8 @@ def with_names_of(
     have: no name gets another meaning.
     """
     before, after = _names(original), _names(converted)
+    if before.keys() >= after.keys():
+        return converted
     computed = [n for n, count in before.items() if count == 1]
     if 2 * sum(name in after for name in computed) > len(computed):
         return converted
