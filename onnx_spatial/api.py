@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from onnx_spatial.conversion.pipeline import (
     refusal,
 )
 from onnx_spatial.conversion.raise_opset import raise_opset
-from onnx_spatial.conversion.rewrite_chains import OptimizeResult
+from onnx_spatial.conversion.rewrite_chains import NamedChains, OptimizeResult
 from onnx_spatial.errors import Code, UsageError, VerificationError
 from onnx_spatial.lowering import priced_for
 from onnx_spatial.model import op_traits
@@ -175,6 +176,7 @@ def convert(
         raise UsageError("save_as_external_data requires output")
     tolerances = Tolerances.of(rtol, atol)
     check_verification(tolerances, verify, strict_proof=strict_proof, outputs_only=outputs_only)
+    progress = progress or (lambda _: None)
     options = ConvertOptions(
         mode=mode,
         inline=inline,
@@ -187,13 +189,17 @@ def convert(
         threads=threads,
         finite=finite,
     )
-    source = read_source(model, static, data=verify or in_place or output is not None)
-    logger.debug("%s: read, IR %d", source.name, source.proto.ir_version)
-    progress = progress or (lambda _: None)
-    progress("converting")
-    before = with_opset(source, opset)
-    tolerances.check_names([value.name for value in source.proto.graph.output])
-    target = output_file(source, output, in_place=in_place)
+    edit = Edit.begin(
+        model,
+        output,
+        static=static,
+        opset=opset,
+        verify=verify,
+        tolerances=tolerances,
+        in_place=in_place,
+        progress=progress,
+    )
+    source = edit.source
     choose = None
     if tune:
         sizes = Sizes(
@@ -204,24 +210,16 @@ def convert(
             seed=seed,
             progress=progress,
         )
-        choose = _tuner(sizes, options, tune_cache, tune_threads, target, progress).choose
+        choose = _tuner(sizes, options, tune_cache, tune_threads, edit.target, progress).choose
     elif tune_cache is not None or tune_threads:
         raise UsageError("tune_cache and tune_threads require tune=True")
     with priced_for(options.threads):
         result = convert_operators(
-            before.proto, options, choose=choose, folder=source.folder, progress=progress
+            edit.before.proto, options, choose=choose, folder=source.folder, progress=progress
         )
-    note_opset(result, source, before)
-    inspection = inspection_of(source, result)
-    if refused := result.refused(strict=strict):
-        error = refusal(source.name, refused)
-        error.inspection = inspection
-        raise error
-    changed = result.model is not None or before is not source
-    converted = before if result.model is None else source.holding(result.model)
-    verification = None
-    if verify and changed:
-        verification = run_verification(
+
+    def compare(converted: reader.Source) -> Verification:
+        return run_verification(
             source,
             converted,
             inputs=inputs,
@@ -238,24 +236,115 @@ def convert(
             finite=finite,
             progress=progress,
         )
-    conversion = Conversion(
-        converted,
-        inspection,
-        verification,
-        changed,
-        result.touched,
-        original=source,
-        ir_original=model if isinstance(model, ir.Model) else None,
-    )
-    check_conversion(conversion, strict=strict, strict_proof=strict_proof)
-    return finish(
-        conversion,
-        target,
-        frozen=bool(static),
-        in_place=in_place,
+
+    return edit.end(
+        result,
+        compare if verify else None,
+        strict=strict,
+        strict_proof=strict_proof,
         external=save_as_external_data,
-        progress=progress,
     )
+
+
+@dataclass(frozen=True)
+class Edit:
+    """The edit of a model by `convert` or `optimize`, from reading to writing.
+
+    Attributes:
+        model: as the caller gives it.
+        source: as read, with fixed sizes.
+        before: the same with its opset raised: what is edited.
+        target: file for the result, if any.
+        frozen, in_place, progress: see `finish`.
+    """
+
+    model: reader.Model | reader.Source
+    source: reader.Source
+    before: reader.Source
+    target: Path | None
+    frozen: bool
+    in_place: bool
+    progress: Progress
+
+    @classmethod
+    def begin(
+        cls,
+        model: reader.Model | reader.Source,
+        output: str | os.PathLike[str] | None,
+        *,
+        static: Mapping[str, int] | None,
+        opset: int | None,
+        verify: bool,
+        tolerances: Tolerances,
+        in_place: bool,
+        progress: Progress,
+    ) -> Edit:
+        """Read a model, and check what the result is to be.
+
+        Raises:
+            ModelFileError: the model cannot be read.
+            UsageError: a name is not in the model, or the output cannot be written.
+            ConversionError: the model cannot be raised to the opset.
+        """
+        source = read_source(model, static, data=verify or in_place or output is not None)
+        logger.debug("%s: read, IR %d", source.name, source.proto.ir_version)
+        progress("converting")
+        before = with_opset(source, opset)
+        tolerances.check_names([value.name for value in source.proto.graph.output])
+        target = output_file(source, output, in_place=in_place)
+        return cls(model, source, before, target, bool(static), in_place, progress)
+
+    def end(
+        self,
+        result: EditResult,
+        compare: Callable[[reader.Source], Verification] | None,
+        *,
+        optimized: OptimizeResult | None = None,
+        named: NamedChains | None = None,
+        strict: bool,
+        strict_proof: bool,
+        external: bool,
+    ) -> Conversion:
+        """Verify a result, and write it if it may be.
+
+        Args:
+            result: of the edit.
+            compare: verifies the result; None: it is not verified.
+            optimized, named: what `optimize` found, and the chains that it rewrote.
+            strict, strict_proof: as in `convert`.
+            external: see `finish`.
+
+        Raises:
+            ConversionError: an operator cannot be converted.
+            VerificationError: as `check`, with the conversion.
+        """
+        note_opset(result, self.source, self.before)
+        inspection = inspection_of(self.source, result, optimized)
+        if refused := result.refused(strict=strict):
+            error = refusal(self.source.name, refused)
+            error.inspection = inspection
+            raise error
+        changed = result.model is not None or self.before is not self.source
+        converted = self.before if result.model is None else self.source.holding(result.model)
+        conversion = Conversion(
+            converted,
+            inspection,
+            compare(converted) if compare is not None and changed else None,
+            changed,
+            result.touched,
+            original=self.source,
+            named=named,
+            ir_original=self.model if isinstance(self.model, ir.Model) else None,
+        )
+        check_conversion(conversion, strict=strict, strict_proof=strict_proof)
+        return finish(
+            conversion,
+            self.target,
+            frozen=self.frozen,
+            in_place=self.in_place,
+            external=external,
+            progress=self.progress,
+        )
 
 
 def check_verification(

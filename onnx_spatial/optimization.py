@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -10,23 +9,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 
 from onnx_spatial import chains
-from onnx_spatial.api import (
-    Progress,
-    check_conversion,
-    check_verification,
-    finish,
-    inspection_of,
-    note_opset,
-    output_file,
-    read_source,
-    with_opset,
-)
+from onnx_spatial.api import Edit, Progress, check_verification
 from onnx_spatial.conversion.optimize import optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.pipeline import refusal
 from onnx_spatial.conversion.rewrite_chains import NamedChains
 from onnx_spatial.errors import UsageError
 from onnx_spatial.lowering import priced_for
@@ -35,8 +22,6 @@ from onnx_spatial.report.results import Conversion
 from onnx_spatial.verification import Bound, Tolerances, Verification, one_hot
 from onnx_spatial.verification import verify as run_verification
 from onnx_spatial.verification.runtime.time_limit import SECONDS
-
-logger = logging.getLogger(__name__)
 
 #: The verdicts, the worst first.
 _STATUSES = ("failed", "unverified", "passed")
@@ -119,29 +104,26 @@ def optimize(
         threads=threads,
         finite=finite,
     )
-    source = read_source(model, static, data=verify or in_place or output is not None)
-    logger.debug("%s: read, IR %d", source.name, source.proto.ir_version)
     progress = progress or (lambda _: None)
-    progress("converting")
-    before = with_opset(source, opset)
-    tolerances.check_names([value.name for value in source.proto.graph.output])
-    file = output_file(source, output, in_place=in_place)
+    edit = Edit.begin(
+        model,
+        output,
+        static=static,
+        opset=opset,
+        verify=verify,
+        tolerances=tolerances,
+        in_place=in_place,
+        progress=progress,
+    )
+    source, proto = edit.source, edit.before.proto
     with priced_for(options.threads):
-        result = optimize_operators(before.proto, options, folder=source.folder, progress=progress)
-    note_opset(result.edit, source, before)
-    inspection = inspection_of(source, result.edit, result)
-    if refused := result.edit.refused(strict=strict):
-        error = refusal(source.name, refused)
-        error.inspection = inspection
-        raise error
-    changed = result.edit.model is not None or before is not source
-    converted = before if result.edit.model is None else source.holding(result.edit.model)
+        result = optimize_operators(proto, options, folder=source.folder, progress=progress)
     named = None
     if result.named is not None:
         named = NamedChains(source.holding(result.named), tuple(result.named_chains))
-    verification = None
-    if verify and changed:
-        verification = verify_with_chains(
+
+    def compare(converted: reader.Source) -> Verification:
+        return verify_with_chains(
             source,
             named,
             converted,
@@ -159,24 +141,15 @@ def optimize(
             finite=finite,
             progress=progress,
         )
-    conversion = Conversion(
-        converted,
-        inspection,
-        verification,
-        changed,
-        result.edit.touched,
-        original=source,
+
+    return edit.end(
+        result.edit,
+        compare if verify else None,
+        optimized=result,
         named=named,
-        ir_original=model if isinstance(model, ir.Model) else None,
-    )
-    check_conversion(conversion, strict=strict, strict_proof=strict_proof)
-    return finish(
-        conversion,
-        file,
-        frozen=bool(static),
-        in_place=in_place,
+        strict=strict,
+        strict_proof=strict_proof,
         external=save_as_external_data,
-        progress=progress,
     )
 
 
