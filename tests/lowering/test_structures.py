@@ -262,6 +262,15 @@ def test_an_unknown_batch_is_no_part_of_an_index():
         assert ("Range" in structure.ops(converted)) == (strategy == "row-gather")
 
 
+def test_rows_of_volumes_are_added_up_unless_their_padding_is_computed():
+    for stride, padding, permuted in ((2, "VALID", False), (1, "SAME", False), (2, "SAME", True)):
+        ints = {"ksizes": [1, 3, 3, 3, 1], "strides": [1, *[stride] * 3, 1], "padding": padding}
+        data, shape = np.zeros((1, 4, 5, 6, 2), np.float32), ("N", "D", "H", "W", 2)
+        model = one_node("ExtractVolumePatches", (data,), shape=shape, **ints)
+        converted = convert(model, strategy="row-gather")
+        assert ("Transpose" in structure.ops(converted)) == permuted
+
+
 def test_only_windows_that_leave_gaps_need_no_padding_at_all():
     """The zeros of SAME are never fewer than none where windows overlap, so that no Max is needed."""
     for kernel, stride, clamped in ((3, 2, False), (2, 2, False), (2, 3, True)):
