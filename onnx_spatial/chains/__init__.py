@@ -9,7 +9,7 @@
     divided_sizes   sizes that nodes divide, read as multiples
     proof       whether a chain is a block operator, for all sizes; `exact_division`, that it only runs
                 where blocks divide the sizes
-    find        the chains of a model; `find_patches`, those that are patches
+    find        the chains of a model; `find_blocks` and `find_patches`, the parts of paths that they are
     movements   chains that only permute parts of axes, and what they cost: `movement_paths`, `pricing`,
                 `rearranging`
     named       the model with named operators in the place of chains; `named_patches`

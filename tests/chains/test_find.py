@@ -323,7 +323,7 @@ def test_equal_movements_are_tried_once(monkeypatch):
 
 def test_gathers_by_lists_of_indices_are_not_read(monkeypatch):
     """Nets have many of them, and none is a block operator."""
-    module = sys.modules["onnx_spatial.chains.find"]
+    module = sys.modules["onnx_spatial.chains.find_blocks"]
     reads = []
     monkeypatch.setattr(module, "ChainMap", lambda *given: reads.append(given))
     model = onnx.parser.parse_model(
