@@ -269,7 +269,7 @@ def test_estimates_are_for_a_number_of_threads(rewrite):
         assert done.inspection.sites[0].strategy == "gather"
         return done.inspection.sites[0].estimated_us
 
-    times = [estimate(threads) for threads in (1, None, 2)]
-    assert times == sorted(set(times), reverse=True)
+    one, any_number, two = (estimate(threads) for threads in (1, None, 2))
+    assert min(one, two) < any_number < max(one, two)
     with pytest.raises(UsageError, match="threads must be at least 1, not 0"):
         rewrite(model(), threads=0)

@@ -49,6 +49,7 @@ INTERNAL = {
     *("Interrupted", "KeyboardInterrupt", "LookupError", "MemoryError", "OSError", "OverflowError"),
     "ModuleNotFoundError",
     *(
+        "IllegalError",
         "RunFailure",
         "Silent",
         "TimeLimitError",

@@ -150,11 +150,9 @@ def test_values_in_blocks_that_others_read():
     model = chain_models.six_dims()
     blocked = [n for n in model.graph.node if n.op_type == "Reshape"][1].output[0]
     model.graph.output.append(helper.make_tensor_value_info(blocked, 1, [8, 6, 8, 3]))
-    chains = onnx_spatial.optimize(model).inspection.chains
-    assert {(c.op_type, c.action) for c in chains} == {
-        ("SpaceToBatchND", "leave"),
-        ("Rearrange", "lower"),  # what follows the convolution is faster alone
-    }
+    done = onnx_spatial.optimize(model)
+    assert ("SpaceToBatchND", "leave") in {(c.op_type, c.action) for c in done.inspection.chains}
+    assert dilations(done.model) == [1]
 
 
 def test_named_operators_and_chains():

@@ -26,7 +26,7 @@ from onnx_spatial.lowering.trivial import Copy, Empty
 from onnx_spatial.model.targets import Target
 from onnx_spatial.operators import ExtractPatches
 
-#: All strategies. A new one is a module of its own and a line here.
+#: All strategies, the plainer ones first. A new one is a module of its own and a line here.
 STRATEGIES: tuple[Strategy, ...] = (
     Copy(),
     Empty(),
@@ -42,6 +42,9 @@ STRATEGIES: tuple[Strategy, ...] = (
     Convolution(),
     Reorg(),
 )
+
+#: Microseconds that a choice does not depend on.
+_NEGLIGIBLE = 0.1
 
 _BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}
 
@@ -255,7 +258,9 @@ def _ranked(
             reasons[candidate.name] = f"needs {', '.join(unusable)}{_not_for(target)}"
         else:
             fitting.append(Candidate(candidate.name, round(emitted.cost, 3)))
-    fitting.sort(key=lambda each: each.estimated_us)
+    limit = min((each.estimated_us for each in fitting), default=0.0) + _NEGLIGIBLE
+    # Among equals the first: it is the plainer one. A Gather has a table of indices.
+    fitting.sort(key=lambda each: each.estimated_us if each.estimated_us > limit else 0.0)
     return Ranking(tuple(fitting), reasons, newer_opset)
 
 

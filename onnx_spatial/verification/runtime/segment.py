@@ -145,6 +145,9 @@ class Segment(Step):
             return None
         if not all(op_traits.is_standard(n) and _is_plain(n) for n in self.nodes):
             return None
+        own = [node.name for node in self.nodes if node.name]
+        if len({*own}) < len(own):  # onnxruntime refuses the model; names are not shared
+            return None
         names: dict[str, str] = {}
 
         def renamed(values: Iterable[str]) -> list[str]:
