@@ -264,8 +264,10 @@ def _fit(path: Path) -> dict[str, list[Features]]:
     shared = {
         regime for regime, all_ in nodes.items() if any("shared" in r["features"] for r in all_)
     }
-    two, errors = _fitted_together(lowerings, alone, shared)
-    _say("two threads", errors)
+    two = {regime: prices[1] for regime, prices in present.items()}
+    if lowerings:
+        two, errors = _fitted_together(lowerings, alone, shared)
+        _say("two threads", errors)
     return {regime: [alone[regime], two[regime]] for regime in alone}
 
 

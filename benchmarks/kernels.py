@@ -85,12 +85,12 @@ def _gather(rng: random.Random, itemsize: int, count: int) -> Case:
 
 
 def _gather_elements(rng: random.Random, itemsize: int, count: int) -> Case:
-    run, step = rng.choice([1, 3, 5, 16, 256]), rng.choice([1, 2, 3])
-    starts = np.arange(max(1, count // run)) * step
-    index = (starts[:, None] + np.arange(run)).reshape(-1).astype(np.int32)
+    rows, run = rng.choice([1, 2, 4, 8, 64, 512]), rng.choice([1, 1, 3, 16, 256])
+    columns = max(1, count // (rows * run))
+    order = np.arange(rows * columns * run).reshape(rows, columns, run).swapaxes(0, 1)
+    index = order.reshape(-1).astype(np.int32)
     work = cost_model.gather_elements(index.size, index.size * itemsize)
-    shape = (int(index[-1]) + 1,)
-    return Case("GatherElements", {"axis": 0}, [index], [shape], itemsize, work)
+    return Case("GatherElements", {"axis": 0}, [index], [(index.size,)], itemsize, work)
 
 
 def _convolution(rng: random.Random, itemsize: int, count: int) -> Case:

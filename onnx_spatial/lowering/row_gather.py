@@ -42,6 +42,9 @@ _GATHER_ND = 11
 
 _GATHER_ELEMENTS = 11
 
+#: The most elements of a result that are gathered one by one: each has an entry in a table.
+_MOST_ELEMENTS = 1 << 20
+
 #: The most spatial axes of patches whose rows are added up in the run: more take too long to prove. One
 #: more is admitted without padding of computed amounts.
 _MOST_AXES = 2
@@ -132,6 +135,9 @@ class ElementGather(RowGather):
             return reason
         if any(dim != 1 for dim in request.shape[_lead(request) :]):
             return "its rows may hold more than one element"
+        sizes = [dim for dim in request.call.output_shape(request.shape) if isinstance(dim, int)]
+        if math.prod(sizes) > _MOST_ELEMENTS:
+            return f"its table would have more than {_MOST_ELEMENTS:,} entries"
         if TensorProto.STRING in request.element_types:
             return "the elements are strings"
         if request.opset < _GATHER_ELEMENTS:

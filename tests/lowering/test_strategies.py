@@ -350,3 +350,22 @@ def test_transposes_that_onnxruntime_merges_are_priced_as_one_slow_one(tmp_path)
     request = Request.of(info.call, info.facts, inputs, info.element_types, 17)
     costs = {c.strategy: c.estimated_us for c in rank(request).fitting}
     assert costs["staged"] > 2 * costs["gather"]
+
+
+def test_single_elements_are_gathered_by_small_tables_only():
+    data, none = np.zeros((1, 16, 256, 256), np.float32), np.zeros((3, 2), np.int64)
+    reasons = {}
+    for batch in (1, 2):
+        sample = Sample(
+            "tfnd",
+            "SpaceToBatchND",
+            sampling.TF,
+            (np.repeat(data, batch, axis=0), np.array([1, 2, 2]), none),
+        )
+        (info,) = analysis.find(
+            Form(sample.inputs[0].shape, frozenset(), 17, 8, None).model(sample)
+        )
+        inputs = [ir.Value(name=name) for name in "xyz"]
+        request = Request.of(info.call, info.facts, inputs, info.element_types, 17)
+        reasons[batch] = rank(request).reasons.get("element-gather")
+    assert reasons == {1: None, 2: "its table would have more than 1,048,576 entries"}
