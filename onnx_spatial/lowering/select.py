@@ -43,8 +43,8 @@ STRATEGIES: tuple[Strategy, ...] = (
     Reorg(),
 )
 
-#: Microseconds that a choice does not depend on.
-_NEGLIGIBLE = 0.1
+#: Microseconds that a choice does not depend on, and a factor if parameters are computed in the run.
+_NEGLIGIBLE, _UNSURE = 0.1, 1.2
 
 _BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}
 
@@ -258,8 +258,11 @@ def _ranked(
             reasons[candidate.name] = f"needs {', '.join(unusable)}{_not_for(target)}"
         else:
             fitting.append(Candidate(candidate.name, round(emitted.cost, 3)))
-    limit = min((each.estimated_us for each in fitting), default=0.0) + _NEGLIGIBLE
-    # Among equals the first: it is the plainer one. A Gather has a table of indices.
+    least = min((each.estimated_us for each in fitting), default=0.0)
+    computed = any(parameter is not None for parameter in request.inputs[1:])
+    limit = max(least + _NEGLIGIBLE, least * _UNSURE if computed else 0.0)
+    # Among equals the first: it is the plainer one, and the easier to prove. A Gather has a table of
+    # indices, which is computed where parameters are.
     fitting.sort(key=lambda each: each.estimated_us if each.estimated_us > limit else 0.0)
     return Ranking(tuple(fitting), reasons, newer_opset)
 
