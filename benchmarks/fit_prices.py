@@ -236,7 +236,7 @@ def _durations(events: list[dict[str, Any]], node: str) -> list[int]:
 
 
 def _durations_of(events: list[dict[str, Any]], *kinds: str) -> list[list[int]]:
-    """Return the same for each node of some types, whatever its name."""
+    """Return the microseconds of each node of some operator types, in each run but the first two."""
     names = {
         event["name"].removesuffix("_kernel_time"): None
         for event in events

@@ -96,7 +96,14 @@ def _mean(
 def _none_slower(
     chosen: Callable[[Record], bool], other: str, least: float, own: str = "ours"
 ) -> Measure:
-    """Require that no ratio of the other to ours is below a bound; `own` is the key of ours."""
+    """Require that the time of another form over ours is never below a bound.
+
+    Args:
+        chosen: tells which cells count.
+        other: key of the other form's time.
+        least: the bound.
+        own: key of our time.
+    """
 
     def measure(records: Sequence[Record]) -> Outcome | None:
         ratios = [

@@ -145,11 +145,11 @@ class Border:
         return emit.slice(x, behind, [0] * len(axes), ends, x.dims).value
 
     def cost(self, image: Sequence[int], result: Sequence[int], itemsize: int) -> float:
-        """Estimate the microseconds of what stands in front and behind, for dims [N, C, spatial..]."""
+        """Estimate the microseconds of the nodes that `padded` and `cut` add; see `works`."""
         return cost_model.total(self.works(image, result, itemsize)) / 1000
 
     def works(self, image: Sequence[int], result: Sequence[int], itemsize: int) -> list[Work]:
-        """Return the work of what stands in front and behind, for dims [N, C, spatial..]."""
+        """Return the work of the nodes that `padded` and `cut` add, for dims [N, C, spatial..]."""
         works = [cost_model.small()] * (_COMPUTED_NODES if self.is_computed else 0)
         if self.is_computed or (self.pads is None and any(self.more)):
             size = math.prod(image)
