@@ -58,8 +58,8 @@ def verify(
 
     Exit code 1 if anything differs, with --strict-proof also if an operator is not proven.
     """
-    from onnx_spatial.api import check
     from onnx_spatial.cli import data, render, step_summary
+    from onnx_spatial.edit import check
     from onnx_spatial.report.section import verification_section
 
     options.check_verification(strict_proof, tolerances)

@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 
-from onnx_spatial.analysis.unknown_operators import unknown_operators
 from onnx_spatial.conversion.optimize import optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions, Mode
-from onnx_spatial.conversion.pipeline import (
-    EditResult,
-    convert_operators,
-    freeze,
-    refusal,
-)
-from onnx_spatial.conversion.raise_opset import raise_opset
-from onnx_spatial.conversion.rewrite_chains import NamedChains, OptimizeResult
-from onnx_spatial.errors import Code, UsageError, VerificationError
+from onnx_spatial.conversion.pipeline import convert_operators
+from onnx_spatial.edit import Edit, Progress, check_verification, inspection_of, read_source
+from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.lowering import priced_for
-from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
-from onnx_spatial.model.io import writer as writing
 from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.tuning import Cache, Effort, Sizes, Tuner, default_path
 from onnx_spatial.verification import Bound, Tolerances, Verification
 from onnx_spatial.verification import verify as run_verification
 from onnx_spatial.verification.runtime.time_limit import SECONDS
-
-Progress = Callable[[str], None]
-logger = logging.getLogger(__name__)
 
 
 def inspect(
@@ -246,243 +231,6 @@ def convert(
     )
 
 
-@dataclass(frozen=True)
-class Edit:
-    """The edit of a model by `convert` or `optimize`, from reading to writing.
-
-    Attributes:
-        model: as the caller gives it.
-        source: as read, with fixed sizes.
-        before: the same with its opset raised: what is edited.
-        target: file for the result, if any.
-        frozen, in_place, progress: see `finish`.
-    """
-
-    model: reader.Model | reader.Source
-    source: reader.Source
-    before: reader.Source
-    target: Path | None
-    frozen: bool
-    in_place: bool
-    progress: Progress
-
-    @classmethod
-    def begin(
-        cls,
-        model: reader.Model | reader.Source,
-        output: str | os.PathLike[str] | None,
-        *,
-        static: Mapping[str, int] | None,
-        opset: int | None,
-        verify: bool,
-        tolerances: Tolerances,
-        in_place: bool,
-        progress: Progress,
-    ) -> Edit:
-        """Read a model, and check what the result is to be.
-
-        Raises:
-            ModelFileError: the model cannot be read.
-            UsageError: a name is not in the model, or the output cannot be written.
-            ConversionError: the model cannot be raised to the opset.
-        """
-        source = read_source(model, static, data=verify or in_place or output is not None)
-        logger.debug("%s: read, IR %d", source.name, source.proto.ir_version)
-        progress("converting")
-        before = with_opset(source, opset)
-        tolerances.check_names([value.name for value in source.proto.graph.output])
-        target = output_file(source, output, in_place=in_place)
-        return cls(model, source, before, target, bool(static), in_place, progress)
-
-    def end(
-        self,
-        result: EditResult,
-        compare: Callable[[reader.Source], Verification] | None,
-        *,
-        optimized: OptimizeResult | None = None,
-        named: NamedChains | None = None,
-        strict: bool,
-        strict_proof: bool,
-        external: bool,
-    ) -> Conversion:
-        """Verify a result, and write it if it may be.
-
-        Args:
-            result: of the edit.
-            compare: verifies the result; None: it is not verified.
-            optimized, named: what `optimize` found, and the chains that it rewrote.
-            strict, strict_proof: as in `convert`.
-            external: see `finish`.
-
-        Raises:
-            ConversionError: an operator cannot be converted.
-            VerificationError: as `check`, with the conversion.
-        """
-        note_opset(result, self.source, self.before)
-        inspection = inspection_of(self.source, result, optimized)
-        if refused := result.refused(strict=strict):
-            error = refusal(self.source.name, refused)
-            error.inspection = inspection
-            raise error
-        changed = result.model is not None or self.before is not self.source
-        converted = self.before if result.model is None else self.source.holding(result.model)
-        conversion = Conversion(
-            converted,
-            inspection,
-            compare(converted) if compare is not None and changed else None,
-            changed,
-            result.touched,
-            original=self.source,
-            named=named,
-            ir_original=self.model if isinstance(self.model, ir.Model) else None,
-        )
-        check_conversion(conversion, strict=strict, strict_proof=strict_proof)
-        return finish(
-            conversion,
-            self.target,
-            frozen=self.frozen,
-            in_place=self.in_place,
-            external=external,
-            progress=self.progress,
-        )
-
-
-def check_verification(
-    tolerances: Tolerances, verify: bool, *, strict_proof: bool, outputs_only: bool
-) -> None:
-    """Check that arguments of the verification fit to each other.
-
-    Raises:
-        UsageError: there is no verification, or nothing is proven in it.
-    """
-    if strict_proof and not verify:
-        raise UsageError("strict_proof requires verify=True")
-    if (tolerances or outputs_only) and not verify:
-        raise UsageError("rtol, atol and outputs_only require verify=True")
-    if strict_proof and outputs_only:
-        raise UsageError(
-            "strict_proof and outputs_only cannot be combined: operators are not proven"
-        )
-
-
-def with_opset(source: reader.Source, opset: int | None) -> reader.Source:
-    """Return a model with at least this version of the default domain; `source` itself if it has it.
-
-    Raises:
-        UsageError: onnx does not know the version.
-        ConversionError: the model cannot be converted to it.
-    """
-    if opset is None or (raised := raise_opset(source.proto, opset)) is source.proto:
-        return source
-    return source.holding(raised)
-
-
-def note_opset(result: EditResult, source: reader.Source, raised: reader.Source) -> None:
-    """Add the opset to what an edit touched, if it was raised before."""
-    if raised is not source:
-        versions = [op_traits.opset_of(each.proto.opset_import) for each in (source, raised)]
-        result.touched["opset"] = [f"{versions[0]} -> {versions[1]}"]
-
-
-def output_file(
-    source: reader.Source, output: str | os.PathLike[str] | None, *, in_place: bool
-) -> Path | None:
-    """Return the file that a result goes to, if any.
-
-    Raises:
-        UsageError: it cannot be written there.
-    """
-    if in_place:
-        if source.path is None:
-            raise UsageError("in_place requires a model path")
-        other = None if output is None else Path(output)
-        if other is not None and not (other.exists() and other.samefile(source.path)):
-            raise UsageError("output and in_place cannot be combined")
-    target = source.path if in_place else None if output is None else Path(output)
-    if target is not None:
-        writing.check(target, source, in_place=in_place)
-    return target
-
-
-def finish(
-    conversion: Conversion,
-    target: Path | None,
-    *,
-    frozen: bool,
-    in_place: bool,
-    external: bool,
-    progress: Progress,
-) -> Conversion:
-    """Log what was done, and write the result if there is a target.
-
-    Args:
-        conversion: the conversion; its `output` and `backup` are set.
-        target: the file.
-        frozen: whether symbolic dims were fixed. Otherwise an unchanged model is copied byte
-            for byte.
-        in_place: whether the target is the file that was read.
-        external: whether large initializers are written to a file of external data.
-        progress: called with a line of text.
-    """
-    # It is cached: a conversion in place is about to replace the original.
-    summary = conversion.summary if in_place or logger.isEnabledFor(logging.INFO) else None
-    if logger.isEnabledFor(logging.INFO):
-        parts = ["nothing to convert" if summary is None else summary.text]
-        parts += [] if conversion.verification is None else [conversion.verification.message]
-        logger.info("%s: %s", conversion.result.name, "; ".join(parts))
-    if target is None:
-        return conversion
-    progress(f"writing: {target}")
-    if not conversion.changed and not frozen:
-        if in_place:
-            return conversion
-        writing.copy(conversion.result, target)
-    elif in_place:
-        conversion.backup = writing.replace(
-            conversion.result, target, keep=not conversion.verification
-        )
-        if conversion.result.weights is not None:
-            conversion.result = reader.read(target)
-    else:
-        writing.write(conversion.result, target, external=external)
-    conversion.output = target
-    return conversion
-
-
-def check_conversion(conversion: Conversion, *, strict: bool, strict_proof: bool) -> None:
-    """Raise if the result of a conversion may not be written.
-
-    Raises:
-        VerificationError: as `check`, with the conversion.
-    """
-    found = conversion.verification
-    if found is None or not (strict or strict_proof or found.status == "failed" or found.rest):
-        return
-    try:
-        check(conversion.result.name, found, strict=strict, strict_proof=strict_proof)
-    except VerificationError as error:
-        error.conversion = conversion
-        raise
-
-
-def check(
-    name: str, verification: Verification, *, strict: bool = False, strict_proof: bool = False
-) -> None:
-    """Raise unless the models were compared, as far as they can be run, and are equal.
-
-    Raises:
-        VerificationError: they differ, or could not be compared, or (strict) not end to end, or
-            (strict_proof) an operator is not proven.
-    """
-    if not verification and (strict or not verification.sites_only):
-        message = f"{name}: {verification.message}"
-        raise VerificationError(message, verification, code=verification.code)
-    if strict_proof and (unproven := verification.unproven):
-        more = f" (and {len(unproven) - 1} more)" if len(unproven) > 1 else ""
-        message = f"{name}: {unproven[0]}{more}"
-        raise VerificationError(message, verification, code=Code.NOT_PROVEN)
-
-
 def _tuner(
     sizes: Sizes,
     options: ConvertOptions,
@@ -516,38 +264,3 @@ def _tuner(
     return Tuner(
         sizes, max_rank=options.max_rank, effort=Effort(threads), cache=cache, progress=progress
     )
-
-
-def read_source(
-    model: reader.Model | reader.Source, static: Mapping[str, int] | None, *, data: bool = True
-) -> reader.Source:
-    """Read a model and fix symbolic dims by name; with `data`, the files of external data must exist.
-
-    Raises:
-        ModelFileError: the model cannot be read.
-        UsageError: the model has no dim of that name.
-    """
-    source = reader.read(model, data=data)
-    return source.holding(freeze(source.proto, static)) if static else source
-
-
-def inspection_of(
-    source: reader.Source, result: EditResult, optimized: OptimizeResult | None = None
-) -> Inspection:
-    """Return the inspection of a model, from the result of its conversion, and of its optimization."""
-    opset = op_traits.opset_of(source.proto.opset_import)
-    model = source.proto if result.model is None else result.model
-    spatial = {(site.domain, site.op_type) for site in result.sites if site.unknown_domain}
-    refused = {(site.domain, site.op_type) for site in result.sites if site.action == "refuse"}
-    unknown = unknown_operators(model, spatial)
-    remaining = [each for each in unknown if (each.domain, each.op_type) not in refused]
-    found = Inspection(source.name, source.proto.ir_version, opset, result.sites)
-    found.remaining = remaining
-    found.original = source
-    found.result = None if result.model is None else source.holding(result.model)
-    if optimized is not None:
-        found.chains, found.nodes = optimized.chains, optimized.nodes
-        found.notes = optimized.notes
-        found.layouts = optimized.layouts
-        found.limits = optimized.limits
-    return found

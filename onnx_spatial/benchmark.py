@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from onnx_spatial.analysis import dtype_name
-from onnx_spatial.api import inspection_of, read_source
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import EditResult, Site, convert_operators, refusal, refusals
 from onnx_spatial.custom_ops import available
+from onnx_spatial.edit import inspection_of, read_source
 from onnx_spatial.errors import UsageError
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Inspection

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial import chains
-from onnx_spatial.api import Edit, Progress, check_verification
 from onnx_spatial.conversion.optimize import optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.rewrite_chains import NamedChains
+from onnx_spatial.edit import Edit, Progress, check_verification
 from onnx_spatial.errors import UsageError
 from onnx_spatial.lowering import priced_for
 from onnx_spatial.model.io import reader
