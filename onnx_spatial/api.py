@@ -12,13 +12,13 @@ import numpy.typing as npt
 from onnx_spatial.conversion.optimize import optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions, Mode
 from onnx_spatial.conversion.pipeline import convert_operators
-from onnx_spatial.edit import Edit, Progress, check_verification, inspection_of, read_source
+from onnx_spatial.edit import Edit, EditOptions, Progress, inspection_of, read_source
 from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.lowering import priced_for
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.tuning import Cache, Effort, Sizes, Tuner, default_path
-from onnx_spatial.verification import Bound, Tolerances, Verification
+from onnx_spatial.verification import Bound
 from onnx_spatial.verification import verify as run_verification
 from onnx_spatial.verification.runtime.time_limit import SECONDS
 
@@ -157,11 +157,27 @@ def convert(
             Without `strict`, an undecided result is written, with `verification.status` "unverified".
             With `strict_proof`, an operator is not proven.
     """
-    if save_as_external_data and (in_place or output is None):
-        raise UsageError("save_as_external_data requires output")
-    tolerances = Tolerances.of(rtol, atol)
-    check_verification(tolerances, verify, strict_proof=strict_proof, outputs_only=outputs_only)
-    progress = progress or (lambda _: None)
+    edit_options = EditOptions(
+        output=output,
+        opset=opset,
+        verify=verify,
+        seed=seed,
+        static=static,
+        inputs=inputs,
+        shapes=shapes,
+        strict=strict,
+        strict_proof=strict_proof,
+        rtol=rtol,
+        atol=atol,
+        outputs_only=outputs_only,
+        in_place=in_place,
+        save_as_external_data=save_as_external_data,
+        save_reproducer=save_reproducer,
+        isolate=isolate,
+        memory=memory,
+        time_limit=time_limit,
+        progress=progress or (lambda _: None),
+    )
     options = ConvertOptions(
         mode=mode,
         inline=inline,
@@ -174,70 +190,28 @@ def convert(
         threads=threads,
         finite=finite,
     )
-    edit = Edit.begin(
-        model,
-        output,
-        static=static,
-        opset=opset,
-        verify=verify,
-        tolerances=tolerances,
-        in_place=in_place,
-        progress=progress,
-    )
-    source = edit.source
+    edit = Edit.begin(model, edit_options)
     choose = None
     if tune:
-        sizes = Sizes(
-            source,
-            domains=options.domains,
-            inputs=inputs,
-            shapes=shapes,
-            seed=seed,
-            progress=progress,
-        )
-        choose = _tuner(sizes, options, tune_cache, tune_threads, edit.target, progress).choose
+        choose = _tuner(edit, options, tune_cache, tune_threads).choose
     elif tune_cache is not None or tune_threads:
         raise UsageError("tune_cache and tune_threads require tune=True")
     with priced_for(options.threads):
         result = convert_operators(
-            edit.before.proto, options, choose=choose, folder=source.folder, progress=progress
+            edit.before.proto,
+            options,
+            choose=choose,
+            folder=edit.source.folder,
+            progress=edit_options.progress,
         )
-
-    def compare(converted: reader.Source) -> Verification:
-        return run_verification(
-            source,
-            converted,
-            inputs=inputs,
-            seed=seed,
-            shapes=shapes,
-            domains=options.domains,
-            rtol=rtol,
-            atol=atol,
-            outputs_only=outputs_only,
-            save_reproducer=save_reproducer,
-            isolate=isolate,
-            memory=memory,
-            time_limit=time_limit,
-            finite=finite,
-            progress=progress,
-        )
-
-    return edit.end(
-        result,
-        compare if verify else None,
-        strict=strict,
-        strict_proof=strict_proof,
-        external=save_as_external_data,
-    )
+    return edit.end(result, options, run_verification)
 
 
 def _tuner(
-    sizes: Sizes,
+    edit: Edit,
     options: ConvertOptions,
     cache_file: str | os.PathLike[str] | None,
     threads: int,
-    target: Path | None,
-    progress: Progress | None,
 ) -> Tuner:
     """Return the tuner of a conversion, with the times that earlier conversions measured.
 
@@ -245,6 +219,15 @@ def _tuner(
         UsageError: the options choose no lowering or a fixed one, or the cache file is the output.
         ModelFileError: the cache file cannot be read or written.
     """
+    given = edit.options
+    sizes = Sizes(
+        edit.source,
+        domains=options.domains,
+        inputs=given.inputs,
+        shapes=given.shapes,
+        seed=given.seed,
+        progress=given.progress,
+    )
     if options.mode != "lower":
         raise UsageError(
             f"tune requires mode 'lower', not {options.mode!r}: only that chooses lowerings"
@@ -255,12 +238,16 @@ def _tuner(
         raise UsageError(f"tune_threads must be 0 or more, not {threads}")
     if cache_file is None:
         cache = Cache(default_path(), required=False)
-    elif target is not None and Path(cache_file).resolve() == target.resolve():
+    elif edit.target is not None and Path(cache_file).resolve() == edit.target.resolve():
         raise UsageError(
             f"{cache_file}: output and tune_cache must be different files", code=Code.SAME_FILE
         )
     else:
         cache = Cache(cache_file)
     return Tuner(
-        sizes, max_rank=options.max_rank, effort=Effort(threads), cache=cache, progress=progress
+        sizes,
+        max_rank=options.max_rank,
+        effort=Effort(threads),
+        cache=cache,
+        progress=given.progress,
     )

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from onnx_spatial.analysis.unknown_operators import unknown_operators
+from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import EditResult, freeze, refusal
 from onnx_spatial.conversion.raise_opset import raise_opset
 from onnx_spatial.conversion.rewrite_chains import NamedChains, OptimizeResult
@@ -19,10 +23,75 @@ from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
 from onnx_spatial.report.results import Conversion, Inspection
-from onnx_spatial.verification import Tolerances, Verification
+from onnx_spatial.verification import Bound, Tolerances, Verification
 
 Progress = Callable[[str], None]
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EditOptions:
+    """How a model is read, and the result verified and written; see `onnx_spatial.convert`.
+
+    Raises:
+        UsageError: two of them cannot be combined, or a tolerance is out of range.
+    """
+
+    output: str | os.PathLike[str] | None
+    opset: int | None
+    verify: bool
+    seed: int
+    static: Mapping[str, int] | None
+    inputs: Mapping[str, npt.NDArray[np.generic]] | None
+    shapes: Mapping[str, Sequence[int]] | None
+    strict: bool
+    strict_proof: bool
+    rtol: Bound
+    atol: Bound
+    outputs_only: bool
+    in_place: bool
+    save_as_external_data: bool
+    save_reproducer: str | os.PathLike[str] | None
+    isolate: bool
+    memory: int | None
+    time_limit: float | None
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        if self.save_as_external_data and (self.in_place or self.output is None):
+            raise UsageError("save_as_external_data requires output")
+        tolerances = self.tolerances
+        if self.strict_proof and not self.verify:
+            raise UsageError("strict_proof requires verify=True")
+        if (tolerances or self.outputs_only) and not self.verify:
+            raise UsageError("rtol, atol and outputs_only require verify=True")
+        if self.strict_proof and self.outputs_only:
+            raise UsageError(
+                "strict_proof and outputs_only cannot be combined: operators are not proven"
+            )
+
+    @property
+    def tolerances(self) -> Tolerances:
+        """The tolerances of the outputs."""
+        return Tolerances.of(self.rtol, self.atol)
+
+    def of_verification(self, options: ConvertOptions) -> dict[str, Any]:
+        """Return the arguments of `verification.verify` beside the models."""
+        return {
+            "inputs": self.inputs,
+            "seed": self.seed,
+            "shapes": self.shapes,
+            "domains": options.domains,
+            "rtol": self.rtol,
+            "atol": self.atol,
+            "outputs_only": self.outputs_only,
+            "save_reproducer": self.save_reproducer,
+            "isolate": self.isolate,
+            "memory": self.memory,
+            "time_limit": self.time_limit,
+            "finite": options.finite,
+            "progress": self.progress,
+        }
 
 
 @dataclass(frozen=True)
@@ -31,33 +100,20 @@ class Edit:
 
     Attributes:
         model: as the caller gives it.
+        options: how it is read, verified and written.
         source: as read, with fixed sizes.
         before: the same with its opset raised: what is edited.
         target: file for the result, if any.
-        frozen, in_place, progress: see `finish`.
     """
 
     model: reader.Model | reader.Source
+    options: EditOptions
     source: reader.Source
     before: reader.Source
     target: Path | None
-    frozen: bool
-    in_place: bool
-    progress: Progress
 
     @classmethod
-    def begin(
-        cls,
-        model: reader.Model | reader.Source,
-        output: str | os.PathLike[str] | None,
-        *,
-        static: Mapping[str, int] | None,
-        opset: int | None,
-        verify: bool,
-        tolerances: Tolerances,
-        in_place: bool,
-        progress: Progress,
-    ) -> Edit:
+    def begin(cls, model: reader.Model | reader.Source, options: EditOptions) -> Edit:
         """Read a model, and check what the result is to be.
 
         Raises:
@@ -65,38 +121,37 @@ class Edit:
             UsageError: a name is not in the model, or the output cannot be written.
             ConversionError: the model cannot be raised to the opset.
         """
-        source = read_source(model, static, data=verify or in_place or output is not None)
+        data = options.verify or options.in_place or options.output is not None
+        source = read_source(model, options.static, data=data)
         logger.debug("%s: read, IR %d", source.name, source.proto.ir_version)
-        progress("converting")
-        before = with_opset(source, opset)
-        tolerances.check_names([value.name for value in source.proto.graph.output])
-        target = output_file(source, output, in_place=in_place)
-        return cls(model, source, before, target, bool(static), in_place, progress)
+        options.progress("converting")
+        before = with_opset(source, options.opset)
+        options.tolerances.check_names([value.name for value in source.proto.graph.output])
+        target = output_file(source, options.output, in_place=options.in_place)
+        return cls(model, options, source, before, target)
 
     def end(
         self,
         result: EditResult,
-        compare: Callable[[reader.Source], Verification] | None,
+        options: ConvertOptions,
+        compare: Callable[..., Verification],
         *,
         optimized: OptimizeResult | None = None,
         named: NamedChains | None = None,
-        strict: bool,
-        strict_proof: bool,
-        external: bool,
     ) -> Conversion:
         """Verify a result, and write it if it may be.
 
         Args:
             result: of the edit.
-            compare: verifies the result; None: it is not verified.
+            options: of the edit.
+            compare: verifies the result with the original, by the arguments of `verification.verify`.
             optimized, named: what `optimize` found, and the chains that it rewrote.
-            strict, strict_proof: as in `convert`.
-            external: see `finish`.
 
         Raises:
             ConversionError: an operator cannot be converted.
             VerificationError: as `check`, with the conversion.
         """
+        strict = self.options.strict
         note_opset(result, self.source, self.before)
         inspection = inspection_of(self.source, result, optimized)
         if refused := result.refused(strict=strict):
@@ -105,43 +160,22 @@ class Edit:
             raise error
         changed = result.model is not None or self.before is not self.source
         converted = self.before if result.model is None else self.source.holding(result.model)
+        verification = None
+        if self.options.verify and changed:
+            arguments = self.options.of_verification(options)
+            verification = compare(self.source, converted=converted, **arguments)
         conversion = Conversion(
             converted,
             inspection,
-            compare(converted) if compare is not None and changed else None,
+            verification,
             changed,
             result.touched,
             original=self.source,
             named=named,
             ir_original=self.model if isinstance(self.model, ir.Model) else None,
         )
-        check_conversion(conversion, strict=strict, strict_proof=strict_proof)
-        return finish(
-            conversion,
-            self.target,
-            frozen=self.frozen,
-            in_place=self.in_place,
-            external=external,
-            progress=self.progress,
-        )
-
-
-def check_verification(
-    tolerances: Tolerances, verify: bool, *, strict_proof: bool, outputs_only: bool
-) -> None:
-    """Check that arguments of the verification fit to each other.
-
-    Raises:
-        UsageError: there is no verification, or nothing is proven in it.
-    """
-    if strict_proof and not verify:
-        raise UsageError("strict_proof requires verify=True")
-    if (tolerances or outputs_only) and not verify:
-        raise UsageError("rtol, atol and outputs_only require verify=True")
-    if strict_proof and outputs_only:
-        raise UsageError(
-            "strict_proof and outputs_only cannot be combined: operators are not proven"
-        )
+        check_conversion(conversion, strict=strict, strict_proof=self.options.strict_proof)
+        return finish(conversion, self.target, self.options)
 
 
 def with_opset(source: reader.Source, opset: int | None) -> reader.Source:
@@ -183,26 +217,17 @@ def output_file(
     return target
 
 
-def finish(
-    conversion: Conversion,
-    target: Path | None,
-    *,
-    frozen: bool,
-    in_place: bool,
-    external: bool,
-    progress: Progress,
-) -> Conversion:
+def finish(conversion: Conversion, target: Path | None, options: EditOptions) -> Conversion:
     """Log what was done, and write the result if there is a target.
+
+    An unchanged model is copied byte for byte, unless symbolic dims were fixed.
 
     Args:
         conversion: the conversion; its `output` and `backup` are set.
         target: the file.
-        frozen: whether symbolic dims were fixed. Otherwise an unchanged model is copied byte
-            for byte.
-        in_place: whether the target is the file that was read.
-        external: whether large initializers are written to a file of external data.
-        progress: called with a line of text.
+        options: how it is written.
     """
+    in_place = options.in_place
     # It is cached: a conversion in place is about to replace the original.
     summary = conversion.summary if in_place or logger.isEnabledFor(logging.INFO) else None
     if logger.isEnabledFor(logging.INFO):
@@ -211,8 +236,8 @@ def finish(
         logger.info("%s: %s", conversion.result.name, "; ".join(parts))
     if target is None:
         return conversion
-    progress(f"writing: {target}")
-    if not conversion.changed and not frozen:
+    options.progress(f"writing: {target}")
+    if not conversion.changed and not options.static:
         if in_place:
             return conversion
         writing.copy(conversion.result, target)
@@ -223,7 +248,7 @@ def finish(
         if conversion.result.weights is not None:
             conversion.result = reader.read(target)
     else:
-        writing.write(conversion.result, target, external=external)
+        writing.write(conversion.result, target, external=options.save_as_external_data)
     conversion.output = target
     return conversion
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,11 @@ from onnx_spatial import chains
 from onnx_spatial.conversion.optimize import optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.rewrite_chains import NamedChains
-from onnx_spatial.edit import Edit, Progress, check_verification
-from onnx_spatial.errors import UsageError
+from onnx_spatial.edit import Edit, EditOptions, Progress
 from onnx_spatial.lowering import priced_for
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Conversion
-from onnx_spatial.verification import Bound, Tolerances, Verification, one_hot
+from onnx_spatial.verification import Bound, Verification, one_hot
 from onnx_spatial.verification import verify as run_verification
 from onnx_spatial.verification.runtime.time_limit import SECONDS
 
@@ -92,10 +92,27 @@ def optimize(
         ConversionError: a named operator breaks its rules or cannot be converted.
         VerificationError: original and result differ, or (strict) verification could not decide.
     """
-    if save_as_external_data and (in_place or output is None):
-        raise UsageError("save_as_external_data requires output")
-    tolerances = Tolerances.of(rtol, atol)
-    check_verification(tolerances, verify, strict_proof=strict_proof, outputs_only=outputs_only)
+    edit_options = EditOptions(
+        output=output,
+        opset=opset,
+        verify=verify,
+        seed=seed,
+        static=static,
+        inputs=inputs,
+        shapes=shapes,
+        strict=strict,
+        strict_proof=strict_proof,
+        rtol=rtol,
+        atol=atol,
+        outputs_only=outputs_only,
+        in_place=in_place,
+        save_as_external_data=save_as_external_data,
+        save_reproducer=save_reproducer,
+        isolate=isolate,
+        memory=memory,
+        time_limit=time_limit,
+        progress=progress or (lambda _: None),
+    )
     options = ConvertOptions(
         max_rank=max_rank,
         target=target,
@@ -104,53 +121,17 @@ def optimize(
         threads=threads,
         finite=finite,
     )
-    progress = progress or (lambda _: None)
-    edit = Edit.begin(
-        model,
-        output,
-        static=static,
-        opset=opset,
-        verify=verify,
-        tolerances=tolerances,
-        in_place=in_place,
-        progress=progress,
-    )
+    edit = Edit.begin(model, edit_options)
     source, proto = edit.source, edit.before.proto
     with priced_for(options.threads):
-        result = optimize_operators(proto, options, folder=source.folder, progress=progress)
+        result = optimize_operators(
+            proto, options, folder=source.folder, progress=edit_options.progress
+        )
     named = None
     if result.named is not None:
         named = NamedChains(source.holding(result.named), tuple(result.named_chains))
-
-    def compare(converted: reader.Source) -> Verification:
-        return verify_with_chains(
-            source,
-            named,
-            converted,
-            inputs=inputs,
-            seed=seed,
-            shapes=shapes,
-            domains=options.domains,
-            rtol=rtol,
-            atol=atol,
-            outputs_only=outputs_only,
-            save_reproducer=save_reproducer,
-            isolate=isolate,
-            memory=memory,
-            time_limit=time_limit,
-            finite=finite,
-            progress=progress,
-        )
-
-    return edit.end(
-        result.edit,
-        compare if verify else None,
-        optimized=result,
-        named=named,
-        strict=strict,
-        strict_proof=strict_proof,
-        external=save_as_external_data,
-    )
+    compare = partial(verify_with_chains, named=named)
+    return edit.end(result.edit, options, compare, optimized=result, named=named)
 
 
 def verify_with_chains(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect as inspection
 import json
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from onnx_spatial import (
     ModelFileError,
     SpatialError,
     UsageError,
+    Verification,
     VerificationError,
     convert,
     inspect,
@@ -160,6 +162,41 @@ def test_what_cannot_be_verified_is_not_written(path, tmp_path, monkeypatch):
 
 def test_verification_can_be_left_out(path):
     assert convert(path, verify=False).verification is None
+
+
+@pytest.mark.parametrize("rewrite", [onnx_spatial.convert, onnx_spatial.optimize])
+def test_what_a_call_says_of_its_verification_reaches_verify(rewrite, path, tmp_path, monkeypatch):
+    given = {
+        "seed": 7,
+        "shapes": {"x": (1, 4, 6, 1)},
+        "inputs": {"x": np.zeros((1, 4, 6, 1), np.float32)},
+        "domains": ("com.mine",),
+        "rtol": 0.25,
+        "atol": {"y": 0.5},
+        "outputs_only": True,
+        "save_reproducer": tmp_path / "reproducer",
+        "isolate": True,
+        "memory": 1 << 30,
+        "time_limit": 12.5,
+        "finite": True,
+        "progress": lambda text: None,
+    }
+    known = set(inspection.signature(onnx_spatial.verify).parameters)
+    assert known == {"original", "converted", "oracles", *given}
+    got = {}
+
+    def watched(*models: object, **arguments: object) -> Verification:
+        got.update(arguments)
+        return Verification("passed", "passed: on purpose")
+
+    module = rewrite.__module__
+    monkeypatch.setattr(f"{module}.run_verification", watched)
+    assert rewrite(path, **given).verification
+    # `optimize` also accepts the domain of the operators that chains are.
+    assert set(given["domains"]) <= set(got.pop("domains"))
+    assert {name: got[name] for name in given if name != "domains"} == {
+        name: value for name, value in given.items() if name != "domains"
+    }
 
 
 def test_the_same_seed_verifies_the_same(path):
