@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from onnx_spatial.cli import data, options, project_file, render, step_summary
-from onnx_spatial.cli.destinations import Destinations
+from onnx_spatial.cli.destinations import Destination, Destinations
 from onnx_spatial.cli.html import html_report
 from onnx_spatial.cli.model_explorer import check_folder, write_overlays
 from onnx_spatial.cli.output import Output
@@ -65,75 +67,129 @@ def convert_models(
     each = dict(zip(models, destinations.of(models), strict=True))
     sources = dict(zip(models, data.models(*models), strict=True))
     verify = not (no_verify or destinations.check)
-    own = {model: project_file.options_of_model(model) for model in models}
+    fixed = partial(
+        convert, verify=verify, strict_proof=strict_proof, save_reproducer=reproducer, isolate=True
+    )
+    given = {**others, **model_options, **data_options}
+    jobs = {}
+    for model in models:
+        own = project_file.options_of_model(model)
+        bounds = _with(own, tolerances) if verify else tolerances
+        jobs[model] = _Job(sources[model], each[model], _with(own, given), bounds)
+    run = _Run(command, fixed, jobs, destinations, output, model_explorer, advise)
+    files = [*models, *(destination.file for destination in each.values())]
+    with html_report(command, html, output, files) as report:
+        watched = report.watched(run.convert_model)
+        return options.each_model(output, models, watched, run.show, run.code_of, run.explain)
 
-    def options_of(model: str, values: dict[str, Any]) -> dict[str, Any]:
-        """Return options with those in their place that the project file sets for a model."""
-        return {name: own[model].get(name, value) for name, value in values.items()}
 
-    def convert_model(model: str, progress: options.Progress) -> Conversion:
-        source, destination = sources[model], each[model]
+def _with(own: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with those in their place that the project file sets for a model."""
+    return {name: own.get(name, value) for name, value in values.items()}
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A model to convert.
+
+    Attributes:
+        source: its path, or the bytes of standard input.
+        destination: where the result goes.
+        options: arguments of `convert`, with the path of the inputs.
+        tolerances: further arguments, which bound the differences of outputs.
+    """
+
+    source: str | bytes
+    destination: Destination
+    options: dict[str, Any]
+    tolerances: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The conversion of the models of a command line.
+
+    Attributes:
+        command: its name.
+        convert: `onnx_spatial.convert` or `onnx_spatial.optimize`, with what is the same for all models.
+        jobs: the models, by name.
+        destinations: where the results go.
+        output: of the run.
+        model_explorer: folder for data for Model Explorer, if any.
+        advise: prints how to use a result that was written.
+    """
+
+    command: str
+    convert: Callable[..., Conversion]
+    jobs: Mapping[str, _Job]
+    destinations: Destinations
+    output: Output
+    model_explorer: str | None
+    advise: Callable[[Console, Path], None]
+
+    def convert_model(self, model: str, progress: options.Progress) -> Conversion:
+        """Convert a model, and write what is asked for; `show` prints the result."""
+        job = self.jobs[model]
+        source, destination = job.source, job.destination
         if destination.piped:
-            data.check_standard_output(source, json=output.json)
-        result = convert(
+            data.check_standard_output(source, json=self.output.json)
+        result = self.convert(
             source,
             destination.file,
-            verify=verify,
-            strict_proof=strict_proof,
-            save_reproducer=reproducer,
-            isolate=True,
-            **options_of(model, model_options),
-            **data.read_inputs(source, options_of(model, data_options)),
-            **(options_of(model, tolerances) if verify else tolerances),
-            **options_of(model, others),
+            **data.read_inputs(source, job.options),
+            **job.tolerances,
             in_place=destination.in_place and not destination.dry_run,
-            save_as_external_data=destinations.external and destination.file is not None,
+            save_as_external_data=self.destinations.external and destination.file is not None,
             progress=progress,
         )
         if destination.piped and not destination.dry_run:
-            static = options_of(model, model_options)["static"]
-            data.to_standard_output(result, frozen=bool(static))
-        write_overlays(model_explorer, model, result)
-        step_summary.append(lambda: _markdown(command, model, result))
-        if output.quiet and (beyond := _beyond(result)) is not None:
-            say(output.err, coded(f"error: {model}: {beyond}", Code.BEYOND_LIMITS), style="red")
-        if output.quiet and _is_undecided(result):
-            text = coded(f"warning: {model}: {UNDECIDED}", Code.UNVERIFIED)
-            say(output.err, text, style="yellow")
+            data.to_standard_output(result, frozen=bool(job.options["static"]))
+        write_overlays(self.model_explorer, model, result)
+        step_summary.append(lambda: _markdown(self.command, model, result))
+        if self.output.quiet:
+            _say_problems(self.output.err, model, result)
         return result
 
-    def show(model: str, result: Conversion) -> None:
-        console = output.err if each[model].piped else output.out
+    def show(self, model: str, result: Conversion) -> None:
+        """Print a result for a person."""
+        output, job = self.output, self.jobs[model]
+        console = output.err if job.destination.piped else output.out
         render.conversion(console, result, Path(model), verbose=output.verbose)
-        if destinations.check and result.changed:
+        if self.destinations.check and result.changed:
             text = f"{model} would change; nothing was written"
             say(console, coded(text, Code.WOULD_CHANGE))
         if _is_undecided(result):
             say(console, coded(f"warning: {UNDECIDED}", Code.UNVERIFIED), style="yellow")
         if result.output is None:
             return
-        advise(output.out, result.output)
-        if result.verification and sources[model] == model and not destinations.in_place:
-            given = options_of(model, {**others, **model_options, **data_options})
-            bounds = options_of(model, tolerances)
+        self.advise(output.out, result.output)
+        if result.verification and job.source == model and not self.destinations.in_place:
+            bounds = dict(job.tolerances)
             # Nodes of chains have no partner in the result: outputs alone can be compared.
             bounds["outputs_only"] |= any(s.converted for s in result.inspection.chains)
-            again = _command(model, result.output, given, bounds)
+            again = _command(model, result.output, job.options, bounds)
             say_command(console, "verify it again with", again, style="dim")
 
-    def explain(error: SpatialError) -> None:
+    def explain(self, error: SpatialError) -> None:
+        """Print what a verification found, and keep the inputs of the first difference."""
         if isinstance(error, VerificationError):
-            if not output.json and not output.quiet:
-                render.verification(output.err, error.verification, verbose=output.verbose)
-            data.keep(output, error.verification)
+            if not self.output.json and not self.output.quiet:
+                render.verification(
+                    self.output.err, error.verification, verbose=self.output.verbose
+                )
+            data.keep(self.output, error.verification)
 
-    def code_of(result: Conversion) -> int:
-        return 3 if _beyond(result) is not None else int(destinations.check and result.changed)
+    def code_of(self, result: Conversion) -> int:
+        """Return the exit code of a result."""
+        return 3 if _beyond(result) is not None else int(self.destinations.check and result.changed)
 
-    files = [*models, *(destination.file for destination in each.values())]
-    with html_report(command, html, output, files) as report:
-        run = report.watched(convert_model)
-        return options.each_model(output, models, run, show, code_of, explain)
+
+def _say_problems(console: Console, model: str, result: Conversion) -> None:
+    """Print what --quiet leaves of a result: what is beyond the limits, or undecided."""
+    if (beyond := _beyond(result)) is not None:
+        say(console, coded(f"error: {model}: {beyond}", Code.BEYOND_LIMITS), style="red")
+    if _is_undecided(result):
+        say(console, coded(f"warning: {model}: {UNDECIDED}", Code.UNVERIFIED), style="yellow")
 
 
 def _beyond(result: Conversion) -> str | None:
