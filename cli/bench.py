@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onnx_spatial.cli import help, options
+from onnx_spatial.cli.each_model import Progress, each_model
 from onnx_spatial.cli.output import Output
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def bench(
 
     counts = _counts(threads)
 
-    def measure(model: str, progress: options.Progress) -> Benchmark:
+    def measure(model: str, progress: Progress) -> Benchmark:
         return benchmark.bench(
             model,
             threads=counts,
@@ -77,9 +78,7 @@ def bench(
             progress=progress,
         )
 
-    return options.each_model(
-        output, models, measure, lambda _, times: tables.show(output.out, times)
-    )
+    return each_model(output, models, measure, lambda _, times: tables.show(output.out, times))
 
 
 def _counts(text: str) -> list[int]:

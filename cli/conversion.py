@@ -13,6 +13,7 @@ from rich.console import Console
 
 from onnx_spatial.cli import data, options, project_file, render, step_summary
 from onnx_spatial.cli.destinations import Destination, Destinations
+from onnx_spatial.cli.each_model import Progress, each_model
 from onnx_spatial.cli.html import html_report
 from onnx_spatial.cli.model_explorer import check_folder, write_overlays
 from onnx_spatial.cli.output import Output
@@ -80,7 +81,7 @@ def convert_models(
     files = [*models, *(destination.file for destination in each.values())]
     with html_report(command, html, output, files) as report:
         watched = report.watched(run.convert_model)
-        return options.each_model(output, models, watched, run.show, run.code_of, run.explain)
+        return each_model(output, models, watched, run.show, run.code_of, run.explain)
 
 
 def _with(own: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,7 +128,7 @@ class _Run:
     model_explorer: str | None
     advise: Callable[[Console, Path], None]
 
-    def convert_model(self, model: str, progress: options.Progress) -> Conversion:
+    def convert_model(self, model: str, progress: Progress) -> Conversion:
         """Convert a model, and write what is asked for; `show` prints the result."""
         job = self.jobs[model]
         source, destination = job.source, job.destination

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onnx_spatial.cli import help, options
+from onnx_spatial.cli.each_model import Progress, each_model
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.text import say
 
@@ -69,7 +70,7 @@ def export(models: str, path: str, no_fuse: bool, output: Output, **others: Any)
     if not output.verbose:
         logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)
 
-    def export_model(model: str, progress: options.Progress) -> Export:
+    def export_model(model: str, progress: Progress) -> Export:
         return run(model, path, fuse=not no_fuse, progress=progress, **others)
 
     def show(model: str, result: Export) -> None:
@@ -80,4 +81,4 @@ def export(models: str, path: str, no_fuse: bool, output: Output, **others: Any)
         for file in filter(None, (result.conversion.output, result.record)):
             say(output.out, f"wrote {file}")
 
-    return options.each_model(output, [models], export_model, show)
+    return each_model(output, [models], export_model, show)

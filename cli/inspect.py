@@ -8,6 +8,7 @@ import click
 
 import onnx_spatial
 from onnx_spatial.cli import help, options
+from onnx_spatial.cli.each_model import Progress, each_model
 from onnx_spatial.cli.html import html_option, html_report
 from onnx_spatial.cli.output import Output
 
@@ -45,7 +46,7 @@ def inspect(
 
     sources = dict(zip(models, data.models(*models), strict=True))
 
-    def inspect_model(model: str, progress: options.Progress) -> Inspection:
+    def inspect_model(model: str, progress: Progress) -> Inspection:
         values = {**model_options, "strategy": strategy, "target": target}
         own = project_file.options_of_model(model)
         chosen = {name: own.get(name, value) for name, value in values.items()}
@@ -59,4 +60,4 @@ def inspect(
 
     with html_report("inspect", html, output, models) as report:
         run = report.watched(inspect_model)
-        return options.each_model(output, models, run, show, code_of)
+        return each_model(output, models, run, show, code_of)

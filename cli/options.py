@@ -1,4 +1,4 @@
-"""Define the options that commands share, and the loop over models."""
+"""Define the options that commands share."""
 
 from __future__ import annotations
 
@@ -7,31 +7,18 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from onnx_spatial.cli.output import Output, error_document
-from onnx_spatial.cli.text import coded, say
+from onnx_spatial.cli.output import Output
 from onnx_spatial.conversion.options import ORACLE_NAMES, STRATEGY_NAMES
-from onnx_spatial.errors import SpatialError
 from onnx_spatial.model.targets import TARGETS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Documented(Protocol):
-    """A result about one model that can be printed as JSON."""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the JSON document."""
-
-
 R = TypeVar("R")
-D = TypeVar("D", bound=Documented)
-
-#: Called with lines of progress; None where there is no terminal.
-Progress = Callable[[str], None] | None
 
 #: The path that means standard input or standard output.
 DASH = "-"
@@ -386,49 +373,3 @@ def check_verification(
             raise click.UsageError(f"--{option} and --{other} cannot be combined")
     if strict_proof and tolerances["outputs_only"]:
         raise click.UsageError("--strict-proof and --outputs-only cannot be combined")
-
-
-def each_model(
-    output: Output,
-    models: Sequence[str],
-    process: Callable[[str, Progress], D],
-    show: Callable[[str, D], None],
-    code_of: Callable[[D], int] = lambda _: 0,
-    explain: Callable[[SpatialError], None] = lambda _: None,
-) -> int:
-    """Process every model, also after one that fails, and return the highest exit code.
-
-    Args:
-        output: of the run; with --json it gets one document in the end.
-        models: paths.
-        process: processes one of them; its second argument is called with lines of progress.
-        show: prints the result for a model, for a person.
-        code_of: the exit code of a result.
-        explain: prints more about an error than its message.
-
-    Raises:
-        SpatialError: the only model fails.
-    """
-    code = 0
-    documents: list[dict[str, object]] = []
-    for model in models:
-        try:
-            with output.progress() as progress:
-                result = process(model, progress)
-        except SpatialError as error:
-            explain(error)
-            if len(models) == 1:
-                raise
-            say(output.err, coded(f"error: {error}", error.code))
-            document = error_document(str(error), error.exit_code, error.code)
-            documents.append({"model": model, **document})
-            code = max(code, error.exit_code)
-            continue
-        documents.append(result.to_dict())
-        code = max(code, code_of(result))
-        if not output.json and not output.quiet:
-            show(model, result)
-    if output.json:
-        one = len(models) == 1
-        output.document(documents[0] if one else {"version": 1, "models": documents})
-    return code

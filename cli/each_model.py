@@ -1,0 +1,69 @@
+"""Process every model of a command line, also after one that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from onnx_spatial.cli.output import Output, error_document
+from onnx_spatial.cli.text import coded, say
+from onnx_spatial.errors import SpatialError
+
+#: Called with lines of progress; None where there is no terminal.
+Progress = Callable[[str], None] | None
+
+
+class Documented(Protocol):
+    """A result about one model that can be printed as JSON."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON document."""
+
+
+D = TypeVar("D", bound=Documented)
+
+
+def each_model(
+    output: Output,
+    models: Sequence[str],
+    process: Callable[[str, Progress], D],
+    show: Callable[[str, D], None],
+    code_of: Callable[[D], int] = lambda _: 0,
+    explain: Callable[[SpatialError], None] = lambda _: None,
+) -> int:
+    """Process every model, also after one that fails, and return the highest exit code.
+
+    Args:
+        output: of the run; with --json it gets one document in the end.
+        models: paths.
+        process: processes one of them; its second argument is called with lines of progress.
+        show: prints the result for a model, for a person.
+        code_of: the exit code of a result.
+        explain: prints more about an error than its message.
+
+    Raises:
+        SpatialError: the only model fails.
+    """
+    code = 0
+    documents: list[dict[str, object]] = []
+    for model in models:
+        try:
+            with output.progress() as progress:
+                result = process(model, progress)
+        except SpatialError as error:
+            explain(error)
+            if len(models) == 1:
+                raise
+            say(output.err, coded(f"error: {error}", error.code))
+            document = error_document(str(error), error.exit_code, error.code)
+            documents.append({"model": model, **document})
+            code = max(code, error.exit_code)
+            continue
+        documents.append(result.to_dict())
+        code = max(code, code_of(result))
+        if not output.json and not output.quiet:
+            show(model, result)
+    if output.json:
+        one = len(models) == 1
+        output.document(documents[0] if one else {"version": 1, "models": documents})
+    return code
