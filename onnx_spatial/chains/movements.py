@@ -1,52 +1,39 @@
 """Find chains of nodes that only move data, and say which of them are better written again.
 
-A chain is read as one Rearrange (`rearranging`). The price of its lowering is compared with that of the
-nodes that go with the chain (`pricing`). It is listed if it pays, or if a tensor of it exceeds the rank
-limit or the target refuses a node, and is proven to be the Rearrange for all sizes. What cannot pay is
-not read at all: nets are full of Reshapes beside single Transposes.
+A chain is read as one Rearrange (`movement_maps`). The price of its lowering is compared with that of
+the nodes that go with the chain (`pricing`). It is listed if it pays, or if a tensor of it exceeds the
+rank limit or the target refuses a node, and is proven to be the Rearrange for all sizes. What cannot
+pay is not read at all: nets are full of Reshapes beside single Transposes.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import islice
 from pathlib import Path as FilePath
 
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.chains.chain_map import ChainMap, GraphScope
-from onnx_spatial.chains.divided_sizes import DividedSizes, SizeKey
+from onnx_spatial.chains.chain_map import GraphScope
+from onnx_spatial.chains.movement_maps import MovementMaps
 from onnx_spatial.chains.movement_paths import MOVING, REORDERING, MovementGraph, MovementPath
-from onnx_spatial.chains.paths import Path
-from onnx_spatial.chains.pricing import (
-    SMALL,
-    TYPICAL,
-    Prices,
-    estimated,
-    evaluated,
-    pays,
-    values_of,
-)
-from onnx_spatial.chains.rearranging import Movements, Selection, is_rearrange, read_rearrange
+from onnx_spatial.chains.pricing import TYPICAL, Prices, estimated, pays
+from onnx_spatial.chains.rearranging import Selection
 from onnx_spatial.chains.scopes import graph_scopes
 from onnx_spatial.index_map.budget import Budget
-from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.targets import Target
 from onnx_spatial.operators import Dim, Rearrange
 
-#: Steps (`Budget`) for reading and proving a part of a chain, and for all chains of a model; the steps
-#: of looking at a part; and processor seconds, many times of what the steps take.
-_PART_STEPS, _MODEL_STEPS, _LOOK, _SECONDS = 40_000, 400_000, 20, 300.0
+#: Steps (`Budget`) for all chains of a model, and of looking at a part; and processor seconds, many
+#: times of what the steps take.
+_MODEL_STEPS, _LOOK, _SECONDS = 400_000, 20, 300.0
 
 _SHARED = "other nodes read what functions in it compute"
 
-#: The most cases in which a chain is read, and the most parts of it that are tried.
-_CASES, _PARTS = 24, 12
+#: The most parts of a chain that are tried.
+_PARTS = 12
 
 
 @dataclass(frozen=True)
@@ -172,6 +159,7 @@ class _Search:
     ) -> None:
         self._place, self._moves, self._graph = place, moves, graph
         self._max_rank, self._target, self._budget = max_rank, target, budget
+        self._maps = MovementMaps(graph, budget)
         self._unpaid = set[tuple[object, ...]]()
 
     def best(self, path: MovementPath) -> Movement | None:
@@ -310,7 +298,7 @@ class _Search:
             least, count = prices.least(path, dims)
             if not pays(before, least, freed, count):
                 return None
-        reading = self._read(path)
+        reading = self._maps.read(path)
         if reading is None:
             return None
         operator, selections = reading.movements
@@ -331,7 +319,7 @@ class _Search:
                 least, _ = prices.removed(path, gone, reading.small)
                 ends = (reading.typical[listed.source], reading.small[listed.source])
                 better = pays(least, prices.resized(operator, done, *ends), freed, count)
-        if not better or not self._is_proven(path, reading.movements):
+        if not better or not self._maps.is_proven(path, reading.movements):
             return None
         return replace(listed, after_us=after)
 
@@ -342,7 +330,7 @@ class _Search:
             return replace(listed, reason=f"the rank of its input {listed.source!r} is unknown")
         if not listed.element_type:
             return replace(listed, reason="its element type is unknown")
-        reading = self._read(path)
+        reading = self._maps.read(path)
         if reading is None:
             return replace(listed, reason="it permutes no factors of its axes that are known")
         prices = self._prices(listed)
@@ -355,7 +343,7 @@ class _Search:
         done = prices.lowered(operator, shape)
         if isinstance(done, str):
             return replace(listed, reason=done)
-        if not self._is_proven(path, reading.movements):
+        if not self._maps.is_proven(path, reading.movements):
             return replace(listed, reason="it is not proven for all sizes")
         return replace(listed, operator=operator, selections=selections, after_us=done.cost)
 
@@ -371,78 +359,3 @@ class _Search:
             a == b or not (isinstance(a, int) and isinstance(b, int))
             for a, b in zip(first, last, strict=True)
         )
-
-    # Maps
-
-    def _read(self, path: MovementPath) -> _Reading | None:
-        """Return the Rearrange that a path may be."""
-        divided = DividedSizes()
-        # Nodes that divide a size require that it is a multiple of the divisor.
-        for multiples in itertools.chain(({},), divided.together()):
-            case = self._case()
-            body = partial(self._read_in, case, path, multiples, divided)
-            try:
-                for reading in islice(case.all(body), _CASES):
-                    if reading is not None:
-                        return reading
-            except (UndecidedError, ArithmeticError, LookupError, TypeError, ValueError):
-                continue
-        return None
-
-    def _read_in(
-        self,
-        case: Case,
-        path: MovementPath,
-        multiples: Mapping[SizeKey, int],
-        divided: DividedSizes,
-    ) -> _Reading | None:
-        mapped = self._map(path, case, multiples)
-        try:
-            y = mapped.y
-        finally:
-            if not multiples:
-                divided.note(case, mapped.x.dims)
-        movements = read_rearrange(case, mapped.source, mapped.x, y)
-        if movements is None or not all(mapped.dims_of(name) for name in path.values):
-            return None
-        dims = {name: mapped.dims_of(name) for name in path.values}
-        source = self._graph.dims(path.values[0])
-        each = []
-        for scale in (TYPICAL, SMALL):
-            sizes = values_of(mapped.x.dims, estimated(source, scale, movements[0]) or ())
-            each.append(
-                {n: [evaluated(d, sizes, scale[1]) for d in row] for n, row in dims.items()}
-            )
-        return _Reading(movements, *each)
-
-    def _is_proven(self, path: MovementPath, movements: Movements) -> bool:
-        return is_rearrange(movements, lambda case: self._map(path, case), self._case)
-
-    def _map(
-        self, path: MovementPath, case: Case, multiples: Mapping[SizeKey, int] | None = None
-    ) -> ChainMap:
-        nodes = tuple(
-            (_moving_alone(node, data),)
-            for node, data in zip(path.nodes, path.values, strict=False)
-        )
-        plain = Path(tuple(path.values), nodes)
-        return ChainMap(case, self._graph, plain, 0, len(nodes), multiples)
-
-    def _case(self) -> Case:
-        return Case(budget=Budget(_PART_STEPS, within=self._budget))
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """The Rearrange that a chain may be, and dims of its values: typical ones, and small ones."""
-
-    movements: Movements
-    typical: Mapping[str, list[int]]
-    small: Mapping[str, list[int]]
-
-
-def _moving_alone(node: onnx.NodeProto, data: str) -> onnx.NodeProto:
-    """Return a node as its index map sees it: a function of single elements is an Identity."""
-    if node.op_type in MOVING:
-        return node
-    return onnx.helper.make_node("Identity", [data], node.output)
