@@ -27,7 +27,7 @@ from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.checks.region_maps import prove_region
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
-from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
+from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion
 
 TF = "ai.onnx.converters.tensorflow"
 HEAD = f'<ir_version: 8, opset_import: ["" : 17, "{TF}" : 1]>\n'

@@ -26,7 +26,7 @@ from onnx_spatial.operators import Dim
 from onnx_spatial.operators.spellings import InputFacts, Vector
 from onnx_spatial.operators.spellings.call import Parameter
 from onnx_spatial.verification.arrays import constant_value
-from onnx_spatial.verification.subgraphs.matching_region import Upstream
+from onnx_spatial.verification.subgraphs.matched_parts import Upstream
 from onnx_spatial.verification.subgraphs.transpose_chain import Transpose, TransposeChain
 from onnx_spatial.verification.subgraphs.value_graph import Part
 

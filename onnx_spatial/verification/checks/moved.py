@@ -24,7 +24,7 @@ from onnx_spatial.verification.checks.findings import OperatorCheck
 from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
 from onnx_spatial.verification.sizes.trial_runs import Trial
-from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
+from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion
 from onnx_spatial.verification.subgraphs.transpose_chain import TransposeChain
 from onnx_spatial.verification.subgraphs.value_graph import Part
 

@@ -25,7 +25,7 @@ from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import ChangedNode
 from onnx_spatial.verification.checks.proof import prove_region
 from onnx_spatial.verification.checks.region_judge import Doubt
-from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
+from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion
 
 #: Work of all comparisons, in multiplications of one run, about: a model that another tool wrote anew
 #: differs everywhere. It is counted and not timed: a busy machine compares as much as an idle one.

@@ -32,7 +32,7 @@ from onnx_spatial.verification.checks.replacement import (
 )
 from onnx_spatial.verification.report import Counterexample
 from onnx_spatial.verification.sizes import operator_shapes
-from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion, Upstream
+from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion, Upstream
 from onnx_spatial.verification.subgraphs.value_graph import Part
 
 #: Assumptions of every proof for all sizes.

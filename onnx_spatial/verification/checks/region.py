@@ -36,7 +36,7 @@ from onnx_spatial.verification.sizes.model_numbers import numbers_of
 from onnx_spatial.verification.sizes.rare_numbers import SPREADS, Spread
 from onnx_spatial.verification.sizes.size_search import Search
 from onnx_spatial.verification.sizes.trial_runs import Trial
-from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
+from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion
 
 _RANDOM = "it was fused with a random node"
 

@@ -15,7 +15,7 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators import Dim
 from onnx_spatial.verification.arrays import constant_value
-from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion, RegionKey, Upstream
+from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion, RegionKey, Upstream
 
 _REALS = (
     onnx.TensorProto.FLOAT,

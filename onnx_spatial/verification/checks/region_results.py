@@ -20,11 +20,8 @@ from onnx_spatial.verification.checks.region_judge import (
     Unreached,
 )
 from onnx_spatial.verification.compare.reference import Budget
-from onnx_spatial.verification.subgraphs.matching_region import (
-    MatchingRegion,
-    MatchingRegions,
-    RegionKey,
-)
+from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion, RegionKey
+from onnx_spatial.verification.subgraphs.matching_region import MatchingRegions
 
 #: Nodes before a region that may limit its values, at most, one behind the other.
 _NODES_BEFORE = 3

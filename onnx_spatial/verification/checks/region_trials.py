@@ -23,7 +23,7 @@ from onnx_spatial.verification.sizes.candidate_sizes import Candidates, stored_i
 from onnx_spatial.verification.sizes.large_sizes import TooLargeError
 from onnx_spatial.verification.sizes.size_search import Search
 from onnx_spatial.verification.sizes.trial_runs import Trial
-from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
+from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion
 from onnx_spatial.verification.subgraphs.value_graph import Part
 
 #: Seconds of a search for sizes.

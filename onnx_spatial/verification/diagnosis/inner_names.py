@@ -28,7 +28,7 @@ from onnx_spatial.verification.compare.error_metrics import NOT_NUMBERS, errors
 from onnx_spatial.verification.compare.outputs import RTOL
 from onnx_spatial.verification.compare.rounding import is_comparable
 from onnx_spatial.verification.diagnosis.bisect import shared_values
-from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion, RegionKey
+from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion, RegionKey
 
 #: Values of another meaning differ by more than so many times the rtol of their type in an ordinary run.
 _ANOTHER = 10.0
