@@ -58,7 +58,7 @@ INTERNAL = {
         "UndecidedError",
         "UnnamedError",
     ),
-    *("ValueError", "WireError", "_AgainError", "_InvalidError", "_UnknownError"),
+    *("AgainError", "ValueError", "WireError", "_InvalidError", "_UnknownError"),
 }
 
 

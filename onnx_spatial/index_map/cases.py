@@ -14,9 +14,7 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -33,59 +31,27 @@ from onnx_spatial.index_map.expressions import (
     bases_of,
     is_inside_of,
     show,
-    substitute,
 )
-from onnx_spatial.index_map.facts import Facts
 from onnx_spatial.index_map.grids import MAX_DECIDED, Values, evaluate, everywhere, grid_of
-from onnx_spatial.index_map.limits import LIMIT
+from onnx_spatial.index_map.splits import AgainError, Splits, UndecidedError
 from onnx_spatial.model.symbolic.polynomial import Atom, Polynomial
 
-_T = TypeVar("_T")
+__all__ = ["MAX_SECONDS", "Case", "ElementUse", "IllegalError", "UndecidedError"]
 
 #: The most elements of a tensor that `Case.for_all` checks one by one.
 _FEW = 64
 
-#: Kind of the symbols for elements of parameters of operators.
-PARAMETER = "parameter"
-
-#: The most cases and seconds of one comparison.
-MAX_CASES = 4096
+#: The most seconds of one comparison.
 MAX_SECONDS = 1.0
 
 #: The most values of an index that are tried one by one.
 MAX_VALUES = 512
 
-
 _serials = itertools.count()
-
-
-class UndecidedError(Exception):
-    """Failure to compute or compare a map; the message says why."""
 
 
 class IllegalError(UndecidedError):
     """Failure of a node in all runs of a case."""
-
-
-class _AgainError(Exception):
-    """Signal that a symbol was replaced: the computation starts again."""
-
-
-@dataclass
-class _Split:
-    """State before a split, and the alternatives that are left.
-
-    Attributes:
-        facts: number of facts before the split.
-        left: alternatives; each adds its fact, or replaces its symbol.
-        made: keys of the results that were computed since.
-        before: facts and replaced symbols before the split, if symbols were replaced since.
-    """
-
-    facts: int
-    left: list[Callable[[], None]] = field(default_factory=list)
-    made: list[Hashable] = field(default_factory=list)
-    before: tuple[Facts, dict[Atom, Polynomial]] | None = None
 
 
 class ElementUse(NamedTuple):
@@ -100,8 +66,8 @@ class ElementUse(NamedTuple):
     opaque: bool = False
 
 
-class Case:
-    """The facts of one case, and the results that were computed from them."""
+class Case(Splits):
+    """The symbols of one case, and what its facts say of them."""
 
     def __init__(self, seconds: float = MAX_SECONDS, budget: Budget | None = None) -> None:
         """Begin with no facts.
@@ -110,16 +76,11 @@ class Case:
             seconds: of processor time of this thread.
             budget: for its computations, in the place of `seconds`.
         """
+        super().__init__(Budget(seconds=seconds) if budget is None else budget)
         self._serial = next(_serials)
-        self._budget = Budget(seconds=seconds) if budget is None else budget
-        self.facts = Facts(self._budget)
         self.assumptions: dict[str, None] = {}
-        self._replaced: dict[Atom, Polynomial] = {}
-        self._splits = [_Split(0)]
-        self._memo: dict[Hashable, Any] = {}
         self._symbols: dict[Atom, None] = {}
         self._fresh = 0
-        self._ticks = 0
         #: Use of the elements that are computed now.
         self.use = ElementUse()
         #: Known extents of indices.
@@ -181,37 +142,6 @@ class Case:
         """All symbols in the order in which they were made, replaced ones included."""
         return list(self._symbols)
 
-    def replaced(self, p: Polynomial) -> Polynomial:
-        """Return a polynomial after all replacements of symbols."""
-        return substitute(p, self._replaced) if self._replaced else p
-
-    def replace(self, atom: Atom, p: Polynomial) -> NoReturn:
-        """Replace a symbol by a polynomial, also in the facts.
-
-        Raises:
-            _AgainError: always; the maps must be computed again.
-        """
-        split = self._splits[-1]
-        if split.before is None:
-            split.before = (self.facts.saved(), dict(self._replaced))
-        # A quotient of the symbol becomes another quotient, which comes with its own facts.
-        facts = [fact for fact in self.facts if not is_inside_of(atom, fact)]
-        self._set(atom, p, facts)
-        if atom.nonnegative and p.constant is None and not p.nonnegative:
-            self.facts.add(p)
-        if isinstance(atom.key, Symbol) and atom.key.kind == PARAMETER:
-            self.facts.add(LIMIT - 1 - p)  # which `Facts` knows of symbols
-        self._memo.clear()
-        raise _AgainError
-
-    def _set(self, atom: Atom, p: Polynomial, facts: Sequence[Polynomial]) -> None:
-        """Replace a symbol in earlier replacements and in some facts; forget the others."""
-        value = {atom: p}
-        self._replaced = {a: substitute(q, value) for a, q in self._replaced.items()} | value
-        self.facts.forget(0)
-        for fact in facts:
-            self.facts.add(substitute(fact, value))
-
     # Decisions
 
     def decide(self, p: Polynomial) -> bool:
@@ -230,13 +160,7 @@ class Case:
                 if values.all() or not values.any():
                     return bool(values.all())
         self._check_now_and_then()
-        self._splits.append(_Split(len(self.facts), [lambda: self.facts.add(-p - 1)]))
-        self.facts.add(p)
-        if self.facts.contradictory():
-            self.facts.forget(self._splits.pop().facts)
-            self.facts.add(-p - 1)
-            return False
-        return True
+        return self._split_by(p)
 
     def is_zero(self, p: Polynomial) -> bool:
         """Tell whether `p` is 0, in this case."""
@@ -293,15 +217,11 @@ class Case:
             kind = IllegalError if differ else UndecidedError
             raise kind(f"{problem} ({show(a)} and {show(b)})")
 
-    def assume(self, fact: Polynomial) -> None:
-        """Add a fact that holds by definition."""
-        self.facts.add(fact)
-
     def split_by_value(self, atoms: set[Atom]) -> NoReturn:
         """Split by the values of one of several indices, the one with the fewest.
 
         Raises:
-            _AgainError: always.
+            AgainError: always.
         """
         atom = min(atoms, key=lambda a: (self.extents[a], a.serial))
         self.each_value(atom, self.extents[atom])
@@ -310,28 +230,24 @@ class Case:
         """Split by the values of an index, which is below `count`.
 
         Raises:
-            _AgainError: always; the index is replaced by its first value.
+            AgainError: always; the index is replaced by its first value.
             UndecidedError: there are too many values.
         """
         if count > MAX_VALUES:
             raise UndecidedError(f"there are too many cases: an index has {count} values")
         self.check_budget()
-        split = _Split(len(self.facts))
 
         def fix(value: int) -> None:
             self._set(atom, Polynomial.of(value), tuple(self.facts))
 
-        split.left = [partial(fix, value) for value in reversed(range(1, count))]
-        split.before = (self.facts.saved(), dict(self._replaced))
-        self._splits.append(split)
-        fix(0)
-        raise _AgainError
+        self._split_into(count, fix)
+        raise AgainError
 
     def residue(self, p: Polynomial, count: int) -> int:
         """Return what is left of a number divided by `count`; split by the values that may be left.
 
         Raises:
-            _AgainError: a size that it is the sum of was replaced by a multiple plus what is left.
+            AgainError: a size that it is the sum of was replaced by a multiple plus what is left.
             UndecidedError: it is no size plus a number, or there are too many values.
         """
         divisor = Polynomial.of(count)
@@ -344,7 +260,6 @@ class Case:
             raise UndecidedError(f"the rest of {show(p)} divided by {count} is unknown")
         self._fresh += 1
         name = f"{atom.key.name}'{self._fresh}"
-        split = _Split(len(self.facts))
 
         def fix(value: int) -> None:
             part = self.symbol(name, 0, kind="quotient") * count + (value - added)
@@ -352,17 +267,14 @@ class Case:
             self.facts.add(part - 1)
             self._memo.clear()
 
-        split.left = [partial(fix, value) for value in reversed(range(1, count))]
-        split.before = (self.facts.saved(), dict(self._replaced))
-        self._splits.append(split)
-        fix(0)
-        raise _AgainError
+        self._split_into(count, fix)
+        raise AgainError
 
     def value_of(self, p: Polynomial, count: int) -> int:
         """Return the value of a polynomial from 0 to `count` - 1; split by its values.
 
         Raises:
-            _AgainError: an index that it depends on was replaced by a value.
+            AgainError: an index that it depends on was replaced by a value.
             UndecidedError: there are too many values.
         """
         if p.constant is not None:
@@ -420,75 +332,6 @@ class Case:
             yield
         finally:
             self.use = before
-
-    def once(self, key: Hashable, compute: Callable[[], _T]) -> _T:
-        """Return the result of `compute`, kept by its key in the split that it was computed in."""
-        if key in self._memo:
-            result: _T = self._memo[key]
-            return result
-        self._budget.spend()
-        result = compute()
-        self._memo[key] = result
-        self._splits[-1].made.append(key)
-        return result
-
-    # Cases
-
-    def all(self, body: Callable[[], _T]) -> Iterator[_T]:
-        """Yield the results of `body` in every case.
-
-        Raises:
-            UndecidedError: there are too many cases.
-        """
-        self.check_budget()
-        for _ in range(MAX_CASES):
-            possible = True
-            while possible:
-                self._check_now_and_then()
-                try:
-                    yield body()
-                    break
-                except _AgainError:
-                    possible = not self.facts.contradictory()
-            if not self._next():
-                return
-        raise UndecidedError(f"there are more than {MAX_CASES} cases")
-
-    def _next(self) -> bool:
-        """Go to the next case; return False if there is none."""
-        while len(self._splits) > 1:
-            split = self._splits.pop()
-            for key in split.made:
-                self._memo.pop(key, None)
-            if split.before is not None:
-                facts, replaced = split.before
-                self.facts.restore(facts)
-                self._replaced = dict(replaced)
-            self.facts.forget(split.facts)
-            if not split.left:
-                continue
-            go = split.left.pop()
-            self._splits.append(_Split(split.facts, split.left, [], split.before))
-            go()
-            if not self.facts.contradictory():
-                return True
-        return False
-
-    def _check_now_and_then(self) -> None:
-        """Count a step; check the budget at every eighth: the clock is slow."""
-        self._budget.spend()
-        self._ticks += 1
-        if self._ticks % 8 == 0:
-            self.check_budget()
-
-    def check_budget(self) -> None:
-        """Stop a proof that takes too long.
-
-        Raises:
-            UndecidedError: the budget is exhausted.
-        """
-        if self._budget.is_exhausted:
-            raise UndecidedError("the proof takes too long")
 
     # Division
 

@@ -27,6 +27,9 @@ UNKNOWN = "op:"
 #: Characters of a polynomial in messages, at most.
 _LONGEST = 160
 
+#: Kind of the symbols for elements of parameters of operators.
+PARAMETER = "parameter"
+
 
 class IndexKind(NamedTuple):
     """Kind of the symbol for an index: its extent, and the definition of its axis if facts need it."""

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from onnx import TensorProto
 
-from onnx_spatial.index_map.cases import PARAMETER, Case, UndecidedError
-from onnx_spatial.index_map.expressions import ELEMENT, ZERO, Index, product, show
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.expressions import ELEMENT, PARAMETER, ZERO, Index, product, show
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 
 Dims = tuple[Polynomial, ...]

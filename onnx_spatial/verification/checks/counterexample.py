@@ -11,7 +11,7 @@ import onnx
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.index_map.cases import PARAMETER
+from onnx_spatial.index_map.expressions import PARAMETER
 from onnx_spatial.operators.shapes import is_countable, show
 from onnx_spatial.verification.arrays import (
     Array,
