@@ -291,6 +291,10 @@ def test_static_fixes_a_dim(save, tmp_path):
         (["inspect"], "Missing argument"),
         (["inspect", "absent.onnx"], "cannot be read: No such file"),
         (["inspect", "."], "is a folder"),
+        (
+            ["convert", ".", "-o", "out.onnx"],
+            "error: .: is a folder, not a model file; name a file in it, such as model.onnx [OS201]\n",
+        ),
         (["frobnicate", "MODEL"], "No such command"),
     ],
 )

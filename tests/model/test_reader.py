@@ -84,6 +84,16 @@ def test_missing_files_and_folders_are_refused(tmp_path):
     assert "is a folder, not a model file" in _message(tmp_path)
 
 
+def test_of_a_folder_the_message_says_what_to_name(tmp_path):
+    what = f"{tmp_path}: is a folder, not a model file; name"
+    (tmp_path / "a.onnx").mkdir()
+    (tmp_path / "weights.bin").touch()
+    assert _message(tmp_path) == f"{what} a file, as no .onnx file is in it"
+    for name in ("c.onnx", "b.onnx"):
+        (tmp_path / name).touch()
+    assert _message(tmp_path) == f"{what} a file in it, such as {tmp_path / 'b.onnx'}"
+
+
 def test_anything_else_is_a_wrong_call():
     with pytest.raises(UsageError, match="not int"):
         reader.read(7)

@@ -10,7 +10,7 @@ import mmap
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -101,9 +101,20 @@ def _read_file(path: Path) -> Source:
         raise ModelFileError(f"{str(path)!r}: cannot be read: {error}") from None
     except OSError as error:
         if os.path.isdir(path):  # noqa: PTH112  systems say it in several ways; this one never raises
-            raise ModelFileError(f"{path}: is a folder, not a model file") from None
+            raise ModelFileError(_is_a_folder(path)) from None
         raise ModelFileError(f"{path}: cannot be read: {error.strerror or error}") from None
     return Source(_parse(whole, str(path)), path, whole)
+
+
+def _is_a_folder(path: Path) -> str:
+    """Return the message for a folder in the place of a file; it names a model in the folder."""
+    models: list[Path] = []
+    with suppress(OSError):
+        models = sorted(each for each in path.glob("*.onnx") if each.is_file())
+    instead = (
+        f"a file in it, such as {models[0]}" if models else "a file, as no .onnx file is in it"
+    )
+    return f"{path}: is a folder, not a model file; name {instead}"
 
 
 @contextmanager
