@@ -6,13 +6,13 @@ from collections.abc import Callable
 from random import Random
 from threading import Thread
 from time import thread_time
-from typing import Any
+from typing import Any, NamedTuple
 
 import maps
 import numpy as np
 import pytest
 import sampling
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 
 from onnx_spatial.index_map.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.index_map.division import exact
@@ -114,8 +114,40 @@ def rng_factor(number: int) -> int:
     return number - 3
 
 
-def check(compute: Program, names: str = "hwpik") -> int:
-    """Number of cases of a computation; each assignment is in one of them, with its result."""
+class Recorded(Plain):
+    """The operations of a case on integers; keeps the answers that a computation branches on."""
+
+    def __init__(self) -> None:
+        self.answers: list[int] = []
+
+    def decide(self, p: int) -> bool:
+        self.answers.append(super().decide(p))
+        return super().decide(p)
+
+    def is_zero(self, p: int) -> bool:
+        self.answers.append(super().is_zero(p))
+        return super().is_zero(p)
+
+    def value_of(self, p: int, count: int) -> int:
+        self.answers.append(super().value_of(p, count))
+        return super().value_of(p, count)
+
+
+class Cases(NamedTuple):
+    """The cases of a computation: how many, those that each assignment is in, and its results there."""
+
+    count: int
+    assignments: list[dict[str, int]]
+    of: list[list[int]]
+    results: list[list[int]]
+
+
+def cases(compute: Program, names: str = "hwpik") -> Cases:
+    """Compute in all cases.
+
+    Raises:
+        UndecidedError: a case cannot be followed.
+    """
 
     def body(case: Case) -> tuple[Polynomial, ...]:
         return (compute(case, symbols(case)),)
@@ -123,28 +155,49 @@ def check(compute: Program, names: str = "hwpik") -> int:
     outcomes = maps.explored(body, seconds=20)
     rows = [r for r in maps.assignments({n: VALUES[n] for n in names}) if r["i"] < r["h"]]
     columns = {name: np.array([row[name] for row in rows]) for name in names}
-    wanted = np.array([int(compute(Plain(), row)) for row in rows])
-    times = np.zeros(len(rows), int)
-    for places, (values,) in maps._apply(outcomes, columns, {}):
-        times[places] += 1
-        assert (values == wanted[places]).all()
-    assert (times == 1).all(), {n: c[times != 1][:3] for n, c in columns.items()}
-    return len(outcomes)
+    found = Cases(len(outcomes), rows, [[] for _ in rows], [[] for _ in rows])
+    for number, outcome in enumerate(outcomes):
+        for places, (values,) in maps._apply([outcome], columns, {}):
+            for place, value in zip(places, values, strict=True):
+                found.of[place].append(number)
+                found.results[place].append(int(value))
+    return found
 
 
-def attempt(rng: Random) -> bool:
-    compute = program(rng, rng.randint(2, 4))
-    try:
-        check(compute)
-    except UndecidedError:
-        return False
-    return True
+def plain(compute: Program, assignment: dict[str, int]) -> tuple[int, tuple[int, ...]]:
+    """The result of a computation on integers, and the answers that it branched on."""
+    recorded = Recorded()
+    return int(compute(recorded, assignment)), tuple(recorded.answers)
+
+
+def check(compute: Program) -> int:
+    """Number of cases of a computation; each assignment is in one of them, with its result."""
+    found = cases(compute)
+    assert found.results == [[plain(compute, row)[0]] for row in found.assignments]
+    return found.count
 
 
 @settings(max_examples=12)
 @given(rng=sampling.randoms)
 def test_each_assignment_is_in_one_case(rng):
-    attempt(rng)
+    compute = program(rng, rng.randint(2, 4))
+    try:
+        found = cases(compute)
+    except UndecidedError:
+        reject()  # hypothesis fails if most are
+    wanted = [plain(compute, row) for row in found.assignments]
+    assert found.results == [[result] for result, _ in wanted]
+    # What a computation branches on has one answer in a case.
+    branches = {(number, answers) for (number,), (_, answers) in zip(found.of, wanted, strict=True)}
+    assert len(branches) == len({number for number, _ in branches})
+
+
+def attempt(rng: Random) -> bool:
+    try:
+        check(program(rng, rng.randint(2, 4)))
+    except UndecidedError:
+        return False
+    return True
 
 
 @pytest.mark.slow
