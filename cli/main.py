@@ -20,7 +20,7 @@ from pathlib import Path
 import click
 
 import onnx_spatial
-from onnx_spatial.cli import options, project_file
+from onnx_spatial.cli import lazy_imports, options, project_file
 from onnx_spatial.cli.bench import bench
 from onnx_spatial.cli.convert import convert
 from onnx_spatial.cli.explain import explain
@@ -77,6 +77,7 @@ commands.add_command(explain)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit the process."""
+    lazy_imports.install()
     try:
         # All end like Ctrl-C does: no files stay behind.
         _on_signals(_interrupt, signal.SIG_DFL, signal.default_int_handler)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import onnx_spatial
 from onnx_spatial.cli.main import commands
 from onnx_spatial.conversion import options
+
+MODELS = Path(__file__).parents[2] / "models"
 
 HEAVY = ("google.protobuf", "numpy", "onnx", "onnx_ir", "onnxruntime", "rich", "sympy")
 
@@ -94,6 +97,36 @@ def test_a_command_imports_what_it_needs():
     """Otherwise the tests above would see nothing."""
     imported = ran("-c", "import onnx_spatial; onnx_spatial.convert")[1]
     assert {"numpy", "onnx", "onnx_ir", "onnxruntime"} <= {*imported}
+
+
+def test_no_command_loads_sympy():
+    """onnx_ir imports it, which takes half a second; the model has sizes with names."""
+    model = str(MODELS / "yolov2_dynamic" / "model.onnx")
+    code = f"""
+import sys
+import onnx_spatial
+from onnx_spatial.cli import main
+sys.argv[1:] = ["inspect", "-q", {model!r}]
+try:
+    main()
+except SystemExit as end:
+    print(end.code)
+print(onnx_spatial.convert({model!r}).verification.status)  # in this process
+print("onnx_ir" in sys.modules, "sympy.core" in sys.modules)
+"""
+    assert ran("-c", code)[0].split()[-4:] == ["0", "passed", "True", "False"]
+
+
+def test_modules_that_commands_do_not_need_are_there_on_first_use():
+    pytest.importorskip("sympy", reason="needs sympy, which newer versions of onnx_ir require")
+    code = """
+from onnx_spatial.cli import lazy_imports
+lazy_imports.install()
+import sympy, sys
+print("sympy.core" in sys.modules, sympy.Integer(2) + 1 == 3)
+print("sympy.core" in sys.modules)
+"""
+    assert ran("-c", code)[0].split() == ["False", "True", "True"]
 
 
 def test_every_public_name_is_found_and_listed():

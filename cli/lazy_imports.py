@@ -1,0 +1,36 @@
+"""Load modules on first use that no command needs, though libraries import them at once.
+
+onnx_ir imports sympy for arithmetic with symbolic dims, which nothing here does. Loading it takes half a
+second of processor time, a third of a short command. A program that imports this package as a library
+is left alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import LazyLoader
+from types import ModuleType
+
+#: sympy, and the module of onnx_ir that reads its attributes when it is loaded.
+LAZY = frozenset({"sympy", "onnx_ir._symbolic_shapes"})
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules of `LAZY` as usual, and loads them on first use."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a module of `LAZY`; None for all others."""
+        spec = PathFinder.find_spec(fullname, path, target) if fullname in LAZY else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = LazyLoader(spec.loader)
+        return spec
+
+
+def install() -> None:
+    """Load the modules of `LAZY` on first use from now on, in the whole process."""
+    sys.meta_path.insert(0, _Finder())
