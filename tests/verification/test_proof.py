@@ -303,6 +303,8 @@ def test_equal_operators_are_proven_once(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(proof.index_maps, "prove", lambda *a: attempts.append(a) or attempt(*a))
     for pads, count in (("pads", 1), ("more", 2)):
         before = model(text.replace("PADS", pads))
+        for node, name in zip(before.graph.node, ("first", "second"), strict=True):
+            node.name = name
         attempts.clear()
         found = verify(before, onnx_spatial.convert(before, verify=False).model)
         assert [site.proven for site in found.sites] == ["all sizes"] * 2

@@ -93,8 +93,8 @@ class Replacement:
     def key(self) -> bytes:
         """Digest that is equal where a proof for one is a proof for the other.
 
-        Names of values do not count; those of unknown sizes and of run-time parameters do, which are
-        in the assumptions.
+        Names of values and the metadata of nodes, which names the replaced node, do not count. Names
+        of unknown sizes and of run-time parameters do: they are in the assumptions.
         """
         names = {self.chain.source: "source"}
         names |= {n: f"parameter {i}" for i, n in enumerate(self.chain.parameters)}
@@ -109,7 +109,8 @@ class Replacement:
                 names.setdefault(name, f"value {len(names)}" if name else "")
             copy = onnx.NodeProto()
             copy.CopyFrom(node)
-            copy.name, copy.doc_string = "", ""
+            for field in ("name", "doc_string", "metadata_props"):
+                copy.ClearField(field)
             if not nested:  # the graphs inside read outer values by name
                 copy.input[:] = [names[n] for n in node.input]
                 copy.output[:] = [names[n] for n in node.output]
