@@ -173,8 +173,8 @@ def extremes(element_type: int, shape: Sequence[int], rng: np.random.Generator) 
 
 def _repeated(codes: Array, count: int, rng: np.random.Generator) -> Array:
     """Return all codes in random order, again and again."""
-    repeats = [rng.permutation(codes) for _ in range(-(-count // len(codes)))]
-    return np.concatenate([*repeats, codes[:0]])[:count]
+    rows = np.tile(codes, (-(-count // len(codes)), 1))
+    return rng.permuted(rows, axis=1, out=rows).reshape(-1)[:count]
 
 
 def _insert_special(raw: Array, special: Array, rng: np.random.Generator) -> None:
