@@ -1,7 +1,7 @@
 """Load modules on first use that no command needs, though libraries import them at once.
 
-onnx_ir imports sympy for arithmetic with symbolic dims, which nothing here does. Loading it takes half a
-second of processor time, a third of a short command. A program that imports this package as a library
+onnx_ir imports sympy for arithmetic with symbolic dims, which nothing here does. Loading it takes some
+0.4 s of processor time, a fifth of a short command. A program that imports this package as a library
 is left alone.
 """
 

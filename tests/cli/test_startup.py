@@ -100,7 +100,7 @@ def test_a_command_imports_what_it_needs():
 
 
 def test_no_command_loads_sympy():
-    """onnx_ir imports it, which takes half a second; the model has sizes with names."""
+    """onnx_ir imports it, which takes some 0.4 s; the model has sizes with names."""
     model = str(MODELS / "yolov2_dynamic" / "model.onnx")
     code = f"""
 import sys
