@@ -9,7 +9,7 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.errors import Code, ConversionError
-from onnx_spatial.lowering.core import cost_model, run_time_checks
+from onnx_spatial.lowering.core import cost_model, joined_sizes, run_time_checks
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Tensor
 from onnx_spatial.lowering.core.nodes import NewerOpsetError
 from onnx_spatial.lowering.core.strategy import Request, Strategy
@@ -295,6 +295,7 @@ def _build(candidate: Strategy, request: Request, max_rank: int | None) -> Lower
         # The output is an input or a constant; it needs a node to have a name of its own.
         output = emit.op("Identity", output)
     emit.prune(output)
+    joined_sizes.join(emit, output)
     return Lowered(candidate.name, emit, output)
 
 

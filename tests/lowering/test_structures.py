@@ -106,7 +106,7 @@ def test_sizes_that_are_read_at_run_time_are_read_once():
     converted = convert(
         s2b((2, 4, 6, 3), [2, 2], [[1, 1], [0, 0]], shape=("N", "H", "W", "C"), run_time=(1, 2))
     )
-    assert structure.counts(converted)["Shape"] == 4  # for each dim one, without a Gather
+    assert structure.counts(converted)["Shape"] == 1  # for all dims
     assert structure.counts(converted)["Where"] == 2  # whether all of a table are sizes at all
 
 
@@ -240,7 +240,8 @@ def test_phases_of_an_unknown_size_are_transposed_not_sliced_with_steps():
         shape = (1, "H", "W", 1)
         model = patches((1, 9, 9, 1), 3, 2, padding=padding, shape=shape, dtype=dtype)
         converted = convert(model, strategy="planes")
-        assert structure.counts(converted)["Transpose"] > structure.counts(converted)["Split"] == 0
+        assert structure.counts(converted)["Transpose"]
+        assert all(len(n.input) > 1 for n in converted.graph.node if n.op_type == "Split")  # sizes
         assert ends(converted) == left
         assert all(len(n.input) < 5 for n in converted.graph.node if n.op_type == "Slice")
 

@@ -1,8 +1,8 @@
 """Add local functions that define the spatial operators of a model.
 
 Each operator gets the smallest body for its known sizes. Operators with outputs of unknown size share
-one body per operator type, spelling and rank where that takes fewer nodes than a body for each: it
-reads block shapes, pads and crops from its inputs and attributes.
+one body per operator type, spelling and rank, unless that takes a quarter more nodes than a body for
+each: it reads block shapes, pads and crops from its inputs and attributes.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ from onnx_spatial.operators.spellings import Conflict, python_ops, read
 
 #: FunctionProto came with this IR version.
 MIN_IR_VERSION = 8
+
+#: The size of a shared body, at most, relative to that of the bodies that it replaces.
+_SHARED_SIZE = 1.25
 
 #: Domain of the functions for nodes in a domain of ONNX's own, which may hold no functions.
 DOMAIN = "onnx_spatial"
@@ -128,7 +131,7 @@ class _FunctionCall:
 
 
 def _share(calls: Sequence[_FunctionCall], build: Callable[[BodyRequest], Body]) -> None:
-    """Give each family one body where that makes the model smaller."""
+    """Give each family one body where that makes the model hardly larger, or smaller."""
     families: dict[tuple[object, ...], list[_FunctionCall]] = {}
     for call in calls:
         if call.family is not None:
@@ -139,7 +142,7 @@ def _share(calls: Sequence[_FunctionCall], build: Callable[[BodyRequest], Body])
             continue
         shared = _shared_body([call.request for call in family], build)
         apart = sum(len(b.function.node) for b in own.values())
-        if shared is not None and len(shared.function.node) < apart:
+        if shared is not None and len(shared.function.node) < _SHARED_SIZE * apart:
             for call in family:
                 call.body = shared
 

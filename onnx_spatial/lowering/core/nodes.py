@@ -5,7 +5,8 @@ The same node or constant twice is one. Each node is priced as it is added (`cos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
@@ -92,6 +93,15 @@ class NodeList:
             self._outputs_of[key] = tuple(node.outputs)
         return self._outputs_of[key]
 
+    @contextmanager
+    def inserted(self, place: int) -> Iterator[None]:
+        """Add nodes at a place between those that are there, none of which is reused."""
+        behind, self.nodes = self.nodes[place:], self.nodes[:place]
+        known, self._outputs_of = self._outputs_of, {}
+        yield
+        self.nodes += behind
+        self._outputs_of = known
+
     def is_constant(self, value: ir.Value) -> bool:
         """Tell whether a value is a constant, or computed from constants only."""
         return value.const_value is not None or value in self._folded
@@ -161,6 +171,8 @@ class NodeList:
                     node.replace_input_with(index, None)
         self.nodes = [node for node in self.nodes if needed.intersection(node.outputs)]
         self.constants = [(value, hint) for value, hint in self.constants if value in needed]
+        kept = ((key, value) for key, value in self._constant_of.items() if value in needed)
+        self._constant_of = dict(kept)
 
 
 def _hashable(value: Attribute) -> object:
