@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -34,7 +33,6 @@ from onnx_spatial.verification.sizes import operator_shapes
 from onnx_spatial.verification.sizes.candidate_sizes import stored_integers
 from onnx_spatial.verification.sizes.edge_shapes import edge_samples, remainder_samples
 from onnx_spatial.verification.sizes.operator_shapes import ShapeSample
-from onnx_spatial.verification.sizes.reference_runs import RunRequest
 from onnx_spatial.verification.subgraphs.transpose_chain import TransposeChain
 
 #: Usual sizes at which an operator is compared that is proven for all sizes.
@@ -73,10 +71,9 @@ def _check(operator: OperatorCheck, context: Context) -> None:
     if data is not None and data.shape is not None and len(data.shape) > MAX_RANK:
         operator.withdraw(_TOO_MANY_DIMS)
         return
-    folder = context.models.converted.folder
     for replacement in replacements:
         try:
-            if not _compare(operator, replacement, folder, context.request):
+            if not _compare(operator, replacement, context):
                 return
         except RunFailure as failure:
             if operator.difference is None:
@@ -94,16 +91,14 @@ def _check(operator: OperatorCheck, context: Context) -> None:
         )
 
 
-def _compare(
-    operator: OperatorCheck, replacement: Replacement, folder: Path | None, request: RunRequest
-) -> bool:
+def _compare(operator: OperatorCheck, replacement: Replacement, context: Context) -> bool:
     """Compare one chain through an operator at several sizes; return whether that was possible.
 
     Raises:
         RunFailure: the nodes need more memory than there is.
     """
-    chain, index, seed = replacement.chain, operator.info.index, request.seed
-    finite = request.finite and not replacement.only_moves
+    chain, index, seed = replacement.chain, operator.info.index, context.seed
+    finite = context.request.finite and not replacement.only_moves
     info = chain.head
     samples = [
         sample
@@ -126,7 +121,8 @@ def _compare(
         if element_type in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128):
             operator.result.reason = f"onnxruntime has no {dtype_name(element_type)} tensors"
             continue
-        comparison = _Comparison(operator, replacement, element_type, folder, finite)
+        runs = ReplacementRuns(replacement, context.models.converted.folder, context.sessions)
+        comparison = _Comparison(operator, replacement, element_type, runs, finite)
         try:
             for number, sample in enumerate(samples):
                 if sample.large and element_type != types[0]:
@@ -197,12 +193,9 @@ class _Comparison:
     operator: OperatorCheck
     replacement: Replacement
     element_type: int
-    folder: Path | None
+    runs: ReplacementRuns
     finite: bool
     never_ran: bool = True
-
-    def __post_init__(self) -> None:
-        self._runs = ReplacementRuns(self.replacement, self.folder)
 
     def run(self, sample: ShapeSample, rng: np.random.Generator) -> None:
         """Compare at one size, on distinct data and then on extreme values.
@@ -221,7 +214,7 @@ class _Comparison:
             self._compare(sample, everywhere)
 
     def _compare(self, sample: ShapeSample, x: Array) -> None:
-        for outcome in self._runs.run(sample, x):
+        for outcome in self.runs.run(sample, x):
             if outcome.failure is not None and outcome.failure.out_of_memory:
                 raise outcome.failure
             if outcome.failure is not None and _cannot_infer(str(outcome.failure)):

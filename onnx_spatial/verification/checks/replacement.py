@@ -19,6 +19,7 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.arrays import Array, element_type_of, type_of
 from onnx_spatial.verification.runtime.sessions import BothLevels, RunFailure
+from onnx_spatial.verification.runtime.shared_sessions import SharedSessions
 from onnx_spatial.verification.sizes.operator_shapes import ShapeSample
 from onnx_spatial.verification.subgraphs.transpose_chain import Original, Transpose, TransposeChain
 from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part
@@ -198,11 +199,19 @@ class Outcome:
 
 
 class ReplacementRuns:
-    """Both sides of a replacement, ready to run; `folder` is that of the external data of the part."""
+    """Both sides of a replacement, ready to run.
 
-    def __init__(self, replacement: Replacement, folder: Path | None) -> None:
+    Args:
+        replacement: the chain and the part.
+        folder: folder of the external data of the part.
+        shared: sessions of other parts, which may be equal.
+    """
+
+    def __init__(
+        self, replacement: Replacement, folder: Path | None, shared: SharedSessions | None = None
+    ) -> None:
         self._chain, self._part = replacement.chain, replacement.part
-        self._folder = folder
+        self._folder, self._shared = folder, shared or SharedSessions()
         self._sessions: dict[object, BothLevels] = {}
 
     def run(self, sample: ShapeSample, x: Array) -> Iterator[Outcome]:
@@ -230,7 +239,7 @@ class ReplacementRuns:
                 types[name] = make_tensor_type_proto(element_type_of(fed[name]), fed[name].shape)
             known = (onnx.numpy_helper.from_array(a, n) for n, a in read.items() if n not in fed)
             model = self._part.model(types, self._chain.sink, known)
-            self._sessions[key] = BothLevels(model, self._chain.sink, self._folder)
+            self._sessions[key] = self._shared.both_levels(model, self._chain.sink, self._folder)
         return self._sessions[key]
 
 
