@@ -142,3 +142,17 @@ def test_no_plan_holds_two_transposes_that_would_be_merged():
         )
         stages = stage_plan.stages(problem) or ()
         assert not any(stage_plan.merged(a, b) for a, b in itertools.pairwise(stages))
+
+
+def test_searches_for_other_kinds_price_the_same_transposes_once():
+    sizes, order = (11, 4, 3, 4, 5, 8), (0, 1, 2, 3, 4, 5)
+    transpose = frozenset({"transpose"})
+    plain = Problem((sizes,), order, (2, 4, 0, 1, 3, 5), 4, frozenset(), transpose, transpose, 64)
+    stage_plan.stages.cache_clear()
+    stage_plan._transpose.cache_clear()
+    stage_plan.stages(plain)
+    first = stage_plan._transpose.cache_info().misses
+    stage_plan.stages(replace(plain, kinds=ALL, needed=frozenset({"gather"})))
+    assert stage_plan._transpose.cache_info().misses < 1.5 * first
+    stage_plan.stages(replace(plain, pricing=2))
+    assert stage_plan._transpose.cache_info().misses >= 2 * first  # other prices

@@ -106,6 +106,7 @@ class _Search:
         self.small = cost_model.small().nanoseconds
         self.cost = math.inf
         self.plan: tuple[Stage, ...] | None = None
+        self._gathers: dict[tuple[Order, Order], float] = {}
 
     def best(self) -> tuple[Stage, ...] | None:
         before, after = self.p.before, self.p.after
@@ -154,10 +155,10 @@ class _Search:
                 self._offer(cost, (*head, *tail))
             return
         for more, stage in (*self._transpose(before, after), *self._gather(before, after)):
-            if any(merged(one, two) for one, two in pairwise((*head, stage, *tail))):
-                continue
             saved = self._fused(stage, tail[0]) if tail else 0.0
-            self._offer(cost + more - saved, (*head, stage, *tail))
+            whole, plan = cost + more - saved, (*head, stage, *tail)
+            if whole < self.cost and not any(merged(one, two) for one, two in pairwise(plan)):
+                self._offer(whole, plan)
         if not head and not tail:
             for more, stage in self._joined(before, after):
                 self._offer(more, (stage,))
@@ -186,15 +187,13 @@ class _Search:
             return
         perm = tuple(before.index(f) for f in after)
 
-        def merged() -> tuple[tuple[int, ...], tuple[int, ...]]:
-            return cost_model.merged(tuple(self.sizes[f] for f in before), perm)
+        def work() -> tuple[int, float]:
+            dims = tuple(self.sizes[f] for f in before)
+            return _transpose(dims, perm, self.p.itemsize, self.p.rank_limit, self.p.pricing)
 
-        def price() -> float:
-            itemsize, limit = self.p.itemsize, self.p.rank_limit
-            return cost_model.best_transpose(*merged(), itemsize, limit).nanoseconds + self.small
-
-        if len(merged()[0]) <= self.p.rank_limit:
-            yield self._mean(price), Stage("transpose", before, after)
+        if work()[0] <= self.p.rank_limit:
+            price = self._mean(lambda: work()[1] + self.small)
+            yield price, Stage("transpose", before, after)
 
     def _gather(self, before: Order, after: Order) -> Iterator[tuple[float, Stage]]:
         if "gather" not in self.p.kinds:
@@ -214,7 +213,10 @@ class _Search:
                 cost += _INDEX_NODES * axes * self.small + entries * _INDEX_ENTRY
             return cost
 
-        yield self._mean(price), Stage("gather", before, after)
+        key = before[:front], before[len(before) - back :]
+        if key not in self._gathers:  # the price depends on what stays alone
+            self._gathers[key] = self._mean(price)
+        yield self._gathers[key], Stage("gather", before, after)
 
     def _joined(self, before: Order, after: Order) -> Iterator[tuple[float, Stage]]:
         """Yield a Split and a Concat, if one group has few entries."""
@@ -259,6 +261,18 @@ class _Search:
             return cost_model.split(parts, parts, size, single=False).nanoseconds - gathers
 
         return self._mean(saved)
+
+
+@lru_cache(maxsize=1 << 14)
+def _transpose(
+    dims: tuple[int, ...], perm: Order, itemsize: int, rank_limit: int, pricing: int
+) -> tuple[int, float]:
+    """Return the rank and the nanoseconds of a Transpose with as few axes as possible.
+
+    Cached: the searches for stages of several kinds price the same ones. `pricing` is part of the key.
+    """
+    dims, perm = cost_model.merged(dims, perm)
+    return len(dims), cost_model.best_transpose(dims, perm, itemsize, rank_limit).nanoseconds
 
 
 def merged(first: Stage, second: Stage) -> bool:
