@@ -196,6 +196,8 @@ class _Regions:
         self, original: onnx.ModelProto, result: onnx.ModelProto, sites: Sequence[Site]
     ) -> None:
         self._sites = sites
+        self._fused = {(site.graph, site.node): site for site in sites if not site.nodes_after}
+        self._produced: dict[str, dict[str, onnx.NodeProto]] = {}
         self._nodes = {
             (str(place), traversal.label(node)): (place, graph, node)
             for place, graph, node in traversal.nodes(original)
@@ -245,13 +247,12 @@ class _Regions:
 
     def _entries(self, site: Site) -> dict[tuple[str, str], Site]:
         """Return each fused operator in front of a region's nodes, by graph and label."""
-        fused = {(s.graph, s.node): s for s in self._sites if not s.nodes_after and s is not site}
         inside = {*site.between, *site.absorbed}
         found, seen = dict[tuple[str, str], Site](), set[str]()
         place, graph, node = self._nodes.get((site.graph, site.node), (None, None, None))
         if node is None or graph is None:
             return found
-        producers = {name: each for each in graph.node for name in each.output}
+        producers = self._producers(site.graph, graph)
         todo = [node]
         while todo:
             for name in todo.pop().input:
@@ -260,12 +261,20 @@ class _Regions:
                     continue
                 seen.add(name)
                 key = (str(place), traversal.label(producer))
-                if key in fused:
-                    found[key] = fused[key]
-                    inside.update(fused[key].absorbed)
-                if key in fused or key[1] in inside:
+                fused = self._fused.get(key)
+                if fused is not None and fused is not site:
+                    found[key] = fused
+                    inside.update(fused.absorbed)
+                    todo.append(producer)
+                elif key[1] in inside:
                     todo.append(producer)
         return found
+
+    def _producers(self, place: str, graph: traversal.GraphLike) -> dict[str, onnx.NodeProto]:
+        """Return the nodes of a graph by their outputs; made once for each graph."""
+        if place not in self._produced:
+            self._produced[place] = {name: each for each in graph.node for name in each.output}
+        return self._produced[place]
 
     def _region(self, site: Site, entries: Sequence[Site]) -> Replacement:
         convolutions = self.convolutions(site)

@@ -9,6 +9,7 @@ import pytest
 from onnx import parser
 
 import onnx_spatial
+from onnx_spatial.conversion import summary as summaries
 from onnx_spatial.conversion.summary import Summary
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>\n'
@@ -91,3 +92,32 @@ def test_a_summary_survives_the_replacement_of_the_file(tmp_path):
     result = onnx_spatial.convert(path, in_place=True)
     assert result.summary.before.bytes == size
     assert result.summary.after.bytes == path.stat().st_size
+
+
+def test_the_cost_of_the_rows_is_linear():
+    class Counted(list):
+        walks = 0
+
+        def __iter__(self):
+            Counted.walks += 1
+            return super().__iter__()
+
+    walks = []
+    for count in (2, 6):
+        net = REGION.replace("GROUP", "4").replace("float[2,8,12,4] x", "float[2,8,12,4] z0")
+        head, body = net.split("[s2b]")
+        body = "[s2b]" + body.removesuffix("}")
+        for old in "s2b to conv back b2s out".split():
+            body = body.replace(f"[{old}]", f"[{old}_NOW]")
+        for old in "bcdef":
+            body = re.sub(rf"\b{old}\b", f"{old}NOW", body)
+        body = body.replace("(x,", "(zNOW,").replace("z = ", "zNEXT = ")
+        parts = [body.replace("NOW", str(i)).replace("NEXT", str(i + 1)) for i in range(count)]
+        text = head.replace(" z)", f" z{count})") + "".join(parts) + "}"
+        model = parser.parse_model(HEAD + text)
+        result = onnx_spatial.convert(model, verify=False)
+        regions = summaries._Regions(model, result.model, Counted(result.inspection.sites))
+        Counted.walks = 0
+        assert len(list(regions.replacements())) == count
+        walks.append(Counted.walks)
+    assert walks[0] == walks[1]
