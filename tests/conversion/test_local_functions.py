@@ -356,6 +356,15 @@ def test_a_node_that_is_left_alone_is_not_given_the_function_of_another():
     assert form.model.functions[-1] == made.functions[0]
 
 
+@pytest.mark.parametrize("opset", [7, 8])
+def test_a_function_of_an_opset_without_integer_constants_is_refused(opset):
+    made = model(ONE, opset=opset)
+    with pytest.raises(ConversionError, match=f"opset is {opset}; a function .* needs 9") as error:
+        onnx_spatial.convert(made, mode="function")
+    assert error.value.code == "OS402"
+    assert onnx_spatial.convert(made, mode="function", opset=9).verification
+
+
 def test_nodes_that_share_a_name_are_told_apart():
     """onnxruntime refuses two; lowering does away with both."""
     made = model(PAIR)

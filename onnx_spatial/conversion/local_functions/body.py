@@ -16,11 +16,15 @@ import onnx
 import onnx_ir as ir
 
 from onnx_spatial.conversion.options import ConvertOptions
+from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering import Emitter, Request, lower_preferring
 from onnx_spatial.operators.spellings import Call, InputFacts, NodeFacts
 
 #: Constant takes a list of integers, and a reference to one, since this opset.
 REFERENCE_OPSET = 12
+
+#: Constant takes integers since this opset. A graph has initializers, a function has not.
+_INTEGER_CONSTANT = 9
 
 _OUTPUT = "y"
 
@@ -95,6 +99,12 @@ def build(body_request: BodyRequest, options: ConvertOptions) -> Body:
     function.attribute.extend(facts.attributes)
     function.opset_import.append(onnx.helper.make_opsetid("", body_request.opset))
     constants = [*emit.constants, *lowered.emitted.constants]
+    if constants and body_request.opset < _INTEGER_CONSTANT:
+        raise ConversionError(
+            f"the model's opset is {body_request.opset}; a function with integer constants needs "
+            f'{_INTEGER_CONSTANT} (use mode "lower", or --opset {_INTEGER_CONSTANT})',
+            code=Code.OPSET_TOO_OLD,
+        )
     nodes = [*emit.nodes, *lowered.emitted.nodes]
     function.node.extend(_messages(constants, nodes, {*names, _OUTPUT}))
     return Body(function, lowered.strategy)
