@@ -240,8 +240,11 @@ def freeze(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
     """Return a copy with the named symbolic dims fixed.
 
     Raises:
-        UsageError: the model has no dim of that name.
+        UsageError: a size is negative, or the model has no dim of that name.
     """
+    for name, size in sizes.items():
+        if size < 0:
+            raise UsageError(f"the size of dim {name} must be 0 or more, not {size}")
     copy, missing = patch_proto.freeze(proto, dict(sizes))
     if missing:
         names = ", ".join(sorted(missing))

@@ -182,7 +182,7 @@ def verify(
         raise UsageError("inputs and shapes cannot be combined: the data has its own shapes")
     if memory is not None and memory <= 0:
         raise UsageError(f"memory must be more than 0 bytes, not {memory}")
-    if time_limit is not None and time_limit <= 0:
+    if time_limit is not None and not time_limit > 0:  # also NaN
         raise UsageError(f"time_limit must be more than 0 seconds, not {time_limit}")
     oracles = tuple(oracles)
     if outputs_only and oracles:

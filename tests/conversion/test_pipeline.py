@@ -490,6 +490,8 @@ def test_freeze_fixes_dims_by_name_everywhere():
     assert structure.dims(made, "x") == ["N", "H", "W", 3]
     with pytest.raises(UsageError, match="no symbolic dim named D, Q"):
         freeze(made, {"Q": 1, "H": 4, "D": 2})
+    with pytest.raises(UsageError, match="the size of dim H must be 0 or more, not -1"):
+        freeze(made, {"H": -1})
 
 
 def test_static_models_have_no_arithmetic_on_shapes_and_dynamic_ones_only_1d_integers():

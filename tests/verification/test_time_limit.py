@@ -64,6 +64,7 @@ def test_limits_do_not_reach_beyond_their_block():
     time_limit.check()
 
 
-def test_a_limit_is_positive(pair):
-    with pytest.raises(UsageError, match="time_limit must be more than 0 seconds, not 0"):
-        onnx_spatial.convert(pair[0], time_limit=0)
+@pytest.mark.parametrize("limit", [0, float("nan")])
+def test_a_limit_is_positive(pair, limit):
+    with pytest.raises(UsageError, match=f"time_limit must be more than 0 seconds, not {limit}"):
+        onnx_spatial.convert(pair[0], time_limit=limit)
