@@ -1,8 +1,8 @@
 """Load modules on first use that no command needs, though libraries import them at once.
 
-onnx_ir imports sympy for arithmetic with symbolic dims, which nothing here does. Loading it takes some
-0.4 s of processor time, a fifth of a short command. A program that imports this package as a library
-is left alone.
+onnx_ir imports sympy, with which it computes symbolic dims. No command asks it to, and loading sympy
+takes some 0.4 s of processor time, a fifth of a short command. Programs that import onnx_spatial as a
+library load it as usual.
 """
 
 from __future__ import annotations

@@ -147,8 +147,10 @@ def _changed(length: _Length, op_type: str, number: int) -> _Product | None:
 
 def _factor(value: ir.Value | None, products: Mapping[ir.Value, _Product]) -> _Product | None:
     """Return a size as a product; a constant must be a vector of one integer."""
-    if value is None or value in products:
-        return products.get(value) if value is not None else None
+    if value is None:
+        return None
+    if value in products:
+        return products[value]
     if value.const_value is None:
         return None
     array = value.const_value.numpy()
