@@ -149,7 +149,7 @@ class _Axis:
         else:
             x = pad(emit, x, [(0, 0), (0, min(missing, 1)), (0, 0)], element_types)
             rows = emit.ints([self.kernel if p is None else p for p in table], "places")
-            x = emit.gather(x, rows, [len(table)], 1)
+            x = emit.gather(x, emit.tensor(rows, [len(table)]), 1)
         return emit.split(x, 1, len(at)) if len(at) > 1 else [x], list(at)
 
     def _cells(self, emit: Emitter) -> Size:

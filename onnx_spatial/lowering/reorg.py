@@ -55,13 +55,12 @@ def _gathered(op: ReorgYolo, emit: Emitter, x: Tensor) -> Tensor:
     flat = emit.reshape(x, [emit.product(x.dims)])
     known = [dim for dim in x.dims if isinstance(dim, int)]
     if len(known) == x.rank and math.prod(known) <= LARGEST:
-        index, dims = constant_index(emit, op.index(known))
-        return emit.gather(flat, index, dims, 0)
+        return emit.gather(flat, constant_index(emit, op.index(known)), 0)
     total = emit.sum(
         emit.reshape_to(term, [-1 if a == axis else 1 for a in range(x.rank)])
         for axis, term in enumerate(_terms(op, emit, x.dims))
     )
-    return emit.gather(flat, emit.tensor(total, x.dims).value, x.dims, 0)
+    return emit.gather(flat, emit.tensor(total, x.dims), 0)
 
 
 def _terms(op: ReorgYolo, emit: Emitter, dims: Sequence[Size]) -> list[ir.Value]:

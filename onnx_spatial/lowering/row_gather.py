@@ -84,13 +84,11 @@ class RowGather(Strategy):
         rest = x.dims[lead:]
         row = self._row(emit, rest)
         rows = emit.reshape(x, [emit.product(x.dims[:lead]), *row])
-        places, index_dims = _index(request, emit, x.dims[:lead])
+        places, out = _index(request, emit, x.dims[:lead])
         if request.call.may_pad:
             zero = filled(emit, [1, *row], min(request.element_types, default=1))
             rows = emit.concat([rows, emit.tensor(zero, [1, *row], x.itemsize)], 0)
-        count = emit.product(index_dims)
-        moved = _gathered(request, emit, rows, Tensor(places, (count,)))
-        out = list(index_dims)
+        moved = _gathered(request, emit, rows, places)
         if request.call.kind is ExtractPatches and rest:
             out[-1] = emit.product([out[-1], *rest])  # patch position major, channel minor
         else:
@@ -107,14 +105,14 @@ class RowGather(Strategy):
         strings = TensorProto.STRING in request.element_types
         apart = not (isinstance(batch, int) or strings or self._single)
         images = [] if apart else [Term(batch, image)]
-        value, dims = index(emit, [*images, *outside, *inside])
+        places = index(emit, [*images, *outside, *inside])
         if apart:
             rows = emit.reshape(w.x, [batch, image, w.channels])
-            moved = emit.gather(rows, value, dims, 1)
+            moved = emit.gather(rows, places, 1)
         else:
             row = self._row(emit, [w.channels])
             rows = emit.reshape(w.x, [emit.product(w.x.dims[:-1]), *row])
-            moved = _gathered(request, emit, rows, emit.tensor(value, dims))
+            moved = _gathered(request, emit, rows, places)
         return emit.reshape(moved, [batch, *w.counts, emit.product([*op.kernel, w.channels])]).value
 
     def _row(self, emit: Emitter, rest: Sequence[Size]) -> list[Size]:
@@ -156,17 +154,15 @@ def _gathered(request: Request, emit: Emitter, rows: Tensor, places: Tensor) -> 
         count = emit.product(places.dims)
         return emit.gather_elements(rows, emit.reshape(places, [count]).value, count)
     if TensorProto.STRING not in request.element_types:
-        return emit.gather(rows, places.value, places.dims, 0)
+        return emit.gather(rows, places, 0)
     # onnxruntime's Gather takes only the first string of each row; GatherND takes all.
     count = emit.product(places.dims)
     value = emit.op("GatherND", rows.value, emit.reshape(places, (count, 1)).value)
     return emit.tensor(value, (count, rows.dims[1]), rows.itemsize)
 
 
-def _index(
-    request: Request, emit: Emitter, lead: tuple[Size, ...]
-) -> tuple[ir.Value, tuple[Size, ...]]:
-    """Return the input row of each output row as a 1-D value, and the dims of the output rows."""
+def _index(request: Request, emit: Emitter, lead: tuple[Size, ...]) -> tuple[Tensor, list[Size]]:
+    """Return the input row of each output row, 1-D if it is known; and the dims of the output rows."""
     call = request.call
     operator = call.operator
     # Patches put their positions on a channel axis.
@@ -178,14 +174,14 @@ def _index(
         size = math.prod(shape)
         tables = _tables(operator, known) if LONGEST < size <= LARGEST else None
         if tables is not None and _fits(emit, tables):
-            return _summed(emit, tables, size, wide=strings), shape
+            return _summed(emit, tables, size, wide=strings), [*shape]
         if max(size, math.prod(known)) <= _LARGEST_CONSTANT and is_countable(known):
             numbers = np.arange(math.prod(known), dtype=np.int32).reshape(known)
             # Gather counts from the end since opset 11.
             zero_row = -1 if request.opset >= _GATHER_ND else len(numbers.reshape(-1))
             places = operator(numbers, pad_value=zero_row)
             places = places.astype(np.int64 if strings else np.int32)
-            return emit.constant(places.reshape(-1), "rows"), shape
+            return emit.tensor(emit.constant(places.reshape(-1), "rows"), [size]), [*shape]
     if request.opset < _GATHER_ND and call.may_pad:
         raise NewerOpsetError("rows of zeros", _GATHER_ND)  # whose Gather counts from the end
     count = emit.product(dims)
@@ -194,7 +190,7 @@ def _index(
         moved = separable_gather.extract(operator, emit, rows, _INT64, _ZERO_ROW)
     else:
         moved = _rearranged(request, emit, rows)
-    return emit.reshape(moved, [emit.product(moved.dims)]).value, moved.dims
+    return moved, [*moved.dims]
 
 
 def _rearranged(request: Request, emit: Emitter, rows: Tensor) -> Tensor:
@@ -279,7 +275,7 @@ def _fits(emit: Emitter, tables: Tables) -> bool:
     return emit.opset >= 12 and _rank(tables) <= (emit.rank_limit or _rank(tables))
 
 
-def _summed(emit: Emitter, tables: Tables, size: int, *, wide: bool) -> ir.Value:
+def _summed(emit: Emitter, tables: Tables, size: int, *, wide: bool) -> Tensor:
     """Emit the sum of the tables, which runtimes compute when they load."""
     rank = _rank(tables)
     lowest = sum(int(rows.min(initial=0)) for _, rows in tables)
@@ -292,7 +288,7 @@ def _summed(emit: Emitter, tables: Tables, size: int, *, wide: bool) -> ir.Value
     if any(rows.min(initial=0) < 0 for _, rows in tables):
         total = emit.op("Max", total, emit.constant(np.full([1] * rank, -1, dtype), "zero_row"))
     emit.max_rank = max(emit.max_rank, rank)
-    return emit.op("Reshape", total, emit.ints([size], "shape"))
+    return emit.tensor(emit.op("Reshape", total, emit.ints([size], "shape")), [size])
 
 
 def _lead(request: Request) -> int:

@@ -197,6 +197,32 @@ def test_an_exact_reshape_leaves_nothing_to_be_inferred():
     assert written(emit) == ["Concat", "Reshape"]
 
 
+def test_a_reshape_of_a_reshape_reads_what_that_one_read():
+    emit = Emitter(17)
+    x = Tensor(value(), (24,))
+    output = emit.reshape(emit.reshape(x, [2, 12]), [4, 6])
+    assert emit.reshape(output, [24]) is x
+    emit.prune(output.value)
+    assert [node.inputs[0] for node in emit.nodes] == [x.value]
+
+
+def test_an_exact_reshape_is_not_left_out():
+    emit = Emitter(17)
+    x = Tensor(value(), (N, 4))
+    output = emit.reshape(emit.reshape(x, [2, N, 2], exact=True), [N, 4])
+    emit.prune(output.value)
+    assert written(emit) == ["Concat", "Reshape", "Reshape"]
+
+
+def test_a_reshape_whose_shape_is_a_constant_is_not_replaced_by_one_that_computes_it():
+    emit = Emitter(17)
+    x = emit.reshape(Tensor(value(), (M, N)), [N, M, 1])
+    output = emit.reshape(x, [N, M])
+    emit.prune(output.value)
+    assert written(emit) == ["Concat", "Reshape", "Reshape"]
+    assert constant(emit, emit.nodes[-1].inputs[1]) == [0, 0]
+
+
 def test_no_transpose_is_written_that_moves_nothing():
     emit = Emitter(17)
     x = Tensor(value(), (2, 3))

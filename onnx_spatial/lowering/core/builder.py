@@ -64,7 +64,7 @@ class Emitter(SizeArithmetic):
         self.rank_limit = rank_limit
         self.max_rank = 0
         self.slices_by_gather = False
-        #: What was reshaped by `permute`, where no axis moves: another Reshape may read it.
+        #: What was reshaped: another Reshape reads it.
         self._before_reshape: dict[ir.Value, Tensor] = {}
 
     def tensor(self, value: ir.Value, dims: Sequence[Size], itemsize: int = 8) -> Tensor:
@@ -83,35 +83,57 @@ class Emitter(SizeArithmetic):
             dims: its new shape.
             exact: whether a run whose number of elements differs from that of `dims` must fail.
         """
-        if len(dims) == x.rank and all(map(same, dims, x.dims)):
+        if not exact:
+            x = self._reshaped_from(x, dims)
+        if _are_same(dims, x.dims):
             return x
-        x = self._before_reshape.get(x.value, x)
-        unknown = [i for i, d in enumerate(dims) if not isinstance(d, int)]
-        zero_free = all(d != 0 for d in dims if isinstance(d, int))
-        kept = [i < x.rank and same(dims[i], x.dims[i]) for i in range(len(dims))]
-        allow_zero = False
-        if not unknown:
-            literal = [d for d in dims if isinstance(d, int)]
-            allow_zero = any(d == 0 and not copied for d, copied in zip(literal, kept, strict=True))
-            if allow_zero and self.opset < 14:
-                if literal.count(0) > 1:
-                    raise ConversionError(
-                        f"a Reshape to {literal} needs allowzero, opset 14", code=Code.OPSET_TOO_OLD
-                    )
-                allow_zero, literal[literal.index(0)] = False, -1
-            shape = self.ints(literal, "shape")
-        elif zero_free and len(unknown) == 1 and not exact:
-            shape = self.ints([d if isinstance(d, int) else -1 for d in dims], "shape")
-        elif zero_free and all(kept[i] for i in unknown):
-            shape = self.ints([d if isinstance(d, int) else 0 for d in dims], "shape")
+        literal = self._literal_shape(x, dims, exact)
+        if literal is not None:
+            shape, allow_zero = literal
+            extra: dict[str, Any] = {"allowzero": 1} if allow_zero else {}
+            value = self.op("Reshape", x.value, self.ints(shape, "shape"), **extra)
         else:
+            kept = _kept(x, dims)
             sizes = [
                 0 if self.opset < 14 and k and not isinstance(d, int) else d
                 for d, k in zip(dims, kept, strict=True)
             ]
-            return self.tensor(self.reshape_exactly(x.value, sizes, kept), dims, x.itemsize)
-        extra: dict[str, Any] = {"allowzero": 1} if allow_zero else {}
-        return self.tensor(self.op("Reshape", x.value, shape, **extra), dims, x.itemsize)
+            value = self.reshape_exactly(x.value, sizes, kept)
+        if not exact:
+            self._before_reshape[value] = x
+        return self.tensor(value, dims, x.itemsize)
+
+    def _reshaped_from(self, x: Tensor, dims: Sequence[Size]) -> Tensor:
+        """Return what a Reshape to `dims` reads: `x`, or what `x` was reshaped from."""
+        source = self._before_reshape.get(x.value)
+        if source is None or _are_same(dims, x.dims):
+            return x
+        # The shape may be a constant from the one, and computed from the other.
+        again = self._literal_shape(source, dims, exact=False)
+        return x if again is None and self._literal_shape(x, dims, exact=False) else source
+
+    def _literal_shape(
+        self, x: Tensor, dims: Sequence[Size], exact: bool
+    ) -> tuple[list[int], bool] | None:
+        """Return the shape of a Reshape and whether it needs allowzero; None if it is computed."""
+        unknown = [i for i, d in enumerate(dims) if not isinstance(d, int)]
+        kept = _kept(x, dims)
+        zero_free = all(d != 0 for d in dims if isinstance(d, int))
+        if unknown and zero_free and len(unknown) == 1 and not exact:
+            return [d if isinstance(d, int) else -1 for d in dims], False
+        if unknown and zero_free and all(kept[i] for i in unknown):
+            return [d if isinstance(d, int) else 0 for d in dims], False
+        if unknown:
+            return None
+        literal = [d for d in dims if isinstance(d, int)]
+        allow_zero = any(d == 0 and not copied for d, copied in zip(literal, kept, strict=True))
+        if allow_zero and self.opset < 14:
+            if literal.count(0) > 1:
+                raise ConversionError(
+                    f"a Reshape to {literal} needs allowzero, opset 14", code=Code.OPSET_TOO_OLD
+                )
+            allow_zero, literal[literal.index(0)] = False, -1
+        return literal, allow_zero
 
     def reshape_exactly(
         self, value: ir.Value, dims: Sequence[Size], kept: Sequence[bool] = ()
@@ -170,10 +192,7 @@ class Emitter(SizeArithmetic):
             y = self.transpose_as(x, dims, [inner.index(group) for group in groups])
         else:
             y = x
-        result = self.reshape(y, [x.dims[axis] for axis in perm])
-        if result.value is not y.value:
-            self._before_reshape[result.value] = y
-        return result
+        return self.reshape(y, [x.dims[axis] for axis in perm])
 
     def slice(
         self,
@@ -236,7 +255,7 @@ class Emitter(SizeArithmetic):
                 if not same(first, 0):
                     places = self.op("Add", places, self.size(first))
             self.slices_by_gather = True
-            x = self.gather(x, places, [count], axis)
+            x = self.gather(x, self.tensor(places, [count]), axis)
         if not literal:
             return self.tensor(x.value, dims, x.itemsize)
         first = max(axis for axis, _, _ in literal)
@@ -285,15 +304,15 @@ class Emitter(SizeArithmetic):
         value = self.op("Concat", *(part.value for part in parts), axis=axis, work=work)
         return self.tensor(value, dims, parts[0].itemsize)
 
-    def gather(self, x: Tensor, indices: ir.Value, index_dims: Sequence[Size], axis: int) -> Tensor:
+    def gather(self, x: Tensor, indices: Tensor, axis: int) -> Tensor:
         """Gather along `axis`; the dims of the indices replace it."""
-        dims = (*x.dims[:axis], *index_dims, *x.dims[axis + 1 :])
+        dims = (*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :])
 
         def work() -> Work:
             count, row = self.elements_in(dims), self.elements_in(x.dims[axis + 1 :])
             return cost_model.gather(count // max(row, 1), count * x.itemsize)
 
-        value = self.op("Gather", x.value, indices, axis=axis, work=work)
+        value = self.op("Gather", x.value, indices.value, axis=axis, work=work)
         return self.tensor(value, dims, x.itemsize)
 
     def gather_elements(self, x: Tensor, indices: ir.Value, count: Size) -> Tensor:
@@ -305,3 +324,12 @@ class Emitter(SizeArithmetic):
 
         value = self.op("GatherElements", x.value, indices, axis=0, work=work)
         return self.tensor(value, [count], x.itemsize)
+
+
+def _are_same(some: Sequence[Size], others: Sequence[Size]) -> bool:
+    return len(some) == len(others) and all(map(same, some, others))
+
+
+def _kept(x: Tensor, dims: Sequence[Size]) -> list[bool]:
+    """Tell for each of `dims` whether `x` has it in the same place."""
+    return [axis < x.rank and same(dim, x.dims[axis]) for axis, dim in enumerate(dims)]

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core import cost_model
-from onnx_spatial.lowering.core.builder import Emitter, Size, same
+from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor, same
 from onnx_spatial.lowering.core.cost_model import Work
 from onnx_spatial.lowering.core.size_arithmetic import LARGEST_RANGE
 
@@ -40,13 +40,11 @@ class Term:
         steps: one for each entry; or the number of entries, whose steps are 0, step, 2 * step, ..
         stride: rows from one step to the next.
         step: see `steps`.
-        summands: what the entries add, if the run has computed that already: a 1-D value.
     """
 
     steps: Numbers | Size
     stride: Size
     step: int = 1
-    summands: ir.Value | None = None
 
     @property
     def count(self) -> Size:
@@ -56,8 +54,7 @@ class Term:
     @property
     def known(self) -> bool:
         """Whether count and stride are known."""
-        sizes = (self.count, self.stride)
-        return self.summands is None and all(isinstance(size, int) for size in sizes)
+        return isinstance(self.count, int) and isinstance(self.stride, int)
 
     @property
     def is_zero(self) -> bool:
@@ -65,7 +62,15 @@ class Term:
         steps = self.steps
         if isinstance(steps, np.ndarray):
             return len(steps) == 1 and not steps.any()
-        return same(steps, 1) and self.summands is None
+        return same(steps, 1)
+
+    @property
+    def known_steps(self) -> Numbers | None:
+        """Its steps if they are known, and few enough for a constant."""
+        steps = self.steps
+        if isinstance(steps, int) and steps <= LARGEST_RANGE:
+            return np.arange(steps, dtype=np.int64) * self.step
+        return steps if isinstance(steps, np.ndarray) else None
 
     def offsets(self) -> Numbers:
         """Return the summand of each entry of a known term."""
@@ -78,10 +83,8 @@ class Term:
         return steps * self.stride
 
 
-def constant_index(
-    emit: Emitter, axes: Sequence[Numbers], start: int = 0
-) -> tuple[ir.Value, list[Size]]:
-    """Return the flat index and its dims.
+def constant_index(emit: Emitter, axes: Sequence[Numbers], start: int = 0) -> Tensor:
+    """Return the flat index.
 
     Args:
         emit: collects the nodes.
@@ -94,30 +97,44 @@ def constant_index(
     largest = start + sum(int(axis.max(initial=0)) for axis in axes)
     dtype = np.int32 if largest < 2**31 else np.int64
     if count <= LONGEST or len(axes) < 2:
-        return emit.constant((outer_sum(axes) + start).astype(dtype), "rows"), [count]
+        return emit.tensor(emit.constant((outer_sum(axes) + start).astype(dtype), "rows"), [count])
     cut = min(range(1, len(axes)), key=lambda i: math.prod(lengths[:i]) + math.prod(lengths[i:]))
     column = emit.constant((outer_sum(axes[:cut]) + start).astype(dtype)[:, None], "rows")
     row = emit.constant(outer_sum(axes[cut:]).astype(dtype)[None], "rows")
-    table = emit.op("Add", column, row)
-    return emit.op("Reshape", table, emit.ints([count], "shape")), [count]
+    dims = [math.prod(lengths[:cut]), math.prod(lengths[cut:])]
+    return emit.reshape(emit.tensor(emit.op("Add", column, row), dims), [count])
 
 
-def index(emit: Emitter, terms: Sequence[Term]) -> tuple[ir.Value, list[Size]]:
-    """Return the index and its dims: flat if all terms are known, else one axis for each term."""
+def index(emit: Emitter, terms: Sequence[Term]) -> Tensor:
+    """Return the index: flat if all terms are known, else with one axis for each term."""
     if all(term.known for term in terms):
         return constant_index(emit, [term.offsets() for term in terms])
     return computed_index(emit, terms)
 
 
-def computed_index(emit: Emitter, terms: Sequence[Term]) -> tuple[ir.Value, list[Size]]:
-    """Return the index as int64 with one axis for each term that adds anything, and its dims."""
-    terms = [term for term in terms if not term.is_zero] or terms[:1]
+def computed_index(emit: Emitter, terms: Sequence[Term]) -> Tensor:
+    """Return the index as int64 with one axis for each term that adds anything."""
+    terms = _merged(emit, [term for term in terms if not term.is_zero] or terms[:1])
     dims = [term.count for term in terms]
     columns = [
         _column(emit, term, [-1 if axis == place else 1 for axis in range(len(terms))])
         for place, term in enumerate(terms)
     ]
-    return emit.tensor(_total(emit, columns, dims), dims).value, dims
+    return emit.tensor(_total(emit, columns, dims), dims)
+
+
+def _merged(emit: Emitter, terms: Sequence[Term]) -> list[Term]:
+    """Join neighbours with known steps whose strides are multiples of one unknown size."""
+    merged = [terms[0]]
+    for term in terms[1:]:
+        outer, inner = merged[-1].known_steps, term.known_steps
+        strides = emit.multiples(merged[-1].stride, term.stride)
+        if outer is None or inner is None or strides is None or outer.size * inner.size > LONGEST:
+            merged.append(term)
+        else:
+            size, (one, other) = strides
+            merged[-1] = Term(outer_sum([outer * one, inner * other]), size)
+    return merged
 
 
 def _total(emit: Emitter, columns: Sequence[ir.Value], dims: Sequence[Size]) -> ir.Value:
@@ -139,17 +156,13 @@ def _column(emit: Emitter, term: Term, column: list[int]) -> ir.Value:
     """Return the summands of a term in the shape `column`; the innermost ones may stay 1-D."""
     if term.known:
         return emit.constant(term.offsets().reshape(column), "rows")
-    steps = term.steps
-    if isinstance(steps, int) and steps <= LARGEST_RANGE and term.summands is None:
-        steps = np.arange(steps, dtype=np.int64) * term.step
-    if isinstance(steps, np.ndarray):
-        return emit.op("Mul", emit.constant(steps.reshape(column), "steps"), emit.size(term.stride))
-    if term.summands is not None:
-        numbers = term.summands
-    elif isinstance(term.stride, int):
-        numbers = emit.range(steps, max(1, term.step * term.stride))  # 0 where all is empty
+    known = term.known_steps
+    if known is not None:
+        return emit.op("Mul", emit.constant(known.reshape(column), "steps"), emit.size(term.stride))
+    if isinstance(term.stride, int):
+        numbers = emit.range(term.count, max(1, term.step * term.stride))  # 0 where all is empty
     else:
-        numbers = emit.op("Mul", emit.range(steps, term.step), term.stride)
+        numbers = emit.op("Mul", emit.range(term.count, term.step), term.stride)
     return numbers if column[-1] == -1 else emit.reshape_to(numbers, column)
 
 

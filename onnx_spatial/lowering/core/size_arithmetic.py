@@ -217,6 +217,15 @@ class SizeArithmetic(NodeList):
             self._number_of.setdefault(a, len(self._number_of))
         return self._product_of.get(a, (1, (a,)))
 
+    def multiples(self, a: Size, b: Size) -> tuple[ir.Value, tuple[int, int]] | None:
+        """Return an unknown size of which both are multiples, with these; None if there is none."""
+        (one, some), (other, more) = map(self._factors, (a, b))
+        if some != more or not some:
+            return None
+        size = self.product(some)
+        assert not isinstance(size, int)
+        return size, (one, other)
+
     def _multiplied(
         self, a: ir.Value, b: Size, factors: tuple[int, tuple[ir.Value, ...]]
     ) -> ir.Value:

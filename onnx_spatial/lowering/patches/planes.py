@@ -193,8 +193,7 @@ def _rows(
     axis = taps.rank - 2
     if _in_order(terms, taps.dims[axis]):
         return taps
-    value, dims = index(emit, terms)
-    return emit.gather(taps, value, dims, axis)
+    return emit.gather(taps, index(emit, terms), axis)
 
 
 def _in_order(order: Sequence[Term], rows: Size) -> bool:

@@ -95,4 +95,4 @@ def _windows(emit: Emitter, op: ExtractPatches, x: Tensor, number: int, count: S
     else:
         column = emit.op("Reshape", emit.range(count, stride), emit.ints([-1, 1], "column"))
         index = emit.op("Add", column, emit.constant(samples[None], "samples"))
-    return emit.gather(x, index, (count, kernel), axis)
+    return emit.gather(x, emit.tensor(index, (count, kernel)), axis)

@@ -67,9 +67,8 @@ class Taps(TapConcat):
             lead = [] if isinstance(batch, int) else [batch]  # a Gather for each image by itself
             if not lead:
                 terms.insert(0, Term(batch, image))
-            value, dims = index(emit, terms)
             rows = emit.product([image] if lead else [batch, image])
-            x = emit.gather(emit.reshape(x, [*lead, rows, run]), value, dims, len(lead))
+            x = emit.gather(emit.reshape(x, [*lead, rows, run]), index(emit, terms), len(lead))
         depth = emit.product([*op.kernel, w.channels])
         return emit.reshape(x, [batch, *w.counts, depth]).value
 

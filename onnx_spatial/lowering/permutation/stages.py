@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from dataclasses import replace
+from itertools import chain, groupby, pairwise
 
 import numpy as np
-import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
@@ -105,10 +105,40 @@ class _Moving:
 
     def transpose(self, stage: Stage) -> None:
         """Emit one Transpose of the fewest axes."""
-        groups = stage_plan.groups(stage.before, stage.after)
+        groups = self._groups(stage)
         inner = sorted(groups, key=lambda group: stage.before.index(group[0]))
         dims = [self.size(group) for group in inner]
         self.x = self.emit.transpose_as(self.x, dims, [inner.index(group) for group in groups])
+
+    def _groups(self, stage: Stage) -> Sequence[Order]:
+        """Return the axes of a Transpose: the fewest, or without products of unknown sizes.
+
+        A shape that holds single sizes takes fewer nodes than one that holds products.
+        """
+        groups = stage_plan.groups(stage.before, stage.after)
+        if sum(not isinstance(self.size(group), int) for group in groups) < 2 or self.joined:
+            return groups
+        apart = [axis for group in groups for axis in self._runs(group)]
+        inner = sorted(groups, key=lambda group: stage.before.index(group[0]))
+        moved = [group for group, other in zip(groups, inner, strict=True) if group != other]
+        # onnxruntime has other kernels for two axes that change places.
+        generic = len(moved) != 2 or all(len(self._runs(group)) == 1 for group in moved)
+        fits = len(apart) <= (self.emit.rank_limit or _ANY_RANK)
+        return apart if generic and fits else groups
+
+    def _runs(self, group: Order) -> list[Order]:
+        """Return the factors of an axis in runs, each with one unknown size at most."""
+        runs: list[Order] = []
+        free = False
+        for factor in group:
+            known = isinstance(self.r.sizes[factor], int)
+            if runs and (known or free):
+                runs[-1] = (*runs[-1], factor)
+            else:
+                runs.append((factor,))
+                free = True
+            free = free and known
+        return runs
 
     def gather(self, stage: Stage, rest: Sequence[Stage]) -> None:
         """Emit one Gather of rows along the middle."""
@@ -116,9 +146,9 @@ class _Moving:
         x, axis = self._as_rows(stage, front, back)
         moving = stage.after[front : len(stage.after) - back]
         crops = self._crops(moving, rest)
-        index, dims = self._index(stage, moving, crops)
+        index = self._index(stage, moving, crops)
         self._join_cropped(crops)
-        self.x = self.emit.gather(x, index, dims, axis)
+        self.x = self.emit.gather(x, index, axis)
 
     def gather_and_interleave(self, stage: Stage, follower: Stage, rest: Sequence[Stage]) -> None:
         """Emit one Gather for each part, and a Concat that interleaves them."""
@@ -138,8 +168,8 @@ class _Moving:
         tail = self.size(follower.after[len(follower.after) - inner :]) if inner else 1
         length = self.size(follower.before[count : len(follower.before) - inner])
         each = []
-        for index, dims in numbers:
-            part = self.emit.gather(x, index, dims, axis)
+        for index in numbers:
+            part = self.emit.gather(x, index, axis)
             each.append(self.emit.reshape(part, [length, tail]))
         self.x = self.emit.concat(each, 1)
 
@@ -205,10 +235,8 @@ class _Moving:
             self.joined[group] = self.emit.sub(self.emit.sub(whole, begin), end)
             self.cropped.add(axis)
 
-    def _index(
-        self, stage: Stage, moving: Order, crops: dict[int, Order]
-    ) -> tuple[ir.Value, list[Size]]:
-        """Return the row numbers and their dims."""
+    def _index(self, stage: Stage, moving: Order, crops: dict[int, Order]) -> Tensor:
+        """Return the row numbers."""
         front, back = stage.kept
         source = stage.before[front : len(stage.before) - back]
         cuts = self._cuts(moving, crops)
@@ -219,8 +247,8 @@ class _Moving:
 
     def _part(
         self, stage: Stage, few: Order, others: Order, crops: dict[int, Order], number: int
-    ) -> tuple[ir.Value, list[Size]]:
-        """Return the row numbers, and their dims, for one entry of the leading factors."""
+    ) -> Tensor:
+        """Return the row numbers for one entry of the leading factors."""
         back = stage.kept[1]
         source = stage.before[: len(stage.before) - back]
         axes = self._axes(source, self._cuts((*few, *others), crops))
@@ -228,7 +256,7 @@ class _Moving:
             leading = axes[: len(few)]  # no crop joins factors that are taken apart
             start = int(outer_sum(leading)[number])
             return constant_index(self.emit, axes[len(few) :], start)
-        index, dims = self._at_run_time(source, self._cuts(others, crops))
+        index = self._at_run_time(source, self._cuts(others, crops))
         strides = self._strides(source)
         for factor in reversed(few):
             count = self.r.sizes[factor]
@@ -236,8 +264,8 @@ class _Moving:
             number, place = divmod(number, count)
             if place:
                 rows = self.emit.size(self.emit.mul(strides[factor], place))
-                index = self.emit.op("Add", index, rows)
-        return index, dims
+                index = replace(index, value=self.emit.op("Add", index.value, rows))
+        return index
 
     def _cuts(self, moving: Order, crops: dict[int, Order]) -> Cuts:
         """Return the factors of each axis of the index, in order, with its crops."""
@@ -281,28 +309,31 @@ class _Moving:
             stride = self.emit.mul(stride, self.size([factor]))
         return strides
 
-    def _at_run_time(self, source: Order, cuts: Cuts) -> tuple[ir.Value, list[Size]]:
-        """Emit nodes that add up the row numbers, and return these and their dims."""
+    def _at_run_time(self, source: Order, cuts: Cuts) -> Tensor:
+        """Emit nodes that add up the row numbers, and return these."""
         emit, strides = self.emit, self._strides(source)
 
         def summands(factors: Order) -> list[Term]:
             runs = stage_plan.groups(source, factors)
             return [Term(self.size(run), strides[run[-1]]) for run in runs]
 
-        terms: list[Term] = []
-        whole: Order = ()
-        for group, (begin, end) in cuts.items():
-            if is_zero((begin, end)):
-                whole += group
-                continue
-            terms += summands(whole)
-            whole = ()
-            size = self.size(group)
-            numbers = emit.reshape(emit.tensor(*computed_index(emit, summands(group))), [size])
-            length = emit.sub(emit.sub(size, begin), end)
-            numbers = emit.slice(numbers, [0], [begin], [stop(emit, size, end)], [length])
-            terms.append(Term(length, 1, summands=numbers.value))
-        return computed_index(emit, [*terms, *summands(whole)])
+        numbers = computed_index(emit, summands(tuple(chain(*cuts))))
+        if all(map(is_zero, cuts.values())):
+            return numbers
+        # One Slice crops all axes; those between cropped ones are joined.
+        joined: Cuts = {}
+        for uncropped, groups in groupby(cuts, lambda group: is_zero(cuts[group])):
+            for group in [tuple(chain(*groups))] if uncropped else groups:
+                joined[group] = cuts.get(group, (0, 0))
+        whole = [self.size(group) for group in joined]
+        begins, cropped_ends = zip(*joined.values(), strict=True)
+        dims = [
+            emit.sub(emit.sub(n, b), e) for n, b, e in zip(whole, begins, cropped_ends, strict=True)
+        ]
+        axes = [axis for axis, crop in enumerate(joined.values()) if not is_zero(crop)]
+        ends = [stop(emit, whole[axis], cropped_ends[axis]) for axis in axes]
+        starts = [begins[axis] for axis in axes]
+        return emit.slice(emit.reshape(numbers, whole), axes, starts, ends, dims)
 
 
 def emit_transpose(
