@@ -19,6 +19,7 @@ from onnx_spatial.verification.checks.region_results import RegionResults
 from onnx_spatial.verification.checks.replacement import Replacement
 from onnx_spatial.verification.compare.tolerance import Tolerances
 from onnx_spatial.verification.evaluate import ReferenceModel
+from onnx_spatial.verification.report import Check
 from onnx_spatial.verification.runtime.shared_sessions import SharedSessions
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
 from onnx_spatial.verification.subgraphs.definitions import Definitions
@@ -44,6 +45,7 @@ class Context:
         shared_proofs: proofs of regions that are proofs of others, by their `region_keys.digest`; None
             where a first one was tried for its own weights.
         sessions: of the nodes that replace operators, for all operators with equal ones.
+        passed: the checks of replacements that passed, by `Replacement.key` and opset.
         proof_seconds: time left for proofs.
         watched: nodes that could not be compared apart from the whole model, each with the region to
             compare in its runs.
@@ -58,6 +60,7 @@ class Context:
     region_proofs: dict[RegionKey, Proof] = field(default_factory=dict)
     shared_proofs: dict[bytes, Proof | None] = field(default_factory=dict)
     sessions: SharedSessions = field(default_factory=SharedSessions)
+    passed: dict[tuple[bytes, int | None], list[Check]] = field(default_factory=dict)
     proof_seconds: float = 5.0
     watched: list[tuple[Recorder, RegionComparison]] = field(default_factory=list)
     _replacements: dict[int, list[Replacement] | str] = field(default_factory=dict)

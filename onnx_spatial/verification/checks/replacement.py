@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import onnx
@@ -90,7 +91,7 @@ class Replacement:
             yield node
             yield from traversal.inner_nodes(node)
 
-    @property
+    @cached_property
     def key(self) -> bytes:
         """Digest that is equal where a proof for one is a proof for the other.
 
@@ -122,6 +123,8 @@ class Replacement:
             content.CopyFrom(stored[name])
             content.name = name
             digest.update(content.SerializeToString(deterministic=True))
+        for sparse in self.part.sparse:
+            digest.update(sparse.SerializeToString(deterministic=True))
         add(
             names.get(self.chain.sink, self.chain.sink),
             nested and (self.chain.source, self.chain.sink),
