@@ -59,7 +59,8 @@ def each_model(
             documents.append({"model": model, **document})
             code = max(code, error.exit_code)
             continue
-        documents.append(result.to_dict())
+        if output.json:
+            documents.append(result.to_dict())
         code = max(code, code_of(result))
         if not output.json and not output.quiet:
             show(model, result)
