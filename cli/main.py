@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import signal
@@ -78,6 +79,7 @@ commands.add_command(explain)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit the process."""
     lazy_imports.install()
+    gc.disable()  # until all is loaded (`options`): what is imported stays, and is no garbage
     try:
         # All end like Ctrl-C does: no files stay behind.
         _on_signals(_interrupt, signal.SIG_DFL, signal.default_int_handler)
@@ -89,6 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _on_signals(signal.SIG_IGN, _interrupt)  # it is over
     except KeyboardInterrupt:  # just before or after
         code = 130
+    finally:
+        gc.enable()
     sys.exit(code)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import re
 import sys
@@ -69,6 +70,8 @@ def _start(as_json: bool, quiet: bool, verbose: int) -> Output:
     from onnx_spatial.cli.memory import limit_memory  # imports what help and completion do without
 
     limit_memory()
+    gc.freeze()  # no collection has to look at what was imported
+    gc.enable()  # `main` disabled it
     return output
 
 
