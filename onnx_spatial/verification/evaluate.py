@@ -16,6 +16,7 @@ from onnx_spatial.conversion.local_functions import without_earlier_form
 from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import Array, dtype_of
+from onnx_spatial.verification.runtime.context import Sessions
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes import reference_runs
@@ -32,12 +33,14 @@ from onnx_spatial.verification.sizes.trial_runs import Trial
 class ReferenceModel:
     """A model and what has to be known of it to run it by definition.
 
-    `analysed` are its spatial operators if they are known from a larger model.
+    `analysed` are its spatial operators if they are known from a larger model, `sessions` those that it
+    shares with other parts of that.
     """
 
     source: reader.Source
     domains: Iterable[str]
     analysed: list[OperatorInfo] | None = None
+    sessions: Sessions | None = None
 
     @classmethod
     def before_conversion(cls, source: reader.Source, domains: Iterable[str]) -> ReferenceModel:
@@ -76,7 +79,7 @@ class ReferenceModel:
         Raises:
             RunFailure: something in it cannot be run at all.
         """
-        return reference_runs.program_of(self.source, self.known_infos, self.inputs)
+        return reference_runs.program_of(self.source, self.known_infos, self.inputs, self.sessions)
 
     def first_run(self, request: reference_runs.RunRequest) -> Trial:
         """Run the model once, on data from the user or on generated data of legal sizes.

@@ -30,6 +30,7 @@ from onnx_spatial.verification.checks.region_judge import (
 from onnx_spatial.verification.compare import weights
 from onnx_spatial.verification.compare.reference import Budget
 from onnx_spatial.verification.evaluate import ReferenceModel
+from onnx_spatial.verification.runtime.context import Sessions
 from onnx_spatial.verification.runtime.sessions import BothLevels, RunFailure
 from onnx_spatial.verification.sizes import rare_numbers
 from onnx_spatial.verification.sizes.model_numbers import numbers_of
@@ -51,6 +52,7 @@ class RegionComparison:
         budget: seconds that are left for double precision.
         proof: what is proven of it: if it is proven, one size is enough.
         analysed: the sites of its original part, if they are known.
+        shared: sessions of the original parts of all regions.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class RegionComparison:
         *,
         proof: Proof | None = None,
         analysed: list[OperatorInfo] | None = None,
+        shared: Sessions | None = None,
     ) -> None:
         self.region = region
         self._proof = proof
@@ -72,7 +75,7 @@ class RegionComparison:
         self._seed = seed
         self._budget = budget or Budget()
         source = models.original.holding(region.original())
-        self._original = ReferenceModel(source, models.domains, analysed)
+        self._original = ReferenceModel(source, models.domains, analysed, shared)
         self._converted = region.converted()
         self._sessions = BothLevels(self._converted, region.output, models.converted.folder)
 

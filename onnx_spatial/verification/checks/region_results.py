@@ -20,6 +20,7 @@ from onnx_spatial.verification.checks.region_judge import (
     Unreached,
 )
 from onnx_spatial.verification.compare.reference import Budget
+from onnx_spatial.verification.runtime.context import Sessions
 from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion, RegionKey
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegions
 
@@ -44,6 +45,7 @@ class RegionResults:
     proofs: Mapping[RegionKey, Proof] = field(default_factory=dict)
     differing: set[RegionKey] = field(default_factory=set)
     _budget: Budget = field(default_factory=Budget)
+    _sessions: Sessions = field(default_factory=dict)
     _results: dict[RegionKey, list[Compared] | str] = field(default_factory=dict)
     _on_rare_too: dict[RegionKey, list[Compared] | str] = field(default_factory=dict)
     _unreached: dict[RegionKey, str] = field(default_factory=dict)
@@ -61,6 +63,7 @@ class RegionResults:
             self._budget,
             proof=proof,
             analysed=analysed,
+            shared=self._sessions,
         )
 
     def of(self, region: MatchingRegion) -> list[Compared] | str:

@@ -22,12 +22,17 @@ class SiteInput:
     parameters: tuple[Array | None, ...]
 
 
+#: Sessions of steps that differ in names alone, by what makes up their models and by their options.
+Sessions = dict[object, Session]
+
+
 class RunContext:
     """Settings of a program and the record of its last run.
 
     Attributes:
         imports, folder: opsets and functions of the model, folder of its external data.
         optimise: whether onnxruntime may optimise the nodes between sites.
+        sessions: of steps that differ in names alone.
         seconds: that runs may take; after that no further step begins.
         stopwatch: time of these runs.
         explains: whether a failure holds the operands of the node that failed.
@@ -38,7 +43,14 @@ class RunContext:
         site_inputs: inputs of the sites in it; of several runs of a site the largest.
     """
 
-    def __init__(self, imports: Imports, folder: Path | None, *, optimise: bool) -> None:
+    def __init__(
+        self,
+        imports: Imports,
+        folder: Path | None,
+        *,
+        optimise: bool,
+        sessions: Sessions | None = None,
+    ) -> None:
         self.imports = imports
         self.folder = folder
         self.optimise = optimise
@@ -50,9 +62,9 @@ class RunContext:
         self.substitutes: list[str] = []
         self.executed: set[int] = set()
         self.site_inputs: dict[int, SiteInput] = {}
-        #: Sessions of steps that differ in names alone, by their models.
-        self.sessions: dict[bytes, Session] = {}
-        self._closing: list[Callable[[], None]] = [self.sessions.clear]
+        self.sessions: Sessions = {} if sessions is None else sessions
+        # Those of other programs stay.
+        self._closing: list[Callable[[], None]] = [self.sessions.clear] if sessions is None else []
 
     def record(self, site: int, arrays: Sequence[Array | None]) -> None:
         """Record that a site ran on some arrays."""

@@ -21,7 +21,7 @@ from onnx_spatial.analysis.unknown_operators import is_known
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.extract import Imports
-from onnx_spatial.verification.runtime.context import RunContext
+from onnx_spatial.verification.runtime.context import RunContext, Sessions
 from onnx_spatial.verification.runtime.flat_model import FlatModel
 from onnx_spatial.verification.runtime.numpy_ops import Kernel
 from onnx_spatial.verification.runtime.planner import Planner
@@ -39,6 +39,7 @@ class Program(RunContext):
         sites: positions of its spatial operators in `traversal.nodes`.
         kernels: numpy kernels for other operators, by operator type of the default domain.
         optimise: whether onnxruntime may optimise the nodes between sites.
+        sessions: those that are shared with other programs; None: the program keeps its own.
 
     Raises:
         RunFailure: functions cannot be inlined, or nodes depend on each other in a cycle.
@@ -52,10 +53,11 @@ class Program(RunContext):
         kernels: Mapping[str, Kernel] | None = None,
         *,
         optimise: bool = False,
+        sessions: Sessions | None = None,
     ) -> None:
         self._model = FlatModel(model, sites)
         self.flat = self._model.proto
-        super().__init__(Imports.of(self.flat), folder, optimise=optimise)
+        super().__init__(Imports.of(self.flat), folder, optimise=optimise, sessions=sessions)
         self._plan = Planner(self, self._model, kernels or {}).plan(self.flat.graph)
 
     def site_of(self, node: onnx.NodeProto) -> int | None:

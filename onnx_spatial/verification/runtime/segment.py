@@ -12,11 +12,18 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
+from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.io import external_data
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification import extract
-from onnx_spatial.verification.arrays import element_type_of, is_float
+from onnx_spatial.verification.arrays import (
+    STRING,
+    Array,
+    constant_value,
+    element_type_of,
+    is_float,
+)
 from onnx_spatial.verification.runtime.context import RunContext
 from onnx_spatial.verification.runtime.scope import RunScope
 from onnx_spatial.verification.runtime.sessions import (
@@ -41,6 +48,10 @@ _MOST_LOOPED = 2**14
 _MANY_PARTS = 16
 #: The most nodes of a segment whose session others may share.
 _MOST_ALIKE = 8
+#: The most bytes of a weight that is fed to such a session, and the most sessions that are kept.
+_MOST_BYTES, _MOST_SESSIONS = 2**16, 64
+#: Types of weights that may be fed.
+_REALS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
 #: A vector with at most so many integers may be a shape.
 _MOST_DIMS = 8
 
@@ -73,10 +84,10 @@ class Segment(Step):
             raise
 
     def _run(self, scope: RunScope) -> None:
-        feeds, types = self._feeds(scope)
-        key = tuple((n, t.SerializeToString()) for n, t in types.items())
+        feeds = self._feeds(scope)
+        key = tuple((n, _kind_of(v, exact=self._exact)) for n, v in feeds.items())
         if key not in self._sessions:
-            session = self._shared(feeds) or self._load(self._model(scope, types))
+            session = self._shared(scope, feeds) or self._load(self._model(scope, feeds))
             if session is None:
                 self._exact = True  # some operators need to know shapes
                 self._run(scope)
@@ -93,17 +104,16 @@ class Segment(Step):
             failure.progress += self._position(failure.node)
             if not failure.lacks_kernel or isinstance(self._sessions[key], _Reference):
                 raise
-            substitute = self._substitute(self._model(scope, types), failure)
+            substitute = self._substitute(self._model(scope, feeds), failure)
             try:
                 scope.values.update(substitute.run(feeds, self.outputs))
             except RunFailure:  # neither runs it: onnxruntime's reason is the one to report
                 raise failure from None
             self._sessions[key] = substitute
 
-    def _feeds(self, scope: RunScope) -> tuple[dict[str, Any], dict[str, onnx.TypeProto]]:
-        """Return the computed inputs of the segment, and the types to declare for them."""
-        feeds = {n: v for n in self._inputs if (v := scope.computed(n)) is not None}
-        return feeds, {n: _type_of(n, v, exact=self._exact) for n, v in feeds.items()}
+    def _feeds(self, scope: RunScope) -> dict[str, Any]:
+        """Return the computed inputs of the segment."""
+        return {n: v for n in self._inputs if (v := scope.computed(n)) is not None}
 
     def _operands(self, scope: RunScope, label: str) -> Operands | None:
         """Return the inputs of a node, computed by the nodes before it; None if that fails."""
@@ -114,11 +124,11 @@ class Segment(Step):
         node, before = self.nodes[position], self.nodes[:position]
         produced = {output for other in before for output in other.output}
         computed = [n for n in dict.fromkeys(node.input) if n in produced]
-        feeds, types = self._feeds(scope)
+        feeds = self._feeds(scope)
         try:
             values = {n: scope.value(n) for n in node.input if n and n not in produced}
             if computed:
-                model = self._model(scope, types, before, computed)
+                model = self._model(scope, feeds, before, computed)
                 part = Session(model.SerializeToString(), folder=self.context.folder, threads=1)
                 values.update(part.run(feeds, computed))
         except RunFailure:
@@ -132,29 +142,34 @@ class Segment(Step):
         }
         return Operands(node, [a.shape for a in arrays], vectors)
 
-    def _shared(self, feeds: Mapping[str, Any]) -> _Shared | None:
+    def _shared(self, scope: RunScope, feeds: Mapping[str, Any]) -> _Shared | None:
         """Return the session of all segments that differ from this one in names alone; None for none.
 
-        It is for few nodes that compute from reals alone. Numbers of weights differ from segment to
-        segment, graphs inside nodes read outer values by name, and on integers a run may end the
-        process, which is reported with the names of the nodes.
+        It is for few nodes that compute from reals alone. The numbers of weights are fed like data, so
+        that layers of one kind share it; graphs inside nodes read outer values by name, and on integers
+        a run may end the process, which is reported with the names of the nodes.
         """
-        if not self._alike or len(self.nodes) > _MOST_ALIKE or len(feeds) < len(self._inputs):
+        if not self._alike or len(self.nodes) > _MOST_ALIKE:
             return None
         if not all(isinstance(v, np.ndarray) and is_float(v.dtype) for v in feeds.values()):
             return None
         if not all(op_traits.is_standard(n) and _is_plain(n) for n in self.nodes):
             return None
+        if extract.called(self.nodes, self.context.imports.functions):
+            return None
         own = [node.name for node in self.nodes if node.name]
         if len({*own}) < len(own):  # onnxruntime refuses the model; names are not shared
+            return None
+        if (weights := self._weights(scope, feeds)) is None:
             return None
         names: dict[str, str] = {}
 
         def renamed(values: Iterable[str]) -> list[str]:
             return [name and names.setdefault(name, f"v{len(names)}") for name in values]
 
-        types = {renamed([n])[0]: v for n, v in feeds.items()}
-        types = {n: _type_of(n, v, exact=self._exact) for n, v in types.items()}
+        fed = {**feeds, **weights}
+        exact = {n: self._exact or n in weights for n in fed}
+        inputs = dict(zip(renamed(fed), fed, strict=True))
         nodes = []
         for node in self.nodes:
             copy = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
@@ -162,21 +177,61 @@ class Segment(Step):
             copy.input.extend(renamed(node.input))
             copy.output.extend(renamed(node.output))
             nodes.append(copy)
-        model = extract.model_of(self.context.imports, nodes, types, renamed(self.outputs))
-        key = model.SerializeToString(deterministic=True)
-        if key not in self.context.sessions:
+        outputs, context = renamed(self.outputs), self.context
+        key = (
+            tuple(node.SerializeToString(deterministic=True) for node in nodes),
+            tuple(_kind_of(fed[n], exact=exact[n]) for n in inputs.values()),
+            tuple(outputs),
+            context.imports.ir_version,
+            context.imports.opsets.get(""),
+            context.optimise,
+            self._threads,
+        )
+        if key not in context.sessions:
+            if len(context.sessions) >= _MOST_SESSIONS:
+                context.sessions.clear()
+            types = {o: _type_of(o, fed[n], exact=exact[n]) for o, n in inputs.items()}
+            model = extract.model_of(context.imports, nodes, types, outputs)
             try:
-                self.context.sessions[key] = self._session(key)
+                context.sessions[key] = self._session(model.SerializeToString())
             except RunFailure:
                 self._alike = False  # its own names are for the message
                 return None
-        return _Shared(self.context.sessions[key], names)
+        return _Shared(context.sessions[key], names, weights)
+
+    def _weights(self, scope: RunScope, feeds: Mapping[str, Any]) -> dict[str, Array] | None:
+        """Return the stored values that the nodes read, to be fed; None if one of them cannot be."""
+        weights = {}
+        for name in self._inputs:
+            if name in feeds:
+                continue
+            stored = scope.stored(name)
+            # An optimised session computes from constants once, and packs them for its kernels.
+            if (
+                self.context.optimise
+                or not isinstance(stored, onnx.TensorProto)
+                or stored.data_type not in _REALS
+                or stored.ByteSize() > _MOST_BYTES
+                or stored.data_location == onnx.TensorProto.EXTERNAL
+            ):
+                return None
+            try:
+                weights[name] = constant_value(stored, None)
+            except ModelFileError:  # onnxruntime says what is wrong with it
+                return None
+        return weights
+
+    @property
+    def _threads(self) -> int:
+        # Each session has threads of its own: a thousand of them would be too many.
+        return 1 if self.context.parts > _MANY_PARTS else THREADS
 
     def _session(self, model: bytes) -> Session:
-        # Each session has threads of its own: a thousand of them would be too many.
-        threads = 1 if self.context.parts > _MANY_PARTS else THREADS
         return Session(
-            model, optimise=self.context.optimise, folder=self.context.folder, threads=threads
+            model,
+            optimise=self.context.optimise,
+            folder=self.context.folder,
+            threads=self._threads,
         )
 
     def _load(self, model: onnx.ModelProto) -> Session | _Reference | None:
@@ -195,11 +250,12 @@ class Segment(Step):
     def _model(
         self,
         scope: RunScope,
-        types: dict[str, onnx.TypeProto],
+        feeds: Mapping[str, Any],
         nodes: Sequence[onnx.NodeProto] | None = None,
         outputs: Sequence[str] | None = None,
     ) -> onnx.ModelProto:
         nodes, outputs = nodes or self.nodes, outputs or self.outputs
+        types = {n: _type_of(n, v, exact=self._exact) for n, v in feeds.items()}
         stored = [s for n in self._inputs if n not in types if (s := scope.stored(n)) is not None]
         return extract.model_of(
             self.context.imports,
@@ -229,9 +285,11 @@ class _Shared:
 
     session: Session
     names: Mapping[str, str]
+    weights: Mapping[str, Array]
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, Any]:
-        fed = {self.names[name]: value for name, value in feeds.items()}
+        values = {**self.weights, **feeds}
+        fed = {self.names[name]: value for name, value in values.items()}
         results = self.session.run(fed, [self.names[name] for name in outputs])
         return {name: results[self.names[name]] for name in outputs}
 
@@ -277,6 +335,16 @@ def _limited(node: onnx.NodeProto, run: Callable[..., Any]) -> Callable[..., Any
 def _is_plain(node: onnx.NodeProto) -> bool:
     """Tell whether a node has no graphs inside and gives the same on the same data."""
     return Trait.RANDOM not in op_traits.of(node).traits and not any(traversal.subgraphs(node))
+
+
+def _kind_of(value: Any, *, exact: bool) -> object:
+    """Return what `_type_of` depends on beside the name."""
+    if isinstance(value, np.ndarray):
+        kind: object = STRING if value.dtype.kind in "OUST" else value.dtype
+        vector = value.ndim == 1 and value.dtype.kind in "iu"
+        return kind, value.shape if exact or vector else value.ndim
+    first = value[0] if isinstance(value, list) and value else None
+    return type(value), first.dtype if isinstance(first, np.ndarray) else type(first)
 
 
 def _type_of(name: str, value: Any, *, exact: bool = False) -> onnx.TypeProto:

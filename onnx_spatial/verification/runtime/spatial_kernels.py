@@ -11,6 +11,7 @@ import onnx
 
 from onnx_spatial.analysis import attributes
 from onnx_spatial.errors import OperatorError
+from onnx_spatial.operators import Operator
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
 from onnx_spatial.verification.arrays import Array
@@ -45,6 +46,47 @@ def run_facts(facts: NodeFacts, arrays: Sequence[Array | None]) -> Array:
     """
     if not all(a is None or isinstance(a, np.ndarray) for a in arrays):
         raise OperatorError("an input is a sequence, not a tensor")
+    if sum(a.size for a in arrays[1:] if a is not None) > _MOST_PARAMETERS:
+        return _run(_checked(facts, arrays), arrays)
+    key = _key(facts, arrays)
+    if key not in _CHECKED:
+        operator = _checked(facts, arrays)
+        if len(_CHECKED) >= _MOST_CHECKED:
+            _CHECKED.clear()
+        _CHECKED[key] = operator
+    return _run(_CHECKED[key], arrays)
+
+
+def _run(operator: Operator, arrays: Sequence[Array | None]) -> Array:
+    assert arrays[0] is not None
+    result: Array = operator(arrays[0])
+    return result
+
+
+#: Operators that may run, by `_key`. Nodes run again and again, and most layers of a net are equal.
+_CHECKED: dict[object, Operator] = {}
+#: The most of them, and the most numbers in the parameters of one.
+_MOST_CHECKED, _MOST_PARAMETERS = 256, 256
+
+
+def _key(facts: NodeFacts, arrays: Sequence[Array | None]) -> object:
+    """Return all that `_checked` depends on: type and shape of the data, values of the parameters."""
+    data, *parameters = arrays or (None,)
+    return (
+        facts.op_type,
+        facts.domain,
+        repr(sorted(facts.attributes.items())),  # 1 and 1.0 are equal, but only one is an integer
+        data if data is None else (data.dtype, data.shape),
+        *(p if p is None else (p.dtype, p.shape, repr(p.tolist())) for p in parameters),
+    )
+
+
+def _checked(facts: NodeFacts, arrays: Sequence[Array | None]) -> Operator:
+    """Return the operator that a node asks for, if it can run on some arrays.
+
+    Raises:
+        OperatorError: it breaks a rule, or its output is too large.
+    """
     inputs = tuple(InputFacts.of(a) if a is not None else None for a in arrays)
     call = read(replace(facts, inputs=inputs))
     if not arrays or arrays[0] is None:
@@ -63,5 +105,4 @@ def run_facts(facts: NodeFacts, arrays: Sequence[Array | None]) -> Array:
         raise OperatorError(
             f"{operator.positions_of} of {show(positions)} are too large to be compared"
         )
-    result: Array = operator(x)
-    return result
+    return operator

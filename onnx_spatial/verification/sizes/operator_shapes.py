@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -112,6 +113,11 @@ def fitting_sizes(operator: Operator, dims: Sequence[Dim], axes: Sequence[int]) 
 
 def fits(operator: Operator, rank: int, axes: Sequence[int], size: int) -> bool:
     """Tell whether a size is legal on some axes, with other axes unknown, and its output not empty."""
+    return _fits(operator, rank, tuple(axes), size)
+
+
+@lru_cache(maxsize=1 << 14)  # a model has many equal operators, each with hundreds of candidates
+def _fits(operator: Operator, rank: int, axes: tuple[int, ...], size: int) -> bool:
     trial: list[Dim] = [size if axis in axes else None for axis in range(rank)]
     try:
         return 0 not in operator.output_shape(trial)

@@ -18,6 +18,7 @@ from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import BOOL, Array
+from onnx_spatial.verification.runtime.context import Sessions
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.runtime.spatial_kernels import MAX_RANK
@@ -80,14 +81,17 @@ class ReferenceRuns:
 
 
 def program_of(
-    original: reader.Source, infos: Sequence[OperatorInfo], inputs: Sequence[GraphInput]
+    original: reader.Source,
+    infos: Sequence[OperatorInfo],
+    inputs: Sequence[GraphInput],
+    sessions: Sessions | None = None,
 ) -> Program:
-    """Make the original ready to run.
+    """Make the original ready to run, with the `sessions` of other programs if there are any.
 
     Raises:
         RunFailure: it cannot be run at all.
     """
-    program = Program(original.proto, [f.index for f in infos], original.folder)
+    program = Program(original.proto, [f.index for f in infos], original.folder, sessions=sessions)
     if foreign := program.foreign():
         raise RunFailure(f"no runtime here has the operators {', '.join(foreign)}", "load")
     complex_types = (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128)
