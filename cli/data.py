@@ -9,21 +9,21 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onnx_spatial.cli.options import DASH
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.text import say
-from onnx_spatial.conversion.pipeline import freeze
 from onnx_spatial.errors import UsageError
 from onnx_spatial.model.io import external_data, reader
 from onnx_spatial.model.io import writer as writing
-from onnx_spatial.report.results import Conversion
-from onnx_spatial.tuning.cache import own_folder
 from onnx_spatial.validation import data_sets
 from onnx_spatial.verification import Verification
+
+if TYPE_CHECKING:
+    from onnx_spatial.report.results import Conversion
 
 
 def models(*names: str) -> list[str | bytes]:
@@ -79,6 +79,8 @@ def frozen(model: str | bytes, sizes: dict[str, int]) -> str | bytes | reader.So
     """
     if not sizes:
         return model
+    from onnx_spatial.conversion.pipeline import freeze
+
     source = reader.read(model)
     return source.holding(freeze(source.proto, sizes))
 
@@ -103,6 +105,8 @@ def keep(output: Output, verification: object) -> None:
     """Save the inputs of the first difference as an .npz in the user's folder for caches."""
     if not isinstance(verification, Verification) or verification.first_difference is None:
         return
+    from onnx_spatial.tuning.cache import own_folder
+
     folder = own_folder()
     if folder is None:
         return

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from onnx_spatial.cli.text import coded, say
-from onnx_spatial.conversion.limits import LimitReport, NodeBeyond
 from onnx_spatial.errors import Code, one_line
 from onnx_spatial.operators.shapes import show as show_shape
 from onnx_spatial.report.figures import count
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from onnx_spatial.conversion.limits import LimitReport, NodeBeyond
 
 #: Reasons, and nodes with the same reason, that are shown without -v.
 _REASONS = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -14,14 +14,16 @@ from rich.text import Text
 from onnx_spatial.cli import limits, summary
 from onnx_spatial.cli.text import coded, fits, listed, say
 from onnx_spatial.conversion.options import STRATEGY_NAMES
-from onnx_spatial.conversion.report import Site
 from onnx_spatial.errors import Code, one_line
-from onnx_spatial.lowering import Candidate
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.report.figures import duration, headline
-from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.verification import OutputResult, Verification
+
+if TYPE_CHECKING:
+    from onnx_spatial.conversion.report import Site
+    from onnx_spatial.lowering import Candidate
+    from onnx_spatial.report.results import Conversion, Inspection
 
 _STYLES = {
     "lower": "green",

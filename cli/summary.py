@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from onnx_spatial.cli.text import fits, listed, say
-from onnx_spatial.conversion.report import Site
-from onnx_spatial.conversion.summary import Replacement, Summary
 from onnx_spatial.errors import one_line
 from onnx_spatial.report.figures import figure_rows, headline
-from onnx_spatial.report.results import Conversion
+
+if TYPE_CHECKING:
+    from onnx_spatial.conversion.report import Site
+    from onnx_spatial.conversion.summary import Replacement, Summary
+    from onnx_spatial.report.results import Conversion
 
 #: Replaced operators that are shown without -v.
 _ROWS = 12

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,9 @@ from onnx_spatial.cli import help, options
 from onnx_spatial.cli.html import error_section, html_option, html_report
 from onnx_spatial.cli.output import Output
 from onnx_spatial.errors import SpatialError, VerificationError
+
+if TYPE_CHECKING:
+    from onnx_spatial.report.section import Section
 
 
 @click.command(
@@ -59,8 +62,12 @@ def verify(
     Exit code 1 if anything differs, with --strict-proof also if an operator is not proven.
     """
     from onnx_spatial.cli import data, render, step_summary
-    from onnx_spatial.edit import check
-    from onnx_spatial.report.section import verification_section
+    from onnx_spatial.verification.report import check_verified
+
+    def section() -> Section:
+        from onnx_spatial.report.section import verification_section
+
+        return verification_section(result, frozen, after, converted)
 
     options.check_verification(strict_proof, tolerances)
     with html_report("verify", html, output, (original, converted)) as report:
@@ -86,12 +93,12 @@ def verify(
             error = failure  # the name of an except clause ends with it
             report.add(lambda: error_section(converted, error))
             raise
-        report.add(lambda: verification_section(result, frozen, after, converted))
+        report.add(section)
     step_summary.append(lambda: step_summary.sentence("verify", converted, result.message))
     if not output.json and not output.quiet:
         render.verification(output.out, result, verbose=output.verbose)
     try:
-        check(original, result, strict=strict, strict_proof=strict_proof)
+        check_verified(original, result, strict=strict, strict_proof=strict_proof)
     except VerificationError:
         data.keep(output, result)
         raise

@@ -18,12 +18,13 @@ from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import EditResult, freeze, refusal
 from onnx_spatial.conversion.raise_opset import raise_opset
 from onnx_spatial.conversion.rewrite_chains import NamedChains, OptimizeResult
-from onnx_spatial.errors import Code, UsageError, VerificationError
+from onnx_spatial.errors import UsageError, VerificationError
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
 from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.verification import Bound, Tolerances, Verification
+from onnx_spatial.verification.report import check_verified
 
 Progress = Callable[[str], None]
 logger = logging.getLogger(__name__)
@@ -149,7 +150,7 @@ class Edit:
 
         Raises:
             ConversionError: an operator cannot be converted.
-            VerificationError: as `check`, with the conversion.
+            VerificationError: as `check_verified`, with the conversion.
         """
         strict = self.options.strict
         note_opset(result, self.source, self.before)
@@ -257,34 +258,16 @@ def check_conversion(conversion: Conversion, *, strict: bool, strict_proof: bool
     """Raise if the result of a conversion may not be written.
 
     Raises:
-        VerificationError: as `check`, with the conversion.
+        VerificationError: as `check_verified`, with the conversion.
     """
     found = conversion.verification
     if found is None or not (strict or strict_proof or found.status == "failed" or found.rest):
         return
     try:
-        check(conversion.result.name, found, strict=strict, strict_proof=strict_proof)
+        check_verified(conversion.result.name, found, strict=strict, strict_proof=strict_proof)
     except VerificationError as error:
         error.conversion = conversion
         raise
-
-
-def check(
-    name: str, verification: Verification, *, strict: bool = False, strict_proof: bool = False
-) -> None:
-    """Raise unless the models were compared, as far as they can be run, and are equal.
-
-    Raises:
-        VerificationError: they differ, or could not be compared, or (strict) not end to end, or
-            (strict_proof) an operator is not proven.
-    """
-    if not verification and (strict or not verification.sites_only):
-        message = f"{name}: {verification.message}"
-        raise VerificationError(message, verification, code=verification.code)
-    if strict_proof and (unproven := verification.unproven):
-        more = f" (and {len(unproven) - 1} more)" if len(unproven) > 1 else ""
-        message = f"{name}: {unproven[0]}{more}"
-        raise VerificationError(message, verification, code=Code.NOT_PROVEN)
 
 
 def read_source(

@@ -10,6 +10,7 @@ from onnx_spatial.verification.report.verification import (
     SiteResult,
     Status,
     Verification,
+    check_verified,
     count_proofs,
     plain,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "Status",
     "Verification",
     "WorstElement",
+    "check_verified",
     "count_proofs",
     "plain",
 ]

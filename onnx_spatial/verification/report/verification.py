@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from onnx_spatial.errors import Code
+from onnx_spatial.errors import Code, VerificationError
 from onnx_spatial.model import traversal
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification.arrays import Array
@@ -267,6 +267,24 @@ class Verification:
         are given as name -> dtype, shape.
         """
         return {"version": 1, **plain(self)}
+
+
+def check_verified(
+    name: str, verification: Verification, *, strict: bool = False, strict_proof: bool = False
+) -> None:
+    """Raise unless the models were compared, as far as they can be run, and are equal.
+
+    Raises:
+        VerificationError: they differ, or could not be compared, or (strict) not end to end, or
+            (strict_proof) an operator is not proven.
+    """
+    if not verification and (strict or not verification.sites_only):
+        message = f"{name}: {verification.message}"
+        raise VerificationError(message, verification, code=verification.code)
+    if strict_proof and (unproven := verification.unproven):
+        more = f" (and {len(unproven) - 1} more)" if len(unproven) > 1 else ""
+        message = f"{name}: {unproven[0]}{more}"
+        raise VerificationError(message, verification, code=Code.NOT_PROVEN)
 
 
 def count_proofs(scopes: Sequence[str | None]) -> str:
