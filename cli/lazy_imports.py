@@ -1,8 +1,9 @@
 """Load modules on first use that no command needs, though libraries import them at once.
 
 onnx_ir imports sympy, with which it computes symbolic dims. No command asks it to, and loading sympy
-takes some 0.4 s of processor time, a fifth of a short command. Programs that import onnx_spatial as a
-library load it as usual.
+takes some 0.4 s of processor time, a fifth of a short command. onnx's reference evaluator, which runs
+nodes that onnxruntime does not know, and its modules that compose models and write JSON take 0.06 s.
+Programs that import onnx_spatial as a library load them as usual.
 """
 
 from __future__ import annotations
@@ -14,8 +15,16 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from types import ModuleType
 
-#: sympy, and the module of onnx_ir that reads its attributes when it is loaded.
-LAZY = frozenset({"sympy", "onnx_ir._symbolic_shapes"})
+#: sympy, the module of onnx_ir that reads its attributes when it is loaded, and those of onnx.
+LAZY = frozenset(
+    {
+        "sympy",
+        "onnx_ir._symbolic_shapes",
+        "onnx.reference",
+        "onnx.compose",
+        "google.protobuf.json_format",
+    }
+)
 
 
 class _Finder(MetaPathFinder):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx.reference import ReferenceEvaluator
+from onnx import reference
 
 from onnx_spatial.index_map.constants import Array
 from onnx_spatial.model import op_traits, traversal
@@ -143,7 +143,9 @@ class Weights:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                (result,) = ReferenceEvaluator(graph, opsets={"": self._opset}).run(None, feeds)
+                (result,) = reference.ReferenceEvaluator(graph, opsets={"": self._opset}).run(
+                    None, feeds
+                )
         except Exception:  # of any type: the value stays unknown
             return None
         return result if isinstance(result, np.ndarray) and result.size <= _MOST else None

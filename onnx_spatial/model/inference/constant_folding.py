@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx.reference import ReferenceEvaluator
+from onnx import reference
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.strip_weights import SMALL
@@ -246,7 +246,7 @@ def _run(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            evaluator = ReferenceEvaluator(graph, opsets={"": opsets.get("", 1)})
+            evaluator = reference.ReferenceEvaluator(graph, opsets={"": opsets.get("", 1)})
             (result,) = evaluator.run(None, feeds)
     except Exception:  # of any type: the value stays unknown
         return None

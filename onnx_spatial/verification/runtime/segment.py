@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx.reference import ReferenceEvaluator
+from onnx import reference
 
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import op_traits, traversal
@@ -299,7 +299,7 @@ class _Reference:
 
     def __init__(self, model: onnx.ModelProto, folder: Path | None) -> None:
         external_data.embed_all(model, folder)
-        self._evaluator = ReferenceEvaluator(model)
+        self._evaluator = reference.ReferenceEvaluator(model)
         for node in self._evaluator.rt_nodes_:
             if node.onnx_node.op_type in _LOOPING:
                 node.run = _limited(node.onnx_node, node.run)
