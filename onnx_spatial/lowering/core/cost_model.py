@@ -84,8 +84,9 @@ class Work:
     @property
     def nanoseconds(self) -> float:
         """Estimated time, with the number of threads of `priced_for`."""
+        amounts = [(name, float(min(amount, MOST))) for name, amount in self.features.items()]
         one, two = (
-            sum(prices.get(k, 0.0) * float(min(v, MOST)) for k, v in self.features.items())
+            sum([prices.get(name, 0.0) * amount for name, amount in amounts])
             for prices in _prices()[self.regime]
         )
         threads = _THREADS.get()

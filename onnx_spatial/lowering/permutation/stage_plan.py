@@ -175,9 +175,15 @@ class _Search:
         prices = []
         for sizes, total in zip(self.p.cases, self.totals, strict=True):
             self.sizes, self.total = sizes, total
-            prices.append(price() * (self.totals[0] / self.total))
+            prices.append(price())
         self.sizes, self.total = self.p.cases[0], self.totals[0]
-        return sum(prices) / len(prices)
+        return self._mean_of(prices)
+
+    def _mean_of(self, prices: Iterable[float]) -> float:
+        """Return the mean of the prices in all cases, by elements."""
+        first = self.totals[0]
+        weighted = [p * (first / total) for p, total in zip(prices, self.totals, strict=True)]
+        return sum(weighted) / len(weighted)
 
     def _size(self, factors: Order) -> int:
         return min(cost_model.MOST, math.prod(self.sizes[f] for f in factors))
@@ -185,14 +191,13 @@ class _Search:
     def _transpose(self, before: Order, after: Order) -> Iterator[tuple[float, Stage]]:
         if "transpose" not in self.p.kinds:
             return
-        perm = tuple(before.index(f) for f in after)
-
-        def work() -> tuple[int, float]:
-            dims = tuple(self.sizes[f] for f in before)
-            return _transpose(dims, perm, self.p.itemsize, self.p.rank_limit, self.p.pricing)
-
-        if work()[0] <= self.p.rank_limit:
-            price = self._mean(lambda: work()[1] + self.small)
+        p, perm = self.p, tuple(before.index(f) for f in after)
+        works = [
+            _transpose(tuple(sizes[f] for f in before), perm, p.itemsize, p.rank_limit, p.pricing)
+            for sizes in p.cases
+        ]
+        if works[0][0] <= p.rank_limit:
+            price = self._mean_of(nanoseconds + self.small for _, nanoseconds in works)
             yield price, Stage("transpose", before, after)
 
     def _gather(self, before: Order, after: Order) -> Iterator[tuple[float, Stage]]:
