@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from onnx_spatial.conversion.optimize import optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions, Mode
 from onnx_spatial.conversion.pipeline import convert_operators
 from onnx_spatial.edit import Edit, EditOptions, Progress, inspection_of, read_source
@@ -53,6 +52,8 @@ def inspect(
     options = ConvertOptions(
         max_rank=max_rank, target=target, strategy=strategy, domains=tuple(domains)
     )
+    from onnx_spatial.conversion.optimize import optimize_operators  # `convert` does without chains
+
     source = read_source(model, static)
     result = optimize_operators(source.proto, options, folder=source.folder, progress=progress)
     return inspection_of(source, result.plain, result)

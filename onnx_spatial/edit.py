@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,6 @@ from onnx_spatial.analysis.unknown_operators import unknown_operators
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import EditResult, freeze, refusal
 from onnx_spatial.conversion.raise_opset import raise_opset
-from onnx_spatial.conversion.rewrite_chains import NamedChains, OptimizeResult
 from onnx_spatial.errors import UsageError, VerificationError
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
@@ -25,6 +24,9 @@ from onnx_spatial.model.io import writer as writing
 from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.verification import Bound, Tolerances, Verification
 from onnx_spatial.verification.report import check_verified
+
+if TYPE_CHECKING:
+    from onnx_spatial.conversion.rewrite_chains import NamedChains, OptimizeResult
 
 Progress = Callable[[str], None]
 logger = logging.getLogger(__name__)

@@ -9,27 +9,63 @@
     divided_sizes   sizes that nodes divide, read as multiples
     proof       whether a chain is a block operator, for all sizes; `exact_division`, that it only runs
                 where blocks divide the sizes
-    find        the chains of a model; `find_blocks` and `find_patches`, the parts of paths that they are
+    find_chains the chains of a model; `find_blocks` and `find_patches`, the parts of paths that they are
     movements   chains that only permute parts of axes, and what they cost: `movement_paths`, `pricing`,
                 `rearranging`
     named       the model with named operators in the place of chains; `named_patches`
     illegal_reshape  patches that tf2onnx wrote and no runtime loads
 
 A chain that is found goes the way of a named operator from there on.
+
+The modules are imported on first use: most models are converted and verified without them.
 """
 
-from onnx_spatial.chains.find import Chain, find
-from onnx_spatial.chains.illegal_reshape import NOTE as ILLEGAL
-from onnx_spatial.chains.illegal_reshape import with_legal_patches
-from onnx_spatial.chains.movements import Movement, find_movements
-from onnx_spatial.chains.named import DOMAIN, op_type_of, with_operators
-from onnx_spatial.chains.one_hot import (
-    ASSUMPTION,
-    NOTE,
-    NOTE_OF_SUMS,
-    copying_conv_rule,
-    find_one_hot,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx_spatial.chains.find_chains import Chain, find
+    from onnx_spatial.chains.illegal_reshape import NOTE as ILLEGAL
+    from onnx_spatial.chains.illegal_reshape import with_legal_patches
+    from onnx_spatial.chains.movements import Movement, find_movements
+    from onnx_spatial.chains.named import DOMAIN, op_type_of, with_operators
+    from onnx_spatial.chains.one_hot import (
+        ASSUMPTION,
+        NOTE,
+        NOTE_OF_SUMS,
+        copying_conv_rule,
+        find_one_hot,
+    )
+else:
+    #: Module and name there of each attribute.
+    _SOURCES = {
+        "ASSUMPTION": ("one_hot", "ASSUMPTION"),
+        "Chain": ("find_chains", "Chain"),
+        "DOMAIN": ("named", "DOMAIN"),
+        "ILLEGAL": ("illegal_reshape", "NOTE"),
+        "Movement": ("movements", "Movement"),
+        "NOTE": ("one_hot", "NOTE"),
+        "NOTE_OF_SUMS": ("one_hot", "NOTE_OF_SUMS"),
+        "copying_conv_rule": ("one_hot", "copying_conv_rule"),
+        "find": ("find_chains", "find"),
+        "find_movements": ("movements", "find_movements"),
+        "find_one_hot": ("one_hot", "find_one_hot"),
+        "op_type_of": ("named", "op_type_of"),
+        "with_legal_patches": ("illegal_reshape", "with_legal_patches"),
+        "with_operators": ("named", "with_operators"),
+    }
+
+    def __getattr__(name: str) -> object:
+        """Import an attribute on first use (PEP 562)."""
+        from importlib import import_module
+
+        if name not in _SOURCES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module, source = _SOURCES[name]
+        globals()[name] = value = getattr(import_module(f"{__name__}.{module}"), source)
+        return value
+
 
 __all__ = [
     "ASSUMPTION",

@@ -19,14 +19,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 from onnx_spatial.analysis import find as find_operators
-from onnx_spatial.chains.find import Chain, find
-from onnx_spatial.chains.named import with_operators
 from onnx_spatial.chains.weights import Weights
 from onnx_spatial.index_map.constants import Array
 from onnx_spatial.model import op_traits, traversal
@@ -34,6 +33,9 @@ from onnx_spatial.model.graph.remove_unused import remove_unused
 from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.operators.spellings import OP_TYPES
 from onnx_spatial.operators.spellings.chain_ops import DOMAIN
+
+if TYPE_CHECKING:
+    from onnx_spatial.chains.find_chains import Chain
 
 #: What is wrong with the operator in the file.
 NOTE = (
@@ -67,6 +69,10 @@ def with_legal_patches(proto: onnx.ModelProto, folder: Path | None = None) -> Re
     illegal = _illegal(proto)
     if not illegal:
         return Repaired(proto)
+    # Every model is looked at here, and few need what follows.
+    from onnx_spatial.chains.find_chains import find
+    from onnx_spatial.chains.named import with_operators
+
     legal = onnx.ModelProto()
     legal.CopyFrom(proto)
     del legal.graph.value_info[:]  # derived from the illegal shapes

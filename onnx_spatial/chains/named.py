@@ -17,7 +17,7 @@ import onnx
 import onnx_ir as ir
 
 from onnx_spatial.chains import named_patches
-from onnx_spatial.chains.find import Chain
+from onnx_spatial.chains.find_chains import Chain
 from onnx_spatial.chains.formulas import Formula, ValueDim
 from onnx_spatial.chains.movement_paths import MOVING
 from onnx_spatial.chains.movements import Movement

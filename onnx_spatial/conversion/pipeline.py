@@ -21,16 +21,12 @@ from google.protobuf.message import DecodeError
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
-from onnx_spatial.chains import ILLEGAL
+from onnx_spatial.chains.illegal_reshape import NOTE as ILLEGAL
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.changes import KINDS, diff_models
-from onnx_spatial.conversion.local_functions import (
-    STRATEGY,
-    WithoutForm,
-    add_functions,
-    inlined,
-    without_earlier_form,
-)
+from onnx_spatial.conversion.local_functions.add import add_functions
+from onnx_spatial.conversion.local_functions.inline import STRATEGY, inlined
+from onnx_spatial.conversion.local_functions.marked import WithoutForm, without_earlier_form
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pad_barriers import insert_barriers
 from onnx_spatial.conversion.replace import replace_operators

@@ -1,4 +1,7 @@
-"""Define what `inspect`, `convert` and `optimize` return: `Inspection` and `Conversion`."""
+"""Define what `inspect`, `convert` and `optimize` return: `Inspection` and `Conversion`.
+
+What makes reports is imported where one is asked for.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
@@ -14,14 +18,15 @@ from onnx_spatial.analysis.unknown_operators import UnknownOperator
 from onnx_spatial.conversion.limits import LimitReport
 from onnx_spatial.conversion.options import STRATEGY_NAMES
 from onnx_spatial.conversion.report import Site
-from onnx_spatial.conversion.rewrite_chains import NamedChains
 from onnx_spatial.conversion.summary import Summary, layout_text, summarize
 from onnx_spatial.model.graph import rebuild_ir
 from onnx_spatial.model.io.source import Source
-from onnx_spatial.report.model_explorer import Overlay, overlays
-from onnx_spatial.report.page import render
-from onnx_spatial.report.section import Section, model_section
 from onnx_spatial.verification.report import Verification
+
+if TYPE_CHECKING:
+    from onnx_spatial.conversion.rewrite_chains import NamedChains
+    from onnx_spatial.report.model_explorer import Overlay
+    from onnx_spatial.report.section import Section
 
 
 @dataclass
@@ -109,6 +114,8 @@ class Inspection:
             name: of the model; None: `model`.
             error: why a conversion failed.
         """
+        from onnx_spatial.report.section import model_section
+
         refused = any(site.action == "refuse" for site in self.sites)
         result = None if refused or self.result is None else self.result.proto
         summary = None if refused else self.conversion
@@ -128,6 +135,8 @@ class Inspection:
         Raises:
             UsageError: jinja2 is missing.
         """
+        from onnx_spatial.report.page import render
+
         return render("inspect", [self.section()])
 
 
@@ -231,6 +240,8 @@ class Conversion:
             name: of the model; None: that of the file that was read.
             error: why the conversion failed.
         """
+        from onnx_spatial.report.section import model_section
+
         models = None
         if self.original is not None:
             models = self.original.proto, self.result.proto if self.changed else None
@@ -251,6 +262,8 @@ class Conversion:
 
         Each is the JSON of a file that Model Explorer loads with the model of that side.
         """
+        from onnx_spatial.report.model_explorer import overlays
+
         if self.original is None:
             return {}
         return overlays(
@@ -267,4 +280,6 @@ class Conversion:
         Raises:
             UsageError: jinja2 is missing.
         """
+        from onnx_spatial.report.page import render
+
         return render("convert", [self.section()])

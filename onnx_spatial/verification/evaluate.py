@@ -12,7 +12,7 @@ import onnx
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
-from onnx_spatial.conversion.local_functions import without_earlier_form
+from onnx_spatial.conversion.local_functions.marked import without_earlier_form
 from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import Array, dtype_of

@@ -279,7 +279,7 @@ def test_the_last_limit_is_time(monkeypatch):
 
 @pytest.mark.parametrize(("limit", "steps"), [("_PATH_STEPS", 300), ("_MODEL_STEPS", 5000)])
 def test_limits_of_steps(monkeypatch, limit, steps):
-    monkeypatch.setattr(sys.modules["onnx_spatial.chains.find"], limit, steps)
+    monkeypatch.setattr(sys.modules["onnx_spatial.chains.find_chains"], limit, steps)
     notes = []
     found = find(chain_models.stacked(), notes=notes)
     assert len(found) < 4

@@ -17,7 +17,7 @@ from onnx import helper, parser
 
 import onnx_spatial
 from onnx_spatial import ConversionError, VerificationError
-from onnx_spatial.conversion.local_functions import MARK
+from onnx_spatial.conversion.local_functions.marked import MARK
 
 TF = "ai.onnx.converters.tensorflow"
 HEAD = '<ir_version: {ir}, opset_import: ["" : {opset}, "com.microsoft" : 1, "local" : 1]>\n'

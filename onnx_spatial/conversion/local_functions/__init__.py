@@ -7,27 +7,3 @@
 calls by the bodies. A metadata key on the FunctionProto marks the added functions; a function of the
 user's own is never touched, whatever its name.
 """
-
-from onnx_spatial.conversion.local_functions.add import MIN_IR_VERSION, add_functions
-from onnx_spatial.conversion.local_functions.inline import STRATEGY, inlined
-from onnx_spatial.conversion.local_functions.marked import (
-    MARK,
-    Spelled,
-    WithoutForm,
-    remove_functions,
-    spelled,
-    without_earlier_form,
-)
-
-__all__ = [
-    "MARK",
-    "MIN_IR_VERSION",
-    "STRATEGY",
-    "Spelled",
-    "WithoutForm",
-    "add_functions",
-    "inlined",
-    "spelled",
-    "without_earlier_form",
-    "remove_functions",
-]

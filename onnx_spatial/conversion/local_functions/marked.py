@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import onnx
 
-from onnx_spatial.chains import with_legal_patches
+from onnx_spatial.chains.illegal_reshape import with_legal_patches
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import node_groups, patch_proto
 from onnx_spatial.operators.spellings import LEFTOVER_OP_TYPES, OP_TYPES

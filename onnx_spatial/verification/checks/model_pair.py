@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from onnx_spatial.conversion.local_functions import without_earlier_form
+from onnx_spatial.conversion.local_functions.marked import without_earlier_form
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
