@@ -117,6 +117,26 @@ print("onnx_ir" in sys.modules, "sympy.core" in sys.modules)
     assert ran("-c", code)[0].split()[-4:] == ["0", "passed", "True", "False"]
 
 
+def test_verify_loads_no_lowering(tmp_path):
+    model, converted = str(MODELS / "wavenet" / "model.onnx"), str(tmp_path / "converted.onnx")
+    onnx_spatial.convert(model, converted, verify=False)
+    code = f"""
+import gc, sys
+from onnx_spatial.cli import main
+sys.argv[1:] = ["verify", {model!r}, {converted!r}]
+try:
+    main()
+except SystemExit as end:
+    print(end.code, gc.isenabled())
+unneeded = ("fusion", "lowering", "tuning", "chains.find_chains", "report.page")
+print(*(name for name in unneeded if f"onnx_spatial.{{name}}" in sys.modules))
+print(type(sys.modules["onnx.reference"]).__name__)
+"""
+    words = ran("-c", code)[0].split()
+    assert words[0] == "PASSED"
+    assert words[-3:] == ["0", "True", "_LazyModule"]
+
+
 def test_modules_that_commands_do_not_need_are_there_on_first_use():
     pytest.importorskip("sympy", reason="needs sympy, which newer versions of onnx_ir require")
     code = """

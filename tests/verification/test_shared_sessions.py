@@ -11,7 +11,9 @@ from hand_lowered import model
 
 import onnx_spatial
 from onnx_spatial.verification import verify
-from onnx_spatial.verification.runtime import shared_sessions
+from onnx_spatial.verification.checks import isolated
+from onnx_spatial.verification.runtime import segment, shared_sessions
+from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import BothLevels
 from onnx_spatial.verification.runtime.shared_sessions import SharedSessions
 
@@ -134,6 +136,83 @@ def test_equal_operators_of_a_model_share_sessions(loaded: list[bytes]) -> None:
     assert result
     assert all("isolated" in site.how for site in result.sites)
     assert len(loaded) == 4  # two for each of two operators
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    calls: list[object] = []
+    compare = isolated._compare
+    monkeypatch.setattr(isolated, "_compare", lambda *a: (calls.append(a), compare(*a))[1])
+    return calls
+
+
+def test_equal_operators_that_are_proven_are_compared_once(compared: list[object]) -> None:
+    original = chain(4)
+    converted = onnx_spatial.convert(original, fuse=False, verify=False).model
+    result = verify(original, converted, isolate=False)
+    assert result
+    assert len(compared) == 3  # the first one has a batch of another name
+    _, _, first, _, second, *_ = result.sites
+    assert first.checks
+    assert first.checks == second.checks
+
+
+def test_operators_with_parameters_of_the_run_are_compared_each(compared: list[object]) -> None:
+    original = model("""
+        g (float[N,4,4,3] x, int32[2,2] pads) => (float[a,b,c,d] y, float[e,f,g,h] z)
+          <int32[2] block = {2, 2}>
+        { u = tf.SpaceToBatchND(x, block, pads) y = Softmax<axis = 1>(u)
+          v = tf.SpaceToBatchND(x, block, pads) z = Softmax<axis = 2>(v) }
+    """)
+    converted = onnx_spatial.convert(original, fuse=False, verify=False).model
+    assert verify(original, converted, isolate=False)
+    assert len(compared) == 2
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    models: list[bytes] = []
+    session = segment.Session
+
+    def counted(content: bytes, **options: Any) -> Any:
+        models.append(content)
+        return session(content, **options)
+
+    monkeypatch.setattr(segment, "Session", counted)
+    return models
+
+
+def test_layers_that_differ_in_weights_share_a_session(opened: list[bytes]) -> None:
+    made = model("""
+        g (float[N,4,4,1] x) => (float[a,b,c,d] y)
+          <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}, float[1,2] v = {2.0, 3.0},
+           float[2,1] w = {5.0, -1.0}, float[1,2] u = {7.0, 4.0}>
+        { a = MatMul(x, v) b = tf.SpaceToBatchND(a, block, none) c = MatMul(b, w)
+          d = tf.BatchToSpaceND(c, block, none) y = MatMul(d, u) }
+    """)
+    sites = [1, 3]
+    x = np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)
+    product = x * 7  # of 2 * 5 - 3
+    program = Program(made, sites)
+    np.testing.assert_array_equal(program.run({"x": x})["y"], product * [7, 4])
+    assert len(opened) == 2  # v and u are of one shape
+    other = Program(made, sites, sessions=program.sessions)
+    other.run({"x": x})
+    other.close()
+    assert len(opened) == 2
+    assert program.sessions
+    program.close()
+    assert not program.sessions
+
+
+def test_an_optimised_session_keeps_its_weights(opened: list[bytes]) -> None:
+    made = model("""
+        g (float[2,2] x) => (float[a,b] y) <float[2,2] w = {1.0, 2.0, 3.0, 4.0}>
+        { y = MatMul(x, w) }
+    """)
+    Program(made, (), optimise=True).run({"x": np.eye(2, dtype=np.float32)})
+    (content,) = opened
+    assert [t.name for t in onnx.load_from_string(content).graph.initializer] == ["w"]
 
 
 def test_a_wrong_one_among_equal_operators_is_found() -> None:

@@ -19,3 +19,5 @@ def test_the_lesser_of_clock_and_processor_counts(
     monkeypatch.setattr(time, "monotonic", lambda: 100 + clock)
     monkeypatch.setattr(time, "process_time", lambda: 7 + processor)
     assert stopwatch.seconds == seconds
+    assert stopwatch.exceeds(seconds - 1)
+    assert not stopwatch.exceeds(seconds)

@@ -249,7 +249,7 @@ class Rounding:
                     movement.add(actual)
                     if is_optimised:
                         movement.optimised = actual
-            if stopwatch.seconds > self.seconds:
+            if stopwatch.exceeds(self.seconds):
                 break
         return movements
 

@@ -59,7 +59,7 @@ def _loop(body: GraphPlan, inputs: Sequence[Any], scope: RunScope) -> list[Any]:
     iteration = 0
     stopwatch = Stopwatch()
     while condition and (trip_count is None or iteration < trip_count):
-        if stopwatch.seconds > sessions.LOOP_SECONDS:
+        if stopwatch.exceeds(sessions.LOOP_SECONDS):
             raise sessions.endless()
         feeds = dict(zip(names[2:], carried, strict=True))
         feeds[names[0]] = _scalar(body.graph.input[0], iteration, np.int64)

@@ -46,7 +46,7 @@ class GraphPlan:
         progress = 0
         for number, step in enumerate(self.steps):
             time_limit.check()
-            if self.context.stopwatch.seconds > self.context.seconds:
+            if self.context.stopwatch.exceeds(self.context.seconds):
                 raise RunFailure("it takes too long", "load")
             try:
                 step.run(scope)

@@ -18,3 +18,9 @@ class Stopwatch:
     def seconds(self) -> float:
         """The time so far."""
         return min(time.monotonic() - self._clock, time.process_time() - self._processor)
+
+    def exceeds(self, seconds: float) -> bool:
+        """Tell whether more than `seconds` are over. The clock is read first, which is faster."""
+        if time.monotonic() - self._clock <= seconds:
+            return False
+        return time.process_time() - self._processor > seconds

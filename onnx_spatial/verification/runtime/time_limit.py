@@ -55,7 +55,7 @@ def check() -> None:
         TimeLimitError: it is.
     """
     limit = _limit.get()
-    if limit is not None and limit.stopwatch.seconds > limit.seconds:
+    if limit is not None and limit.stopwatch.exceeds(limit.seconds):
         raise TimeLimitError(
             f"the verification was stopped after {limit.seconds:g} s, at {limit.doing!r} "
             "(--time-limit allows more)"
