@@ -29,7 +29,7 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import convert_operators, refusal
 from onnx_spatial.custom_ops import carriers
-from onnx_spatial.errors import Code, ConversionError
+from onnx_spatial.errors import Code, ConversionError, of_model
 from onnx_spatial.lowering import Emitter, Lowered, Request
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import node_groups
@@ -66,7 +66,8 @@ def prepare(model: reader.Model, *, domains: Iterable[str] = ()) -> onnx.ModelPr
     """
     source = reader.read(model)
     options = ConvertOptions("custom-op", domains=tuple(domains))
-    plan = convert_operators(source.proto, options, folder=source.folder)
+    with of_model(source.name):
+        plan = convert_operators(source.proto, options, folder=source.folder)
     if refused := plan.refused():
         raise refusal(source.name, refused)
     return (source if plan.model is None else source.holding(plan.model)).whole()

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from onnx_spatial.conversion.options import ConvertOptions, Mode
 from onnx_spatial.conversion.pipeline import convert_operators
 from onnx_spatial.edit import Edit, EditOptions, Progress, inspection_of, read_source
-from onnx_spatial.errors import Code, UsageError
+from onnx_spatial.errors import Code, UsageError, of_model
 from onnx_spatial.lowering import priced_for
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Conversion, Inspection
@@ -55,7 +55,8 @@ def inspect(
     from onnx_spatial.conversion.optimize import optimize_operators  # `convert` does without chains
 
     source = read_source(model, static)
-    result = optimize_operators(source.proto, options, folder=source.folder, progress=progress)
+    with of_model(source.name):
+        result = optimize_operators(source.proto, options, folder=source.folder, progress=progress)
     return inspection_of(source, result.plain, result)
 
 
@@ -197,7 +198,7 @@ def convert(
         choose = _tuner(edit, options, tune_cache, tune_threads).choose
     elif tune_cache is not None or tune_threads:
         raise UsageError("tune_cache and tune_threads require tune=True")
-    with priced_for(options.threads):
+    with priced_for(options.threads), of_model(edit.source.name):
         result = convert_operators(
             edit.before.proto,
             options,

@@ -10,7 +10,7 @@ from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import EditResult, Site, convert_operators, refusal, refusals
 from onnx_spatial.custom_ops import available
 from onnx_spatial.edit import inspection_of, read_source
-from onnx_spatial.errors import UsageError
+from onnx_spatial.errors import UsageError, of_model
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Inspection
 from onnx_spatial.tuning import Effort, HarnessData, Sizes, Tuner, machine, models
@@ -161,7 +161,8 @@ def bench(
         raise UsageError("seconds must be 0 or more, and runs 1 or more")
     options = ConvertOptions(max_rank=max_rank, domains=tuple(domains))
     source = read_source(model, static)
-    converted = convert_operators(source.proto, options, folder=source.folder)
+    with of_model(source.name):
+        converted = convert_operators(source.proto, options, folder=source.folder)
     result = Benchmark(inspection_of(source, converted), machine(), tuple(threads))
     if refused := converted.refused():
         error = refusal(source.name, refused)

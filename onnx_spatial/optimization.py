@@ -16,6 +16,7 @@ from onnx_spatial.conversion.optimize import optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.rewrite_chains import NamedChains
 from onnx_spatial.edit import Edit, EditOptions, Progress
+from onnx_spatial.errors import of_model
 from onnx_spatial.lowering import priced_for
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Conversion
@@ -123,7 +124,7 @@ def optimize(
     )
     edit = Edit.begin(model, edit_options)
     source, proto = edit.source, edit.before.proto
-    with priced_for(options.threads):
+    with priced_for(options.threads), of_model(source.name):
         result = optimize_operators(
             proto, options, folder=source.folder, progress=edit_options.progress
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -28,9 +29,8 @@ from onnx_spatial.analysis.shape_probes import (
     probes,
 )
 from onnx_spatial.model import traversal
-from onnx_spatial.model.graph import functions
 from onnx_spatial.model.graph.strip_weights import strip_weights
-from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.model.inference import functions, illegal_sizes, shape_inference
 from onnx_spatial.model.symbolic import rank_inference
 from onnx_spatial.operators.spellings import DOMAINS, NodeFacts, recognise
 
@@ -41,7 +41,11 @@ _MAX_PASSES = 32
 
 
 def find(
-    model: onnx.ModelProto, domains: Iterable[str] = (), folder: Path | None = None
+    model: onnx.ModelProto,
+    domains: Iterable[str] = (),
+    folder: Path | None = None,
+    *,
+    runnable: bool = False,
 ) -> list[OperatorInfo]:
     """Return the spatial operators of `model`, in the order of `traversal.nodes`.
 
@@ -49,6 +53,10 @@ def find(
         model: a parsed model; it is not changed.
         domains: further domains of spatial operators, beside `spellings.DOMAINS`.
         folder: folder of the external data; parameters are read from it.
+        runnable: refuse a model that cannot run because a window is larger than its input.
+
+    Raises:
+        ModelFileError: the model cannot run, and `runnable` is given.
     """
     accepted = DOMAINS | set(domains)
     copy = strip_weights(model, folder)
@@ -70,7 +78,7 @@ def find(
         if info.known_domain:
             make_probe(probe, len(infos) - 1)
     if any(f.known_domain for f in infos):
-        _resolve(copy, infos)
+        _resolve(copy, infos, runnable)
     return infos
 
 
@@ -115,12 +123,14 @@ def with_probes(
     return copy
 
 
-def _resolve(copy: onnx.ModelProto, infos: list[OperatorInfo]) -> None:
+def _resolve(copy: onnx.ModelProto, infos: list[OperatorInfo], runnable: bool) -> None:
     """Infer facts, calls and errors of `infos`, whose nodes in `copy` are probes."""
     inlined, call_sites = inlined_probes(copy, infos)
     seen = {id(o.info) for o in call_sites}
     symbols = shape_inference.symbols(copy)
-    infer_at_call_sites(inlined, call_sites)
+    inferred = infer_at_call_sites(inlined, call_sites)
+    if runnable:
+        illegal_sizes.check(inlined, inferred, partial(_infer, call_sites))
 
     # Functions without calls: only what the function itself says is known.
     if any(info.known_domain and id(info) not in seen for info in infos):
@@ -165,6 +175,13 @@ def _inline(copy: onnx.ModelProto) -> onnx.ModelProto:
     except Exception as error:  # the calls stay, and less is known of their nodes
         logger.info("onnx inliner gave up: %s", error)
         return copy
+
+
+def _infer(call_sites: Sequence[CallSite], model: onnx.ModelProto) -> onnx.ModelProto:
+    """Infer the types of the inlined model with what is known of its probes."""
+    return shape_inference.infer(
+        model, lambda number, types: output_type(call_sites[number], types)
+    )
 
 
 def infer_at_call_sites(model: onnx.ModelProto, call_sites: Sequence[CallSite]) -> onnx.ModelProto:

@@ -76,13 +76,14 @@ def convert_operators(
         progress: called with a line of text now and then.
 
     Raises:
-        ModelFileError: the graph contradicts itself.
+        ModelFileError: the graph contradicts itself, or its sizes do not let it run.
     """
     options = options or ConvertOptions()
     try:
         groups_too = options.mode != "custom-op"
         before = without_earlier_form(proto, groups_too=groups_too, folder=folder)
-        infos = analysis.find(before.model, before.domains.union(options.domains), folder)
+        domains = before.domains.union(options.domains)
+        infos = analysis.find(before.model, domains, folder, runnable=True)
         if options.action == "function":
             result = _with_functions(proto, before, infos, options)
         else:

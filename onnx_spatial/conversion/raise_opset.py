@@ -14,6 +14,7 @@ from onnx import version_converter
 from onnx_spatial.errors import Code, ConversionError, UsageError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.strip_weights import strip_weights
+from onnx_spatial.model.inference import shape_inference
 
 
 def raise_opset(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
@@ -35,7 +36,9 @@ def raise_opset(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     if model.functions:
         raise ConversionError(f"{what}: the model has local functions", code=Code.OPSET_NOT_RAISED)
     light = strip_weights(model)
+    shape_inference.forget_negative_dims(light)
     try:
+        shape_inference.check_negative_dims(light)
         raised = version_converter.convert_version(light, opset)
         if any(place.steps for place, _ in traversal.graphs(model)):
             onnx.checker.check_model(raised)  # the converter leaves some subgraphs as they are

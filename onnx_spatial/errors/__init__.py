@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import ClassVar
 
@@ -122,6 +124,17 @@ class ModelFileError(SpatialError):
 
     exit_code = 2
     code = Code.UNREADABLE
+
+
+@contextmanager
+def of_model(name: str) -> Iterator[None]:
+    """Name the model in each ModelFileError that does not say of which model it speaks."""
+    try:
+        yield
+    except ModelFileError as error:
+        if str(error).startswith(name):
+            raise
+        raise ModelFileError(f"{name}: {error}", code=error.code) from None
 
 
 class OperatorError(SpatialError, ValueError):

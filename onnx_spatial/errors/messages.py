@@ -168,7 +168,8 @@ _ALL = (
         Code.INVALID_GRAPH,
         "The model contradicts itself",
         "The graph breaks a rule of ONNX: a value is computed twice or not at all, nodes form a cycle, "
-        "or functions call each other without end.",
+        "functions call each other without end, or the window of a convolution is larger than its "
+        "input.",
         "Export the model again, or mend the tool that wrote it; onnx.checker.check_model says the "
         "same of many such files.",
         "model.onnx: Neg 'a' in main graph reads 'w', which no node, input or initializer produces",

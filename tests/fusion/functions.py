@@ -20,7 +20,7 @@ from making import Case
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from onnx_spatial.model import traversal
-from onnx_spatial.model.graph import functions
+from onnx_spatial.model.inference import functions
 
 DOMAIN = "layers"
 #: How the function is called.

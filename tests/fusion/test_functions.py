@@ -17,7 +17,7 @@ from onnx import numpy_helper, parser
 
 import onnx_spatial
 from onnx_spatial.model import traversal
-from onnx_spatial.model.graph.functions import inline
+from onnx_spatial.model.inference.functions import inline
 
 SEED, CASES = 7, 6
 HEAD = '<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1, "own" : 1]>'

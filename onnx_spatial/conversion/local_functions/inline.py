@@ -1,6 +1,6 @@
 """Return the body of a local function as nodes that replace one of its calls.
 
-`onnx.inliner`, which `model.graph.functions` uses, inlines a model as a whole, as protobuf bytes: no
+`onnx.inliner`, which `model.inference.functions` uses, inlines a model as a whole, as protobuf bytes: no
 tensor above 2 GiB, and a body that cannot be inlined makes the whole model invalid or raises. Here a
 call becomes what lowering would write: its constants are initializers, its nodes are named after it and
 carry its origin, and each call may be refused with a reason.

@@ -19,9 +19,8 @@ from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core.builder import Size
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph import functions
 from onnx_spatial.model.graph.strip_weights import strip_weights
-from onnx_spatial.model.inference import constant_folding, shape_inference
+from onnx_spatial.model.inference import constant_folding, functions, shape_inference
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings import Conflict, InputFacts, NodeFacts

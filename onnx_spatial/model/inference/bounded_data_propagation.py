@@ -1,10 +1,13 @@
-"""Bound the memory of onnx's data propagation.
+"""Bound the memory of onnx's data propagation, and keep negative dims from operators that crash on them.
 
 With `data_prop` onnx follows the values of shapes, one message per element, through Shape, Gather,
 Concat, Cast and so on, for every vector of known length, even of 10^9 elements. So each vector that
 another operator computes gets a Bound node, which passes its type on without a length above a limit:
 
     Range -> Slice                       Range -> Bound -> Slice
+
+A Conv whose window is larger than its input gets a negative dim from onnx, and a Slice behind it ends
+the process: an assertion in C++ fails (onnx 1.23). So Bound nodes make such dims unknown, too.
 
 `insert` inserts the nodes before inference, `remove` removes them from the inferred model.
 """
@@ -28,6 +31,12 @@ MOST = "most"
 #: Most elements of a vector of sizes; shapes have a few, index tables some more.
 LONGEST = 4096
 
+#: STRING attribute: the name of the value.
+VALUE = "value"
+#: Operators that end the process at a negative dim, beside Slice, which propagates data.
+_CRASH = frozenset({"GatherND"})
+#: Larger dims become unknown: sums of them could exceed 64 bits and be negative.
+_LARGEST_DIM = 2**48
 #: Operators whose output may be a vector although the input is not.
 _LOSE_DIMS = frozenset({"Gather", "Squeeze"})
 _SIZES = op_traits.having(Trait.SIZES)
@@ -41,6 +50,9 @@ def output_type(known: onnx.TypeProto, most: int) -> onnx.TypeProto:
     dims = result.tensor_type.shape.dim
     if len(dims) == 1 and dims[0].dim_value > most:
         dims[0].Clear()
+    for dim in dims:
+        if not 0 <= dim.dim_value <= _LARGEST_DIM:
+            dim.Clear()
     return result
 
 
@@ -49,6 +61,8 @@ def insert(model: onnx.ModelProto, domain: str) -> bool:
     lengths: dict[str, int] = {}
     inserted = False
     for _, graph in traversal.graphs(model):  # lazily: inner graphs are those of the edited nodes
+        if isinstance(graph, onnx.FunctionProto):
+            lengths = {}  # its names are its own
         inserted |= _insert(graph, domain, lengths)
     return inserted
 
@@ -76,11 +90,14 @@ def _propagates(op_type: str) -> bool:
 def _insert(graph: traversal.GraphLike, domain: str, lengths: dict[str, int]) -> bool:
     """Insert Bound nodes in one graph; `lengths` has the vectors of sizes up to here."""
     if isinstance(graph, onnx.GraphProto):
-        lengths.update((t.name, math.prod(t.dims)) for t in graph.initializer)
+        for value in graph.input:  # a sibling of the graph may have used the name
+            lengths.pop(value.name, None)
+        lengths.update((t.name, _tensor_length(t)) for t in graph.initializer)
     bounded: dict[tuple[str, int], str] = {}
     nodes = []
     for node in graph.node:
-        if not op_traits.is_standard(node) or not _propagates(node.op_type):
+        propagates = _propagates(node.op_type)
+        if not op_traits.is_standard(node) or not (propagates or node.op_type in _CRASH):
             nodes.append(node)
             for name in node.output:
                 lengths.pop(name, None)
@@ -97,13 +114,16 @@ def _insert(graph: traversal.GraphLike, domain: str, lengths: dict[str, int]) ->
                         BOUND, [name], [bounded[name, most]], domain=domain
                     )
                     bound.attribute.append(onnx.helper.make_attribute(MOST, most))
+                    bound.attribute.append(onnx.helper.make_attribute(VALUE, name))
                     nodes.append(bound)
                 node.input[index] = bounded[name, most]
         nodes.append(node)
-        lengths.update(dict.fromkeys(node.output, length))
-        if node.op_type in _LOSE_DIMS and unknown:  # may make a long vector of a bounded table
+        # The second may make a long vector of a bounded table.
+        if not propagates or (node.op_type in _LOSE_DIMS and unknown):
             for name in node.output:
-                lengths.pop(name)
+                lengths.pop(name, None)
+        else:
+            lengths.update(dict.fromkeys(node.output, length))
     if bounded:
         del graph.node[:]
         graph.node.extend(nodes)
@@ -121,10 +141,15 @@ def _length(node: onnx.NodeProto, lengths: dict[str, int]) -> tuple[int, int]:
     return max(known, default=1), LONGEST
 
 
+def _tensor_length(tensor: onnx.TensorProto) -> int:
+    """Return the number of elements; more than LONGEST if a dim is negative."""
+    return math.prod(tensor.dims) if min(tensor.dims, default=0) >= 0 else LONGEST + 1
+
+
 def _constant_length(node: onnx.NodeProto) -> int:
     return max(
         (
-            math.prod(a.t.dims) if a.HasField("t") else len(a.ints) + len(a.floats) + 1
+            _tensor_length(a.t) if a.HasField("t") else len(a.ints) + len(a.floats) + 1
             for a in node.attribute
         ),
         default=1,

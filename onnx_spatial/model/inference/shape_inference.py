@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, MutableSequence
 from contextlib import contextmanager
 from copy import deepcopy
 
@@ -56,6 +56,8 @@ def _infer_bound(context: onnx.shape_inference.InferenceContext) -> None:
     known = context.get_input_type(0)
     if known is not None:
         most = context.get_attribute(bounded_data_propagation.MOST).i
+        if any(dim.dim_value < 0 for dim in known.tensor_type.shape.dim):
+            _current.negative = context.get_attribute(bounded_data_propagation.VALUE).s.decode()
         context.set_output_type(0, bounded_data_propagation.output_type(known, most))
 
 
@@ -80,6 +82,11 @@ def _register(op_type: str, rule: Callable[[onnx.shape_inference.InferenceContex
     atexit.register(onnx.defs.deregister_schema, op_type, 1, DOMAIN)
 
 
+def _import_probes(imports: MutableSequence[onnx.OperatorSetIdProto]) -> None:
+    if all(entry.domain != DOMAIN for entry in imports):
+        imports.append(onnx.helper.make_opsetid(DOMAIN, 1))
+
+
 @contextmanager
 def _rule(rule: TypeRule) -> Iterator[None]:
     _current.rule = rule
@@ -96,16 +103,18 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
         model: a model without weights (`strip_weights`); the probes' domain is imported.
         rule: gives the output types of probes.
     """
+    for function in model.functions:
+        _import_probes(function.opset_import)
+    _import_probes(model.opset_import)
     with _registration:
         _register(PROBE, _infer_probe)
         _register(bounded_data_propagation.BOUND, _infer_bound)
-    if all(o.domain != DOMAIN for o in model.opset_import):
-        model.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
     sizes = [len(graph.node) for _, graph in traversal.graphs(model)]
     if len(sizes) * sum(sizes) > _MAX_WORK:
         logger.info("shapes are not inferred: %d graphs, %d nodes", len(sizes), sum(sizes))
         return model
     bounded = deepcopy(model)
+    forget_negative_dims(bounded)
     has_bounds = bounded_data_propagation.insert(bounded, DOMAIN)
     try:
         with _rule(rule):
@@ -116,6 +125,30 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
     if has_bounds:
         bounded_data_propagation.remove(inferred, DOMAIN)
     return inferred
+
+
+def check_negative_dims(model: onnx.ModelProto) -> None:
+    """Check a model that onnx's version converter is to read, whose inference a negative dim may end.
+
+    Raises:
+        ValueError: a node reads a value with a negative dim.
+    """
+    _current.negative = None
+    infer(deepcopy(model), lambda number, types: None)
+    if _current.negative is not None:
+        raise ValueError(f"value {_current.negative!r} would have a negative size")
+
+
+def forget_negative_dims(model: onnx.ModelProto) -> None:
+    """Remove the dims that exporters declare as -1 because they are unknown, in place."""
+    for _, graph in traversal.graphs(model):
+        values = list(graph.value_info)
+        if isinstance(graph, onnx.GraphProto):
+            values += (*graph.input, *graph.output)
+        for value in values:
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_value < 0:
+                    dim.ClearField("dim_value")
 
 
 def element_type(known: onnx.TypeProto | None) -> int | None:

@@ -125,10 +125,10 @@ def _drop_in_functions(
 
 
 def _own_names(known: onnx.TypeProto, symbols: set[str]) -> onnx.TypeProto:
-    """Remove names of dims that inference invented, in place."""
+    """Remove names of dims that inference invented and negative dims, in place."""
     for dim in known.tensor_type.shape.dim:
-        if dim.dim_param and dim.dim_param not in symbols:
-            dim.ClearField("dim_param")
+        if (dim.dim_param and dim.dim_param not in symbols) or dim.dim_value < 0:
+            dim.ClearField("value")
     return known
 
 

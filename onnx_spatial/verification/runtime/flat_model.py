@@ -7,8 +7,7 @@ from collections.abc import Collection
 import onnx
 
 from onnx_spatial.model import traversal
-from onnx_spatial.model.graph import functions
-from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.model.inference import functions, shape_inference
 from onnx_spatial.verification.runtime.same_padding import may_be_refused
 from onnx_spatial.verification.runtime.sessions import RunFailure, first_line
 

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 
 from onnx_spatial.model import traversal
+from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.inference.shape_inference import dims, element_type
 from onnx_spatial.verification.arrays import STRING, dtype_of, type_of
 
@@ -43,10 +44,7 @@ def largest(model: bytes, feeds: Mapping[str, Any]) -> tuple[int, str]:
                 dim.dim_value = size
     for value in proto.graph.output:  # a declared size may contradict the data
         value.ClearField("type")
-    try:
-        inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except Exception:  # of onnx, of several types
-        return 0, ""
+    inferred = shape_inference.infer(proto, lambda number, types: None)
     computed = {name for node in traversal.in_order(inferred.graph) for name in node.output}
     values = (*inferred.graph.value_info, *inferred.graph.output)
     sizes = ((_bytes(v.type), str(v.name)) for v in values if v.name in computed)

@@ -8,6 +8,7 @@ import onnx
 import onnx.inliner
 
 from onnx_spatial.model import traversal
+from onnx_spatial.model.inference import shape_inference
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +27,8 @@ def inline(model: onnx.ModelProto) -> onnx.ModelProto:
     _spell_out_defaults(model)
     inlined = onnx.inliner.inline_local_functions(model)
     if inlined.functions:
+        shape_inference.forget_negative_dims(model)
+        shape_inference.check_negative_dims(model)
         inlined = onnx.inliner.inline_local_functions(model, convert_version=True)
     return inlined
 

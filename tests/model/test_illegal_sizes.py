@@ -1,0 +1,198 @@
+"""Sizes that no runtime runs: one line instead of the end of the process in onnx's own inference."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper, parser
+
+import onnx_spatial
+from onnx_spatial.model.inference import bounded_data_propagation, functions, shape_inference
+
+DOMAIN = "ai.onnx.converters.tensorflow"
+
+
+def blocked_conv(size: int, kernel: int, *, crop: int = 1, dilation: int = 1) -> onnx.ModelProto:
+    """SpaceToBatchND -> Conv -> BatchToSpaceND on an image of static size, with blocks of 2x2."""
+    arrays = {
+        "b": np.array([2, 2], np.int32),
+        "p": np.zeros((2, 2), np.int32),
+        "c": np.full((2, 2), crop, np.int32),
+        "w": np.ones((1, 1, kernel, kernel), np.float32),
+    }
+    nodes = [
+        helper.make_node("SpaceToBatchND", ["x", "b", "p"], ["s"], "s2b", domain=DOMAIN),
+        helper.make_node("Transpose", ["s"], ["t"], perm=[0, 3, 1, 2]),
+        helper.make_node("Conv", ["t", "w"], ["u"], "conv", dilations=[dilation] * 2),
+        helper.make_node("Transpose", ["u"], ["v"], perm=[0, 2, 3, 1]),
+        helper.make_node("BatchToSpaceND", ["v", "b", "c"], ["y"], "b2s", domain=DOMAIN),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, size, size, 1])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+def run(code: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own, which a failed assertion of onnx would end."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+MAIN = "import sys; from onnx_spatial.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.mark.parametrize("command", ["inspect", "convert", "optimize"])
+def test_a_window_larger_than_its_blocked_input_is_one_line(command, tmp_path):
+    onnx.save(blocked_conv(6, 5), tmp_path / "m.onnx")
+    to = [] if command == "inspect" else ["-o", tmp_path / "out.onnx"]
+    done = run(MAIN, command, tmp_path / "m.onnx", *to)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines() == [
+        f"error: {tmp_path / 'm.onnx'}: Conv 'conv' in main graph cannot run: its window of 5x5 is "
+        "larger than its input of 3x3; export the model for larger inputs [OS206]"
+    ]
+    assert not (tmp_path / "out.onnx").exists()
+
+
+@pytest.mark.parametrize("crop", [0, 1])
+def test_dilations_count(crop):
+    with pytest.raises(onnx_spatial.SpatialError, match=r"window of 9x9 .* input of 4x4;") as error:
+        onnx_spatial.convert(blocked_conv(8, 5, crop=crop, dilation=2))
+    assert error.value.code == "OS206"
+
+
+def test_a_window_that_leaves_nothing_is_no_error():
+    """TensorFlow gives an empty tensor."""
+    onnx_spatial.convert(blocked_conv(6, 4, crop=0), verify=False)
+
+
+def test_a_declared_size_behind_an_unknown_operator_is_not_trusted():
+    model = blocked_conv(6, 3, crop=0)
+    model.graph.node[2].input[0] = "other"
+    model.graph.node.insert(2, helper.make_node("Twice", ["t"], ["other"], domain="users.own"))
+    model.opset_import.append(helper.make_opsetid("users.own", 1))
+    wrong = helper.make_tensor_value_info("other", TensorProto.FLOAT, [8, 1, 1, 1])
+    model.graph.value_info.append(wrong)
+    onnx_spatial.convert(model, verify=False)
+
+
+@pytest.mark.parametrize("slices", [False, True])
+def test_in_a_branch_only_what_would_end_the_process_is_refused(slices):
+    """A branch may never run, but onnxruntime infers the shapes of both when it loads the model."""
+    model = blocked_conv(6, 5, crop=int(slices))
+    inner = helper.make_graph(
+        [*model.graph.node][1 if slices else 2 : 5 if slices else 3],
+        "then",
+        [],
+        [helper.make_tensor_value_info("y" if slices else "u", TensorProto.FLOAT, None)],
+    )
+    other = helper.make_graph(
+        [helper.make_node("Identity", ["t" if not slices else "s"], ["z"])],
+        "else",
+        [],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
+    )
+    branch = helper.make_node("If", ["cond"], ["out"], then_branch=inner, else_branch=other)
+    before = [*model.graph.node][: 1 if slices else 2]
+    del model.graph.node[:], model.graph.output[:]
+    model.graph.node.extend([*before, branch])
+    model.graph.input.add().CopyFrom(helper.make_tensor_value_info("cond", TensorProto.BOOL, []))
+    model.graph.output.append(helper.make_tensor_value_info("out", TensorProto.FLOAT, None))
+    if slices:
+        with pytest.raises(
+            onnx_spatial.SpatialError, match=r"If out.then_branch cannot run: its win"
+        ):
+            onnx_spatial.convert(model, verify=False)
+    else:
+        onnx_spatial.convert(model, verify=False)
+
+
+SLICES = """<ir_version: 8, opset_import: ["" : 16]>
+    g (float[2,3,9] x) => (float[a,b,c] y)
+    <int64[1] one = {1}, int64[1] most = {-1}, int64[1] two = {2}> {
+        a = Neg(x)
+        y = Slice(a, one, most, two)
+    }"""
+
+
+def minus_one(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Declare the last dim as -1, as some exporters do where it is unknown."""
+    for value in model.graph.input:
+        value.type.tensor_type.shape.dim[2].dim_value = -1
+    return model
+
+
+def test_minus_one_is_an_unknown_size():
+    model = parser.parse_model(SLICES)
+    shape_inference.forget_negative_dims(minus_one(model))
+    assert shape_inference.dims(model.graph.input[0].type) == (2, 3, None)
+    assert len(shape_inference.infer(minus_one(model), lambda *_: None).graph.value_info) == 1
+
+
+def test_the_opset_of_a_model_with_a_size_of_minus_one_is_raised():
+    converted = onnx_spatial.convert(minus_one(parser.parse_model(SLICES)), opset=18, verify=False)
+    assert converted.model.opset_import[0].version == 18
+
+
+def negative(then: str = "y = Slice(a, one, most, two)") -> onnx.ModelProto:
+    """A Conv with a window of 5 on 3 elements, in front of another node."""
+    return parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 16]>
+        g (float[1,1,3] x, float[1,1,5] w) => (float[a,b,c] y)
+        <int64[1] one = {{1}}, int64[1] most = {{-1}}, int64[1] two = {{2}}> {{
+            a = Conv(x, w)
+            {then}
+        }}"""
+    )
+
+
+@pytest.mark.parametrize(
+    "then", ["y = Slice(a, one, most, two)", "b = Cast<to = 7>(a) y = GatherND(x, b)"]
+)
+def test_the_version_converter_does_not_end_the_process(then, tmp_path):
+    onnx.save(negative(then), tmp_path / "m.onnx")
+    code = "import onnx_spatial, sys; onnx_spatial.convert(sys.argv[1], opset=18)"
+    done = run(code, tmp_path / "m.onnx")
+    assert "value 'a' would have a negative size" in done.stderr
+    assert done.returncode == 1
+
+
+def test_the_inliner_does_not_end_the_process():
+    """It converts functions to the opset of the model."""
+    source = negative().graph
+    constants = [
+        helper.make_node("Constant", [], [t.name], value_ints=numpy_helper.to_array(t).tolist())
+        for t in source.initializer
+    ]
+    nodes = [*constants, *source.node]
+    opset = [helper.make_opsetid("", 16)]
+    function = helper.make_function("local", "F", ["x", "w"], ["y"], nodes, opset)
+    graph = helper.make_graph(
+        [helper.make_node("F", ["x", "w"], ["y"], domain="local")], "g", source.input, source.output
+    )
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("local", 1)]
+    model = helper.make_model(graph, functions=[function], opset_imports=imports, ir_version=8)
+    with pytest.raises(ValueError, match="value 'a' would have a negative size"):
+        functions.inline(model)
+
+
+@pytest.mark.parametrize("size", [-1, -(2**62), 2**62])
+def test_bound_nodes_hide_negative_sizes_and_what_could_overflow(size):
+    known = helper.make_tensor_type_proto(TensorProto.FLOAT, [2, size, 3])
+    shown = bounded_data_propagation.output_type(known, bounded_data_propagation.LONGEST)
+    assert [d.WhichOneof("value") for d in shown.tensor_type.shape.dim] == [
+        "dim_value",
+        None,
+        "dim_value",
+    ]
