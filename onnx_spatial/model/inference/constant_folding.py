@@ -17,6 +17,7 @@ from onnx import reference
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.strip_weights import SMALL
+from onnx_spatial.model.io import sparse
 from onnx_spatial.model.op_traits import Trait
 
 Array = npt.NDArray[np.generic]
@@ -44,7 +45,7 @@ _NUMBERS: dict[tuple[str, int], type[np.generic]] = {
     ("value_float", onnx.AttributeProto.FLOAT): np.float32,
     ("value_floats", onnx.AttributeProto.FLOATS): np.float32,
 }
-#: Attributes of Constant that `held` converts to an array.
+#: Attributes of Constant that hold a dense value.
 HELD = frozenset({"value", *(name for name, _ in _NUMBERS)})
 
 
@@ -63,6 +64,7 @@ class ConstantScope:
         self._opsets = opsets
         self._producers: dict[str, onnx.NodeProto] = {}
         self._tensors: dict[str, onnx.TensorProto] = {}
+        self._sparse: dict[str, onnx.SparseTensorProto] = {}
         self._known: dict[str, Array | None] = {}
         self._inputs: set[str] = set()
         self.types: dict[str, onnx.TypeProto] = {}
@@ -75,10 +77,16 @@ class ConstantScope:
                 self.types[tensor.name] = onnx.helper.make_tensor_type_proto(
                     tensor.data_type, list(tensor.dims)
                 )
+            for pair in graph.sparse_initializer:
+                if pair.values.name not in inputs:
+                    self._sparse[pair.values.name] = pair
+                self.types[pair.values.name] = onnx.helper.make_tensor_type_proto(
+                    pair.values.data_type, list(pair.dims)
+                )
             for info in (*graph.value_info, *graph.output, *graph.input):
                 if info.HasField("type"):
                     self.types[info.name] = info.type
-            self._declared = self._inputs | self._tensors.keys()
+            self._declared = self._inputs | self._tensors.keys() | self._sparse.keys()
         else:
             self._declared = set(graph.input)
         for node in graph.node:
@@ -148,6 +156,8 @@ class ConstantScope:
     def _evaluate(self, name: str) -> Array | None:
         if name in self._tensors:
             return _array(self._tensors[name])
+        if name in self._sparse:
+            return _dense(self._sparse[name], _array, SMALL)
         node = self._producers.get(name)
         if node is None or not op_traits.is_standard(node):
             return None
@@ -204,18 +214,37 @@ def _array(tensor: onnx.TensorProto) -> Array | None:
         return None
 
 
-def held(node: onnx.NodeProto, read: Callable[[onnx.TensorProto], Array | None]) -> Array | None:
-    """Return the value of a Constant node; None for sparse tensors, strings and references.
+def _dense(
+    tensor: onnx.SparseTensorProto, read: Callable[[onnx.TensorProto], Array | None], most: int
+) -> Array | None:
+    """Return the array of a sparse tensor; None if it is longer than `most`, not read, or damaged."""
+    if not 0 <= math.prod(tensor.dims) <= most:
+        return None
+    try:
+        return sparse.dense(tensor, read)
+    except ValueError:
+        return None
+
+
+def held(
+    node: onnx.NodeProto,
+    read: Callable[[onnx.TensorProto], Array | None],
+    most: int = SMALL,
+) -> Array | None:
+    """Return the value of a Constant node; None for strings and references.
 
     Args:
         node: a Constant.
         read: converts a tensor message to an array.
+        most: the most elements of a sparse tensor that is converted; a longer one gives None.
     """
     for attribute in node.attribute:
         if attribute.ref_attr_name:
             return None
         if attribute.name == "value":
             return read(attribute.t)
+        if attribute.name == "sparse_value":
+            return _dense(attribute.sparse_tensor, read, most)
         dtype = _NUMBERS.get((attribute.name, attribute.type))
         if dtype is not None:
             return np.array(onnx.helper.get_attribute_value(attribute), dtype)

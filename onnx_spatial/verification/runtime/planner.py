@@ -23,7 +23,7 @@ from onnx_spatial.verification.runtime.control_flow import ControlFlowStep
 from onnx_spatial.verification.runtime.flat_model import FlatModel
 from onnx_spatial.verification.runtime.graph_plan import GraphPlan
 from onnx_spatial.verification.runtime.numpy_ops import Kernel
-from onnx_spatial.verification.runtime.scope import Stored, is_dense_constant
+from onnx_spatial.verification.runtime.scope import Stored, is_constant
 from onnx_spatial.verification.runtime.segment import Segment
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.runtime.steps import NumpyStep, SpatialStep, Step
@@ -48,7 +48,7 @@ class Planner:
         nodes: list[onnx.NodeProto] = []
         special: dict[int, Step] = {}
         for node in graph.node:
-            if is_dense_constant(node):
+            if is_constant(node):
                 stored[node.output[0]] = node
             elif same_padding.is_refused(node) and self._kernel(node) is None:
                 padding, rest = same_padding.split(node)

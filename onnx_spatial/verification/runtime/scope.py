@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import ChainMap
-from collections.abc import MutableMapping
+from collections.abc import Collection, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import onnx
 
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.inference import constant_folding
+from onnx_spatial.model.io import sparse
 from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.runtime.sessions import RunFailure
 
@@ -56,18 +58,37 @@ class RunScope:
         stored = self.stored(name)
         if isinstance(stored, onnx.TensorProto):
             return constant_value(stored, self._folder)
+        if isinstance(stored, onnx.SparseTensorProto):
+            return self._dense(stored)
         if isinstance(stored, onnx.NodeProto):
-            return constant_folding.held(stored, lambda t: constant_value(t, self._folder))
+            return constant_folding.held(
+                stored, lambda t: constant_value(t, self._folder), sys.maxsize
+            )
         raise RunFailure(
             f"the value {name!r} is read, but no node, input or initializer produces it", "load"
         )
 
+    def _dense(self, stored: onnx.SparseTensorProto) -> Any:
+        try:
+            return sparse.dense(stored, lambda t: constant_value(t, self._folder))
+        except ValueError as error:
+            raise RunFailure(f"{stored.values.name!r} cannot be read: {error}", "load") from None
+
 
 def is_dense_constant(node: onnx.NodeProto) -> bool:
     """Return whether a node is a Constant with a plain tensor or numbers."""
+    return _is_constant(node, constant_folding.HELD)
+
+
+def is_constant(node: onnx.NodeProto) -> bool:
+    """Return whether a node is a Constant whose value `RunScope.value` reads."""
+    return _is_constant(node, {*constant_folding.HELD, "sparse_value"})
+
+
+def _is_constant(node: onnx.NodeProto, attributes: Collection[str]) -> bool:
     return (
         node.op_type == "Constant"
         and op_traits.is_standard(node)
         and len(node.attribute) == 1
-        and node.attribute[0].name in constant_folding.HELD
+        and node.attribute[0].name in attributes
     )
