@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
+
+import numpy as np
 
 from onnx_spatial.model.io import reader
-from onnx_spatial.verification.arrays import positive_zeros, same_bits
+from onnx_spatial.verification.arrays import Array, positive_zeros, same_bits
 from onnx_spatial.verification.checks.findings import Findings
 from onnx_spatial.verification.compare import exactness, random_ops
 from onnx_spatial.verification.compare.exactness import Exactness
@@ -57,6 +59,9 @@ class Baseline:
         tolerance, expected = self.tolerances.of_output(name), trial.outputs[name]
         if self._finite:
             expected, actual = positive_zeros(expected), positive_zeros(actual)
+        if self.program.unsized and _is_empty(expected) and _is_empty(actual):
+            # onnxruntime happens to infer more or less of the dims that ONNX leaves open.
+            expected = np.zeros_like(expected, shape=actual.shape)
         results = compare(
             name,
             run,
@@ -106,6 +111,10 @@ class Baseline:
             return replace(result, passed=None, reason=f"{result.reason}; undecided: {amount}")
         reason = f"{result.reason}; accepted: {amount}"
         return replace(result, passed=True, reason=reason, accepted="rounding")
+
+
+def _is_empty(value: object) -> TypeGuard[Array]:
+    return isinstance(value, np.ndarray) and value.size == 0
 
 
 def repeated(

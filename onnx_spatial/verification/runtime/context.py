@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import onnx
 
 from onnx_spatial.verification.arrays import Array, element_type_of
 from onnx_spatial.verification.extract import Imports
@@ -38,6 +40,7 @@ class RunContext:
         explains: whether a failure holds the operands of the node that failed.
         parts: number of steps, of all graphs.
         pads: whether there are convolutions that onnxruntime refuses.
+        unsized: whether a Loop or Scan without iterations gave a value whose other dims are unknown.
         substitutes: why steps ran in onnx's reference evaluator instead of onnxruntime.
         executed: sites, and convolutions that onnxruntime refuses, that took part in the last run.
         site_inputs: inputs of the sites in it; of several runs of a site the largest.
@@ -59,12 +62,18 @@ class RunContext:
         self.explains = False
         self.parts = 0
         self.pads = False
+        self.unsized = False
         self.substitutes: list[str] = []
         self.executed: set[int] = set()
         self.site_inputs: dict[int, SiteInput] = {}
         self.sessions: Sessions = {} if sessions is None else sessions
         # Those of other programs stay.
         self._closing: list[Callable[[], None]] = [self.sessions.clear] if sessions is None else []
+
+    @property
+    def body_types(self) -> Mapping[tuple[int, str], onnx.TypeProto]:
+        """Inferred types of the outputs of bodies, by the id of the graph and the name."""
+        return {}
 
     def record(self, site: int, arrays: Sequence[Array | None]) -> None:
         """Record that a site ran on some arrays."""

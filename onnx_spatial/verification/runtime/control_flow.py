@@ -70,7 +70,7 @@ def _loop(body: GraphPlan, inputs: Sequence[Any], scope: RunScope) -> list[Any]:
         for values, value in zip(rows, rest[len(carried) :], strict=True):
             values.append(value)
         iteration += 1
-    return carried + [_stack(r, v, 0) for r, v in zip(rows, scan_outputs, strict=True)]
+    return carried + [_stack(r, body, v, 0) for r, v in zip(rows, scan_outputs, strict=True)]
 
 
 def _scan(
@@ -116,7 +116,7 @@ def _scan(
     axes = integers("scan_output_axes", len(scan_outputs))
     directions = integers("scan_output_directions", len(scan_outputs))
     return states + [
-        _stack(values[::-1] if backwards else values, declared, axis)
+        _stack(values[::-1] if backwards else values, body, declared, axis)
         for values, declared, axis, backwards in zip(
             rows, scan_outputs, axes, directions, strict=True
         )
@@ -138,16 +138,21 @@ def _scalar(declared: onnx.ValueInfoProto, value: int | bool, dtype: type[np.gen
     return np.full((1,) * len(dims or ()), value, dtype)
 
 
-def _stack(rows: Sequence[Array], declared: onnx.ValueInfoProto, axis: int) -> Array:
-    """Stack the values of a scan output, one for each iteration."""
+def _stack(
+    rows: Sequence[Array], body: GraphPlan, declared: onnx.ValueInfoProto, axis: int
+) -> Array:
+    """Stack the values of a scan output of a body, one for each iteration."""
     if rows:
         shapes = list(dict.fromkeys(np.shape(row) for row in rows))
         if len(shapes) > 1:
             change = f"{show(shapes[0])} in one iteration and {show(shapes[1])} in another"
             raise RunFailure(f"output {declared.name!r} has the shape {change}", "run")
         return np.stack(rows, axis)
-    # Without an iteration: the declared shape, with unknown dims 0 as in onnxruntime.
-    element_type = shape_inference.element_type(declared.type) or onnx.TensorProto.FLOAT
-    dims = [d if isinstance(d, int) else 0 for d in shape_inference.dims(declared.type) or ()]
+    # Without an iteration: the inferred shape, with unknown dims 0 as in onnxruntime.
+    known = body.context.body_types.get((id(body.graph), declared.name), declared.type)
+    element_type = shape_inference.element_type(known) or onnx.TensorProto.FLOAT
+    inferred = shape_inference.dims(known)
+    body.context.unsized |= inferred is None or not all(isinstance(d, int) for d in inferred)
+    dims = [d if isinstance(d, int) else 0 for d in inferred or ()]
     dims.insert(axis, 0)
     return np.zeros(dims, dtype_of(element_type))

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
+from onnx_spatial import analysis
 from onnx_spatial.analysis.unknown_operators import is_known
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.verification.arrays import Array
@@ -59,6 +61,21 @@ class Program(RunContext):
         self.flat = self._model.proto
         super().__init__(Imports.of(self.flat), folder, optimise=optimise, sessions=sessions)
         self._plan = Planner(self, self._model, kernels or {}).plan(self.flat.graph)
+
+    @cached_property
+    def body_types(self) -> Mapping[tuple[int, str], onnx.TypeProto]:
+        """Inferred types of the outputs of bodies, by the id of the graph and the name."""
+        sites = (n for _, _, n in traversal.nodes(self.flat) if self.site_of(n) is not None)
+        infos = analysis.find(self.flat, {node.domain for node in sites}, self.folder)
+        inferred = traversal.graphs(analysis.inferred(self.flat, infos, self.folder))
+        return {
+            (id(graph), value.name): value.type
+            for (place, graph), (_, result) in zip(
+                traversal.graphs(self.flat), inferred, strict=True
+            )
+            if place.steps and isinstance(result, onnx.GraphProto)
+            for value in result.output
+        }
 
     def site_of(self, node: onnx.NodeProto) -> int | None:
         """Return the position in the original of a spatial operator of `flat`; None for other nodes."""
