@@ -354,8 +354,9 @@ _ALL = (
         "No lowering fits",
         "Every way to write the operator in standard nodes is refused by its shape, --max-rank or "
         "--prefer.",
-        "Leave out --prefer or raise --max-rank; the message has the reason of each lowering.",
-        "no lowering fits: slices: needs rank 5, the limit is 4",
+        "Leave out --prefer, or raise --max-rank to the number in the message. In other cases the "
+        "message has the reason of each lowering.",
+        "no lowering fits: it needs tensors of rank 5, the limit is 4 (use --max-rank 5 or more)",
         "operators.md",
     ),
     Message(

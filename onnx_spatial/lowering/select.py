@@ -121,11 +121,13 @@ class Ranking:
         fitting: strategies that can lower it, the cheapest first.
         reasons: why the other strategies cannot, by name.
         newer_opset: the first of these reasons that a newer opset would remove.
+        ranks: the ranks of strategies that exceed the limit.
     """
 
     fitting: tuple[Candidate, ...]
     reasons: dict[str, str]
     newer_opset: str | None = None
+    ranks: tuple[int, ...] = ()
 
 
 def lower(
@@ -156,6 +158,15 @@ def lower(
             "(fix its sizes with --static, or export the model again with a newer opset)",
             code=Code.OPSET_TOO_OLD,
         )
+    if max_rank is not None and (
+        needed := _needed_rank(request, ranking, max_rank, strategy, target)
+    ):
+        given = target is None or max_rank < target.max_rank
+        advice = f" (use --max-rank {needed} or more)" if given else ""
+        raise ConversionError(
+            f"no lowering fits: it needs tensors of rank {needed}, the limit is {max_rank}{advice}",
+            code=Code.NO_LOWERING,
+        )
     names: dict[str, list[str]] = {}
     tried = [n for n in ranking.reasons if issubclass(request.call.kind, _BY_NAME[n].accepts)]
     for name in tried or ranking.reasons:
@@ -169,6 +180,20 @@ def lower(
         )
     reasons = (f"{', '.join(each)}: {reason}" for reason, each in names.items())
     raise ConversionError(f"no lowering fits: {'; '.join(reasons)}", code=Code.NO_LOWERING)
+
+
+def _needed_rank(
+    request: Request,
+    ranking: Ranking,
+    max_rank: int,
+    strategy: str | None,
+    target: Target | None,
+) -> int | None:
+    """Return the least limit of the rank with which a strategy fits; None if the rank is no reason."""
+    for limit in range(max_rank + 1, max(ranking.ranks, default=0) + 1):
+        if rank(request, max_rank=limit, strategy=strategy, target=target).fitting:
+            return limit
+    return None
 
 
 def _not_for(target: Target) -> str:
@@ -229,7 +254,7 @@ def _ranked(
 ) -> Ranking:
     reasons: dict[str, str] = {}
     newer_opset = None
-    fitting = []
+    fitting, ranks = [], []
     for candidate in STRATEGIES:
         if strategy not in (None, candidate.name):
             continue
@@ -254,6 +279,7 @@ def _ranked(
             continue
         if max_rank is not None and emitted.max_rank > max_rank:
             reasons[candidate.name] = f"needs rank {emitted.max_rank}, the limit is {max_rank}"
+            ranks.append(emitted.max_rank)
         elif target is not None and (unusable := _unusable(emitted, target)):
             reasons[candidate.name] = f"needs {', '.join(unusable)}{_not_for(target)}"
         else:
@@ -264,7 +290,7 @@ def _ranked(
     # Among equals the first: it is the plainer one, and the easier to prove. A Gather has a table of
     # indices, which is computed where parameters are.
     fitting.sort(key=lambda each: each.estimated_us if each.estimated_us > limit else 0.0)
-    return Ranking(tuple(fitting), reasons, newer_opset)
+    return Ranking(tuple(fitting), reasons, newer_opset, tuple(ranks))
 
 
 def _unusable(emitted: Emitter, target: Target) -> list[str]:

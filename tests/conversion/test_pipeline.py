@@ -469,7 +469,7 @@ def test_no_new_tensor_exceeds_max_rank(limit):
         (image(2, 4, 6, 3), np.array([2, 2]), np.zeros((2, 2), np.int64)),
     )
     if limit == 3:
-        assert "needs rank 4, the limit is 3" in refusal(made, max_rank=limit)
+        assert "needs tensors of rank 4, the limit is 3" in refusal(made, max_rank=limit)
         return
     converted = convert(made, max_rank=limit)
     inferred = onnx.shape_inference.infer_shapes(converted)

@@ -287,17 +287,24 @@ def test_strategies_are_named_once():
     assert len(set(names)) == len(names)
 
 
+RANKS = [((2, 4, 6, 3), [2, 2], 4), ((2, 4, 6, 4, 2), [2, 3, 2], 5)]
+
+
 def test_an_unknown_strategy_is_refused():
     model = s2b((2, 4, 6, 3), [2, 3], [[0, 0], [0, 0]])
     with pytest.raises(UsageError, match=r"strategy must be one of identity, .*, not 'no such'"):
         plan(model, strategy="no such")
 
 
-def test_a_rank_limit_that_nothing_keeps_names_every_way_that_was_tried():
-    reason = refusal(s2b((2, 4, 6, 3), [2, 2], [[0, 0], [0, 0]]), max_rank=3)
-    assert "transpose: needs rank" in reason
-    assert "row-gather, slices: needs rank 4, the limit is 3" in reason
-    assert "not a patch operator" not in reason  # such lowerings are not tried
+@pytest.mark.parametrize("limit", [1, 3])
+@pytest.mark.parametrize(("shape", "block", "needed"), RANKS)
+def test_a_rank_limit_that_nothing_keeps_says_which_one_would_do(shape, block, needed, limit):
+    model = s2b(shape, block, [[0, 0]] * len(block))
+    assert refusal(model, max_rank=limit) == (
+        f"no lowering fits: it needs tensors of rank {needed}, the limit is {limit} "
+        f"(use --max-rank {needed} or more)"
+    )
+    assert plan(model, max_rank=needed)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The scan outputs of a Loop or Scan without iterations have the shape that the converted body declares."""
+"""Scan outputs of a Loop without iterations have the shape that is inferred for the body."""
 
 from __future__ import annotations
 
