@@ -108,3 +108,16 @@ def test_no_region_takes_away_what_a_checked_model_has_to_find():
             continue
         assert "dilated convolution" not in taken
         assert all("are checked at run time" in " ".join(site.declined) for site in sites)
+
+
+def test_no_blocked_axis_and_crops_of_the_run():
+    """There is no entry of the crops to read."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[4,3] x, int32[0,2] crops) => (float[?,?] y) {
+            a = com.microsoft.SpaceToBatchND(x, block, none)
+            y = com.microsoft.BatchToSpaceND(a, block, crops)
+        }""")
+    for name, shape in (("block", [0]), ("none", [0, 2])):
+        empty = np.zeros(shape, np.int32)
+        model.graph.initializer.append(numpy_helper.from_array(empty, name))
+    assert onnx_spatial.convert(model).verification.status == "passed"

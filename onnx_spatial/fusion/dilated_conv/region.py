@@ -177,7 +177,7 @@ def amounts(
         sources[name] = value
         places = range(vector.start, vector.start + vector.length * vector.step, vector.step)
         entries = view.sizes.entries(name)
-        if entries is None or len(entries) <= places[-1]:
+        if entries is None or len(entries) <= max(places, default=-1):
             numbers = {p: Polynomial.atom(("parameter", name, p)) for p in places}
         else:
             numbers = {p: entries[p] for p in places}
