@@ -16,6 +16,9 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.strip_weights import strip_weights
 from onnx_spatial.model.inference import shape_inference
 
+#: Domain of nodes that the version converter is to leave alone.
+_FOREIGN = "onnx_spatial.foreign"
+
 
 def raise_opset(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """Return a copy with at least this version of the default domain; `model` itself if it has it.
@@ -36,12 +39,12 @@ def raise_opset(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     if model.functions:
         raise ConversionError(f"{what}: the model has local functions", code=Code.OPSET_NOT_RAISED)
     light = strip_weights(model)
-    shape_inference.forget_negative_dims(light)
+    _hide(light)
     try:
         shape_inference.check_negative_dims(light)
         raised = version_converter.convert_version(light, opset)
         if any(place.steps for place, _ in traversal.graphs(model)):
-            onnx.checker.check_model(raised)  # the converter leaves some subgraphs as they are
+            _check_nodes(raised)  # the converter leaves some subgraphs as they are
     except Exception as error:  # of many types
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConversionError(
@@ -54,6 +57,44 @@ def raise_opset(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
         if op_traits.is_standard_domain(entry.domain):
             entry.version = opset
     return copy
+
+
+def _hide(light: onnx.ModelProto) -> None:
+    """Hide from the version converter what it does not read, in place.
+
+    Spatial operators in the default domain have no schema there; the converter neither knows sparse
+    initializers nor that a dim of -1 is an unknown one.
+    """
+    shape_inference.forget_negative_dims(light)
+    for _, graph in traversal.graphs(light):
+        for node in graph.node:
+            if op_traits.is_standard(node) and _is_foreign(node):
+                node.domain = _FOREIGN
+        if isinstance(graph, onnx.GraphProto):
+            for sparse in graph.sparse_initializer:
+                dims, name = list(sparse.dims), sparse.values.name
+                if all(value.name != name for value in graph.input):
+                    known = onnx.helper.make_tensor_value_info(name, sparse.values.data_type, dims)
+                    graph.input.append(known)
+            del graph.sparse_initializer[:]
+    light.opset_import.append(onnx.helper.make_opsetid(_FOREIGN, 1))
+
+
+def _check_nodes(raised: onnx.ModelProto) -> None:
+    """Check the nodes of a model with onnx.checker, which else requires the shape of every output."""
+    checked = onnx.ModelProto()
+    checked.CopyFrom(raised)
+    for _, graph in traversal.graphs(checked):
+        for value in (*graph.input, *graph.output) if isinstance(graph, onnx.GraphProto) else ():
+            if value.type.HasField("tensor_type"):
+                value.type.tensor_type.shape.SetInParent()
+    onnx.checker.check_model(checked)
+
+
+def _is_foreign(node: onnx.NodeProto) -> bool:
+    """Tell whether a node of the default domain has no schema, or is one that tf2onnx renamed."""
+    renamed = node.op_type in ("SpaceToDepth", "DepthToSpace") and len(node.input) > 1
+    return renamed or not onnx.defs.has(node.op_type)
 
 
 def _patch(graph: onnx.GraphProto, light: onnx.GraphProto, raised: onnx.GraphProto) -> None:

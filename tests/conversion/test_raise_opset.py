@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import onnx
 import pytest
 from onnx import parser
@@ -101,3 +102,42 @@ def test_subgraphs_are_patched_and_functions_refused():
 def test_an_opset_that_onnx_does_not_know_is_bad_usage():
     with pytest.raises(UsageError, match="opset must be from 1 to"):
         onnx_spatial.convert(model(), opset=999)
+
+
+def test_operators_in_the_default_domain_are_left_alone():
+    """The version converter has no schema for them, and SpaceToDepth has one input there."""
+    for operator in ("SpaceToBatchND", "SpaceToDepth"):
+        made = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 9]>
+            g (float[1,4,4,2] x) => (float[?,?,?,?] z)
+            <int32[2] b = {{2, 2}}, int32[2,2] p = {{0, 0, 0, 0}}> {{
+                y = {operator}(x, b, p)
+                z = Relu(y)
+            }}""")
+        result = onnx_spatial.convert(made, opset=18)
+        assert result.verification and opset_of(result.model) == 18
+
+
+def test_a_sparse_initializer_is_an_input_to_the_version_converter():
+    made = parser.parse_model("""<ir_version: 8, opset_import: ["" : 16]>
+        g (float[1,4,4,2] x) => (float[?,?,?,?] z) {
+            y = Add(x, s)
+            z = Relu(y)
+        }""")
+    values = onnx.numpy_helper.from_array(np.array([3, 5], np.float32), "s")
+    indices = onnx.numpy_helper.from_array(np.array([0, 1], np.int64))
+    made.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, indices, [2]))
+    result = onnx_spatial.convert(made, opset=18)
+    assert opset_of(result.model) == 18
+    assert result.model.graph.sparse_initializer == made.graph.sparse_initializer
+
+
+def test_outputs_of_branches_may_have_no_shape():
+    made = parser.parse_model("""<ir_version: 8, opset_import: ["" : 12]>
+        g (bool c, float[2,3] x) => (float z) {
+            z = If (c) <
+                then_branch = t () => (float u) { u = Neg (x) },
+                else_branch = e () => (float v) { v = Abs (x) }>
+        }""")
+    for value in (made.graph.output[0], *(a.g.output[0] for a in made.graph.node[0].attribute)):
+        value.type.tensor_type.ClearField("shape")
+    assert opset_of(raise_opset(made, 17)) == 17
