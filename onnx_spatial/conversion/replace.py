@@ -19,11 +19,12 @@ from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.dilated_conv import fuse_dilated_convs
 from onnx_spatial.conversion.layouts import improve_layouts
+from onnx_spatial.conversion.local_functions.body import INTEGER_CONSTANT
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.errors import Code, ConversionError, ModelFileError
 from onnx_spatial.fusion import RULES, MatchedOp, Matcher, Reason, Rewrite, Rule, Writer
-from onnx_spatial.lowering import Request
+from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes
 from onnx_spatial.model.graph.naming import Names
@@ -75,6 +76,7 @@ def replace_operators(
             continue
         try:
             rewrite, declined = _rewrite(subject, matcher, write, rules, options.limits)
+            _check_constants(info, subject, rewrite.lowered)
         except ConversionError as error:
             info.refuse(error)
             result.site_at[info.index] = report.left(info)
@@ -126,6 +128,21 @@ def _subject(
         info.call, info.facts, node.inputs, info.element_types, info.opset or opset
     )
     return MatchedOp(info, node, replace(request, checked=options.checked, finite=options.finite))
+
+
+def _check_constants(info: OperatorInfo, subject: MatchedOp, lowered: Lowered) -> None:
+    """Check that the constants of a lowering can be Constant nodes if the operator is in a function.
+
+    Raises:
+        ConversionError: they cannot.
+    """
+    opset = subject.request.opset
+    if info.place.function and opset < INTEGER_CONSTANT and lowered.emitted.constants:
+        raise ConversionError(
+            f"the opset of its function is {opset}; integer constants in a function need "
+            f"{INTEGER_CONSTANT} (inline the function first with onnx.inliner.inline_local_functions)",
+            code=Code.OPSET_TOO_OLD,
+        )
 
 
 def _rewrite(

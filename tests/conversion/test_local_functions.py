@@ -365,6 +365,20 @@ def test_a_function_of_an_opset_without_integer_constants_is_refused(opset):
     assert onnx_spatial.convert(made, mode="function", opset=9).verification
 
 
+@pytest.mark.parametrize("mode", ["lower", "custom-op"])
+def test_a_node_in_a_function_of_such_an_opset_is_refused(mode):
+    made = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 8, "local" : 1]>
+        g (float[2,4,6,3] x) => (float[?,?,?,?] y) { y = local.F(x) }
+        <domain: "local", opset_import: ["" : 8]>
+        F (x) => (y) {
+            y = ExtractImagePatches <ksizes = [1, 2, 2, 1], strides = [1, 2, 2, 1],
+                                     rates = [1, 1, 1, 1], padding = "VALID"> (x)
+        }""")
+    with pytest.raises(ConversionError, match=r"opset of its function is 8; .* need 9") as error:
+        onnx_spatial.convert(made, mode=mode, verify=False)
+    assert error.value.code == "OS402"
+
+
 def test_nodes_that_share_a_name_are_told_apart():
     """onnxruntime refuses two; lowering does away with both."""
     made = model(PAIR)

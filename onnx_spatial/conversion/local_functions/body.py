@@ -24,7 +24,7 @@ from onnx_spatial.operators.spellings import Call, InputFacts, NodeFacts
 REFERENCE_OPSET = 12
 
 #: Constant takes integers since this opset. A graph has initializers, a function has not.
-_INTEGER_CONSTANT = 9
+INTEGER_CONSTANT = 9
 
 _OUTPUT = "y"
 
@@ -99,10 +99,10 @@ def build(body_request: BodyRequest, options: ConvertOptions) -> Body:
     function.attribute.extend(facts.attributes)
     function.opset_import.append(onnx.helper.make_opsetid("", body_request.opset))
     constants = [*emit.constants, *lowered.emitted.constants]
-    if constants and body_request.opset < _INTEGER_CONSTANT:
+    if constants and body_request.opset < INTEGER_CONSTANT:
         raise ConversionError(
             f"the model's opset is {body_request.opset}; a function with integer constants needs "
-            f'{_INTEGER_CONSTANT} (use mode "lower", or --opset {_INTEGER_CONSTANT})',
+            f'{INTEGER_CONSTANT} (use mode "lower", or --opset {INTEGER_CONSTANT})',
             code=Code.OPSET_TOO_OLD,
         )
     nodes = [*emit.nodes, *lowered.emitted.nodes]
