@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import onnx
 
 from onnx_spatial.analysis.merge_call_sites import join, join_inputs
@@ -14,6 +15,7 @@ from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.spellings import Call, InputFacts, NodeFacts, read
+from onnx_spatial.operators.spellings.parameters import ANY_INTEGER
 
 
 @dataclass
@@ -48,7 +50,10 @@ class CallSite:
                 seen = [self.scope.type(name)]
             fact = join_inputs([input_facts(t) for t in seen]) or InputFacts()
             # Only parameters are of interest as values: data is never looked at.
-            if index and (value := self._value(name)) is not None:
+            value = self._value(name) if index else None
+            if value is None and index:
+                value = _empty(fact)
+            if value is not None:
                 fact = InputFacts.of(value)
             inputs.append(fact if index or self.ranked else replace(fact, ranked=False))
         base = self.info.facts
@@ -104,6 +109,14 @@ class CallSite:
         if not types and self.declared is not None:
             types = [self.declared]
         return types
+
+
+def _empty(fact: InputFacts) -> constant_folding.Array | None:
+    """Return a parameter without elements, whatever computes it; None for others."""
+    dims = [dim for dim in fact.shape or () if isinstance(dim, int)]
+    if 0 not in dims or len(dims) < len(fact.shape or ()) or fact.dtype not in ANY_INTEGER:
+        return None
+    return np.zeros(dims, fact.dtype)
 
 
 def output_type(call_site: CallSite, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
