@@ -5,12 +5,15 @@ from __future__ import annotations
 from random import Random
 
 import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
 import sampling
 from building import OPENVINO
 from converting import convert
 from sampling import Form, Sample
 
+import onnx_spatial
 from onnx_spatial.lowering import STRATEGIES
 
 NAMES = [strategy.name for strategy in STRATEGIES]
@@ -98,3 +101,18 @@ def test_random_ones(opset):
         strategy = rng.choice((None, *NAMES))
         form = Form(rng.choice((shape, None)), run_time, opset, 8, strategy)
         sampling.check(sample, form, convert(form.model(sample), strategy=strategy))
+
+
+def test_crops_of_the_run_from_an_axis_without_elements():
+    """The estimated crops exceed the axis: an estimated time is no root of a negative number."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 7, opset_import: ["" : 12, "org.openvinotoolkit" : 1]>
+        g (float[a,b,c,3,0,2] x, int8[6] ends) => (float[d,e,f,g,h,i] y)
+        <int8[6] block = {1, 1, 2, 4, 1, 1}, int8[6] begins = {0, 0, 1, 0, 0, 0}> {
+            y = org.openvinotoolkit.BatchToSpace(x, block, begins, ends)
+        }""")
+    made = onnx_spatial.convert(model, verify=False).model
+    x = np.zeros((8, 4, 3, 3, 0, 2), np.float32)
+    feeds = {"x": x, "ends": np.array([0, 0, 1, 4, 0, 0], np.int8)}
+    (y,) = ort.InferenceSession(made.SerializeToString()).run(None, feeds)
+    assert y.shape == (1, 4, 4, 8, 0, 2)

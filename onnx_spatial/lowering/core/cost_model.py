@@ -91,7 +91,8 @@ class Work:
         )
         threads = _THREADS.get()
         if threads == 0:
-            return math.sqrt(one * two)
+            # An estimated size may be negative: of an axis of 0 elements without estimated crops.
+            return math.sqrt(max(0.0, one) * max(0.0, two))
         # Two threads save half of what they share, n threads all of it but one nth.
         return one - 2 * (1 - 1 / threads) * (one - two)
 
