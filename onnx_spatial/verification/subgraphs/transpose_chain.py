@@ -155,6 +155,8 @@ class Original:
         """
         output = str(info.node.output[0])
         fronts = list(self._fronts(info))
+        if not _is_known(info):  # a chain has run-time parameters at its first site only
+            fronts = [(n, f) for n, f in fronts if all(isinstance(s, Transpose) for s in f)]
         return [
             [_chain(source, (*front, info, *behind), sink) for source, front in fronts]
             for behind, sink in self._ends(info.place, output, (), computes)
@@ -191,8 +193,7 @@ class Original:
         """Return a node that only moves data, in a way that is known before it runs; else None."""
         info = self._infos.get(index)
         if info is not None:
-            call = info.call
-            return info if call is not None and call.operator is not None else None
+            return info if _is_known(info) else None
         if not op_traits.is_standard(node) or self._has_transpose or len(node.input) != 1:
             return None
         if not node.attribute:
@@ -201,6 +202,16 @@ class Original:
         if more or attribute.type != onnx.AttributeProto.INTS or attribute.ref_attr_name:
             return None
         return Transpose(index, node.output[0], tuple(attribute.ints))
+
+
+def _is_known(info: OperatorInfo) -> bool:
+    """Tell whether all parameters of an operator are known before it runs."""
+    values = (fact.value for fact in info.facts.inputs[1:] if fact is not None)
+    return (
+        info.call is not None
+        and info.call.operator is not None
+        and all(value is not None for value in values)
+    )
 
 
 def _chain(source: str, steps: Sequence[_Step], sink: str) -> TransposeChain:
