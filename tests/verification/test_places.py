@@ -111,7 +111,9 @@ def test_infinite_loops_do_not_start() -> None:
     """A Loop without turns gives empty outputs of the declared rank."""
     none = LOOP.replace("three = {3}", "three = {0}")
     result = verify(model(none.replace("SITE", SITE)), model(none.replace("SITE", LOWERED)))
-    assert {o.shape for o in result.outputs if o.name == "all"} == {(0, 0, 0, 0, 0)}
+    # Of the dims behind the first, those that are inferred for the body are known.
+    assert all(o.passed for o in result.outputs), result.message
+    assert {o.shape[0] for o in result.outputs if o.name == "all"} == {0}
 
 
 FUNCTION = """
