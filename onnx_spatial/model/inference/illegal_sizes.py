@@ -18,8 +18,6 @@ _WINDOWS = frozenset({"AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool",
 #: Input of the weights, whose last axes are the window.
 _WEIGHTS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
 
-Dims = tuple[int | str | None, ...]
-
 
 def check(
     model: onnx.ModelProto,
