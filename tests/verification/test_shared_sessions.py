@@ -13,8 +13,8 @@ import onnx_spatial
 from onnx_spatial.verification import verify
 from onnx_spatial.verification.checks import isolated
 from onnx_spatial.verification.runtime import segment, shared_sessions
+from onnx_spatial.verification.runtime.both_levels import BothLevels
 from onnx_spatial.verification.runtime.program import Program
-from onnx_spatial.verification.runtime.sessions import BothLevels
 from onnx_spatial.verification.runtime.shared_sessions import SharedSessions
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)

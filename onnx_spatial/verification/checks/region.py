@@ -30,8 +30,9 @@ from onnx_spatial.verification.checks.region_judge import (
 from onnx_spatial.verification.compare import weights
 from onnx_spatial.verification.compare.reference import Budget
 from onnx_spatial.verification.evaluate import ReferenceModel
+from onnx_spatial.verification.runtime.both_levels import BothLevels
 from onnx_spatial.verification.runtime.context import Sessions
-from onnx_spatial.verification.runtime.sessions import BothLevels, RunFailure
+from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes import rare_numbers
 from onnx_spatial.verification.sizes.model_numbers import numbers_of
 from onnx_spatial.verification.sizes.rare_numbers import SPREADS, Spread

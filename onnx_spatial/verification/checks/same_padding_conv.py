@@ -29,8 +29,9 @@ from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.compare.outputs import within_tolerance
 from onnx_spatial.verification.report import Check
 from onnx_spatial.verification.runtime import same_padding
+from onnx_spatial.verification.runtime.both_levels import BothLevels
 from onnx_spatial.verification.runtime.program import Program
-from onnx_spatial.verification.runtime.sessions import BothLevels, RunFailure
+from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
 #: Unknown sizes, as (times the dilation, plus that): odd and even, and smaller than a window.

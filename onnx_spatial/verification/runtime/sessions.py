@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Literal
@@ -296,45 +295,6 @@ class Session:
                 raise _failure(error, "run") from None
 
         return once
-
-
-def load_part(model: bytes, optimise: bool, folder: Path | None) -> Session:
-    """Load a part of the converted model.
-
-    Raises:
-        RunFailure: it does not load.
-    """
-    return Session(model, optimise=optimise, folder=folder, threads=1, of=f"a part of {CONVERTED}")
-
-
-class BothLevels:
-    """One output of a model, without onnxruntime's optimisations and with all of them."""
-
-    def __init__(self, model: onnx.ModelProto, output: str, folder: Path | None) -> None:
-        self._output, self._folder = output, folder
-        self._session = cache(lambda level: load_part(model.SerializeToString(), level, folder))
-
-    def run(self, feeds: Mapping[str, Any]) -> Iterator[tuple[bool, Any, RunFailure | None]]:
-        """Yield for each level whether it optimises, and the output, or in words why there is none.
-
-        Data that the model does not read is left out.
-        """
-        for optimised in (False, True):
-            failure = None
-            try:
-                output = self._run(feeds, optimised)
-            except RunFailure as error:
-                output, failure = f"it does not {error.stage}: {error}", error
-            yield optimised, output, failure
-
-    def _run(self, feeds: Mapping[str, Any], optimised: bool) -> Any:
-        session = self._session(optimised)
-        names = {*session.inputs, *session.overridable}
-        return session.run({n: a for n, a in feeds.items() if n in names})[self._output]
-
-    def close(self) -> None:
-        """Release the sessions."""
-        self._session.cache_clear()
 
 
 def _has_no_memory(message: object) -> bool:

@@ -17,7 +17,8 @@ import onnx
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.arrays import is_float
-from onnx_spatial.verification.runtime.sessions import BothLevels, RunFailure, load_part
+from onnx_spatial.verification.runtime.both_levels import BothLevels, load_part
+from onnx_spatial.verification.runtime.sessions import RunFailure
 
 #: Sessions that are kept, nodes and bytes of a model: larger ones are seldom equal.
 _MOST_SESSIONS, _MOST_NODES, _MOST_BYTES = 64, 32, 2**16
