@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,21 @@ def dense(
     values, indices = read(sparse.values), read(sparse.indices)
     if values is None or indices is None:
         return None
-    positions = np.asarray(indices, np.int64)
-    shape = tuple(sparse.dims)
+    return scattered(values, indices, sparse.dims)
+
+
+def scattered(values: Array, indices: Array, dims: Sequence[int]) -> Array:
+    """Return an array of zeros, or empty strings, with some values in it.
+
+    Args:
+        values: 1-D.
+        indices: the number of the element for each value, or its position on each axis.
+        dims: shape of the array.
+
+    Raises:
+        ValueError: the indices do not fit the values or the shape.
+    """
+    shape, positions = tuple(dims), np.asarray(indices, np.int64)
     if positions.ndim == 2:
         positions = np.ravel_multi_index(tuple(positions.T), shape)
     size = math.prod(shape)

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
+from onnx_spatial.model.io import sparse
 from onnx_spatial.verification.arrays import Array, dtype_of, element_type_of, is_native
 
 _UNKNOWN = frozenset({onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING})
@@ -60,6 +61,13 @@ def from_ort(value: ort.OrtValue) -> Any:
     size = value.tensor_size_in_bytes()
     data = ctypes.string_at(value.data_ptr(), size) if size else b""
     return _unpacked(data, element_type, value.shape())
+
+
+def dense(value: Any) -> Any:
+    """Return an output of onnxruntime; as an array if it is the sparse tensor of a Constant."""
+    if not hasattr(value, "get_coo_data"):
+        return value
+    return sparse.scattered(value.values(), value.get_coo_data().indices(), value.dense_shape())
 
 
 def _packed(array: Array) -> bytes:

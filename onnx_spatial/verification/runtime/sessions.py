@@ -21,7 +21,13 @@ from onnx_spatial.operators.spellings.python_ops import DOMAIN
 from onnx_spatial.verification.isolation import calls, limits
 from onnx_spatial.verification.isolation.calls import FatalCall
 from onnx_spatial.verification.runtime import node_by_node, time_limit, value_sizes
-from onnx_spatial.verification.runtime.ort_values import from_ort, is_raw, is_raw_type, to_ort
+from onnx_spatial.verification.runtime.ort_values import (
+    dense,
+    from_ort,
+    is_raw,
+    is_raw_type,
+    to_ort,
+)
 from onnx_spatial.verification.runtime.stopwatch import Stopwatch
 
 _SILENT = 4
@@ -220,7 +226,8 @@ class Session:
             ):
                 if not any(is_raw_type(self.outputs[n]) for n in names):
                     fed = {n: _fed(a) for n, a in feeds.items()}
-                    return dict(zip(names, self._session.run(names, fed, options), strict=True))
+                    results = map(dense, self._session.run(names, fed, options))
+                    return dict(zip(names, results, strict=True))
                 # This way takes outputs of any type, but no strings and sequences as inputs.
                 values = {n: to_ort(a) for n, a in feeds.items()}
                 results = self._session.run_with_ort_values(names, values, options)
