@@ -69,7 +69,7 @@ def with_legal_patches(proto: onnx.ModelProto, folder: Path | None = None) -> Re
     illegal = _illegal(proto)
     if not illegal:
         return Repaired(proto)
-    # Every model is looked at here, and few need what follows.
+    # Imported late: `convert` calls this for every model, and hardly any has an illegal Reshape.
     from onnx_spatial.chains.find_chains import find
     from onnx_spatial.chains.named import with_operators
 
