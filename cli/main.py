@@ -25,7 +25,6 @@ from onnx_spatial.cli import lazy_imports, options, project_file
 from onnx_spatial.cli.bench import bench
 from onnx_spatial.cli.convert import convert
 from onnx_spatial.cli.explain import explain
-from onnx_spatial.cli.export import export
 from onnx_spatial.cli.inspect import inspect
 from onnx_spatial.cli.optimize import optimize
 from onnx_spatial.cli.output import Output, PipeSafe, error_document, write_anything
@@ -69,7 +68,6 @@ def commands(context: click.Context, quiet: bool, verbose: int) -> None:
 commands.add_command(inspect)
 commands.add_command(convert)
 commands.add_command(optimize)
-commands.add_command(export)
 commands.add_command(verify)
 commands.add_command(validate)
 commands.add_command(bench)

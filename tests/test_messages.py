@@ -241,8 +241,11 @@ def test_explanations_and_guides_name_options_that_exist():
     }
     of_tf2onnx = {"--custom-ops", "--graphdef", "--inputs", "--keras", "--output", "--outputs"}
     of_tf2onnx |= {"--opset", "--saved-model", "--tflite"}
-    pages = [*(TOP / "docs" / "guides").glob("*.md"), TOP / "docs" / "export.md"]
-    pages += [TOP / "docs" / "codes.md", *(TOP / "docs" / "errors").glob("*.md")]
+    pages = [
+        *(TOP / "docs" / "guides").glob("*.md"),
+        TOP / "docs" / "codes.md",
+        *(TOP / "docs" / "errors").glob("*.md"),
+    ]
     for page in pages:
         named = {*re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text("utf-8"))}
         assert named - own - of_tf2onnx == {"--help"} & named, page.name

@@ -145,14 +145,12 @@ _ALL = (
         "The model is of another framework",
         "A TensorFlow SavedModel, a frozen graph (.pb), a Keras file (.keras, .h5), a TFLite file, or a "
         "PyTorch checkpoint was given. onnx-spatial reads ONNX.",
-        "`onnx-spatial export` exports and converts a model of TensorFlow in one step. Or export it "
-        "with the second command in the message, then convert the ONNX file. tf2onnx refuses patches "
+        "Export it with the command in the message, then convert the ONNX file. tf2onnx refuses patches "
         "unless it may copy them: --custom-ops does that.",
-        "deeplab: is a TensorFlow SavedModel, not an ONNX model; convert it with: onnx-spatial export "
-        "deeplab -o deeplab.onnx; or export it first with: python -m "
+        "deeplab: is a TensorFlow SavedModel, not an ONNX model; export it first with: python -m "
         "tf2onnx.convert --saved-model deeplab --output deeplab.onnx --opset 17 --custom-ops "
         "SpaceToBatchND,BatchToSpaceND,ExtractImagePatches,ExtractVolumePatches",
-        "export.md",
+        "guides/shell.md",
     ),
     Message(
         Code.EXTERNAL_DATA,
@@ -392,7 +390,7 @@ _ALL = (
         "of the model defines. They stay as they are.",
         "The message says what helps: export without them, or register the library that has them.",
         "onnxruntime has no operator my.domain:Resample (node 'a'): ...",
-        "export.md",
+        "guides/shell.md",
     ),
     Message(
         Code.BEYOND_LIMITS,

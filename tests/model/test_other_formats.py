@@ -58,18 +58,6 @@ def test_tensorflow_gets_the_command_of_tf2onnx(folder, path, command):
     assert str(caught.value).endswith(f"export it first with: python -m tf2onnx.convert {command}")
 
 
-def test_the_command_of_this_program_comes_first(folder):
-    with pytest.raises(onnx_spatial.ModelFileError) as caught:
-        onnx_spatial.inspect("my net")
-    command = (
-        "convert it with: onnx-spatial export 'my net' -o 'my net.onnx'; or export it first with: "
-    )
-    assert command in str(caught.value)
-    with pytest.raises(onnx_spatial.ModelFileError) as caught:
-        onnx_spatial.inspect("frozen.pb")  # which `export` does not read
-    assert "onnx-spatial export" not in str(caught.value)
-
-
 @pytest.mark.parametrize(
     "words",
     [["inspect"], ["convert", "--dry-run"], ["optimize", "--dry-run"], ["validate"], ["bench"]],
