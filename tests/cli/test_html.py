@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import broken_models
 import numpy as np
 import onnx
 import pytest
@@ -76,8 +77,8 @@ def test_several_models_have_an_index_and_those_that_failed_come_first(model, tm
     assert page.count('<details class="model"') == 2
 
 
-def test_a_refused_operator_is_in_the_report(tmp_path, monkeypatch):
-    bad = "models/broken/batch_not_divisible/model.onnx"
+def test_a_refused_operator_is_in_the_report(tmp_path):
+    bad = str(broken_models.write("batch_not_divisible", tmp_path))
     report = tmp_path / "report.html"
     assert run(["convert", bad, "--dry-run", "-q", "--html", str(report)]) == 3
     assert "batch 8 is not divisible by 6" in report.read_text("utf-8")
