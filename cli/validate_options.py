@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,17 +26,15 @@ class Selection:
     exclude: tuple[str, ...]
     expect_failure: tuple[str, ...]
     changed_since: str | None
-    part: str | None
 
     def models(self, paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
         """Find the models; return their paths, and notes about those that are left out.
 
         Raises:
             UsageError: a path does not exist or holds no model.
-            click.UsageError: --shard is not I/N.
         """
         from onnx_spatial.validation.select.changes import since
-        from onnx_spatial.validation.select.discover import find, matches, shard
+        from onnx_spatial.validation.select.discover import find, matches
 
         models = find(paths, self.exclude)
         notes = []
@@ -57,12 +54,6 @@ class Selection:
         if self.changed_since is not None:
             of, models = len(models), since(models, self.changed_since)
             notes.append(f"{len(models)} of {of} models changed since {self.changed_since}")
-        if self.part is not None:
-            numbers = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", self.part)
-            if numbers is None:
-                raise click.UsageError(f"--shard must be I/N, such as 1/4, not {self.part!r}")
-            of, models = len(models), shard(models, int(numbers[1]), int(numbers[2]))
-            notes.append(f"{len(models)} of {of} models are in part {self.part}")
         return models, notes
 
 
@@ -150,9 +141,6 @@ selection_options = options.grouped(
         "--changed-since",
         metavar="REV",
         help="Validate only the models that changed since the git revision REV.",
-    ),
-    click.option(
-        "--shard", "part", metavar="I/N", help="Validate only part I of N, for a CI matrix."
     ),
     make=Selection,
 )

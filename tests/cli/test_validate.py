@@ -190,8 +190,6 @@ def test_fail_fast_reports_on_all_models(folder):
         (["nowhere"], "nowhere: there is no such file or folder"),
         (["empty"], "contains no .onnx file"),
         (["a.onnx", "*.tflite"], "matches no file"),
-        (["a.onnx", "--shard", "3/2"], "there is no part 3/2"),
-        (["a.onnx", "--shard", "half"], "--shard must be I/N"),
         (["a.onnx", "--memory", "lots"], "--memory must be a size"),
         (["a.onnx", "--junit-xml", "no/r.xml"], "no/r.xml: cannot be written"),
         (["a.onnx", "--changed-since", "nowhere"], "git"),
@@ -227,15 +225,6 @@ def test_a_file_that_is_no_model_is_a_failure_and_not_bad_usage(folder, capsys):
     (folder / "a.onnx").write_bytes(b"no model")
     assert run(["validate", "a.onnx"]) == 1
     assert "load: is not an ONNX model" in capsys.readouterr().out
-
-
-def test_a_part_without_models_passes_and_says_so(folder, capsys):
-    save(folder / "a.onnx")
-    assert run(["validate", "a.onnx", "--shard", "2/2"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "0 of 1 models are in part 2/2",
-        "PASSED  0 models: nothing to do",
-    ]
 
 
 def test_what_did_not_change_is_not_looked_at(folder, capsys):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onnx_spatial.errors import UsageError
-from onnx_spatial.validation.select.discover import find, shard
+from onnx_spatial.validation.select.discover import find
 
 
 @pytest.fixture
@@ -116,18 +116,3 @@ def test_a_path_without_a_model_is_an_error(tree, path, reason):
     (tree / "models/.git/empty").mkdir()
     with pytest.raises(UsageError, match=reason):
         find(["models/a.onnx", path])
-
-
-def test_shards_are_all_models_and_each_once():
-    models = [str(n) for n in range(11)]
-    parts = [shard(models, number, 4) for number in range(1, 5)]
-    assert sorted((m for part in parts for m in part), key=int) == models
-    assert {len(part) for part in parts} == {2, 3}
-    assert parts == [shard(models, number, 4) for number in range(1, 5)]
-    assert shard(["a"], 2, 2) == []
-
-
-@pytest.mark.parametrize(("number", "of"), [(0, 2), (3, 2), (1, 0)])
-def test_a_shard_that_does_not_exist_is_an_error(number, of):
-    with pytest.raises(UsageError, match="there is no part"):
-        shard(["a"], number, of)

@@ -7,15 +7,12 @@ import glob
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from onnx_spatial.errors import Code, ModelFileError, UsageError
 from onnx_spatial.model.io import other_formats
 from onnx_spatial.validation import data_sets
 
 _SUFFIX = ".onnx"
-
-T = TypeVar("T")
 
 
 def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
@@ -44,17 +41,6 @@ def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
         for model in expanded:
             models.setdefault(_identity(model), model)
     return list(models.values())
-
-
-def shard(models: Sequence[T], number: int, of: int) -> list[T]:
-    """Return part `number` (from 1) of `of` disjoint parts of about equal size.
-
-    Raises:
-        UsageError: there is no such part.
-    """
-    if not 1 <= number <= of:
-        raise UsageError(f"there is no part {number}/{of}; parts are 1/{of} to {of}/{of}")
-    return list(models[number - 1 :: of])
 
 
 def matches(path: str, patterns: Sequence[str]) -> bool:
