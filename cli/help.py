@@ -9,7 +9,7 @@ import click
 
 #: Title of a group -> names of its options, in the order in which they are shown.
 GROUPS = {
-    "Which models": "exclude expect_failure changed_since",
+    "Which models": "exclude expect_failure",
     "What to write": "path in_place dry_run check external mode inline raise_ir_version opset",
     "Conversion": "modes optimize no_fuse checked finite strategy max_rank target domains static",
     "Verification": "no_verify shapes inputs seed rtol atol outputs_only strict strict_proof oracles",

@@ -38,7 +38,7 @@ _FOLDER = click.Path(file_okay=False)
     short_help="Convert and verify every model of a folder, as a CI step.",
     examples=(
         "validate models/ -j 4 --junit-xml models.xml",
-        "validate models/ --changed-since main",
+        "validate models/ --mode lower --mode function --strict-proof",
     ),
 )
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")

@@ -25,7 +25,6 @@ class Selection:
 
     exclude: tuple[str, ...]
     expect_failure: tuple[str, ...]
-    changed_since: str | None
 
     def models(self, paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
         """Find the models; return their paths, and notes about those that are left out.
@@ -33,7 +32,6 @@ class Selection:
         Raises:
             UsageError: a path does not exist or holds no model.
         """
-        from onnx_spatial.validation.select.changes import since
         from onnx_spatial.validation.select.discover import find, matches
 
         models = find(paths, self.exclude)
@@ -51,9 +49,6 @@ class Selection:
                 for glob in self.expect_failure
                 if not any(matches(model, [glob]) for model in models)
             ]
-        if self.changed_since is not None:
-            of, models = len(models), since(models, self.changed_since)
-            notes.append(f"{len(models)} of {of} models changed since {self.changed_since}")
         return models, notes
 
 
@@ -136,11 +131,6 @@ selection_options = options.grouped(
         multiple=True,
         metavar="GLOB",
         help="Expect these models to fail; it is an error if they do not. May be repeated.",
-    ),
-    click.option(
-        "--changed-since",
-        metavar="REV",
-        help="Validate only the models that changed since the git revision REV.",
     ),
     make=Selection,
 )

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 from signals import heard
-from validating import FOREIGN, HANGING, PLAIN, REFUSED, S2B, save
+from validating import FOREIGN, HANGING, PLAIN, REFUSED, save
 
 from onnx_spatial.cli.main import run
 from onnx_spatial.cli.options import memory_size
@@ -192,7 +192,6 @@ def test_fail_fast_reports_on_all_models(folder):
         (["a.onnx", "*.tflite"], "matches no file"),
         (["a.onnx", "--memory", "lots"], "--memory must be a size"),
         (["a.onnx", "--junit-xml", "no/r.xml"], "no/r.xml: cannot be written"),
-        (["a.onnx", "--changed-since", "nowhere"], "git"),
         (["a.onnx", "--executor", "dask"], "requires --scheduler"),
         (["a.onnx", "--scheduler", "tcp://x"], "requires --executor dask"),
         (
@@ -208,8 +207,7 @@ def test_fail_fast_reports_on_all_models(folder):
         ([], "PATH"),
     ],
 )
-def test_bad_usage_ends_before_any_work(folder, capsys, arguments, reason, monkeypatch):
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(folder.parent))
+def test_bad_usage_ends_before_any_work(folder, capsys, arguments, reason):
     save(folder / "a.onnx")
     (folder / "empty").mkdir()
     started = time.monotonic()
@@ -225,19 +223,6 @@ def test_a_file_that_is_no_model_is_a_failure_and_not_bad_usage(folder, capsys):
     (folder / "a.onnx").write_bytes(b"no model")
     assert run(["validate", "a.onnx"]) == 1
     assert "load: is not an ONNX model" in capsys.readouterr().out
-
-
-def test_what_did_not_change_is_not_looked_at(folder, capsys):
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
-    for name, text in (("a.onnx", REFUSED), ("b.onnx", PLAIN)):
-        save(folder / name, text)
-    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
-        subprocess.run([*git, *command], check=True, capture_output=True)
-    save(folder / "b.onnx", S2B)
-    assert run(["validate", ".", "--changed-since", "HEAD"]) == 0
-    out = capsys.readouterr().out
-    assert "1 of 2 models changed since HEAD" in out
-    assert "a.onnx" not in out
 
 
 def test_a_timeout_is_in_the_command_that_reproduces_it():

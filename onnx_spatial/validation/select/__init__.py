@@ -1,1 +1,1 @@
-"""Select the models of a run: files, folders, globs, changes since a revision."""
+"""Select the models of a run: files, folders, globs."""
