@@ -13,7 +13,7 @@ GROUPS = {
     "What to write": "path in_place dry_run check external mode inline raise_ir_version opset",
     "Conversion": "modes optimize no_fuse checked finite strategy max_rank target domains static",
     "Verification": "no_verify shapes inputs seed rtol atol outputs_only strict strict_proof oracles",
-    "Failures and limits": "reproducer reproduce_to memory time_limit timeout fail_fast",
+    "Failures and limits": "reproducer reproduce_to memory time_limit timeout",
     "Processes": "jobs executor scheduler cache",
     "Tuning": "tune tune_cache tune_threads threads seconds runs",
     "Reports": "html model_explorer json_report junit sarif markdown record_to",

@@ -45,7 +45,6 @@ _FOLDER = click.Path(file_okay=False)
 @selection_options
 @step_options
 @process_options
-@click.option("--fail-fast", is_flag=True, help="Start no further model after one has failed.")
 @click.option(
     "--cache",
     type=_FOLDER,
@@ -73,7 +72,6 @@ def validate(
     selection: Selection,
     steps: Options,
     processes: dict[str, Any],
-    fail_fast: bool,
     cache: str | None,
     files: dict[Format, Path],
     record_to: str | None,
@@ -105,7 +103,6 @@ def validate(
                 models,
                 steps,
                 **processes,
-                fail_fast=fail_fast,
                 cache_folder=cache,
                 record_to=record_to,
                 reproduce_to=reproduce_to,

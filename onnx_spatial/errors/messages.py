@@ -493,9 +493,9 @@ _ALL = (
     Message(
         Code.NOT_VALIDATED,
         "A model was not validated",
-        "Another model failed with --fail-fast, or the run was interrupted.",
+        "The run was interrupted.",
         "Run it again with the command in the report.",
-        "skipped: another model failed (--fail-fast)",
+        "skipped: not validated: the run was interrupted",
         "validation.md",
     ),
     Message(

@@ -41,7 +41,7 @@ KINDS: dict[Kind, str] = {
     "timeout": "Validating the model took longer than --timeout allows.",
     "memory": "Validating the model took more memory than --memory allows, or than there is.",
     "lost": "The worker that validated the model did not answer.",
-    "not-run": "The model was not validated: another one failed, or the run was interrupted.",
+    "not-run": "The model was not validated: the run was interrupted.",
     "xpassed": "The model was expected to fail, but did not.",
 }
 

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -51,7 +51,6 @@ def validate(
     jobs: int = 1,
     timeout: float | None = 600.0,
     memory: int | None = None,
-    fail_fast: bool = False,
     cache_folder: str | None = None,
     record_to: str | None = None,
     reproduce_to: str | None = None,
@@ -69,7 +68,6 @@ def validate(
         jobs: number of models at a time, without an executor.
         timeout: seconds that a model may take; None: unlimited.
         memory: bytes of private memory that the process of a model may have; None: unlimited.
-        fail_fast: start no further model after one failed; running ones are waited for.
         cache_folder: folder to keep results in, and to take them from.
         record_to: folder to write test data to (`record_data`).
         reproduce_to: folder to save a reproducer of each difference in, see `verify`.
@@ -121,7 +119,7 @@ def validate(
         limits["--memory"] = str(memory)
     report = Report([], options, own=own, tools=cache.tools(), limits=limits, started=began)
     with executor or executors.local(jobs) as running:
-        run = _Run(running, work, options, fail_fast, expect_failure, watch)
+        run = _Run(running, work, options, expect_failure, watch)
         try:
             report.models = run.results()
         except KeyboardInterrupt:
@@ -158,13 +156,11 @@ class _Run:
         executor: Executor,
         work: Sequence[Job],
         options: Options,
-        fail_fast: bool,
         expect_failure: Sequence[str],
         watch: Watch | None,
     ) -> None:
         self._executor, self._work, self._options = executor, work, options
-        self._fail_fast, self._expect_failure, self._watch = fail_fast, expect_failure, watch
-        self._stopped = False
+        self._expect_failure, self._watch = expect_failure, watch
         self._done: dict[int, ModelResult] = {}
         self._attempts: dict[int, int] = {}
         self._running: dict[Future[dict[str, Any]], int] = {}
@@ -186,12 +182,9 @@ class _Run:
             if future.done() and not future.cancelled() and future.exception() is None:
                 done[number] = self._judged(ModelResult.from_dict(future.result()))
         numbers = range(len(self._work))
-        return [done.get(n) or self._skipped(n, "the run was interrupted") for n in numbers]
+        return [done.get(n) or self._skipped(n) for n in numbers]
 
     def _submit(self, number: int) -> None:
-        if self._stopped:
-            self._finish(number, self._skipped(number))
-            return
         self._attempts[number] = self._attempts.get(number, 0) + 1
         try:
             future = self._executor.submit(executors.run, asdict(self._work[number]))
@@ -199,33 +192,16 @@ class _Run:
             self._finish(number, self._lost(number, error))
             return
         self._running[future] = number
-        if self._fail_fast:
-            future.add_done_callback(self._stop_behind)
-            if self._stopped:  # by another thread, before this future was added
-                future.cancel()
-
-    def _stop_behind(self, future: Future[dict[str, Any]]) -> None:
-        """Stop at a failure; called in the worker's thread, before it takes the next model."""
-        if future.cancelled() or future.exception() is not None:
-            return
-        if self._judged(ModelResult.from_dict(future.result())).fails(self._options):
-            self._stop()
-
-    def _stop(self) -> None:
-        self._stopped = True
-        for future in list(self._running):
-            future.cancel()
 
     def _take(self, number: int, future: Future[dict[str, Any]]) -> None:
         """Finish a model whose future is done; submit it again if the executor lost it."""
         try:
             result = ModelResult.from_dict(future.result())
         except Exception as error:  # of any class: executors differ in what they raise
-            if not self._stopped and self._attempts[number] < _ATTEMPTS:
+            if self._attempts[number] < _ATTEMPTS:
                 self._submit(number)
                 return
-            skipped = self._stopped and isinstance(error, CancelledError)
-            result = self._skipped(number) if skipped else self._lost(number, error)
+            result = self._lost(number, error)
         self._finish(number, result)
 
     def _lost(self, number: int, error: BaseException) -> ModelResult:
@@ -233,10 +209,8 @@ class _Run:
         message = f"its worker failed {self._attempts[number]} times: {detail}"
         return ModelResult.without(self._work[number].model, "failed", "lost", message)
 
-    def _skipped(
-        self, number: int, reason: str = "another model failed (--fail-fast)"
-    ) -> ModelResult:
-        message = f"not validated: {reason}"
+    def _skipped(self, number: int) -> ModelResult:
+        message = "not validated: the run was interrupted"
         return ModelResult.without(self._work[number].model, "skipped", "not-run", message)
 
     def _judged(self, result: ModelResult) -> ModelResult:
@@ -249,5 +223,3 @@ class _Run:
         result = self._done[number] = self._judged(result)
         if self._watch is not None:
             self._watch(number, result)
-        if self._fail_fast and result.fails(self._options):
-            self._stop()

@@ -171,19 +171,6 @@ def test_colour_that_is_forced_brings_no_frames_of_a_spinner(folder, capsys, mon
     assert "\x1b[1;31mFAILED" in out.splitlines()[1] and name in out.splitlines()[1]
 
 
-def test_fail_fast_reports_on_all_models(folder):
-    for name, text in (("a", PLAIN), ("b", REFUSED), ("c", PLAIN)):
-        save(folder / f"{name}.onnx", text)
-    names = ["--report", "r.json", "--junit-xml", "r.xml", "--sarif", "r.sarif"]
-    assert run(["validate", ".", "--fail-fast", *names]) == 1
-    found = json.loads((folder / "r.json").read_text())["models"]
-    assert [m["status"] for m in found] == ["passed", "failed", "skipped"]
-    tags = [case[0].tag for case in ElementTree.parse(folder / "r.xml").iter("testcase")]
-    assert tags == ["system-out", "failure", "skipped"]
-    (log,) = json.loads((folder / "r.sarif").read_text())["runs"]
-    assert [result["ruleId"] for result in log["results"]] == ["OS302", "OS607"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
