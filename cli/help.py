@@ -14,7 +14,7 @@ GROUPS = {
     "Conversion": "modes optimize no_fuse checked finite strategy max_rank target domains static",
     "Verification": "no_verify shapes inputs seed rtol atol outputs_only strict strict_proof oracles",
     "Failures and limits": "reproducer reproduce_to memory time_limit timeout",
-    "Processes": "jobs executor scheduler cache",
+    "Processes": "jobs executor scheduler",
     "Tuning": "tune tune_cache tune_threads threads seconds runs",
     "Reports": "html model_explorer json_report junit sarif markdown record_to",
     "Output": "as_json quiet verbose version help",

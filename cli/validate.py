@@ -45,12 +45,6 @@ _FOLDER = click.Path(file_okay=False)
 @selection_options
 @step_options
 @process_options
-@click.option(
-    "--cache",
-    type=_FOLDER,
-    metavar="DIR",
-    help="Keep results in DIR and reuse those of unchanged models.",
-)
 @report_options
 @click.option(
     "--write-test-data",
@@ -72,7 +66,6 @@ def validate(
     selection: Selection,
     steps: Options,
     processes: dict[str, Any],
-    cache: str | None,
     files: dict[Format, Path],
     record_to: str | None,
     reproduce_to: str | None,
@@ -103,7 +96,6 @@ def validate(
                 models,
                 steps,
                 **processes,
-                cache_folder=cache,
                 record_to=record_to,
                 reproduce_to=reproduce_to,
                 expect_failure=selection.expect_failure,

@@ -152,7 +152,7 @@ def _status(model: ModelResult) -> Text:
 def _figures(model: ModelResult) -> tuple[str, str, str, str]:
     sets = len({line["set"] for line in model.recorded})
     memory = "" if model.peak_memory is None else f"{model.peak_memory / 2**20:.0f} MB"
-    time = "cached" if model.cached else duration(model.seconds * 1e6)
+    time = duration(model.seconds * 1e6)
     if model.kind == "not-run":
         return "", "", "", ""
     return str(len(model.sites)), str(sets or ""), memory, time

@@ -122,7 +122,6 @@ class ModelResult:
             The JSON report leaves it out.
         seconds: wall-clock time.
         peak_memory: of its process, in bytes; None if unknown.
-        cached: whether the result comes from an earlier run on the same files.
         log: the end of the output of its process, if that crashed.
     """
 
@@ -137,7 +136,6 @@ class ModelResult:
     graphs: dict[str, Any] | None = None
     seconds: float = 0.0
     peak_memory: int | None = None
-    cached: bool = False
     log: str | None = None
 
     @classmethod
@@ -248,9 +246,7 @@ class Report:
         """Result in one line."""
         total, counts = len(self.models), self.counts()
         parts = [f"{n} {status}" for status, n in counts.items() if n]
-        cached = sum(m.cached for m in self.models)
-        text = f"{total} model{'' if total == 1 else 's'}: {', '.join(parts) or 'nothing to do'}"
-        return f"{text} ({cached} from the cache)" if cached else text
+        return f"{total} model{'' if total == 1 else 's'}: {', '.join(parts) or 'nothing to do'}"
 
     def reproduce(self, result: ModelResult) -> str:
         """Return the command that validates one model again."""
@@ -296,7 +292,6 @@ class Report:
             "summary": {
                 "models": len(self.models),
                 **counts,
-                "cached": sum(m.cached for m in self.models),
                 "seconds": self.seconds,
             },
             "notes": list(self.notes),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import itertools
 import os
+import platform
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import onnx_spatial
 from onnx_spatial.errors import UsageError, one_line
 from onnx_spatial.report import side_by_side
-from onnx_spatial.validation import cache
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import ModelResult, Report
 from onnx_spatial.validation.select import discover
@@ -25,6 +28,7 @@ from onnx_spatial.validation.workers import memory as least_memory
 from onnx_spatial.validation.workers.job import Job
 from onnx_spatial.verification import oracles
 
+_DEPENDENCIES = ("ml_dtypes", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-extensions")
 #: How often a model is submitted whose worker an executor lost.
 _ATTEMPTS = 3
 
@@ -51,7 +55,6 @@ def validate(
     jobs: int = 1,
     timeout: float | None = 600.0,
     memory: int | None = None,
-    cache_folder: str | None = None,
     record_to: str | None = None,
     reproduce_to: str | None = None,
     expect_failure: Sequence[str] = (),
@@ -68,7 +71,6 @@ def validate(
         jobs: number of models at a time, without an executor.
         timeout: seconds that a model may take; None: unlimited.
         memory: bytes of private memory that the process of a model may have; None: unlimited.
-        cache_folder: folder to keep results in, and to take them from.
         record_to: folder to write test data to (`record_data`).
         reproduce_to: folder to save a reproducer of each difference in, see `verify`.
         expect_failure: globs (`discover.matches`) of models that are expected to fail.
@@ -107,7 +109,6 @@ def validate(
             own.get(model, options).to_dict(),
             timeout,
             memory,
-            cache=_absolute(cache_folder),
             record_to=_absolute(record_to, folders.get(model)),
             reproduce_to=_absolute(reproduce_to, folders.get(model)),
             graphs=side_by_side.room(len(models)) if graphs else None,
@@ -117,7 +118,7 @@ def validate(
     limits = {"--timeout": f"{timeout or 0:g}"}
     if memory is not None:
         limits["--memory"] = str(memory)
-    report = Report([], options, own=own, tools=cache.tools(), limits=limits, started=began)
+    report = Report([], options, own=own, tools=tools(), limits=limits, started=began)
     with executor or executors.local(jobs) as running:
         run = _Run(running, work, options, expect_failure, watch)
         try:
@@ -128,6 +129,16 @@ def validate(
         finally:
             report.seconds = round(time.monotonic() - started, 3)
     return report
+
+
+def tools() -> dict[str, str]:
+    """Return the versions of this package, its dependencies and Python, and the platform."""
+    versions = {"version": onnx_spatial.__version__, "python": platform.python_version()}
+    versions["platform"] = f"{platform.system()} {platform.machine()}"
+    for name in _DEPENDENCIES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def _absolute(folder: str | None, name: str | None = None) -> str | None:

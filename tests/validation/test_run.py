@@ -210,17 +210,6 @@ def test_all_are_looked_at_after_one_has_failed(tmp_path):
     ]
 
 
-def test_a_run_goes_on_with_what_is_in_the_cache(tmp_path):
-    for number, text in enumerate([S2B, PLAIN, REFUSED]):
-        save(tmp_path / f"{number}.onnx", text)
-    models = find([str(tmp_path)])
-    first = validate(models[:2], cache_folder=str(tmp_path / "cache"))
-    assert not any(m.cached for m in first.models)
-    again = validate(models, cache_folder=str(tmp_path / "cache"), jobs=2)
-    assert [m.cached for m in again.models] == [True, True, False]
-    assert again.message == "3 models: 2 passed, 1 failed (2 from the cache)"
-
-
 def test_nothing_to_look_at_is_no_failure():
     report = validate([])
     assert (report.passed, report.message) == (True, "0 models: nothing to do")

@@ -18,7 +18,6 @@ from typing import Any
 
 import onnx_spatial
 from onnx_spatial.model.io.atomic import atomic_write
-from onnx_spatial.validation import cache
 from onnx_spatial.validation.checks.examine import examine
 from onnx_spatial.validation.checks.subject import Stage
 from onnx_spatial.validation.options import Options
@@ -38,7 +37,6 @@ class Job:
         options: `Options.to_dict`.
         timeout: seconds that validation may take; None: unlimited.
         memory: bytes of private memory that its process may have; None: unlimited.
-        cache: folder of earlier results, if any.
         record_to: folder to record test data in, if any.
         reproduce_to: folder to save reproducers in, if any.
         graphs: characters that the description of the graphs may have, for a page; None: it is not made.
@@ -50,7 +48,6 @@ class Job:
     options: dict[str, Any]
     timeout: float | None = None
     memory: int | None = None
-    cache: str | None = None
     record_to: str | None = None
     reproduce_to: str | None = None
     graphs: int | None = None
@@ -99,16 +96,4 @@ def _validate(job: Job, stage: Stage) -> ModelResult:
     if job.version != onnx_spatial.__version__:
         message = f"the worker has onnx-spatial {onnx_spatial.__version__}, not {job.version}"
         return ModelResult.without(job.model, "failed", "lost", message)
-    key = None
-    if job.cache is not None:
-        stage("cache", "looking for an earlier result")
-        key = cache.key_of(Path(job.model), options)
-        earlier = None if key is None else cache.get(Path(job.cache), key, job.model)
-        complete = earlier is not None and (earlier.graphs is not None or job.graphs is None)
-        if earlier is not None and complete and job.record_to is None:
-            return earlier
-    result = examine(job.model, options, stage, job.record_to, job.reproduce_to, graphs=job.graphs)
-    # If files were replaced in between, it is unknown which of them the result belongs to.
-    if key is not None and job.cache is not None and key == cache.key_of(Path(job.model), options):
-        cache.put(Path(job.cache), key, result)
-    return result
+    return examine(job.model, options, stage, job.record_to, job.reproduce_to, graphs=job.graphs)
