@@ -16,7 +16,7 @@ GROUPS = {
     "Failures and limits": "reproducer reproduce_to memory time_limit timeout",
     "Processes": "jobs executor scheduler",
     "Tuning": "tune tune_cache tune_threads threads seconds runs",
-    "Reports": "html model_explorer json_report junit sarif markdown record_to",
+    "Reports": "html model_explorer json_report junit sarif markdown",
     "Output": "as_json quiet verbose version help",
 }
 _OTHERS = "Options"

@@ -47,13 +47,6 @@ _FOLDER = click.Path(file_okay=False)
 @process_options
 @report_options
 @click.option(
-    "--write-test-data",
-    "record_to",
-    type=_FOLDER,
-    metavar="DIR",
-    help="Write the converted models that passed to DIR, each with a test_data_set_0.",
-)
-@click.option(
     "--reproducer",
     "reproduce_to",
     type=_FOLDER,
@@ -67,7 +60,6 @@ def validate(
     steps: Options,
     processes: dict[str, Any],
     files: dict[Format, Path],
-    record_to: str | None,
     reproduce_to: str | None,
     output: Output,
 ) -> int:
@@ -96,7 +88,6 @@ def validate(
                 models,
                 steps,
                 **processes,
-                record_to=record_to,
                 reproduce_to=reproduce_to,
                 expect_failure=selection.expect_failure,
                 graphs=any(report_format.graphs for report_format in files),

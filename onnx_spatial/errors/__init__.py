@@ -86,7 +86,6 @@ class Code(StrEnum):
     WORKER_LOST = "OS606"
     NOT_VALIDATED = "OS607"
     PASSED_UNEXPECTEDLY = "OS608"
-    NOT_RECORDED = "OS609"
     # The program
     BUG = "OS901"
     INTERRUPTED = "OS902"

@@ -444,8 +444,7 @@ _ALL = (
         Code.RECORDED_DATA,
         "The recorded outputs differ",
         "The model computes other outputs than its recorded data, or the data does not fit the model.",
-        "Check whether model and data belong together; --write-test-data DIR writes data of a model "
-        "that passes.",
+        "Check whether model and data belong together.",
         "output 'blocks' (mode lower, optimisations off) differs from the recorded data: 32 of 48 "
         "elements differ",
         "validation.md",
@@ -504,14 +503,6 @@ _ALL = (
         "--expect-failure names a model that does not fail any more.",
         "Take it off the list.",
         "expected to fail (--expect-failure), but it does not",
-        "validation.md",
-    ),
-    Message(
-        Code.NOT_RECORDED,
-        "No test data was written",
-        "--write-test-data needs a model that runs in onnxruntime itself, and a folder to write to.",
-        "Record mode lower or function; check the folder and the free space.",
-        "no test data written: onnxruntime's own tools cannot run Python operators",
         "validation.md",
     ),
     Message(

@@ -1,4 +1,4 @@
-"""Read and write recorded data: inputs of a model and the outputs that it computed from them.
+"""Read recorded data: inputs of a model and the outputs that it computed from them.
 
     test_data_set_N/input_I.pb, output_I.pb   as in the ONNX model zoo and onnxruntime's test runners
     NAME.npz beside NAME.onnx                 arrays by the names of inputs and outputs
@@ -10,7 +10,6 @@ the data sets in a folder belong to every model in it.
 
 from __future__ import annotations
 
-import os
 import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -235,31 +234,3 @@ def _by_name(arrays: Mapping[str, Array], names: Sequence[str]) -> dict[str, Arr
     """Return arrays by the names of the model; an archive may say "x" for TensorFlow's "x:0"."""
     named = {n: arrays[k] for n in names for k in (n.removesuffix(":0"), n) if k in arrays}
     return {n: a.astype(object) if a.dtype.kind in "UST" else a for n, a in named.items()}
-
-
-def write(folder: Path, inputs: Mapping[str, Value], outputs: Mapping[str, Value]) -> None:
-    """Write a data set: one file for each input and output, in the order of the mappings.
-
-    Raises:
-        ModelFileError: it cannot be written, or a value cannot be stored.
-    """
-    try:
-        for kind, values in (("input", inputs), ("output", outputs)):
-            for number, (name, value) in enumerate(values.items()):
-                data = _message(name, value).SerializeToString()
-                (folder / f"{kind}_{number}.pb").write_bytes(data)
-    except (OSError, ValueError, TypeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise ModelFileError(
-            f"{os.fspath(folder)}: cannot be written: {reason}", code=Code.UNWRITABLE
-        ) from None
-
-
-def _message(name: str, value: Value) -> onnx.TensorProto | onnx.SequenceProto:
-    if isinstance(value, list):
-        return numpy_helper.from_list(value, name)
-    if not isinstance(value, np.ndarray):
-        raise TypeError(f"{name!r} is a {type(value).__name__}, which cannot be recorded")
-    if value.dtype == object:  # onnx takes strings only as bytes or str
-        value = np.array([str(v) for v in value.flat], object).reshape(value.shape)
-    return numpy_helper.from_array(value, name)

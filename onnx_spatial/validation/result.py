@@ -71,7 +71,7 @@ class Entry:
     Attributes:
         level: "error": the model fails; "warning": it is unverified, or should be looked at.
         source: the step: "load", "inspect", "convert:MODE", "verify:MODE", "run", "recorded:SET",
-            "record", "process", "expectation".
+            "process", "expectation".
         message: one line.
         nodes: names of the nodes concerned.
         kind: kind of failure; None for infos.

@@ -55,7 +55,6 @@ def validate(
     jobs: int = 1,
     timeout: float | None = 600.0,
     memory: int | None = None,
-    record_to: str | None = None,
     reproduce_to: str | None = None,
     expect_failure: Sequence[str] = (),
     graphs: bool = False,
@@ -71,7 +70,6 @@ def validate(
         jobs: number of models at a time, without an executor.
         timeout: seconds that a model may take; None: unlimited.
         memory: bytes of private memory that the process of a model may have; None: unlimited.
-        record_to: folder to write test data to (`record_data`).
         reproduce_to: folder to save a reproducer of each difference in, see `verify`.
         expect_failure: globs (`discover.matches`) of models that are expected to fail.
         graphs: whether results have the graphs before and after, which the HTML report draws.
@@ -101,7 +99,7 @@ def validate(
         with executors.SLOTS.one() as slot:
             least_memory.check(memory, options, slot)
     began, started = datetime.now(UTC), time.monotonic()
-    folders = _folders(models) if record_to or reproduce_to else {}
+    folders = _folders(models) if reproduce_to else {}
     work = [
         Job(
             model,
@@ -109,7 +107,6 @@ def validate(
             own.get(model, options).to_dict(),
             timeout,
             memory,
-            record_to=_absolute(record_to, folders.get(model)),
             reproduce_to=_absolute(reproduce_to, folders.get(model)),
             graphs=side_by_side.room(len(models)) if graphs else None,
         )
@@ -141,7 +138,7 @@ def tools() -> dict[str, str]:
     return versions
 
 
-def _absolute(folder: str | None, name: str | None = None) -> str | None:
+def _absolute(folder: str | None, name: str | None) -> str | None:
     """Return the absolute path of a folder, or of this name in it; None for no folder."""
     return str(Path(folder, name or "").absolute()) if folder else None
 

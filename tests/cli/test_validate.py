@@ -188,7 +188,6 @@ def test_colour_that_is_forced_brings_no_frames_of_a_spinner(folder, capsys, mon
         (["a.onnx", "--static", "N"], "--static must be"),
         (["a.onnx", "--seed", "-1"], "seed must be 0 or more"),
         (["a.onnx", "--timeout", "nan"], "timeout must be above 0"),
-        (["a.onnx", "--write-test-data", "a.onnx"], "'a.onnx' is a file"),
         (["a.onnx", "--reproducer", "a.onnx"], "'a.onnx' is a file"),
         ([], "PATH"),
     ],

@@ -161,32 +161,17 @@ def test_sparse_inputs_are_named_as_not_read(tmp_path):
         np.array(7, np.int64),
     ],
 )
-def test_what_is_written_is_read_back_bit_for_bit(tmp_path: Path, value):
+def test_values_are_read_bit_for_bit(tmp_path: Path, value):
     element_type = onnx.TensorProto.STRING
     if value.dtype != object:
         element_type = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
     infos = [onnx.helper.make_tensor_value_info(n, element_type, value.shape) for n in "xy"]
     node = onnx.helper.make_node("Identity", ["x"], ["y"])
     model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", infos[:1], infos[1:]))
-    folder = tmp_path / "test_data_set_0"
-    folder.mkdir()
-    data_sets.write(folder, {"x": value}, {"y": value})
-    found = data_sets.read(folder, model)
+    found = data_sets.read(record(tmp_path, [value], [value]), model)
     for array in (found.inputs["x"], found.outputs["y"]):
         assert array.dtype == value.dtype and array.shape == value.shape
         assert array.tolist() == value.tolist() or array.tobytes() == value.tobytes()
-
-
-def test_sequences_are_written_too(tmp_path):
-    arrays = [np.full((2, 4), i, np.float32) for i in range(2)]
-    data_sets.write(tmp_path, {"x": arrays, "i": np.array(1)}, {"y": arrays[1]})
-    found = data_sets.read(tmp_path, parser.parse_model(SEQUENCE))
-    assert [a[0, 0] for a in found.inputs["x"]] == [0, 1]
-
-
-def test_what_no_file_can_hold_is_an_error(tmp_path):
-    with pytest.raises(ModelFileError, match="which cannot be recorded"):
-        data_sets.write(tmp_path, {"x": None}, {})
 
 
 def test_recorded_outputs_follow_the_definition():

@@ -12,7 +12,7 @@ from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.side_by_side import SideBySide
 from onnx_spatial.validation import data_sets
-from onnx_spatial.validation.checks import conversions, record_data, recorded_data
+from onnx_spatial.validation.checks import conversions, recorded_data
 from onnx_spatial.validation.checks.subject import ExaminedModel, ModelForm, Stage
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, Kind, ModelResult, Status
@@ -29,7 +29,6 @@ def examine(
     path: str,
     options: Options,
     stage: Stage = lambda source, text: None,
-    record_to: str | None = None,
     reproduce_to: str | None = None,
     *,
     graphs: int | None = None,
@@ -40,7 +39,6 @@ def examine(
         path: path of the model.
         options: options of the run.
         stage: called with the current step, which is reported if the process crashes.
-        record_to: folder to write the converted model and test data to, if it passes.
         reproduce_to: folder for reproducers of differences.
         graphs: characters that the description of the graphs may have, for a page; None: it is not made.
 
@@ -58,8 +56,6 @@ def examine(
         subject.reproduce_to = None if reproduce_to is None else Path(reproduce_to)
         for check in CHECKS:
             check(subject)
-        if record_to is not None and _status(subject) == "passed":
-            record_data.write(subject, Path(record_to))
         result = _result(subject)
         if graphs is not None:
             shown = _graphs(subject)

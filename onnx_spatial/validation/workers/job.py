@@ -37,7 +37,6 @@ class Job:
         options: `Options.to_dict`.
         timeout: seconds that validation may take; None: unlimited.
         memory: bytes of private memory that its process may have; None: unlimited.
-        record_to: folder to record test data in, if any.
         reproduce_to: folder to save reproducers in, if any.
         graphs: characters that the description of the graphs may have, for a page; None: it is not made.
         version: version of the package that submits the job.
@@ -48,7 +47,6 @@ class Job:
     options: dict[str, Any]
     timeout: float | None = None
     memory: int | None = None
-    record_to: str | None = None
     reproduce_to: str | None = None
     graphs: int | None = None
     version: str = onnx_spatial.__version__
@@ -96,4 +94,4 @@ def _validate(job: Job, stage: Stage) -> ModelResult:
     if job.version != onnx_spatial.__version__:
         message = f"the worker has onnx-spatial {onnx_spatial.__version__}, not {job.version}"
         return ModelResult.without(job.model, "failed", "lost", message)
-    return examine(job.model, options, stage, job.record_to, job.reproduce_to, graphs=job.graphs)
+    return examine(job.model, options, stage, job.reproduce_to, graphs=job.graphs)

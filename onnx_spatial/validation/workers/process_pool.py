@@ -70,7 +70,7 @@ class ProcessSlot:
         if job.memory is None or result.kind != "crash":
             return result
         # Libraries fail in many ways when memory runs out; a run with more memory tells them apart.
-        more = replace(job, memory=2 * job.memory, record_to=None, reproduce_to=None)
+        more = replace(job, memory=2 * job.memory, reproduce_to=None)
         if self._validate(more).message == result.message:
             return result
         message = "it needs more memory than the limit: with twice as much it gets further"
