@@ -4,7 +4,7 @@
     python -m benchmarks.choices --threads 2
 
 Every lowering of an operator is timed twice, in new sessions, inside a net. The second times judge each
-choice: the default one, the one with `--threads`, and the fastest of the first times. No estimate can be
+choice: the package's, and the fastest of the first times. No estimate can be
 expected to choose better than that last one, which tells how far the machine repeats itself.
 
 The operators are none of the grid of `benchmarks.lowering`, and none that prices were fitted to.
@@ -23,10 +23,9 @@ import onnx
 
 from benchmarks import forms, grid, results, timing
 from benchmarks.grid import Cell
-from onnx_spatial.lowering.core import cost_model
 
-DEFAULT, FOR_THREADS, MEASURED = "default", "--threads", "fastest of the first times"
-CHOICES = (DEFAULT, FOR_THREADS, MEASURED)
+ESTIMATED, MEASURED = "by estimate", "fastest of the first times"
+CHOICES = (ESTIMATED, MEASURED)
 
 #: Bounds of the time of a choice, in multiples of the best.
 BOUNDS = (1.1, 1.3)
@@ -56,9 +55,7 @@ class Judged:
 def judge(cell: Cell, threads: int, seconds: float) -> Judged | None:
     """Time the lowerings of an operator twice; None if there is only one."""
     models: dict[str, onnx.ModelProto] = {}
-    default = _place(models, forms.model_of(forms.chosen(cell), cell))
-    with cost_model.priced_for(threads):
-        for_threads = _place(models, forms.model_of(forms.chosen(cell), cell))
+    estimated = _place(models, forms.model_of(forms.chosen(cell), cell))
     candidates = list(forms.candidates(cell).values())
     for lowered in candidates:
         if lowered.cost <= _SLOW * candidates[0].cost + _SHORT:
@@ -76,9 +73,7 @@ def judge(cell: Cell, threads: int, seconds: float) -> Judged | None:
         }
         for _ in range(2)
     )
-    chosen = dict(
-        zip(CHOICES, (default, for_threads, min(first, key=first.__getitem__)), strict=True)
-    )
+    chosen = {ESTIMATED: estimated, MEASURED: min(first, key=first.__getitem__)}
     best = min(second.values())
     return Judged(
         cell,
@@ -103,7 +98,7 @@ def _place(models: dict[str, onnx.ModelProto], model: onnx.ModelProto) -> str:
 @click.option("--seconds", type=float, default=0.12, show_default=True, help="Time per operator.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the random operators.")
 @click.option(
-    "--worst", default=0, show_default=True, help="Operators to list: worst default choices."
+    "--worst", default=0, show_default=True, help="Operators to list: worst estimated choices."
 )
 def main(threads: int, operators: int, seconds: float, seed: int, worst: int) -> None:
     """Measure, and print how good each choice is."""
@@ -128,8 +123,8 @@ def main(threads: int, operators: int, seconds: float, seed: int, worst: int) ->
     click.echo(
         f"an equal lowering, timed again: {middle:.2f} times (median), {high:.2f} (one in ten)"
     )
-    for each in sorted(judged, key=lambda each: -each.slower[DEFAULT])[:worst]:
-        click.echo(f"{each.slower[DEFAULT]:6.2f}x  {each.cell.name}")
+    for each in sorted(judged, key=lambda each: -each.slower[ESTIMATED])[:worst]:
+        click.echo(f"{each.slower[ESTIMATED]:6.2f}x  {each.cell.name}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from onnx_spatial import lowering
 from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.operators import ExtractPatches
 from onnx_spatial.operators.spellings import Call, FixedCall, InputFacts, NodeFacts, read
-from onnx_spatial.tuning import harness_model
 
 OPSET, IR_VERSION = 17, 8
 _DOMAIN = "ai.onnx.converters.tensorflow"
@@ -62,13 +61,30 @@ def chosen(cell: Cell, *, dynamic: bool = False, finite: bool = False) -> Lowere
 
 def candidates(cell: Cell) -> dict[str, Lowered]:
     """Return the lowering of each strategy that can lower the operator, by strategy name."""
-    return {lowered.strategy: lowered for lowered in lowering.candidates(request(cell))}
+    asked = request(cell)
+    names = [candidate.strategy for candidate in lowering.rank(asked).fitting]
+    return {name: lowering.lower(asked, strategy=name) for name in names}
 
 
 def model_of(lowered: Lowered, cell: Cell, *, dynamic: bool = False) -> onnx.ModelProto:
     """Build a model of the nodes of a lowering."""
-    nodes, tensors = harness_model.serialize(lowered, "y")
+    nodes, tensors = serialize(lowered)
     return _model(nodes, tensors, cell, dynamic=dynamic)
+
+
+def serialize(lowered: Lowered) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+    """Name the values of a lowering, y its output; return its nodes and constants."""
+    tensors = []
+    for number, (value, _) in enumerate(lowered.emitted.constants):
+        value.name = f"constant_{number}"
+        assert value.const_value is not None
+        tensors.append(ir.serde.serialize_tensor(value.const_value))
+        tensors[-1].name = value.name
+    for number, node in enumerate(lowered.emitted.nodes):
+        node.name = f"{node.op_type}_{number}"
+        for place, value in enumerate(node.outputs):
+            value.name = "y" if value is lowered.output else f"value_{number}_{place}"
+    return [ir.serde.serialize_node(node) for node in lowered.emitted.nodes], tensors
 
 
 def textbook(cell: Cell) -> onnx.ModelProto:

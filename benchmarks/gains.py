@@ -91,7 +91,7 @@ rate, the more blocks there are to move.
 
 **Single operators** are {cells:.1f} times as fast as Pad, Reshape, Transpose, Reshape and Slice
 written by hand (geometric mean of {shapes} shapes). {slower} of them are slower by more than a
-tenth; `convert --tune` measures on your machine instead of estimating.
+tenth.
 
 ![Time of the form by hand divided by the time of the lowering](performance/gain-operators.svg)
 """.strip()

@@ -23,7 +23,6 @@ import onnx
 from benchmarks import forms, grid, peers, results, timing
 from benchmarks.grid import Cell
 from benchmarks.results import Record
-from onnx_spatial.lowering.core import cost_model
 
 RESULTS = Path("docs/performance/lowering.json")
 #: Least bytes of an output for which the lowering for unknown sizes is measured, too.
@@ -64,10 +63,6 @@ def measure(
         lowered = forms.chosen(cell, dynamic=True)
         models["dynamic"] = forms.model_of(lowered, cell, dynamic=True)
     same = {models["ours"].SerializeToString(): "ours"}
-    with cost_model.priced_for(threads):
-        for_threads = forms.model_of(forms.chosen(cell), cell)
-    matched = same.setdefault(for_threads.SerializeToString(), "for threads")
-    models.setdefault(matched, for_threads)
     candidates: dict[str, str] = {}  # name of a lowering -> name of its model
     for name, candidate in forms.candidates(cell).items():
         model = forms.model_of(candidate, cell)
@@ -80,7 +75,6 @@ def measure(
         notes["tf2onnx"] = converted
     profiles = timing.profile(models, {"x": x}, threads, seconds, expected)
     us = {name: each.microseconds for name, each in profiles.items()}
-    us["for threads"] = us[matched]
     if convolution is not None:  # with the data declared to be finite
         us.setdefault("declared", us["ours"])
     us |= peers.floor(cell, x, expected, seconds / 4)

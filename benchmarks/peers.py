@@ -31,7 +31,6 @@ import onnx
 
 from benchmarks import timing
 from benchmarks.grid import Cell
-from onnx_spatial.tuning.interleaved_timing import FEWEST
 
 Array = npt.NDArray[Any]
 
@@ -193,7 +192,7 @@ def _openvino(threads: int) -> Callable[[Cell, float], float]:
         _check(cell, x, next(iter(request.infer([x]).values())))
         times: list[float] = []
         end = time.perf_counter() + seconds
-        while len(times) < FEWEST or time.perf_counter() < end:
+        while len(times) < timing.MIN_ROUNDS or time.perf_counter() < end:
             request.infer([x], share_inputs=True)
             took = sum(
                 node.real_time.total_seconds()

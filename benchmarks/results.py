@@ -14,8 +14,6 @@ from typing import Any
 
 import click
 
-from onnx_spatial import tuning
-
 _PACKAGES = ("numpy", "onnx", "onnxruntime", "openvino", "tensorflow-cpu", "tensorflow", "tf2onnx")
 
 #: Largest load average of a machine that counts as idle.
@@ -30,8 +28,28 @@ def machine() -> dict[str, Any]:
     for package in _PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-    known = tuning.machine()
-    return {**{key: known[key] for key in ("processor", "cores", "system")}, "versions": versions}
+    return {
+        "processor": _processor(),
+        "cores": _cores(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "versions": versions,
+    }
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):  # a container or a batch system may allow fewer
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _processor() -> str:
+    """Return the name of the processor; Python's own answer on Linux is only its family."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return " ".join(value.split())
+    return platform.processor() or platform.machine() or "unknown"
 
 
 def warn_of_load() -> float:

@@ -20,16 +20,10 @@ def copies(record: Record) -> float:
     return float(record["us"]["ours"] / record["us"]["copy"])
 
 
-def regret(record: Record, taken: str = "ours") -> float:
-    """Return the time of the lowering taken over that of the best known one.
-
-    Args:
-        record: times of a cell.
-        taken: "ours", or "for threads": the one that `--threads` takes for the record's number.
-    """
-    us = record["us"]
-    best = min(us["ours"], us.get("for threads", us["ours"]), *record["candidates"].values())
-    return float(us.get(taken, us["ours"]) / best)
+def regret(record: Record) -> float:
+    """Return the time of the lowering taken over that of the best known one, in a cell."""
+    us = record["us"]["ours"]
+    return float(us / min(us, *record["candidates"].values()))
 
 
 @dataclass(frozen=True)
@@ -139,10 +133,6 @@ def _against(other: str) -> Callable[[Record], float]:
     return lambda record: float(record["us"][other] / record["us"]["ours"])
 
 
-def _regret_for_threads(record: Record) -> float:
-    return regret(record, "for threads")
-
-
 def _fair_to_tf2onnx(record: Record) -> bool:
     """Return whether tf2onnx is exact: one channel and 3x3 become a fast, inexact one-hot Conv."""
     return _patches(record) and not (record["channels"] == 1 and " k3 " in record["cell"])
@@ -201,16 +191,6 @@ TARGETS = (
         "all cells, within 1.3 times the best strategy with hindsight",
         "all",
         _share(regret, 1.3, 1.0, lambda _: True),
-    ),
-    Target(
-        "the same with `--threads`, within 10 %",
-        ">= 95 %",
-        _share(_regret_for_threads, 1.1, 0.95, lambda r: "for threads" in r["us"]),
-    ),
-    Target(
-        "the same with `--threads`, within 1.3 times",
-        "all",
-        _share(_regret_for_threads, 1.3, 1.0, lambda r: "for threads" in r["us"]),
     ),
     Target(
         "blocks, against one numpy copy of the output (64 KiB and more)",

@@ -1,4 +1,4 @@
-"""Run the command line, `onnx-spatial inspect | convert | verify | validate | bench`.
+"""Run the command line, `onnx-spatial inspect | convert | verify | validate`.
 
 Parsing and rendering only.
 """

@@ -21,39 +21,6 @@ if TYPE_CHECKING:
     from onnx_spatial import Conversion
 
 
-def _tuning(tune: bool, tune_cache: str | None, tune_threads: int) -> dict[str, Any]:
-    """Return the arguments for tuning.
-
-    Raises:
-        click.UsageError: there are options for it without --tune.
-    """
-    if not tune and (tune_cache or tune_threads):
-        raise click.UsageError("--tune-cache and --tune-threads require --tune")
-    return {"tune": tune, "tune_cache": tune_cache, "tune_threads": tune_threads}
-
-
-_tuning_options = options.grouped(
-    "tuning",
-    click.option(
-        "--tune", is_flag=True, help="Measure the lowerings on this machine and use the fastest."
-    ),
-    click.option(
-        "--tune-cache",
-        type=click.Path(),
-        metavar="FILE",
-        help="Keep the measured times in FILE. The same FILE gives the same OUT.",
-    ),
-    click.option(
-        "--tune-threads",
-        type=click.IntRange(min=0),
-        default=0,
-        metavar="N",
-        help="Measure with N threads. 0 leaves the number to onnxruntime.",
-    ),
-    make=_tuning,
-)
-
-
 @click.command(
     cls=help.Command,
     short_help="Rewrite the spatial operators as standard operators and verify it.",
@@ -87,16 +54,13 @@ _tuning_options = options.grouped(
     is_flag=True,
     help="Make a run fail if sizes or parameters break a rule of an operator.",
 )
-@options.threads_option
 @options.finite_option
-@_tuning_options
 @options.conversion_options
 def convert(
     models: tuple[str, ...],
     destinations: Destinations,
     mode: str,
     no_fuse: bool,
-    tuning: dict[str, Any],
     output: Output,
     **others: Any,
 ) -> int:
@@ -132,6 +96,5 @@ def convert(
         mode=mode,
         no_fuse=no_fuse,
         advise=advise,
-        **tuning,
         **others,
     )

@@ -105,9 +105,7 @@ def keep(output: Output, verification: object) -> None:
     """Save the inputs of the first difference as an .npz in the user's folder for caches."""
     if not isinstance(verification, Verification) or verification.first_difference is None:
         return
-    from onnx_spatial.tuning.cache import own_folder
-
-    folder = own_folder()
+    folder = _cache_folder()
     if folder is None:
         return
     folder /= "differences"
@@ -131,6 +129,21 @@ def keep(output: Output, verification: object) -> None:
         return
     if not output.quiet:
         say(output.err, f"the inputs that show the first difference are saved in {name}")
+
+
+def _cache_folder() -> Path | None:
+    """Return this package's folder among the user's caches; None without a home folder."""
+    variable, folder = {
+        "win32": ("LOCALAPPDATA", "AppData/Local"),
+        "darwin": ("", "Library/Caches"),
+    }.get(sys.platform, ("XDG_CACHE_HOME", ".cache"))
+    caches = Path(os.environ.get(variable, "") if variable else "")
+    if caches.is_absolute():
+        return caches / "onnx-spatial"
+    try:
+        return Path.home() / folder / "onnx-spatial"
+    except RuntimeError:
+        return None
 
 
 def _forget(folder: Path) -> None:

@@ -38,7 +38,7 @@ def inspect(
     """List the spatial operators of each MODEL and what `convert` would do with them.
 
     If MODEL is -, it is read from standard input. Times are estimates. -v also lists the other
-    lowerings, and `onnx-spatial bench` measures them.
+    lowerings.
 
     Exit code 3 if an operator cannot be converted, 2 if a file cannot be read.
     """

@@ -22,7 +22,6 @@ import click
 
 import onnx_spatial
 from onnx_spatial.cli import lazy_imports, options, project_file
-from onnx_spatial.cli.bench import bench
 from onnx_spatial.cli.convert import convert
 from onnx_spatial.cli.explain import explain
 from onnx_spatial.cli.inspect import inspect
@@ -70,7 +69,6 @@ commands.add_command(convert)
 commands.add_command(optimize)
 commands.add_command(verify)
 commands.add_command(validate)
-commands.add_command(bench)
 commands.add_command(explain)
 
 

@@ -27,7 +27,6 @@ from onnx_spatial.cli.output import Output
 @options.models_argument
 @destination_options
 @options.target_option
-@options.threads_option
 @options.finite_option
 @html_option
 @model_explorer_option

@@ -264,13 +264,6 @@ prefer_option = click.option(
     "docs/operators.md lists the names.",
 )
 
-threads_option = click.option(
-    "--threads",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Choose the lowerings for runs with N threads. By default for one and two threads alike.",
-)
-
 finite_option = click.option(
     "--finite",
     is_flag=True,

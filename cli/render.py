@@ -169,16 +169,12 @@ def _table(found: list[Site], *, times: bool) -> Table:
 
 
 def _time(site: Site | Candidate) -> str:
-    """Format the measured time of a lowering, or its estimated time with a ~."""
-    if site.measured_us is not None:
-        return duration(site.measured_us)
+    """Format the estimated time of a lowering."""
     return "" if site.estimated_us is None else f"~{duration(site.estimated_us)}"
 
 
 def _candidate(candidate: Candidate) -> str:
-    measured = candidate.measured_us is not None
-    estimate = f", estimated {duration(candidate.estimated_us)}" if measured else ""
-    return f"{candidate.strategy} ({_time(candidate)}{estimate})"
+    return f"{candidate.strategy} ({_time(candidate)})"
 
 
 def _action(site: Site) -> Text:

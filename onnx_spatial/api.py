@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +11,9 @@ import numpy.typing as npt
 from onnx_spatial.conversion.options import ConvertOptions, Mode
 from onnx_spatial.conversion.pipeline import convert_operators
 from onnx_spatial.edit import Edit, EditOptions, Progress, inspection_of, read_source
-from onnx_spatial.errors import Code, UsageError, of_model
-from onnx_spatial.lowering import priced_for
+from onnx_spatial.errors import of_model
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Conversion, Inspection
-from onnx_spatial.tuning import Cache, Effort, Sizes, Tuner, default_path
 from onnx_spatial.verification import Bound
 from onnx_spatial.verification import verify as run_verification
 from onnx_spatial.verification.runtime.time_limit import SECONDS
@@ -83,11 +80,7 @@ def convert(
     atol: Bound = None,
     outputs_only: bool = False,
     strategy: str | None = None,
-    threads: int | None = None,
     finite: bool = False,
-    tune: bool = False,
-    tune_cache: str | os.PathLike[str] | None = None,
-    tune_threads: int = 0,
     in_place: bool = False,
     save_as_external_data: bool = False,
     save_reproducer: str | os.PathLike[str] | None = None,
@@ -130,15 +123,8 @@ def convert(
         rtol, atol, outputs_only: tolerance for outputs, and whether only outputs are compared; see
             `verify`. They require `verify`.
         strategy: lower with this strategy wherever it applies, instead of the cheapest.
-        threads: choose lowerings by their estimated time with this number of threads within a node;
-            None: by the geometric mean of one thread and two, which is good with both.
         finite: declare that the data of patches holds no NaN, no infinity and no -0.0. Then they may
             become a one-hot Conv where that is faster, and the verification takes it for granted.
-        tune: measure the lowerings of every operator on this machine and use the fastest; only in
-            mode "lower". `inputs`, `shapes` and `seed` give the sizes that the model leaves open.
-        tune_cache: file that keeps the measured times; the same file gives the same model, byte for
-            byte. None: tune.json in the user's cache folder.
-        tune_threads: number of threads to measure with; 0: onnxruntime's choice.
         in_place: replace the file `model` by the result. The original is kept beside it, as NAME.orig,
             until the result is verified, written and read back. It stays if the result was not
             verified or verification could not decide.
@@ -189,67 +175,14 @@ def convert(
         raise_ir_version=raise_ir_version,
         checked=checked,
         domains=tuple(domains),
-        threads=threads,
         finite=finite,
     )
     edit = Edit.begin(model, edit_options)
-    choose = None
-    if tune:
-        choose = _tuner(edit, options, tune_cache, tune_threads).choose
-    elif tune_cache is not None or tune_threads:
-        raise UsageError("tune_cache and tune_threads require tune=True")
-    with priced_for(options.threads), of_model(edit.source.name):
+    with of_model(edit.source.name):
         result = convert_operators(
             edit.before.proto,
             options,
-            choose=choose,
             folder=edit.source.folder,
             progress=edit_options.progress,
         )
     return edit.end(result, options, run_verification)
-
-
-def _tuner(
-    edit: Edit,
-    options: ConvertOptions,
-    cache_file: str | os.PathLike[str] | None,
-    threads: int,
-) -> Tuner:
-    """Return the tuner of a conversion, with the times that earlier conversions measured.
-
-    Raises:
-        UsageError: the options choose no lowering or a fixed one, or the cache file is the output.
-        ModelFileError: the cache file cannot be read or written.
-    """
-    given = edit.options
-    sizes = Sizes(
-        edit.source,
-        domains=options.domains,
-        inputs=given.inputs,
-        shapes=given.shapes,
-        seed=given.seed,
-        progress=given.progress,
-    )
-    if options.mode != "lower":
-        raise UsageError(
-            f"tune requires mode 'lower', not {options.mode!r}: only that chooses lowerings"
-        )
-    if options.strategy is not None:
-        raise UsageError("strategy and tune cannot be combined")
-    if threads < 0:
-        raise UsageError(f"tune_threads must be 0 or more, not {threads}")
-    if cache_file is None:
-        cache = Cache(default_path(), required=False)
-    elif edit.target is not None and Path(cache_file).resolve() == edit.target.resolve():
-        raise UsageError(
-            f"{cache_file}: output and tune_cache must be different files", code=Code.SAME_FILE
-        )
-    else:
-        cache = Cache(cache_file)
-    return Tuner(
-        sizes,
-        max_rank=options.max_rank,
-        effort=Effort(threads),
-        cache=cache,
-        progress=given.progress,
-    )

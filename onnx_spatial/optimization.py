@@ -17,7 +17,6 @@ from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.rewrite_chains import NamedChains
 from onnx_spatial.edit import Edit, EditOptions, Progress
 from onnx_spatial.errors import of_model
-from onnx_spatial.lowering import priced_for
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Conversion
 from onnx_spatial.verification import Bound, Verification, one_hot
@@ -47,7 +46,6 @@ def optimize(
     atol: Bound = None,
     outputs_only: bool = False,
     strategy: str | None = None,
-    threads: int | None = None,
     finite: bool = False,
     in_place: bool = False,
     save_as_external_data: bool = False,
@@ -77,7 +75,7 @@ def optimize(
             not run.
         verify: run the original and the result, and compare them. Each chain is proven to be its
             operator in any case.
-        opset, seed, static, domains, inputs, shapes, strategy, threads, finite: as in `convert`.
+        opset, seed, static, domains, inputs, shapes, strategy, finite: as in `convert`.
         strict, strict_proof, rtol, atol, outputs_only, save_reproducer: as in `convert`.
         in_place, save_as_external_data, isolate, memory, time_limit, progress: as
             in `convert`.
@@ -119,12 +117,11 @@ def optimize(
         target=target,
         strategy=strategy,
         domains=tuple(domains),
-        threads=threads,
         finite=finite,
     )
     edit = Edit.begin(model, edit_options)
     source, proto = edit.source, edit.before.proto
-    with priced_for(options.threads), of_model(source.name):
+    with of_model(source.name):
         result = optimize_operators(
             proto, options, folder=source.folder, progress=edit_options.progress
         )

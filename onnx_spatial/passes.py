@@ -37,7 +37,7 @@ class SpatialPass(ir.passes.FunctionalPass):
     """Rewrite the spatial operators of a model as standard operators, as `onnx_spatial.convert` does.
 
     Args:
-        mode, fuse, max_rank, threads, finite, static, domains, strategy, checked, opset, verify, seed,
+        mode, fuse, max_rank, finite, static, domains, strategy, checked, opset, verify, seed,
             strict, strict_proof: as in `convert`. `verify` runs the model before and after the pass.
 
     Raises:
@@ -51,7 +51,6 @@ class SpatialPass(ir.passes.FunctionalPass):
         mode: Mode = "lower",
         fuse: bool = True,
         max_rank: int | None = None,
-        threads: int | None = None,
         finite: bool = False,
         static: Mapping[str, int] | None = None,
         domains: Iterable[str] = (),
@@ -68,7 +67,6 @@ class SpatialPass(ir.passes.FunctionalPass):
             mode=mode,
             fuse=fuse,
             max_rank=max_rank,
-            threads=threads,
             finite=finite,
             static=static,
             domains=tuple(domains),
@@ -90,7 +88,7 @@ class OptimizePass(ir.passes.FunctionalPass):
     """Rewrite also chains of standard nodes that are spatial operators, as `onnx_spatial.optimize` does.
 
     Args:
-        max_rank, target, threads, finite, static, domains, strategy, opset, verify, seed, strict,
+        max_rank, target, finite, static, domains, strategy, opset, verify, seed, strict,
             strict_proof: as in `optimize`.
 
     Raises:
@@ -102,7 +100,6 @@ class OptimizePass(ir.passes.FunctionalPass):
         *,
         max_rank: int | None = None,
         target: str | None = None,
-        threads: int | None = None,
         finite: bool = False,
         static: Mapping[str, int] | None = None,
         domains: Iterable[str] = (),
@@ -117,7 +114,6 @@ class OptimizePass(ir.passes.FunctionalPass):
             optimize,
             max_rank=max_rank,
             target=target,
-            threads=threads,
             finite=finite,
             static=static,
             domains=tuple(domains),

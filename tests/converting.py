@@ -7,14 +7,14 @@ from typing import Any
 import onnx
 
 from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.pipeline import EditResult, Writer, convert_operators, refusals
+from onnx_spatial.conversion.pipeline import EditResult, convert_operators, refusals
 from onnx_spatial.errors import ConversionError
 
 
-def plan(model: onnx.ModelProto, choose: Writer | None = None, **options: Any) -> EditResult:
+def plan(model: onnx.ModelProto, **options: Any) -> EditResult:
     """`convert_operators`, which must leave its argument alone."""
     before = model.SerializeToString(deterministic=True)
-    made = convert_operators(model, ConvertOptions(**options), choose=choose)
+    made = convert_operators(model, ConvertOptions(**options))
     assert model.SerializeToString(deterministic=True) == before
     return made
 

@@ -297,16 +297,3 @@ def test_the_repr_of_a_conversion_holds_no_model():
     for given in (made, made.SerializeToString(), ir.from_proto(made)):
         shown = repr(convert(given, verify=False))
         assert "SpaceToBatchND" in shown and "xxxx" not in shown and len(shown) < 9999
-
-
-@pytest.mark.parametrize("rewrite", [convert, onnx_spatial.optimize])
-def test_estimates_are_for_a_number_of_threads(rewrite):
-    def estimate(threads: int | None) -> float:
-        done = rewrite(model(), strategy="gather", static={"N": 4, "W": 4000}, threads=threads)
-        assert done.inspection.sites[0].strategy == "gather"
-        return done.inspection.sites[0].estimated_us
-
-    one, any_number, two = (estimate(threads) for threads in (1, None, 2))
-    assert min(one, two) < any_number < max(one, two)
-    with pytest.raises(UsageError, match="threads must be at least 1, not 0"):
-        rewrite(model(), threads=0)

@@ -58,11 +58,9 @@ class ConvertOptions:
         domains: operator domains to accept beside the ones that converters are known to use.
         finite: whether the data of patches is declared to hold no NaN, no infinity and no -0.0, which
             admits the lowering "convolution".
-        threads: number of threads within a node that estimates of time are for; None for one and two
-            alike.
 
     Raises:
-        UsageError: there is no such mode, strategy or target, or `threads` is below 1.
+        UsageError: there is no such mode, strategy or target.
     """
 
     mode: Mode = "lower"
@@ -74,12 +72,9 @@ class ConvertOptions:
     raise_ir_version: bool = False
     checked: bool = False
     domains: tuple[str, ...] = ()
-    threads: int | None = None
     finite: bool = False
 
     def __post_init__(self) -> None:
-        if self.threads is not None and self.threads < 1:
-            raise UsageError(f"threads must be at least 1, not {self.threads}")
         if self.mode not in MODES:
             raise UsageError(f"mode must be one of {', '.join(MODES)}, not {self.mode!r}")
         if self.strategy is not None and self.strategy not in STRATEGY_NAMES:

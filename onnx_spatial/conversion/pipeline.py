@@ -61,7 +61,6 @@ def convert_operators(
     proto: onnx.ModelProto,
     options: ConvertOptions | None = None,
     *,
-    choose: Writer | None = None,
     folder: Path | None = None,
     progress: Progress | None = None,
 ) -> EditResult:
@@ -70,8 +69,6 @@ def convert_operators(
     Args:
         proto: the model.
         options: how they are converted; None for the defaults.
-        choose: chooses the lowerings of mode "lower" in the place of the estimated costs; raises
-            ConversionError where there is none.
         folder: where external data lies.
         progress: called with a line of text now and then.
 
@@ -87,7 +84,7 @@ def convert_operators(
         if options.action == "function":
             result = _with_functions(proto, before, infos, options)
         else:
-            write = _writer(options, before, choose)
+            write = _writer(options, before)
             result = _replaced(proto, before, infos, write, options, folder, progress)
         for index, site in result.site_at.items():
             if (site.graph, site.output) in before.repaired:
@@ -106,7 +103,7 @@ def convert_operators(
     return result
 
 
-def _writer(options: ConvertOptions, before: WithoutForm, choose: Writer | None) -> Writer:
+def _writer(options: ConvertOptions, before: WithoutForm) -> Writer:
     """Return what writes an operator as nodes, in the mode of the options."""
     if options.action in WRITERS:
         writer: Writer = resolve_name(WRITERS[options.action])
@@ -116,8 +113,6 @@ def _writer(options: ConvertOptions, before: WithoutForm, choose: Writer | None)
         body = before.functions.get(info.index) if options.inline else None
         if body is not None:
             return inlined(body, info.node, request.inputs, request.opset)
-        if choose is not None:
-            return choose(request, info)
         return lower_preferring(request, options.strategy, options.max_rank, options.runtime)
 
     return lower

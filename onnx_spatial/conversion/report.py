@@ -56,7 +56,6 @@ class Site:
             than "lower", and if it is not converted.
         before_us: estimated time of the nodes that it replaces; None but for chains that only
             move data, and patches.
-        measured_us: its time on this machine; None unless it was measured.
         candidates: the possible lowerings, cheapest estimate first.
         absorbed: labels of the nodes around it that became part of it.
         declined: why fusion rules left it alone, one line for each rule.
@@ -83,7 +82,6 @@ class Site:
     function: str | None = None
     estimated_us: float | None = None
     before_us: float | None = None
-    measured_us: float | None = None
     candidates: tuple[Candidate, ...] = ()
     absorbed: tuple[str, ...] = ()
     declined: tuple[str, ...] = ()
@@ -209,7 +207,6 @@ def converted(
         between=between,
         declined=declined,
         estimated_us=None if chosen is None else chosen.estimated_us,
-        measured_us=None if chosen is None else chosen.measured_us,
         candidates=() if chosen is None else tuple(considered),
     )
 
@@ -261,7 +258,7 @@ def decisions(site: Site) -> Iterator[str]:
         nodes = f"{site.nodes_before} -> {site.nodes_after} nodes"
         yield f"{name}: {site.action}: {site.strategy or site.function}, {nodes}"
     if len(site.candidates) > 1:
-        costs = (f"{c.strategy} {c.measured_us or c.estimated_us:.1f} us" for c in site.candidates)
+        costs = (f"{c.strategy} {c.estimated_us:.1f} us" for c in site.candidates)
         yield f"{name}: considered {', '.join(costs)}"
     for reason in site.declined:
         yield f"{name}: not fused: {reason}"

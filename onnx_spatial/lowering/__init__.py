@@ -5,7 +5,6 @@ subclass of `core.strategy.Strategy` in a module of its own and list it in `sele
 """
 
 from onnx_spatial.lowering.core.builder import Emitter
-from onnx_spatial.lowering.core.cost_model import priced_for
 from onnx_spatial.lowering.core.run_time_checks import are_open
 from onnx_spatial.lowering.core.strategy import Request, Strategy
 from onnx_spatial.lowering.select import (
@@ -14,7 +13,6 @@ from onnx_spatial.lowering.select import (
     Candidate,
     Lowered,
     Ranking,
-    candidates,
     lower,
     lower_preferring,
     rank,
@@ -31,10 +29,8 @@ __all__ = [
     "Request",
     "Strategy",
     "are_open",
-    "candidates",
     "lower",
     "lower_preferring",
-    "priced_for",
     "rank",
     "transpose_cost",
 ]

@@ -80,12 +80,10 @@ class Candidate:
     Attributes:
         strategy: its name.
         estimated_us: estimated time, in microseconds.
-        measured_us: time measured on this machine, in microseconds; None if not measured.
     """
 
     strategy: str
     estimated_us: float
-    measured_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -106,10 +104,7 @@ class Lowered:
 
     @property
     def cost(self) -> float:
-        """Time of one run in microseconds: measured if available, else estimated."""
-        for candidate in self.considered:
-            if candidate.strategy == self.strategy and candidate.measured_us is not None:
-                return candidate.measured_us
+        """Estimated time of one run, in microseconds."""
         return self.emitted.cost
 
 
@@ -200,16 +195,6 @@ def _not_for(target: Target) -> str:
     return f", not for {target.title}"
 
 
-def candidates(request: Request, *, max_rank: int | None = None) -> list[Lowered]:
-    """Lower an operator by every strategy that can, the cheapest estimate first.
-
-    Raises:
-        ConversionError: standard operators cannot express it at all.
-    """
-    fitting = rank(request, max_rank=max_rank).fitting
-    return [_build(_BY_NAME[candidate.strategy], request, max_rank) for candidate in fitting]
-
-
 def rank(
     request: Request,
     *,
@@ -235,7 +220,6 @@ def rank(
         max_rank,
         strategy,
         target,
-        cost_model.pricing(),
     )
     if key not in _RANKINGS:
         if len(_RANKINGS) >= _MOST_RANKINGS:

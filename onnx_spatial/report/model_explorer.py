@@ -123,9 +123,8 @@ def _operators(
     proofs = {(each["graph"], each["node"]): each["proven"] for each in checked}
     for site in sites:
         key = site["graph"], site["node"]
-        price = site["measured_us"] if site["measured_us"] is not None else site["estimated_us"]
         strategy = site["strategy"] or site["function"] or site["action"]
-        yield key, _Operator(strategy, price, proofs.get(key), key in proofs)
+        yield key, _Operator(strategy, site["estimated_us"], proofs.get(key), key in proofs)
 
 
 def _by_region(

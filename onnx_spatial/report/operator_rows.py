@@ -105,9 +105,7 @@ def _of_site(site: Document) -> OperatorRow:
 
 
 def price(site: Document) -> str:
-    """Format the measured time of a lowering, or its estimated time with a ~."""
-    if site["measured_us"] is not None:
-        return duration(site["measured_us"])
+    """Format the estimated time of a lowering."""
     return "" if site["estimated_us"] is None else f"~{duration(site['estimated_us'])}"
 
 

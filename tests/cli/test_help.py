@@ -19,7 +19,7 @@ def options_of(name: str) -> list[click.Option]:
 
 
 def test_every_command_has_grouped_help():
-    assert {"bench", "convert", "inspect", "optimize", "validate", "verify"} <= {*NAMES}
+    assert {"convert", "inspect", "optimize", "validate", "verify"} <= {*NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)

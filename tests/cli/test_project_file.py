@@ -36,7 +36,7 @@ def converted(capsys, *words: str) -> bool:
     ("name", "text"),
     [
         ("onnx-spatial.toml", 'domain = ["my"]'),
-        ("onnx-spatial.toml", 'domain = "my"\n[bench]\nruns = 3'),
+        ("onnx-spatial.toml", 'domain = "my"\n[inspect]\nmax-rank = 3'),
         ("onnx-spatial.toml", '[convert]\ndomain = ["my"]'),
         ("pyproject.toml", '[tool.onnx-spatial]\ndomain = ["my"]'),
         ("models/pyproject.toml", '[tool.onnx-spatial.convert]\ndomain = ["my"]'),

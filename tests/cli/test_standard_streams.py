@@ -118,7 +118,6 @@ def test_external_data_does_not_fit_through_a_pipe(tmp_path, capsys):
         ["inspect", TOO_LONG],
         ["convert", TOO_LONG, "-o", "out"],
         ["convert", "MODEL", "-o", TOO_LONG],
-        ["convert", "MODEL", "--dry-run", "--tune", "--tune-cache", TOO_LONG],
         ["validate", "MODEL", "--junit-xml", TOO_LONG],
         ["validate", TOO_LONG],
     ],

@@ -128,7 +128,7 @@ try:
     main()
 except SystemExit as end:
     print(end.code, gc.isenabled())
-unneeded = ("fusion", "lowering", "tuning", "chains.find_chains", "report.page")
+unneeded = ("fusion", "lowering", "chains.find_chains", "report.page")
 print(*(name for name in unneeded if f"onnx_spatial.{{name}}" in sys.modules))
 print(type(sys.modules["onnx.reference"]).__name__)
 """

@@ -49,13 +49,12 @@ def dilated(declared: str = "") -> onnx.ModelProto:
 def test_a_site_says_what_is_done_and_how():
     first, second = plan(dilated(), fuse=False, strategy="transpose").sites
     described = first.to_dict()
-    costs = {key: described.pop(key) for key in ("estimated_us", "measured_us", "candidates")}
+    costs = {key: described.pop(key) for key in ("estimated_us", "candidates")}
     assert {
         "strategy": "transpose",
         "estimated_us": costs["estimated_us"],
-        "measured_us": None,
     } in costs["candidates"]
-    assert costs["estimated_us"] > 0 and costs["measured_us"] is None
+    assert costs["estimated_us"] > 0
     assert described == {
         "node": "s2b",
         "graph": "main graph",

@@ -10,12 +10,12 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+from benchmarks import forms
 from onnx_spatial import lowering
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering import Request
 from onnx_spatial.operators import ExtractPatches
 from onnx_spatial.operators.spellings import FixedCall
-from onnx_spatial.tuning import harness_model
 
 
 def request(
@@ -32,7 +32,7 @@ def patches(k: int, s: int = 1, r: int = 1, *, axes: int = 2, **others: str) -> 
 
 
 def run(made: lowering.Lowered, x: np.ndarray, *, optimised: bool = True) -> np.ndarray:
-    nodes, tensors = harness_model.serialize(made, "y")
+    nodes, tensors = forms.serialize(made)
     infos = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * x.ndim) for name in "xy"
     ]

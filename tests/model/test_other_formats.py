@@ -60,7 +60,7 @@ def test_tensorflow_gets_the_command_of_tf2onnx(folder, path, command):
 
 @pytest.mark.parametrize(
     "words",
-    [["inspect"], ["convert", "--dry-run"], ["optimize", "--dry-run"], ["validate"], ["bench"]],
+    [["inspect"], ["convert", "--dry-run"], ["optimize", "--dry-run"], ["validate"]],
 )
 def test_every_command_answers_a_saved_model_with_one_line(folder, words, capsys):
     assert run([*words, "my net"]) == 2

@@ -20,18 +20,16 @@ one thread and for two. Features:
     shared    lines of the cache that two threads of a Transpose write parts of: the threads share the
             rows of its input, and wait for each other where their parts of an output row meet
 
-By default the time of a node is the geometric mean of those with one thread and with two: a model does
+The time of a node is the geometric mean of those with one thread and with two: a model does
 not say how many it will run with, and a form that is good with one and terrible with the other is a bad
-choice. `priced_for` sets the number.
+choice.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib import resources
@@ -67,12 +65,6 @@ _FEW = 16
 
 Features = dict[str, float]
 
-#: Threads that estimates are for; 0: one and two alike.
-_THREADS: ContextVar[int] = ContextVar("threads", default=0)
-
-#: More threads than this are not told apart.
-_MOST_THREADS = 16
-
 
 @dataclass(frozen=True)
 class Work:
@@ -83,18 +75,14 @@ class Work:
 
     @property
     def nanoseconds(self) -> float:
-        """Estimated time, with the number of threads of `priced_for`."""
+        """Estimated time: the geometric mean of those with one thread and with two."""
         amounts = [(name, float(min(amount, MOST))) for name, amount in self.features.items()]
         one, two = (
             sum([prices.get(name, 0.0) * amount for name, amount in amounts])
             for prices in _prices()[self.regime]
         )
-        threads = _THREADS.get()
-        if threads == 0:
-            # An estimated size may be negative: of an axis of 0 elements without estimated crops.
-            return math.sqrt(max(0.0, one) * max(0.0, two))
-        # Two threads save half of what they share, n threads all of it but one nth.
-        return one - 2 * (1 - 1 / threads) * (one - two)
+        # An estimated size may be negative: of an axis of 0 elements without estimated crops.
+        return math.sqrt(max(0.0, one) * max(0.0, two))
 
     def among(self, size: float) -> Work:
         """Return the work among nodes that write `size` bytes in a run.
@@ -117,31 +105,6 @@ def together(works: Sequence[Work]) -> list[Work]:
 def total(works: Sequence[Work]) -> float:
     """Return the estimated nanoseconds of nodes that run one after the other."""
     return sum(work.nanoseconds for work in together(works))
-
-
-@contextmanager
-def priced_for(threads: int | None) -> Iterator[None]:
-    """Estimate times for a number of threads within a node, or for one and for two alike (None).
-
-    Args:
-        threads: the number of threads. More than two have prices of their own: the share of the work
-            that two threads do in parallel is done by all.
-
-    Raises:
-        ValueError: `threads` is below 1.
-    """
-    if threads is not None and threads < 1:
-        raise ValueError(f"threads must be at least 1, not {threads}")
-    token = _THREADS.set(0 if threads is None else min(threads, _MOST_THREADS))
-    try:
-        yield
-    finally:
-        _THREADS.reset(token)
-
-
-def pricing() -> int:
-    """Return what estimates depend on besides the work: a key for what is remembered of them."""
-    return _THREADS.get()
 
 
 @cache

@@ -11,7 +11,6 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor, same
 from onnx_spatial.lowering.core.gather_indices import (
     Numbers,
@@ -69,7 +68,6 @@ def cheapest(
             kinds,
             needed,
             emit.rank_limit or _ANY_RANK,
-            cost_model.pricing(),
         )
     )
     if plan is None:

@@ -143,7 +143,6 @@ class Session:
         optimise: with all of onnxruntime's optimisations, or without any.
         folder: folder of its external data.
         threads: for one node; 0 is onnxruntime's default.
-        spin: whether threads wait for work by spinning, which is onnxruntime's default.
         of: what it is a part of, for messages.
 
     Raises:
@@ -157,7 +156,6 @@ class Session:
         optimise: bool = False,
         folder: Path | None = None,
         threads: int = THREADS,
-        spin: bool = False,
         of: str = ORIGINAL,
     ) -> None:
         self._of, self._optimise, self._folder = of, optimise, folder
@@ -174,11 +172,9 @@ class Session:
         )
         options.intra_op_num_threads = threads
         # Many small sessions live side by side; spinning threads would starve the one that runs.
-        # A session that is timed spins as any user's does, but only while it runs.
-        entry = "force_spinning_stop" if spin else "intra_op.allow_spinning"
-        options.add_session_config_entry(f"session.{entry}", "1" if spin else "0")
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         # An arena keeps the most that was ever needed, once for every session.
-        options.enable_cpu_mem_arena = spin
+        options.enable_cpu_mem_arena = False
         if not optimise:  # prepacked weights are copies
             options.add_session_config_entry("session.disable_prepacking", "1")
         if folder is not None:
@@ -281,27 +277,6 @@ class Session:
             failure = RunFailure(f"{name!r} needs more than {limits.show_bytes(memory)}", "run")
             failure.out_of_memory = True
             raise failure
-
-    def repeatable(self, feeds: Mapping[str, Any]) -> Callable[[], None]:
-        """Return a function that runs the model on this data and drops the outputs, to be timed.
-
-        It raises RunFailure where the model cannot run on this data. Loops are not bounded.
-        """
-        options = ort.RunOptions()
-        options.log_severity_level = _SILENT
-        names, session, raising = list(self.outputs), self._session, self._raising
-        strings = any(isinstance(a, np.ndarray) and a.dtype.kind in "OUST" for a in feeds.values())
-        fed = {n: _fed(a) if strings else to_ort(a) for n, a in feeds.items()}
-        run = session.run if strings else session.run_with_ort_values
-
-        def once() -> None:
-            try:
-                with raising():
-                    run(names, fed, options)
-            except Exception as error:  # as above
-                raise _failure(error, "run") from None
-
-        return once
 
 
 def _has_no_memory(message: object) -> bool:
