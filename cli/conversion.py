@@ -15,7 +15,6 @@ from onnx_spatial.cli import data, options, project_file, render, step_summary
 from onnx_spatial.cli.destinations import Destination, Destinations
 from onnx_spatial.cli.each_model import Progress, each_model
 from onnx_spatial.cli.html import html_report
-from onnx_spatial.cli.model_explorer import check_folder, write_overlays
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.text import coded, say, say_command
 from onnx_spatial.errors import Code, SpatialError, VerificationError
@@ -40,7 +39,6 @@ def convert_models(
     tolerances: dict[str, Any],
     reproducer: str | None,
     html: str | None,
-    model_explorer: str | None,
     advise: Callable[[Console, Path], None] = lambda *_: None,
     **others: Any,
 ) -> int:
@@ -52,8 +50,8 @@ def convert_models(
         models: paths, or - for standard input.
         destinations: where the results go.
         output: of the run.
-        no_verify, strict_proof, model_options, data_options, tolerances, reproducer, html,
-            model_explorer: options of the command.
+        no_verify, strict_proof, model_options, data_options, tolerances, reproducer, html:
+            options of the command.
         advise: prints how to use a result that was written.
         others: arguments of `convert`.
 
@@ -64,7 +62,6 @@ def convert_models(
     options.check_verification(
         strict_proof, tolerances, no_verify=no_verify, check=destinations.check
     )
-    check_folder(model_explorer, models)
     each = dict(zip(models, destinations.of(models), strict=True))
     sources = dict(zip(models, data.models(*models), strict=True))
     verify = not (no_verify or destinations.check)
@@ -77,7 +74,7 @@ def convert_models(
         own = project_file.options_of_model(model)
         bounds = _with(own, tolerances) if verify else tolerances
         jobs[model] = _Job(sources[model], each[model], _with(own, given), bounds)
-    run = _Run(command, fixed, jobs, destinations, output, model_explorer, advise)
+    run = _Run(command, fixed, jobs, destinations, output, advise)
     files = [*models, *(destination.file for destination in each.values())]
     with html_report(command, html, output, files) as report:
         watched = report.watched(run.convert_model)
@@ -116,7 +113,6 @@ class _Run:
         jobs: the models, by name.
         destinations: where the results go.
         output: of the run.
-        model_explorer: folder for data for Model Explorer, if any.
         advise: prints how to use a result that was written.
     """
 
@@ -125,7 +121,6 @@ class _Run:
     jobs: Mapping[str, _Job]
     destinations: Destinations
     output: Output
-    model_explorer: str | None
     advise: Callable[[Console, Path], None]
 
     def convert_model(self, model: str, progress: Progress) -> Conversion:
@@ -145,7 +140,6 @@ class _Run:
         )
         if destination.piped and not destination.dry_run:
             data.to_standard_output(result, frozen=bool(job.options["static"]))
-        write_overlays(self.model_explorer, model, result)
         step_summary.append(lambda: _markdown(self.command, model, result))
         if self.output.quiet:
             _say_problems(self.output.err, model, result)

@@ -11,7 +11,6 @@ import onnx_spatial
 from onnx_spatial.cli import help, options
 from onnx_spatial.cli.destinations import Destinations, destination_options
 from onnx_spatial.cli.html import html_option
-from onnx_spatial.cli.model_explorer import model_explorer_option
 from onnx_spatial.cli.output import Output
 from onnx_spatial.conversion.options import MODES
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 @options.models_argument
 @destination_options
 @html_option
-@model_explorer_option
 @click.option(
     "--mode",
     type=click.Choice(MODES),

@@ -10,7 +10,6 @@ import onnx_spatial
 from onnx_spatial.cli import help, options
 from onnx_spatial.cli.destinations import Destinations, destination_options
 from onnx_spatial.cli.html import html_option
-from onnx_spatial.cli.model_explorer import model_explorer_option
 from onnx_spatial.cli.output import Output
 
 
@@ -29,7 +28,6 @@ from onnx_spatial.cli.output import Output
 @options.target_option
 @options.finite_option
 @html_option
-@model_explorer_option
 @options.conversion_options
 def optimize(
     models: tuple[str, ...], destinations: Destinations, output: Output, **others: Any

@@ -13,7 +13,6 @@ from onnx_spatial.custom_ops.prepared import prepare
 from onnx_spatial.custom_ops.registration import available, explain, register
 from onnx_spatial.custom_ops.running import raising
 from onnx_spatial.custom_ops.session import InferenceSession
-from onnx_spatial.schemas import register as register_schemas
 
 __all__ = [
     "InferenceSession",
@@ -22,5 +21,4 @@ __all__ = [
     "prepare",
     "raising",
     "register",
-    "register_schemas",
 ]

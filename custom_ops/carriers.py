@@ -27,7 +27,21 @@ from onnx_spatial.analysis import dtype_name
 from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering import Emitter, Request
 from onnx_spatial.lowering.core.padding import numpy_dtype
-from onnx_spatial.schemas import PREPARED_TYPES
+
+#: Element types of Python operators, those that numpy and onnxruntime-extensions both have.
+PREPARED_TYPES = (
+    TensorProto.FLOAT,
+    TensorProto.DOUBLE,
+    TensorProto.INT8,
+    TensorProto.INT16,
+    TensorProto.INT32,
+    TensorProto.INT64,
+    TensorProto.UINT8,
+    TensorProto.UINT16,
+    TensorProto.UINT32,
+    TensorProto.UINT64,
+    TensorProto.BOOL,
+)
 
 _HALVES = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 _BY_POSITION = _HALVES | {TensorProto.STRING}

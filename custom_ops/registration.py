@@ -22,6 +22,7 @@ import onnxruntime as ort
 from onnx import TensorProto
 
 from onnx_spatial.custom_ops import operators
+from onnx_spatial.custom_ops.carriers import PREPARED_TYPES
 from onnx_spatial.custom_ops.failures import Failures, exception
 from onnx_spatial.custom_ops.interrupts import Signals
 from onnx_spatial.custom_ops.options import loads, one_node
@@ -35,7 +36,6 @@ from onnx_spatial.operators.spellings.python_ops import (
     SITE,
     VERSION,
 )
-from onnx_spatial.schemas import PREPARED_TYPES
 
 #: Attribute of the module onnxruntime_extensions that holds the state, and of
 #: onnxruntime.SessionOptions that holds the modules of onnxruntime_extensions.

@@ -25,7 +25,6 @@ from onnx_spatial.verification.report import Verification
 
 if TYPE_CHECKING:
     from onnx_spatial.conversion.rewrite_chains import NamedChains
-    from onnx_spatial.report.model_explorer import Overlay
     from onnx_spatial.report.section import Section
 
 
@@ -255,23 +254,6 @@ class Conversion:
             models,
             status=status if self.changed else "nothing to do",
             error=error,
-        )
-
-    def model_explorer(self) -> dict[str, Overlay]:
-        """Return overlays for Google's Model Explorer, by name: "original.changes", "converted.proof".
-
-        Each is the JSON of a file that Model Explorer loads with the model of that side.
-        """
-        from onnx_spatial.report.model_explorer import overlays
-
-        if self.original is None:
-            return {}
-        return overlays(
-            self.original.proto,
-            self.result.proto if self.changed else None,
-            [site.to_dict() for site in (*self.inspection.sites, *self.inspection.chains)],
-            None if self.verification is None else self.verification.to_dict(),
-            () if self.summary is None else self.summary.replacements,
         )
 
     def to_html(self) -> str:

@@ -59,7 +59,7 @@ def test_help_and_version_import_nothing_heavy(arguments):
     ("words", "expected"),
     [
         ("onnx-spatial ", [*commands.commands]),
-        ("onnx-spatial convert --mo", ["--mode", "--model-explorer"]),
+        ("onnx-spatial convert --mo", ["--mode"]),
         ("onnx-spatial convert --mode ", [*options.MODES]),
         ("onnx-spatial inspect --prefer ", [*options.STRATEGY_NAMES]),
         ("onnx-spatial optimize --target ", ["coreml", "qnn", "tflite", "tensorrt", "ncnn"]),

@@ -16,7 +16,7 @@ from building import one_node
 
 pytest.importorskip("polygraphy", reason="needs polygraphy (pip install polygraphy)")
 
-TOP = Path(__file__).parents[2]
+TOP = Path(__file__).parents[1]
 
 
 @pytest.fixture

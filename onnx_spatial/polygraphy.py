@@ -114,7 +114,7 @@ class SpatialRunnerArgs(BaseRunnerArgs):  # type: ignore[misc]
 
     def add_to_script_impl(self, script: Any) -> None:
         """Add the runner."""
-        script.add_import(imports=["SpatialRunner"], frm="onnx_spatial.hosts.polygraphy")
+        script.add_import(imports=["SpatialRunner"], frm="onnx_spatial.polygraphy")
         script.add_runner(make_invocable("SpatialRunner", self._original))
 
 

@@ -13,7 +13,7 @@ import running
 
 import onnx_spatial
 
-TOP = Path(__file__).parents[2]
+TOP = Path(__file__).parents[1]
 IMAGE = np.random.default_rng(0).random((1, 32, 32, 3), np.float32)
 
 

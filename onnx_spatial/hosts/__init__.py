@@ -1,1 +1,0 @@
-"""Extensions that other programs load. Each module needs its program installed."""
