@@ -1,0 +1,61 @@
+"""Convert through the public interface: the one place to change when its signature changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import onnx
+
+import onnx_spatial
+
+#: The lowerings that can be asked for by name, and the operators that they are for.
+LOWERINGS = {
+    "transpose": "blocks",
+    "staged": "blocks",
+    "gather": "blocks",
+    "space-to-depth": "blocks",
+    "row-gather": "blocks and patches",
+    "element-gather": "blocks and patches",
+    "slices": "blocks and patches",
+    "planes": "patches",
+}
+
+
+def converted(
+    model: onnx.ModelProto,
+    *,
+    chains: bool = False,
+    prefer: str | None = None,
+    mode: str = "lower",
+    static: Mapping[str, int] | None = None,
+    domains: Iterable[str] = (),
+    max_rank: int | None = None,
+    checked: bool = False,
+) -> onnx.ModelProto:
+    """The converted model, not verified.
+
+    Args:
+        model: what is converted; it must stay as it is.
+        chains: also operators that are spelled in standard nodes.
+        prefer: name of the lowering to use where it can be used.
+        mode: "lower", "function" or "custom-op".
+        static: sizes of symbolic dims.
+        domains: more domains of the operators.
+        max_rank: largest rank of new tensors.
+        checked: the model fails where parameters of the run break a rule.
+    """
+    before = model.SerializeToString(deterministic=True)
+    options = {
+        "strategy": prefer,
+        "static": static,
+        "domains": tuple(domains),
+        "max_rank": max_rank,
+        "verify": False,
+    }
+    if chains:
+        assert (mode, checked) == ("lower", False)
+        result = onnx_spatial.optimize(model, **options)
+    else:
+        result = onnx_spatial.convert(model, mode=mode, checked=checked, **options)
+    assert model.SerializeToString(deterministic=True) == before
+    return result.model

@@ -1,0 +1,234 @@
+"""The models whose results must not change, what they are fed, and what must come out.
+
+Subjects are built when they run; only their names are made beforehand. Every model comes from a builder
+or from the nets in models/, and nothing here looks into the package.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cases
+import interpreter
+import numpy as np
+import onnx
+import regions
+import running
+from golden import defined, spelled
+from golden.converting import LOWERINGS
+from onnx import TensorProto, numpy_helper
+from operators import grid
+
+MODELS = Path(__file__).parents[2] / "models"
+
+#: What sums of a convolution may be off, of the largest output. Seven layers are off by 1e-6 or so.
+TOLERANCE = 2e-5
+
+#: Regions of each kind, all from one seed.
+SEED, REGIONS = 1, 4
+#: Kinds of regions that are converted: pools and nested regions are not among what must be fused.
+KINDS = [k for k in regions.KINDS if k not in ("pools", "nested regions", "in front of a pool")]
+
+Feeds = Mapping[str, np.ndarray]
+#: Raises an AssertionError if the outputs are not what they must be.
+Check = Callable[[Sequence[np.ndarray]], None]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A model, and runs of it: what it is fed, and what checks its outputs."""
+
+    model: onnx.ModelProto
+    runs: list[tuple[Feeds, Check]]
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model and how it is converted.
+
+    Attributes:
+        name: of the model and the way, in words.
+        build: makes the model.
+        options: of `converting.converted`.
+    """
+
+    name: str
+    build: Callable[[], Built]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def subjects() -> list[Subject]:
+    """All of them."""
+    found = [*of_cases(), *of_grid(), *of_lowerings(), *of_nets(), *of_regions(), *of_chains()]
+    assert len({subject.name for subject in found}) == len(found)
+    return found
+
+
+def exactly(expected: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    """Data movement: every bit survives."""
+    for output, wanted in zip(outputs, expected, strict=True):
+        assert running.same_bits(output, wanted)
+
+
+def closely(expected: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    """Sums of floats may be off by a little; all else is exact."""
+    for output, wanted in zip(outputs, expected, strict=True):
+        assert (output.shape, output.dtype) == (wanted.shape, wanted.dtype)
+        if wanted.dtype.kind != "f":
+            assert running.same_bits(output, wanted)
+        elif wanted.size:
+            size = max(1.0, float(np.abs(wanted).max()))
+            assert float(np.abs(output - wanted).max()) <= TOLERANCE * size
+
+
+# ---------------------------------------------------------------- cases
+
+
+@functools.cache
+def positive() -> dict[str, cases.Case]:
+    """The cases that onnxruntime can run."""
+    return {c.id: c for c in cases.load() if c.error is None and not c.is_complex}
+
+
+def of_cases() -> Iterator[Subject]:
+    """Yield each case, static and symbolic, with known parameters and with those of the run."""
+    for case in positive().values():
+        for symbolic in (False, True):
+            for run_time in (False, True) if len(case.inputs) > 1 else (False,):
+                form = (
+                    f"{'symbolic' if symbolic else 'static'} {'run-time' if run_time else 'known'}"
+                )
+                yield Subject(f"case {case.id} {form}", partial(_case, case.id, symbolic, run_time))
+
+
+def _case(name: str, symbolic: bool, run_time: bool) -> Built:
+    case = positive()[name]
+    model = case.model(symbolic=symbolic, run_time_parameters=run_time)
+    feeds = case.feeds(run_time_parameters=run_time)
+    return Built(model, [(feeds, partial(exactly, [case.expected]))])
+
+
+def of_lowerings() -> Iterator[Subject]:
+    """Yield 40 cases for each lowering, by turns static and symbolic; some with few dims."""
+    movable = [c for c in positive().values() if c.expected.size and not c.quantised]
+    for lowering, operators in LOWERINGS.items():
+        fitting = [
+            c for c in movable if ("patches" if "Extract" in c.op_type else "blocks") in operators
+        ]
+        for number in range(40):
+            case = fitting[number * len(fitting) // 40]
+            symbolic = number % 2 == 1
+            form = "symbolic" if symbolic else "static"
+            limit = max(4, case.inputs[0].ndim) if number % 5 == 2 else None
+            yield Subject(
+                f"{lowering} {number} {case.id} {form}",
+                partial(_case, case.id, symbolic, number % 8 == 5),
+                {"prefer": lowering, "max_rank": limit},
+            )
+
+
+# ---------------------------------------------------------------- the grid
+
+
+def of_grid() -> Iterator[Subject]:
+    """Yield each cell; every seventh as local functions, too."""
+    for number, cell in enumerate(grid.CELLS):
+        yield Subject(f"grid {cell.name}", partial(_cell, cell.name))
+        if number % 7 == 0:
+            yield Subject(f"function {cell.name}", partial(_cell, cell.name), {"mode": "function"})
+
+
+def _cell(name: str) -> Built:
+    cell = grid.get(name)
+    model = grid.model(cell)
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    fed = [grid.recorded(cell), grid.feeds(cell, rng)]
+    return Built(model, [(feeds, partial(exactly, defined.outputs(model, feeds))) for feeds in fed])
+
+
+# ---------------------------------------------------------------- nets
+
+
+def of_nets() -> Iterator[Subject]:
+    """Yield the nets in models/, converted and optimized."""
+    for path in sorted(MODELS.glob("*/model.onnx")) + sorted(MODELS.glob("chains/*/model.onnx")):
+        name = path.parent.relative_to(MODELS).as_posix()
+        yield Subject(f"net {name}", partial(_net, path))
+        yield Subject(f"net {name} optimized", partial(_net, path), {"chains": True})
+
+
+def _net(path: Path) -> Built:
+    model = onnx.load(str(path))
+    folder = path.parent / "test_data_set_0"
+    inputs, outputs = (
+        [numpy_helper.to_array(_tensor(folder / f"{kind}_{n}.pb")) for n in range(len(values))]
+        for kind, values in (("input", model.graph.input), ("output", model.graph.output))
+    )
+    feeds = {v.name: array for v, array in zip(model.graph.input, inputs, strict=True)}
+    return Built(model, [(feeds, partial(closely, outputs))])
+
+
+def _tensor(path: Path) -> TensorProto:
+    return TensorProto.FromString(path.read_bytes())
+
+
+# ---------------------------------------------------------------- regions
+
+
+def of_regions() -> Iterator[Subject]:
+    """Yield random regions of each kind around SpaceToBatch -> .. -> BatchToSpace."""
+    for kind in KINDS:
+        for number in range(REGIONS):
+            yield Subject(f"region {kind} {number}", partial(_region, kind, number))
+
+
+def _region(kind: str, number: int) -> Built:
+    case = regions.build(SEED, number, kind)
+
+    def check(outputs: Sequence[np.ndarray]) -> None:
+        for value, output in zip(case.model.graph.output, outputs, strict=True):
+            assert interpreter.difference(output, case.expected[value.name]) is None
+
+    # onnxruntime's own rewriting of quantized models to QLinearConv changes numbers, fused or not.
+    return Built(case.model, [(case.feeds, check)], {"session.disable_quant_qdq": "1"})
+
+
+# ---------------------------------------------------------------- chains
+
+
+def of_chains() -> Iterator[Subject]:
+    """Yield what standard nodes spell, optimized, and patches in front of products."""
+    for name, build in (spelled.BLOCKS | spelled.PATCHES).items():
+        yield Subject(f"chain {name}", partial(_chain, build, closely), {"chains": True})
+    for name, model in spelled.MOVEMENTS.items():
+        for limit in (None, 4):
+            yield Subject(
+                f"movement {name}, rank {limit or 'any'}",
+                partial(_chain, lambda model=model: model, exactly),
+                {"chains": True, "max_rank": limit},
+            )
+    for name, build in spelled.EMBEDDINGS.items():
+        yield Subject(f"patches, {name}", partial(_embedding, build))
+
+
+def _chain(build: Callable[[], onnx.ModelProto], check: Callable[..., None]) -> Built:
+    model = build()
+    feeds = spelled.feeds(model)
+    expected = running.run(model, feeds, running.LEVELS[0])
+    return Built(model, [(feeds, partial(check, expected))])
+
+
+def _embedding(build: Callable[[], onnx.ModelProto]) -> Built:
+    model = build()
+    feeds = spelled.feeds(model)
+    return Built(model, [(feeds, partial(closely, defined.outputs(model, feeds)))])
