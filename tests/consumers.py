@@ -12,8 +12,8 @@ import running
 from converting import plan
 from onnx.reference import ReferenceEvaluator
 
+from onnx_spatial import ConversionError
 from onnx_spatial.conversion.pipeline import Site, refusals
-from onnx_spatial.errors import ConversionError
 
 
 def function_form(model: onnx.ModelProto, **options: Any) -> onnx.ModelProto:

@@ -6,9 +6,9 @@ from typing import Any
 
 import onnx
 
+from onnx_spatial import ConversionError
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import EditResult, convert_operators, refusals
-from onnx_spatial.errors import ConversionError
 
 
 def plan(model: onnx.ModelProto, **options: Any) -> EditResult:

@@ -10,7 +10,7 @@ import running
 import structure
 from converting import convert
 
-from onnx_spatial.errors import ConversionError
+from onnx_spatial import ConversionError
 
 ALL = cases.load()
 POSITIVE = [c for c in ALL if c.error is None and not c.is_complex]

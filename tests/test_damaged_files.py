@@ -14,8 +14,8 @@ from building import TF, one_node
 from onnx import TensorProto, helper
 
 import onnx_spatial
+from onnx_spatial import SpatialError
 from onnx_spatial.cli.main import run
-from onnx_spatial.errors import SpatialError
 from onnx_spatial.verification.runtime import sessions
 
 BLOCK, NONE = np.array([2, 2]), np.zeros((2, 2), np.int64)

@@ -17,7 +17,7 @@ from definitions import space_to_batch
 from onnx import helper, numpy_helper
 
 import onnx_spatial
-from onnx_spatial.errors import ModelFileError
+from onnx_spatial import ModelFileError
 from onnx_spatial.model.io.byte_ranges import Content
 from onnx_spatial.validation import Options
 from onnx_spatial.validation.checks.examine import examine

@@ -14,7 +14,7 @@ from building import one_node
 from onnx import helper, numpy_helper
 
 import onnx_spatial
-from onnx_spatial.errors import ModelFileError
+from onnx_spatial import ModelFileError
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.isolation import limits
 

@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 import onnx_spatial
-from onnx_spatial.errors import VerificationError
+from onnx_spatial import VerificationError
 from onnx_spatial.model.inference import functions
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>\n'

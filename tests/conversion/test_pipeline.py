@@ -12,8 +12,8 @@ from building import TF, one_node
 from converting import convert, plan, refusal
 from onnx import TensorProto, helper, parser
 
+from onnx_spatial import ModelFileError, UsageError
 from onnx_spatial.conversion.pipeline import convert_operators, freeze, refusals
-from onnx_spatial.errors import ModelFileError, UsageError
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>\n'
 

@@ -10,9 +10,9 @@ import pytest
 from onnx import parser
 
 import onnx_spatial
+from onnx_spatial import ConversionError, UsageError
 from onnx_spatial.cli.main import run
 from onnx_spatial.conversion.raise_opset import raise_opset
-from onnx_spatial.errors import ConversionError, UsageError
 
 TEXT = """<ir_version: 8, opset_import: ["" : OPSET, "com.microsoft" : 1]>
 g (float[1,4,6,3] x) => (float[?,?,?,?,?] z) <int32[2] block = {2, 3}, int32[2,2] none = {0, 0, 0, 0}> {

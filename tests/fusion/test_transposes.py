@@ -18,8 +18,8 @@ from hypothesis import given
 from neighbours import between_transposes, unturned
 from onnx import parser
 
+from onnx_spatial import ConversionError
 from onnx_spatial.conversion import pipeline as planning
-from onnx_spatial.errors import ConversionError
 from onnx_spatial.fusion import transposes
 from onnx_spatial.lowering import Candidate, Lowered, Request
 from onnx_spatial.verification import verify

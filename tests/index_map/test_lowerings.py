@@ -15,7 +15,7 @@ import sampling
 from converting import convert
 from sampling import Form, Sample
 
-from onnx_spatial.errors import ConversionError
+from onnx_spatial import ConversionError
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.lowering import STRATEGIES

@@ -22,10 +22,10 @@ import running
 import sampling
 from sampling import OPSETS, Form, Sample
 
+from onnx_spatial import OperatorError
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import convert_operators
 from onnx_spatial.custom_ops import registration
-from onnx_spatial.errors import OperatorError
 from onnx_spatial.lowering import STRATEGIES
 from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
 

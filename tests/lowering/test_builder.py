@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from onnx_spatial.errors import ConversionError
+from onnx_spatial import ConversionError
 from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Tensor, same
 from onnx_spatial.lowering.core.size_arithmetic import typical_side
 

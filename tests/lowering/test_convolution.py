@@ -11,8 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from benchmarks import forms
-from onnx_spatial import lowering
-from onnx_spatial.errors import ConversionError
+from onnx_spatial import ConversionError, lowering
 from onnx_spatial.lowering import Request
 from onnx_spatial.operators import ExtractPatches
 from onnx_spatial.operators.spellings import FixedCall

@@ -10,7 +10,7 @@ from building import one_node
 from converting import convert, plan, refusal
 from onnx import helper
 
-from onnx_spatial.errors import UsageError
+from onnx_spatial import UsageError
 from onnx_spatial.lowering.core.nodes import INT64_MAX
 from onnx_spatial.lowering.select import STRATEGIES
 

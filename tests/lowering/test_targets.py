@@ -13,7 +13,7 @@ from onnx import parser
 from sampling import Form, Sample
 
 import onnx_spatial
-from onnx_spatial.errors import ConversionError
+from onnx_spatial import ConversionError
 from onnx_spatial.model.targets import TARGETS
 
 SAMPLES = [make(Random(seed)) for seed in range(3) for make in sampling.SPELLINGS.values()]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import onnx_spatial
-from onnx_spatial.errors import ModelFileError
+from onnx_spatial import ModelFileError
 from onnx_spatial.model.io import byte_ranges, embedded_data, protobuf_wire, reader, writer
 
 ZOO = Path(__file__).parents[2] / "models"

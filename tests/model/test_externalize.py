@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 import onnx_spatial
-from onnx_spatial.errors import ModelFileError, UsageError
+from onnx_spatial import ModelFileError, UsageError
 from onnx_spatial.model.io import reader, writer
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>

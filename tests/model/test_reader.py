@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from onnx import helper, parser
 
-from onnx_spatial.errors import ModelFileError, UsageError
+from onnx_spatial import ModelFileError, UsageError
 from onnx_spatial.model.io import reader
 
 

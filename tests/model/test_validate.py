@@ -6,7 +6,7 @@ import onnx
 import pytest
 from onnx import helper, parser
 
-from onnx_spatial.errors import ModelFileError
+from onnx_spatial import ModelFileError
 from onnx_spatial.model.io import validate
 
 HEAD = '<ir_version: 10, opset_import: ["" : 17, "loc" : 1]>\n'

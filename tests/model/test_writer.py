@@ -11,7 +11,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnx_spatial.errors import ModelFileError, UsageError
+from onnx_spatial import ModelFileError, UsageError
 from onnx_spatial.model.io import atomic, byte_ranges, reader, writer
 
 
@@ -95,7 +95,7 @@ def test_what_goes_wrong_leaves_what_was_there(path, folder, monkeypatch):
 
 FULL = """
 import resource, sys
-from onnx_spatial.errors import ModelFileError
+from onnx_spatial import ModelFileError
 from onnx_spatial.model.io import reader, writer
 source = reader.read(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)

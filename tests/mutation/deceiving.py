@@ -42,7 +42,7 @@ import running
 from drawn import Equivalent, converted
 
 import onnx_spatial
-from onnx_spatial.errors import SpatialError
+from onnx_spatial import SpatialError
 
 #: Seconds of processor time that a model may take.
 _PATIENCE = 120

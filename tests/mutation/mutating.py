@@ -37,7 +37,7 @@ from judging import Judge
 from mutations import Mutation, Mutations
 
 import onnx_spatial
-from onnx_spatial.errors import SpatialError
+from onnx_spatial import SpatialError
 
 #: Strategy (None: the cheapest) and whether to fuse, of the conversions that are broken.
 FORMS: tuple[tuple[str | None, bool], ...] = (

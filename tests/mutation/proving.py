@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import running
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial import OperatorError
 from onnx_spatial.verification.arrays import patterns
 from onnx_spatial.verification.checks import isolated, proof
 from onnx_spatial.verification.checks.context import Context

@@ -33,8 +33,8 @@ import targeted
 from proving import Replaced
 from wrong_models import WRONG
 
+from onnx_spatial import SpatialError
 from onnx_spatial.conversion.options import STRATEGY_NAMES
-from onnx_spatial.errors import SpatialError
 
 
 @dataclass(frozen=True)

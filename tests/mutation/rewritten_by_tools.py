@@ -26,7 +26,7 @@ from drawn import Equivalent, converted
 from nets import Feeds
 
 import onnx_spatial
-from onnx_spatial.errors import SpatialError
+from onnx_spatial import SpatialError
 
 #: Class of nets that were exported with the operators and without.
 EXPORTS = "tf2onnx with and without the operators"

@@ -20,8 +20,8 @@ from onnx import helper
 from wrong import TF, Base, parsed, spoiled
 
 import onnx_spatial
+from onnx_spatial import SpatialError
 from onnx_spatial.conversion.options import STRATEGY_NAMES
-from onnx_spatial.errors import SpatialError
 
 _PATCHES = (
     f"y = {TF}.ExtractImagePatches <ksizes = [1, {{}}, {{}}, 1], strides = [1, {{}}, {{}}, 1], "

@@ -18,7 +18,7 @@ from converting import plan
 from sampling import Sample
 
 import onnx_spatial
-from onnx_spatial.errors import ConversionError, OperatorError
+from onnx_spatial import ConversionError, OperatorError
 from onnx_spatial.lowering import STRATEGIES, Emitter, Request, lower, rank
 from onnx_spatial.operators import OPERATORS, Dim, FixedOperator, Operator
 from onnx_spatial.operators.spellings import (

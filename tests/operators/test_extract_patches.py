@@ -10,7 +10,7 @@ import sampling
 from building import ELEMENT_TYPES
 from hypothesis import given
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial import OperatorError
 from onnx_spatial.operators import ExtractPatches
 
 DEFINED_AS = {

@@ -14,7 +14,7 @@ from building import OPENVINO, one_node
 from hypothesis import given
 
 import onnx_spatial
-from onnx_spatial.errors import OperatorError
+from onnx_spatial import OperatorError
 from onnx_spatial.operators import ReorgYolo
 from onnx_spatial.verification import verify
 from onnx_spatial.verification.oracles import Silent

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from report_models import NASTY, net
 
 import onnx_spatial
-from onnx_spatial.errors import UsageError
+from onnx_spatial import UsageError
 from onnx_spatial.report import report_file, verification_html
 from onnx_spatial.report.operator_rows import PROOFS
 

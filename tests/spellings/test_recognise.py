@@ -10,7 +10,7 @@ from building import TF, one_node
 from converting import convert, plan
 from onnx import parser
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial import OperatorError
 from onnx_spatial.operators.spellings import DOMAINS, NodeFacts, read, recognise
 
 OPERATORS = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial import OperatorError
 from onnx_spatial.operators import BatchToSpace, ExtractPatches, SpaceToBatch
 from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
 

@@ -12,7 +12,7 @@ import onnx
 import pytest
 from hand_lowered import model, space_to_batch, space_to_batch_lowered
 
-from onnx_spatial.errors import UsageError
+from onnx_spatial import UsageError
 from onnx_spatial.verification import verify
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare.tolerance import Tolerances

@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial import OperatorError
 from onnx_spatial.verification.runtime import numpy_conv
 from onnx_spatial.verification.runtime.numpy_ops import KERNELS
 from onnx_spatial.verification.runtime.program import Program

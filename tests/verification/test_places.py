@@ -9,7 +9,7 @@ import onnx
 import pytest
 from hand_lowered import TF, model, space_to_batch, space_to_batch_lowered
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial import OperatorError
 from onnx_spatial.verification import verify
 
 PARAMETERS = """

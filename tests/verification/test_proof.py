@@ -21,8 +21,8 @@ from hand_lowered import (
 )
 
 import onnx_spatial
+from onnx_spatial import UsageError, VerificationError
 from onnx_spatial.cli.main import run
-from onnx_spatial.errors import UsageError, VerificationError
 from onnx_spatial.verification import Counterexample, verify
 from onnx_spatial.verification.checks import proof
 from onnx_spatial.verification.checks.proof import Proof

@@ -9,7 +9,7 @@ from hand_lowered import batch_to_space, batch_to_space_lowered, model
 from onnx import TensorProto, helper, numpy_helper
 
 import onnx_spatial
-from onnx_spatial.errors import UsageError
+from onnx_spatial import UsageError
 from onnx_spatial.verification import Verification, verify
 from onnx_spatial.verification.checks import baseline
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial import OperatorError
 from onnx_spatial.operators.spellings import NodeFacts
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.runtime import spatial_kernels

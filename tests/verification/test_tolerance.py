@@ -11,7 +11,7 @@ from hand_lowered import model
 from onnx import numpy_helper
 
 import onnx_spatial
-from onnx_spatial.errors import UsageError
+from onnx_spatial import UsageError
 from onnx_spatial.verification import verify
 from onnx_spatial.verification.compare.exactness import Exactness
 from onnx_spatial.verification.compare.outputs import compare

@@ -6,7 +6,7 @@ import onnx
 import pytest
 from hand_lowered import model
 
-from onnx_spatial.errors import ModelFileError
+from onnx_spatial import ModelFileError
 from onnx_spatial.model.io import reader as files
 from onnx_spatial.verification import Verification, verify
 
