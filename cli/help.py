@@ -15,7 +15,7 @@ GROUPS = {
     "Verification": "no_verify shapes inputs seed rtol atol outputs_only strict strict_proof oracles",
     "Failures and limits": "reproducer reproduce_to memory time_limit timeout",
     "Processes": "jobs executor scheduler",
-    "Reports": "html json_report junit sarif markdown",
+    "Reports": "html junit_xml",
     "Output": "as_json quiet verbose version help",
 }
 _OTHERS = "Options"

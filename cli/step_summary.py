@@ -22,7 +22,7 @@ def append(render: Callable[[], str]) -> None:
 
 def sentence(command: str, model: str, *parts: str) -> str:
     """Return the result of a command for one model as a line of Markdown."""
-    from onnx_spatial.validation.report.markdown import escaped
+    from onnx_spatial.validation.reports import escaped
 
     text = "; ".join(filter(None, parts))
     return f"**onnx-spatial {command}** {escaped(model)}: {escaped(text)}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,20 +11,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onnx_spatial.cli import help, options
+from onnx_spatial.cli.html import html_option
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.text import say
 from onnx_spatial.cli.validate_options import (
     Selection,
     process_options,
-    report_options,
     selection_options,
     step_options,
     with_values,
 )
 from onnx_spatial.errors import one_line
-from onnx_spatial.report.report_file import write
+from onnx_spatial.report.report_file import check_file, require, write
 from onnx_spatial.validation import ModelResult, Options
-from onnx_spatial.validation.report import FORMATS, Format
 
 if TYPE_CHECKING:
     from onnx_spatial.cli import validation
@@ -45,7 +45,8 @@ _FOLDER = click.Path(file_okay=False)
 @selection_options
 @step_options
 @process_options
-@report_options
+@click.option("--junit-xml", type=click.Path(), metavar="FILE", help="Write a JUnit XML report.")
+@html_option
 @click.option(
     "--reproducer",
     "reproduce_to",
@@ -59,7 +60,8 @@ def validate(
     selection: Selection,
     steps: Options,
     processes: dict[str, Any],
-    files: dict[Format, Path],
+    junit_xml: str | None,
+    html: str | None,
     reproduce_to: str | None,
     output: Output,
 ) -> int:
@@ -74,8 +76,12 @@ def validate(
     interrupted: the reports then hold the models that were finished.
     """
     from onnx_spatial.cli import project_file, step_summary, validation
-    from onnx_spatial.validation import run
-    from onnx_spatial.validation.report import markdown
+    from onnx_spatial.validation import reports, run
+
+    for path in filter(None, (junit_xml, html)):
+        check_file(Path(path))
+    if html is not None:
+        require("jinja2")
 
     models, notes = selection.models(paths)
     own = {model: project_file.options_of_model(model) for model in models}
@@ -90,19 +96,22 @@ def validate(
                 **processes,
                 reproduce_to=reproduce_to,
                 expect_failure=selection.expect_failure,
-                graphs=any(report_format.graphs for report_format in files),
+                graphs=html is not None,
                 own={model: with_values(steps, values) for model, values in own.items() if values},
                 watch=watch,
             )
     except run.Interrupted as end:  # what is done by now is not lost
         report = end.report
     report.notes += notes
-    for report_format, path in files.items():
-        write(path, report_format.render(report).encode("utf-8", "backslashreplace"))
-    for report_format in FORMATS:
-        if report_format.is_printed:
-            output.err.print(report_format.render(report), end="", soft_wrap=True)
-    step_summary.append(lambda: markdown.render(report))
+    if junit_xml is not None:
+        write(Path(junit_xml), reports.junit_xml(report).encode("utf-8", "backslashreplace"))
+    if html is not None:
+        from onnx_spatial.validation import page
+
+        write(Path(html), page.render(report).encode("utf-8", "backslashreplace"))
+    if os.environ.get("GITHUB_ACTIONS", "").lower() == "true":
+        output.err.print(reports.github_annotations(report), end="", soft_wrap=True)
+    step_summary.append(lambda: reports.github_summary(report))
     if output.json:
         output.document(report.to_dict())
     validation.show(output, report, rows)

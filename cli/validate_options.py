@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,9 +12,7 @@ from click.core import ParameterSource
 
 from onnx_spatial.cli import options
 from onnx_spatial.conversion.options import MODES
-from onnx_spatial.report.report_file import check_file, require
 from onnx_spatial.validation import Options
-from onnx_spatial.validation.report import FORMATS, Format
 from onnx_spatial.validation.workers.clusters import CLUSTERS
 
 
@@ -80,21 +77,6 @@ def _processes(
         "memory": memory,
         "executor": None if scheduler is None else CLUSTERS[executor](scheduler),
     }
-
-
-def _report_files(**paths: str | None) -> dict[Format, Path]:
-    """Return the file of each report format that has one.
-
-    Raises:
-        ModelFileError: one cannot be written.
-        UsageError: a format needs a package that is missing.
-    """
-    files = {entry: Path(path) for entry in FORMATS if (path := paths.get(entry.module))}
-    for entry, file in files.items():
-        check_file(file)
-        if entry.package:
-            require(entry.package)
-    return files
 
 
 def _steps(**values: Any) -> Options:
@@ -168,16 +150,6 @@ process_options = options.grouped(
     make=_processes,
 )
 
-
-report_options = options.grouped(
-    "files",
-    *(
-        click.option(entry.option, entry.module, type=click.Path(), metavar="FILE", help=entry.help)
-        for entry in FORMATS
-        if entry.option
-    ),
-    make=_report_files,
-)
 
 step_options = options.grouped(
     "steps",

@@ -1,6 +1,6 @@
 """Define what each code of an error or a warning means: its cause, and what to do.
 
-One table for `onnx-spatial explain`, the SARIF rules and docs/codes.md, which
+One table for `onnx-spatial explain` and docs/codes.md, which
 `python -m onnx_spatial.errors.messages > docs/codes.md` writes.
 """
 
@@ -570,7 +570,7 @@ def _lines() -> Iterator[str]:
     yield "<!-- Written by: python -m onnx_spatial.errors.messages > docs/codes.md -->\n"
     yield (
         "Every message of onnx-spatial ends with a code, as in `[OS205]`. JSON documents and\n"
-        "`SpatialError.code` have it too, SARIF reports as the rule. A code never changes its meaning.\n"
+        "`SpatialError.code` have it too. A code never changes its meaning.\n"
         "`onnx-spatial explain CODE` prints what this page says.\n"
     )
     group = ""

@@ -279,7 +279,7 @@ class Report:
         return words + "".join(f" {option} {value}" for option, value in limits)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as validation-report-1.schema.json describes it."""
+        """Return the report, ready for JSON."""
         counts = {str(status): n for status, n in self.counts().items()}
         return {
             "version": VERSION,

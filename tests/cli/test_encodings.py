@@ -20,7 +20,7 @@ from onnx import numpy_helper
 from onnx_spatial.cli.main import run
 
 NAME = "swap/☃/é"
-REPORTS = ("--report", "--junit-xml", "--sarif")
+REPORTS = ("--junit-xml", "--html")
 X = np.zeros((1, 4, 6, 3), np.float32)
 
 
@@ -88,8 +88,7 @@ def test_reports_are_utf_8(model, tmp_path):
     files = {option: tmp_path / option for option in REPORTS}
     options = [word for option, path in files.items() for word in (option, str(path))]
     assert printed("ascii", "validate", model, *options)[0] == 0
-    assert json.loads(files["--report"].read_text("utf-8"))["models"][0]["model"] == model
-    assert json.loads(files["--sarif"].read_text("utf-8"))["runs"]
+    assert "☃" in files["--html"].read_text("utf-8")
     cases = ElementTree.fromstring(files["--junit-xml"].read_bytes()).iter("testcase")
     assert any("☃" in str(case.attrib) for case in cases)
 

@@ -89,7 +89,7 @@ def test_what_fails_leaves_standard_output_empty(capsysbinary, monkeypatch):
         (["convert", "-", "-o", "x.onnx"], "stdin", "standard input is a terminal"),
         (["convert", "MODEL", "-o", "-", "--json"], None, "-o - and --json cannot be combined"),
         (["convert", "-", "--in-place"], None, "model path"),
-        (["validate", "MODEL", "--report", "-"], None, "reports are written to files"),
+        (["validate", "MODEL", "--junit-xml", "-"], None, "reports are written to files"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

@@ -94,15 +94,13 @@ def test_reports_are_written_and_annotations_go_beside_them(folder, capsys, monk
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_WORKSPACE", str(folder))
     save(folder / "m" / "a.onnx", REFUSED)
-    names = ["--report", "r.json", "--junit-xml", "r.xml", "--sarif", "r.sarif"]
-    assert run(["validate", "m", *names, "--json"]) == 1
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
+    assert run(["validate", "m", "--junit-xml", "r.xml", "--json"]) == 1
     out, err = capsys.readouterr()
-    assert json.loads((folder / "r.json").read_text()) == json.loads(out)
+    assert json.loads(out)["status"] == "failed"
     (case,) = ElementTree.parse(folder / "r.xml").iter("testcase")
     assert [child.tag for child in case] == ["failure", "system-out"]
-    (log,) = json.loads((folder / "r.sarif").read_text())["runs"]
-    location = log["results"][0]["locations"][0]["physicalLocation"]
-    assert location["artifactLocation"]["uri"] == "m/a.onnx"
+    assert "| failed | m/a.onnx | 1 |" in (folder / "summary.md").read_text()
     assert err.startswith("::error file=m/a.onnx,title=onnx-spatial%3A FAILED [OS302]::failed: ")
 
 
@@ -246,13 +244,13 @@ def test_an_interrupt_ends_all_that_was_started_and_what_was_done_is_reported(fo
     save(folder / "a.onnx", PLAIN)
     save(folder / "b.onnx", HANGING)
     save(folder / "c.onnx", HANGING)
-    process, started = at_work(".", "--junit-xml", "r.xml", "--sarif", "r.sarif", jobs=jobs)
+    process, started = at_work(".", "--junit-xml", "r.xml", jobs=jobs)
     process.send_signal(getattr(signal, name))
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert err.strip() == "error: interrupted [OS902]"
     assert all_gone(started)
-    assert sorted(os.listdir()) == ["a.onnx", "b.onnx", "c.onnx", "r.sarif", "r.xml"]
+    assert sorted(os.listdir()) == ["a.onnx", "b.onnx", "c.onnx", "r.xml"]
     assert [line.split() for line in out.splitlines()[:2]] == [
         ["SKIPPED", "b.onnx"],
         ["SKIPPED", "c.onnx"],
@@ -261,25 +259,6 @@ def test_an_interrupt_ends_all_that_was_started_and_what_was_done_is_reported(fo
     cases = list(ElementTree.parse(folder / "r.xml").iter("testcase"))
     assert [case[0].tag for case in cases] == ["system-out", "skipped", "skipped"]
     assert {case[0].get("type") for case in cases[1:]} == {"not-run"}
-    (log,) = json.loads((folder / "r.sarif").read_text())["runs"]
-    assert [result["ruleId"] for result in log["results"]] == ["OS607", "OS607"]
-    (invocation,) = log["invocations"]
-    assert (invocation["executionSuccessful"], invocation["exitCode"]) == (False, 130)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_an_interrupt_leaves_the_json_report(folder):
-    save(folder / "a.onnx", PLAIN)
-    save(folder / "b.onnx", HANGING)
-    process, _ = at_work(".", "--report", "r.json")
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
-    document = json.loads((folder / "r.json").read_text())
-    assert (document["status"], document["exit_code"]) == ("interrupted", 130)
-    assert [(m["status"], m["kind"]) for m in document["models"]] == [
-        ("passed", None),
-        ("skipped", "not-run"),
-    ]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")

@@ -1,10 +1,8 @@
-"""JSON, JUnit XML, SARIF and annotations are what their readers expect."""
+"""JSON, JUnit XML and annotations are what their readers expect."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,13 +11,10 @@ from xml.etree import ElementTree
 import pytest
 from validating import FOREIGN, PLAIN, REFUSED, ZOO, image, record, save
 
-from onnx_spatial.errors import ModelFileError, messages
-from onnx_spatial.errors.messages import MESSAGES
+from onnx_spatial.errors import ModelFileError
 from onnx_spatial.report import report_file
-from onnx_spatial.validation import Entry, ModelResult, Options, Report, validate
-from onnx_spatial.validation import report as reports
-from onnx_spatial.validation.report import github, junit, sarif
-from onnx_spatial.validation.result import CODES, KINDS
+from onnx_spatial.validation import Entry, ModelResult, Options, Report, page, reports, validate
+from onnx_spatial.validation.result import KINDS
 
 SCHEMAS = Path(__file__).parents[1] / "data" / "schemas"
 
@@ -78,31 +73,9 @@ def test_the_run_is_what_the_other_tests_take_it_for(real):
 
 
 class TestJson:
-    def check(self, report: Report) -> None:
-        jsonschema = pytest.importorskip("jsonschema")
-        schema = reports.schema()
-        jsonschema.Draft202012Validator.check_schema(schema)
-        text = json.dumps(report.to_dict(), allow_nan=False)
-        jsonschema.Draft202012Validator(schema).validate(json.loads(text))
-
-    def test_it_is_what_the_schema_says(self, real):
-        self.check(real)
-        self.check(made_up())
-        self.check(made_up(strict=True))
-        self.check(Report([], Options(), tools={"version": "0"}))
-        self.check(replace(made_up(), interrupted=True))
-
-    def test_the_schema_refuses_what_is_something_else(self, real):
-        jsonschema = pytest.importorskip("jsonschema")
-        for key in ("version", "models", "summary"):
-            document = real.to_dict()
-            del document[key]
-            with pytest.raises(jsonschema.ValidationError):
-                jsonschema.validate(document, reports.schema())
-        document = real.to_dict()
-        document["models"][0]["status"] = "fine"
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(document, reports.schema())
+    def test_every_report_is_json(self, real):
+        for report in (real, made_up(), made_up(strict=True), replace(made_up(), interrupted=True)):
+            json.dumps(report.to_dict(), allow_nan=False)
 
     def test_figures_add_up(self, real):
         document = real.to_dict()
@@ -119,7 +92,7 @@ class TestJson:
 
 class TestJunit:
     def cases(self, report: Report) -> dict[str, ElementTree.Element]:
-        root = ElementTree.fromstring(junit.render(report))
+        root = ElementTree.fromstring(reports.junit_xml(report))
         return {case.get("name", ""): case for case in root.iter("testcase")}
 
     def test_it_is_what_the_schema_says(self, real, tmp_path):
@@ -131,7 +104,7 @@ class TestJunit:
             made_up(strict=True),
             Report([], Options(), tools={"version": "0"}),
         ):
-            schema.validate(ElementTree.fromstring(junit.render(report)))
+            schema.validate(ElementTree.fromstring(reports.junit_xml(report)))
 
     def test_verdicts_are_what_ci_systems_count(self):
         for strict, unverified in ((False, "skipped"), (True, "failure")):
@@ -145,7 +118,7 @@ class TestJunit:
             assert outcomes["crash.onnx"] == outcomes["timeout.onnx"] == ["error"]
             assert outcomes["unverified.onnx"] == [unverified]
             assert outcomes["not-run.onnx"] == outcomes["known.onnx"] == ["skipped"]
-            (suite,) = ElementTree.fromstring(junit.render(made_up(strict)))
+            (suite,) = ElementTree.fromstring(reports.junit_xml(made_up(strict)))
             for tag, key in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
                 assert int(suite.get(key, "")) == sum(o == [tag] for o in outcomes.values())
 
@@ -166,7 +139,7 @@ class TestJunit:
     def test_the_time_of_the_run_is_in_it(self):
         report = made_up()
         report.started = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
-        (suite,) = ElementTree.fromstring(junit.render(report))
+        (suite,) = ElementTree.fromstring(reports.junit_xml(report))
         assert suite.get("timestamp") == "2026-02-03T04:05:06"
         assert suite.get("time") == "12.346"
 
@@ -181,84 +154,8 @@ class TestJunit:
         monkeypatch.setattr("onnx_spatial.validation.run.datetime", Clock)
         monkeypatch.setattr("onnx_spatial.validation.result.datetime", Clock)
         report = validate([])
-        (suite,) = ElementTree.fromstring(junit.render(report))
+        (suite,) = ElementTree.fromstring(reports.junit_xml(report))
         assert suite.get("timestamp") == "2026-02-03T04:05:00"
-
-
-class TestSarif:
-    def test_it_is_what_the_schema_says(self, real):
-        jsonschema = pytest.importorskip("jsonschema")
-        schema = json.loads((SCHEMAS / "sarif-2.1.0.json").read_text("utf-8"))
-        for report in (
-            real,
-            made_up(),
-            made_up(strict=True),
-            Report([], Options(), tools={"version": "0"}),
-            replace(made_up(), interrupted=True),
-        ):
-            jsonschema.Draft7Validator(schema).validate(sarif.document(report))
-
-    def test_there_is_one_result_for_each_error_and_warning(self):
-        (run,) = sarif.document(made_up())["runs"]
-        bad = [r for r in run["results"] if r["properties"]["reproduce"].count("bad")]
-        assert [r["level"] for r in bad] == ["error", "warning"]
-        assert [r["properties"]["kind"] for r in bad] == ["difference", "recorded-data"]
-        assert [r["ruleId"] for r in bad] == ["OS501", "OS601"]
-        assert bad[0]["locations"][0]["logicalLocations"] == [{"name": "node <1>", "kind": "node"}]
-        for result in run["results"]:
-            rule = run["tool"]["driver"]["rules"][result["ruleIndex"]]
-            assert rule["id"] == result["ruleId"]
-
-    def test_what_was_expected_is_suppressed(self):
-        (run,) = sarif.document(made_up())["runs"]
-        suppressed = [r for r in run["results"] if r["suppressions"]]
-        assert [r["message"]["text"] for r in suppressed] == ["process: it is known"]
-
-    def test_every_kind_has_a_rule(self):
-        (run,) = sarif.document(Report([], Options(), tools={"version": "0"}))["runs"]
-        rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
-        assert rules == [*MESSAGES]
-        assert {CODES[kind] for kind in KINDS} <= {*rules}
-
-    def test_rules_link_to_the_pages_where_their_address_is_known(self, monkeypatch):
-        def rule():
-            (run,) = sarif.document(Report([], Options(), tools={"version": "0"}))["runs"]
-            return run["tool"]["driver"]["rules"][0]
-
-        monkeypatch.setattr(messages, "documentation", lambda: None)
-        assert "helpUri" not in rule()
-        assert "onnx-spatial explain OS101" in rule()["help"]["text"]
-        monkeypatch.setattr(messages, "documentation", lambda: "https://example.com/docs")
-        assert rule()["helpUri"] == "https://example.com/docs/codes.html#os101"
-
-    def test_strict_makes_errors_of_what_was_not_verified(self):
-        for strict, level in ((False, "warning"), (True, "error")):
-            (run,) = sarif.document(made_up(strict))["runs"]
-            (found,) = (r for r in run["results"] if r["ruleId"] == "OS502")
-            assert found["level"] == level
-
-    def test_paths_are_relative_to_the_checkout(self, tmp_path):
-        model = ModelResult.without(
-            str(tmp_path / "a b" / "m.onnx"), "failed", "crash", "it is broken"
-        )
-        report = Report([model], Options())
-
-        def uri(base: Path) -> str:
-            (result,) = sarif.document(report, base)["runs"][0]["results"]
-            return result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
-
-        assert uri(tmp_path) == "a%20b/m.onnx"
-        assert uri(tmp_path / "elsewhere").startswith("file:///")
-
-    def test_the_same_trouble_has_the_same_fingerprint(self):
-        def prints(message: str, node: str) -> str:
-            entry = Entry("error", "verify:lower", message, (node,), "difference")
-            model = ModelResult("m.onnx", "failed", "failed", "difference", [entry])
-            (result,) = sarif.document(Report([model], Options()))["runs"][0]["results"]
-            return result["partialFingerprints"]["onnxSpatial/v1"]
-
-        assert prints("3 of 5 differ", "a") == prints("4 of 7 differ", "a")
-        assert prints("3 of 5 differ", "a") != prints("3 of 5 differ", "b")
 
 
 class TestGithub:
@@ -266,15 +163,8 @@ class TestGithub:
     def _no_workspace(self, monkeypatch):
         monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
 
-    def test_only_its_runner_gets_annotations(self, monkeypatch):
-        (annotations,) = (f for f in reports.FORMATS if f.module == "github")
-        for value, printed in (("true", True), ("false", False), ("", False)):
-            monkeypatch.setenv("GITHUB_ACTIONS", value)
-            assert annotations.is_printed is printed
-        assert not any(f.is_printed for f in reports.FORMATS if f is not annotations)
-
     def test_each_model_that_is_not_all_right_gets_one_line(self):
-        lines = github.render(made_up()).splitlines()
+        lines = reports.github_annotations(made_up()).splitlines()
         right = [m for m in made_up().models if m.status in ("passed", "xfailed")]
         assert len(lines) == len(made_up().models) - len(right)
         assert lines[0] == (
@@ -286,7 +176,7 @@ class TestGithub:
 
     def test_what_was_not_verified_is_a_warning_unless_strict(self):
         for strict, level in ((False, "warning"), (True, "error")):
-            lines = github.render(made_up(strict)).splitlines()
+            lines = reports.github_annotations(made_up(strict)).splitlines()
             (line,) = (x for x in lines if "unverified.onnx" in x)
             assert line.startswith(f"::{level} file=unverified.onnx,")
 
@@ -294,37 +184,16 @@ class TestGithub:
         monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
         model = ModelResult.without(str(tmp_path / "x" / "m.onnx"), "failed", "crash", "no")
         report = Report([model], Options())
-        assert github.render(report).startswith("::error file=x/m.onnx,")
+        assert reports.github_annotations(report).startswith("::error file=x/m.onnx,")
 
 
-@pytest.mark.parametrize("entry", reports.FORMATS, ids=lambda entry: entry.module)
-class TestFormats:
-    def test_it_renders_every_result_as_text(self, entry):
-        text = entry.render(made_up())
-        assert isinstance(text, str) and text.endswith("\n")
-        assert all(f"{kind}.onnx" in text for kind in KINDS)
-
-    def test_it_is_asked_for_by_an_option_or_a_variable(self, entry):
-        assert bool(entry.option) != bool(entry.variable)
-        assert bool(entry.help) == bool(entry.option)
-
-
-def test_a_new_format_is_one_module_and_one_line(tmp_path):
-    """The command line has its option, in an interpreter of its own as the options are made once."""
-    script = """
-import sys, types
-from onnx_spatial.validation import report
-names = sys.modules["onnx_spatial.validation.report.names"] = types.ModuleType("names")
-names.render = lambda report: "".join(f"{m.model}: {m.status}\\n" for m in report.models)
-report.FORMATS += (report.Format("names", "--only-names", "Write the names."),)
-from onnx_spatial.cli.main import main
-assert "onnx_spatial.validation.report.junit" not in sys.modules  # only what renders is imported
-main(sys.argv[1:])
-"""
-    save(tmp_path / "a.onnx", PLAIN)
-    arguments = ["validate", "a.onnx", "--only-names", "names.txt", "-q"]
-    subprocess.run([sys.executable, "-c", script, *arguments], cwd=tmp_path, check=True)
-    assert (tmp_path / "names.txt").read_text() == "a.onnx: passed\n"
+@pytest.mark.parametrize(
+    "render", [reports.junit_xml, reports.github_annotations, reports.github_summary, page.render]
+)
+def test_every_result_is_rendered_as_text(render):
+    text = render(made_up())
+    assert isinstance(text, str) and text.endswith("\n")
+    assert all(f"{kind}.onnx" in text for kind in KINDS)
 
 
 def test_a_report_appears_in_one_step_or_not_at_all(tmp_path):

@@ -1,0 +1,162 @@
+"""Render the report of a run for those who read it: JUnit XML for CI systems, annotations and a summary
+for GitHub Actions.
+
+JUnit has one test case for each model. A model that fails a check is a failure. A file that cannot be
+read, or a process that left no result, is an error. A model that is unverified (without --strict),
+skipped, or failed as expected is skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from datetime import UTC
+from pathlib import Path, PurePath
+from xml.etree import ElementTree
+
+from onnx_spatial.errors import one_line
+from onnx_spatial.validation.result import Kind, ModelResult, Report
+
+_ERRORS: frozenset[Kind | None] = frozenset(
+    ("unreadable", "crash", "timeout", "memory", "lost", "not-run")
+)
+#: Characters that XML 1.0 cannot hold, escaped or not.
+_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+#: Problems of one model that the summary lists.
+_SHOWN = 10
+
+
+def junit_xml(report: Report) -> str:
+    """Render JUnit XML."""
+    cases = [(model, _outcome(model, strict=report.options.strict)) for model in report.models]
+    counts = {
+        "tests": str(len(cases)),
+        "failures": str(sum(outcome == "failure" for _, outcome in cases)),
+        "errors": str(sum(outcome == "error" for _, outcome in cases)),
+    }
+    root = ElementTree.Element("testsuites", {"name": "onnx-spatial validate", **counts})
+    root.set("time", _time(report.seconds))
+    suite = ElementTree.SubElement(root, "testsuite", {"name": "onnx-spatial validate", **counts})
+    suite.set("skipped", str(sum(outcome == "skipped" for _, outcome in cases)))
+    suite.set("time", _time(report.seconds))
+    suite.set("timestamp", report.started.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S"))
+    suite.set("hostname", _legal(socket.gethostname()))
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, value in {**report.tools, "seed": str(report.options.seed)}.items():
+        ElementTree.SubElement(properties, "property", {"name": name, "value": _legal(value)})
+    for model, outcome in cases:
+        suite.append(_case(model, outcome, report))
+    ElementTree.indent(root)
+    document: bytes = ElementTree.tostring(root, "utf-8", xml_declaration=True)
+    return document.decode() + "\n"
+
+
+def _outcome(model: ModelResult, *, strict: bool) -> str | None:
+    """Return the tag of the result in a test case; None if the model passed."""
+    if model.status == "passed":
+        return None
+    if model.status in ("skipped", "xfailed") or (model.status == "unverified" and not strict):
+        return "skipped"
+    return "error" if model.kind in _ERRORS else "failure"
+
+
+def _case(model: ModelResult, outcome: str | None, report: Report) -> ElementTree.Element:
+    path = PurePath(model.model)
+    # Jenkins splits class names at dots; a dot in a folder's name must not split it.
+    folders = [p.replace(".", "_") for p in path.parent.parts if p not in ("/", ".", "..")]
+    case = ElementTree.Element("testcase", {"name": _legal(path.name)})
+    case.set("classname", _legal(".".join(folders) or "models"))
+    case.set("time", _time(model.seconds))
+    if outcome is not None:
+        result = ElementTree.SubElement(case, outcome, {"message": _legal(model.message)})
+        result.set("type", model.kind or model.status)
+        result.text = _legal("\n".join(entry.line for entry in model.problems()))
+    out = ElementTree.SubElement(case, "system-out")
+    lines = [model.model, model.message, f"run it again with: {report.reproduce(model)}"]
+    out.text = _legal("\n".join(lines))
+    if model.log:
+        ElementTree.SubElement(case, "system-err").text = _legal(model.log)
+    return case
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3f}"
+
+
+def _legal(text: str) -> str:
+    return _ILLEGAL.sub("\ufffd", text)
+
+
+def github_annotations(report: Report) -> str:
+    """Render an annotation for each model that neither passed nor failed as expected.
+
+        ::error file=models/a.onnx,title=onnx-spatial%3A FAILED::what is wrong
+
+    GitHub reads them in the output of a step. Paths are relative to GITHUB_WORKSPACE, the top of the
+    checkout.
+    """
+    top = os.environ.get("GITHUB_WORKSPACE")
+    failed = {id(model) for model in report.failed()}
+    lines = []
+    for model in report.models:
+        if model.status in ("passed", "xfailed"):
+            continue
+        level = "error" if id(model) in failed else "warning"
+        text = f"{model.message}\nrun it again with: {report.reproduce(model)}"
+        file = _property(_relative(model.model, top))
+        code = "" if model.code is None else f" [{model.code}]"
+        title = _property(f"onnx-spatial: {model.status.upper()}{code}")
+        lines.append(f"::{level} file={file},title={title}::{_data(text)}\n")
+    return "".join(lines)
+
+
+def _relative(path: str, top: str | None) -> str:
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100  links stay as the repository has them
+    if top and absolute.is_relative_to(top):
+        return absolute.relative_to(top).as_posix()
+    return path
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def github_summary(report: Report) -> str:
+    """Render Markdown: the verdict, a row for each model, and the problems of each that did not pass."""
+    lines = [
+        f"### onnx-spatial validate: {report.status}",
+        "",
+        f"{escaped(report.message)}, {report.seconds:.1f} s",
+        "",
+        "| result | model | operators | time |",
+        "|---|---|--:|--:|",
+    ]
+    lines += [
+        f"| {model.status} | {escaped(model.model)} | {len(model.sites)} | {model.seconds:.1f} s |"
+        for model in report.models
+    ]
+    for model in report.models:
+        if model.status not in ("passed", "xfailed"):
+            lines += _problems(report, model)
+    lines += [line for note in report.notes for line in ("", escaped(note))]
+    return "\n".join(lines) + "\n"
+
+
+def _problems(report: Report, model: ModelResult) -> list[str]:
+    problems = model.problems()
+    lines = ["", f"**{escaped(model.model)}: {model.status}**", ""]
+    lines += [f"- {escaped(p.line)}" for p in problems[:_SHOWN]]
+    if len(problems) > _SHOWN:
+        lines.append(f"- and {len(problems) - _SHOWN} more")
+    return [*lines, "", "```console", report.reproduce(model).replace("```", ""), "```"]
+
+
+def escaped(text: str) -> str:
+    """Escape what Markdown and HTML would read as markup; a text becomes one line."""
+    one = one_line(" ".join(text.split()))
+    return re.sub(r"([\\`*_\[\]|#])", r"\\\1", one).replace("<", "&lt;").replace(">", "&gt;")
