@@ -78,7 +78,9 @@ def convert_models(
     files = [*models, *(destination.file for destination in each.values())]
     with html_report(command, html, output, files) as report:
         watched = report.watched(run.convert_model)
-        return each_model(output, models, watched, run.show, run.code_of, run.explain)
+        return each_model(
+            output, models, watched, run.show, run.code_of, run.explain, run.outcome_of
+        )
 
 
 def _with(own: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,6 +179,14 @@ class _Run:
     def code_of(self, result: Conversion) -> int:
         """Return the exit code of a result."""
         return 3 if _beyond(result) is not None else int(self.destinations.check and result.changed)
+
+    def outcome_of(self, result: Conversion) -> str:
+        """Say in a word or two what became of a model."""
+        if result.output is not None:
+            return "written"
+        if not result.changed:
+            return "unchanged"
+        return "would change" if self.destinations.check else "converted"
 
 
 def _say_problems(console: Console, model: str, result: Conversion) -> None:

@@ -70,8 +70,8 @@ def convert(
     spatial operators is copied byte for byte.
 
     If MODEL is -, it is read from standard input. If OUT is -, it is written to standard output, and
-    all messages go to stderr. Several models are written to the folder OUT, by their names; all are
-    converted, also after one has failed.
+    all messages go to stderr. Several models are written to the folder OUT, and keep their own
+    folders inside it; all are converted, also after one has failed.
 
     --in-place keeps the original as MODEL.orig until the result is verified, written and read back.
     MODEL.orig stays with --no-verify, and if the result is not fully verified.

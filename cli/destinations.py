@@ -48,7 +48,7 @@ class Destinations:
     """Where the results of several models go, and in which form.
 
     Attributes:
-        path, in_place, dry_run: as of `Destination`; with several models the path is a folder.
+        path, in_place, dry_run: as of `Destination`; the path may be a folder, too.
         check: write nothing, and fail if a model would change.
         external: write the weights to a file beside the model.
 
@@ -73,39 +73,93 @@ class Destinations:
         return Destination(path, self.in_place, self.dry_run or self.check)
 
     def of(self, models: Sequence[str]) -> list[Destination]:
-        """Return the destination of each model; the folder for several is made if there is none.
+        """Return the destination of each model; folders that are missing are made.
 
         Raises:
-            click.UsageError: several models would have one destination.
+            click.UsageError: it is open whether the path is a file or a folder, or a model has no
+                place of its own in the folder.
         """
         path = self.path
         if path is None or path == options.DASH:
             if path is not None and len(models) > 1:
                 raise click.UsageError("-o - takes one model")
             return [self._destination(path) for _ in models]
-        if len(models) == 1 and not _is_folder(path):
+        if not _is_folder(path, len(models)):
             return [self._destination(path)]
-        if Path(path).exists() and not Path(path).is_dir():
-            raise click.UsageError(f"several models need a folder, and -o {path} is a file")
-        names = [Path(model).name for model in models]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        targets = [Path(path) / place for place in _places_in_folder(models, path)]
+        sources = {_absolute(model) for model in models}
+        if overwritten := [target for target in targets if _absolute(target) in sources]:
             raise click.UsageError(
-                f"several models are called {twice[0]}, and -o {path} can hold one: convert them one "
-                "by one"
+                f"-o {path}: {overwritten[0]} is a model of this call, and the output must not be "
+                "the input"
             )
-        if options.DASH in names:
-            raise click.UsageError(f"a model from standard input has no name for the folder {path}")
         if not self.dry_run:
-            try:
-                Path(path).mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                reason = f"the folder cannot be made: {error.strerror or error}"
-                raise click.UsageError(f"-o {path}: {reason}") from None
-        return [self._destination(str(Path(path) / name)) for name in names]
+            _make_folders(path, targets)
+        return [self._destination(str(target)) for target in targets]
 
 
-def _is_folder(path: str) -> bool:
-    return path.endswith(("/", os.sep)) or Path(path).is_dir()
+def _is_folder(path: str, models: int) -> bool:
+    """Return whether -o PATH means a folder, for this number of models.
+
+    A folder is what exists as one or ends in a slash; for several models also a path that does not
+    exist and is not called .onnx. One model goes to a file that exists or has a suffix.
+
+    Raises:
+        click.UsageError: the path is a file, and there are several models; or it could be either.
+    """
+    # os.path, because Path raises for names that are too long.
+    if path.endswith(("/", os.sep)) or os.path.isdir(path):  # noqa: PTH112
+        return True
+    exists, suffix = os.path.exists(path), Path(path).suffix  # noqa: PTH110
+    if models > 1:
+        if exists:
+            raise click.UsageError(f"several models need a folder, and -o {path} is a file")
+        if suffix == ".onnx":
+            raise click.UsageError(
+                f"several models need a folder: write -o {path}/ if that is its name"
+            )
+        return True
+    if not exists and not suffix:
+        raise click.UsageError(
+            f"-o {path} could be a file or a folder: write {path}.onnx for a file, {path}/ for a folder"
+        )
+    return False
+
+
+def _places_in_folder(models: Sequence[str], path: str) -> list[Path]:
+    """Return where models go within the folder -o PATH: as they lie in the folder that holds all.
+
+    Raises:
+        click.UsageError: a model has no name, is given twice, or lies on another drive.
+    """
+    if options.DASH in models:
+        raise click.UsageError(f"a model from standard input has no name for the folder {path}")
+    sources = [_absolute(model) for model in models]
+    if twice := [model for model, s in zip(models, sources, strict=True) if sources.count(s) > 1]:
+        raise click.UsageError(f"the model {twice[0]} is given twice")
+    try:
+        root = os.path.commonpath([source.parent for source in sources])
+    except ValueError:
+        raise click.UsageError("models on several drives have no folder in common") from None
+    return [source.relative_to(root) for source in sources]
+
+
+def _absolute(path: str | Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100  without "..", but with links
+
+
+def _make_folders(path: str, targets: Sequence[Path]) -> None:
+    """Make the folders of these files, which lie in the folder -o PATH.
+
+    Raises:
+        click.UsageError: one cannot be made.
+    """
+    try:
+        for target in targets:
+            target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = f"the folder cannot be made: {error.strerror or error}"
+        raise click.UsageError(f"-o {path}: {reason}") from None
 
 
 #: -o, --in-place, --dry-run, --check, --save-as-external-data: the argument `destinations`.
@@ -117,7 +171,8 @@ destination_options = options.grouped(
         "path",
         type=click.Path(),
         metavar="OUT",
-        help="Write to OUT. For several models, OUT is a folder.",
+        help="Write to OUT: a file (FILE.onnx), or into a folder that exists or ends in / (FOLDER/). "
+        "Several models go into a folder, and keep their own folders inside it.",
     ),
     click.option("--in-place", is_flag=True, help="Replace MODEL by the result."),
     click.option("--dry-run", is_flag=True, help="Convert and verify, but write nothing."),

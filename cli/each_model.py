@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -30,8 +31,11 @@ def each_model(
     show: Callable[[str, D], None],
     code_of: Callable[[D], int] = lambda _: 0,
     explain: Callable[[SpatialError], None] = lambda _: None,
+    outcome_of: Callable[[D], str] = lambda _: "done",
 ) -> int:
     """Process every model, also after one that fails, and return the highest exit code.
+
+    For several models the last line counts them: "3 written, 1 failed: NAME".
 
     Args:
         output: of the run; with --json it gets one document in the end.
@@ -40,12 +44,15 @@ def each_model(
         show: prints the result for a model, for a person.
         code_of: the exit code of a result.
         explain: prints more about an error than its message.
+        outcome_of: what became of the model of a result, in a word or two for the last line.
 
     Raises:
         SpatialError: the only model fails.
     """
     code = 0
     documents: list[dict[str, object]] = []
+    outcomes: Counter[str] = Counter()
+    failed: list[str] = []
     for model in models:
         try:
             with output.progress() as progress:
@@ -58,12 +65,18 @@ def each_model(
             document = error_document(str(error), error.exit_code, error.code)
             documents.append({"model": model, **document})
             code = max(code, error.exit_code)
+            failed.append(model)
             continue
         if output.json:
             documents.append(result.to_dict())
         code = max(code, code_of(result))
+        outcomes[outcome_of(result)] += 1
         if not output.json and not output.quiet:
             show(model, result)
+    if len(models) > 1 and not output.json and not output.quiet:
+        counts = [f"{count} {outcome}" for outcome, count in outcomes.items()]
+        counts += [f"{len(failed)} failed: {', '.join(failed)}"] if failed else []
+        say(output.out, ", ".join(counts))
     if output.json:
         one = len(models) == 1
         output.document(documents[0] if one else {"version": 1, "models": documents})

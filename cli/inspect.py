@@ -60,4 +60,4 @@ def inspect(
 
     with html_report("inspect", html, output, models) as report:
         run = report.watched(inspect_model)
-        return each_model(output, models, run, show, code_of)
+        return each_model(output, models, run, show, code_of, outcome_of=lambda _: "inspected")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -39,6 +40,7 @@ def test_several_models_go_into_a_folder(made, folder, capsys):
     assert sorted(os.listdir("out")) == ["a.onnx", "plain.onnx"]
     text = capsys.readouterr().out
     assert "a.onnx: 1 operator became" in text and "plain.onnx: no spatial operators" in text
+    assert text.splitlines()[-1] == "2 written"
 
 
 def test_all_are_converted_before_failing(folder, capsys):
@@ -49,11 +51,51 @@ def test_all_are_converted_before_failing(folder, capsys):
     assert os.listdir("out") == ["a.onnx"] and "bad.onnx" in shown.err
 
 
+def test_the_last_line_counts_several_models(folder, capsys):
+    def last_line(*words):
+        run(list(words))
+        return capsys.readouterr().out.splitlines()[-1]
+
+    models = ["bad.onnx", "a.onnx", "plain.onnx"]
+    assert last_line("convert", *models, "-o", "out/") == "2 written, 1 failed: bad.onnx"
+    assert (
+        last_line("convert", *models, "--check")
+        == "1 would change, 1 unchanged, 1 failed: bad.onnx"
+    )
+    assert last_line("optimize", *models[1:], "--dry-run") == "1 converted, 1 unchanged"
+    assert last_line("inspect", *models) == "2 inspected, 1 failed: bad.onnx"
+    assert last_line("convert", *models[1:], "--in-place") == "1 written, 1 unchanged"
+    assert "written" not in last_line("convert", "b.onnx", "-o", "out/")
+
+
+def test_models_keep_their_folders_inside_the_output(folder):
+    models = ["models/net/one/model.onnx", "models/net/two/model.onnx", "models/./three.onnx"]
+    for model in models:
+        (folder / model).parent.mkdir(parents=True, exist_ok=True)
+        (folder / model).write_bytes((folder / "a.onnx").read_bytes())
+    absolute = str(folder / models[0])
+    assert run(["convert", absolute, *models[1:], "-o", "out", "-q"]) == 0
+    written = sorted(path.relative_to("out").as_posix() for path in Path("out").rglob("*.onnx"))
+    assert written == ["net/one/model.onnx", "net/two/model.onnx", "three.onnx"]
+    assert run(["convert", *models[:2], "-o", "pair/", "-q"]) == 0
+    assert sorted(os.listdir("pair")) == ["one", "two"]
+
+
 def test_one_model_goes_into_a_folder_too(folder):
     assert run(["convert", "a.onnx", "-o", "out/", "-q"]) == 0
     assert os.listdir("out") == ["a.onnx"]
     assert run(["convert", "b.onnx", "-o", "out", "-q"]) == 0
     assert sorted(os.listdir("out")) == ["a.onnx", "b.onnx"]
+
+
+def test_one_model_goes_into_a_file_with_a_suffix_or_that_exists(folder, capsys):
+    Path("made_before").touch()
+    for name in ("new.onnx", "new.model", "made_before"):
+        assert run(["convert", "a.onnx", "-o", name, "-q"]) == 0
+        assert onnx.load(name).graph.node
+    assert run(["convert", "a.onnx", "-o", "new", "-q"]) == 2
+    assert "write new.onnx for a file, new/ for a folder" in capsys.readouterr().err
+    assert not Path("new").exists()
 
 
 def test_several_models_in_place(folder):
@@ -67,12 +109,15 @@ def test_several_models_in_place(folder):
     [
         (["a.onnx", "b.onnx", "-o", "-"], "-o - takes one model"),
         (["a.onnx", "b.onnx", "-o", "plain.onnx"], "-o plain.onnx is a file"),
-        (["a.onnx", "./a.onnx", "-o", "out"], "several models are called a.onnx"),
+        (["a.onnx", "b.onnx", "-o", "new.onnx"], "write -o new.onnx/ if that is its name"),
+        (["a.onnx", "b.onnx", "-o", "."], "a.onnx is a model of this call"),
+        (["a.onnx", "./a.onnx", "-o", "out"], "the model a.onnx is given twice"),
         (["-", "-o", "out/"], "has no name for the folder"),
         (["a.onnx", "--check", "-o", "o.onnx"], "--check writes nothing"),
         (["a.onnx", "--check", "--rtol", "1"], "--rtol and --check cannot be combined"),
         (["a.onnx", "--in-place", "--save-as-external-data"], "requires -o OUT"),
         (["a.onnx", "-o", "."], "the output must not be the input"),
+        (["a.onnx", "--dry-run", "-o", "out"], "-o out could be a file or a folder"),
     ],
 )
 def test_destinations_that_contradict_themselves(words, message, folder, capsys):
@@ -88,7 +133,7 @@ def test_check_writes_nothing_and_fails_if_a_model_would_change(folder, capsys):
     assert run(["convert", "a.onnx", "plain.onnx", "--check"]) == 1
     text = capsys.readouterr().out
     assert "a.onnx: 1 operator became" in text and "PASSED" not in text
-    assert text.count("would change") == 1
+    assert text.count("would change; nothing was written") == 1
     assert sorted(os.listdir()) == before
 
 

@@ -116,8 +116,8 @@ def test_external_data_does_not_fit_through_a_pipe(tmp_path, capsys):
     "arguments",
     [
         ["inspect", TOO_LONG],
-        ["convert", TOO_LONG, "-o", "out"],
-        ["convert", "MODEL", "-o", TOO_LONG],
+        ["convert", TOO_LONG, "-o", "out.onnx"],
+        ["convert", "MODEL", "-o", f"{TOO_LONG}.onnx"],
         ["validate", "MODEL", "--junit-xml", TOO_LONG],
         ["validate", TOO_LONG],
     ],

@@ -67,7 +67,7 @@ def test_verify(words, code):
     ],
 )
 @pytest.mark.parametrize(
-    "command", [["verify", *CONVERTED], ["convert", "original.onnx", "-o", "o"]]
+    "command", [["verify", *CONVERTED], ["convert", "original.onnx", "-o", "o.onnx"]]
 )
 def test_what_fits_nothing_is_bad_usage(command, words, message, capsys):
     assert run([*command, *words]) == 2
@@ -93,7 +93,7 @@ def test_convert_repeats_the_options(capsys):
     words = ["--rtol", "y=0.01", "--outputs-only"]
     assert run(["convert", "original.onnx", "-o", "out.onnx", *words]) == 0
     assert f"verify original.onnx out.onnx {' '.join(words)}\n" in capsys.readouterr().out
-    assert run(["convert", "original.onnx", "-o", "o", "--no-verify", "--rtol", "0.1"]) == 2
+    assert run(["convert", "original.onnx", "-o", "o.onnx", "--no-verify", "--rtol", "0.1"]) == 2
 
 
 def test_validate_takes_names_that_some_models_lack(folder, capsys):

@@ -147,7 +147,10 @@ def test_a_site_says_why_it_is_not_proven() -> None:
 
 def test_the_screen_says_what_is_proven(paths, prove, tmp_path, capsys) -> None:
     original, converted = paths
-    commands = (["verify", original, converted], ["convert", original, "-o", str(tmp_path / "o")])
+    commands = (
+        ["verify", original, converted],
+        ["convert", original, "-o", str(tmp_path / "o.onnx")],
+    )
     for command in commands:
         prove(ALL)
         assert run(command) == 0
