@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from onnx_spatial.cli import data, options, project_file, render, step_summary
+from onnx_spatial.cli import data, options, render, step_summary
 from onnx_spatial.cli.destinations import Destination, Destinations
 from onnx_spatial.cli.each_model import Progress, each_model
 from onnx_spatial.cli.html import html_report
@@ -68,24 +68,15 @@ def convert_models(
     fixed = partial(
         convert, verify=verify, strict_proof=strict_proof, save_reproducer=reproducer, isolate=True
     )
+    jobs = {model: _Job(sources[model], each[model]) for model in models}
     given = {**others, **model_options, **data_options}
-    jobs = {}
-    for model in models:
-        own = project_file.options_of_model(model)
-        bounds = _with(own, tolerances) if verify else tolerances
-        jobs[model] = _Job(sources[model], each[model], _with(own, given), bounds)
-    run = _Run(command, fixed, jobs, destinations, output, advise)
+    run = _Run(command, fixed, given, tolerances, jobs, destinations, output, advise)
     files = [*models, *(destination.file for destination in each.values())]
     with html_report(command, html, output, files) as report:
         watched = report.watched(run.convert_model)
         return each_model(
             output, models, watched, run.show, run.code_of, run.explain, run.outcome_of
         )
-
-
-def _with(own: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with those in their place that the project file sets for a model."""
-    return {name: own.get(name, value) for name, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -95,14 +86,10 @@ class _Job:
     Attributes:
         source: its path, or the bytes of standard input.
         destination: where the result goes.
-        options: arguments of `convert`, with the path of the inputs.
-        tolerances: further arguments, which bound the differences of outputs.
     """
 
     source: str | bytes
     destination: Destination
-    options: dict[str, Any]
-    tolerances: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -111,7 +98,9 @@ class _Run:
 
     Attributes:
         command: its name.
-        convert: `onnx_spatial.convert` or `onnx_spatial.optimize`, with what is the same for all models.
+        convert: `onnx_spatial.convert` or `onnx_spatial.optimize`, with arguments that are no option.
+        options: arguments of `convert`, with the path of the inputs.
+        tolerances: further arguments, which bound the differences of outputs.
         jobs: the models, by name.
         destinations: where the results go.
         output: of the run.
@@ -120,6 +109,8 @@ class _Run:
 
     command: str
     convert: Callable[..., Conversion]
+    options: Mapping[str, Any]
+    tolerances: Mapping[str, Any]
     jobs: Mapping[str, _Job]
     destinations: Destinations
     output: Output
@@ -134,14 +125,14 @@ class _Run:
         result = self.convert(
             source,
             destination.file,
-            **data.read_inputs(source, job.options),
-            **job.tolerances,
+            **data.read_inputs(source, self.options),
+            **self.tolerances,
             in_place=destination.in_place and not destination.dry_run,
             save_as_external_data=self.destinations.external and destination.file is not None,
             progress=progress,
         )
         if destination.piped and not destination.dry_run:
-            data.to_standard_output(result, frozen=bool(job.options["static"]))
+            data.to_standard_output(result, frozen=bool(self.options["static"]))
         step_summary.append(lambda: _markdown(self.command, model, result))
         if self.output.quiet:
             _say_problems(self.output.err, model, result)
@@ -161,10 +152,10 @@ class _Run:
             return
         self.advise(output.out, result.output)
         if result.verification and job.source == model and not self.destinations.in_place:
-            bounds = dict(job.tolerances)
+            bounds = dict(self.tolerances)
             # Nodes of chains have no partner in the result: outputs alone can be compared.
             bounds["outputs_only"] |= any(s.converted for s in result.inspection.chains)
-            again = _command(model, result.output, job.options, bounds)
+            again = _command(model, result.output, self.options, bounds)
             say_command(console, "verify it again with", again, style="dim")
 
     def explain(self, error: SpatialError) -> None:
@@ -215,7 +206,9 @@ def _markdown(command: str, model: str, result: Conversion) -> str:
     return step_summary.sentence(command, model, what, verdict)
 
 
-def _command(model: str, output: Path, given: dict[str, Any], tolerances: dict[str, Any]) -> str:
+def _command(
+    model: str, output: Path, given: Mapping[str, Any], tolerances: Mapping[str, Any]
+) -> str:
     """Return the command that compares the two files again."""
     from onnx_spatial.verification.compare.tolerance import tolerance_words
 

@@ -42,15 +42,14 @@ def inspect(
 
     Exit code 3 if an operator cannot be converted, 2 if a file cannot be read.
     """
-    from onnx_spatial.cli import data, project_file, render
+    from onnx_spatial.cli import data, render
 
     sources = dict(zip(models, data.models(*models), strict=True))
 
     def inspect_model(model: str, progress: Progress) -> Inspection:
-        values = {**model_options, "strategy": strategy, "target": target}
-        own = project_file.options_of_model(model)
-        chosen = {name: own.get(name, value) for name, value in values.items()}
-        return onnx_spatial.inspect(sources[model], **chosen, progress=progress)
+        return onnx_spatial.inspect(
+            sources[model], **model_options, strategy=strategy, target=target, progress=progress
+        )
 
     def show(_: str, inspection: Inspection) -> None:
         render.inspection(output.out, inspection, verbose=output.verbose)

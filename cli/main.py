@@ -21,7 +21,7 @@ from pathlib import Path
 import click
 
 import onnx_spatial
-from onnx_spatial.cli import lazy_imports, options, project_file
+from onnx_spatial.cli import defaults, lazy_imports, options
 from onnx_spatial.cli.convert import convert
 from onnx_spatial.cli.explain import explain
 from onnx_spatial.cli.inspect import inspect
@@ -61,7 +61,7 @@ def commands(context: click.Context, quiet: bool, verbose: int) -> None:
     """Make ONNX models with SpaceToBatch, BatchToSpace or ExtractImagePatches nodes run anywhere."""
     if isinstance(context.obj, Output):
         context.obj.quiet, context.obj.verbosity = quiet, verbose
-    project_file.load(commands.commands, context, Path.cwd())
+    defaults.load(commands.commands, context, Path.cwd())
 
 
 commands.add_command(inspect)

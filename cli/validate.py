@@ -19,7 +19,6 @@ from onnx_spatial.cli.validate_options import (
     process_options,
     selection_options,
     step_options,
-    with_values,
 )
 from onnx_spatial.errors import one_line
 from onnx_spatial.report.report_file import check_file, require, write
@@ -75,7 +74,7 @@ def validate(
     Exit code 1 if a model failed, 2 if a path does not exist or holds no model, 130 if the run was
     interrupted: the reports then hold the models that were finished.
     """
-    from onnx_spatial.cli import project_file, step_summary, validation
+    from onnx_spatial.cli import step_summary, validation
     from onnx_spatial.validation import reports, run
 
     for path in filter(None, (junit_xml, html)):
@@ -84,7 +83,6 @@ def validate(
         require("jinja2")
 
     models, notes = selection.models(paths)
-    own = {model: project_file.options_of_model(model) for model in models}
     rows = None
     if models and not (output.interactive or output.quiet or output.json):
         rows = validation.Rows(output.out, models)
@@ -97,7 +95,6 @@ def validate(
                 reproduce_to=reproduce_to,
                 expect_failure=selection.expect_failure,
                 graphs=html is not None,
-                own={model: with_values(steps, values) for model, values in own.items() if values},
                 watch=watch,
             )
     except run.Interrupted as end:  # what is done by now is not lost

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from onnx_spatial.cli import options
-from onnx_spatial.conversion.options import MODES
+from onnx_spatial.conversion.options import MODES, Mode
 from onnx_spatial.validation import Options
 from onnx_spatial.validation.workers.clusters import CLUSTERS
 
@@ -50,7 +49,7 @@ class Selection:
 
 
 def _is_typed(name: str) -> bool:
-    """Tell whether an option is on the command line; a project file has globs for other calls, too."""
+    """Tell whether an option is on the command line; pyproject.toml has globs for other calls, too."""
     source = click.get_current_context().get_parameter_source(name)
     return source == ParameterSource.COMMANDLINE
 
@@ -79,25 +78,22 @@ def _processes(
     }
 
 
-def _steps(**values: Any) -> Options:
+def _steps(
+    *,
+    modes: tuple[Mode, ...],
+    no_fuse: bool,
+    static: dict[str, int],
+    shapes: dict[str, tuple[int, ...]],
+    **values: Any,
+) -> Options:
     """Return what is done with each model."""
-    return with_values(Options(), values)
-
-
-def with_values(steps: Options, values: Mapping[str, Any]) -> Options:
-    """Return steps with the values of options, by the names of their parameters, in their place."""
-    fields = dict(values)
-    for name in ("modes", "oracles"):
-        if name in fields:
-            fields[name] = tuple(dict.fromkeys(fields[name]))
-    for name in ("static", "shapes"):
-        if name in fields:
-            fields[name] = tuple(fields[name].items())
-    if "no_fuse" in fields:
-        fields["fuse"] = not fields.pop("no_fuse")
-    if not fields.get("modes", True):
-        del fields["modes"]
-    return replace(steps, **fields)
+    return Options(
+        modes=tuple(dict.fromkeys(modes)) or ("lower",),
+        fuse=not no_fuse,
+        static=tuple(static.items()),
+        shapes=tuple(shapes.items()),
+        **values,
+    )
 
 
 selection_options = options.grouped(

@@ -97,8 +97,8 @@ def _everything(console: Console, report: Report, rows: Rows | None, *, verbose:
     again = report.failed()
     if 1 < len(again) <= _NAMED:
         console.print()
-        for command in report.commands(again):
-            say_command(console, "run the failed models again with", one_line(command))
+        command = one_line(report.command(*again))
+        say_command(console, "run the failed models again with", command)
     for note in report.notes:
         say(console, note)
     if proven := [
@@ -179,5 +179,5 @@ def _problems(console: Console, report: Report, model: ModelResult, *, verbose: 
     if verbose and model.log:
         console.print("\n".join(f"  | {one_line(line)}" for line in model.log.splitlines()))
     if model.status not in ("passed", "xfailed"):
-        command = one_line(report.reproduce(model))
+        command = one_line(report.command(model))
         say_command(console, "  run it again with", command)

@@ -152,7 +152,7 @@ def test_commands_can_be_pasted(page, tmp_path, monkeypatch):
     """Each line that begins with the program parses: its command, options and values exist."""
     monkeypatch.chdir(tmp_path)
     program = click.Context(commands, **commands.context_settings)
-    for name in ("onnx-spatial.toml", "data.npz", "inputs.npz"):
+    for name in ("data.npz", "inputs.npz"):
         (tmp_path / name).touch()
     blocks = re.findall(r"^ *```console\n(.*?)^ *```", page.read_text("utf-8"), re.M | re.S)
     for line in "\n".join(blocks).replace("\\\n", " ").splitlines():

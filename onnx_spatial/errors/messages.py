@@ -51,8 +51,8 @@ _ALL = (
         Code.USAGE,
         "Wrong option or argument",
         "An option does not exist, has a value that it does not take, or contradicts another one.",
-        "See onnx-spatial COMMAND --help. Options may also come from onnx-spatial.toml or from "
-        "[tool.onnx-spatial] of pyproject.toml.",
+        "See onnx-spatial COMMAND --help. Options may also come from [tool.onnx-spatial] of "
+        "pyproject.toml.",
         "missing output: use -o OUT, --in-place, or --dry-run to write nothing",
         "guides/shell.md",
     ),

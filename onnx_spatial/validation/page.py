@@ -36,7 +36,7 @@ def render(report: Report) -> str:
 
 def _section(report: Report, model: ModelResult) -> Section:
     headline = model.message.removeprefix(f"{model.status}: ")
-    section = Section(model.model, model.status, headline, command=report.reproduce(model))
+    section = Section(model.model, model.status, headline, command=report.command(model))
     section.remarks = [
         (f"{entry.source}: {entry.message}", _LEVELS.get(entry.level, ""))
         for entry in model.entries

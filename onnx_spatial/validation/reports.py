@@ -73,7 +73,7 @@ def _case(model: ModelResult, outcome: str | None, report: Report) -> ElementTre
         result.set("type", model.kind or model.status)
         result.text = _legal("\n".join(entry.line for entry in model.problems()))
     out = ElementTree.SubElement(case, "system-out")
-    lines = [model.model, model.message, f"run it again with: {report.reproduce(model)}"]
+    lines = [model.model, model.message, f"run it again with: {report.command(model)}"]
     out.text = _legal("\n".join(lines))
     if model.log:
         ElementTree.SubElement(case, "system-err").text = _legal(model.log)
@@ -103,7 +103,7 @@ def github_annotations(report: Report) -> str:
         if model.status in ("passed", "xfailed"):
             continue
         level = "error" if id(model) in failed else "warning"
-        text = f"{model.message}\nrun it again with: {report.reproduce(model)}"
+        text = f"{model.message}\nrun it again with: {report.command(model)}"
         file = _property(_relative(model.model, top))
         code = "" if model.code is None else f" [{model.code}]"
         title = _property(f"onnx-spatial: {model.status.upper()}{code}")
@@ -153,7 +153,7 @@ def _problems(report: Report, model: ModelResult) -> list[str]:
     lines += [f"- {escaped(p.line)}" for p in problems[:_SHOWN]]
     if len(problems) > _SHOWN:
         lines.append(f"- and {len(problems) - _SHOWN} more")
-    return [*lines, "", "```console", report.reproduce(model).replace("```", ""), "```"]
+    return [*lines, "", "```console", report.command(model).replace("```", ""), "```"]
 
 
 def escaped(text: str) -> str:

@@ -202,7 +202,6 @@ class Report:
         limits: command-line options that limit the process of a model.
         started: start of the run.
         interrupted: whether the run was interrupted; models without a result are then "skipped".
-        own: options of single models, by path, in the place of those of the run.
     """
 
     models: list[ModelResult]
@@ -213,7 +212,6 @@ class Report:
     limits: dict[str, str] = field(default_factory=dict)
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     interrupted: bool = False
-    own: Mapping[str, Options] = field(default_factory=dict)
 
     def counts(self) -> dict[Status, int]:
         """Count the models by status."""
@@ -248,30 +246,9 @@ class Report:
         parts = [f"{n} {status}" for status, n in counts.items() if n]
         return f"{total} model{'' if total == 1 else 's'}: {', '.join(parts) or 'nothing to do'}"
 
-    def reproduce(self, result: ModelResult) -> str:
-        """Return the command that validates one model again."""
-        (command,) = self.commands([result])
-        return command
-
-    def commands(self, results: Sequence[ModelResult]) -> list[str]:
-        """Return the commands that validate models again, with the limits if one ran into them.
-
-        That is one, and more where models have options of their own.
-        """
-        by_options: dict[str, list[ModelResult]] = {}
-        for result in results:
-            options = self.own.get(result.model, self.options)
-            by_options.setdefault(repr(options), []).append(result)
-        return [*map(self._command, by_options.values())]
-
-    def _own_options(self, result: ModelResult) -> dict[str, Any] | None:
-        own = self.own.get(result.model)
-        return None if own is None else own.to_dict()
-
-    def _command(self, results: Sequence[ModelResult]) -> str:
-        """Return the command for models with the same options."""
-        options = self.own.get(results[0].model, self.options)
-        words = options.command([result.model for result in results])
+    def command(self, *results: ModelResult) -> str:
+        """Return the command that validates models again, with the limits if one ran into them."""
+        words = self.options.command([result.model for result in results])
         xpassed = [glob.escape(r.model) for r in results if r.kind == "xpassed"]
         words += "".join(f" --expect-failure {shlex.quote(pattern)}" for pattern in xpassed)
         limited = any(result.kind in ("timeout", "memory") for result in results)
@@ -297,7 +274,7 @@ class Report:
             "notes": list(self.notes),
             "models": [
                 {k: v for k, v in m.to_dict().items() if k != "graphs"}
-                | {"options": self._own_options(m), "reproduce": self.reproduce(m)}
+                | {"reproduce": self.command(m)}
                 for m in self.models
             ],
         }

@@ -9,7 +9,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -58,7 +58,6 @@ def validate(
     reproduce_to: str | None = None,
     expect_failure: Sequence[str] = (),
     graphs: bool = False,
-    own: Mapping[str, Options] | None = None,
     executor: AbstractContextManager[Executor] | None = None,
     watch: Watch | None = None,
 ) -> Report:
@@ -73,8 +72,6 @@ def validate(
         reproduce_to: folder to save a reproducer of each difference in, see `verify`.
         expect_failure: globs (`discover.matches`) of models that are expected to fail.
         graphs: whether results have the graphs before and after, which the HTML report draws.
-        own: options of single models, by path, in the place of `options`; those on whether a run
-            fails (`strict`) hold for all models.
         executor: executor to run in (`clusters`); None: `jobs` models at a time on this machine.
         watch: see `Watch`.
 
@@ -84,9 +81,7 @@ def validate(
         Interrupted: the run was interrupted; all local processes have ended.
     """
     options = options or Options()
-    own = own or {}
-    for each in (options, *own.values()):
-        oracles.check_installed(each.oracles)
+    oracles.check_installed(options.oracles)
     if jobs < 1:
         raise UsageError(f"jobs must be 1 or more, not {jobs}")
     if timeout is not None and not 0 < timeout <= threading.TIMEOUT_MAX:
@@ -104,7 +99,7 @@ def validate(
         Job(
             model,
             str(Path.cwd()),
-            own.get(model, options).to_dict(),
+            options.to_dict(),
             timeout,
             memory,
             reproduce_to=_absolute(reproduce_to, folders.get(model)),
@@ -115,7 +110,7 @@ def validate(
     limits = {"--timeout": f"{timeout or 0:g}"}
     if memory is not None:
         limits["--memory"] = str(memory)
-    report = Report([], options, own=own, tools=tools(), limits=limits, started=began)
+    report = Report([], options, tools=tools(), limits=limits, started=began)
     with executor or executors.local(jobs) as running:
         run = _Run(running, work, options, expect_failure, watch)
         try:

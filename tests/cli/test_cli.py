@@ -711,14 +711,10 @@ g (float[N,9,8,1] x) => (y) {
 """
 
 
-@pytest.mark.parametrize("from_file", [False, True])
-def test_data_that_is_declared_to_be_finite(tmp_path, monkeypatch, capsys, from_file):
+def test_data_that_is_declared_to_be_finite(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     onnx.save(parser.parse_model(PATCHES), "in.onnx")
-    option = [] if from_file else ["--finite"]
-    if from_file:
-        Path("onnx-spatial.toml").write_text('[[models]]\nmatch = "in.onnx"\nfinite = true\n')
-    assert run(["convert", "in.onnx", "-o", "out.onnx", "--prefer", "convolution", *option]) == 0
+    assert run(["convert", "in.onnx", "-o", "out.onnx", "--prefer", "convolution", "--finite"]) == 0
     assert "Conv" in [node.op_type for node in onnx.load("out.onnx").graph.node]
     again = capsys.readouterr().out.splitlines()[-1].partition("onnx-spatial ")[2]
     assert again.split()[-1] == "--finite"

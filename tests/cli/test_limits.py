@@ -150,10 +150,10 @@ def test_an_unknown_target(capsys):
 
 
 def test_a_project_sets_the_target(folder):
-    (folder / "onnx-spatial.toml").write_text('target = "coreml"\n')
+    (folder / "pyproject.toml").write_text('[tool.onnx-spatial]\ntarget = "coreml"\n')
     assert run(["optimize", "six.onnx", "--dry-run"]) == 3
     assert run(["optimize", "six.onnx", "--dry-run", "--target", "tensorrt"]) == 0
-    (folder / "onnx-spatial.toml").write_text("[optimize]\nmax-rank = 5\n")
+    (folder / "pyproject.toml").write_text("[tool.onnx-spatial.optimize]\nmax-rank = 5\n")
     assert run(["optimize", "six.onnx", "--dry-run"]) == 3
 
 

@@ -152,8 +152,9 @@ def test_chains_left(capsys):
     assert "1 chain of standard nodes left" in text
 
 
-def test_a_project_file_sets_defaults(folder, capsys):
-    (folder / "onnx-spatial.toml").write_text("[optimize]\nno-verify = true\nopset = 18\n")
+def test_pyproject_sets_defaults(folder, capsys):
+    table = "[tool.onnx-spatial.optimize]\nno-verify = true\nopset = 18\n"
+    (folder / "pyproject.toml").write_text(table)
     assert run(["optimize", "a.onnx", "--dry-run"]) == 0
     text = capsys.readouterr().out
     assert "not verified" in text and "raised the opset" in text

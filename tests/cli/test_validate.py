@@ -212,8 +212,8 @@ def test_a_timeout_is_in_the_command_that_reproduces_it():
     late = ModelResult.without("a.onnx", "failed", "timeout", "it took longer than 3 s")
     wrong = ModelResult.without("b.onnx", "failed", "difference", "it differs")
     report = Report([late, wrong], Options(), limits={"--timeout": "3"})
-    assert report.reproduce(late) == "onnx-spatial validate a.onnx --seed 0 --timeout 3"
-    assert report.reproduce(wrong) == "onnx-spatial validate b.onnx --seed 0"
+    assert report.command(late) == "onnx-spatial validate a.onnx --seed 0 --timeout 3"
+    assert report.command(wrong) == "onnx-spatial validate b.onnx --seed 0"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="such a limit is Linux's")

@@ -105,7 +105,7 @@ class TestFailuresThatAreExpected:
         report = self.run(folder, strict=True)
         assert [m.status for m in report.models][:3] == ["xfailed", "failed", "xfailed"]
         (good,) = (m for m in report.models if m.kind == "xpassed")
-        assert f"--expect-failure {good.model}" in report.reproduce(good)
+        assert f"--expect-failure {good.model}" in report.command(good)
 
     def test_a_run_of_nothing_else_passes(self, folder):
         report = validate([str(folder / "refused.onnx")], expect_failure=["refused.*"])
@@ -271,22 +271,3 @@ def test_options_survive_json_and_become_a_command_line():
         "--domain 'a b' --static N=2 "
         "--shape x=1,2 --strict --strict-proof"
     )
-
-
-def test_models_with_options_of_their_own_have_commands_of_their_own():
-    results = [
-        ModelResult.without(n, "failed", "lost", "x") for n in ("a.onnx", "b.onnx", "c.onnx")
-    ]
-    report = Report(results, Options(), own={"b.onnx": Options(seed=3)})
-    assert report.commands(results) == [
-        "onnx-spatial validate a.onnx c.onnx --seed 0",
-        "onnx-spatial validate b.onnx --seed 3",
-    ]
-    assert report.reproduce(results[1]) == "onnx-spatial validate b.onnx --seed 3"
-    options = [model["options"] for model in report.to_dict()["models"]]
-    assert options[0] is options[2] is None and options[1]["seed"] == 3
-
-
-def test_oracles_of_single_models_are_checked_too():
-    with pytest.raises(UsageError, match="oracle must be"):
-        validate([], Options(), own={"a.onnx": Options(oracles=("magic",))})
