@@ -45,6 +45,15 @@ def test_links_lead_somewhere(page):
             assert anchor in anchors(to), target
 
 
+@pytest.mark.parametrize("page", [*PAGES, TOP / "README.md"], ids=lambda p: p.name)
+def test_the_package_is_installed_from_its_repository(page):
+    """No release exists: `pip install onnx-spatial`, also with an extra, is a command that fails."""
+    commands = re.findall(r"pip install ([^\n`&#]*)", page.read_text("utf-8"))
+    packages = [word.strip("'\"") for command in commands for word in command.split()]
+    releases = [word for word in packages if re.fullmatch(r"onnx-spatial(\[.*\])?", word)]
+    assert len(releases) == sum(command.count("onnx-spatial @ git+") for command in commands)
+
+
 def test_every_page_is_in_a_table_of_contents():
     listed = set()
     for page in PAGES:

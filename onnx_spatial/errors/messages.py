@@ -89,8 +89,7 @@ _ALL = (
         "An optional package or program is missing",
         "The option needs a package or program that is not installed or does not load.",
         "Install what the message names, or leave out the option.",
-        "the oracle tensorflow is not installed: pip install tensorflow-cpu "
-        "(or 'onnx-spatial[oracles]' for all)",
+        "the oracle tensorflow is not installed: pip install tensorflow-cpu",
         "verification.md",
     ),
     Message(

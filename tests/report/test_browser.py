@@ -18,7 +18,7 @@ from onnx_spatial.report.section import Section, model_section
 from onnx_spatial.report.side_by_side import SideBySide
 
 sync_api = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is missing (pip install 'onnx-spatial[browser]')"
+    "playwright.sync_api", reason="playwright is missing (pip install '.[browser]')"
 )
 pytestmark = pytest.mark.browser
 

@@ -17,7 +17,7 @@ from onnx_spatial.validation import validate
 from onnx_spatial.validation.select.discover import find
 from onnx_spatial.validation.workers import clusters
 
-distributed = pytest.importorskip("distributed", reason="needs dask: onnx-spatial[dask]")
+distributed = pytest.importorskip("distributed", reason="needs dask (pip install '.[dask]')")
 
 
 @pytest.mark.slow

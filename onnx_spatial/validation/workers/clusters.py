@@ -27,7 +27,8 @@ def dask(scheduler: str) -> Iterator[Executor]:
         from distributed import Client
     except ImportError:
         raise UsageError(
-            "executor dask requires: pip install 'onnx-spatial[dask]'", code=Code.PACKAGE_MISSING
+            "executor dask needs the package distributed: python -m pip install distributed",
+            code=Code.PACKAGE_MISSING,
         ) from None
     try:
         client = Client(scheduler, timeout=30)

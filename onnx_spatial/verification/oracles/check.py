@@ -41,8 +41,7 @@ def check_installed(names: Iterable[str]) -> None:
             raise UsageError(f"oracle must be {' or '.join(ORACLE_PACKAGES)}, not {name!r}")
         if importlib.util.find_spec(name) is None:
             raise UsageError(
-                f"the oracle {name} is not installed: pip install {ORACLE_PACKAGES[name]} "
-                "(or 'onnx-spatial[oracles]' for all)",
+                f"the oracle {name} is not installed: pip install {ORACLE_PACKAGES[name]}",
                 code=Code.PACKAGE_MISSING,
             )
 
