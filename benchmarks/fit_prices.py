@@ -171,13 +171,7 @@ def _time(case: kernels.Case) -> float:
     outputs = [f"y{i}_" for i in range(case.outputs)]
     inputs = [*(f"{n}_" for n in names), *held]
     nodes.append(helper.make_node(case.op_type, inputs, outputs, name="node", **case.attributes))
-    if case.perm:
-        nodes.append(helper.make_node("Transpose", outputs, ["turned"], perm=case.perm))
-    behind = ["turned"] if case.perm else outputs
-    nodes += [
-        helper.make_node("Identity", [o], [y[:-1]], name=f"out_{y}")
-        for o, y in zip(behind, outputs, strict=True)
-    ]
+    nodes += [helper.make_node("Identity", [y], [y[:-1]], name=f"out_{y}") for y in outputs]
     nodes += [
         helper.make_node("Reshape", ["four", "two_by_two"], ["square"], name="reshape_1"),
         helper.make_node("Reshape", ["square", "flat"], ["probe"], name="probe"),
@@ -208,10 +202,7 @@ def _time(case: kernels.Case) -> float:
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         levels = onnxruntime.GraphOptimizationLevel
-        convolves = case.op_type == "Conv"
-        options.graph_optimization_level = (
-            levels.ORT_ENABLE_ALL if convolves else levels.ORT_DISABLE_ALL
-        )
+        options.graph_optimization_level = levels.ORT_DISABLE_ALL
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder, "profile"))
         session = onnxruntime.InferenceSession(
@@ -221,28 +212,13 @@ def _time(case: kernels.Case) -> float:
             session.run(None, feeds)
         events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
     runs, probes = _durations(events, "node"), _durations(events, "probe")
-    nodes = 1
-    if convolves:  # onnxruntime adds a node that unpacks the result
-        parts = _durations_of(events, "Conv", "ReorderOutput", "Transpose")
-        runs, nodes = [sum(run) for run in zip(*parts, strict=True)], len(parts)
-        (probes,) = _durations_of(events, "Reshape")
     idle = statistics.fmean(probes) * 1000 - _SMALL
-    return max(statistics.quantiles(runs, n=4)[0] * 1000 - nodes * idle, _SMALL)
+    return max(statistics.quantiles(runs, n=4)[0] * 1000 - idle, _SMALL)
 
 
 def _durations(events: list[dict[str, Any]], node: str) -> list[int]:
     """Return the microseconds of a node in each run but the first two."""
     return [event["dur"] for event in events if event["name"] == f"{node}_kernel_time"][2:]
-
-
-def _durations_of(events: list[dict[str, Any]], *kinds: str) -> list[list[int]]:
-    """Return the microseconds of each node of some operator types, in each run but the first two."""
-    names = {
-        event["name"].removesuffix("_kernel_time"): None
-        for event in events
-        if event["name"].endswith("_kernel_time") and event["args"]["op_name"] in kinds
-    }
-    return [_durations(events, name) for name in names]
 
 
 def _fit(path: Path) -> dict[str, list[Features]]:

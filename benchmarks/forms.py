@@ -24,13 +24,12 @@ OPSET, IR_VERSION = 17, 8
 _DOMAIN = "ai.onnx.converters.tensorflow"
 
 
-def request(cell: Cell, *, dynamic: bool = False, finite: bool = False) -> Request:
+def request(cell: Cell, *, dynamic: bool = False) -> Request:
     """Return the request of a cell, with its sizes known, or with only the channels known.
 
     Args:
         cell: the cell.
         dynamic: whether only the channels are known.
-        finite: whether the data is declared to be finite.
     """
     shape: tuple[int | None, ...] = cell.input_shape
     if dynamic:
@@ -42,7 +41,7 @@ def request(cell: Cell, *, dynamic: bool = False, finite: bool = False) -> Reque
     x = ir.Value(name="x", type=ir.TensorType(ir.DataType(element_type)), shape=ir.Shape(shape))
     types = (element_type, int(onnx.TensorProto.INT64), int(onnx.TensorProto.INT64))
     known = (shape, frozenset({element_type}), types, OPSET)
-    return Request(call, (x, None, None), *known, finite=finite)
+    return Request(call, (x, None, None), *known)
 
 
 def _call(cell: Cell, data: InputFacts) -> Call:
@@ -54,9 +53,9 @@ def _call(cell: Cell, data: InputFacts) -> Call:
     return read(NodeFacts(f"{cell.operator}ND", _DOMAIN, (data, block, pairs)))
 
 
-def chosen(cell: Cell, *, dynamic: bool = False, finite: bool = False) -> Lowered:
+def chosen(cell: Cell, *, dynamic: bool = False) -> Lowered:
     """Return the lowering that the package chooses; see `request`."""
-    return lowering.lower(request(cell, dynamic=dynamic, finite=finite))
+    return lowering.lower(request(cell, dynamic=dynamic))
 
 
 def candidates(cell: Cell) -> dict[str, Lowered]:

@@ -22,7 +22,6 @@ class Case:
         itemsize: bytes of an element.
         work: regime and features.
         outputs: number of outputs.
-        perm: of a Transpose behind a Conv, which onnxruntime makes part of it.
     """
 
     op_type: str
@@ -32,7 +31,6 @@ class Case:
     itemsize: int
     work: Work
     outputs: int = 1
-    perm: tuple[int, ...] = ()
 
 
 def draw(rng: random.Random, least: int) -> Case:
@@ -91,28 +89,6 @@ def _gather_elements(rng: random.Random, itemsize: int, count: int) -> Case:
     index = order.reshape(-1).astype(np.int32)
     work = cost_model.gather_elements(index.size, index.size * itemsize)
     return Case("GatherElements", {"axis": 0}, [index], [(index.size,)], itemsize, work)
-
-
-def _convolution(rng: random.Random, itemsize: int, count: int) -> Case:
-    itemsize = 4
-    kernel = rng.choice([(2, 2), (3, 3), (3, 3), (5, 5), (7, 7), (1, 16), (1, 3), (4, 4), (8, 8)])
-    places, stride = kernel[0] * kernel[1], rng.choice([1, 1, 2, 3])
-    side = max(8, int((count / places) ** 0.5) * stride)
-    rate = rng.choice([1, 1, 2]) if side > 2 * max(kernel) else 1
-    shape = (1, 1, side, side) if kernel[0] > 1 else (1, 1, 1, max(16, count // places * stride))
-    attributes: dict[str, int | list[int] | str] = {
-        "kernel_shape": [*kernel],
-        "strides": [stride if k > 1 else 1 for k in kernel],
-        "dilations": [rate if k > 1 else 1 for k in kernel],
-        "pads": [(k - 1) * rate // 2 for k in kernel] * 2,
-    }
-    pairs = zip(shape[2:], kernel, strict=True)
-    windows = [(s + 2 * ((k - 1) * rate // 2) - (k - 1) * rate - 1) // stride + 1 for s, k in pairs]
-    weight = np.eye(places, dtype=np.float32).reshape(places, 1, *kernel)
-    last = rng.random() < 0.5
-    work = cost_model.convolution(windows[0] * windows[1], places, last=last)
-    perm = (0, 2, 3, 1) if last else ()
-    return Case("Conv", attributes, [weight], [shape], itemsize, work, perm=perm)
 
 
 def _strided(rng: random.Random, itemsize: int, count: int) -> Case:
@@ -181,5 +157,5 @@ def _ints(*vectors: list[int]) -> list[np.ndarray]:
 _KINDS: tuple[Callable[[random.Random, int, int], Case], ...] = (
     *(_swap, _swap, _swap, _blocks, _gather),
     *(_strided, _crop, _concat, _split, _pad, _depth),
-    *(_gather_elements, _convolution),
+    _gather_elements,
 )

@@ -56,9 +56,6 @@ def measure(
     convolution = forms.one_hot(cell)
     if convolution is not None:
         models["one-hot"] = convolution
-        models["declared"] = forms.model_of(forms.chosen(cell, finite=True), cell)
-        if models["declared"] == models["ours"]:
-            del models["declared"]
     if expected.nbytes >= DYNAMIC_FROM:
         lowered = forms.chosen(cell, dynamic=True)
         models["dynamic"] = forms.model_of(lowered, cell, dynamic=True)
@@ -75,8 +72,6 @@ def measure(
         notes["tf2onnx"] = converted
     profiles = timing.profile(models, {"x": x}, threads, seconds, expected)
     us = {name: each.microseconds for name, each in profiles.items()}
-    if convolution is not None:  # with the data declared to be finite
-        us.setdefault("declared", us["ours"])
     us |= peers.floor(cell, x, expected, seconds / 4)
     for name, worker in (workers or {}).items():
         answer = worker(cell, seconds / 4)

@@ -219,5 +219,4 @@ def _command(
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
     words += ["--inputs", given["inputs"]] if given["inputs"] else []
     words += ["--seed", str(given["seed"])] if given["seed"] else []
-    words += ["--finite"] if given["finite"] else []
     return shlex.join([*words, *tolerance_words(**tolerances)])

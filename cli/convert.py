@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Make a run fail if sizes or parameters break a rule of an operator.",
 )
-@options.finite_option
 @options.conversion_options
 def convert(
     models: tuple[str, ...],

@@ -26,7 +26,6 @@ from onnx_spatial.cli.output import Output
 @options.models_argument
 @destination_options
 @options.target_option
-@options.finite_option
 @html_option
 @options.conversion_options
 def optimize(

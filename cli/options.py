@@ -264,13 +264,6 @@ prefer_option = click.option(
     "docs/operators.md lists the names.",
 )
 
-finite_option = click.option(
-    "--finite",
-    is_flag=True,
-    help="Declare that the data of patches holds no NaN, infinities or -0.0. Admits the lowering "
-    "convolution.",
-)
-
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 verbose_option = click.option(
     "-v",

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 @options.domain_option
 @options.static_option
 @options.oracle_option
-@options.finite_option
 @options.verification_options
 @options.output_options
 def verify(
@@ -41,7 +40,6 @@ def verify(
     domains: tuple[str, ...],
     static: dict[str, int],
     oracles: tuple[str, ...],
-    finite: bool,
     data_options: dict[str, Any],
     tolerances: dict[str, Any],
     strict: bool,
@@ -86,7 +84,6 @@ def verify(
                     isolate=True,
                     memory=memory,
                     time_limit=time_limit,
-                    finite=finite,
                     progress=progress,
                 )
         except SpatialError as failure:

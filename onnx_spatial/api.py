@@ -80,7 +80,6 @@ def convert(
     atol: Bound = None,
     outputs_only: bool = False,
     strategy: str | None = None,
-    finite: bool = False,
     in_place: bool = False,
     save_as_external_data: bool = False,
     save_reproducer: str | os.PathLike[str] | None = None,
@@ -123,8 +122,6 @@ def convert(
         rtol, atol, outputs_only: tolerance for outputs, and whether only outputs are compared; see
             `verify`. They require `verify`.
         strategy: lower with this strategy wherever it applies, instead of the cheapest.
-        finite: declare that the data of patches holds no NaN, no infinity and no -0.0. Then they may
-            become a one-hot Conv where that is faster, and the verification takes it for granted.
         in_place: replace the file `model` by the result. The original is kept beside it, as NAME.orig,
             until the result is verified, written and read back. It stays if the result was not
             verified or verification could not decide.
@@ -175,7 +172,6 @@ def convert(
         raise_ir_version=raise_ir_version,
         checked=checked,
         domains=tuple(domains),
-        finite=finite,
     )
     edit = Edit.begin(model, edit_options)
     with of_model(edit.source.name):

@@ -92,7 +92,6 @@ class EditOptions:
             "isolate": self.isolate,
             "memory": self.memory,
             "time_limit": self.time_limit,
-            "finite": options.finite,
             "progress": self.progress,
         }
 

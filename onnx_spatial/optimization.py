@@ -46,7 +46,6 @@ def optimize(
     atol: Bound = None,
     outputs_only: bool = False,
     strategy: str | None = None,
-    finite: bool = False,
     in_place: bool = False,
     save_as_external_data: bool = False,
     save_reproducer: str | os.PathLike[str] | None = None,
@@ -75,7 +74,7 @@ def optimize(
             not run.
         verify: run the original and the result, and compare them. Each chain is proven to be its
             operator in any case.
-        opset, seed, static, domains, inputs, shapes, strategy, finite: as in `convert`.
+        opset, seed, static, domains, inputs, shapes, strategy: as in `convert`.
         strict, strict_proof, rtol, atol, outputs_only, save_reproducer: as in `convert`.
         in_place, save_as_external_data, isolate, memory, time_limit, progress: as
             in `convert`.
@@ -117,7 +116,6 @@ def optimize(
         target=target,
         strategy=strategy,
         domains=tuple(domains),
-        finite=finite,
     )
     edit = Edit.begin(model, edit_options)
     source, proto = edit.source, edit.before.proto

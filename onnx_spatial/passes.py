@@ -37,7 +37,7 @@ class SpatialPass(ir.passes.FunctionalPass):
     """Rewrite the spatial operators of a model as standard operators, as `onnx_spatial.convert` does.
 
     Args:
-        mode, fuse, max_rank, finite, static, domains, strategy, checked, opset, verify, seed,
+        mode, fuse, max_rank, static, domains, strategy, checked, opset, verify, seed,
             strict, strict_proof: as in `convert`. `verify` runs the model before and after the pass.
 
     Raises:
@@ -51,7 +51,6 @@ class SpatialPass(ir.passes.FunctionalPass):
         mode: Mode = "lower",
         fuse: bool = True,
         max_rank: int | None = None,
-        finite: bool = False,
         static: Mapping[str, int] | None = None,
         domains: Iterable[str] = (),
         strategy: str | None = None,
@@ -67,7 +66,6 @@ class SpatialPass(ir.passes.FunctionalPass):
             mode=mode,
             fuse=fuse,
             max_rank=max_rank,
-            finite=finite,
             static=static,
             domains=tuple(domains),
             strategy=strategy,
@@ -88,7 +86,7 @@ class OptimizePass(ir.passes.FunctionalPass):
     """Rewrite also chains of standard nodes that are spatial operators, as `onnx_spatial.optimize` does.
 
     Args:
-        max_rank, target, finite, static, domains, strategy, opset, verify, seed, strict,
+        max_rank, target, static, domains, strategy, opset, verify, seed, strict,
             strict_proof: as in `optimize`.
 
     Raises:
@@ -100,7 +98,6 @@ class OptimizePass(ir.passes.FunctionalPass):
         *,
         max_rank: int | None = None,
         target: str | None = None,
-        finite: bool = False,
         static: Mapping[str, int] | None = None,
         domains: Iterable[str] = (),
         strategy: str | None = None,
@@ -114,7 +111,6 @@ class OptimizePass(ir.passes.FunctionalPass):
             optimize,
             max_rank=max_rank,
             target=target,
-            finite=finite,
             static=static,
             domains=tuple(domains),
             strategy=strategy,

@@ -178,7 +178,6 @@ def test_what_a_call_says_of_its_verification_reaches_verify(rewrite, path, tmp_
         "isolate": True,
         "memory": 1 << 30,
         "time_limit": 12.5,
-        "finite": True,
         "progress": lambda text: None,
     }
     known = set(inspection.signature(onnx_spatial.verify).parameters)

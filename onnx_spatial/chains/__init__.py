@@ -34,7 +34,6 @@ if TYPE_CHECKING:
         ASSUMPTION,
         NOTE,
         NOTE_OF_SUMS,
-        copying_conv_rule,
         find_one_hot,
     )
 else:
@@ -47,7 +46,6 @@ else:
         "Movement": ("movements", "Movement"),
         "NOTE": ("one_hot", "NOTE"),
         "NOTE_OF_SUMS": ("one_hot", "NOTE_OF_SUMS"),
-        "copying_conv_rule": ("one_hot", "copying_conv_rule"),
         "find": ("find_chains", "find"),
         "find_movements": ("movements", "find_movements"),
         "find_one_hot": ("one_hot", "find_one_hot"),
@@ -75,7 +73,6 @@ __all__ = [
     "NOTE_OF_SUMS",
     "Chain",
     "Movement",
-    "copying_conv_rule",
     "find",
     "find_movements",
     "find_one_hot",

@@ -23,7 +23,7 @@ from onnx import helper
 
 from onnx_spatial.chains.weights import Weights
 from onnx_spatial.index_map.cases import Case
-from onnx_spatial.index_map.constants import Array, array_of
+from onnx_spatial.index_map.constants import Array
 from onnx_spatial.index_map.node import NodeView
 from onnx_spatial.index_map.rules_windows import copying_conv
 from onnx_spatial.index_map.tensor import Tensor
@@ -139,28 +139,6 @@ def _order(weight: Array, group: int) -> tuple[int, ...] | None:
         if (grid.transpose(order).reshape(-1) == copied).all():
             return order
     return None
-
-
-def copying_conv_rule(
-    case: Case, node: onnx.NodeProto, inputs: Sequence[Tensor | None]
-) -> Tensor | None:
-    """Return the map of a one-hot Conv as that of what copies, which is assumed to be the same."""
-    if node.op_type != "Conv" or not op_traits.is_standard(node) or len(inputs) != 2:
-        return None
-    if any(attribute.ref_attr_name for attribute in node.attribute):
-        return None
-    weight = None if inputs[1] is None else array_of(inputs[1])
-    known = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    group = known.get("group", 1)
-    if weight is None or not _may_copy(weight.shape, group):
-        return None
-    order = _order(weight, group)
-    if order is None or known.get("kernel_shape", [*weight.shape[2:]]) != [*weight.shape[2:]]:
-        return None
-    case.assumptions[ASSUMPTION] = None
-    known["kernel_shape"] = [*weight.shape[2:]]
-    view = NodeView(node.op_type, known, inputs, list(node.output))
-    return copying_conv(case, view, weight.shape[1] * group, order)
 
 
 def rule(case: Case, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> Tensor | None:

@@ -32,7 +32,6 @@ STRATEGY_NAMES = (
     "planes",
     "taps",
     "tap-concat",
-    "convolution",
     "reorg",
 )
 
@@ -56,8 +55,6 @@ class ConvertOptions:
         raise_ir_version: whether mode "function" raises the IR version of a model that is too old.
         checked: whether every run that breaks a rule of an operator fails.
         domains: operator domains to accept beside the ones that converters are known to use.
-        finite: whether the data of patches is declared to hold no NaN, no infinity and no -0.0, which
-            admits the lowering "convolution".
 
     Raises:
         UsageError: there is no such mode, strategy or target.
@@ -72,7 +69,6 @@ class ConvertOptions:
     raise_ir_version: bool = False
     checked: bool = False
     domains: tuple[str, ...] = ()
-    finite: bool = False
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:

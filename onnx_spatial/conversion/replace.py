@@ -127,7 +127,7 @@ def _subject(
     request = Request.of(
         info.call, info.facts, node.inputs, info.element_types, info.opset or opset
     )
-    return MatchedOp(info, node, replace(request, checked=options.checked, finite=options.finite))
+    return MatchedOp(info, node, replace(request, checked=options.checked))
 
 
 def _check_constants(info: OperatorInfo, subject: MatchedOp, lowered: Lowered) -> None:

@@ -13,7 +13,6 @@ from onnx_spatial.lowering.core import cost_model, joined_sizes, run_time_checks
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Tensor
 from onnx_spatial.lowering.core.nodes import NewerOpsetError
 from onnx_spatial.lowering.core.strategy import Request, Strategy
-from onnx_spatial.lowering.patches.convolution import Convolution
 from onnx_spatial.lowering.patches.planes import Planes
 from onnx_spatial.lowering.patches.separable_gather import SeparableGather
 from onnx_spatial.lowering.patches.taps import TapConcat, Taps
@@ -39,7 +38,6 @@ STRATEGIES: tuple[Strategy, ...] = (
     Planes(),
     Taps(),
     TapConcat(),
-    Convolution(),
     Reorg(),
 )
 

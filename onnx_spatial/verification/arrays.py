@@ -143,22 +143,6 @@ def patterns(element_type: int, shape: Sequence[int], rng: np.random.Generator) 
     return raw.view(dtype).reshape(shape)
 
 
-def finite_patterns(element_type: int, shape: Sequence[int], rng: np.random.Generator) -> Array:
-    """Make the data of `patterns` with usual numbers in the place of NaN, infinities and -0.0."""
-    values = patterns(element_type, shape, rng)
-    if values.dtype not in FLOATS:
-        return values
-    excluded = ~np.isfinite(values) | (np.signbit(values) & (values == 0))
-    return np.asarray(np.where(excluded, plain(element_type, shape, rng), values), values.dtype)
-
-
-def positive_zeros(values: Any) -> Any:
-    """Return reals with 0.0 in the place of -0.0; anything else as it is."""
-    if isinstance(values, np.ndarray) and values.dtype in FLOATS:
-        return values + np.zeros((), values.dtype)
-    return values
-
-
 def extremes(element_type: int, shape: Sequence[int], rng: np.random.Generator) -> Array | None:
     """Make data of NaNs with payloads, infinities, -0.0, subnormals and largest numbers only.
 

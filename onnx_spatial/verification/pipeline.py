@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnx_spatial import chains
 from onnx_spatial.errors import UsageError
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification import one_hot
@@ -130,7 +129,6 @@ def verify(
     isolate: bool = False,
     memory: int | None = None,
     time_limit: float | None = SECONDS,
-    finite: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Verification:
     """Compare a converted model with its original, and report the first difference.
@@ -166,8 +164,6 @@ def verify(
         time_limit: seconds of processor time after which the verification stops, and is unverified if
             it found no error; None: any time. Sizes and numbers of runs are bounded by their work in
             any case, so few models reach it.
-        finite: declare that the data of patches holds no NaN, no infinity and no -0.0, as in `convert`:
-            a one-hot Conv may take their place, proofs assume it, and no such data is generated.
         progress: called with a line of text now and then.
 
     Raises:
@@ -202,7 +198,6 @@ def verify(
         folder,
         memory,
         time_limit,
-        finite,
     )
     progress = progress or _silent
     if not isolate:
@@ -233,7 +228,6 @@ class _Work:
     reproducer: Path | None
     memory: int | None
     seconds: float | None
-    finite: bool
 
     def __call__(self, progress: Callable[[str], None]) -> Verification:
         """Run every check and explain what differs."""
@@ -250,7 +244,7 @@ class _Work:
 
     def _compare(self, progress: Callable[[str], None]) -> Verification:
         note = self._noted(progress)
-        request = RunRequest(self.inputs, self.shapes, self.seed, note, finite=self.finite)
+        request = RunRequest(self.inputs, self.shapes, self.seed, note)
         kernels = references.get(self.oracles)
         try:
             models = self.models.resolved()
@@ -270,10 +264,6 @@ class _Work:
             if copied:
                 result = one_hot.describe(result, copied)
                 result.notes += one_hot.notes(copied, result)
-            if self.finite:
-                result.notes.append(
-                    f"as declared: {chains.ASSUMPTION}; such data was not generated"
-                )
             return result
         except MemoryError:
             return _undecided("not enough memory to run the models; use smaller sizes (--shape)")

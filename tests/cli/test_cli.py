@@ -701,22 +701,3 @@ def test_checked_models_fail_where_the_operator_does(mode, save, tmp_path, capsy
     for session in sessions:
         with pytest.raises(Exception, match="out of data bounds"):
             session.run(None, {"x": small})
-
-
-PATCHES = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
-g (float[N,9,8,1] x) => (y) {
-    y = ai.onnx.converters.tensorflow.ExtractImagePatches <ksizes = [1, 3, 3, 1],
-        strides = [1, 2, 2, 1], rates = [1, 1, 1, 1], padding = "SAME"> (x)
-}
-"""
-
-
-def test_data_that_is_declared_to_be_finite(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    onnx.save(parser.parse_model(PATCHES), "in.onnx")
-    assert run(["convert", "in.onnx", "-o", "out.onnx", "--prefer", "convolution", "--finite"]) == 0
-    assert "Conv" in [node.op_type for node in onnx.load("out.onnx").graph.node]
-    again = capsys.readouterr().out.splitlines()[-1].partition("onnx-spatial ")[2]
-    assert again.split()[-1] == "--finite"
-    assert run(again.split()) == 0
-    assert run(["verify", "in.onnx", "out.onnx"]) == 1

@@ -89,18 +89,6 @@ def single_elements(rng: Random) -> Sample:
             return sample
 
 
-def finite_patches(rng: Random) -> Sample:
-    """Patches of images and sequences of float32 without NaN, infinities and -0.0."""
-    while True:
-        sample = rng.choice((sampling.image_tf, sampling.image_openvino))(rng)
-        data = np.random.default_rng(rng.randrange(9**9)).permutation(sample.inputs[0].size) + 0.5
-        data = data.astype(np.float32).reshape(sample.inputs[0].shape)
-        sample = replace(sample, inputs=(data,))
-        kernel = sample.attributes["sizes" if "sizes" in sample.attributes else "ksizes"]
-        if max(kernel) > 1 and sample.expected.size:
-            return sample
-
-
 def movements(rng: Random) -> Sample:
     if rng.random() < 0.3:
         return sampling.rearrange(rng)
@@ -137,7 +125,6 @@ SUITED = {
     "planes": patches,
     "taps": patches,
     "tap-concat": patches,
-    "convolution": finite_patches,
     "reorg": sampling.reorg,
 }
 
@@ -157,7 +144,7 @@ def test_all_strategies_are_tested():
 def test_is_exact(name, rng):
     sample = SUITED[name](rng)
     form = sampling.form(rng, sample)
-    made = plan(form.model(sample), strategy=name, finite=name == "convolution")
+    made = plan(form.model(sample), strategy=name)
     assert made.model is not None, f"{sample}\n{form}\n{made.sites}"
     sampling.check(sample, form, made.model)
 
@@ -171,7 +158,7 @@ def test_is_taken_when_asked_for(name):
         form = replace(
             sampling.form(rng, sample), shape=sample.inputs[0].shape, run_time=frozenset()
         )
-        (site,) = plan(form.model(sample), strategy=name, finite=True).sites
+        (site,) = plan(form.model(sample), strategy=name).sites
         taken += site.strategy == name
     assert taken >= (15 if name in OFTEN_REFUSED else 25)
 

@@ -136,7 +136,7 @@ def test_a_new_interpreter_gives_the_same_result(tmp_path: Path) -> None:
         onnx.save(proto, path)
     models = ModelPair.read(*paths, ())
     assert models.original.weights is not None
-    work = _Work(models, None, {}, 0, (), Tolerances(), False, None, None, None, finite=False)
+    work = _Work(models, None, {}, 0, (), Tolerances(), False, None, None, None)
     lines: list[str] = []
     result = child.run(work, lines.append, LIMIT, fork=False)
     assert result.status == "passed"

@@ -92,7 +92,7 @@ def build(body_request: BodyRequest, options: ConvertOptions) -> Body:
     request = Request.of(call, facts, inputs, body_request.element_types, body_request.opset)
     # Referenced attributes were checked when each call was read.
     legal = frozenset(range(len(formals), len(inputs)))
-    request = replace(request, checked=options.checked, finite=options.finite, legal=legal)
+    request = replace(request, checked=options.checked, legal=legal)
     lowered = lower_preferring(request, options.strategy, options.max_rank)
     lowered.output.name = _OUTPUT
     function = onnx.FunctionProto(input=names, output=[_OUTPUT])

@@ -5,6 +5,7 @@ channel_sum       the sum over the channels: Conv 1x1, MatMul, Gemm, Einsum
 axis_path         Reshapes, Transposes and the like in front of it and behind it
 axis_groups       axes as the factors of a Reshape
 patch_axes        axes of the image, and of the patches
+window_border     the border of the image, also where sizes are unknown
 regroup           the nodes that bring the result into its shape
 """
 

@@ -36,8 +36,8 @@ from onnx_spatial.fusion.strided_conv import axis_path, channel_sum, patch_axes,
 from onnx_spatial.fusion.strided_conv.axis_groups import AxisGroups
 from onnx_spatial.fusion.strided_conv.axis_path import Bias, Order, Path
 from onnx_spatial.fusion.strided_conv.channel_sum import Contraction
+from onnx_spatial.fusion.strided_conv.window_border import Border
 from onnx_spatial.lowering import Emitter, Lowered, are_open, transpose_cost
-from onnx_spatial.lowering.patches.window_border import Border
 from onnx_spatial.model.graph.replace_nodes import Draft
 from onnx_spatial.operators import ExtractPatches
 

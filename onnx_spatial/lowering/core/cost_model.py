@@ -15,7 +15,6 @@ one thread and for two. Features:
     line    lines of the cache that are written, again for each input
     wide, tall, square    elements of a [few, many], [many, few] or [many, many] Transpose
     row edge, column edge    those in rows or columns that fill no tile of its kernel
-    packed, sum    results of a Conv with those that fill up its channels, and their products
     read apart, write apart    those of a Transpose whose rows, or columns, compete for cache lines
     shared    lines of the cache that two threads of a Transpose write parts of: the threads share the
             rows of its input, and wait for each other where their parts of an output row meet
@@ -125,24 +124,6 @@ def _moved(runs: float, size: float) -> Features:
         "deep": deep,
         "lost": runs * deep / max(size, 1),
     }
-
-
-#: Output channels that onnxruntime's convolution of images computes together.
-_CHANNELS = 16
-
-
-def convolution(windows: float, places: int, *, last: bool) -> Work:
-    """Return the work of a Conv of one float32 channel that has an output for each place of the window.
-
-    Args:
-        windows: number of windows, over all images.
-        places: number of places of a window.
-        last: whether a Transpose behind it moves the output channels to the end: onnxruntime does it
-            while it unpacks the result.
-    """
-    packed = windows * (-(-places // _CHANNELS) * _CHANNELS)
-    features = {**_moved(windows, windows * places * 4), "sum": packed * places, "packed": packed}
-    return Work("conv to last" if last else "conv", features)
 
 
 def small() -> Work:

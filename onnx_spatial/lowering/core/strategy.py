@@ -45,7 +45,6 @@ class Request:
         legal: inputs whose values are known to break no rule.
         ranked: whether the data is known to have as many dims as `shape`.
         checked: whether a run that breaks a rule must fail even if its output is empty.
-        finite: whether the data is declared to hold no NaN, no infinity and no -0.0.
         near: whether another Transpose stands in front, and one behind, with at most a Reshape in
             between: onnxruntime's optimizer may merge a Transpose of the lowering with it.
     """
@@ -63,7 +62,6 @@ class Request:
     legal: frozenset[int] = frozenset()
     ranked: bool = True
     checked: bool = False
-    finite: bool = False
 
     @classmethod
     def of(

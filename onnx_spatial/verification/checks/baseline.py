@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from onnx_spatial.model.io import reader
-from onnx_spatial.verification.arrays import Array, positive_zeros, same_bits
+from onnx_spatial.verification.arrays import Array, same_bits
 from onnx_spatial.verification.checks.findings import Findings
 from onnx_spatial.verification.compare import exactness, random_ops
 from onnx_spatial.verification.compare.exactness import Exactness
@@ -27,8 +27,7 @@ class Baseline:
 
     `marks` say how exactly each can be expected; `source` is the original if onnxruntime loads it;
     `proven` tells whether the converted model is proven to compute the same, `same_order` whether it
-    computes all reals by the original's nodes; `tolerances` are those that the caller sets. If the data
-    of patches is declared to be `finite`, -0.0 counts as 0.0.
+    computes all reals by the original's nodes; `tolerances` are those that the caller sets.
     """
 
     def __init__(
@@ -40,9 +39,7 @@ class Baseline:
         proven: bool = False,
         same_order: bool = True,
         tolerances: Tolerances | None = None,
-        finite: bool = False,
     ) -> None:
-        self._finite = finite
         self.tolerances = tolerances or Tolerances()
         self.program = program
         self._same_kernels = same_order and not program.substitutes
@@ -57,8 +54,6 @@ class Baseline:
     ) -> list[OutputResult]:
         """Compare an output of the converted model with that of a trial."""
         tolerance, expected = self.tolerances.of_output(name), trial.outputs[name]
-        if self._finite:
-            expected, actual = positive_zeros(expected), positive_zeros(actual)
         if self.program.unsized and _is_empty(expected) and _is_empty(actual):
             # onnxruntime happens to infer more or less of the dims that ONNX leaves open.
             expected = np.zeros_like(expected, shape=actual.shape)

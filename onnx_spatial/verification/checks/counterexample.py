@@ -17,7 +17,6 @@ from onnx_spatial.verification.arrays import (
     Array,
     differing_bits,
     dtype_name,
-    finite_patterns,
     patterns,
 )
 from onnx_spatial.verification.checks import case_values
@@ -49,12 +48,10 @@ def find(
 ) -> Counterexample | None:
     """Return an input for which a replacement is wrong, or None if no run shows one."""
     chain, rng = replacement.chain, np.random.default_rng(request.seed)
-    finite = request.finite and not replacement.only_moves
-    made = finite_patterns if finite else patterns
     types = sorted(operator.info.element_types) or [onnx.TensorProto.FLOAT]
     runs = ReplacementRuns(replacement, folder)
     for sample in _samples(replacement, attempt):
-        x = made(types[0], chain.source_shape(sample.shape), rng)
+        x = patterns(types[0], chain.source_shape(sample.shape), rng)
         try:
             outcomes = list(runs.run(sample, x))
         except OperatorError:  # the sizes are not legal after all

@@ -25,9 +25,6 @@ from onnx_spatial.verification.sizes.model_inputs import graph_inputs
 from onnx_spatial.verification.sizes.reference_runs import MANY_SIZES
 from onnx_spatial.verification.sizes.trial_runs import Trial, shapes
 
-#: Why an output is not compared if the data of patches is declared to be finite.
-UNDECLARED = "data of patches was not finite as declared in this run"
-
 #: Bytes of values that one run of the converted model keeps to compare operators in place.
 MOST_WATCHED = 2**28
 
@@ -61,7 +58,7 @@ def _check(context: Context) -> None:
         if not runs.trials:
             return
         marks, trials = baseline.repeated(program, runs.trials, findings, proven=proven)
-        if request.inputs is None and not request.finite:
+        if request.inputs is None:
             trials += _any_bits(program, trials, request.seed)
     except RunFailure as failure:
         findings.obstacles.append(str(failure))
@@ -78,12 +75,9 @@ def _check(context: Context) -> None:
         proven=proven,
         same_order=not otherwise,
         tolerances=context.tolerances,
-        finite=request.finite,
     )
     operators = [] if findings.outputs_only else findings.operators
-    in_place = InPlace(
-        operators, context.chains, context.converted, context.watched, finite=request.finite
-    )
+    in_place = InPlace(operators, context.chains, context.converted, context.watched)
     first, *others = in_place.parts(lambda index: _size(program, index), MOST_WATCHED)
     for optimised in (False, True):
         session = WatchedSession(context.models.converted, first, optimised=optimised)
@@ -172,8 +166,6 @@ def _compare(
         except RunFailure as failure:
             _broken(expected.program, optimised, "does not run", failure, trial, findings)
             continue
-        if session.undeclared:
-            findings.undeclared.add(number)
         for name in trial.outputs:
             mark = expected.marks[name]
             tolerance = context.tolerances.of_output(name)
@@ -183,9 +175,6 @@ def _compare(
                 if mark.random:
                     result = replace(result, passed=None, reason="random: not compared")
                     findings.outputs.append(result)
-                elif number in findings.undeclared and not result.passed:
-                    reason = f"{result.reason}; undecided: {UNDECLARED}"
-                    _record(replace(result, passed=None, reason=reason), trial, findings)
                 else:
                     _record(result, trial, findings)
     return True

@@ -267,7 +267,6 @@ class Findings:
         gaps: what could not be compared, because no sizes were found for it.
         obstacles: what could not be compared, because of what is in the model.
         undecided: differences that may be rounding or not.
-        undeclared: numbers of the runs in which data that is declared to be finite is not.
         out_of_time: whether the limit of time ended the checks.
         aborted: how the converted model does not load or run, and onnxruntime's message; with
             optimisations or without.
@@ -290,7 +289,6 @@ class Findings:
     gaps: list[str] = field(default_factory=list)
     obstacles: list[str] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)
-    undeclared: set[int] = field(default_factory=set)
     out_of_time: bool = False
     aborted: dict[tuple[str, str], set[bool]] = field(default_factory=dict)
     difference: Difference | None = None

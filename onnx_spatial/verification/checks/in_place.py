@@ -12,18 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import onnx
 
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import (
-    FLOATS,
     Array,
     constant_value,
     dtype_name,
-    positive_zeros,
 )
 from onnx_spatial.verification.checks.findings import OperatorCheck, Recorder
 from onnx_spatial.verification.checks.region import RegionComparison
@@ -40,8 +37,7 @@ _MAIN = traversal.Place()
 class InPlace:
     """Operators and regions of the main graph to compare in runs of the whole converted model.
 
-    `watched` are the nodes that are to be compared by their regions. If the data of the operators is
-    declared to be `finite`, other data is left out, and -0.0 counts as 0.0.
+    `watched` are the nodes that are to be compared by their regions.
     """
 
     def __init__(
@@ -50,12 +46,7 @@ class InPlace:
         original: Original,
         converted: Graphs,
         watched: Sequence[tuple[Recorder, RegionComparison]] = (),
-        *,
-        finite: bool = False,
     ) -> None:
-        self._finite = finite
-        #: Whether the data of an operator was not as declared in the last run.
-        self.undeclared = False
         self._converted = converted
         self._regions: dict[str, tuple[RegionComparison, list[Recorder]]] = {}
         for recorder, comparison in watched:
@@ -106,19 +97,12 @@ class InPlace:
     def compare(self, values: Mapping[str, Array], stored: Callable[[str], Array | None]) -> None:
         """Compare every operator and region by the values of one run, fetched, fed or stored."""
 
-        self.undeclared = False
-
         def value_of(name: str) -> Array | None:
             value = values.get(name)
             return stored(name) if value is None else value
 
         for operator, chain in self._chains:
-            x = value_of(chain.source)
-            if self._finite and x is not None and x.dtype in FLOATS and not np.isfinite(x).all():
-                self.undeclared = True
-                continue
-            actual = values.get(chain.sink)
-            _compare_chain(operator, chain, value_of, actual, finite=self._finite)
+            _compare_chain(operator, chain, value_of, values.get(chain.sink))
         for output, (comparison, recorders) in self._regions.items():
             inputs = {n: value_of(n) for n in comparison.region.inputs}
             feeds = {n: a for n, a in inputs.items() if a is not None}
@@ -135,8 +119,6 @@ def _compare_chain(
     chain: TransposeChain,
     value_of: Callable[[str], Array | None],
     actual: Array | None,
-    *,
-    finite: bool,
 ) -> None:
     names = [chain.source, *chain.head.node.input[1:]]
     facts = chain.head.facts.inputs
@@ -159,8 +141,6 @@ def _compare_chain(
         check = Check("in place", False, dtype_name(x), x.shape, 0, 0, str(error))
         operator.record(check, inputs, chain.sink)
         return
-    if finite:
-        expected, actual = positive_zeros(expected), positive_zeros(actual)
     check = bitwise("in place", False, x, expected, actual)
     if operator.merged and not check.passed:
         # A convolution that the operator was fused into computes the same reals in another order.
@@ -219,11 +199,6 @@ class WatchedSession:
             values = self._session.run(feeds, self._outputs)
         self._in_place.compare({**feeds, **values}, self._initializer)
         return values
-
-    @property
-    def undeclared(self) -> bool:
-        """Whether the data of an operator was not as declared in the last run."""
-        return self._in_place.undeclared
 
     def _initializer(self, name: str) -> Array | None:
         tensor = self._stored.get(name)

@@ -53,11 +53,8 @@ def prove(
     functions: Sequence[onnx.FunctionProto],
     folder: Path | None,
     seconds: float = MAX_SECONDS,
-    rule: NodeRule | None = None,
 ) -> Attempt:
     """Compare the maps of a chain and the part that replaces it, at every rank that it may have.
-
-    `rule` gives maps to nodes of the part, see `GraphMaps`.
 
     Returns the first attempt that fails, else the last.
     """
@@ -65,14 +62,14 @@ def prove(
     call = chain.head.call
     assert call is not None
     if data is not None and data.shape is not None and data.ranked:
-        return _prove(chain, part, functions, folder, data.shape, seconds, rule)
+        return _prove(chain, part, functions, folder, data.shape, seconds)
     if call.rank:
-        return _prove(chain, part, functions, folder, (None,) * call.rank, seconds, rule)
+        return _prove(chain, part, functions, folder, (None,) * call.rank, seconds)
     end = thread_time() + seconds
     most = max(call.axes, MAX_RANK)
     for rank in range(call.axes, most + 1):
         left = end - thread_time()
-        attempt = _prove(chain, part, functions, folder, (None,) * rank, left, rule)
+        attempt = _prove(chain, part, functions, folder, (None,) * rank, left)
         if not attempt.comparison.equal:
             return attempt
     comparison = attempt.comparison
@@ -87,7 +84,6 @@ def _prove(
     folder: Path | None,
     dims: tuple[Dim, ...],
     seconds: float,
-    rule: NodeRule | None,
 ) -> Attempt:
     """Compare the maps of a chain and its part for data of some dims."""
 
@@ -97,7 +93,7 @@ def _prove(
         case.counts = [product(source.dims), product(expected.dims)]
         # A constant of the part may have the name of a parameter.
         inputs = {n: t for n, t in (parameters | {chain.source: source}).items() if n in part.read}
-        return expected, graph_maps(case, part, functions, folder, inputs, rule).value(chain.sink)
+        return expected, graph_maps(case, part, functions, folder, inputs).value(chain.sink)
 
     return Attempt(compare(Case(seconds), maps), dims)
 

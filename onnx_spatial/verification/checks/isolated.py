@@ -17,7 +17,7 @@ import onnx
 from onnx_spatial.analysis import dtype_name
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.operators.shapes import is_countable
-from onnx_spatial.verification.arrays import Array, extremes, finite_patterns, patterns
+from onnx_spatial.verification.arrays import Array, extremes, patterns
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import OperatorCheck
 from onnx_spatial.verification.checks.replacement import (
@@ -121,7 +121,6 @@ def _compare(operator: OperatorCheck, replacement: Replacement, context: Context
         RunFailure: the nodes need more memory than there is.
     """
     chain, index, seed = replacement.chain, operator.info.index, context.seed
-    finite = context.request.finite and not replacement.only_moves
     info = chain.head
     samples = [
         sample
@@ -145,7 +144,7 @@ def _compare(operator: OperatorCheck, replacement: Replacement, context: Context
             operator.result.reason = f"onnxruntime has no {dtype_name(element_type)} tensors"
             continue
         runs = ReplacementRuns(replacement, context.models.converted.folder, context.sessions)
-        comparison = _Comparison(operator, replacement, element_type, runs, finite)
+        comparison = _Comparison(operator, replacement, element_type, runs)
         try:
             for number, sample in enumerate(samples):
                 if sample.large and element_type != types[0]:
@@ -217,7 +216,6 @@ class _Comparison:
     replacement: Replacement
     element_type: int
     runs: ReplacementRuns
-    finite: bool
     never_ran: bool = True
 
     def run(self, sample: ShapeSample, rng: np.random.Generator) -> None:
@@ -228,9 +226,8 @@ class _Comparison:
             RunFailure: the nodes need more memory than there is.
         """
         shape = self.replacement.chain.source_shape(sample.shape)
-        made = finite_patterns if self.finite else patterns
-        self._compare(sample, made(self.element_type, shape, rng))
-        if sample.large or self.finite:  # an error that depends on the size shows on any data
+        self._compare(sample, patterns(self.element_type, shape, rng))
+        if sample.large:  # an error that depends on the size shows on any data
             return
         everywhere = extremes(self.element_type, shape, rng)
         if everywhere is not None and self.operator.difference is None:

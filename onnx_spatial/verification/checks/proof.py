@@ -16,7 +16,6 @@ from time import thread_time
 import numpy as np
 import onnx
 
-from onnx_spatial import chains
 from onnx_spatial.errors import ModelFileError, OperatorError
 from onnx_spatial.index_map.cases import MAX_SECONDS
 from onnx_spatial.model.inference import shape_inference
@@ -198,7 +197,6 @@ def _attempt(
             source.proto.functions,
             source.folder,
             min(MAX_SECONDS, context.proof_seconds),
-            chains.copying_conv_rule if context.request.finite else None,
         )
     except (OperatorError, ModelFileError) as error:
         return Proof("sampled", reason=str(error))

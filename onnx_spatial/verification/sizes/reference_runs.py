@@ -57,8 +57,7 @@ _OF_SHAPES = frozenset({"Cast", "Concat", "Gather", "Identity", "Slice", "Squeez
 class RunRequest:
     """Options of the caller, see `verify`; how many further sizes to run, and whether large ones.
 
-    `shapes_too` are shapes of inputs to run as far as they are legal, and not too large. `finite`: the
-    data of patches is declared to be finite.
+    `shapes_too` are shapes of inputs to run as far as they are legal, and not too large.
     """
 
     inputs: Mapping[str, Array] | None
@@ -68,7 +67,6 @@ class RunRequest:
     more_sizes: int = MORE_SIZES
     large_sizes: bool = True
     shapes_too: Sequence[Mapping[str, Sequence[int]]] = ()
-    finite: bool = False
 
 
 @dataclass

@@ -19,7 +19,6 @@ import onnx_ir as ir
 
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import Emitter
-from onnx_spatial.lowering.core.cost_model import Work
 from onnx_spatial.operators import Dim, ExtractPatches
 
 #: Pad has taken its amounts as an input since this opset; Mod is older.
@@ -145,11 +144,10 @@ class Border:
         return emit.slice(x, behind, [0] * len(axes), ends, x.dims).value
 
     def cost(self, image: Sequence[int], result: Sequence[int], itemsize: int) -> float:
-        """Estimate the microseconds of the nodes that `padded` and `cut` add; see `works`."""
-        return cost_model.total(self.works(image, result, itemsize)) / 1000
+        """Estimate the microseconds of the nodes that `padded` and `cut` add.
 
-    def works(self, image: Sequence[int], result: Sequence[int], itemsize: int) -> list[Work]:
-        """Return the work of the nodes that `padded` and `cut` add, for dims [N, C, spatial..]."""
+        The sizes are those of the image and the result, [N, C, spatial..].
+        """
         works = [cost_model.small()] * (_COMPUTED_NODES if self.is_computed else 0)
         if self.is_computed or (self.pads is None and any(self.more)):
             size = math.prod(image)
@@ -158,4 +156,4 @@ class Border:
             size = math.prod(result)
             runs = size // max(1, result[-1])
             works.append(cost_model.take(runs, size * itemsize, strided=False, single=False))
-        return works
+        return cost_model.total(works) / 1000
