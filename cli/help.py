@@ -11,7 +11,7 @@ import click
 GROUPS = {
     "Which models": "exclude expect_failure",
     "What to write": "path in_place dry_run check external mode inline raise_ir_version opset",
-    "Conversion": "modes optimize no_fuse checked strategy max_rank target domains static",
+    "Conversion": "modes optimize no_fuse checked strategy max_rank domains static",
     "Verification": "no_verify shapes inputs seed rtol atol outputs_only strict strict_proof oracles",
     "Failures and limits": "reproducer reproduce_to memory time_limit timeout",
     "Processes": "jobs executor scheduler",

@@ -24,14 +24,12 @@ if TYPE_CHECKING:
 @options.models_argument
 @html_option
 @options.prefer_option
-@options.target_option
 @options.model_options
 @options.output_options
 def inspect(
     models: tuple[str, ...],
     html: str | None,
     strategy: str | None,
-    target: str | None,
     model_options: dict[str, Any],
     output: Output,
 ) -> int:
@@ -48,7 +46,7 @@ def inspect(
 
     def inspect_model(model: str, progress: Progress) -> Inspection:
         return onnx_spatial.inspect(
-            sources[model], **model_options, strategy=strategy, target=target, progress=progress
+            sources[model], **model_options, strategy=strategy, progress=progress
         )
 
     def show(_: str, inspection: Inspection) -> None:

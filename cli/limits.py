@@ -1,4 +1,4 @@
-"""Print the nodes that limits of rank, or a target, do not admit."""
+"""Print the nodes that a rank limit does not admit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NODES = 3
 
 
 def show(console: Console, report: LimitReport | None, *, verbose: bool, when: str = "") -> None:
-    """Print which nodes of a result are beyond the limits, one line for each reason, or that all fit.
+    """Print which nodes of a result are beyond the limit, one line for each reason, or that all fit.
 
     With `verbose`, each of these has a line, and so has each node whose rank is unknown. `when` starts
     the sentence.
@@ -36,12 +36,12 @@ def show(console: Console, report: LimitReport | None, *, verbose: bool, when: s
         if not verbose and (rest := lines[_REASONS:]):
             say(console, f"  and {count(len(rest), 'other reason')} (-v shows all)")
     else:
-        known = report.title if report.target is None else f"what is known of {report.title}"
         number = len(report.unknown)
         others = f"; of {count(number, 'node')} a rank is unknown (-v shows them)" if number else ""
-        say(console, f"{when}every {'other ' if number else ''}node fits {known}{others}")
-    for note in report.notes:
-        say(console, one_line(note), style="yellow")
+        say(
+            console,
+            f"{when}every {'other ' if number else ''}node fits rank {report.max_rank}{others}",
+        )
     if verbose:
         for node in report.unknown:
             say(console, one_line(f"{node.node} ({_place(node)}) was not compared: {node.reason}"))
@@ -56,9 +56,7 @@ def _each(nodes: Sequence[NodeBeyond]) -> Iterator[str]:
 def _grouped(nodes: Sequence[NodeBeyond]) -> Iterator[str]:
     names: dict[tuple[str, str], list[str]] = {}
     for node in nodes:
-        what = node.op_type if node.rank is not None else ""
-        reason = f"{what}: {node.reason}" if what else node.reason
-        names.setdefault((reason, _kept(node)), []).append(node.node)
+        names.setdefault((f"{node.op_type}: {node.reason}", _kept(node)), []).append(node.node)
     for (reason, kept), labels in names.items():
         more = f" and {len(labels) - _NODES:,} more" if len(labels) > _NODES else ""
         yield f"{reason}: {', '.join(labels[:_NODES])}{more}{kept}"

@@ -20,12 +20,11 @@ from onnx_spatial.cli.output import Output
         "optimize model.onnx -o fast.onnx",
         "optimize a.onnx b.onnx -o fast/ --strict",
         "optimize models/*.onnx --check",
-        "optimize model.onnx -o device.onnx --target coreml",
+        "optimize model.onnx -o device.onnx --max-rank 4",
     ),
 )
 @options.models_argument
 @destination_options
-@options.target_option
 @html_option
 @options.conversion_options
 def optimize(
@@ -43,7 +42,7 @@ def optimize(
     nodes where these are clearly faster, or within --max-rank. Other chains stay as they are.
     `onnx-spatial inspect` lists the chains of a model.
 
-    With --max-rank or --target, the nodes of the result that are still beyond the limits are listed;
+    With --max-rank, the nodes of the result that are still beyond the limit are listed;
     the result is written, and the exit code is 3.
 
     If MODEL is -, it is read from standard input. If OUT is -, it is written to standard output, and

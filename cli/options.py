@@ -14,7 +14,6 @@ import click
 
 from onnx_spatial.cli.output import Output
 from onnx_spatial.conversion.options import ORACLE_NAMES, STRATEGY_NAMES
-from onnx_spatial.model.targets import TARGETS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -190,13 +189,6 @@ max_rank_option = click.option(
     type=click.IntRange(min=1),
     metavar="N",
     help="Give new tensors at most N dims. `optimize` also rewrites chains of nodes above N.",
-)
-
-target_option = click.option(
-    "--target",
-    type=click.Choice([*TARGETS]),
-    help="Make a model for this runtime: within its limit of rank, without operators that it does not "
-    "run. docs/targets.md lists what is known of each.",
 )
 
 shape_option = click.option(

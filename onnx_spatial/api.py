@@ -25,7 +25,6 @@ def inspect(
     domains: Iterable[str] = (),
     static: Mapping[str, int] | None = None,
     max_rank: int | None = None,
-    target: str | None = None,
     strategy: str | None = None,
     progress: Progress | None = None,
 ) -> Inspection:
@@ -38,17 +37,14 @@ def inspect(
         domains: operator domains to accept beside the ones that converters are known to use.
         static: sizes of symbolic dims, by name.
         max_rank: largest rank of new tensors.
-        target: runtime for devices that the result is for, as in `optimize`.
         strategy: lower with this strategy wherever it applies, instead of the cheapest.
         progress: called with lines of text.
 
     Raises:
-        UsageError: there is no strategy, target or symbolic dim of that name.
+        UsageError: there is no strategy or symbolic dim of that name.
         SpatialError: the model cannot be read.
     """
-    options = ConvertOptions(
-        max_rank=max_rank, target=target, strategy=strategy, domains=tuple(domains)
-    )
+    options = ConvertOptions(max_rank=max_rank, strategy=strategy, domains=tuple(domains))
     from onnx_spatial.conversion.optimize import optimize_operators  # `convert` does without chains
 
     source = read_source(model, static)

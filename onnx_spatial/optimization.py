@@ -32,7 +32,6 @@ def optimize(
     output: str | os.PathLike[str] | None = None,
     *,
     max_rank: int | None = None,
-    target: str | None = None,
     opset: int | None = None,
     verify: bool = True,
     seed: int = 0,
@@ -68,10 +67,7 @@ def optimize(
     Args:
         model: path, bytes, onnx.ModelProto, onnx_ir.Model, or a model read before; it is not changed.
         output: file for the result, written atomically and only if nothing failed; None: no file.
-        max_rank: largest rank of new tensors, or the smaller one of the target.
-        target: runtime for devices that the result is for: "coreml", "qnn", "tflite", "tensorrt" or
-            "ncnn" (docs/targets.md says what is known of each). No lowering uses operators that it does
-            not run.
+        max_rank: largest rank of new tensors.
         verify: run the original and the result, and compare them. Each chain is proven to be its
             operator in any case.
         opset, seed, static, domains, inputs, shapes, strategy: as in `convert`.
@@ -81,7 +77,7 @@ def optimize(
 
     Returns:
         The conversion; `inspection.chains` has each chain and what was done with it, and
-        `inspection.limits` the nodes that are still beyond max_rank or the limits of the target. They
+        `inspection.limits` the nodes that are still beyond max_rank. They
         are no error: the result is written.
 
     Raises:
@@ -113,7 +109,6 @@ def optimize(
     )
     options = ConvertOptions(
         max_rank=max_rank,
-        target=target,
         strategy=strategy,
         domains=tuple(domains),
     )

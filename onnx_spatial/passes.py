@@ -86,7 +86,7 @@ class OptimizePass(ir.passes.FunctionalPass):
     """Rewrite also chains of standard nodes that are spatial operators, as `onnx_spatial.optimize` does.
 
     Args:
-        max_rank, target, static, domains, strategy, opset, verify, seed, strict,
+        max_rank, static, domains, strategy, opset, verify, seed, strict,
             strict_proof: as in `optimize`.
 
     Raises:
@@ -97,7 +97,6 @@ class OptimizePass(ir.passes.FunctionalPass):
         self,
         *,
         max_rank: int | None = None,
-        target: str | None = None,
         static: Mapping[str, int] | None = None,
         domains: Iterable[str] = (),
         strategy: str | None = None,
@@ -110,7 +109,6 @@ class OptimizePass(ir.passes.FunctionalPass):
         self._optimize = functools.partial(
             optimize,
             max_rank=max_rank,
-            target=target,
             static=static,
             domains=tuple(domains),
             strategy=strategy,

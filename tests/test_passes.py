@@ -101,7 +101,7 @@ def test_arguments_are_passed_on(kind):
             kind(**wrong)(ir.from_proto(spatial()))
 
 
-def test_the_target_limits_the_rank():
+def test_max_rank_limits_the_rank():
     text = """
 <ir_version: 8, opset_import: ["" : 13]>
 g (float[1, 8, 8, 4] x) => (float[1, 4, 4, 16] y)
@@ -113,10 +113,10 @@ g (float[1, 8, 8, 4] x) => (float[1, 4, 4, 16] y)
 }
 """
     model = ir.from_proto(onnx.parser.parse_model(text))
-    result = OptimizePass(target="coreml")(model)  # no rank above 5
+    result = OptimizePass(max_rank=5)(model)
     ranks = [len(v.shape) for v in every_value(result.model) if v.shape is not None]
     assert result.modified and max(ranks) <= 5
-    assert result.conversion.inspection.limits.target == "coreml"
+    assert result.conversion.inspection.limits.max_rank == 5
 
 
 # What the objects hold that a message does not

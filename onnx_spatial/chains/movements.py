@@ -23,7 +23,6 @@ from onnx_spatial.chains.rearranging import Selection
 from onnx_spatial.chains.scopes import graph_scopes
 from onnx_spatial.index_map.budget import Budget
 from onnx_spatial.model import traversal
-from onnx_spatial.model.targets import Target
 from onnx_spatial.operators import Dim, Rearrange
 
 #: Steps (`Budget`) for all chains of a model, and of looking at a part; and processor seconds, many
@@ -99,7 +98,6 @@ def find_movements(
     folder: FilePath | None = None,
     *,
     max_rank: int | None = None,
-    target: Target | None = None,
     taken: Mapping[traversal.Place, Collection[str]] | None = None,
     notes: list[str] | None = None,
 ) -> list[Movement]:
@@ -110,7 +108,6 @@ def find_movements(
         infos: its named spatial operators.
         folder: where external data lies.
         max_rank: the largest rank of a tensor.
-        target: runtime that must run the nodes.
         taken: values whose nodes belong to other chains, by graph.
         notes: gets a line of text if the search was stopped before its end.
     """
@@ -129,7 +126,7 @@ def find_movements(
     budget = Budget(_MODEL_STEPS, _SECONDS)
     movements: list[Movement] = []
     for (place, moves, paths), scope in zip(graphs, scopes, strict=True):
-        search = _Search(place, moves, scope, max_rank, target, budget)
+        search = _Search(place, moves, scope, max_rank, budget)
         found = (search.best(path) for path in paths if _may_pay(path, max_rank))
         # Paths that part behind a chain have it in common.
         movements += search.checked({m.output: m for m in found if m is not None})
@@ -154,27 +151,25 @@ class _Search:
         moves: MovementGraph,
         graph: GraphScope,
         max_rank: int | None,
-        target: Target | None,
         budget: Budget,
     ) -> None:
         self._place, self._moves, self._graph = place, moves, graph
-        self._max_rank, self._target, self._budget = max_rank, target, budget
+        self._max_rank, self._budget = max_rank, budget
         self._maps = MovementMaps(graph, budget)
         self._unpaid = set[tuple[object, ...]]()
 
     def best(self, path: MovementPath) -> Movement | None:
-        """Return the longest part of a path that pays; with limits also why none is within them."""
-        beyond, refused = self._beyond(path), self._refused(path)
+        """Return the longest part of a path that pays; with a rank limit also why none is within it."""
+        beyond = self._beyond(path)
         ends = [i for i in beyond if i in (0, len(path.values) - 1)]
-        if ends or not (beyond or refused):
+        if ends or not beyond:
             parts = (self._priced(part) for part in self._parts(path))
             best = next((part for part in parts if part is not None), None)
             return best or (self._bounded(path, ends[0]) if ends else None)
         listed = replace(self._listed(path), required=True)
         reasons: list[str] = []
         for part in self._parts(path):
-            inner = set(part.values[1:-1]) >= {path.values[i] for i in beyond}
-            if inner and refused <= set(map(id, part.nodes)):
+            if set(part.values[1:-1]) >= {path.values[i] for i in beyond}:
                 movement = self._within(part)
                 if movement.reason is None:
                     return movement
@@ -182,7 +177,7 @@ class _Search:
         return replace(listed, reason=reasons[0] if reasons else _SHARED)
 
     def checked(self, movements: Mapping[str, Movement]) -> Iterator[Movement]:
-        """Yield movements, without those that leave what exceeds a limit to other readers."""
+        """Yield movements, without those that leave what exceeds the limit to other readers."""
         ready = {name: m for name, m in movements.items() if m.operator is not None}
         left = dict[str, str]()
         while True:
@@ -199,10 +194,9 @@ class _Search:
             yield movement if reason is None else replace(movement, operator=None, reason=reason)
 
     def _exceeds(self, node: onnx.NodeProto) -> bool:
-        """Return whether a limit does not admit a node of a chain."""
+        """Return whether a value of a node of a chain exceeds the rank limit."""
         ranks = [self._rank(name) or 0 for name in node.output]
-        beyond = self._max_rank is not None and max(ranks) > self._max_rank
-        return beyond or (self._target is not None and node.op_type in self._target.refused)
+        return self._max_rank is not None and max(ranks) > self._max_rank
 
     def _bounded(self, path: MovementPath, end: int) -> Movement:
         """Return a path that stays because its first or last value exceeds the rank limit."""
@@ -216,11 +210,6 @@ class _Search:
             return []
         ranks = [self._rank(name) for name in path.values]
         return [i for i, rank in enumerate(ranks) if rank is not None and rank > self._max_rank]
-
-    def _refused(self, path: MovementPath) -> set[int]:
-        """Return the ids of the nodes of a path that the target does not run."""
-        refused = frozenset[str]() if self._target is None else self._target.refused
-        return {id(node) for node in path.nodes if node.op_type in refused}
 
     def _rank(self, name: str) -> int | None:
         dims = self._graph.dims(name)
@@ -349,7 +338,7 @@ class _Search:
 
     def _prices(self, listed: Movement) -> Prices:
         opset = self._graph.scope.opset
-        return Prices(listed.element_type, opset, self._max_rank, self._target)
+        return Prices(listed.element_type, opset, self._max_rank)
 
     def _may_be_identity(self, path: MovementPath) -> bool:
         first, last = self._graph.dims(path.values[0]), self._graph.dims(path.values[-1])

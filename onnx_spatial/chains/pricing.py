@@ -19,7 +19,6 @@ from onnx_spatial.lowering import Request, lower
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
-from onnx_spatial.model.targets import Target
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.spellings import FixedCall, InputFacts, NodeFacts
 from onnx_spatial.operators.spellings.call import TYPICAL_BATCH
@@ -74,14 +73,10 @@ class Prices:
         element_type: ONNX element type.
         opset: version of the default domain.
         max_rank: largest rank of a tensor; None for any.
-        target: runtime that must run the nodes; None for any.
     """
 
-    def __init__(
-        self, element_type: int, opset: int, max_rank: int | None, target: Target | None = None
-    ) -> None:
-        self._type, self._opset = element_type, opset
-        self._limits = (max_rank, target)
+    def __init__(self, element_type: int, opset: int, max_rank: int | None) -> None:
+        self._type, self._opset, self._max_rank = element_type, opset, max_rank
         copy = Rearrange((-1,), (1,), (0,), (1,))
         self._itemsize = _request(copy, (None,), element_type, opset).itemsize
 
@@ -138,7 +133,7 @@ class Prices:
             shape: of its input.
             strategy: name of the strategy; None for the cheapest.
         """
-        return _lowered(operator, tuple(shape), self._type, self._opset, self._limits, strategy)
+        return _lowered(operator, tuple(shape), self._type, self._opset, self._max_rank, strategy)
 
     def resized(
         self, operator: Rearrange, done: Lowering, typical: Sequence[int], small: Sequence[int]
@@ -183,13 +178,12 @@ def _lowered(
     shape: tuple[Dim, ...],
     element_type: int,
     opset: int,
-    limits: tuple[int | None, Target | None],
+    max_rank: int | None,
     strategy: str | None,
 ) -> Lowering | str:
-    max_rank, target = limits
     try:
         request = _request(operator, shape, element_type, opset)
-        done = lower(request, max_rank=max_rank, strategy=strategy, target=target)
+        done = lower(request, max_rank=max_rank, strategy=strategy)
     except (ConversionError, OperatorError) as error:
         return str(error)
     return Lowering(done.strategy, done.cost, len(done.emitted.nodes))

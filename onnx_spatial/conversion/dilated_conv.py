@@ -33,14 +33,12 @@ def fuse_dilated_convs(
     names: Names,
     lower: Writer,
     facts: Callable[[], Iterable[GraphFacts]],
-    *,
-    dilated_pools: bool = True,
 ) -> EditResult:
     """Write every region of a model without blocks; `matcher` is edited, `proto` stays as it is.
 
     `lower` writes values in blocks that nodes outside of regions read too. The result says which
     operators are gone, and why others are not; it holds no model. `facts` gives what is known of each
-    graph, in the order of `traversal.graphs`. `dilated_pools` is as of `GraphView`.
+    graph, in the order of `traversal.graphs`.
     """
     result = EditResult()
     kinds = {f.call.kind for f in infos if f.call is not None}
@@ -49,7 +47,7 @@ def fuse_dilated_convs(
     graphs = list(traversal.graphs(proto))
     places = {id(graph): place for place, graph in graphs}
     for (place, graph), known in zip(graphs, facts(), strict=True):
-        view = GraphView(known.scope, known.sizes, known.scope.opset, dilated_pools=dilated_pools)
+        view = GraphView(known.scope, known.sizes, known.scope.opset)
         _note_attributes(graph, view, matcher)
         if view.opset < MIN_OPSET:
             continue

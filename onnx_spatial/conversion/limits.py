@@ -1,4 +1,4 @@
-"""Look through a model for nodes that a limit of rank, or a target, does not admit."""
+"""List the nodes of a model that read or compute tensors above a rank limit."""
 
 from __future__ import annotations
 
@@ -13,24 +13,21 @@ from onnx_spatial import analysis
 from onnx_spatial.analysis import GraphFacts
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.model.limits import Limits
 from onnx_spatial.operators import Dim
-from onnx_spatial.operators.shapes import show
 
 _RANDOM = op_traits.having(op_traits.Trait.RANDOM)
 
 
 @dataclass(frozen=True)
 class NodeBeyond:
-    """A node beyond a limit, or one of which that is not known.
+    """A node with a tensor above the limit, or with one of unknown rank.
 
     Attributes:
         node, graph, op_type, domain: as of `Site`.
-        value: name of the input or output with the largest rank; None for a refused operator type.
+        value: name of the input or output with the largest rank.
         rank: its rank; None if it is unknown.
         shape: its shape.
-        limit: the largest rank that the operator may have here; None for a refused operator type.
-        reason: what is beyond the limit, in one line without the node.
+        reason: what is above the limit, in one line without the node.
         kept: why the chain that the node belongs to is not rewritten; None if it belongs to none.
     """
 
@@ -38,10 +35,9 @@ class NodeBeyond:
     graph: str
     op_type: str
     domain: str
-    value: str | None
+    value: str
     rank: int | None
     shape: tuple[Dim, ...] | None
-    limit: int | None
     reason: str
     kept: str | None = None
 
@@ -52,53 +48,47 @@ class NodeBeyond:
 
 @dataclass(frozen=True)
 class LimitReport:
-    """The nodes of a model that limits do not admit.
+    """The nodes of a model that exceed a rank limit.
 
     Attributes:
-        max_rank: the largest rank, of the target or given; operator types may have another.
-        target: name of the target; None without one.
-        title: the limits in a few words.
-        nodes: the nodes beyond the limits, in the order of `traversal.nodes`.
-        unknown: nodes that read or compute values of unknown rank.
-        notes: what else the target requires of the model, in one line each.
+        max_rank: the limit.
+        nodes: the nodes with tensors above it, in the order of `traversal.nodes`.
+        unknown: nodes that read or compute values of unknown rank, and none above it.
     """
 
-    max_rank: int | None
-    target: str | None
-    title: str
-    nodes: tuple[NodeBeyond, ...] = ()
-    unknown: tuple[NodeBeyond, ...] = ()
-    notes: tuple[str, ...] = ()
+    max_rank: int
+    nodes: tuple[NodeBeyond, ...]
+    unknown: tuple[NodeBeyond, ...]
 
     @property
     def text(self) -> str | None:
-        """Say in one line how many nodes are beyond the limits; None if there are none."""
+        """Say in one line how many nodes are beyond the limit; None if there are none."""
         if not self.nodes:
             return None
         one = len(self.nodes) == 1
-        return f"{len(self.nodes):,} node{' does' if one else 's do'} not fit {self.title}"
+        return f"{len(self.nodes):,} node{' does' if one else 's do'} not fit rank {self.max_rank}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes, each node as a dict."""
         nodes, unknown = ([each.to_dict() for each in row] for row in (self.nodes, self.unknown))
-        return {**vars(self), "nodes": nodes, "unknown": unknown, "notes": list(self.notes)}
+        return {**vars(self), "nodes": nodes, "unknown": unknown}
 
 
 def check_limits(
     model: onnx.ModelProto,
-    limits: Limits,
+    max_rank: int,
     domains: Iterable[str] = (),
     folder: Path | None = None,
     *,
     kept: Mapping[tuple[str, str], str] | None = None,
 ) -> LimitReport:
-    """List the nodes of a model that limits do not admit.
+    """List the nodes of a model that read or compute tensors above a rank limit.
 
     Nodes that only compute constants are left out: runtimes compute these when they load a model.
 
     Args:
         model: the model; it is not changed.
-        limits: what each node is compared with.
+        max_rank: the limit.
         domains: further domains of spatial operators.
         folder: where external data lies.
         kept: why chains are not rewritten, by graph and label of each of their nodes.
@@ -113,79 +103,28 @@ def check_limits(
         for node in graph.node:
             if (node.domain, node.op_type) in functions or constants.computes(node, known):
                 continue
-            beyond = _beyond(node, place, known, limits, constants)
+            beyond = _beyond(node, place, known, max_rank)
             if beyond is not None:
                 beyond = replace(beyond, kept=(kept or {}).get((beyond.graph, beyond.node)))
-                (unknown if beyond.rank is None and beyond.limit is not None else nodes).append(
-                    beyond
-                )
-    target = None if limits.target is None else limits.target.name
-    notes = tuple(_notes(model, limits))
-    return LimitReport(limits.max_rank, target, limits.title, tuple(nodes), tuple(unknown), notes)
-
-
-def _notes(model: onnx.ModelProto, limits: Limits) -> Iterator[str]:
-    """Yield what the target requires of the whole model and does not get."""
-    if limits.target is None or not limits.target.fixed_sizes:
-        return
-    stored = {tensor.name for tensor in model.graph.initializer}
-    shapes = {
-        v.name: shape_inference.dims(v.type) for v in model.graph.input if v.name not in stored
-    }
-    open_ = [
-        f"{name} {show(shape)}"
-        for name, shape in shapes.items()
-        if shape is not None and not all(isinstance(dim, int) for dim in shape)
-    ]
-    if open_:
-        yield f"{limits.title} needs fixed sizes (--static): {', '.join(open_)}"
+                (unknown if beyond.rank is None else nodes).append(beyond)
+    return LimitReport(max_rank, tuple(nodes), tuple(unknown))
 
 
 def _beyond(
-    node: onnx.NodeProto,
-    place: traversal.Place,
-    known: GraphFacts,
-    limits: Limits,
-    constants: _Constants,
+    node: onnx.NodeProto, place: traversal.Place, known: GraphFacts, max_rank: int
 ) -> NodeBeyond | None:
-    """Return the first limit that a node exceeds, or else that a rank of it is unknown."""
+    """Return that a node exceeds the limit, or else that a rank of it is unknown."""
     here = (traversal.label(node), str(place), node.op_type, node.domain)
-    if op_traits.is_standard(node):
-        dilations = [d for a in node.attribute if a.name == "dilations" for d in a.ints]
-        reason = limits.refusal(node.op_type, dilations) or _not_constant(
-            node, known, limits, constants
-        )
-        if reason is not None:
-            return NodeBeyond(*here, None, None, None, None, reason)
-    limit = limits.rank_of(node.op_type)
-    if limit is None:
-        return None
     shapes = dict(_shapes(node, known))
-    ranks = {name: limits.counted(shape) for name, shape in shapes.items() if shape is not None}
+    ranks = {name: len(shape) for name, shape in shapes.items() if shape is not None}
     largest = max(ranks, key=lambda name: ranks[name], default=None)
-    if largest is not None and ranks[largest] > limit:
-        shape = shapes[largest]
-        rank = len(shape or ())
-        reason = f"rank {rank}, the limit is {limit}"
-        return NodeBeyond(*here, largest, rank, shape, limit, reason)
+    if largest is not None and ranks[largest] > max_rank:
+        reason = f"rank {ranks[largest]}, the limit is {max_rank}"
+        return NodeBeyond(*here, largest, ranks[largest], shapes[largest], reason)
     lacking = next((name for name, shape in shapes.items() if shape is None), None)
     if lacking is None:
         return None
-    return NodeBeyond(*here, lacking, None, None, limit, f"the rank of {lacking!r} is unknown")
-
-
-def _not_constant(
-    node: onnx.NodeProto, known: GraphFacts, limits: Limits, constants: _Constants
-) -> str | None:
-    """Return which input the target needs as a constant; None if all of these are."""
-    if limits.target is None:
-        return None
-    for position in limits.target.constant_inputs.get(node.op_type, ()):
-        name = node.input[position] if position < len(node.input) else ""
-        if name and not constants.holds(name, known):
-            parameter = onnx.defs.get_schema(node.op_type).inputs[position].name
-            return f"{limits.target.title} runs {node.op_type} only with constant {parameter}"
-    return None
+    return NodeBeyond(*here, lacking, None, None, f"the rank of {lacking!r} is unknown")
 
 
 def _shapes(

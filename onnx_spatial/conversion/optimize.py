@@ -1,22 +1,19 @@
-"""Convert a model, and rewrite its standard nodes where that is faster or a runtime asks for it.
+"""Convert a model, and rewrite its standard nodes where that is faster or a rank limit asks for it.
 
 depth_convs      chains that move blocks to the channels of a convolution become part of it
-col2im           Col2Im is replaced for targets that lack it
 rewrite_chains   other chains become part of convolutions, vanish, or are written as other nodes
 graph_layouts    changes of layout between convolutions are removed
-limits           what is still beyond the rank limit or the target is listed
+limits           what is still beyond the rank limit is listed
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import onnx
 
 from onnx_spatial.conversion.changes import diff_models
-from onnx_spatial.conversion.col2im import replace_col2im
 from onnx_spatial.conversion.depth_convs import fuse_depth_convs
 from onnx_spatial.conversion.graph_layouts import number_of_changes, remove_layout_changes
 from onnx_spatial.conversion.limits import check_limits
@@ -50,16 +47,14 @@ def optimize_operators(
     alone = OptimizeResult(plain, plain, nodes=(before, before))
     if plain.refused():
         return alone
-    first = [fuse_depth_convs(proto, folder)]
-    middle = first[0].model or proto
-    first.append(replace_col2im(middle, options, folder))
-    middle = first[1].model or middle
+    first = fuse_depth_convs(proto, folder)
+    middle = first.model or proto
     if middle is not proto:
         edit = convert_operators(middle, options, folder=folder, progress=progress)
         number = number_of_nodes(edit.model or middle)
         alone = OptimizeResult(edit, plain, nodes=(before, number))
     result = rewrite_chains(middle, alone, options, folder, progress)
-    result.chains[:0] = [site for edit in first for site in edit.sites]
+    result.chains[:0] = first.sites
     moved = remove_layout_changes(result.edit.model or middle, folder)
     return _compared(_joined(proto, first, middle, result, moved), proto, options, folder)
 
@@ -67,20 +62,19 @@ def optimize_operators(
 def _compared(
     result: OptimizeResult, proto: onnx.ModelProto, options: ConvertOptions, folder: Path | None
 ) -> OptimizeResult:
-    """List the nodes of a result that the limits of the options do not admit, if there are limits."""
-    limits = options.limits
-    if limits is None:
+    """List the nodes of a result that exceed the rank limit of the options, if there is one."""
+    if options.max_rank is None:
         return result
     model = result.edit.model or proto
     left = [site for site in result.chains if not site.converted]
     kept = {(s.graph, n): s.reason or "" for s in left for n in (s.node, *s.absorbed)}
-    report = check_limits(model, limits, options.domains, folder, kept=kept)
+    report = check_limits(model, options.max_rank, options.domains, folder, kept=kept)
     return replace(result, limits=report)
 
 
 def _joined(
     proto: onnx.ModelProto,
-    first: Sequence[EditResult],
+    first: EditResult,
     before: onnx.ModelProto,
     result: OptimizeResult,
     moved: EditResult,
@@ -92,7 +86,7 @@ def _joined(
     rewritten = [site for site in result.chains if site.converted]
     both = EditResult(moved.model or middle)
     both.site_at = result.edit.site_at | dict(enumerate(rewritten, 1 << 30))
-    for edit in (*first, result.edit, moved):
+    for edit in (first, result.edit, moved):
         for place, types in edit.types.items():
             both.types.setdefault(place, {}).update(types)
         for place, names in edit.lost.items():

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from onnx_spatial.errors import UsageError
-from onnx_spatial.model.limits import Limits
-from onnx_spatial.model.targets import TARGETS, Target
 
 #: What becomes of the operators.
 Mode = Literal["lower", "function", "custom-op"]
@@ -49,22 +47,20 @@ class ConvertOptions:
         inline: whether calls of local functions that `convert` added are replaced by their bodies,
             and other operators lowered, whatever the mode.
         fuse: whether mode "lower" also rewrites nodes around the operators.
-        max_rank: largest rank of any new tensor, at most that of the target; None for no bound.
-        target: name of the runtime for devices that the result is for (`model.targets`); None for any.
+        max_rank: largest rank of any new tensor; None for no bound.
         strategy: the lowering to use wherever it applies; None for the cheapest.
         raise_ir_version: whether mode "function" raises the IR version of a model that is too old.
         checked: whether every run that breaks a rule of an operator fails.
         domains: operator domains to accept beside the ones that converters are known to use.
 
     Raises:
-        UsageError: there is no such mode, strategy or target.
+        UsageError: there is no such mode or strategy.
     """
 
     mode: Mode = "lower"
     inline: bool = False
     fuse: bool = True
     max_rank: int | None = None
-    target: str | None = None
     strategy: str | None = None
     raise_ir_version: bool = False
     checked: bool = False
@@ -76,25 +72,6 @@ class ConvertOptions:
         if self.strategy is not None and self.strategy not in STRATEGY_NAMES:
             names = ", ".join(STRATEGY_NAMES)
             raise UsageError(f"strategy must be one of {names}, not {self.strategy!r}")
-        if self.target is not None and self.target not in TARGETS:
-            names = ", ".join(TARGETS)
-            raise UsageError(f"target must be one of {names}, not {self.target!r}")
-        if self.runtime is not None:
-            most = self.runtime.max_rank
-            least = most if self.max_rank is None else min(self.max_rank, most)
-            object.__setattr__(self, "max_rank", least)
-
-    @property
-    def runtime(self) -> Target | None:
-        """The target."""
-        return None if self.target is None else TARGETS[self.target]
-
-    @property
-    def limits(self) -> Limits | None:
-        """What the nodes of the result are compared with; None without `max_rank` and `target`."""
-        if self.max_rank is None:
-            return None
-        return Limits(self.max_rank, self.runtime)
 
     @property
     def action(self) -> str:

@@ -113,7 +113,7 @@ def _writer(options: ConvertOptions, before: WithoutForm) -> Writer:
         body = before.functions.get(info.index) if options.inline else None
         if body is not None:
             return inlined(body, info.node, request.inputs, request.opset)
-        return lower_preferring(request, options.strategy, options.max_rank, options.runtime)
+        return lower_preferring(request, options.strategy, options.max_rank)
 
     return lower
 

@@ -29,7 +29,6 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.strip_types import strip_types
-from onnx_spatial.model.limits import Limits
 
 
 def replace_operators(
@@ -65,8 +64,7 @@ def replace_operators(
     names = Names(proto)
     result = EditResult()
     if rules:
-        pools = options.runtime is None or options.runtime.dilated_pools
-        result = fuse_dilated_convs(proto, infos, matcher, names, write, facts, dilated_pools=pools)
+        result = fuse_dilated_convs(proto, infos, matcher, names, write, facts)
     edited, fused = bool(result.site_at), dict[int, list[ir.Node]]()
     for count, info in enumerate(infos, start=1):
         progress(f"lowering {count}/{len(infos)}: {traversal.label(info.node)}")
@@ -75,7 +73,7 @@ def replace_operators(
             result.site_at.setdefault(info.index, report.left(info))
             continue
         try:
-            rewrite, declined = _rewrite(subject, matcher, write, rules, options.limits)
+            rewrite, declined = _rewrite(subject, matcher, write, rules)
             _check_constants(info, subject, rewrite.lowered)
         except ConversionError as error:
             info.refuse(error)
@@ -150,12 +148,8 @@ def _rewrite(
     matcher: Matcher,
     write: Writer,
     rules: Sequence[Rule[Any]],
-    limits: Limits | None,
 ) -> tuple[Rewrite, tuple[Reason, ...]]:
-    """Apply the first rule that does not decline, else lower the operator on its own.
-
-    A rewrite with pools that the target does not run counts as declined.
-    """
+    """Apply the first rule that does not decline, else lower the operator on its own."""
     # Its inputs may have changed since the operators were listed.
     inputs = tuple(subject.node.inputs)
     request = replace(subject.request, inputs=inputs, near=matcher.near(subject.node))
@@ -164,23 +158,10 @@ def _rewrite(
     for rule in rules:
         answer = rule.apply(subject, matcher, lambda request: write(request, subject.info))
         if isinstance(answer, Rewrite):
-            reason = None if limits is None else _beyond(answer, limits)
-            if reason is None:
-                return answer, tuple(declined)
-            answer = reason
+            return answer, tuple(declined)
         if answer is not None:
             declined.append(answer)
     return Rewrite.of(write(subject.request, subject.info), subject), tuple(declined)
-
-
-def _beyond(rewrite: Rewrite, limits: Limits) -> Reason | None:
-    """Return why a target does not run the pools of a rewrite; None if it does.
-
-    Its other nodes are not looked at: the operator on its own needs sizes and ranks like theirs.
-    """
-    pools = [n for n in rewrite.lowered.emitted.nodes if "dilations" in n.attributes]
-    reasons = (limits.refusal(n.op_type, n.attributes["dilations"].as_ints()) for n in pools)
-    return next((reason for reason in reasons if reason is not None), None)
 
 
 def _carry_out(

@@ -73,7 +73,7 @@ class OptimizeResult:
         nodes: number of nodes in all graphs of the plain result, and of this one.
         layouts: number of nodes before and after that change the layout of a value, where some of them
             were removed or moved beside convolutions that no chain became part of; else 0 and 0.
-        limits: the nodes of the result that the limits of the options do not admit; None without limits.
+        limits: the nodes of the result above the rank limit of the options; None without one.
         named_chains: the chains that were rewritten, apart from those that only move data.
         notes: where the search for chains stopped at its limits.
     """
@@ -146,7 +146,6 @@ def _movements(
         infos,
         folder,
         max_rank=options.max_rank,
-        target=options.runtime,
         taken=taken,
         notes=notes,
     )

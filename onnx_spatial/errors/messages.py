@@ -393,13 +393,13 @@ _ALL = (
     ),
     Message(
         Code.BEYOND_LIMITS,
-        "Nodes of the result are beyond the rank limit or the target",
-        "`optimize --max-rank` or `--target` rewrote what it could. Each node that is listed still has "
-        "a higher rank, or the runtime for devices does not run it. The result is verified and written.",
+        "Nodes of the result are beyond the rank limit",
+        "`optimize --max-rank` rewrote what it could. Each node that is listed still has a higher rank. "
+        "The result is verified and written.",
         "The reason behind each node says what hinders. Often fixed sizes help (--static NAME=DIM), or "
         "a rank that the model's own inputs and outputs allow.",
         "error: model.onnx: 1 node does not fit rank 4",
-        "targets.md",
+        "optimize.md",
     ),
     Message(
         Code.DIFFERENT,

@@ -22,7 +22,6 @@ from onnx_spatial.lowering.reorg import Reorg
 from onnx_spatial.lowering.row_gather import ElementGather, RowGather
 from onnx_spatial.lowering.slices import Slices
 from onnx_spatial.lowering.trivial import Copy, Empty
-from onnx_spatial.model.targets import Target
 from onnx_spatial.operators import ExtractPatches
 
 #: All strategies, the plainer ones first. A new one is a module of its own and a line here.
@@ -128,7 +127,6 @@ def lower(
     *,
     strategy: str | None = None,
     max_rank: int | None = None,
-    target: Target | None = None,
 ) -> Lowered:
     """Lower an operator to standard operators.
 
@@ -136,12 +134,11 @@ def lower(
         request: the operator.
         strategy: name of the strategy to use instead of the cheapest.
         max_rank: largest rank of a tensor.
-        target: runtime that must run the nodes.
 
     Raises:
         ConversionError: no strategy can; the message says why.
     """
-    ranking = rank(request, max_rank=max_rank, strategy=strategy, target=target)
+    ranking = rank(request, max_rank=max_rank, strategy=strategy)
     if ranking.fitting:
         first = ranking.fitting[0].strategy
         return replace(_build(_BY_NAME[first], request, max_rank), considered=ranking.fitting)
@@ -151,26 +148,16 @@ def lower(
             "(fix its sizes with --static, or export the model again with a newer opset)",
             code=Code.OPSET_TOO_OLD,
         )
-    if max_rank is not None and (
-        needed := _needed_rank(request, ranking, max_rank, strategy, target)
-    ):
-        given = target is None or max_rank < target.max_rank
-        advice = f" (use --max-rank {needed} or more)" if given else ""
+    if max_rank is not None and (needed := _needed_rank(request, ranking, max_rank, strategy)):
         raise ConversionError(
-            f"no lowering fits: it needs tensors of rank {needed}, the limit is {max_rank}{advice}",
+            f"no lowering fits: it needs tensors of rank {needed}, the limit is {max_rank} "
+            f"(use --max-rank {needed} or more)",
             code=Code.NO_LOWERING,
         )
     names: dict[str, list[str]] = {}
     tried = [n for n in ranking.reasons if issubclass(request.call.kind, _BY_NAME[n].accepts)]
     for name in tried or ranking.reasons:
         names.setdefault(ranking.reasons[name], []).append(name)
-    needs = [reason for reason in names if target is not None and _not_for(target) in reason]
-    if needs and (request.shape is None or not all(isinstance(dim, int) for dim in request.shape)):
-        raise ConversionError(
-            f"no lowering fits: with unknown sizes it {min(needs, key=len)} "
-            "(fix its sizes with --static)",
-            code=Code.NO_LOWERING,
-        )
     reasons = (f"{', '.join(each)}: {reason}" for reason, each in names.items())
     raise ConversionError(f"no lowering fits: {'; '.join(reasons)}", code=Code.NO_LOWERING)
 
@@ -180,17 +167,12 @@ def _needed_rank(
     ranking: Ranking,
     max_rank: int,
     strategy: str | None,
-    target: Target | None,
 ) -> int | None:
     """Return the least limit of the rank with which a strategy fits; None if the rank is no reason."""
     for limit in range(max_rank + 1, max(ranking.ranks, default=0) + 1):
-        if rank(request, max_rank=limit, strategy=strategy, target=target).fitting:
+        if rank(request, max_rank=limit, strategy=strategy).fitting:
             return limit
     return None
-
-
-def _not_for(target: Target) -> str:
-    return f", not for {target.title}"
 
 
 def rank(
@@ -198,7 +180,6 @@ def rank(
     *,
     max_rank: int | None = None,
     strategy: str | None = None,
-    target: Target | None = None,
 ) -> Ranking:
     """Rank the strategies that can lower an operator by estimated time.
 
@@ -206,7 +187,6 @@ def rank(
         request: the operator.
         max_rank: largest rank of a tensor.
         strategy: name of the only strategy to consider.
-        target: runtime that must run the nodes.
 
     Raises:
         ConversionError: standard operators cannot express it at all.
@@ -217,12 +197,11 @@ def rank(
         tuple(v is None for v in request.inputs),
         max_rank,
         strategy,
-        target,
     )
     if key not in _RANKINGS:
         if len(_RANKINGS) >= _MOST_RANKINGS:
             _RANKINGS.clear()
-        _RANKINGS[key] = _ranked(request.apart(), max_rank, strategy, target)
+        _RANKINGS[key] = _ranked(request.apart(), max_rank, strategy)
     return _RANKINGS[key]
 
 
@@ -231,9 +210,7 @@ _RANKINGS: dict[object, Ranking] = {}
 _MOST_RANKINGS = 4096
 
 
-def _ranked(
-    request: Request, max_rank: int | None, strategy: str | None, target: Target | None
-) -> Ranking:
+def _ranked(request: Request, max_rank: int | None, strategy: str | None) -> Ranking:
     reasons: dict[str, str] = {}
     newer_opset = None
     fitting, ranks = [], []
@@ -262,8 +239,6 @@ def _ranked(
         if max_rank is not None and emitted.max_rank > max_rank:
             reasons[candidate.name] = f"needs rank {emitted.max_rank}, the limit is {max_rank}"
             ranks.append(emitted.max_rank)
-        elif target is not None and (unusable := _unusable(emitted, target)):
-            reasons[candidate.name] = f"needs {', '.join(unusable)}{_not_for(target)}"
         else:
             fitting.append(Candidate(candidate.name, round(emitted.cost, 3)))
     least = min((each.estimated_us for each in fitting), default=0.0)
@@ -273,19 +248,6 @@ def _ranked(
     # indices, which is computed where parameters are.
     fitting.sort(key=lambda each: each.estimated_us if each.estimated_us > limit else 0.0)
     return Ranking(tuple(fitting), reasons, newer_opset, tuple(ranks))
-
-
-def _unusable(emitted: Emitter, target: Target) -> list[str]:
-    """Name what the target does not run among the nodes of a lowering."""
-    types = {node.op_type for node in emitted.nodes} & (target.refused | target.avoided)
-    computed = set[str]()
-    for node in emitted.nodes:
-        for position in target.constant_inputs.get(node.op_type, ()):
-            value = node.inputs[position] if position < len(node.inputs) else None
-            if value is not None and not emitted.is_constant(value):
-                computed.add(node.op_type)
-    sizes = [f"computed sizes of {' and '.join(sorted(computed))}"] if computed else []
-    return sorted(types) + sizes
 
 
 def _build(candidate: Strategy, request: Request, max_rank: int | None) -> Lowered:
@@ -324,7 +286,6 @@ def lower_preferring(
     request: Request,
     strategy: str | None,
     max_rank: int | None = None,
-    target: Target | None = None,
 ) -> Lowered:
     """Lower with the given strategy if it can, else with the cheapest.
 
@@ -332,11 +293,11 @@ def lower_preferring(
         ConversionError: no strategy can.
     """
     try:
-        return lower(request, max_rank=max_rank, strategy=strategy, target=target)
+        return lower(request, max_rank=max_rank, strategy=strategy)
     except ConversionError:
         if strategy is None:
             raise
-        return lower(request, max_rank=max_rank, target=target)
+        return lower(request, max_rank=max_rank)
 
 
 def transpose_cost(dims: Sequence[int], perm: Sequence[int], itemsize: int) -> float:

@@ -42,7 +42,7 @@ class Inspection:
         nodes: number of nodes after `convert`, which leaves chains as they are, and after `optimize`.
         layouts: number of nodes before and after that change the layout of a value, if `optimize`
             removes or moves some beside convolutions that it does not fuse; else 0 and 0.
-        limits: the nodes that `optimize` leaves beyond max_rank or the limits of the target; None
+        limits: the nodes that `optimize` leaves beyond max_rank; None
             without these, and of `convert`.
         remaining: the operators that onnxruntime lacks also after a conversion.
         notes: where the search for chains stopped at its limits.

@@ -1,4 +1,4 @@
-"""`optimize --target` and `--max-rank`: what is printed of nodes that do not fit, and the exit code."""
+"""`--max-rank`: what is printed of nodes that do not fit, and the exit code."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from onnx_spatial.cli.main import run
 
 #: Its ends have rank 6, so that nothing can be rewritten.
 SIX = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[1,2,3,4,5,6] x, float[2,2] u) => (float[1,2,3,4,5,6] y, float[2,2] v) {
+g (float[1,2,3,4,5,6] x) => (float[1,2,3,4,5,6] y) {
     [first] a = Relu(x)
     [second] b = Relu(a)
     [third] c = Relu(b)
     [fourth] d = Relu(c)
     [last] y = Neg(d)
-    [corner] v = Trilu(u)
 }"""
 FOUR = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,2,3,4] x) => (float[1,2,3,4] y) {
     y = Relu(x)
@@ -35,14 +34,13 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_what_does_not_fit_is_grouped_and_the_result_is_written(capsys, folder):
-    assert run(["optimize", "six.onnx", "-o", "out.onnx", "--target", "coreml"]) == 3
+    assert run(["optimize", "six.onnx", "-o", "out.onnx", "--max-rank", "5"]) == 3
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "six.onnx: no spatial operators, nothing was changed"
-    start = lines.index("6 nodes do not fit Core ML [OS410]:")
-    assert lines[start + 1 : start + 4] == [
+    start = lines.index("5 nodes do not fit rank 5 [OS410]:")
+    assert lines[start + 1 : start + 3] == [
         "  Relu: rank 6, the limit is 5: first, second, third and 1 more",
         "  Neg: rank 6, the limit is 5: last",
-        "  Core ML does not run Trilu: corner",
     ]
     assert lines[-1] == "copied byte for byte to out.onnx"
     assert (folder / "out.onnx").read_bytes() == (folder / "six.onnx").read_bytes()
@@ -79,54 +77,49 @@ def test_many_reasons_are_cut(capsys):
     text = f"""<ir_version: 8, opset_import: ["" : 17]>
     g (float[1,1,1,1,1] v0) => (float[1,1,1,1,1] v10) {{ {body} }}"""
     onnx.save(parser.parse_model(text), "many.onnx")
-    assert run(["optimize", "many.onnx", "--dry-run", "--target", "tflite"]) == 3
+    assert run(["optimize", "many.onnx", "--dry-run", "--max-rank", "4"]) == 3
     out = capsys.readouterr().out
-    assert "10 nodes do not fit TFLite's GPU delegate [OS410]:" in out
+    assert "10 nodes do not fit rank 4 [OS410]:" in out
     assert "and 2 other reasons (-v shows all)" in out
     assert "  Sin:" not in out
-    assert run(["optimize", "many.onnx", "--dry-run", "--target", "tflite", "-v"]) == 3
+    assert run(["optimize", "many.onnx", "--dry-run", "--max-rank", "4", "-v"]) == 3
     assert "Sin" in capsys.readouterr().out
 
 
 def test_it_says_that_all_nodes_fit(capsys):
-    assert run(["optimize", "four.onnx", "--dry-run", "--target", "coreml"]) == 0
-    assert "every node fits what is known of Core ML" in capsys.readouterr().out.splitlines()
+    assert run(["optimize", "four.onnx", "--dry-run", "--max-rank", "4"]) == 0
+    assert "every node fits rank 4" in capsys.readouterr().out.splitlines()
     assert run(["inspect", "four.onnx", "--max-rank", "4"]) == 0
     assert "after optimize, every node fits rank 4" in capsys.readouterr().out.splitlines()
 
 
 def test_quiet_says_it_in_one_line_on_stderr(capsys):
-    assert run(["optimize", "six.onnx", "-o", "out.onnx", "--target", "coreml", "-q"]) == 3
+    assert run(["optimize", "six.onnx", "-o", "out.onnx", "--max-rank", "5", "-q"]) == 3
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err == "error: six.onnx: 6 nodes do not fit Core ML [OS410]\n"
+    assert captured.err == "error: six.onnx: 5 nodes do not fit rank 5 [OS410]\n"
 
 
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (["four.onnx", "--target", "tflite"], 0),
-        (["four.onnx", "--target", "tflite", "--max-rank", "3"], 3),
-        (["four.onnx", "--target", "tensorrt", "--max-rank", "9"], 0),
-        (["six.onnx", "--target", "tensorrt"], 0),
-        (["six.onnx", "--target", "tensorrt", "--max-rank", "5"], 3),
+        (["four.onnx", "--max-rank", "4"], 0),
+        (["four.onnx", "--max-rank", "3"], 3),
         (["six.onnx", "--max-rank", "6"], 0),
-        (["six.onnx", "--max-rank", "6", "--target", "coreml"], 3),
         (["six.onnx"], 0),
         (["six.onnx", "four.onnx", "--max-rank", "5"], 3),
         (["six.onnx", "--max-rank", "5", "--check"], 3),
     ],
 )
-def test_exit_codes_and_the_smaller_limit(words, code):
+def test_exit_codes(words, code):
     assert run(["optimize", *words, "--dry-run"]) == code
 
 
 def test_the_document(capsys):
-    assert run(["optimize", "six.onnx", "--dry-run", "--json", "--target", "coreml"]) == 3
+    assert run(["optimize", "six.onnx", "--dry-run", "--json", "--max-rank", "5"]) == 3
     limits = json.loads(capsys.readouterr().out)["inspection"]["limits"]
-    assert (limits["target"], limits["max_rank"], limits["title"]) == ("coreml", 5, "Core ML")
-    assert [each["node"] for each in limits["nodes"]][-2:] == ["last", "corner"]
-    assert limits["nodes"][-1]["reason"] == "Core ML does not run Trilu"
+    assert limits["max_rank"] == 5
+    assert [each["node"] for each in limits["nodes"]][-2:] == ["fourth", "last"]
     assert limits["nodes"][0]["shape"] == [1, 2, 3, 4, 5, 6]
 
 
@@ -138,32 +131,17 @@ def test_without_a_limit_nothing_is_said(capsys):
 
 
 def test_inspect_lists_what_optimize_would_leave(capsys):
-    assert run(["inspect", "six.onnx", "--target", "coreml"]) == 0
-    assert "after optimize, 6 nodes do not fit Core ML [OS410]:" in capsys.readouterr().out
-
-
-def test_an_unknown_target(capsys):
-    assert run(["optimize", "six.onnx", "--dry-run", "--target", "magic"]) == 2
-    assert "coreml" in capsys.readouterr().err
-    with pytest.raises(onnx_spatial.UsageError, match="target must be one of coreml, "):
-        onnx_spatial.optimize("six.onnx", target="magic")
-
-
-def test_a_project_sets_the_target(folder):
-    (folder / "pyproject.toml").write_text('[tool.onnx-spatial]\ntarget = "coreml"\n')
-    assert run(["optimize", "six.onnx", "--dry-run"]) == 3
-    assert run(["optimize", "six.onnx", "--dry-run", "--target", "tensorrt"]) == 0
-    (folder / "pyproject.toml").write_text("[tool.onnx-spatial.optimize]\nmax-rank = 5\n")
-    assert run(["optimize", "six.onnx", "--dry-run"]) == 3
+    assert run(["inspect", "six.onnx", "--max-rank", "5"]) == 0
+    assert "after optimize, 5 nodes do not fit rank 5 [OS410]:" in capsys.readouterr().out
 
 
 def test_from_python(folder):
-    result = onnx_spatial.optimize("six.onnx", "out.onnx", target="coreml", max_rank=7)
+    result = onnx_spatial.optimize("six.onnx", "out.onnx", max_rank=5)
     limits = result.inspection.limits
-    assert limits.title == "Core ML"
-    assert [node.op_type for node in limits.nodes] == ["Relu"] * 4 + ["Neg", "Trilu"]
+    assert limits.max_rank == 5
+    assert [node.op_type for node in limits.nodes] == ["Relu"] * 4 + ["Neg"]
     assert (folder / "out.onnx").exists()
-    assert onnx_spatial.optimize("four.onnx", target="coreml").inspection.limits.nodes == ()
+    assert onnx_spatial.optimize("four.onnx", max_rank=4).inspection.limits.nodes == ()
     assert onnx_spatial.optimize("six.onnx").inspection.limits is None
     assert onnx_spatial.convert("six.onnx", max_rank=4).inspection.limits is None
 

@@ -23,8 +23,7 @@ def test_names_are_those_of_what_they_choose():
 
 
 def test_the_keywords_of_convert_have_the_same_defaults():
-    optimize = inspect.signature(onnx_spatial.optimize).parameters
-    keywords = {**inspect.signature(onnx_spatial.convert).parameters, "target": optimize["target"]}
+    keywords = inspect.signature(onnx_spatial.convert).parameters
     assert {f.name: f.default for f in fields(ConvertOptions)} == {
         f.name: keywords[f.name].default for f in fields(ConvertOptions)
     }
@@ -35,7 +34,6 @@ def test_the_keywords_of_convert_have_the_same_defaults():
     [
         ({"mode": "magic"}, "mode must be one of lower, "),
         ({"strategy": "magic"}, "strategy must be"),
-        ({"target": "magic"}, "target must be one of coreml, qnn, tflite, tensorrt, ncnn"),
     ],
 )
 def test_an_unknown_choice_is_refused(given, message):

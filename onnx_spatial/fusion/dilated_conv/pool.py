@@ -9,7 +9,7 @@ as for convolutions (`conv`). They differ in what they make of the elements beyo
     AveragePool                      left out; one without pads may count the pads it gets as zeros
     MaxPool                          minus infinity
 
-An AveragePool of an opset without dilations, or for a target that runs none, becomes a depthwise Conv
+An AveragePool of an opset without dilations becomes a depthwise Conv
 if the channels are known. The zeros of SpaceToBatch stay as a Pad in front where a window that is needed
 reads them and the pool pads otherwise, or where runtimes refuse pads as large as the kernel.
 """
@@ -117,7 +117,7 @@ def _lacks_dilations(node: NodeView) -> Reason | None:
     since = DILATIONS_SINCE[node.op_type]
     if node.view.opset < since:
         return f"{node.op_type} has no dilations before opset {since}"
-    return None if node.view.dilated_pools else f"the target runs no {node.op_type} with dilations"
+    return None
 
 
 def _is_dilated(axes: Sequence[Axis]) -> bool:
