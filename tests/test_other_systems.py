@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 import onnx_spatial
 from onnx_spatial import ModelFileError
 from onnx_spatial.model.io import reader
-from onnx_spatial.verification.isolation import limits
+from onnx_spatial.verification.process import limits
 
 X = np.zeros((1, 4, 6, 3), np.float32)
 

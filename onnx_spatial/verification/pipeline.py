@@ -28,7 +28,7 @@ from onnx_spatial.verification.checks.context import Context, ModelCheck
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare.tolerance import Bound, Tolerances
 from onnx_spatial.verification.diagnosis import advice, changes, inner_names, precision, roles
-from onnx_spatial.verification.isolation import child, limits, retries
+from onnx_spatial.verification.process import child, limits, retries
 from onnx_spatial.verification.report import Verification
 from onnx_spatial.verification.runtime import time_limit
 from onnx_spatial.verification.runtime.time_limit import SECONDS, TimeLimitError

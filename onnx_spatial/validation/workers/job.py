@@ -22,7 +22,7 @@ from onnx_spatial.validation.checks.examine import examine
 from onnx_spatial.validation.checks.subject import Stage
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import ModelResult
-from onnx_spatial.verification.isolation import limits
+from onnx_spatial.verification.process import limits
 
 JOB, STAGE, RESULT, LOG = "job.json", "stage.json", "result.json", "log"
 

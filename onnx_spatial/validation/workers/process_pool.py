@@ -22,8 +22,8 @@ from typing import Any
 from onnx_spatial.validation.result import Entry, Kind, ModelResult
 from onnx_spatial.validation.workers import job as jobs
 from onnx_spatial.validation.workers.job import Job
-from onnx_spatial.verification.isolation.child import can_fork, environment
-from onnx_spatial.verification.isolation.limits import signal_name
+from onnx_spatial.verification.process.child import can_fork, environment
+from onnx_spatial.verification.process.limits import signal_name
 
 _WORKER = [sys.executable, "-P", "-m", "onnx_spatial.validation.workers.worker"]
 #: No threads before the fork, which is not safe with them: numpy's are not needed, as there are many
@@ -145,7 +145,7 @@ class ProcessSlot:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=environment(_ENVIRONMENT),
+                env={**environment(), **_ENVIRONMENT},
                 start_new_session=True,  # Ctrl-C must reach only the main process
             )
         hello = self._answer(zygote)
@@ -191,7 +191,7 @@ class ProcessSlot:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=environment(_ENVIRONMENT),
+                env={**environment(), **_ENVIRONMENT},
                 start_new_session=True,
             )
             process.stdin = None

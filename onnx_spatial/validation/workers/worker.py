@@ -28,7 +28,7 @@ import onnx.reference.ops  # noqa: F401
 
 from onnx_spatial.custom_ops import available
 from onnx_spatial.validation.workers import job
-from onnx_spatial.verification.isolation import limits
+from onnx_spatial.verification.process import limits
 
 
 def main(arguments: list[str]) -> None:

@@ -18,8 +18,8 @@ import onnxruntime as ort
 
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
-from onnx_spatial.verification.isolation import calls, limits
-from onnx_spatial.verification.isolation.calls import FatalCall
+from onnx_spatial.verification.process import calls, limits
+from onnx_spatial.verification.process.calls import FatalCall
 from onnx_spatial.verification.runtime import node_by_node, time_limit, value_sizes
 from onnx_spatial.verification.runtime.ort_values import (
     dense,

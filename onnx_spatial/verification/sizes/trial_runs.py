@@ -11,7 +11,7 @@ import numpy as np
 
 from onnx_spatial.operators.shapes import is_countable
 from onnx_spatial.verification.arrays import Array
-from onnx_spatial.verification.isolation import limits
+from onnx_spatial.verification.process import limits
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes.model_inputs import Assignment, GraphInput, feeds

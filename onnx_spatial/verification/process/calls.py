@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnx_spatial.verification.process.child import Died
+
 _SIZE = 2**13
 #: The first byte of the record after a call: one byte is written faster than the whole record.
 _OVER = ord("-")
@@ -48,10 +50,8 @@ class FatalCall:
     hopeless: bool = False
 
 
-def shared_memory(path: Path | None = None) -> mmap.mmap:
-    """Return memory for a record that two processes share: after a fork, or by a file at `path`."""
-    if path is None:
-        return mmap.mmap(-1, _SIZE)
+def shared_memory(path: Path) -> mmap.mmap:
+    """Return memory for a record that two processes share by a file at `path`."""
     if not path.exists():
         path.write_bytes(bytes(_SIZE))
     with path.open("r+b") as file:
@@ -73,8 +73,7 @@ class CallRecord:
         self.fatal = {call.number: call for call in fatal}
         self._memory = memory
         self._hopeless = {call.model: call for call in fatal if call.hopeless}
-        self._state: dict[str, Any] = dict.fromkeys(("model", "text", "doing"), "")
-        self._state |= {"number": 0, "node": None}
+        self._state: dict[str, Any] = {"number": 0, "model": "", "text": "", "node": None}
 
     def begin(self, model: str, text: str) -> FatalCall | None:
         """Note that a model is called; return what is known of that if it ended a process."""
@@ -92,24 +91,20 @@ class CallRecord:
         self._state.update(text="", node=None)
         self._memory[0] = _OVER
 
-    def doing(self, text: str) -> None:
-        """Note a line of progress."""
-        self._note(doing=text[:_LONGEST])
-
     def _note(self, **changes: object) -> None:
         self._state.update(changes)
         data = json.dumps(self._state).encode()
         self._memory[: len(data) + 2] = b" " + data + b"\0"
 
-    def read(self) -> dict[str, Any]:
-        """Return what the process did last: the attributes of a call, and "doing"."""
+    def fatal_call(self, death: Died) -> FatalCall | None:
+        """Return the call during which the process ended; None if none was under way."""
         try:
             state = json.loads(self._memory[1:].split(b"\0", 1)[0])
         except ValueError:  # it ended while it wrote
-            state = {}
-        if self._memory[0] == _OVER:
-            state |= {"text": "", "node": None}
-        return {**self._state, **state}
+            return None
+        if self._memory[0] == _OVER or not state["text"]:
+            return None
+        return FatalCall(**state, reason=death.reason, out_of_memory=death.ending == "memory")
 
 
 #: The record of this process; None if it is not watched.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,16 +18,16 @@ from onnx_spatial import UsageError
 from onnx_spatial.verification import verify
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare.tolerance import Tolerances
-from onnx_spatial.verification.isolation import child
-from onnx_spatial.verification.isolation.child import Died, MemoryLimit
 from onnx_spatial.verification.pipeline import _Work
+from onnx_spatial.verification.process import child
+from onnx_spatial.verification.process.child import Bounds, Died, MemoryLimit
 
 needs_fork = pytest.mark.skipif(
     not child.can_fork(), reason="a new interpreter for each takes long"
 )
 pytestmark = needs_fork
 
-LIMIT = MemoryLimit(2**31, "2 GiB")
+BOUNDS = Bounds(MemoryLimit(2**31, "2 GiB"))
 WRONG = "4, 2, 0, 1, 3, 5"
 #: A division of the least integer by -1 is a trap of the processor; `N` is the size of the batch.
 LEAST = "-9223372036854775808"
@@ -138,7 +140,7 @@ def test_a_new_interpreter_gives_the_same_result(tmp_path: Path) -> None:
     assert models.original.weights is not None
     work = _Work(models, None, {}, 0, (), Tolerances(), False, None, None, None)
     lines: list[str] = []
-    result = child.run(work, lines.append, LIMIT, fork=False)
+    result = child.run(work, lines.append, BOUNDS, fork=False)
     assert result.status == "passed"
     assert lines
 
@@ -156,9 +158,9 @@ def test_a_signal(number: int, reason: str) -> None:
         os.kill(os.getpid(), number)
 
     with pytest.raises(Died) as died:
-        child.run(work, lambda _: None, LIMIT)
+        child.run(work, lambda _: None, BOUNDS)
     assert died.value.reason == reason
-    assert died.value.out_of_memory == (number == signal.SIGKILL)
+    assert died.value.ending == ("memory" if number == signal.SIGKILL else "crash")
     assert died.value.doing == "the last words"
 
 
@@ -168,7 +170,7 @@ def test_what_libraries_print_stays_in_the_child(capfd: pytest.CaptureFixture[st
         os.write(2, b"noise")
         return 7
 
-    assert child.run(work, lambda _: None, LIMIT) == 7
+    assert child.run(work, lambda _: None, BOUNDS) == 7
     assert capfd.readouterr() == ("", "")
 
 
@@ -184,6 +186,47 @@ def test_an_interrupt_ends_the_child() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        child.run(work, interrupted, LIMIT)
+        child.run(work, interrupted, BOUNDS)
     with pytest.raises(ProcessLookupError):
         os.kill(pids[0], 0)
+
+
+def test_a_hang_ends_in_time() -> None:
+    def work(progress: child.Progress) -> None:
+        progress("waiting")
+        signal.pause()
+
+    with pytest.raises(Died) as died:
+        child.run(work, lambda _: None, Bounds(seconds=0.5))
+    assert (died.value.ending, died.value.doing) == ("timeout", "waiting")
+    assert died.value.reason == "takes longer than 0.5 s (--timeout)"
+
+
+def test_an_event_ends_the_children_of_all_threads() -> None:
+    stop, started = threading.Event(), threading.Barrier(4)
+
+    def work(progress: child.Progress) -> None:
+        progress("")
+        signal.pause()
+
+    def child_of_a_thread(_: int) -> str:
+        with pytest.raises(Died) as died:
+            child.run(work, lambda _: started.wait(30), Bounds(stop=stop))
+        return died.value.ending
+
+    with ThreadPoolExecutor(3) as threads:
+        endings = threads.map(child_of_a_thread, range(3))
+        started.wait(30)
+        stop.set()
+        assert [*endings] == ["stopped"] * 3
+
+
+def test_a_log_has_what_libraries_print_and_where_it_crashed(tmp_path: Path) -> None:
+    def work(progress: child.Progress) -> None:
+        os.write(1, b"last words\n")
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    with (tmp_path / "log").open("wb") as log, pytest.raises(Died):
+        child.run(work, lambda _: None, BOUNDS, log=log)
+    text = (tmp_path / "log").read_text()
+    assert text.startswith("last words") and "in work" in text
