@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,18 +11,23 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 
-from onnx_spatial import chains
+from onnx_spatial import analysis, chains
 from onnx_spatial.conversion.optimize import optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.rewrite_chains import NamedChains
+from onnx_spatial.conversion.rewrite_chains import KeptFunction, NamedChains
 from onnx_spatial.edit import Edit, EditOptions, Progress
 from onnx_spatial.errors import of_model
+from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Conversion
 from onnx_spatial.verification import Bound, Verification, one_hot
 from onnx_spatial.verification import verify as run_verification
 from onnx_spatial.verification.runtime.time_limit import SECONDS
+
+#: Operator type of a node, and names and values of its attributes.
+_Definition = tuple[str, tuple[tuple[str, str], ...]]
 
 #: The verdicts, the worst first.
 _STATUSES = ("failed", "unverified", "passed")
@@ -120,7 +126,9 @@ def optimize(
         )
     named = None
     if result.named is not None:
-        named = NamedChains(source.holding(result.named), tuple(result.named_chains))
+        named = NamedChains(
+            source.holding(result.named), tuple(result.named_chains), tuple(result.kept_functions)
+        )
     compare = partial(verify_with_chains, named=named)
     return edit.end(result.edit, options, compare, optimized=result, named=named)
 
@@ -144,6 +152,9 @@ def verify_with_chains(
     arguments["domains"] = (*arguments["domains"], chains.DOMAIN)
     if named is None or arguments["outputs_only"]:
         return run_verification(source, converted, **arguments)
+    lost = _lost_functions(named.kept_functions, source.proto, converted.proto)
+    if lost:
+        return Verification("failed", f"failed: {lost[0]}", lost)
     operators = run_verification(named.source, converted, **arguments)
     if operators.status == "failed":
         return one_hot.describe(operators, named.chains)
@@ -166,3 +177,34 @@ def verify_with_chains(
         notes=[*operators.notes, f"with the chains as they are: {with_chains}"],
     )
     return one_hot.describe(joined, named.chains)
+
+
+def _lost_functions(
+    kept: Sequence[KeptFunction], original: onnx.ModelProto, converted: onnx.ModelProto
+) -> list[str]:
+    """Return a line for each function inside a chain that the result lacks, or has otherwise.
+
+    Outputs alone do not show it: ordinary data never reaches the limits of Clip(x, -1000, 1000). Nodes
+    without attributes are not counted: Add of a number may become part of a Conv.
+    """
+    op_types = {node.op_type for _, node in kept if node.attribute}
+    before = [n for _, _, n in traversal.nodes(original) if n.op_type in op_types]
+    after = [n for _, _, n in traversal.nodes(converted) if n.op_type in op_types]
+    kept_ids = {id(node) for _, node in kept}
+    outside = Counter((n.output[0], _definition(n)) for n in before if id(n) not in kept_ids)
+    present = Counter((n.output[0], _definition(n)) for n in after)
+    candidates = Counter[_Definition]()
+    for (_, definition), number in (present - outside).items():
+        candidates[definition] += number
+    lost = []
+    for place, node in kept:
+        if node.attribute and candidates[_definition(node)] <= 0:
+            label = f"{node.op_type} node {traversal.label(node)!r} ({place})"
+            lost.append(f"{label} is not in the result with the same attributes")
+        candidates[_definition(node)] -= 1
+    return lost
+
+
+def _definition(node: onnx.NodeProto) -> _Definition:
+    known = sorted((name, repr(value)) for name, value in analysis.attributes(node).items())
+    return node.op_type, tuple(known)

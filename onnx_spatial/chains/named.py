@@ -140,13 +140,12 @@ def _moved(chain: Movement, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.N
                 moved.get(v.name or "", graphs.replaced.get(v, v)) if v is not None else None
                 for v in node.inputs
             ]
-            given = node.attributes.values()
-            copy = ir.Node(node.domain, node.op_type, inputs, given, num_outputs=1)
+            copy = replace_nodes.copy_node(node, inputs, message)
+            copy.name = node.name or None  # free: only chains without which the node goes are taken
             emit.nodes.append(copy)
             result = copy.outputs[0]
         moved |= dict.fromkeys(filter(None, message.output), result)
-    successor = operator or emit.nodes[-1]
-    draft = Draft(last, emit.nodes, emit.constants, {last.outputs[0]: result}, successor=successor)
+    draft = Draft(last, emit.nodes, emit.constants, {last.outputs[0]: result}, successor=operator)
     return draft, operator
 
 

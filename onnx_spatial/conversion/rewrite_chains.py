@@ -46,6 +46,10 @@ _ALONE = "it does not fuse with other nodes, and alone nothing is gained"
 _HINDERS = "rewritten, it would keep other operators from fusing"
 
 
+#: A node that changes elements inside a chain that was rewritten, and its graph.
+KeptFunction = tuple[traversal.Place, onnx.NodeProto]
+
+
 @dataclass(frozen=True)
 class NamedChains:
     """A model with operators in the place of the chains that were rewritten.
@@ -53,10 +57,12 @@ class NamedChains:
     Attributes:
         source: the model.
         chains: the chains, apart from those that only move data.
+        kept_functions: see `OptimizeResult`.
     """
 
     source: Source
     chains: tuple[Chain, ...]
+    kept_functions: tuple[KeptFunction, ...] = ()
 
 
 @dataclass
@@ -75,6 +81,8 @@ class OptimizeResult:
             were removed or moved beside convolutions that no chain became part of; else 0 and 0.
         limits: the nodes of the result above the rank limit of the options; None without one.
         named_chains: the chains that were rewritten, apart from those that only move data.
+        kept_functions: the nodes that change elements inside the chains that only moved data: the
+            result must compute the same functions.
         notes: where the search for chains stopped at its limits.
     """
 
@@ -86,6 +94,7 @@ class OptimizeResult:
     layouts: tuple[int, int] = (0, 0)
     limits: LimitReport | None = None
     named_chains: list[Chain] = field(default_factory=list)
+    kept_functions: list[KeptFunction] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -227,7 +236,9 @@ def _rewritten(
         edit.model = after
         nodes = (alone.nodes[0], number_of_nodes(after))
         found = [chain for chain in chains if isinstance(chain, Chain)]
-        return OptimizeResult(edit, alone.plain, rewritten, named, nodes, named_chains=found)
+        moves = (chain for chain in chains if isinstance(chain, Movement))
+        kept = [(move.place, node) for move in moves for node in move.functions]
+        return OptimizeResult(edit, alone.plain, rewritten, named, nodes, (0, 0), None, found, kept)
     return None
 
 

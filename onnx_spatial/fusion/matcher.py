@@ -16,6 +16,7 @@ import onnx_ir as ir
 from onnx_spatial.analysis import OperatorInfo, attributes
 from onnx_spatial.lowering import Request
 from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph.replace_nodes import copy_node
 from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.model.symbolic.symbolic_values import SymbolicValues
@@ -142,11 +143,7 @@ class Matcher:
 
     def copy(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Node:
         """Copy a node for other inputs; the copy is in no graph."""
-        message = self.message(node)
-        attributes = list(node.attributes.values())
-        if message is not None:
-            attributes = [ir.serde.deserialize_attribute(a) for a in message.attribute]
-        copy = ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=len(node.outputs))
+        copy = copy_node(node, inputs, self.message(node))
         if node in self._given:
             self._given[copy] = self._given[node]
         return copy

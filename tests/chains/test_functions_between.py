@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 import running
 from onnx import parser
@@ -74,3 +75,65 @@ KEPT = {
 @pytest.mark.parametrize("parts", KEPT.values(), ids=KEPT)
 def test_others_stay(parts):
     assert not onnx_spatial.optimize(model(" ".join(parts)), verify=False).changed
+
+
+#: Operators with attributes: the attributes, the opset, and other inputs.
+WITH_ATTRIBUTES = {
+    "LeakyRelu": ("<alpha = 0.3>", 17),
+    "Elu": ("<alpha = 0.3>", 17),
+    "Celu": ("<alpha = 0.3>", 17),
+    "Selu": ("<alpha = 0.3, gamma = 2.0>", 17),
+    "Shrink": ("<lambd = 0.3, bias = 0.1>", 17),
+    "HardSigmoid": ("<alpha = 0.3>", 17),
+    "ThresholdedRelu": ("<alpha = 0.3>", 17),
+    "Gelu": ('<approximate = "tanh">', 20),
+    "IsInf": ("<detect_positive = 0>", 17),
+    "Clip": ("<min = -20.0, max = 20.0>", 9),
+    "Cast": ("<to = 11>", 17),
+    "Mod": ("<fmod = 1>", 17),
+}
+
+
+def with_attributes(op_type: str) -> onnx.ModelProto:
+    """Transpose, a function with attributes, and the Transpose back."""
+    attributes, opset = WITH_ATTRIBUTES[op_type]
+    made = {"IsInf": "bool", "Cast": "double"}.get(op_type, "float")
+    number, other = ("<float number = {7}>", ", number") if op_type == "Mod" else ("", "")
+    model = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        g (float[N,8,H,16] x) => ({made}[?,?,?,?] y) {number} {{
+            [to_last] p = Transpose <perm = [0, 2, 3, 1]> (x)
+            [function] m = {op_type} {attributes} (p{other})
+            [to_first] y = Transpose <perm = [0, 3, 1, 2]> (m)
+        }}"""
+    )
+    model.graph.node[1].doc_string = "keeps what it says"
+    return model
+
+
+@pytest.mark.parametrize("verify", [True, False], ids=["verified", "not verified"])
+@pytest.mark.parametrize("op_type", WITH_ATTRIBUTES)
+def test_function_with_attributes_keeps_all_its_fields(op_type, verify):
+    original = with_attributes(op_type)
+    result = onnx_spatial.optimize(original, verify=verify)
+    (node,) = result.model.graph.node
+    function = original.graph.node[1]
+    assert (node.op_type, node.name, node.doc_string) == (op_type, "function", function.doc_string)
+    assert sorted(map(str, node.attribute)) == sorted(map(str, function.attribute))
+    x = 30 * np.random.default_rng(0).standard_normal((2, 8, 4, 16)).astype(np.float32)
+    x[0, 0, 0, :2] = np.inf, -np.inf
+    before, after = (running.run(model, {"x": x})[0] for model in (original, result.model))
+    np.testing.assert_array_equal(after, before)
+
+
+@pytest.mark.parametrize("op_type", ["Clip", "IsInf"])
+def test_lost_attributes_that_ordinary_data_does_not_show_fail_the_verification(
+    op_type, monkeypatch
+):
+    def bare(node, inputs, message=None):
+        return ir.Node(node.domain, node.op_type, inputs, num_outputs=1)
+
+    monkeypatch.setattr("onnx_spatial.model.graph.replace_nodes.copy_node", bare)
+    reason = f"{op_type} node 'function'.*same attributes"
+    with pytest.raises(onnx_spatial.VerificationError, match=reason):
+        onnx_spatial.optimize(with_attributes(op_type))

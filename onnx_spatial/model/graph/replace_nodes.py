@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 import onnx_ir as ir
 
 from onnx_spatial.model.graph.naming import Names
@@ -60,6 +61,31 @@ class GraphEdit:
 
     drafts: list[Draft] = field(default_factory=list)
     removed: list[ir.Node] = field(default_factory=list)
+
+
+def copy_node(
+    node: ir.Node, inputs: Sequence[ir.Value | None], message: onnx.NodeProto | None = None
+) -> ir.Node:
+    """Copy a node with all its fields but its name, for other inputs; the copy is in no graph.
+
+    Args:
+        node: the node; as a part of a stripped model (`strip_types`) it has no attributes.
+        inputs: the values that the copy reads.
+        message: the node in the file, which has its attributes; None for a node that is new.
+    """
+    attributes = list(node.attributes.values())
+    if message is not None:
+        attributes = [ir.serde.deserialize_attribute(each) for each in message.attribute]
+    return ir.Node(
+        node.domain,
+        node.op_type,
+        inputs,
+        attributes,
+        overload=node.overload,
+        num_outputs=len(node.outputs),
+        doc_string=node.doc_string,
+        metadata_props=dict(node.metadata_props),
+    )
 
 
 def apply(edit: GraphEdit, names: Names, *, initializers: bool) -> dict[ir.Node, list[ir.Node]]:
