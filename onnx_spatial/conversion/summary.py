@@ -23,9 +23,8 @@ from onnx_spatial.model.io import writer
 from onnx_spatial.model.io.source import Source
 from onnx_spatial.operators import Rearrange
 
-#: Convolutions with a weight, and pools, that may become dilated.
+#: Convolutions, which have a weight and may become dilated.
 _CONVOLUTIONS = ("Conv", "ConvInteger", "ConvTranspose", "QLinearConv")
-_POOLS = ("AveragePool", "LpPool", "MaxPool")
 #: Position of the weight among the inputs.
 _WEIGHT = {"QLinearConv": 3}
 
@@ -209,16 +208,16 @@ class _Regions:
         }
         self._dilated: dict[tuple[str, str], onnx.NodeProto] = {}
         for place, _, node in traversal.nodes(result):
-            if op_traits.is_standard(node) and node.op_type in _CONVOLUTIONS + _POOLS:
+            if op_traits.is_standard(node) and node.op_type in _CONVOLUTIONS:
                 for key in (traversal.label(node), *_origins(node), *_reads(node)):
                     self._dilated.setdefault((str(place), key), node)
 
     def convolutions(self, site: Site) -> list[tuple[str, onnx.NodeProto]]:
-        """Return the convolutions and pools in a region: label before, node in the result."""
+        """Return the convolutions in a region: label before, node in the result."""
         found = []
         for label in site.between:
             _, _, node = self._nodes.get((site.graph, label), (None, None, None))
-            if node is None or node.op_type not in _CONVOLUTIONS + _POOLS:
+            if node is None or node.op_type not in _CONVOLUTIONS:
                 continue
             for key in (label, *_reads(node)):
                 now = self._dilated.get((site.graph, key))
@@ -288,13 +287,11 @@ class _Regions:
         return Replacement(node, site.graph, what, before, site.nodes_after, members)
 
     def _convolution(self, node: onnx.NodeProto) -> str:
-        """Describe a convolution or pool: "rate 4, depthwise 3x3, 960 channels"."""
+        """Describe a convolution: "rate 4, depthwise 3x3, 960 channels"."""
         attributes = {a.name: a for a in node.attribute}
         kernel = list(attributes["kernel_shape"].ints) if "kernel_shape" in attributes else []
         rates = list(attributes["dilations"].ints) if "dilations" in attributes else [1]
         parts = [f"rate {rates[0]}" if len({*rates}) == 1 else f"rate {_times(rates)}"]
-        if node.op_type in _POOLS:
-            return ", ".join([*parts, f"{node.op_type} {_times(kernel)}"])
         position = _WEIGHT.get(node.op_type, 1)
         weight = self._weights.get(node.input[position]) if len(node.input) > position else None
         kernel = kernel or list((weight or ())[2:])
@@ -328,7 +325,7 @@ def _origins(node: onnx.NodeProto) -> Iterator[str]:
 def _reads(node: onnx.NodeProto) -> list[str]:
     """Return the name of the weight, as a key that is no label of a node."""
     position = _WEIGHT.get(node.op_type, 1)
-    if node.op_type in _POOLS or len(node.input) <= position:
+    if len(node.input) <= position:
         return []
     return [f"weight {node.input[position]}"]
 
@@ -381,10 +378,7 @@ def _products(sites: Sequence[Site], regions: _Regions) -> str:
     parts: Counter[str] = Counter()
     for site in sites:
         if site.strategy == DILATED and site.between:
-            types = [node.op_type for _, node in regions.convolutions(site)]
-            pools = sum(each in _POOLS for each in types)
-            parts["dilated pool"] += pools
-            parts["dilated convolution"] += max(len(types) - pools, 0 if pools else 1)
+            parts["dilated convolution"] += max(len(regions.convolutions(site)), 1)
         elif site.strategy == "strided convolution":
             parts["strided convolution"] += 1
         elif site.nodes_after and not site.between:

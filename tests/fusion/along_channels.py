@@ -78,13 +78,6 @@ def repeated(make: Maker, value: Value) -> Value:
     return make.node("Tile", [value, make.constant(repeats)], value.axes, stem="tiled")
 
 
-def pool_of_one(make: Maker, value: Value) -> Value:
-    value = make.turned(value, channels_first(value))
-    kernel = [1] * (len(value.axes) - 2)
-    op_type = make.rng.choice(("MaxPool", "AveragePool"))
-    return make.node(op_type, [value], value.axes, kernel_shape=kernel, stem="pooled")
-
-
 def shuffled(make: Maker, value: Value) -> Value:
     """ShuffleNet: channels in groups, groups and members exchanged, and flat again."""
     if make.chance(0.5):
@@ -145,7 +138,6 @@ STEPS: tuple[Step, ...] = (
     normalized,
     more_channels,
     repeated,
-    pool_of_one,
     shuffled,
     dense,
 )

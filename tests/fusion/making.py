@@ -31,7 +31,7 @@ CHANNELS_PADDED = "a Reshape of channels that may be padded"
 SAME_OF_UNKNOWN_SIZE = "auto_pad with strides, sizes unknown"
 IMAGES_MAY_DIFFER = "two images that may differ in size"
 OTHER_ORDER = "nested blocks taken out in another order"
-NO_POOL = "a pool with pads left out of the mean, or without dilations"
+POOL = "a pool"
 OBSTACLES = (
     BLOCK_FED,
     CHANNELS_IN_BLOCKS,
@@ -43,7 +43,7 @@ OBSTACLES = (
     SAME_OF_UNKNOWN_SIZE,
     IMAGES_MAY_DIFFER,
     OTHER_ORDER,
-    NO_POOL,
+    POOL,
 )
 
 

@@ -252,7 +252,7 @@ def strided_elsewhere(make: Maker, about: Scene) -> None:
 
 
 def pooled(make: Maker, about: Scene) -> None:
-    """tf.nn.pool with dilations: a pool in blocks, mostly where no window reads a border."""
+    """tf.nn.pool with dilations: a pool in blocks, which stays there."""
     region = enter(make, about, *first(make, about))
     value = steps.some(make, region.entry, 0, 1)
     if make.chance(0.3):
@@ -343,11 +343,11 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "regions in a row": (consecutive, 3),
     "nested regions": (nested, 1),
     "stride where the block is 1": (strided_elsewhere, 1),
-    "pools": (pooled, 2),
     "ConvTranspose": (transposed, 1),
     "in front of a pool": (before_pool, 2),
     "along the channels": (channelwise, 3),
     "inner values read outside": (read_outside, 2),
+    "pools": (pooled, 2),
     "anything": (anything, 3),
     "stride 2": (unfusable.strided, 1),
     "unequal blocks": (unfusable.unequal, 1),

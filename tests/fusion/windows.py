@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from making import NO_POOL, Maker, Value
+from making import POOL, Maker, Value
 from steps import channels_first
 
 #: The opset in which each pool gets dilations.
@@ -28,10 +28,7 @@ def pool(make: Maker, value: Value) -> Value:
         attributes["strides"] = [1] * len(kernel)
     if op_type == "AveragePool" and make.chance(0.4):
         attributes["count_include_pad"] = make.rng.randint(0, 1)
-    own = op_type == "AveragePool" and any(pads) and not attributes.get("count_include_pad")
-    as_conv = op_type == "AveragePool" and not own and not make.unknown_channels
-    if max(kernel) > 1 and (own or (make.opset < since and not as_conv)):
-        make.obstacles.add(NO_POOL)
+    make.obstacles.add(POOL)
     if op_type == "LpPool" and make.chance(0.5):
         attributes["p"] = 1
     return make.node(op_type, [value], value.axes, stem="pooled", **attributes)

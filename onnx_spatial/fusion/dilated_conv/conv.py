@@ -6,7 +6,7 @@ with stride 1 along the axes that are split; an axis that is only padded (block 
 The pads of SpaceToBatch and the crops of BatchToSpace go into its own pads (`net_pads`).
 
 The same holds for ConvTranspose with stride 1: it is a Conv with the flipped kernel and pads r - p,
-where r = (kernel size - 1) * dilation, and that is how its pads are counted here. Pools are in `pool`.
+where r = (kernel size - 1) * dilation, and that is how its pads are counted here.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onnx_spatial.errors import ConversionError
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
-from onnx_spatial.fusion.dilated_conv.graph_view import Array, NodeView
+from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
 from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     NOTHING,
     PadAmount,
@@ -30,16 +29,14 @@ from onnx_spatial.fusion.rule import Reason
 
 @dataclass(frozen=True)
 class BlockedConv:
-    """A convolution or pool of a value in blocks, written on u.
+    """A convolution of a value in blocks, written on u.
 
     Attributes:
         layout: layout of its output.
         axes: its spatial axes, on u.
         place: which of these each axis of the layout is.
-        pad_value: the number it pads with; None if unknown, or if it leaves the padding out.
+        pad_value: the number it pads with; None if unknown.
         is_transposed: whether it is a ConvTranspose, of which `axes` holds the pads of the Conv.
-        counts_padding: whether it is an AveragePool whose pads have to count as elements.
-        weight: the kernel of a depthwise Conv that replaces it; None if it keeps its operator.
 
     The methods take `output_crop`, what nobody needs of the output at its ends, `crop`, the zeros
     that the input lacks of u at its ends, and `lengths` in blocks, None where unknown.
@@ -50,8 +47,6 @@ class BlockedConv:
     place: tuple[int, ...]
     pad_value: BorderValue
     is_transposed: bool = False
-    counts_padding: bool = False
-    weight: Array | None = None
 
     def net_pads(self, crop: PadPairs, output_crop: PadPairs) -> PadPairs:
         """Compute the pads of the input per axis of the layout, the convolution's own included."""
@@ -109,16 +104,10 @@ class BlockedConv:
         return [self.axes[place] for place in self.place]
 
     def within_limits(self, own: PadPairs) -> PadPairs:
-        """Drop the pads, all of them known, of axes where they are larger than runtimes accept.
-
-        Raises:
-            ConversionError: no Pad in front can take them.
-        """
+        """Drop the pads, all of them known, of axes where they are larger than runtimes accept."""
         result = []
         for axis, pair in zip(self._own(), own, strict=True):
             fits = axis.most is None or all((a.constant or 0) <= axis.most for a in pair)
-            if not fits and self.pad_value is None:
-                raise ConversionError("the pads of a pool would be larger than its kernel")
             result.append(pair if fits else (NOTHING, NOTHING))
         return tuple(result)
 
@@ -136,11 +125,6 @@ class BlockedConv:
         changed: dict[str, int | list[int]] = {"pads": ends}
         if any(axis.dilation > 1 for axis in self.axes):
             changed["dilations"] = [axis.dilation for axis in self.axes]
-        if self.weight is not None:
-            changed["group"] = len(self.weight)
-            changed["strides"] = [axis.stride for axis in self.axes]
-        elif self.counts_padding and any(ends):
-            changed["count_include_pad"] = 1
         return changed
 
 

@@ -5,8 +5,8 @@
 holds for operators on single elements (`rules_elementwise`) or along axes that are neither batch nor
 blocked (`rules_channels`, `rules_parts`), with other operands c that are the same for all places and
 all images. Where an operator moves axes (`rules_axes`, `rules_reshape`), the layout of its output says
-where they are; where a Reshape merges them into rows, u keeps them (`rules_rows`). Convolutions and
-pools get larger dilations and pads (`conv`, `pool`).
+where they are; where a Reshape merges them into rows, u keeps them (`rules_rows`). Convolutions get
+larger dilations and pads (`conv`). Pools do not: a dilated one loses NaN in other places.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 
 from onnx_spatial.fusion.dilated_conv import (
     conv,
-    pool,
     rules_axes,
     rules_channels,
     rules_elementwise,
@@ -32,6 +31,7 @@ from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 
 _ACROSS = op_traits.having(Trait.ACROSS)
+_POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 
 #: The rule for each operator type.
 RULES: dict[
@@ -44,7 +44,6 @@ RULES: dict[
     **rules_reshape.RULES,
     **rules_rows.RULES,
     **conv.RULES,
-    **pool.RULES,
 }
 
 
@@ -59,6 +58,8 @@ def apply(
             return reason
     if rule is not None:
         return rule(node, layouts)
+    if node.op_type in _POOLS:
+        return f"runtimes compute {node.op_type} with dilations otherwise (NaN), and slowly"
     if node.op_type in _ACROSS:
         return f"{node.op_type} needs neighbours along the blocked axes"
     return f"{node.op_type} is not known to be position-independent"

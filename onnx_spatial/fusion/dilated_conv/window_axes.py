@@ -1,4 +1,4 @@
-"""Read the spatial axes of a convolution or pool: strides, dilations, pads, kernel sizes."""
+"""Read the spatial axes of a convolution: strides, dilations, pads, kernel sizes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SAME: dict[object, AutoPad] = {"SAME_UPPER": "same_upper", "SAME_LOWER": "same_
 
 @dataclass(frozen=True)
 class Axis:
-    """A spatial axis of the convolution or pool on u.
+    """A spatial axis of the convolution on u.
 
     Attributes:
         stride, dilation: along it.
@@ -42,7 +42,7 @@ def enlarged(axis: Axis, block: int) -> Axis:
 
 
 def spatial_axes(node: NodeView, spatial: int) -> list[Axis] | Reason:
-    """Read the spatial axes of a convolution or pool on t and resolve its auto_pad."""
+    """Read the spatial axes of a convolution on t and resolve its auto_pad."""
     ones = (1,) * spatial
     strides, dilations = node.integers("strides", ones), node.integers("dilations", ones)
     pads = node.integers("pads", (0,) * 2 * spatial)

@@ -228,12 +228,7 @@ class _Writer:
         own = conv.within_limits(tuple(map(_own_pads, net, self._lengths(part))))
         before = combined(sub, net, own)
         value = self._pads.padded(part, before, conv.pad_value, draft)
-        if conv.weight is None:
-            node = self._copy(step, {name: value}, (), draft)
-        else:
-            node = ir.node("Conv", [value, draft.constant(conv.weight, "weight")])
-            draft.nodes.append(node)
-            draft.successor = node
+        node = self._copy(step, {name: value}, (), draft)
         node.attributes.pop("auto_pad", None)
         for attribute, changed in conv.attributes(own).items():
             node.attributes[attribute] = ir.convenience.convert_attribute(attribute, changed)
