@@ -143,7 +143,9 @@ def there_and_back() -> onnx.ModelProto:
     return finished(net, ("n", 3, 8, 12), net("Transpose", x, perm=[0, 3, 1, 2]))
 
 
-def queries_keys_values(kind: str = "Gather", tokens: int | str = 16) -> onnx.ModelProto:
+def queries_keys_values(
+    kind: str = "Gather", tokens: int | str = 16, batch: int | str = "n"
+) -> onnx.ModelProto:
     """Attention whose queries, keys and values are parts of one tensor of rank 5."""
     net = Net()
     weight = np.random.default_rng(0).standard_normal((32, 96)).astype(np.float32)
@@ -151,12 +153,15 @@ def queries_keys_values(kind: str = "Gather", tokens: int | str = 16) -> onnx.Mo
     x = net("Transpose", x, perm=[2, 0, 3, 1, 4])
     if kind == "Gather":
         q, k, v = (net("Gather", x, np.array(i), axis=0) for i in range(3))
+    elif kind == "Slice":  # as tf2onnx writes x[0], x[1], x[2]
+        parts = (net("Slice", x, [i], [i + 1], [0]) for i in range(3))
+        q, k, v = (net("Squeeze", part, [0]) for part in parts)
     else:
         q, k, v = (net("Squeeze", part, [0]) for part in net("Split", x, outputs=3, axis=0))
     q, k = net("Mul", q, np.float32(0.25)), net("Transpose", k, perm=[0, 1, 3, 2])
     y = net("MatMul", net("Softmax", net("MatMul", q, k), axis=-1), v)
     y = net("Reshape", net("Transpose", y, perm=[0, 2, 1, 3]), [0, 0, 32])
-    return finished(net, ("n", tokens, 32), y, 3)
+    return finished(net, (batch, tokens, 32), y, 3)
 
 
 #: Models by name; all are better rewritten, with a rank limit of 4 at least.

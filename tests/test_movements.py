@@ -89,11 +89,12 @@ def test_rank_limits(limit):
     assert forms.largest_rank(images.model) == (4 if limit in (4, 5) else 6)
 
 
+@pytest.mark.parametrize("batch", [1, "n"])
 @pytest.mark.parametrize("tokens", [16, "h"])
-@pytest.mark.parametrize("kind", ["Gather", "Split"])
-def test_parts_of_a_tensor_beyond_the_limit(kind, tokens):
+@pytest.mark.parametrize("kind", ["Gather", "Slice", "Split"])
+def test_parts_of_a_tensor_beyond_the_limit(kind, tokens, batch):
     """Queries, keys and values are taken before the heads are made, not from a tensor of rank 5."""
-    model = forms.queries_keys_values(kind, tokens)
+    model = forms.queries_keys_values(kind, tokens, batch)
     done = onnx_spatial.optimize(model, max_rank=4, strict_proof=True)
     assert [site.action for site in done.inspection.chains] == ["lower"] * 3
     assert forms.largest_rank(done.model) == 4

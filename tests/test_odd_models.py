@@ -311,3 +311,26 @@ def test_nodes_that_stand_in_any_order_are_verified_all_the_same():
     del model.graph.node[:]
     model.graph.node.extend(reversed(nodes))
     assert onnx_spatial.convert(model).verification
+
+
+@pytest.mark.parametrize("imported", ["", "ai.onnx"])
+def test_domain_ai_onnx_leaves_known_sizes_known(imported):
+    """Both spellings of ONNX's own domain give the same nodes; onnxruntime has two in main graphs."""
+    made = model(f"""g (float[2,8,8,3] x) => (float[?,?,?,?] y) <{PARAMETERS}> {{
+            r = Relu(x)
+            s = M.SpaceToBatchND(r, block, none)
+            t = Transpose <perm = [0, 2, 1, 3]> (s)
+            m = ReduceMax <keepdims = 1> (t)
+            u = Add(t, m)
+            y = M.BatchToSpaceND(u, block, none)
+        }}""")
+    known = onnx_spatial.convert(made)
+    for each in (*made.graph.node, *made.opset_import):
+        spelling = imported if isinstance(each, onnx.OperatorSetIdProto) else "ai.onnx"
+        each.domain = each.domain or spelling
+    spelled = onnx_spatial.convert(made)
+    assert spelled.verification.status == "passed"
+    assert [n.op_type for n in spelled.model.graph.node] == [
+        n.op_type for n in known.model.graph.node
+    ]
+    assert [s.input_shape for s in spelled.inspection.sites] == [(2, 8, 8, 3), (8, 4, 4, 3)]

@@ -21,7 +21,7 @@ from onnx_spatial.model.op_traits import Trait
 
 REORDERING = frozenset({"DepthToSpace", "SpaceToDepth", "Transpose"})
 #: Operators that take a part of an axis.
-_SELECTING = frozenset({"Gather", "Split"})
+_SELECTING = frozenset({"Gather", "Slice", "Split"})
 MOVING = REORDERING | _SELECTING | {"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
 _SIZES = op_traits.having(Trait.SIZES)
 _UNARY = op_traits.having(Trait.UNARY) - op_traits.having(Trait.RANDOM) - {"Dropout"}
@@ -62,7 +62,7 @@ class MovementGraph:
         graph: the graph.
         local: domains and names of the local functions, which hide ONNX's operators.
         taken: names of values whose nodes belong to other chains.
-        selects: whether a node of a chain may take a part of an axis, by a Gather or Split.
+        selects: whether a node of a chain may take a part of an axis (Gather, Slice, Split).
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class MovementGraph:
         elif node.op_type not in self._moving | _UNARY:
             return None
         data, *parameters = inputs or [""]
-        if node.op_type == "Gather" and not set(parameters) <= self._numbers:
-            return None
+        if node.op_type in ("Gather", "Slice") and not set(parameters) <= self._numbers:
+            return None  # a part of one axis only
         return None if data in self._fixed or data in parameters else data
 
     def _join(self, node: onnx.NodeProto, inputs: Sequence[str]) -> str | None:

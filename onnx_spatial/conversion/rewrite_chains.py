@@ -178,7 +178,8 @@ def _with_movements(
         more = rewritten([*fused, *some]) if some else None
         if more is None or not _fused(best) <= _fused(more):
             continue
-        added = sum(s.nodes_after - freed[s.graph, s.output] for s in more.chains if s.before_us)
+        sites = {(site.graph, site.output): site for site in more.chains}
+        added = sum(sites[key].nodes_after - freed[key] for key in freed.keys() & sites.keys())
         if some is not ready or more.nodes[1] <= best.nodes[1] + added:
             return more
     return best

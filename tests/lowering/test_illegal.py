@@ -17,6 +17,7 @@ import structure
 from building import OPENVINO, one_node
 from converting import convert
 
+import onnx_spatial
 from onnx_spatial.lowering import STRATEGIES
 
 NAMES = [strategy.name for strategy in STRATEGIES]
@@ -222,3 +223,24 @@ def test_what_is_known_before_the_run_is_not_checked_in_it():
         plain, checked = convert(model), convert(model, checked=True)
         assert structure.ops(plain) == structure.ops(checked)
         assert len(plain.graph.node) <= 5
+
+
+@pytest.mark.parametrize("crops", [[-1, 0, 0, 0], [0, 0, -1, 0], [1, 0, 0, 0]])
+def test_an_illegal_crop_that_overrides_one_of_a_region_fails_where_checked(crops):
+    """Without `checked` a fused region gives values there: docs/operators.md lists it."""
+    domain = "org.openvinotoolkit"
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 17, "{domain}" : 1]>
+        g (float[N,3,H,W] x, int64[4] begins) => (float[?,?,?,?] y)
+        <int64[4] begins = {{0, 0, 0, 0}}, int64[4] none = {{0, 0, 0, 0}},
+         int64[4] block = {{1, 1, 2, 2}}> {{
+            s = {domain}.SpaceToBatch(x, block, none, none)
+            r = Relu(s)
+            y = {domain}.BatchToSpace(r, block, begins, none)
+        }}""")
+    feeds = {"x": data((2, 3, 8, 8)), "begins": np.array(crops)}
+    assert fails(convert(model, checked=True), feeds)
+    assert fails(convert(model, fuse=False), feeds)
+    session = onnx_spatial.InferenceSession(model=model, mode="custom-op")
+    with pytest.raises(onnx_spatial.OperatorError, match="must"):
+        session.run(None, feeds)

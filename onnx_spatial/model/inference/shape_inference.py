@@ -18,7 +18,7 @@ import onnx
 import onnx.defs
 import onnx.shape_inference
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.repeated_fields import remove_named
 from onnx_spatial.model.inference import bounded_data_propagation
 
@@ -114,6 +114,7 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
         logger.info("shapes are not inferred: %d graphs, %d nodes", len(sizes), sum(sizes))
         return model
     bounded = deepcopy(model)
+    _spell_standard_domain(bounded)
     forget_negative_dims(bounded)
     has_bounds = bounded_data_propagation.insert(bounded, DOMAIN)
     try:
@@ -125,6 +126,14 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
     if has_bounds:
         bounded_data_propagation.remove(inferred, DOMAIN)
     return inferred
+
+
+def _spell_standard_domain(model: onnx.ModelProto) -> None:
+    """Write the domain of ONNX's own operators as "", in place: onnx infers nothing of "ai.onnx"."""
+    local = {(function.domain, function.name) for function in model.functions}
+    for _, _, node in traversal.nodes(model):
+        if node.domain and op_traits.is_standard(node) and (node.domain, node.op_type) not in local:
+            node.ClearField("domain")
 
 
 def check_negative_dims(model: onnx.ModelProto) -> None:
