@@ -13,7 +13,7 @@ LOWERINGS = {
     "transpose": "blocks",
     "staged": "blocks",
     "gather": "blocks",
-    "space-to-depth": "blocks",
+    "space-to-depth": "square blocks of rows and columns",
     "row-gather": "blocks and patches",
     "element-gather": "blocks and patches",
     "slices": "blocks and patches",

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import cases
+import definitions
 import interpreter
 import numpy as np
 import onnx
 import regions
 import running
+from building import feeds_of, one_node
 from golden import defined, spelled
 from golden.converting import LOWERINGS
 from onnx import TensorProto, numpy_helper
@@ -119,22 +121,47 @@ def _case(name: str, symbolic: bool, run_time: bool) -> Built:
 
 
 def of_lowerings() -> Iterator[Subject]:
-    """Yield 40 cases for each lowering, by turns static and symbolic; some with few dims."""
+    """Yield 40 calls for each lowering, by turns static and symbolic; some with few dims."""
     movable = [c for c in positive().values() if c.expected.size and not c.quantised]
     for lowering, operators in LOWERINGS.items():
         fitting = [
             c for c in movable if ("patches" if "Extract" in c.op_type else "blocks") in operators
         ]
         for number in range(40):
-            case = fitting[number * len(fitting) // 40]
-            symbolic = number % 2 == 1
+            symbolic, run_time = number % 2 == 1, number % 8 == 5
             form = "symbolic" if symbolic else "static"
+            if operators == "square blocks of rows and columns":
+                options = {"prefer": lowering}
+                build = partial(_square, number, symbolic, run_time)
+                yield Subject(f"{lowering} {number} {form}", build, options)
+                continue
+            case = fitting[number * len(fitting) // 40]
             limit = max(4, case.inputs[0].ndim) if number % 5 == 2 else None
             yield Subject(
                 f"{lowering} {number} {case.id} {form}",
-                partial(_case, case.id, symbolic, number % 8 == 5),
+                partial(_case, case.id, symbolic, run_time),
                 {"prefer": lowering, "max_rank": limit},
             )
+
+
+def _square(number: int, symbolic: bool, run_time: bool) -> Built:
+    """Block the last two axes of images, channels first or without any, by the same number."""
+    rng = np.random.default_rng(number)
+    forward, channels = number % 3 != 0, number % 4 < 2
+    b, batch, rows, columns = (int(n) for n in rng.integers((2, 1, 2, 3), (4, 4, 5, 6)))
+    block = np.array([1, b, b] if channels else [b, b], np.int64)
+    table = rng.integers(0, 3, (2, 2))
+    if forward:
+        table[:, 1] = -table[:, 0] % b
+    table = np.concatenate([[[0, 0]], table]) if channels else table
+    sizes = (rows * b, columns * b) if forward else (rows, columns)
+    shape = (batch if forward else batch * b * b, *([3] if channels else []), *sizes)
+    x = rng.standard_normal(shape).astype(np.float64 if number % 5 == 0 else np.float32)
+    op_type, inputs = "SpaceToBatchND" if forward else "BatchToSpaceND", (x, block, table)
+    declared = [f"d{i}" for i in range(x.ndim)] if symbolic else "static"
+    model = one_node(op_type, inputs, shape=declared, run_time=[2] if run_time else ())
+    expected = definitions.node(op_type, inputs, {})
+    return Built(model, [(feeds_of(model, inputs), partial(exactly, [expected]))])
 
 
 # ---------------------------------------------------------------- the grid
