@@ -24,6 +24,13 @@ from onnx_spatial.conversion.rewrite_chains import OptimizeResult
 
 #: Exact ones: others may round the last elements of a tensor in another way.
 FUNCTIONS = ("Relu", "Neg", "Abs", "Floor")
+WITH_ATTRIBUTES: tuple[tuple[str, dict[str, object]], ...] = (
+    ("LeakyRelu", {"alpha": 0.3}),
+    ("ThresholdedRelu", {"alpha": 0.2}),
+    ("Shrink", {"lambd": 0.3, "bias": 0.1}),
+    ("Cast", {"to": onnx.TensorProto.INT32}),
+    ("IsInf", {"detect_positive": 0}),
+)
 
 
 class _Graph:
@@ -100,7 +107,13 @@ class _Graph:
         self.name = self.net(self.rng.choice(["Add", "Mul", "Max"]), *pair)
 
     def _function(self) -> None:
-        self.name = self.net(self.rng.choice(FUNCTIONS), self.name)
+        if self.rng.random() < 0.4:
+            self.name = self.net(self.rng.choice(FUNCTIONS), self.name)
+            return
+        op_type, attributes = self.rng.choice(WITH_ATTRIBUTES)
+        self.name = self.net(op_type, self.name, **attributes)
+        if op_type in ("Cast", "IsInf"):
+            self.name = self.net("Cast", self.name, to=onnx.TensorProto.FLOAT)
 
     def _number(self) -> None:
         inputs: list[object] = [self.name, np.float32(self.rng.choice([0.5, 2, 3]))]
@@ -119,14 +132,18 @@ class _Graph:
             self.dims = [*self.dims[:axis], 1, *self.dims[axis:]]
 
     def _part(self) -> None:
-        """Take one place along an axis, by Gather or by Split and Squeeze."""
+        """Take one place along an axis, by Gather, or by Slice or Split and Squeeze."""
         axes = [i for i, d in enumerate(self.dims) if 1 < d < 9 and i >= self.unknown]
         if len(self.dims) < 3 or not axes:
             return
         axis = self.rng.choice(axes)
         place = self.rng.randrange(self.dims[axis])
-        if self.rng.random() < 0.5:
+        kind = self.rng.choice(["Gather", "Slice", "Split"])
+        if kind == "Gather":
             self.name = self.net("Gather", self.name, np.array(place), axis=axis)
+        elif kind == "Slice":
+            part = self.net("Slice", self.name, [place], [place + 1], [axis])
+            self.name = self.net("Squeeze", part, [axis])
         else:
             extra = {"num_outputs": self.dims[axis]} if self.net.opset >= 18 else {}
             parts = self.net("Split", self.name, outputs=self.dims[axis], axis=axis, **extra)
