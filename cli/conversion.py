@@ -16,8 +16,8 @@ from onnx_spatial.cli.destinations import Destination, Destinations
 from onnx_spatial.cli.each_model import Progress, each_model
 from onnx_spatial.cli.html import html_report
 from onnx_spatial.cli.output import Output
-from onnx_spatial.cli.text import coded, say, say_command
-from onnx_spatial.errors import Code, SpatialError, VerificationError
+from onnx_spatial.cli.text import say, say_command
+from onnx_spatial.errors import SpatialError, VerificationError
 from onnx_spatial.report.figures import headline
 from onnx_spatial.report.results import Conversion
 
@@ -145,9 +145,9 @@ class _Run:
         render.conversion(console, result, Path(model), verbose=output.verbose)
         if self.destinations.check and result.changed:
             text = f"{model} would change; nothing was written"
-            say(console, coded(text, Code.WOULD_CHANGE))
+            say(console, text)
         if _is_undecided(result):
-            say(console, coded(f"warning: {UNDECIDED}", Code.UNVERIFIED), style="yellow")
+            say(console, f"warning: {UNDECIDED}", style="yellow")
         if result.output is None:
             return
         self.advise(output.out, result.output)
@@ -183,9 +183,9 @@ class _Run:
 def _say_problems(console: Console, model: str, result: Conversion) -> None:
     """Print what --quiet leaves of a result: what is beyond the limits, or undecided."""
     if (beyond := _beyond(result)) is not None:
-        say(console, coded(f"error: {model}: {beyond}", Code.BEYOND_LIMITS), style="red")
+        say(console, f"error: {model}: {beyond}", style="red")
     if _is_undecided(result):
-        say(console, coded(f"warning: {model}: {UNDECIDED}", Code.UNVERIFIED), style="yellow")
+        say(console, f"warning: {model}: {UNDECIDED}", style="yellow")
 
 
 def _beyond(result: Conversion) -> str | None:

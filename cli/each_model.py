@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from onnx_spatial.cli.output import Output, error_document
-from onnx_spatial.cli.text import coded, say
+from onnx_spatial.cli.text import say
 from onnx_spatial.errors import SpatialError
 
 #: Called with lines of progress; None where there is no terminal.
@@ -61,7 +61,7 @@ def each_model(
             explain(error)
             if len(models) == 1:
                 raise
-            say(output.err, coded(f"error: {error}", error.code))
+            say(output.err, f"error: {error}")
             document = error_document(str(error), error.exit_code, error.code)
             documents.append({"model": model, **document})
             code = max(code, error.exit_code)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from onnx_spatial.cli.text import coded, say
-from onnx_spatial.errors import Code, one_line
+from onnx_spatial.cli.text import say
+from onnx_spatial.errors import one_line
 from onnx_spatial.operators.shapes import show as show_shape
 from onnx_spatial.report.figures import count
 
@@ -29,7 +29,7 @@ def show(console: Console, report: LimitReport | None, *, verbose: bool, when: s
     if report is None:
         return
     if report.text is not None:
-        say(console, f"{when}{coded(report.text, Code.BEYOND_LIMITS)}:", style="bold red")
+        say(console, f"{when}{report.text}:", style="bold red")
         lines = list(_each(report.nodes) if verbose else _grouped(report.nodes))
         for line in lines if verbose else lines[:_REASONS]:
             say(console, f"  {one_line(line)}")

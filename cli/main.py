@@ -23,11 +23,9 @@ import click
 import onnx_spatial
 from onnx_spatial.cli import defaults, lazy_imports, options
 from onnx_spatial.cli.convert import convert
-from onnx_spatial.cli.explain import explain
 from onnx_spatial.cli.inspect import inspect
 from onnx_spatial.cli.optimize import optimize
 from onnx_spatial.cli.output import Output, PipeSafe, error_document, write_anything
-from onnx_spatial.cli.text import coded
 from onnx_spatial.cli.validate import validate
 from onnx_spatial.cli.verify import verify
 from onnx_spatial.errors import Code, SpatialError
@@ -37,11 +35,6 @@ EPILOG = (
     "3 an operator breaks its rules or cannot be converted, 130 interrupted."
 )
 
-
-#: The error of a call without arguments, whose text is the help; older versions of click have none.
-_HELP: tuple[type[Exception], ...] = tuple(
-    filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)])
-)
 
 #: `timeout` and some shells send a signal to a process and to its group: within these seconds they
 #: are one.
@@ -69,7 +62,6 @@ commands.add_command(convert)
 commands.add_command(optimize)
 commands.add_command(verify)
 commands.add_command(validate)
-commands.add_command(explain)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -134,9 +126,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         text = io.StringIO()
         error.show(text)
-        # A call without arguments gets the help, which is no message.
-        code_of_text = None if isinstance(error, _HELP) else Code.USAGE
-        PipeSafe(sys.stderr).write(f"{coded(text.getvalue().rstrip(), code_of_text)}\n")
+        PipeSafe(sys.stderr).write(f"{text.getvalue().rstrip()}\n")
         if "--json" in (sys.argv[1:] if arguments is None else arguments):
             message = " ".join(error.format_message().split())
             document = error_document(message, error.exit_code, Code.USAGE)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from onnx_spatial.cli.progress import Steps, bar
-from onnx_spatial.cli.text import PIPE_WIDTH, coded, say, wrapped
+from onnx_spatial.cli.text import PIPE_WIDTH, say, wrapped
 from onnx_spatial.errors import Code, ConversionError, SpatialError, VerificationError, one_line
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Output:
     ) -> None:
         """Print an error in one line on stderr; with --json also as the document on stdout."""
         line = " ".join(message.splitlines())
-        shown = coded(f"error: {self._short(line, error)}", code)
+        shown = f"error: {self._short(line, error)}"
         PipeSafe(sys.stderr).write(f"{wrapped(shown, _width(sys.stderr))}\n")
         if not self.json:
             return

@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_spatial.cli import limits, summary
-from onnx_spatial.cli.text import coded, fits, listed, say
+from onnx_spatial.cli.text import fits, listed, say
 from onnx_spatial.conversion.options import STRATEGY_NAMES
-from onnx_spatial.errors import Code, one_line
+from onnx_spatial.errors import one_line
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.report.figures import duration, headline
@@ -86,7 +86,7 @@ def _remaining(console: Console, found: Inspection) -> None:
     explained = {(site.domain, site.op_type) for site in found.sites if site.unknown_domain}
     lines = [o.message for o in found.remaining if (o.domain, o.op_type) not in explained]
     for line in lines[:_SHOWN]:
-        say(console, coded(one_line(line), Code.FOREIGN_OPERATOR), style="yellow")
+        say(console, one_line(line), style="yellow")
     if len(lines) > _SHOWN:
         console.print(f"and {len(lines) - _SHOWN} more operators that onnxruntime lacks")
 
@@ -123,7 +123,7 @@ def sites(console: Console, found: list[Site], *, verbose: bool = False) -> None
     for site in found:
         if site.reason is not None:
             what = "cannot be converted" if site.action == "refuse" else "is not converted"
-            say(console, coded(f"{site.node} {what}: {site.reason}", site.code))
+            say(console, f"{site.node} {what}: {site.reason}")
     for line in _grouped(
         "not fused", ((site.node, one_line(reason)) for site in found for reason in site.declined)
     ):
@@ -246,7 +246,7 @@ def verification(console: Console, result: object, *, verbose: bool) -> None:
         return
     word, style = _VERDICTS[result.status]
     message = result.message.removeprefix(f"{result.status}: ")
-    say(console, Text(word, style).append(f"  {coded(message, result.code)}", "default"))
+    say(console, Text(word, style).append(f"  {message}", "default"))
     problems = [p for p in result.problems if not message.startswith(p)]
     shown = problems if verbose else problems[:_SHOWN]
     for problem in shown:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from onnx_spatial.errors import Code
-
 #: Width where there is no terminal: wide enough that no table is folded and no sentence wrapped.
 PIPE_WIDTH = 1000
 
@@ -51,11 +49,6 @@ def wrapped(text: str, width: int, *, hang: int = 2) -> str:
             drop_whitespace=True,
         ) or [""]
     return "\n".join(lines).replace(_PLACE, " ")
-
-
-def coded(text: str, code: Code | None) -> str:
-    """Return a message with its code at the end, which `onnx-spatial explain` takes."""
-    return text if code is None else f"{text} [{code}]"
 
 
 def say(console: Console, text: str | Text, *, style: str = "", hang: int = 2) -> None:

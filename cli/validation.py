@@ -11,8 +11,8 @@ from rich.text import Text
 
 from onnx_spatial.cli import render
 from onnx_spatial.cli.output import Output
-from onnx_spatial.cli.text import coded, fits, say, say_command
-from onnx_spatial.errors import Code, one_line
+from onnx_spatial.cli.text import fits, say, say_command
+from onnx_spatial.errors import one_line
 from onnx_spatial.report.figures import duration
 from onnx_spatial.validation import ModelResult, Report
 from onnx_spatial.verification.report import count_proofs
@@ -73,14 +73,13 @@ def show(output: Output, report: Report, rows: Rows | None) -> None:
     """Print a report as the options ask for it; `rows` is the table if it was begun."""
     if output.quiet:
         for model in report.failed():
-            text = f"error: {one_line(model.model)}: {model.message}"
-            say(output.err, coded(text, model.code))
+            say(output.err, f"error: {one_line(model.model)}: {model.message}")
     elif output.json:
         _verdict(output.err, report)
     else:
         _everything(output.out, report, rows, verbose=output.verbose)
     if report.interrupted:
-        output.err.print(coded("error: interrupted", Code.INTERRUPTED))
+        output.err.print("error: interrupted")
 
 
 def _everything(console: Console, report: Report, rows: Rows | None, *, verbose: bool) -> None:
@@ -169,7 +168,7 @@ def _problems(console: Console, report: Report, model: ModelResult, *, verbose: 
         say(console, f"  {model.message}")
     for entry in entries if verbose else entries[:_SHOWN]:
         nodes = f" [{', '.join(map(one_line, entry.nodes))}]" if entry.nodes and verbose else ""
-        say(console, coded(f"  {entry.source}: {entry.message}{nodes}", entry.code))
+        say(console, f"  {entry.source}: {entry.message}{nodes}")
     if not verbose and len(entries) > _SHOWN:
         say(console, f"  and {len(entries) - _SHOWN} more (-v shows them)")
     if verbose:

@@ -240,5 +240,5 @@ def freeze(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
     copy, missing = patch_proto.freeze(proto, dict(sizes))
     if missing:
         names = ", ".join(sorted(missing))
-        raise UsageError(f"the model has no symbolic dim named {names}", code=Code.NAME)
+        raise UsageError(f"the model has no symbolic dim named {names}", code=Code.UNKNOWN_NAME)
     return copy

@@ -59,7 +59,7 @@ class Site:
         candidates: the possible lowerings, cheapest estimate first.
         absorbed: labels of the nodes around it that became part of it.
         declined: why fusion rules left it alone, one line for each rule.
-        code: code of the reason, for `onnx-spatial explain`; None without one.
+        code: code of the reason; None without one.
         between: at the end of a region, labels of the nodes inside, which work without the blocks now;
             they count in `nodes_before` and `nodes_after`.
         notes: what differs from the original, for which inputs, one sentence each.

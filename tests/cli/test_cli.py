@@ -293,7 +293,7 @@ def test_static_fixes_a_dim(save, tmp_path):
         (["inspect", "."], "is a folder"),
         (
             ["convert", ".", "-o", "out.onnx"],
-            "error: .: is a folder, not a model file; name a file in it, such as model.onnx [OS201]\n",
+            "error: .: is a folder, not a model file; name a file in it, such as model.onnx\n",
         ),
         (["frobnicate", "MODEL"], "No such command"),
     ],
@@ -469,7 +469,7 @@ def test_an_interrupt_is_exit_code_130_and_leaves_no_file(
 
     monkeypatch.setattr(f"onnx_spatial.{where}", interrupt)
     assert run(["convert", save(S2B), "-o", str(tmp_path / "out.onnx")]) == 130
-    assert error_line(capsys) == "error: interrupted [OS902]"
+    assert error_line(capsys) == "error: interrupted"
     assert os.listdir(tmp_path) == ["model.onnx"]
 
 
@@ -551,7 +551,7 @@ def test_signals_end_the_program_cleanly(name, save, tmp_path):
     with process:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
-        assert process.communicate(timeout=60)[1].strip() == "error: interrupted [OS902]"
+        assert process.communicate(timeout=60)[1].strip() == "error: interrupted"
         assert process.returncode == 130
     assert os.listdir(tmp_path) == ["model.onnx"]
 

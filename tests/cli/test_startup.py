@@ -62,7 +62,6 @@ def test_help_and_version_import_nothing_heavy(arguments):
         ("onnx-spatial convert --mo", ["--mode"]),
         ("onnx-spatial convert --mode ", [*options.MODES]),
         ("onnx-spatial inspect --prefer ", [*options.STRATEGY_NAMES]),
-        ("onnx-spatial explain os90", ["OS901", "OS902"]),
     ],
 )
 def test_completion_imports_nothing_heavy(words, expected):

@@ -101,7 +101,7 @@ def test_reports_are_written_and_annotations_go_beside_them(folder, capsys, monk
     (case,) = ElementTree.parse(folder / "r.xml").iter("testcase")
     assert [child.tag for child in case] == ["failure", "system-out"]
     assert "| failed | m/a.onnx | 1 |" in (folder / "summary.md").read_text()
-    assert err.startswith("::error file=m/a.onnx,title=onnx-spatial%3A FAILED [OS302]::failed: ")
+    assert err.startswith("::error file=m/a.onnx,title=onnx-spatial%3A FAILED [not-divisible]::failed: ")
 
 
 def test_verbose_says_how_far_it_is_and_what_was_compared(folder, capsys):
@@ -225,7 +225,7 @@ def test_memory_that_is_too_little_for_any_model_is_refused_with_what_is_enough(
     assert run(["validate", "a.onnx", "--memory", "4M", *more]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    least = re.fullmatch(r"error: memory must be at least (\d+M), .*, not 4M \[OS101\]\n", err)
+    least = re.fullmatch(r"error: memory must be at least (\d+M), .*, not 4M\n", err)
     assert least is not None
     assert run(["validate", "a.onnx", "--memory", least[1]]) == 0
 
@@ -248,7 +248,7 @@ def test_an_interrupt_ends_all_that_was_started_and_what_was_done_is_reported(fo
     process.send_signal(getattr(signal, name))
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert err.strip() == "error: interrupted [OS902]"
+    assert err.strip() == "error: interrupted"
     assert all_gone(started)
     assert sorted(os.listdir()) == ["a.onnx", "b.onnx", "c.onnx", "r.xml"]
     assert [line.split() for line in out.splitlines()[:2]] == [
@@ -272,7 +272,7 @@ def test_a_second_interrupt_waits_for_nothing(folder):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=5)
     assert process.returncode == 130
-    assert err.strip() == "error: interrupted [OS902]"
+    assert err.strip() == "error: interrupted"
     assert all_gone(started)
 
 

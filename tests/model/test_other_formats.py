@@ -54,7 +54,7 @@ def folder(tmp_path, monkeypatch):
 def test_tensorflow_gets_the_command_of_tf2onnx(folder, path, command):
     with pytest.raises(onnx_spatial.ModelFileError) as caught:
         onnx_spatial.inspect(path)
-    assert caught.value.code == "OS204"
+    assert caught.value.code == "export-first"
     assert str(caught.value).endswith(f"export it first with: python -m tf2onnx.convert {command}")
 
 
@@ -66,7 +66,7 @@ def test_every_command_answers_a_saved_model_with_one_line(folder, words, capsys
     assert run([*words, "my net"]) == 2
     err = capsys.readouterr().err
     assert err.startswith("error: my net: is a TensorFlow SavedModel, not an ONNX model; ")
-    assert err.endswith("[OS204]\n") and err.count("\n") == 1
+    assert err.count("\n") == 1
 
 
 def test_pytorch_has_an_exporter_of_its_own(folder):
@@ -80,11 +80,11 @@ def test_others_keep_their_message(folder):
     archive(folder / "other.zip", "readme.txt")
     (folder / "cut.zip").write_bytes(b"PK\x03\x04")
     for path, code in (
-        ("empty", "OS201"),
-        ("bad.onnx", "OS202"),
-        ("other.zip", "OS202"),
-        ("cut.zip", "OS202"),
-        ("none.onnx", "OS201"),
+        ("empty", "unreadable"),
+        ("bad.onnx", "not-onnx"),
+        ("other.zip", "not-onnx"),
+        ("cut.zip", "not-onnx"),
+        ("none.onnx", "unreadable"),
     ):
         with pytest.raises(onnx_spatial.ModelFileError) as caught:
             onnx_spatial.inspect(path)

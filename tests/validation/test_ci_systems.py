@@ -109,7 +109,7 @@ def test_the_action_fails_what_is_wrong_and_annotates_it(tmp_path):
     done = action.run("Validate")
     assert done.returncode == 1
     assert action.outputs()["exit-code"] == "1"
-    assert "::error file=a.onnx,title=onnx-spatial%3A FAILED [OS302]::" in done.stderr
+    assert "::error file=a.onnx,title=onnx-spatial%3A FAILED [not-divisible]::" in done.stderr
     assert Action(top, paths="nowhere").run("Validate").returncode == 2
 
 

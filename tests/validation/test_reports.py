@@ -128,7 +128,7 @@ class TestJunit:
         assert failure is not None and out is not None
         assert failure.get("type") == "difference"
         assert failure.text is not None and failure.text.startswith("verify:lower: first")
-        assert failure.text.splitlines()[0].endswith("[OS501]")
+        assert failure.text.splitlines()[0].endswith("[different]")
         assert "of no importance" not in failure.text
         assert "run it again with: onnx-spatial validate" in (out.text or "")
         assert case.findtext("system-err") == "Fatal\ufffd[0m\nerror"
@@ -169,7 +169,7 @@ class TestGithub:
         assert len(lines) == len(made_up().models) - len(right)
         assert lines[0] == (
             '::error file=a/bad%3A 100%25%2C <&">\x1b é\udcff.onnx,title=onnx-spatial%3A FAILED '
-            "[OS501]::"
+            "[different]::"
             "failed: first (and 1 more)%0Arun it again with: onnx-spatial validate "
             "'a/bad: 100%25, <&\">\x1b é\udcff.onnx' --seed 0"
         )

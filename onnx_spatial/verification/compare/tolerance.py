@@ -73,7 +73,7 @@ class Tolerances:
                     known = ", ".join(map(repr, outputs)) or "none"
                     raise UsageError(
                         f"{what}: the model has no output {name!r}; its outputs are {known}",
-                        code=Code.NAME,
+                        code=Code.UNKNOWN_NAME,
                     )
 
     def of_output(self, name: str) -> Tolerance | None:

@@ -245,7 +245,7 @@ class Verification:
 
     @property
     def code(self) -> Code | None:
-        """Code of the verdict, for `onnx-spatial explain`; None if passed."""
+        """Code of the verdict; None if passed."""
         return {"failed": Code.DIFFERENT, "unverified": Code.UNVERIFIED}.get(self.status)
 
     @property

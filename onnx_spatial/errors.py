@@ -1,7 +1,4 @@
-"""Define the errors that onnx-spatial raises on purpose: the exit code and the code of each.
-
-`onnx_spatial.errors.messages` has the cause of each code and what to do.
-"""
+"""Define the errors that onnx-spatial raises on purpose: the exit code and the code of each."""
 
 from __future__ import annotations
 
@@ -27,75 +24,71 @@ def _cut(text: str) -> str:
 
 
 class Code(StrEnum):
-    """Stable code of an error or a warning. A code never gets another meaning."""
+    """Short name of what is wrong, for programs. A code never gets another meaning."""
 
     # The call
-    USAGE = "OS101"
-    INPUT_DATA = "OS102"
-    NAME = "OS103"
-    SAME_FILE = "OS104"
-    PACKAGE_MISSING = "OS105"
-    NO_MODELS = "OS106"
-    REGISTRATION = "OS107"
+    USAGE = "usage"
+    INPUT_DATA = "input-data"
+    UNKNOWN_NAME = "unknown-name"
+    SAME_FILE = "same-file"
+    PACKAGE_MISSING = "package-missing"
+    NO_MODELS = "no-models"
+    REGISTRATION = "registration"
     # Files
-    UNREADABLE = "OS201"
-    NOT_ONNX = "OS202"
-    GIT_LFS_POINTER = "OS203"
-    EXPORT_FIRST = "OS204"
-    EXTERNAL_DATA = "OS205"
-    INVALID_GRAPH = "OS206"
-    DAMAGED = "OS207"
-    TOO_LARGE = "OS208"
-    UNWRITABLE = "OS209"
-    FILE_CHANGED = "OS210"
-    DATA_FILE = "OS211"
-    NO_REPRODUCER = "OS212"
-    NO_MEMORY = "OS213"
+    UNREADABLE = "unreadable"
+    NOT_ONNX = "not-onnx"
+    GIT_LFS_POINTER = "git-lfs-pointer"
+    EXPORT_FIRST = "export-first"
+    EXTERNAL_DATA = "external-data"
+    INVALID_GRAPH = "invalid-graph"
+    DAMAGED = "damaged"
+    TOO_LARGE = "too-large"
+    UNWRITABLE = "unwritable"
+    FILE_CHANGED = "file-changed"
+    DATA_FILE = "data-file"
+    NO_REPRODUCER = "no-reproducer"
+    NO_MEMORY = "no-memory"
     # Operators that break their own rules
-    OPERATOR_RULE = "OS301"
-    NOT_DIVISIBLE = "OS302"
-    CROPS_EXCEED = "OS303"
-    OUT_OF_RANGE = "OS304"
-    RANK = "OS305"
-    OVERFLOW = "OS306"
-    WINDOW = "OS307"
-    ATTRIBUTE = "OS308"
-    PARAMETER = "OS309"
+    OPERATOR_RULE = "operator-rule"
+    NOT_DIVISIBLE = "not-divisible"
+    CROPS_EXCEED = "crops-exceed"
+    OUT_OF_RANGE = "out-of-range"
+    RANK = "rank"
+    OVERFLOW = "overflow"
+    WINDOW = "window"
+    ATTRIBUTE = "attribute"
+    PARAMETER = "parameter"
     # Operators that cannot be converted
-    NOT_CONVERTED = "OS401"
-    OPSET_TOO_OLD = "OS402"
-    IR_VERSION = "OS403"
-    UNKNOWN_DOMAIN = "OS404"
-    NO_LOWERING = "OS405"
-    ELEMENT_TYPE = "OS406"
-    OPSET_NOT_RAISED = "OS407"
-    FUNCTION_BODY = "OS408"
-    FOREIGN_OPERATOR = "OS409"
-    BEYOND_LIMITS = "OS410"
+    NOT_CONVERTED = "not-converted"
+    OPSET_TOO_OLD = "opset-too-old"
+    IR_VERSION = "ir-version"
+    UNKNOWN_DOMAIN = "unknown-domain"
+    NO_LOWERING = "no-lowering"
+    ELEMENT_TYPE = "element-type"
+    OPSET_NOT_RAISED = "opset-not-raised"
+    FUNCTION_BODY = "function-body"
     # Results
-    DIFFERENT = "OS501"
-    UNVERIFIED = "OS502"
-    NOT_PROVEN = "OS503"
-    WOULD_CHANGE = "OS504"
+    DIFFERENT = "different"
+    UNVERIFIED = "unverified"
+    NOT_PROVEN = "not-proven"
     # A run over many models
-    RECORDED_DATA = "OS601"
-    DOES_NOT_RUN = "OS602"
-    CRASH = "OS603"
-    TIMEOUT = "OS604"
-    MEMORY_LIMIT = "OS605"
-    WORKER_LOST = "OS606"
-    NOT_VALIDATED = "OS607"
-    PASSED_UNEXPECTEDLY = "OS608"
+    RECORDED_DATA = "recorded-data"
+    DOES_NOT_RUN = "does-not-run"
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+    MEMORY_LIMIT = "memory-limit"
+    WORKER_LOST = "worker-lost"
+    NOT_VALIDATED = "not-validated"
+    PASSED_UNEXPECTEDLY = "passed-unexpectedly"
     # The program
-    BUG = "OS901"
-    INTERRUPTED = "OS902"
+    BUG = "bug"
+    INTERRUPTED = "interrupted"
 
 
 class SpatialError(Exception):
     """Base of every error that onnx-spatial raises on purpose.
 
-    The message is one line: what is wrong, where, and what to do. `onnx-spatial explain CODE` says
-    more about a code.
+    The message is one line: what is wrong, where, and what to do.
 
     Args:
         message: the message.

@@ -1,0 +1,102 @@
+"""Errors: each is one sentence, has a short code for programs, and a class that says what is wrong."""
+
+from __future__ import annotations
+
+import ast
+import json
+import pickle
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import onnx_spatial
+from onnx_spatial import errors
+from onnx_spatial.cli.main import commands, run
+from onnx_spatial.errors import Code
+
+TOP = Path(__file__).parents[1]
+SOURCES = [p for part in ("onnx_spatial", "cli", "custom_ops") for p in (TOP / part).rglob("*.py")]
+TREES = {path: ast.parse(path.read_text("utf-8")) for path in SOURCES}
+
+
+def subclasses(kind: type[errors.SpatialError]) -> set[type[errors.SpatialError]]:
+    return {kind, *(each for sub in kind.__subclasses__() for each in subclasses(sub))}
+
+
+def test_every_code_is_in_use():
+    used = {
+        node.attr
+        for tree in TREES.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "Code"
+    }
+    assert used == {*Code.__members__}
+
+
+@pytest.mark.parametrize("kind", sorted(subclasses(errors.SpatialError), key=lambda c: c.__name__))
+def test_every_class_has_a_code(kind):
+    assert isinstance(kind.code, Code)
+
+
+def test_a_code_survives_a_process_boundary():
+    error = errors.ModelFileError("m.onnx: is a pointer", code=Code.GIT_LFS_POINTER)
+    assert pickle.loads(pickle.dumps(error)).code == "git-lfs-pointer"
+    assert errors.ModelFileError("m.onnx: cannot be read").code == "unreadable"
+
+
+def test_an_error_has_its_code_in_json_and_in_python(tmp_path, capsys):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"")
+    assert run(["inspect", str(path)]) == 2
+    assert capsys.readouterr().err.endswith(" is not an ONNX model: it is empty\n")
+    assert run(["inspect", str(path), "--json"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert document["code"] == "not-onnx"
+    with pytest.raises(onnx_spatial.ModelFileError) as caught:
+        onnx_spatial.inspect(path)
+    assert caught.value.code == "not-onnx"
+
+
+def test_a_wrong_option_has_a_code(capsys):
+    assert run(["convert", "m.onnx", "--no-such-option", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["code"] == "usage"
+
+
+def test_a_refused_operator_has_the_code_of_its_rule():
+    node = onnx.helper.make_node(
+        "SpaceToBatchND", ["x", "b", "p"], ["y"], "n", domain="ai.onnx.converters.tensorflow"
+    )
+    block, pads = (
+        onnx.numpy_helper.from_array(array, name)
+        for name, array in (("b", np.array([2])), ("p", np.array([[0, 0]])))
+    )
+    x, y = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("x", [1, 5, 3]), ("y", None))
+    )
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y], [block, pads]))
+    (site,) = onnx_spatial.inspect(model).sites
+    assert site.code == "not-divisible"
+    with pytest.raises(onnx_spatial.ConversionError) as caught:
+        onnx_spatial.convert(model)
+    assert caught.value.code == "not-divisible"
+
+
+def test_guides_name_options_that_exist():
+    own = {
+        name
+        for command in commands.commands.values()
+        for parameter in command.params
+        for name in parameter.opts
+    }
+    of_tf2onnx = {"--custom-ops", "--graphdef", "--inputs", "--keras", "--output", "--outputs"}
+    of_tf2onnx |= {"--opset", "--saved-model", "--tflite"}
+    pages = [*(TOP / "docs" / "guides").glob("*.md"), TOP / "docs" / "errors.md"]
+    for page in pages:
+        named = {*re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text("utf-8"))}
+        assert named - own - of_tf2onnx == {"--help"} & named, page.name
