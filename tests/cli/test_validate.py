@@ -101,7 +101,9 @@ def test_reports_are_written_and_annotations_go_beside_them(folder, capsys, monk
     (case,) = ElementTree.parse(folder / "r.xml").iter("testcase")
     assert [child.tag for child in case] == ["failure", "system-out"]
     assert "| failed | m/a.onnx | 1 |" in (folder / "summary.md").read_text()
-    assert err.startswith("::error file=m/a.onnx,title=onnx-spatial%3A FAILED [not-divisible]::failed: ")
+    assert err.startswith(
+        "::error file=m/a.onnx,title=onnx-spatial%3A FAILED [not-divisible]::failed: "
+    )
 
 
 def test_verbose_says_how_far_it_is_and_what_was_compared(folder, capsys):

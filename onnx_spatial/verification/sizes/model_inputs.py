@@ -158,7 +158,9 @@ def _by_name(inputs: Sequence[GraphInput], given: Iterable[str]) -> dict[str, Gr
     names = ", ".join(repr(i.name) for i in inputs) or "none"
     for name in given:
         if not any(name == i.name for i in inputs):
-            raise UsageError(f"the model has no input {name!r}; it has {names}", code=Code.UNKNOWN_NAME)
+            raise UsageError(
+                f"the model has no input {name!r}; it has {names}", code=Code.UNKNOWN_NAME
+            )
     return {i.name: i for i in inputs}
 
 
