@@ -36,6 +36,7 @@ import keras
 import numpy as np
 import onnx
 import tensorflow as tf
+import tf2onnx
 from keras import layers
 
 Shape = Sequence[int | None]
@@ -46,8 +47,9 @@ _RNG = np.random.default_rng(0)
 _ONES = [1, 1, 1, 1]
 
 
-def _weights(*shape: int, fan_in: int = 0) -> tf.Tensor:
-    return tf.constant(_build.kernel(_RNG, shape, fan_in=fan_in))
+def _weights(*shape: int, fan_in: int = 0) -> _build.Array:
+    # An array: a tf.Tensor from outside of a function becomes an input of the exported model.
+    return _build.kernel(_RNG, shape, fan_in=fan_in)
 
 
 def _patches(
@@ -199,7 +201,7 @@ def residual_static() -> Net:
     """A dilated residual net with hybrid rates and an addition inside a region, batch 2."""
     kernels = [_weights(3, 3, 6, 6) for _ in range(4)]
 
-    def region(x: tf.Tensor, rate: int, kernel: tf.Tensor) -> tf.Tensor:
+    def region(x: tf.Tensor, rate: int, kernel: _build.Array) -> tf.Tensor:
         def inside(t: tf.Tensor, _: Any, padding: str) -> tf.Tensor:
             return tf.nn.relu(tf.nn.conv2d(t, kernel, 1, padding) + t[:, 1:-1, 1:-1])
 
@@ -219,14 +221,16 @@ def quantised_static() -> Net:
     """Fake-quantised activations and weights around and inside atrous layers."""
     kernels = [_weights(3, 3, 4, 4) for _ in range(2)]
 
-    def quantised(x: tf.Tensor) -> tf.Tensor:
-        return tf.quantization.fake_quant_with_min_max_args(x, -4.0, 4.0)
+    # 0 is a step of both scales; sums of their products are never halfway between two steps, where
+    # TensorFlow and ONNX round apart.
+    def quantised(x: tf.Tensor, scale: float = 0.03) -> tf.Tensor:
+        return tf.quantization.fake_quant_with_min_max_args(x, -128 * scale, 127 * scale)
 
     def net(x: tf.Tensor) -> tf.Tensor:
         for kernel in kernels:
 
             def inside(t: tf.Tensor, _: Any, padding: str, kernel: Any = kernel) -> tf.Tensor:
-                return quantised(tf.nn.conv2d(quantised(t), quantised(kernel), 1, padding))
+                return quantised(tf.nn.conv2d(quantised(t), quantised(kernel, 0.01573), 1, padding))
 
             x = tf.pad(x, [[0, 0], [2, 2], [2, 2], [0, 0]])
             x = tf.nn.relu(tf.nn.with_space_to_batch(x, [2, 2], "VALID", inside))
@@ -459,6 +463,7 @@ def export(make: Callable[[], Net], folder: Path) -> str:
     np.savez(folder / "data.npz", **data, y=function(*data.values())["y"].numpy())
     with mock.patch("tf2onnx.tfonnx.rewrite_conv_dilations", lambda _, nodes: nodes):
         kept = _build.export_function(function, signature)
+    assert [value.name for value in kept.graph.input] == [*declared]
     count = sum(1 for _ in _build.spatial_nodes(kept))
     onnx.save(kept, folder / "model.onnx")
     default = _build.export_function(function, signature, custom=())
@@ -480,8 +485,9 @@ def main() -> None:
     logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)
     for make in NETS:
         if options.only in make.__name__:
-            # Each net has its own seed, so that `--only` writes what a full run writes.
+            # Each net has its own seed and numbers of names, so that `--only` writes the same.
             globals()["_RNG"] = np.random.default_rng(0)
+            tf2onnx.utils.INTERNAL_NAME = 1
             print(f"{make.__name__}: {export(make, options.folder / make.__name__)}", flush=True)
 
 
