@@ -84,14 +84,14 @@ def said(document: Mapping[str, Any]) -> Result:
     if operators is None:
         operators = [*inspection.get("sites", ()), *inspection.get("chains", ())]
     names = Counter(o.get("lowering") or o.get("strategy") or o["action"] for o in operators)
-    rewritten = [o for o in operators if o["action"] in ("lower", "fuse")]
+    rewritten = [o for o in operators if verification and o["action"] in ("lower", "fuse")]
     proofs = Counter(o.get("proven") for o in verification.get("sites", rewritten))
     result: Result = {
         "status": verification.get("status"),
         "lowerings": dict(sorted(names.items())),
         "proven for all sizes": proofs["all sizes"],
         "proven for these sizes": proofs["these sizes"],
-        "sampled": proofs[None] if verification else 0,
+        "sampled": sum(proofs.values()) - proofs["all sizes"] - proofs["these sizes"],
     }
     return result | ({"error": document["error"]} if "error" in document else {})
 
