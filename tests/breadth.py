@@ -13,14 +13,13 @@ import running
 import sampling
 from building import ELEMENT_TYPES, TF, element_type
 from onnx import TensorProto, helper
-
-from onnx_spatial.lowering import STRATEGIES
+from vocabulary import LOWERINGS
 
 OPSETS = tuple(sampling.OPSETS)
 IR_VERSIONS = tuple(range(4, sampling.NEWEST_IR + 1))
 DTYPES = tuple(ELEMENT_TYPES)
 #: None lets the cheapest be taken.
-FORCED = (None, *(s.name for s in STRATEGIES))
+FORCED = (None, *LOWERINGS)
 KNOWN = ("static", "symbolic", "run time")
 PLACES = ("main graph", "branch", "loop", "scan", "function")
 

@@ -9,11 +9,10 @@ import numpy as np
 import onnx
 import onnx.inliner
 import running
-from converting import plan
+from adapter import Operator, plan
 from onnx.reference import ReferenceEvaluator
 
 from onnx_spatial import ConversionError
-from onnx_spatial.conversion.pipeline import Site, refusals
 
 
 def function_form(model: onnx.ModelProto, **options: Any) -> onnx.ModelProto:
@@ -23,15 +22,15 @@ def function_form(model: onnx.ModelProto, **options: Any) -> onnx.ModelProto:
         ConversionError: an operator is refused.
     """
     made = plan(model, mode="function", **options)
-    if refused := made.refused():
-        raise ConversionError(refusals(refused))
+    if made.refused:
+        raise ConversionError(made.message)
     assert made.model is not None
     return made.model
 
 
-def function_sites(model: onnx.ModelProto, **options: Any) -> list[Site]:
+def function_sites(model: onnx.ModelProto, **options: Any) -> list[Operator]:
     """What mode "function" says of each operator."""
-    return plan(model, mode="function", **options).sites
+    return plan(model, mode="function", **options).operators
 
 
 def check(model: onnx.ModelProto) -> None:

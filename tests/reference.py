@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 import running
 import structure
-from converting import convert
+from adapter import convert
 from onnx import inliner
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.ops import op_loop
+from vocabulary import DOMAINS
 
-from onnx_spatial.operators.spellings import DOMAINS
 from onnx_spatial.reference import OPS, SpatialOp
 
 #: The evaluator has QuantizeLinear and DequantizeLinear from here on; they were the same before.

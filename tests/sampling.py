@@ -20,8 +20,7 @@ import onnx
 import running
 from building import ELEMENT_TYPES, OPENVINO, TF, feeds_of, one_node
 from hypothesis import strategies as st
-
-from onnx_spatial.lowering import STRATEGIES
+from vocabulary import LOWERINGS
 
 #: For `@given`: true generators, because of 100 that hypothesis makes itself half are the same.
 randoms = st.randoms(use_true_random=True)
@@ -402,7 +401,7 @@ def form(rng: Random, sample: Sample) -> Form:
         lowest = 14  # Reshape could not say two zeros that are only known at run time
     opset = rng.randint(lowest, OPSETS[-1])
     # -1 in the operators' own order: no strategy is forced.
-    strategy = rng.choice((None, None, *(s.name for s in STRATEGIES)))
+    strategy = rng.choice((None, None, *LOWERINGS))
     ir_version = rng.randint(running.ir_version_of(opset), NEWEST_IR)
     return Form(shape, run_time, opset, ir_version, strategy)
 

@@ -10,12 +10,12 @@ import warnings
 import numpy as np
 import onnx
 import pytest
+from adapter import run
 from building import TF, one_node
 from onnx import TensorProto, helper
 
 import onnx_spatial
 from onnx_spatial import SpatialError
-from onnx_spatial.cli.main import run
 from onnx_spatial.verification.runtime import sessions
 
 BLOCK, NONE = np.array([2, 2]), np.zeros((2, 2), np.int64)

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from adapter import run
 
 import onnx_spatial
 from onnx_spatial import errors
-from onnx_spatial.cli.main import commands, run
+from onnx_spatial.cli.main import commands
 from onnx_spatial.errors import Code
 
 TOP = Path(__file__).parents[1]

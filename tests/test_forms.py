@@ -6,9 +6,9 @@ from pathlib import Path
 
 import onnx
 import pytest
+from vocabulary import MODES
 
 import onnx_spatial
-from onnx_spatial.conversion.options import MODES
 
 ZOO = Path(__file__).parents[1] / "models"
 NAMES = sorted(p.parent.name for p in ZOO.glob("*/model.onnx"))

@@ -8,15 +8,13 @@ import onnx
 import pytest
 import running
 import structure
+from adapter import Operator, plan
 from building import ELEMENT_TYPES
 from chain_models import Net
 from onnx import TensorProto, helper
 
 import onnx_spatial
 from onnx_spatial.chains.pricing import LEAST_GAIN, MARGIN
-from onnx_spatial.conversion.optimize import optimize_operators
-from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.report import Site
 
 
 def same(model: onnx.ModelProto, other: onnx.ModelProto, scale: int = 1) -> None:
@@ -26,9 +24,9 @@ def same(model: onnx.ModelProto, other: onnx.ModelProto, scale: int = 1) -> None
         assert a.tolist() == b.tolist() if a.dtype == object else a.tobytes() == b.tobytes()
 
 
-def only(model: onnx.ModelProto, **options: int) -> Site:
+def only(model: onnx.ModelProto, **options: int) -> Operator:
     """The report of the only chain."""
-    (site,) = optimize_operators(model, ConvertOptions(**options)).chains
+    (site,) = plan(model, chains=True, **options).chains
     return site
 
 
@@ -48,18 +46,18 @@ def test_within_rank_4(name):
 def test_never_worse_without_a_limit(name):
     """A chain is rewritten only if the price is better by a margin; else the file stays."""
     model = forms.FORMS[name]
-    done = optimize_operators(model)
+    done = plan(model, chains=True)
     moves = [site for site in done.chains if site.op_type == "Rearrange"]
     for site in moves:
-        assert site.strategy == "cancelled" or site.estimated_us <= MARGIN * site.before_us
-        assert site.strategy == "cancelled" or site.before_us - site.estimated_us >= LEAST_GAIN
-    assert (done.edit.model is None) == (not moves)
+        assert site.lowering == "cancelled" or site.estimated_us <= MARGIN * site.before_us
+        assert site.lowering == "cancelled" or site.before_us - site.estimated_us >= LEAST_GAIN
+    assert (done.model is None) == (not moves)
     if moves:
-        same(model, done.edit.model)
+        same(model, done.model)
 
 
 def test_which_pay_without_a_limit():
-    paying = {name for name, model in forms.FORMS.items() if optimize_operators(model).edit.model}
+    paying = {name for name, model in forms.FORMS.items() if plan(model, chains=True).model}
     assert paying >= {"pixel unshuffle", "DepthToSpace", "unpatchify", "there and back"}
     assert paying.isdisjoint({"windows", "channel shuffle", "from windows"})  # fast as they are
 
@@ -166,7 +164,7 @@ def test_functions_whose_values_others_read_are_not_computed_twice():
 @pytest.mark.parametrize("function", ["Dropout", "Softmax"])
 def test_what_is_no_function_of_single_elements_stays_between(function):
     model = forms.pixel_unshuffle(function=function)
-    reasons = {site.reason for site in optimize_operators(model, ConvertOptions(max_rank=4)).chains}
+    reasons = {site.reason for site in plan(model, chains=True, max_rank=4).chains}
     assert reasons == {"its output 'net_1_0' has rank 6", "its input 'net_2_0' has rank 6"}
 
 

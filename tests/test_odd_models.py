@@ -12,11 +12,11 @@ import onnx
 import onnx_ir as ir
 import pytest
 import running
+from adapter import run
 from definitions import space_to_batch
 from onnx import parser
 
 import onnx_spatial
-from onnx_spatial.cli.main import run
 from onnx_spatial.verification.runtime.spatial_kernels import run_node
 
 TF = "ai.onnx.converters.tensorflow"

@@ -10,12 +10,11 @@ import numpy as np
 import onnx
 import pytest
 import running
+from adapter import plan, run
 from chain_models import Net
 from onnx import helper
 
 import onnx_spatial
-from onnx_spatial.cli.main import run
-from onnx_spatial.conversion.optimize import optimize_operators
 
 FORMS = {
     "six dims": chain_models.six_dims(),
@@ -259,7 +258,7 @@ def test_unused_outer_constants_go():
     model.graph.initializer.extend(body.initializer)
     kept = [t.name for t in body.initializer if len(t.dims) == 4]
     del body.initializer[:]
-    made = optimize_operators(model).edit.model
+    made = plan(model, chains=True).model
     assert [t.name for t in made.graph.initializer] == kept
 
 

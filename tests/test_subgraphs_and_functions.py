@@ -8,7 +8,7 @@ import pytest
 import reference
 import running
 import structure
-from converting import convert, plan, refusal
+from adapter import convert, plan, refusal
 from definitions import extract_patches, space_to_batch
 from onnx import TensorProto, helper, parser
 
@@ -65,7 +65,7 @@ def test_nodes_without_a_name_are_called_by_their_output():
             y = M.SpaceToBatchND(x, block, none)
         }""")
     made.graph.node[0].name = ""
-    (site,) = plan(made).sites
+    (site,) = plan(made).operators
     assert (site.node, site.output) == ("<y>", "y")
     converted = reference.agree(made, {"x": image(2, 4, 4, 3)})
     assert [n.name for n in converted.graph.node] == ["y/Reshape", "y/Transpose", "y/Reshape_1"]
@@ -184,7 +184,7 @@ def test_branches_of_an_if_see_the_outer_graph(taken):
     made = model(BRANCHES)
     pads = np.array([[2, 2], [1, 3]], np.int32)
     converted = reference.agree(made, {"c": np.array(taken), "x": image(2, 4, 4, 3), "pads": pads})
-    first, second = plan(made).sites
+    first, second = plan(made).operators
     assert first.graph == "main graph > If y.then_branch"
     assert second.graph == "main graph > If y.else_branch"
     assert [o.domain for o in converted.opset_import] == ["", "local"]
@@ -236,7 +236,7 @@ def test_a_loop_body_with_carried_values():
                         rates = [1, 1, 2, 1], padding = "SAME"> (s)
                 }>
         }""")
-    assert plan(made).sites[0].graph == "main graph > Loop last.body"
+    assert plan(made).operators[0].graph == "main graph > Loop last.body"
     converted = convert(made)
     onnx.checker.check_model(converted, full_check=True)
     x = image(1, 4, 3, 2)
@@ -277,7 +277,7 @@ def test_an_if_in_a_loop_sees_both_outer_graphs():
                         }>
                 }>
         }""")
-    assert plan(made).sites[1].graph == "main graph > Loop all.body > If p.else_branch"
+    assert plan(made).operators[1].graph == "main graph > Loop all.body > If p.else_branch"
     converted = convert(made)
     x, pads = image(2, 4, 4, 2), np.array([[1, 1], [0, 2]], np.int32)
     moved = space_to_batch(x, (2, 2), pads.tolist())
@@ -294,7 +294,7 @@ def test_a_scan_body():
                     p = M.SpaceToBatchND(s, block, pads)
                 }> (x)
         }""")
-    (site,) = plan(made).sites
+    (site,) = plan(made).operators
     assert (site.graph, site.input_shape) == ("main graph > Scan y.body", (4, 6, 2))
     converted = convert(made)
     onnx.checker.check_model(converted, full_check=True)
@@ -467,7 +467,7 @@ def test_functions_in_functions():
     made = model(function(calls, S2B))
     converted = reference.agree(made, {"a": image(2, 8, 4, 1)})
     assert converted.functions[0] == made.functions[0]
-    (site,) = plan(made).sites
+    (site,) = plan(made).operators
     assert (site.graph, site.input_shape) == ("function local:F", (None, None, None, 1))
 
 
@@ -485,7 +485,7 @@ def test_an_operator_in_a_branch_in_a_function():
     for c in (True, False):
         feeds = {"c": np.array(c), "a": image(2, 4, 4, 1)}
         converted = reference.agree(made, feeds, full_check=False)
-    assert plan(made).sites[0].graph == "function local:F > If y.then_branch"
+    assert plan(made).operators[0].graph == "function local:F > If y.then_branch"
     branch = converted.functions[0].node[0].attribute[0].g
     assert not branch.initializer  # inside functions constants are Constant nodes
     assert "Constant" in {n.op_type for n in branch.node}
@@ -500,7 +500,7 @@ def test_a_function_that_nothing_calls():
         y = M.SpaceToBatchND(x, block, pads)
     }"""
     made = model(function(calls, body))
-    (site,) = plan(made).sites
+    (site,) = plan(made).operators
     assert (site.action, site.input_shape, site.element_type) == ("lower", None, None)
     converted = reference.agree(made, {"a": np.float32([1, 2])})
     added = model("g (float[2,4,4,1] a) => (float[?,?,?,?] y) { y = local.F(a) }")
@@ -516,7 +516,7 @@ def test_a_dead_function_that_only_its_callers_could_complete_is_left_alone():
             y = M.SpaceToBatchND(a, block, none)
         }"""
     made = model(function(calls, PATCHES))
-    used, dead = plan(made).sites
+    used, dead = plan(made).operators
     assert (used.action, dead.action) == ("lower", "leave")
     assert dead.reason.startswith(
         "the function is never called, and attribute ksizes has no common value"
@@ -567,7 +567,7 @@ def test_overloads_of_a_function_are_told_apart():
     made = model(function(calls, S2B), ir=10)
     made.functions[0].overload = "big"
     made.graph.node[0].overload = "big"
-    assert plan(made).sites[0].graph == "function local:F:big"
+    assert plan(made).operators[0].graph == "function local:F:big"
     assert not structure.spatial(convert(made))
 
 

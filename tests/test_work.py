@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import TF
 from onnx import parser, shape_inference
 
 import onnx_spatial
 from onnx_spatial.model import traversal
-from onnx_spatial.verification import verify
 
 
 def model(layers: int) -> onnx.ModelProto:

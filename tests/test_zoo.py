@@ -17,15 +17,10 @@ from operators.blocks import BlockRow
 from operators.cells import Cell
 from operators.columns import STATIC
 from operators.windows import PatchRow
+from vocabulary import DOMAINS, LEFTOVER_OP_TYPES, OP_TYPES, Rearrange
 
 import onnx_spatial
-from onnx_spatial.operators import Rearrange
-from onnx_spatial.operators.spellings import (
-    DOMAINS,
-    LEFTOVER_OP_TYPES,
-    OP_TYPES,
-    python_ops,
-)
+from onnx_spatial.operators.spellings import python_ops
 from onnx_spatial.validation import data_sets
 
 GRID = Path(__file__).parents[1] / "models" / "operators"

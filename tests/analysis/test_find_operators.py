@@ -7,11 +7,11 @@ import onnx
 import pytest
 import running
 import structure
-from converting import convert
+from adapter import convert
 from onnx import TensorProto, helper, parser
+from vocabulary import BatchToSpace, SpaceToBatch
 
 from onnx_spatial import analysis
-from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
 HEAD = '<ir_version: {ir}, opset_import: ["" : {opset}, "ai.onnx.converters.tensorflow" : 1]>'
 
@@ -96,7 +96,7 @@ def test_parameters_are_found_through(source):
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_known_parameters_become_constants(source):
-    converted = convert(model(SOURCES[source]), strategy="transpose")
+    converted = convert(model(SOURCES[source]), prefer="transpose")
     assert structure.written(converted) == ["Pad", "Reshape", "Transpose", "Reshape"]
     x = np.arange(32, dtype=np.float32).reshape(2, 4, 4, 1)
     (y,) = running.run(converted, {"x": x})

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import onnx
+from adapter import run
 from onnx import parser
 
 import onnx_spatial
 from onnx_spatial.analysis.unknown_operators import unknown_operators
-from onnx_spatial.cli.main import run
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17, "my" : 1, "com.microsoft" : 1, "f" : 1,
     "ai.onnx.converters.tensorflow" : 1]>

@@ -29,9 +29,9 @@ if __name__ == "__main__":
 import mutants
 import onnxruntime as ort
 import seeds
+from adapter import run
 
 import onnx_spatial
-from onnx_spatial.cli.main import run
 from onnx_spatial.model.io import embedded_data
 
 #: A case takes no longer and no more than this.

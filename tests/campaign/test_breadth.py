@@ -9,8 +9,8 @@ from random import Random
 import breadth
 import pytest
 import structure
+from adapter import convert, plan
 from breadth import Corner
-from converting import convert, plan
 
 
 def product(opset: int) -> Iterator[Corner]:
@@ -34,11 +34,11 @@ def try_out(corner: Corner) -> int:
             f"the model's opset is {corner.opset}; bfloat16 needs 13 or newer (export the model "
             "again with a newer opset)"
         )
-        assert {site.reason for site in plan(model).refused()} == {needs}
+        assert {site.reason for site in plan(model).refused} == {needs}
         return 0
     seen: set[bytes] = set()
     for strategy in breadth.FORCED:
-        converted = convert(model, strategy=strategy)
+        converted = convert(model, prefer=strategy)
         assert structure.spatial(converted) == []
         data = converted.SerializeToString(deterministic=True)
         if data in seen:  # a strategy that does not apply leaves the choice to the others

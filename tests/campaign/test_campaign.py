@@ -16,8 +16,8 @@ import oracles
 import pytest
 import running
 import sampling
+from adapter import convert
 from building import ELEMENT_TYPES
-from converting import convert
 
 SHORT, LONG = range(25), range(2000)
 
@@ -60,7 +60,7 @@ def failures(
             continue
         told += 1
         try:
-            converted = convert(form.model(sample), strategy=form.strategy)
+            converted = convert(form.model(sample), prefer=form.strategy)
             feeds = form.feeds(sample)
             for level in running.LEVELS:
                 (result,) = running.run(converted, feeds, level)

@@ -16,8 +16,8 @@ import onnx
 import pytest
 import running
 import sampling
+from adapter import plan
 from building import ELEMENT_TYPES
-from converting import plan
 
 SHORT, LONG = range(8), range(400)
 TOGETHER = 3

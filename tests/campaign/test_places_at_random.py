@@ -17,8 +17,8 @@ import pytest
 import running
 import sampling
 import structure
+from adapter import convert
 from building import ELEMENT_TYPES, TF, element_type
-from converting import convert
 from onnx import TensorProto, helper
 
 INT = TensorProto.INT64

@@ -17,11 +17,8 @@ import numpy as np
 import onnx
 import patch_models
 import running
+from adapter import Plan, plan
 from onnx import AttributeProto, helper, numpy_helper
-
-from onnx_spatial.conversion.optimize import optimize_operators
-from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.rewrite_chains import OptimizeResult
 
 SIZES = {
     "n": (1, 2, 3),
@@ -171,17 +168,17 @@ def case(number: int, seed: int) -> str:
             continue
     if not runs:
         return "does not run"
-    result = optimize_operators(model, ConvertOptions(max_rank=limit))
-    if result.edit.model is None:
+    result = plan(model, chains=True, max_rank=limit)
+    if result.model is None:
         return "left" if result.chains else "none"
-    made = result.edit.model
+    made = result.model
     right = all(_computes(made, feeds, expected) for feeds, expected in runs)
     return "right" if right and (limit or _is_better(result)) else "wrong"
 
 
-def _is_better(result: OptimizeResult) -> bool:
+def _is_better(result: Plan) -> bool:
     """Tell whether there are fewer nodes, or those of a better price."""
-    prices = [(s.before_us, s.estimated_us) for s in result.chains if s.before_us and s.converted]
+    prices = [(s.before_us, s.estimated_us) for s in result.chains if s.before_us and s.lowering]
     return all(0.8 * a >= (b or 0) for a, b in prices) and (
         bool(prices) or result.nodes[1] < result.nodes[0]
     )

@@ -14,13 +14,11 @@ import movement_models as forms
 import numpy as np
 import onnx
 import running
+from adapter import Plan, plan
 from chain_models import Net
 from onnx import helper
 
 from onnx_spatial.chains.pricing import MARGIN, MOST_MORE
-from onnx_spatial.conversion.optimize import optimize_operators
-from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.rewrite_chains import OptimizeResult
 
 #: Exact ones: others may round the last elements of a tensor in another way.
 FUNCTIONS = ("Relu", "Neg", "Abs", "Floor")
@@ -182,20 +180,20 @@ def case(number: int, seed: int) -> str:
         graph.step()
     model = graph.model()
     limit = rng.choice([None, None, 2, 3, 4, 5])
-    result = optimize_operators(model, ConvertOptions(max_rank=limit))
-    if result.edit.model is None:
+    result = plan(model, chains=True, max_rank=limit)
+    if result.model is None:
         return "left"
     for scale in (1, 2):
         data = forms.feeds(model, scale)
-        before, after = (running.run(m, data) for m in (model, result.edit.model))
+        before, after = (running.run(m, data) for m in (model, result.model))
         if any(a.tobytes() != b.tobytes() for a, b in zip(before, after, strict=True)):
             return "wrong"
     return "right" if limit is not None else _judged(result)
 
 
-def _judged(result: OptimizeResult) -> str:
+def _judged(result: Plan) -> str:
     """Return whether each chain is better by its price, and the file has no more nodes than that."""
-    done = [site for site in result.chains if site.converted]
+    done = [site for site in result.chains if site.lowering]
     if any((s.estimated_us or 0) > MARGIN * (s.before_us or 0) for s in done):
         return "slower"
     return "larger" if result.nodes[1] > result.nodes[0] + MOST_MORE * len(done) else "right"

@@ -12,11 +12,11 @@ import onnx
 import pytest
 from chain_models import Net
 from onnx import helper
+from vocabulary import BatchToSpace, SpaceToBatch
 
 import onnx_spatial
 from onnx_spatial.chains import find
 from onnx_spatial.index_map import budget
-from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
 S2B, B2S = SpaceToBatch, BatchToSpace
 

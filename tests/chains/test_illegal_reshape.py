@@ -8,10 +8,10 @@ import onnxruntime
 import patch_models
 import pytest
 from chain_models import Net
+from vocabulary import ExtractPatches
 
 import onnx_spatial
 from onnx_spatial.chains import ILLEGAL, with_legal_patches
-from onnx_spatial.operators import ExtractPatches
 
 SHAPES = {
     "batch": (None, 11, 13, 3),

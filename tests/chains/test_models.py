@@ -6,9 +6,8 @@ from pathlib import Path
 
 import onnx
 import pytest
-
-from onnx_spatial.conversion.optimize import optimize_operators
-from onnx_spatial.model import traversal
+import structure
+from adapter import plan
 
 MODELS = Path(__file__).parents[2] / "models" / "chains"
 
@@ -31,8 +30,8 @@ def _is_dilated(node: onnx.NodeProto) -> bool:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_atrous_layers(name):
-    result = optimize_operators(onnx.load(MODELS / name / "model.onnx"))
-    assert result.edit.model is not None
-    nodes = [node for _, _, node in traversal.nodes(result.edit.model)]
+    result = plan(onnx.load(MODELS / name / "model.onnx"), chains=True)
+    assert result.model is not None
+    nodes = list(structure.nodes(result.model))
     assert (len(nodes), sum(map(_is_dilated, nodes))) == EXPECTED[name]
-    assert all(site.converted for site in result.chains)
+    assert all(chain.lowering for chain in result.chains)

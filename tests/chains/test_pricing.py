@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from vocabulary import Rearrange
 
 from onnx_spatial.chains.pricing import (
     LEAST_GAIN,
@@ -16,7 +17,6 @@ from onnx_spatial.chains.pricing import (
     estimated,
     pays,
 )
-from onnx_spatial.operators import Rearrange
 
 
 @pytest.mark.parametrize(

@@ -16,15 +16,15 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from adapter import run
 from onnx import parser
 from rich.console import Console
 from signals import heard
 
 import onnx_spatial
+from onnx_spatial import Verification
 from onnx_spatial.cli import render
-from onnx_spatial.cli.main import run
 from onnx_spatial.fusion import transposes
-from onnx_spatial.verification import Verification
 
 ZOO = Path(__file__).parents[2] / "models"
 

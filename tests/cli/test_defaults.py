@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from adapter import run
 from onnx import parser
-
-from onnx_spatial.cli.main import run
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17, "my" : 1]>
 g (float[1,4,6,3] x) => (float[?,?,?,?] y) <int32[2] block = {2, 3}, int32[2,2] none = {0, 0, 0, 0}> {

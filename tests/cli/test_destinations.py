@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from adapter import run
 from onnx import numpy_helper, parser
-
-from onnx_spatial.cli.main import run
 
 PLAIN = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[N,2] x) => (float[2,N] y) { y = Transpose<perm = [1, 0]>(x) }

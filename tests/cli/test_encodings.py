@@ -14,10 +14,9 @@ from xml.etree import ElementTree
 import numpy as np
 import onnx
 import pytest
+from adapter import run
 from building import one_node
 from onnx import numpy_helper
-
-from onnx_spatial.cli.main import run
 
 NAME = "swap/☃/é"
 REPORTS = ("--junit-xml", "--html")

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-
-from onnx_spatial.cli.main import run
+from adapter import run
 
 WAVENET = str(Path(__file__).parents[2] / "models" / "wavenet" / "model.onnx")
 S2B = "ai.onnx.converters.tensorflow:SpaceToBatchND"

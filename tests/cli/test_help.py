@@ -7,9 +7,10 @@ import shlex
 
 import click
 import pytest
+from adapter import run
 
 from onnx_spatial.cli import help
-from onnx_spatial.cli.main import commands, run
+from onnx_spatial.cli.main import commands
 
 NAMES = sorted(name for name, c in commands.commands.items() if isinstance(c, help.Command))
 

@@ -8,11 +8,11 @@ import broken_models
 import numpy as np
 import onnx
 import pytest
+from adapter import run
 from onnx import numpy_helper
 from report_models import net
 
 import onnx_spatial
-from onnx_spatial.cli.main import run
 
 
 @pytest.fixture

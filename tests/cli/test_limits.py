@@ -6,10 +6,10 @@ import json
 
 import onnx
 import pytest
+from adapter import run
 from onnx import parser
 
 import onnx_spatial
-from onnx_spatial.cli.main import run
 
 #: Its ends have rank 6, so that nothing can be rewritten.
 SIX = """<ir_version: 8, opset_import: ["" : 17]>

@@ -10,9 +10,9 @@ import chain_models
 import numpy as np
 import onnx
 import pytest
+from adapter import run
 
 import onnx_spatial
-from onnx_spatial.cli.main import run
 
 
 @pytest.fixture(autouse=True)

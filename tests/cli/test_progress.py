@@ -10,11 +10,11 @@ import subprocess
 import sys
 
 import pytest
+from adapter import run
 from onnx import parser
 from rich.console import Console
 
 import onnx_spatial
-from onnx_spatial.cli.main import run
 from onnx_spatial.cli.progress import Steps, bar
 
 S2B = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>

@@ -13,10 +13,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from adapter import run
 from building import one_node
 from onnx import helper, numpy_helper
-
-from onnx_spatial.cli.main import run
 
 X = np.zeros((1, 4, 6, 3), np.float32)
 TOO_LONG = "x" * 300

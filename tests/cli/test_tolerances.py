@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from adapter import run
 from onnx import numpy_helper
 from rich.console import Console
 from validating import SCALED, save
 
 import onnx_spatial
+from onnx_spatial import Verification
 from onnx_spatial.cli import render
-from onnx_spatial.cli.main import run
-from onnx_spatial.verification import Verification
 
 CONVERTED = ["original.onnx", "converted.onnx"]
 

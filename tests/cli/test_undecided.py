@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from adapter import run
 from onnx import parser
-
-from onnx_spatial.cli.main import run
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
 net (float[2,4,6,3] x, int64[2] shape) => (float[?,?] z)

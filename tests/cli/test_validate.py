@@ -13,10 +13,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from adapter import run
 from signals import heard
 from validating import FOREIGN, HANGING, PLAIN, REFUSED, save
 
-from onnx_spatial.cli.main import run
 from onnx_spatial.cli.options import memory_size
 from onnx_spatial.validation import ModelResult, Options, Report
 

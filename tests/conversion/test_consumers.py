@@ -11,8 +11,8 @@ import onnx
 import pytest
 import running
 import structure
+from adapter import convert, plan
 from building import ELEMENT_TYPES, OPENVINO, feeds_of, one_node
-from converting import convert, plan
 from onnx import helper, parser
 from onnx.reference import ReferenceEvaluator
 

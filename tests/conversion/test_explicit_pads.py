@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import running
-from converting import convert, plan
+from adapter import convert, plan
 from onnx import helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
@@ -197,8 +197,8 @@ def test_the_size_counts_where_it_is_known_behind_an_operator_of_ours() -> None:
         b = Transpose <perm = [0, 3, 1, 2]> (a)
         y = Conv <auto_pad = "SAME_UPPER", dilations = [2, 2], strides = [2, 2]> (b, w) }""")
     found = plan(made)
-    assert [s.op_type for s in found.sites] == ["SpaceToBatchND", "Conv"]
-    assert found.sites[1].input_shape == (8, 1, 4, 4)
+    assert [s.op_type for s in found.operators] == ["SpaceToBatchND", "Conv"]
+    assert found.operators[1].input_shape == (8, 1, 4, 4)
     assert conv_of(found.model)["pads"] == [0, 0, 1, 1]
     assert onnx_spatial.verify(made, found.model)
 
@@ -287,7 +287,7 @@ INNER = """g (bool b, float[1,1,H,W] x) => (float[1,1,P,Q] y) <float[1,1,2,2] w 
 def test_in_a_branch(strides: tuple[int, int]) -> None:
     more = f", strides = {list(strides)}" if strides != (1, 1) else ""
     made = model(INNER.replace("STRIDES", more))
-    (site,) = plan(made).sites
+    (site,) = plan(made).operators
     assert (site.node, site.graph) == ("inner", "main graph > If y.then_branch")
     converted = convert(made)
     w = np.array([[[[1, 2], [3, 4]]]], np.float32)
@@ -328,7 +328,7 @@ def blocks(x: np.ndarray, kernels: Sequence[np.ndarray], stride: int, dilation: 
 def test_in_a_function(stride: int, other: str) -> None:
     attributes = f'auto_pad = "SAME_UPPER", dilations = [2, 2], strides = [{stride}, {stride}]'
     made = block(attributes, other=other)
-    (site,) = plan(made).sites
+    (site,) = plan(made).operators
     assert (site.node, site.graph) == ("body", "function local:Block")
     converted = convert(made)
     (function,) = converted.functions
@@ -362,15 +362,15 @@ def test_attributes_of_a_function_that_its_callers_do_not_agree_on_are_left() ->
     made = block(REFERENCES, "<rates = [2, 2]>", "<rates>")
     made.graph.node[1].attribute[0].ints[:] = [3, 3]
     found = plan(made)
-    (site,) = found.sites
-    assert (site.action, site.strategy) == ("leave", None)
+    (site,) = found.operators
+    assert (site.action, site.lowering) == ("leave", None)
     assert site.reason is not None and "attribute dilations" in site.reason
     assert found.model is None
     assert onnx_spatial.verify(made, made).status == "unverified"
 
 
 def test_a_function_that_no_caller_makes_refused_is_no_site() -> None:
-    assert plan(block(REFERENCES, "<rates = [1, 1]>", "<rates>")).sites == []
+    assert plan(block(REFERENCES, "<rates = [1, 1]>", "<rates>")).operators == []
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ def test_what_onnxruntime_runs_is_left_alone(attributes: str) -> None:
     made = model(f"""g (float[1,1,9,9] x) => (float[1,1,P,Q] y) <float[1,1,2,2] w = {{1, 2, 3, 4}}>
         {{ y = Conv<{attributes}>(x, w) }}""")
     found = plan(made)
-    assert found.sites == [] and found.model is None
+    assert found.operators == [] and found.model is None
 
 
 @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ def test_what_contradicts_itself_is_left_with_the_reason(attributes: str, reason
     made = model(f"""g (float[1,1,9,9] x) => (float[1,1,P,Q] y) <float[1,1,2,2] w = {{1, 2, 3, 4}}>
         {{ y = Conv<auto_pad = "SAME_UPPER", {attributes}>(x, w) }}""")
     found = plan(made)
-    (site,) = found.sites
+    (site,) = found.operators
     assert site.action == "leave" and site.reason is not None and reason in site.reason
     assert found.model is None
 
@@ -419,7 +419,7 @@ def test_a_pad_that_is_computed_needs_opset_11() -> None:
         dilations=[2, 2],
         strides=[2, 2],
     )
-    (site,) = plan(made).sites
+    (site,) = plan(made).operators
     assert site.action == "leave" and site.reason is not None and "opset 11" in site.reason
 
 

@@ -10,14 +10,14 @@ import onnx
 import pytest
 import running
 import structure
+from adapter import convert as lowered
+from adapter import plan
 from consumers import function_form, function_sites
-from converting import convert as lowered
-from converting import plan
 from onnx import helper, parser
+from vocabulary import MARK
 
 import onnx_spatial
-from onnx_spatial import ConversionError, VerificationError
-from onnx_spatial.conversion.local_functions.marked import MARK
+from onnx_spatial import ConversionError, ModelFileError, VerificationError
 
 TF = "ai.onnx.converters.tensorflow"
 HEAD = '<ir_version: {ir}, opset_import: ["" : {opset}, "com.microsoft" : 1, "local" : 1]>\n'
@@ -134,9 +134,8 @@ def test_what_was_touched_is_listed():
 
 def test_a_site_names_its_function():
     (site,) = function_sites(model(ONE))
-    assert (site.action, site.reason, site.strategy) == ("function", None, "transpose")
+    assert (site.action, site.reason, site.lowering) == ("function", None, "transpose")
     assert (site.function, site.nodes_after) == ("com.microsoft:SpaceToBatchND", 5)
-    assert site.to_dict()["function"] == site.function
 
 
 # One function or several
@@ -222,7 +221,7 @@ def with_attributes(name: str, opset: int = 17) -> onnx.ModelProto:
 @pytest.mark.parametrize("name", ATTRIBUTES)
 def test_attributes_that_differ_are_read_by_reference(name):
     made = with_attributes(name)
-    form = function_form(made, strategy="staged")  # one body has fewer nodes than two then
+    form = function_form(made, prefer="staged")  # one body has fewer nodes than two then
     (function,) = form.functions
     references = {a.ref_attr_name for n in function.node for a in n.attribute if a.ref_attr_name}
     differing = {a.name for a in made.graph.node[0].attribute} - (
@@ -252,7 +251,7 @@ def test_equal_windows_on_different_sizes_share():
         w = M.ExtractImagePatches <ksizes = [1, 2, 2, 1], strides = [1, 1, 2, 1],
             rates = [1, 1, 1, 1], padding = "SAME"> (z)
     }""")
-    form = function_form(made, strategy="separable-gather")
+    form = function_form(made, prefer="separable-gather")
     assert names(form) == ["com.microsoft:ExtractImagePatches"]
     feeds = {"x": image(2, 5, 3, 3), "z": image(2, 3, 6, 1)}
     consumers.agree(form, lowered(made), feeds)
@@ -328,7 +327,7 @@ THEIRS = """
 
 def test_a_function_of_the_users_own_wins():
     made = model(ONE + THEIRS.replace("DOMAIN", "com.microsoft"))
-    assert plan(made, mode="function").sites == []
+    assert plan(made, mode="function").operators == []
     assert plan(made, mode="function").model is None
 
 
@@ -351,7 +350,7 @@ def test_a_node_that_is_left_alone_is_not_given_the_function_of_another():
     )
     made = model(text)
     form = plan(made, mode="function", domains=["local2"])
-    assert [s.action for s in form.sites] == ["function", "leave"]
+    assert [s.action for s in form.operators] == ["function", "leave"]
     assert calls(form.model) == ["local2:SpaceToBatchND_2"]
     assert form.model.functions[-1] == made.functions[0]
 
@@ -458,16 +457,16 @@ def test_what_lowering_refuses_is_refused():
 
 def test_max_rank_holds_in_bodies():
     made = model(ONE)
-    assert "rank" in plan(made, mode="function", max_rank=3).sites[0].reason
+    assert "rank" in plan(made, mode="function", max_rank=3).operators[0].reason
     form = function_form(made, max_rank=5)
     inferred = onnx.shape_inference.infer_shapes(consumers.inline(form))
     assert max(len(v.type.tensor_type.shape.dim) for v in inferred.graph.value_info) <= 5
 
 
 def test_a_strategy_can_be_forced():
-    (site,) = function_sites(model(ONE), strategy="row-gather")
-    assert site.strategy == "row-gather"
-    assert "Gather" in body(function_form(model(ONE), strategy="row-gather"))
+    (site,) = function_sites(model(ONE), prefer="row-gather")
+    assert site.lowering == "row-gather"
+    assert "Gather" in body(function_form(model(ONE), prefer="row-gather"))
 
 
 def test_dims_that_are_fixed_make_the_body_small():
@@ -500,10 +499,10 @@ def test_a_second_time_there_is_nothing_to_do(tmp_path: Path):
 
 def test_asked_again_with_other_options_the_bodies_are_made_anew():
     form = function_form(model(ONE))
-    again = plan(form, mode="function", strategy="row-gather")
+    again = plan(form, mode="function", prefer="row-gather")
     assert names(again.model) == names(form)
     assert body(again.model) != body(form)
-    assert plan(again.model, mode="function", strategy="row-gather").model is None
+    assert plan(again.model, mode="function", prefer="row-gather").model is None
 
 
 def test_new_nodes_in_a_function_form_join_it():
@@ -565,7 +564,7 @@ def test_a_function_with_our_mark_that_is_not_of_our_form_is_its_authors():
     for value in ("", "nonsense", "com.microsoft:Relu", "SpaceToBatchND"):
         changed = onnx.ModelProto.FromString(form.SerializeToString())
         changed.functions[0].metadata_props[0].value = value
-        assert plan(changed).sites == []
+        assert plan(changed).operators == []
         assert plan(changed).model is None
 
 
@@ -576,20 +575,24 @@ def test_an_overload_of_the_users_own_makes_the_name_theirs():
     assert plan(form).model is None
 
 
-@pytest.mark.parametrize("damage", ["unknown value", "no output", "another opset", "a constant"])
+@pytest.mark.parametrize("values", ["input", "output"])
+def test_a_body_with_an_unknown_value_is_a_file_error(values):
+    form = function_form(model(ONE))
+    getattr(form.functions[0].node[-1], values)[0] = "nowhere"
+    with pytest.raises(ModelFileError, match="which no node, input or initializer produces"):
+        plan(form, inline=True)
+
+
+@pytest.mark.parametrize("damage", ["another opset", "a constant"])
 def test_a_body_that_cannot_be_inlined_is_refused(damage):
     form = function_form(model(ONE))
     function = form.functions[0]
-    if damage == "unknown value":
-        function.node[-1].input[0] = "nowhere"
-    elif damage == "no output":
-        function.node[-1].output[0] = "elsewhere"
-    elif damage == "a constant":
+    if damage == "a constant":
         constant = next(n for n in function.node if n.op_type == "Constant")
         constant.attribute[0].t.data_type = 99
     else:
         function.opset_import[0].version = 15
-    (site,) = plan(form, inline=True).sites
+    (site,) = plan(form, inline=True).operators
     assert site.action == "refuse"
     assert site.reason.startswith("function com.microsoft:SpaceToBatchND ")
 

@@ -8,7 +8,7 @@ import onnx
 import pytest
 import running
 import structure
-from converting import convert
+from adapter import convert
 from onnx import parser
 
 import onnx_spatial

@@ -8,12 +8,12 @@ import pytest
 import reference
 import running
 import structure
+from adapter import convert, plan, refusal
 from building import TF, one_node
-from converting import convert, plan, refusal
 from onnx import TensorProto, helper, parser
 
+import onnx_spatial
 from onnx_spatial import ModelFileError, UsageError
-from onnx_spatial.conversion.pipeline import convert_operators, freeze, refusals
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>\n'
 
@@ -47,7 +47,8 @@ def dilated(declared: str = "") -> onnx.ModelProto:
 
 
 def test_a_site_says_what_is_done_and_how():
-    first, second = plan(dilated(), fuse=False, strategy="transpose").sites
+    converted = onnx_spatial.convert(dilated(), fuse=False, strategy="transpose")
+    first, second = converted.inspection.sites
     described = first.to_dict()
     costs = {key: described.pop(key) for key in ("estimated_us", "candidates")}
     assert {
@@ -85,7 +86,7 @@ def test_unknown_dims_are_null_in_a_dict():
     made = one_node(
         "SpaceToBatchND", (image(2, 4, 3), np.array([2]), np.array([[0, 0]])), shape=("N", None, 3)
     )
-    described = plan(made).sites[0].to_dict()
+    described = onnx_spatial.inspect(made).sites[0].to_dict()
     assert described["input_shape"] == ["N", None, 3]
     assert described["output_shape"] == [None, None, 3]
 
@@ -97,10 +98,10 @@ def test_a_refusal_leaves_the_other_operators_converted_and_is_listed():
             [bad] z = M.SpaceToBatchND(x, five, none)
         }""")
     result = plan(made)
-    assert [s.action for s in result.sites] == ["lower", "refuse"]
-    assert result.refused() == [result.sites[1]]
-    assert refusals(result.refused()) == (
-        "SpaceToBatchND 'bad' in main graph on [2, 4, 6, 1]: SpaceToBatch: axis 1: size 4 + "
+    assert [s.action for s in result.operators] == ["lower", "refuse"]
+    assert result.refused == [result.operators[1]]
+    assert result.message == (
+        "model: SpaceToBatchND 'bad' in main graph on [2, 4, 6, 1]: SpaceToBatch: axis 1: size 4 + "
         "paddings 0 + 0 = 4 is not divisible by its block, 5"
     )
     assert result.model.graph.node[-1] == made.graph.node[-1]
@@ -108,21 +109,20 @@ def test_a_refusal_leaves_the_other_operators_converted_and_is_listed():
 
 def test_a_model_without_the_operators_is_left_as_it_is():
     made = model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
-    assert plan(made) == convert_operators(made)
-    assert (plan(made).model, plan(made).sites, plan(made).touched) == (None, [], {})
+    assert (plan(made).model, plan(made).operators, plan(made).touched) == (None, [], {})
 
 
 def test_progress_is_told():
     lines: list[str] = []
-    convert_operators(dilated(), progress=lines.append)
-    assert lines == ["lowering 1/2: s2b", "lowering 2/2: b2s"]
+    onnx_spatial.convert(dilated(), verify=False, progress=lines.append)
+    assert lines[1:] == ["lowering 1/2: s2b", "lowering 2/2: b2s"]
 
 
 def test_a_graph_that_contradicts_itself_is_a_file_error():
     made = dilated()
     made.graph.node[1].output[0] = "a"  # two nodes give the same value
-    with pytest.raises(ModelFileError, match="the graph cannot be read"):
-        convert_operators(made)
+    with pytest.raises(ModelFileError, match="'a' in main graph has two producers"):
+        plan(made)
 
 
 # What stays
@@ -478,19 +478,19 @@ def test_no_new_tensor_exceeds_max_rank(limit):
     assert running.same_bits(y, running.run(convert(made), {"x": image(2, 4, 6, 3)})[0])
 
 
-def test_freeze_fixes_dims_by_name_everywhere():
+def test_static_fixes_dims_by_name_everywhere():
     made = one_node(
         "SpaceToBatchND",
         (image(2, 4, 6, 3), np.array([2, 2]), np.zeros((2, 2), np.int64)),
         shape=("N", "H", "W", 3),
     )
-    frozen = freeze(made, {"H": 4, "N": 2})
+    frozen = convert(made, static={"H": 4, "N": 2})
     assert structure.dims(frozen, "x") == [2, 4, "W", 3]
     assert structure.dims(made, "x") == ["N", "H", "W", 3]
     with pytest.raises(UsageError, match="no symbolic dim named D, Q"):
-        freeze(made, {"Q": 1, "H": 4, "D": 2})
+        plan(made, static={"Q": 1, "H": 4, "D": 2})
     with pytest.raises(UsageError, match="the size of dim H must be 0 or more, not -1"):
-        freeze(made, {"H": -1})
+        plan(made, static={"H": -1})
 
 
 def test_static_models_have_no_arithmetic_on_shapes_and_dynamic_ones_only_1d_integers():
@@ -500,7 +500,7 @@ def test_static_models_have_no_arithmetic_on_shapes_and_dynamic_ones_only_1d_int
     assert not structure.counts(static).keys() & {"Shape", "Gather", "Concat", "Mul", "Div"}
     dynamic = convert(
         one_node("SpaceToBatchND", inputs, domain=TF, shape=("N", "H", "W", "C"), run_time=(1, 2)),
-        strategy="staged",
+        prefer="staged",
     )
     inferred = onnx.shape_inference.infer_shapes(dynamic)
     for info in inferred.graph.value_info:

@@ -7,11 +7,11 @@ import json
 import numpy as np
 import onnx
 import pytest
+from adapter import run
 from onnx import parser
 
 import onnx_spatial
 from onnx_spatial import ConversionError, UsageError
-from onnx_spatial.cli.main import run
 from onnx_spatial.conversion.raise_opset import raise_opset
 
 TEXT = """<ir_version: 8, opset_import: ["" : OPSET, "com.microsoft" : 1]>

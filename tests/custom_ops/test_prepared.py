@@ -12,12 +12,11 @@ import structure
 from building import TF, one_node
 from definitions import batch_to_space, extract_patches, space_to_batch
 from onnx import helper, parser
+from vocabulary import ORIGIN, PYTHON_DOMAIN
 
 import onnx_spatial
 from onnx_spatial import ConversionError, custom_ops
 from onnx_spatial.model.graph import node_groups
-from onnx_spatial.model.graph.replace_nodes import ORIGIN
-from onnx_spatial.operators.spellings.python_ops import DOMAIN
 
 pytest.importorskip("onnxruntime_extensions")
 
@@ -70,14 +69,22 @@ SPACE_TO_BATCH = """g (float[2,3,W,C] x) => (float[8,2,?,C] y)
 def test_a_node_becomes_one_of_ours_and_a_reshape_that_lets_errors_out():
     prepared = agree(model(SPACE_TO_BATCH), {"x": image(2, 3, 4, 3)})
     site, check = prepared.graph.node
-    assert (site.domain, site.op_type, site.name) == (DOMAIN, "SpaceToBatch", "aspp/SpaceToBatch")
+    assert (site.domain, site.op_type, site.name) == (
+        PYTHON_DOMAIN,
+        "SpaceToBatch",
+        "aspp/SpaceToBatch",
+    )
     assert (check.op_type, list(check.output)) == ("Reshape", ["y"])
     attributes = {a.name: helper.get_attribute_value(a) for a in site.attribute}
     assert attributes == {"site": b"SpaceToBatchND 'aspp' in main graph", "batch_entry": 0}
     assert constant(prepared, site.input[1]) == [2, 2]
     assert constant(prepared, site.input[2]) == [[1, 0], [0, 0]]
     assert constant(prepared, check.input[1]) == [8, 2, 0, 0]  # 0: as it comes
-    assert {o.domain: o.version for o in prepared.opset_import} == {"": 17, "local": 1, DOMAIN: 1}
+    assert {o.domain: o.version for o in prepared.opset_import} == {
+        "": 17,
+        "local": 1,
+        PYTHON_DOMAIN: 1,
+    }
 
 
 def test_new_nodes_say_where_they_come_from_and_keep_what_the_old_one_said():
@@ -221,8 +228,8 @@ def test_in_functions_that_call_each_other():
         G (x, block, pads) => (z) { y = local.F(x, block, pads)
             z = Neg(y) }""")
     prepared = agree(made, {"x": image(2, 4, 4, 1), "u": image(1, 2, 6, 3)})
-    assert DOMAIN in {o.domain for o in prepared.functions[0].opset_import}
-    assert DOMAIN in {o.domain for o in prepared.opset_import}
+    assert PYTHON_DOMAIN in {o.domain for o in prepared.functions[0].opset_import}
+    assert PYTHON_DOMAIN in {o.domain for o in prepared.opset_import}
 
 
 @pytest.mark.parametrize("second", [np.float16, np.int64])
@@ -263,7 +270,7 @@ def test_a_prepared_model_is_lowered_to_what_the_original_is():
         again = onnx_spatial.convert(prepare(given), verify=False)
         wanted = onnx_spatial.convert(given, verify=False).model
         assert structure.ops(again.model) == structure.ops(wanted)
-        assert not {o.domain for o in again.model.opset_import} & {DOMAIN, TF}
+        assert not {o.domain for o in again.model.opset_import} & {PYTHON_DOMAIN, TF}
         assert [s.dialect for s in again.inspection.sites] == ["prepared"]
 
 
@@ -271,7 +278,9 @@ def test_a_prepared_model_is_lowered_to_what_the_original_is():
 def test_tables_of_the_run_with_an_entry_for_the_batch_are_lowered(op_type, inverse):
     x = image(*((12, 3, 4) if inverse else (2, 5, 7)))
     block, table = np.array([1, 2, 3]), np.array([[0, 0], [1, 2], [0, 2]])
-    given = one_node(op_type, (x, block, table), domain=DOMAIN, run_time=(1, 2), batch_entry=1)
+    given = one_node(
+        op_type, (x, block, table), domain=PYTHON_DOMAIN, run_time=(1, 2), batch_entry=1
+    )
     converted = onnx_spatial.convert(given, verify=False).model
     run = batch_to_space if inverse else space_to_batch
     expected = run(x, [2, 3], table[1:].tolist())
@@ -344,11 +353,17 @@ def test_a_hand_written_node_of_ours_is_checked_like_any_other():
         (10, "attribute parameters"),
     ):
         node = helper.make_node(
-            "ExtractPatches", ["x"], ["y"], "mine", domain=DOMAIN, site="mine", parameters="[]"
+            "ExtractPatches",
+            ["x"],
+            ["y"],
+            "mine",
+            domain=PYTHON_DOMAIN,
+            site="mine",
+            parameters="[]",
         )
         info = [helper.make_tensor_value_info(n, dtype, None) for n in "xy"]
         graph = helper.make_graph([node], "g", info[:1], info[1:])
-        imports = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
+        imports = [helper.make_opsetid("", 17), helper.make_opsetid(PYTHON_DOMAIN, 1)]
         made = helper.make_model(graph, opset_imports=imports, ir_version=8)
         (site,) = onnx_spatial.inspect(made).sites
         assert site.action == "refuse"

@@ -32,12 +32,12 @@ import onnx
 import regions
 import running
 from making import Case
+from vocabulary import LOWERINGS
 
 import onnx_spatial
-from onnx_spatial.conversion.options import STRATEGY_NAMES
 
 #: What `strategy` says of operators that are not fused into anything.
-UNFUSED = frozenset(STRATEGY_NAMES)
+UNFUSED = frozenset(LOWERINGS)
 CANCELLED = "cancelled"
 #: What is not fused is lowered without a comparison of costs, which would take most of the time.
 LOWERING = "transpose"

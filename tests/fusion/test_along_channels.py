@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 import structure
-from converting import plan
+from adapter import plan
 from onnx import numpy_helper, parser
 
 import onnx_spatial
@@ -200,7 +200,7 @@ def test_softmax_of_old_opsets_flattens_all_axes_behind_one():
 
 
 def declined(made: onnx.ModelProto) -> str:
-    return "; ".join(d for site in plan(made).sites for d in site.declined)
+    return "; ".join(d for site in plan(made).operators for d in site.declined)
 
 
 @pytest.mark.parametrize(

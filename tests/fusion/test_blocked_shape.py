@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import structure
-from converting import convert
+from adapter import convert
 from test_dilated_conv import KERNEL, SAME, check, model
 
 REGION = """
@@ -48,7 +48,7 @@ def test_a_known_shape_is_a_constant():
 def test_a_value_whose_size_is_read_stays_in_blocks():
     """Size has no attributes that say which axes count."""
     made = model(f"{REGION} n = Size(c)", gives="float[?,?,?,?] y, int64 n", weights=KERNEL, **SAME)
-    converted = convert(made, domains=["tf"], strategy="transpose")
+    converted = convert(made, domains=["tf"], prefer="transpose")
     assert structure.counts(converted)["Reshape"] == 2  # in front of the Transpose, and behind it
 
 

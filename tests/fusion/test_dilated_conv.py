@@ -11,11 +11,9 @@ import onnx
 import pytest
 import running
 import structure
-from converting import convert, plan
+from adapter import convert, plan, verify
 from onnx import TensorProto, numpy_helper, parser
-
-from onnx_spatial.model.graph.replace_nodes import ORIGIN
-from onnx_spatial.verification import verify
+from vocabulary import ORIGIN
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "tf" : 1]>\n'
 RNG = np.random.default_rng(6)
@@ -92,11 +90,11 @@ def attribute(found: onnx.NodeProto, name: str) -> object:
 
 
 def strategies(made: onnx.ModelProto) -> list[str | None]:
-    return [site.strategy for site in plan(made, domains=["tf"]).sites]
+    return [site.lowering for site in plan(made, domains=["tf"]).operators]
 
 
 def declined(made: onnx.ModelProto) -> str:
-    return "; ".join(d for site in plan(made, domains=["tf"]).sites for d in site.declined)
+    return "; ".join(d for site in plan(made, domains=["tf"]).operators for d in site.declined)
 
 
 # The convolution
@@ -130,8 +128,8 @@ def test_what_a_node_was_it_still_is() -> None:
 
 
 def test_what_is_reported() -> None:
-    first, second = plan(atrous(), domains=["tf"]).sites
-    assert first.strategy == second.strategy == "dilated convolution"
+    first, second = plan(atrous(), domains=["tf"]).operators
+    assert first.lowering == second.lowering == "dilated convolution"
     assert second.between == ("before", "conv", "behind")
     assert (first.nodes_before, first.nodes_after) == (1, 0)
     assert (second.nodes_before, second.nodes_after) == (4, 3)
@@ -472,7 +470,7 @@ NESTED_TABLES = {
 def test_a_region_inside_a_region() -> None:
     made = model(NESTED, weights={"w": (3, 3, 3, 2)}, **NESTED_TABLES)
     assert strategies(made) == ["dilated convolution"] * 4
-    sites = plan(made, domains=["tf"]).sites
+    sites = plan(made, domains=["tf"]).operators
     assert sum(site.nodes_before for site in sites) == len(made.graph.node)
     converted = check(made, (1, 5, 6, 3), (2, 5, 18, 3))
     assert attribute(node(converted, "conv"), "dilations") == [4, 6]
@@ -1185,7 +1183,7 @@ def test_one_region_that_cannot_be_written_leaves_the_others() -> None:
         weights=KERNEL,
         **SAME,
     )
-    strategy = {site.node: site.strategy for site in plan(made, domains=["tf"]).sites}
+    strategy = {site.node: site.lowering for site in plan(made, domains=["tf"]).operators}
     assert strategy["in3"] == strategy["out3"] == "dilated convolution"
     assert "dilated convolution" not in (strategy["in"], strategy["out"])
     assert "with its axes in another order" in declined(made)
@@ -1216,7 +1214,7 @@ def test_nodes_without_names() -> None:
     for one in made.graph.node:
         one.name = ""
     result = plan(made, domains=["tf"])
-    assert result.sites[1].between == ("<t>", "<c>", "<b>")
+    assert result.operators[1].between == ("<t>", "<c>", "<b>")
     assert result.touched["nodes_removed"] == ["<t>", "<c>", "<b>"]
     assert all(n.name and n.output[0] != ":0" for n in result.model.graph.node)
     check(made, (1, 5, 6, 3))

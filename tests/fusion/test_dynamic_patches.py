@@ -8,11 +8,10 @@ import pytest
 import reference
 import running
 import structure
-from converting import convert, plan
+from adapter import convert, plan, verify
 from onnx import numpy_helper, parser
 
 from onnx_spatial.fusion.strided_conv import patch_conv
-from onnx_spatial.verification import verify
 
 PATCHES = "p = com.microsoft.ExtractImagePatches <ksizes = [1, {k}, 1], strides = [1, {s}, 1], "
 PATCHES += 'rates = [1, {r}, 1], padding = "{padding}"> (x)'
@@ -80,8 +79,8 @@ def model(
 
 def agree(made: onnx.ModelProto, *shapes: tuple[int, ...]) -> onnx.ModelProto:
     """Convert; the result gives what the definitions say at each of these sizes."""
-    (site,) = plan(made).sites
-    assert site.strategy == "strided convolution", site.declined
+    (site,) = plan(made).operators
+    assert site.lowering == "strided convolution", site.declined
     converted = convert(made)
     for shape in shapes:
         fed = {"x": numbers(*shape)}
@@ -206,10 +205,10 @@ def test_a_shape_that_others_read_is_computed_from_the_image() -> None:
 def test_why_not() -> None:
     made = model(TENSORDOT + "  z = Size (p)")
     made.graph.output.add(name="z").type.tensor_type.elem_type = 7
-    (site,) = plan(made).sites
+    (site,) = plan(made).operators
     assert "it reads a value between the patches and MatMul" in site.declined[0]
     made = model("y = MatMul (p, w)", s="3, 1")
-    (site,) = plan(made, checked=True).sites
+    (site,) = plan(made, checked=True).operators
     assert "its sizes are checked at run time" in site.declined[0]
 
 
@@ -235,7 +234,7 @@ def test_older_opsets() -> None:
     converted = agree(made, (2, 5, 6, 3), (1, 4, 3, 3))
     assert "Pad" in structure.ops(converted)
     made = model("y = MatMul (p, w)", s="2, 1", r="2, 1", padding="SAME", opset=10)
-    (site,) = plan(made).sites
+    (site,) = plan(made).operators
     assert "the padding is computed, and Pad takes it from opset 11 on" in site.declined[0]
 
 
@@ -275,7 +274,7 @@ def test_in_a_function() -> None:
 
 
 def test_an_elementwise_operator_between_is_the_reason() -> None:
-    (site,) = plan(model("q = Relu (p)  r = Reshape (q, rows)  y = MatMul (r, w)")).sites
+    (site,) = plan(model("q = Relu (p)  r = Reshape (q, rows)  y = MatMul (r, w)")).operators
     assert site.declined[0].endswith("it stands between the patches and MatMul")
 
 
@@ -321,14 +320,14 @@ def test_gemm_of_columns() -> None:
 
 def test_a_part_of_the_patches() -> None:
     rest = "one = Constant <value_ints = [1]> ()  c = Slice (p, first, one, one)  y = MatMul (c, w)"
-    (site,) = plan(model(rest)).sites
+    (site,) = plan(model(rest)).operators
     assert site.declined[0].endswith("it takes a part of the patches")
 
 
 def test_a_matrix_for_each_row() -> None:
     made = model("y = MatMul (p, each)", dims="2, 5, 6, 3")
     made.graph.initializer.append(numpy_helper.from_array(numbers(3, 18, 5), "each"))
-    (site,) = plan(made).sites
+    (site,) = plan(made).operators
     assert site.declined[0].endswith("its second input is no matrix")
 
 
@@ -355,5 +354,5 @@ def test_a_shape_in_a_net_of_channels_first() -> None:
 def test_sampling_that_may_start_inside_a_volume() -> None:
     rest = """p = com.microsoft.ExtractVolumePatches <ksizes = [1, 1, 3, 2, 1],
         strides = [1, 3, 2, 2, 1], padding = "SAME"> (x)  y = MatMul (p, w)"""
-    (site,) = plan(model(rest, dims="N, D, H, W, 3")).sites
+    (site,) = plan(model(rest, dims="N, D, H, W, 3")).operators
     assert "sampling may start inside the image" in site.declined[0]

@@ -12,7 +12,7 @@ import pytest
 import reference
 import regions
 import running
-from converting import convert, plan
+from adapter import convert, plan
 from onnx import numpy_helper, parser
 
 import onnx_spatial
@@ -52,11 +52,11 @@ def model(graph: str, *bodies: str, opset: int = 17, of_functions: int = 17) -> 
 
 
 def strategies(made: onnx.ModelProto) -> list[str | None]:
-    return [site.strategy for site in plan(made).sites]
+    return [site.lowering for site in plan(made).operators]
 
 
 def reasons(made: onnx.ModelProto) -> str:
-    return " ".join(" ".join(site.declined) for site in plan(made).sites)
+    return " ".join(" ".join(site.declined) for site in plan(made).operators)
 
 
 def check(made: onnx.ModelProto, **feeds: tuple[int, ...]) -> onnx.ModelProto:
@@ -352,7 +352,7 @@ def test_a_function_of_another_opset() -> None:
     made = model(graph, GIVEN, opset=18)
     edited = plan(made)
     assert edited.model is not None
-    assert [site.strategy for site in edited.sites] == ["unblocked"] * 2
+    assert [site.lowering for site in edited.operators] == ["unblocked"] * 2
     assert {f.opset_import[0].version for f in edited.model.functions} == {17}
     feeds = {"x": RNG.normal(size=(1, 8, 6, 3)).astype(np.float32)}
     expected = reference.run(model(graph, GIVEN), feeds)

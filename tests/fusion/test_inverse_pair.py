@@ -9,10 +9,8 @@ import onnx
 import pytest
 import reference
 import structure
-from converting import convert, plan
+from adapter import convert, plan, verify
 from onnx import parser
-
-from onnx_spatial.verification import verify
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1, "org.openvinotoolkit" : 1]>\n'
 
@@ -67,8 +65,8 @@ CASES = [
 @pytest.mark.parametrize(("forward", "first", "second", "left"), CASES)
 def test_what_is_left(forward: bool, first: str, second: str, left: list[str]) -> None:
     made = pair(forward=forward, first=first, second=second)
-    one, two = plan(made).sites
-    assert one.strategy == two.strategy == NAMES[forward]
+    one, two = plan(made).operators
+    assert one.lowering == two.lowering == NAMES[forward]
     assert (one.nodes_before, two.nodes_before) == (1, 1)
     assert one.nodes_after + two.nodes_after == len(left)
     converted = reference.agree(made, {"x": image(12, 4, 6, 1)})
@@ -88,16 +86,16 @@ DECLINED = [
 @pytest.mark.parametrize(("forward", "first", "second", "reason"), DECLINED)
 def test_what_is_left_to_each_on_its_own(forward, first, second, reason) -> None:
     made = pair(forward=forward, first=first, second=second)
-    one, two = plan(made).sites
+    one, two = plan(made).operators
     (declined,) = one.declined
     assert reason in declined and "'two'" in declined
-    assert "cancelled" not in (one.strategy, two.strategy)
+    assert "cancelled" not in (one.lowering, two.lowering)
     verified(made, reference.agree(made, {"x": image(12, 4, 6, 1)}))
 
 
 def test_sizes_that_only_the_run_knows() -> None:
     made = pair(forward=True, first="1, 1, 0, 3", second="2, 2, 1, 3", shape="N,H,W,C")
-    assert plan(made).sites[0].strategy == "unblocked"
+    assert plan(made).operators[0].lowering == "unblocked"
     verified(made, reference.agree(made, {"x": image(1, 4, 6, 2)}, {"x": image(2, 2, 3, 1)}))
 
 
@@ -112,13 +110,13 @@ def test_sizes_that_only_the_run_knows() -> None:
 def test_a_value_between_them_that_others_need_stays(forward, extra: str, outputs: str) -> None:
     none = "0, 0, 0, 0"
     made = pair(forward=forward, first=none, second=none, extra=extra, outputs=outputs)
-    one, two = plan(made).sites
+    one, two = plan(made).operators
     if forward:
-        assert two.strategy == "unblocked"
+        assert two.lowering == "unblocked"
     else:
         (declined,) = one.declined
         assert "other nodes read the value between" in declined
-    assert one.strategy not in NAMES.values()
+    assert one.lowering not in NAMES.values()
     verified(made, reference.agree(made, {"x": image(12, 4, 6, 1)}))
 
 
@@ -129,7 +127,7 @@ def test_other_blocks_keep_both(forward: bool, reason: str) -> None:
     made = pair(forward=forward, first="0, 0, 0, 0", second="0, 0, 0, 0", shape="36,6,6,1")
     made.graph.initializer.append(onnx.numpy_helper.from_array(np.array([3, 2], np.int32), "o"))
     made.graph.node[2].input[1] = "o"
-    (declined,) = plan(made).sites[0].declined
+    (declined,) = plan(made).operators[0].declined
     assert reason in declined
     verified(made, reference.agree(made, {"x": image(36, 6, 6, 1)}))
 
@@ -141,7 +139,7 @@ def test_parameters_that_only_the_run_knows() -> None:
         made.graph.input.append(onnx.helper.make_tensor_value_info("q", 6, [2, 2]))
         return made
 
-    (declined,) = plan(with_table(False)).sites[0].declined
+    (declined,) = plan(with_table(False)).operators[0].declined
     assert "run time" in declined
     made = with_table(True)
     assert structure.ops(convert(made))[1:-1].count("Pad") == 1
@@ -166,12 +164,12 @@ def test_a_chain_cancels_pair_by_pair() -> None:
 def test_the_same_operator_twice_is_no_pair() -> None:
     made = pair(forward=True, first="0, 0, 0, 0", second="0, 0, 0, 0", shape="1,4,9,1")
     made.graph.node[2].op_type = "SpaceToBatchND"
-    assert [s.declined for s in plan(made).sites] == [(), ()]
+    assert [s.declined for s in plan(made).operators] == [(), ()]
 
 
 def test_modes_without_fusion_keep_both() -> None:
     made = pair(forward=True, first="0, 0, 0, 0", second="0, 0, 0, 0")
-    kept = structure.ops(convert(made, fuse=False, strategy="transpose"))
+    kept = structure.ops(convert(made, fuse=False, prefer="transpose"))
     assert kept.count("Transpose") == 2
 
 
@@ -186,9 +184,9 @@ def test_all_pads_and_crops_of_one_axis() -> None:
             block="2, 1",
             shape="2,3,2,1" if (low + high) % 2 and forward else "2,4,2,1",
         )
-        if plan(made).refused():
+        if plan(made).refused:
             continue
-        cancelled += plan(made).sites[1].strategy == NAMES[forward]
+        cancelled += plan(made).operators[1].lowering == NAMES[forward]
         size = made.graph.input[0].type.tensor_type.shape.dim[1].dim_value
         reference.agree(made, {"x": image(2, size, 2, 1)})
     assert cancelled >= 85

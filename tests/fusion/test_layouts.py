@@ -11,7 +11,7 @@ import pytest
 import regions
 import running
 import structure
-from converting import convert, plan
+from adapter import convert, plan, verify
 from onnx import numpy_helper, parser
 
 from onnx_spatial.conversion import graph_editor
@@ -19,7 +19,6 @@ from onnx_spatial.fusion.layouts import LayoutGraph
 from onnx_spatial.fusion.layouts.layout import Layout, single_steps
 from onnx_spatial.fusion.layouts.min_cut import LabelChoice
 from onnx_spatial.model.graph import layout_marks
-from onnx_spatial.verification import verify
 
 RNG = np.random.default_rng(8)
 CHANGES = {"Transpose", "Squeeze", "Unsqueeze"}

@@ -8,10 +8,8 @@ import onnx
 import pytest
 import running
 import structure
-from converting import convert, plan
+from adapter import convert, plan, verify
 from onnx import numpy_helper, parser
-
-from onnx_spatial.verification import verify
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "tf" : 1]>\n'
 RNG = np.random.default_rng(14)
@@ -62,7 +60,7 @@ def check(made: onnx.ModelProto, *shapes: tuple[int, ...]) -> onnx.ModelProto:
 
 
 def declined(made: onnx.ModelProto) -> str:
-    return "; ".join(d for site in plan(made, domains=["tf"]).sites for d in site.declined)
+    return "; ".join(d for site in plan(made, domains=["tf"]).operators for d in site.declined)
 
 
 def dilations(converted: onnx.ModelProto) -> list[int]:

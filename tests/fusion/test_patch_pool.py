@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 import structure
-from converting import convert, plan
+from adapter import convert, plan
 from onnx import numpy_helper, parser
 
 import onnx_spatial
@@ -97,8 +97,8 @@ def test_a_mean_counts_the_zeros_of_the_padding():
 )
 def test_why_not(changes, reason):
     made = model(**{"reduce": "ReduceMax", "target": [0, 0, 0, 6, 3], "axes": [3], **changes})
-    (site,) = plan(made).sites
-    assert site.strategy != "pool"
+    (site,) = plan(made).operators
+    assert site.lowering != "pool"
     assert reason in "; ".join(site.declined)
 
 

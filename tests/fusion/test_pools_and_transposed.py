@@ -8,7 +8,7 @@ import onnx
 import pytest
 import running
 import structure
-from converting import plan
+from adapter import plan
 from onnx import numpy_helper, parser
 
 import onnx_spatial
@@ -57,7 +57,7 @@ def fused(made: onnx.ModelProto, *shape: int) -> dict[str, object]:
 
 
 def declined(made: onnx.ModelProto) -> str:
-    return "; ".join(d for site in plan(made).sites for d in site.declined)
+    return "; ".join(d for site in plan(made).operators for d in site.declined)
 
 
 def check(made: onnx.ModelProto, *shape: int) -> list[str]:

@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 import pytest
 import regions
-from converting import plan
+from adapter import plan
 from onnx import numpy_helper
 
 import onnx_spatial
@@ -101,8 +101,8 @@ def test_no_region_takes_away_what_a_checked_model_has_to_find():
         ("6", True, "dilated convolution"),
     ):
         model = onnx.parser.parse_model(text.format(size=size, w=weights))
-        sites = plan(model, checked=checked).sites
-        taken = {site.strategy for site in sites}
+        sites = plan(model, checked=checked).operators
+        taken = {site.lowering for site in sites}
         if strategy is not None:
             assert taken == {strategy}
             continue

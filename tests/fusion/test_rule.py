@@ -7,12 +7,11 @@ from typing import Any
 
 import onnx
 import pytest
-from converting import plan
+from adapter import plan, verify
 from onnx import parser
 
 from onnx_spatial.conversion import replace
 from onnx_spatial.fusion import RULES
-from onnx_spatial.verification import verify
 
 GUIDE = Path(__file__).parents[2] / "docs" / "contributing.md"
 
@@ -42,8 +41,8 @@ def guided(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_rule_of_the_guide_rewrites() -> None:
     original = model("y = Identity (t)", "y")
     result = plan(original)
-    (site,) = result.sites
-    assert (site.strategy, site.absorbed, site.declined) == ("with Identity", ("<y>",), ())
+    (site,) = result.operators
+    assert (site.lowering, site.absorbed, site.declined) == ("with Identity", ("<y>",), ())
     assert result.model is not None
     assert "Identity" not in {node.op_type for node in result.model.graph.node}
     assert verify(original, result.model).status == "passed"
@@ -51,12 +50,12 @@ def test_the_rule_of_the_guide_rewrites() -> None:
 
 @pytest.mark.usefixtures("guided")
 def test_the_rule_of_the_guide_declines() -> None:
-    (site,) = plan(model("y = Identity (t)  z = Relu (t)", "y", "z")).sites
+    (site,) = plan(model("y = Identity (t)  z = Relu (t)", "y", "z")).operators
     assert site.declined == ("the following Identity: other nodes read its input too",)
-    assert site.strategy not in (None, "with Identity") and site.absorbed == ()
+    assert site.lowering not in (None, "with Identity") and site.absorbed == ()
 
 
 @pytest.mark.usefixtures("guided")
 def test_a_rule_without_its_pattern_is_silent() -> None:
-    (site,) = plan(model("y = Relu (t)", "y")).sites
-    assert site.declined == () and site.strategy not in (None, "with Identity")
+    (site,) = plan(model("y = Relu (t)", "y")).operators
+    assert site.declined == () and site.lowering not in (None, "with Identity")

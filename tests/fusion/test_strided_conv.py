@@ -11,14 +11,13 @@ import pytest
 import reference
 import running
 import structure
-from converting import convert, plan
+from adapter import convert, plan, verify
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper, parser
 
 import onnx_spatial
 from onnx_spatial.fusion.strided_conv import patch_conv
-from onnx_spatial.verification import verify
 
 HEAD = '<ir_version: {ir}, opset_import: ["" : {opset}, "com.microsoft" : 1, "local" : 1]>\n'
 
@@ -195,14 +194,14 @@ def agree(made: onnx.ModelProto, *feeds: dict[str, np.ndarray]) -> onnx.ModelPro
 
 
 def strategy(made: onnx.ModelProto) -> str | None:
-    (site,) = plan(made).sites
-    return site.strategy
+    (site,) = plan(made).operators
+    return site.lowering
 
 
 def declined(made: onnx.ModelProto) -> str:
     """Why there is no convolution; what there is instead is right all the same."""
-    (site,) = plan(made).sites
-    assert site.strategy != patch_conv.STRIDED
+    (site,) = plan(made).operators
+    assert site.lowering != patch_conv.STRIDED
     return site.declined[0] if site.declined else ""
 
 
@@ -222,8 +221,8 @@ def test_one_convolution(form: str, name: str) -> None:
     found = conv_of(converted)
     assert found["kernel_shape"] == list(window.kernel)
     assert (found["strides"], found["dilations"]) == ([*window.strides], [*window.rates])
-    (site,) = plan(made).sites
-    assert site.strategy == "strided convolution"
+    (site,) = plan(made).operators
+    assert site.lowering == "strided convolution"
     assert verify(made, converted)
 
 
@@ -292,8 +291,8 @@ def test_the_node_keeps_its_name_its_bias_and_what_is_said_of_it() -> None:
 def test_what_is_reported() -> None:
     made = between_transposes(Window())
     found = plan(made)
-    (site,) = found.sites
-    assert (site.action, site.strategy) == ("lower", "strided convolution")
+    (site,) = found.operators
+    assert (site.action, site.lowering) == ("lower", "strided convolution")
     assert site.absorbed == ("front", "turn", "conv")
     assert (site.nodes_before, site.nodes_after) == (4, 3)
     assert found.touched["nodes_replaced"] == ["patches", "front", "turn", "conv"]
@@ -577,8 +576,8 @@ def test_external_weights_stay_where_they_are(tmp_path: Path) -> None:
 
 
 def test_not_without_fusion() -> None:
-    (site,) = plan(in_tensorflow(Window()), fuse=False).sites
-    assert site.strategy != "strided convolution" and site.declined == ()
+    (site,) = plan(in_tensorflow(Window()), fuse=False).operators
+    assert site.lowering != "strided convolution" and site.declined == ()
 
 
 def test_a_wrong_kernel_is_found() -> None:
@@ -641,5 +640,5 @@ def test_a_matrix_of_many_rows_is_faster_by_itself() -> None:
 @pytest.mark.usefixtures("prices")
 def test_where_nothing_else_fits_a_convolution_is_taken() -> None:
     made = in_tensorflow(Window((16, 16), (16, 16), image=(224, 224)), 768)
-    (site,) = plan(made, max_rank=2).sites
-    assert site.strategy == "strided convolution"
+    (site,) = plan(made, max_rank=2).operators
+    assert site.lowering == "strided convolution"

@@ -12,8 +12,8 @@ import reference
 import running
 import sampling
 import structure
+from adapter import convert, plan, verify
 from building import OPENVINO, one_node
-from converting import convert, plan
 from hypothesis import given
 from neighbours import between_transposes, unturned
 from onnx import parser
@@ -22,7 +22,6 @@ from onnx_spatial import ConversionError
 from onnx_spatial.conversion import pipeline as planning
 from onnx_spatial.fusion import transposes
 from onnx_spatial.lowering import Candidate, Lowered, Request
-from onnx_spatial.verification import verify
 
 HEAD = '<ir_version: {ir}, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>\n'
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -113,7 +112,7 @@ def shape_of(made: onnx.ModelProto) -> tuple[int, ...]:
 
 
 def absorbed(made: onnx.ModelProto, **options) -> list[tuple[str, ...]]:
-    return [site.absorbed for site in plan(made, **options).sites]
+    return [site.absorbed for site in plan(made, **options).operators]
 
 
 def verified(made: onnx.ModelProto, converted: onnx.ModelProto) -> None:
@@ -134,7 +133,7 @@ def test_transposes_on_either_side_are_absorbed(name: str, around: str) -> None:
     behind = (back,) if around != "before" else ()
     made = between_transposes(OPERATORS[name], rank, before=before, behind=behind)
     names = [*(["front"] if before else []), *(["behind0"] if behind else [])]
-    site, *others = plan(made).sites
+    site, *others = plan(made).operators
     assert not others
     assert list(site.absorbed) == names
     assert site.declined == ()
@@ -181,7 +180,7 @@ def test_random_transposes_around_random_operators(rng: Random) -> None:
         front_read=front_read,
         outputs=kept,
     )
-    converted = convert(made, strategy=form.strategy)
+    converted = convert(made, prefer=form.strategy)
     feeds = form.feeds(sample) | {"x": unturned(data, before)}
     expected = {"data": data, "also": data, "result": sample.expected, "y": sample.expected}
     for number, axes in enumerate(behind):
@@ -236,7 +235,7 @@ def cheaper(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def lower(request: Request, *limits: object) -> Lowered:
         made = real(request, *limits)
-        measured = Candidate(made.strategy, 1.0, 0.0 if request.before else 1.0)
+        measured = Candidate(made.strategy, 0.0 if request.before else 1.0)
         return replace(made, considered=(measured,))
 
     monkeypatch.setattr(planning, "lower_preferring", lower)
@@ -244,7 +243,7 @@ def cheaper(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_transpose_in_front_is_absorbed_where_it_stays_if_that_is_cheaper(cheaper) -> None:
     made = between_transposes(OPERATORS["space to batch"], 4, before=TO_NHWC, front_read=True)
-    (site,) = plan(made).sites
+    (site,) = plan(made).operators
     assert site.absorbed == ()  # it is still there
     converted = convert(made)
     (reader,) = (n for n in converted.graph.node if "data" in n.input)
@@ -292,10 +291,10 @@ def test_behind_all_or_none(behind, outputs, reason) -> None:
     made = between_transposes(
         OPERATORS["space to batch"], 4, before=TO_NHWC, behind=behind, outputs=outputs
     )
-    site = plan(made).sites[0]
+    site = plan(made).operators[0]
     assert site.absorbed == ("front",)
     made = between_transposes(OPERATORS["space to batch"], 4, behind=behind, outputs=outputs)
-    (declined,) = plan(made).sites[0].declined
+    (declined,) = plan(made).operators[0].declined
     assert reason in declined and "'behind0'" in declined
     verified(made, reference.agree(made, {"x": image(2, 4, 5, 3)}))
 
@@ -321,7 +320,7 @@ def test_nothing_is_absorbed_behind_what_others_read(name: str) -> None:
         [behind] y = Transpose <perm = [0, 3, 1, 2]> (b)
         {OTHERS[name]}
     }}""")
-    (site,) = plan(made).sites
+    (site,) = plan(made).operators
     assert site.absorbed == ()
     (declined,) = site.declined
     assert "read" in declined and "'behind'" in declined
@@ -337,7 +336,7 @@ def test_a_branch_that_is_listed_before_what_it_reads() -> None:
         [behind] y = Transpose <perm = [0, 3, 1, 2]> (b)
     }}""")
     converted = plan(made)
-    assert converted.sites[0].absorbed == ()
+    assert converted.operators[0].absorbed == ()
     assert converted.model is not None
     assert "b" in {o for n in converted.model.graph.node for o in n.output}
 
@@ -421,7 +420,7 @@ def test_an_unknown_rank_is_left_alone() -> None:
     (behind,) = [node for node in made.graph.node if node.op_type == "Transpose"]
     del behind.attribute[:]
     made.graph.output[0].type.tensor_type.ClearField("shape")
-    (site,) = plan(made).sites
+    (site,) = plan(made).operators
     assert (site.absorbed, site.declined) == ((), ())
 
 
@@ -539,7 +538,7 @@ def test_quantization_annotations_keep_their_values() -> None:
 def test_nothing_is_absorbed_unless_asked_for(options) -> None:
     made = between_transposes(OPERATORS["patches"], 4, before=TO_NHWC, behind=[TO_NCHW])
     result = plan(made, **options)
-    assert result.sites[0].absorbed == ()
+    assert result.operators[0].absorbed == ()
     assert {"front", "behind0"} <= {n.name for n in result.model.graph.node}
 
 
@@ -565,14 +564,14 @@ def test_what_cannot_be_written_with_its_transposes_is_written_without(monkeypat
 
 def test_a_forced_strategy_is_kept() -> None:
     made = between_transposes(OPERATORS["patches"], 4, before=TO_NHWC, behind=[TO_NCHW])
-    (site,) = plan(made, strategy="row-gather").sites
-    assert (site.strategy, site.absorbed) == ("row-gather", ("front", "behind0"))
+    (site,) = plan(made, prefer="row-gather").operators
+    assert (site.lowering, site.absorbed) == ("row-gather", ("front", "behind0"))
 
 
 def test_absorption_that_costs_more_is_declined(monkeypatch) -> None:
     monkeypatch.setattr(transposes, "transpose_cost", lambda dims, perm, itemsize: 0.0)
     made = between_transposes(OPERATORS["patches"], 4, before=TO_NHWC, behind=[TO_NCHW])
-    (site,) = plan(made).sites
+    (site,) = plan(made).operators
     if not site.absorbed:
         assert site.declined == ("the Transposes around it cost no more than absorbing them",)
     verified(made, convert(made))

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import running
 import sampling
-from converting import convert
+from adapter import convert
 from sampling import Form, Sample
+from vocabulary import LOWERINGS
 
 from onnx_spatial import ConversionError
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.tensor import Tensor
-from onnx_spatial.lowering import STRATEGIES
 
-NAMES = [s.name for s in STRATEGIES]
+NAMES = list(LOWERINGS)
 OPERATORS = ["tf4d-s2b", "tf4d-b2s", "tfnd-s2b", "tfnd-b2s", "openvino-s2b", "openvino-b2s"]
 OPERATORS += ["image-tf", "image-openvino", "volume", "reorg-openvino", "rearrange"]
 

@@ -6,10 +6,9 @@ import maps
 import numpy as np
 import onnx
 import pytest
-from converting import convert
+from adapter import convert, verify
 from onnx import numpy_helper
 
-from onnx_spatial.verification import verify
 from onnx_spatial.verification.checks import region_maps
 
 ORIGINAL = """f (float[N,H,3] x, float[N,H,3] z, int64[1] k={2})

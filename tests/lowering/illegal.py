@@ -16,18 +16,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from random import Random
 
+import adapter
 import ml_dtypes
 import onnx
 import running
 import sampling
 from sampling import OPSETS, Form, Sample
+from vocabulary import LOWERINGS, InputFacts, NodeFacts, read
 
 from onnx_spatial import OperatorError
-from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.pipeline import convert_operators
 from onnx_spatial.custom_ops import registration
-from onnx_spatial.lowering import STRATEGIES
-from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
 
 MODES = ("lower", "lower", "lower", "function", "custom-op")
 
@@ -121,7 +119,7 @@ def case(number: int) -> Case:
             )
         lowest = 13 if data.dtype == ml_dtypes.bfloat16 else OPSETS[0]
         opset = rng.choice((rng.randint(lowest, OPSETS[-1]), max(lowest, 13), 17))
-        strategy = rng.choice((None, None, *(s.name for s in STRATEGIES)))
+        strategy = rng.choice((None, None, *LOWERINGS))
         ir_version = max(8, running.ir_version_of(opset))
         form = Form(shape, frozenset(run_time), opset, ir_version, strategy)
         return Case(sample, form, rng.random() < 0.1, rng.choice(MODES), why)
@@ -129,9 +127,8 @@ def case(number: int) -> Case:
 
 def outcome(made: Case, **options: bool) -> str:
     """What becomes of it: "refused", "error", "empty" or "numbers"."""
-    asked = ConvertOptions(made.mode, strategy=made.form.strategy, **options)
-    plan = convert_operators(made.model(), asked)
-    if plan.refused():
+    plan = adapter.plan(made.model(), mode=made.mode, prefer=made.form.strategy, **options)
+    if plan.refused:
         return "refused"
     assert plan.model is not None
     data = made.sample.inputs[0]

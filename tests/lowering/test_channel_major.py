@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from vocabulary import ExtractPatches
 
 import onnx_spatial
-from onnx_spatial.operators import ExtractPatches
 from onnx_spatial.operators.spellings import chain_ops, python_ops
 
 WINDOWS = {"tiles": (2, 2, 1), "overlapping": (3, 1, 1), "strided": (2, 3, 2)}

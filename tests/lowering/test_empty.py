@@ -9,14 +9,14 @@ import onnx
 import onnxruntime as ort
 import pytest
 import sampling
+from adapter import convert
 from building import OPENVINO
-from converting import convert
 from sampling import Form, Sample
+from vocabulary import LOWERINGS
 
 import onnx_spatial
-from onnx_spatial.lowering import STRATEGIES
 
-NAMES = [strategy.name for strategy in STRATEGIES]
+NAMES = list(LOWERINGS)
 OPSETS = (11, 12, 13)
 
 
@@ -83,7 +83,7 @@ EACH = [
 def test_one_size_of_0_is_said_at_every_opset(name, strategy):
     sample = KNOWN[name]
     for form in forms(sample):
-        sampling.check(sample, form, convert(form.model(sample), strategy=strategy))
+        sampling.check(sample, form, convert(form.model(sample), prefer=strategy))
 
 
 @pytest.mark.parametrize("opset", OPSETS)
@@ -100,7 +100,7 @@ def test_random_ones(opset):
         run_time = frozenset(i + 1 for i in range(len(parameters)) if rng.random() < 0.3)
         strategy = rng.choice((None, *NAMES))
         form = Form(rng.choice((shape, None)), run_time, opset, 8, strategy)
-        sampling.check(sample, form, convert(form.model(sample), strategy=strategy))
+        sampling.check(sample, form, convert(form.model(sample), prefer=strategy))
 
 
 def test_crops_of_the_run_from_an_axis_without_elements():

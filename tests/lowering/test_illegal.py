@@ -14,13 +14,13 @@ import onnx.parser
 import pytest
 import running
 import structure
+from adapter import convert
 from building import OPENVINO, one_node
-from converting import convert
+from vocabulary import LOWERINGS
 
 import onnx_spatial
-from onnx_spatial.lowering import STRATEGIES
 
-NAMES = [strategy.name for strategy in STRATEGIES]
+NAMES = list(LOWERINGS)
 #: Those for block operators and for patches, and the cheapest.
 BLOCKS, PATCHES = [None, *NAMES[2:9]], [None, "transpose", *NAMES[7:]]
 INT = np.int64
@@ -81,7 +81,7 @@ def test_a_size_that_the_block_does_not_divide(strategy, opset, size, block, pad
         parameters = (np.array([block, 2]), np.array([[0, pads], [0, 0]]))
         x = data((1, size, other, 2))
         model = one_node("SpaceToBatchND", (x, *parameters), shape=(1, "H", "W", 2), opset=opset)
-        assert fails(convert(model, strategy=strategy), {"x": x})
+        assert fails(convert(model, prefer=strategy), {"x": x})
 
 
 @pytest.mark.parametrize("opset", [7, 11, 17])
@@ -95,7 +95,7 @@ def test_a_batch_that_the_blocks_do_not_divide(strategy, opset, batch):
         shape=("N", "H", "W", "C"),
         opset=opset,
     )
-    assert fails(convert(model, strategy=strategy), {"x": x})
+    assert fails(convert(model, prefer=strategy), {"x": x})
 
 
 @pytest.mark.parametrize("opset", [11, 17])
@@ -108,7 +108,7 @@ def test_negative_amounts(op_type, table, strategy, opset):
     x = data((4, 4, 4, 2))
     inputs = (x, np.array([2, 2]), np.array(table))
     model = one_node(op_type, inputs, run_time=(2,), opset=opset)
-    assert fails(convert(model, strategy=strategy), {"x": x, "p2": inputs[2]})
+    assert fails(convert(model, prefer=strategy), {"x": x, "p2": inputs[2]})
 
 
 @pytest.mark.parametrize("opset", [7, 9, 17])
@@ -119,7 +119,7 @@ def test_blocks_below_1(op_type, block, strategy, opset):
     x = data((4, 4, 4, 2))
     inputs = (x, np.array(block), np.zeros((2, 2), INT))
     model = one_node(op_type, inputs, run_time=(1,), opset=opset)
-    assert fails(convert(model, strategy=strategy), {"x": x, "p1": inputs[1]})
+    assert fails(convert(model, prefer=strategy), {"x": x, "p1": inputs[1]})
 
 
 @pytest.mark.parametrize("opset", [9, 17])
@@ -142,7 +142,7 @@ def test_data_of_another_rank_than_the_spelling_has(shape, strategy):
     )
     blocks = one_node("SpaceToBatch", (x, np.zeros((2, 2), INT)), shape=None, block_size=2)
     for model in (patches, blocks):
-        assert fails(convert(model, strategy=strategy), {"x": x})
+        assert fails(convert(model, prefer=strategy), {"x": x})
 
 
 @pytest.mark.parametrize("mode", ["lower", "function"])
@@ -205,7 +205,7 @@ def test_a_window_beyond_the_image_gives_no_numbers(size, opset, strategy):
         rates=ones,
         padding="VALID",
     )
-    plain = convert(model, strategy=strategy)
+    plain = convert(model, prefer=strategy)
     for level in running.LEVELS:
         opened = running.session(plain, level)
         try:
@@ -213,7 +213,7 @@ def test_a_window_beyond_the_image_gives_no_numbers(size, opset, strategy):
         except Exception:  # as onnxruntime raises it
             continue
         assert result.size == 0
-    assert fails(convert(model, strategy=strategy, checked=True), {"x": x})
+    assert fails(convert(model, prefer=strategy, checked=True), {"x": x})
 
 
 def test_what_is_known_before_the_run_is_not_checked_in_it():

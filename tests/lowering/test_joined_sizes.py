@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 import structure
+from adapter import convert
 from building import one_node
-from converting import convert
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
@@ -109,7 +109,7 @@ def test_joined_sizes_have_the_same_values_by_no_more_nodes(program):
 def test_all_sizes_come_from_one_shape(strategy, most):
     inputs = (np.zeros((4, 5, 7, 1), np.float32), np.full(2, 2), np.zeros((2, 2), np.int64))
     model = one_node("BatchToSpaceND", inputs, shape=("N", "H", "W", 1))
-    counts = structure.counts(convert(model, strategy=strategy))
+    counts = structure.counts(convert(model, prefer=strategy))
     assert counts["Shape"] == 1
     assert counts.total() <= most
 
@@ -129,13 +129,13 @@ def test_all_sizes_come_from_one_shape(strategy, most):
 def test_sizes_in_order_are_read_by_the_shapes_as_they_are(strategy, ops):
     inputs = (np.zeros((4, 5, 7, 3), np.float32), np.full(2, 2), np.zeros((2, 2), np.int64))
     model = one_node("BatchToSpaceND", inputs, shape=("N", "H", "W", 3))
-    assert sorted(structure.ops(convert(model, strategy=strategy))) == sorted(ops.split())
+    assert sorted(structure.ops(convert(model, prefer=strategy))) == sorted(ops.split())
 
 
 def test_all_cropped_axes_of_an_index_are_cropped_by_one_slice():
     inputs = (np.zeros((4, 5, 7, 64), np.float32), np.full(2, 2), np.ones((2, 2), np.int64))
     model = one_node("BatchToSpaceND", inputs, shape=("N", "H", "W", 64))
-    assert structure.counts(convert(model, strategy="gather"))["Slice"] == 1
+    assert structure.counts(convert(model, prefer="gather"))["Slice"] == 1
 
 
 def test_a_parameter_that_is_a_shape_is_not_looked_behind():

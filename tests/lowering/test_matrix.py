@@ -12,12 +12,12 @@ import pytest
 import running
 import sampling
 import structure
+from adapter import convert, refusal
 from building import ELEMENT_TYPES, one_node
-from converting import convert, refusal
 from sampling import OPSETS, Form, Sample
+from vocabulary import LOWERINGS
 
 import onnx_spatial
-from onnx_spatial.conversion.options import STRATEGY_NAMES
 
 INT = np.int32
 
@@ -99,12 +99,12 @@ def test_every_element_type_in_older_opsets(operator, opset):
 def test_every_strategy_in_older_opsets(operator, opset):
     made = sample(operator, "float32")
     for strategy, shape in itertools.product(
-        STRATEGY_NAMES, (made.inputs[0].shape, (None, *made.inputs[0].shape[1:]))
+        LOWERINGS, (made.inputs[0].shape, (None, *made.inputs[0].shape[1:]))
     ):
         form = Form(tuple(shape), frozenset(), opset, 4, None)
         if needs_places(made, form):
             continue
-        sampling.check(made, form, convert(form.model(made), strategy=strategy))
+        sampling.check(made, form, convert(form.model(made), prefer=strategy))
 
 
 @pytest.mark.parametrize("run_time", [False, True], ids=["stored", "computed"])

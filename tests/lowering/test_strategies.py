@@ -11,16 +11,17 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 import sampling
-from converting import convert, plan
+from adapter import convert, plan
 from hypothesis import given, settings
 from sampling import Form, Sample
+from vocabulary import LOWERINGS
 
 from onnx_spatial import analysis
-from onnx_spatial.lowering import STRATEGIES, Request, rank, row_gather, select
+from onnx_spatial.lowering import Request, rank, row_gather, select
 from onnx_spatial.lowering.core import gather_indices
 from onnx_spatial.lowering.patches import planes
 
-NAMES = [strategy.name for strategy in STRATEGIES]
+NAMES = list(LOWERINGS)
 
 
 def blocks(rng: Random) -> Sample:
@@ -144,8 +145,8 @@ def test_all_strategies_are_tested():
 def test_is_exact(name, rng):
     sample = SUITED[name](rng)
     form = sampling.form(rng, sample)
-    made = plan(form.model(sample), strategy=name)
-    assert made.model is not None, f"{sample}\n{form}\n{made.sites}"
+    made = plan(form.model(sample), prefer=name)
+    assert made.model is not None, f"{sample}\n{form}\n{made.operators}"
     sampling.check(sample, form, made.model)
 
 
@@ -158,8 +159,8 @@ def test_is_taken_when_asked_for(name):
         form = replace(
             sampling.form(rng, sample), shape=sample.inputs[0].shape, run_time=frozenset()
         )
-        (site,) = plan(form.model(sample), strategy=name).sites
-        taken += site.strategy == name
+        (site,) = plan(form.model(sample), prefer=name).operators
+        taken += site.lowering == name
     assert taken >= (15 if name in OFTEN_REFUSED else 25)
 
 
@@ -172,10 +173,10 @@ def test_takes_the_cheapest_where_the_wanted_one_does_not_apply(name):
         (np.arange(8.0).reshape(2, 4, 1), np.array([2]), np.array([[0, 0]])),
     )
     form = Form((2, 4, 1), frozenset(), 17, 8, None)
-    cheapest = plan(form.model(sample)).sites[0].strategy
-    (site,) = plan(form.model(sample), strategy=name).sites
+    cheapest = plan(form.model(sample)).operators[0].lowering
+    (site,) = plan(form.model(sample), prefer=name).operators
     able = {"transpose", "staged", "gather", "interleave", "row-gather", "element-gather", "slices"}
-    assert site.strategy == (name if name in able else cheapest)
+    assert site.lowering == (name if name in able else cheapest)
 
 
 @pytest.mark.parametrize("spelling", sampling.SPELLINGS)
@@ -198,7 +199,7 @@ def test_an_empty_axis_has_nothing_to_start_inside_of(strategy, known):
     sample = Sample("volume", "ExtractVolumePatches", sampling.TF, (data,), ints)
     shape = data.shape if known else ("a", "b", "c", "d", "e")
     form = Form(shape, frozenset(), 17, 8, strategy)
-    sampling.check(sample, form, convert(form.model(sample), strategy=strategy))
+    sampling.check(sample, form, convert(form.model(sample), prefer=strategy))
 
 
 @settings(max_examples=60)
@@ -209,7 +210,7 @@ def test_a_rank_limit_is_kept_or_the_reason_given(rng):
     data = sample.inputs[0]
     limit = rng.choice((3, 4, 5))
     made = plan(form.model(sample), max_rank=limit)
-    (site,) = made.sites
+    (site,) = made.operators
     if made.model is None:
         assert site.action == "refuse" and site.reason
         return
@@ -233,7 +234,7 @@ def test_static_images_fit_a_rank_of_4_and_sequences_one_of_3(limit, layout):
     for op_type, factor in (("SpaceToBatchND", 1), ("BatchToSpaceND", 2 ** len(sizes))):
         sample = Sample("tfnd", op_type, sampling.TF, (data.repeat(factor, 0), block, none))
         form = Form((factor, *data.shape[1:]), frozenset(), 17, 8, None)
-        (site,) = plan(form.model(sample), max_rank=limit).sites
+        (site,) = plan(form.model(sample), max_rank=limit).operators
         assert site.action == "lower", site.reason
 
 
@@ -255,7 +256,7 @@ def test_long_indices_are_exact(name, long_indices):
         shape = sample.inputs[0].shape
         form = replace(sampling.form(rng, sample), shape=shape, run_time=frozenset())
         select._RANKINGS.clear()
-        made = plan(form.model(sample), strategy=name)
+        made = plan(form.model(sample), prefer=name)
         assert made.model is not None
         sampling.check(sample, form, made.model)
     select._RANKINGS.clear()
@@ -266,7 +267,7 @@ def test_a_long_index_of_windows_is_stored_as_tables():
     ints = {"sizes": [3, 3], "strides": [2, 2], "rates": [1, 1], "auto_pad": "same_upper"}
     sample = Sample("image-openvino", "ExtractImagePatches", sampling.OPENVINO, (data,), ints)
     form = Form(data.shape, frozenset(), 17, 8, None)
-    made = plan(form.model(sample), strategy="element-gather").model
+    made = plan(form.model(sample), prefer="element-gather").model
     assert made.ByteSize() < 4_000 < data.size
     sampling.check(sample, form, made)
 
@@ -279,10 +280,10 @@ def test_windows_are_transposed_all_at_once_or_row_by_row(monkeypatch):
         "image-tf", "ExtractImagePatches", sampling.TF, (data,), {**ints, "padding": "SAME"}
     )
     form = Form(data.shape, frozenset(), 17, 8, None)
-    perms = [_perms(plan(form.model(sample), strategy="planes").model)]
+    perms = [_perms(plan(form.model(sample), prefer="planes").model)]
     monkeypatch.setattr(planes, "_LESS", 0.0)
     select._RANKINGS.clear()
-    perms.append(_perms(plan(form.model(sample), strategy="planes").model))
+    perms.append(_perms(plan(form.model(sample), prefer="planes").model))
     assert perms == [[[0, 2, 1]], [[1, 0]]]
     monkeypatch.setattr(planes, "_LESS", float("inf"))
     for seed in range(60):
@@ -290,7 +291,7 @@ def test_windows_are_transposed_all_at_once_or_row_by_row(monkeypatch):
         sample = patches(rng)
         form = sampling.form(rng, sample)
         select._RANKINGS.clear()
-        sampling.check(sample, form, plan(form.model(sample), strategy="planes").model)
+        sampling.check(sample, form, plan(form.model(sample), prefer="planes").model)
     select._RANKINGS.clear()
 
 
@@ -325,7 +326,7 @@ def test_transposes_that_onnxruntime_merges_are_priced_as_one_slow_one(tmp_path)
     pads = np.array([[0, 0], [1, 1], [1, 3]])
     sample = Sample("tfnd", "SpaceToBatchND", sampling.TF, (data, block, pads))
     model = Form(data.shape, frozenset(), 17, 8, None).model(sample)
-    staged = convert(model, strategy="staged")
+    staged = convert(model, prefer="staged")
     assert [node.op_type for node in staged.graph.node].count("Transpose") == 3
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "run.onnx")

@@ -6,13 +6,13 @@ import numpy as np
 import onnx
 import pytest
 import structure
+from adapter import convert, plan, refusal
 from building import one_node
-from converting import convert, plan, refusal
 from onnx import helper
+from vocabulary import LOWERINGS
 
 from onnx_spatial import UsageError
 from onnx_spatial.lowering.core.nodes import INT64_MAX
-from onnx_spatial.lowering.select import STRATEGIES
 
 I32 = np.int32
 
@@ -81,18 +81,18 @@ def ends(model: onnx.ModelProto) -> list[object]:
     ],
 )
 def test_blocks_of_static_shapes(model, ops):
-    assert structure.ops(convert(model, strategy="transpose")) == ops.split()
+    assert structure.ops(convert(model, prefer="transpose")) == ops.split()
 
 
 def test_axes_that_stay_together_are_one_axis_of_the_transpose():
-    converted = convert(s2b((2, 4, 6, 8, 5, 3), [2], [[0, 0]]), strategy="transpose")
+    converted = convert(s2b((2, 4, 6, 8, 5, 3), [2], [[0, 0]]), prefer="transpose")
     # [2, 2 cells, 2 offsets, the rest in one] -> offsets first
     assert constants(converted, "Reshape") == [[4, 2, 720]]
     assert attribute(converted, "Transpose", "perm") == [1, 0, 2]
 
 
 def test_an_axis_with_a_block_of_1_is_not_split():
-    converted = convert(s2b((2, 4, 6, 3), [1, 2], [[0, 0], [0, 0]]), strategy="transpose")
+    converted = convert(s2b((2, 4, 6, 3), [1, 2], [[0, 0], [0, 0]]), prefer="transpose")
     assert len(attribute(converted, "Transpose", "perm")) <= 4
 
 
@@ -112,7 +112,7 @@ def test_sizes_that_are_read_at_run_time_are_read_once():
 
 def test_rows_of_unknown_sizes_are_added_up():
     model = b2s((4, 8, 8, 64), [2, 2], [[0, 0], [1, 0]], shape=("N", "H", "W", 64))
-    counted = structure.counts(convert(model, strategy="gather"))
+    counted = structure.counts(convert(model, prefer="gather"))
     assert counted["Range"] and counted["Add"]
     assert "Transpose" not in counted
 
@@ -126,19 +126,19 @@ def test_an_end_crop_of_an_unknown_size_counts_from_the_end(amount):
 
 
 def test_crops_of_known_sizes_are_absolute():
-    converted = convert(b2s((12, 4, 6, 3), [2, 3], [[1, 0], [0, 2]]), strategy="transpose")
+    converted = convert(b2s((12, 4, 6, 3), [2, 3], [[1, 0], [0, 2]]), prefer="transpose")
     assert constants(converted, "Slice")[:2] == [[1, 0], [8, 16]]
 
 
 def test_cells_that_are_lost_are_cut_off_before_anything_is_moved():
-    converted = convert(b2s((12, 4, 6, 3), [2, 3], [[1, 2], [0, 5]]), strategy="transpose")
+    converted = convert(b2s((12, 4, 6, 3), [2, 3], [[1, 2], [0, 5]]), prefer="transpose")
     assert structure.ops(converted) == ["Slice", "Reshape", "Transpose", "Reshape", "Slice"]
     assert constants(converted, "Slice")[:2] == [[0, 0], [3, 5]]  # the first of the two
 
 
 def test_an_unknown_rank_is_put_back_at_run_time():
     model = s2b((2, 4, 6, 3, 2), [2, 2], [[0, 0], [0, 0]], shape=None)
-    converted = convert(model, strategy="transpose")
+    converted = convert(model, prefer="transpose")
     assert {"Shape", "ReduceProd", "Transpose"} <= structure.counts(converted).keys()
     assert len(attribute(converted, "Transpose", "perm")) <= 2 * 2 + 2
 
@@ -158,7 +158,7 @@ def test_a_rank_that_only_the_output_declares_is_asked_for_at_run_time():
 @pytest.mark.parametrize("dtype", [np.float16, np.int16, np.uint16, object])
 def test_types_without_a_pad_kernel_are_padded_by_concat(dtype):
     converted = convert(
-        s2b((2, 3, 6, 3), [2, 3], [[1, 0], [0, 0]], dtype=dtype), strategy="transpose"
+        s2b((2, 3, 6, 3), [2, 3], [[1, 0], [0, 0]], dtype=dtype), prefer="transpose"
     )
     assert structure.ops(converted) == ["Concat", "Reshape", "Transpose", "Reshape"]
 
@@ -168,15 +168,15 @@ def test_bool_has_a_pad_kernel_from_opset_13_on():
         model = s2b(
             (2, 3, 6, 3), [2, 3], [[1, 0], [0, 0]], dtype=np.bool_, opset=opset, ir_version=7
         )
-        assert structure.ops(convert(model, strategy="transpose"))[0] == op_type
+        assert structure.ops(convert(model, prefer="transpose"))[0] == op_type
 
 
 def test_row_gather_knows_its_index_beforehand():
-    converted = convert(b2s((4, 2, 2, 3), [2, 2], [[0, 1], [0, 0]]), strategy="row-gather")
+    converted = convert(b2s((4, 2, 2, 3), [2, 2], [[0, 1], [0, 0]]), prefer="row-gather")
     assert structure.ops(converted) == ["Reshape", "Gather", "Reshape"]
     (rows,) = constants(converted, "Gather")
     assert rows == [0, 4, 1, 5, 8, 12, 9, 13, 2, 6, 3, 7]
-    padded = convert(s2b((1, 2, 2), [3], [[1, 0]]), strategy="row-gather")
+    padded = convert(s2b((1, 2, 2), [3], [[1, 0]]), prefer="row-gather")
     assert structure.ops(padded) == ["Reshape", "Concat", "Gather", "Reshape"] or (
         structure.ops(padded) == ["Reshape", "Concat", "Gather"]
     )
@@ -197,11 +197,11 @@ def test_row_gather_knows_its_index_beforehand():
     ],
 )
 def test_windows_that_tile_the_image(model, ops):
-    assert structure.ops(convert(model, strategy="transpose")) == ops.split()
+    assert structure.ops(convert(model, prefer="transpose")) == ops.split()
 
 
 def test_windows_that_overlap_are_gathered_one_axis_at_a_time():
-    converted = convert(patches((2, 6, 6, 3), 3, 1), strategy="separable-gather")
+    converted = convert(patches((2, 6, 6, 3), 3, 1), prefer="separable-gather")
     assert structure.ops(converted) == ["Pad", "Gather", "Gather", "Transpose", "Reshape"]
     assert constants(converted, "Pad") == [[0, 1, 1, 0, 0, 1, 1, 0]]
     (index,) = constants(converted, "Gather")
@@ -209,18 +209,18 @@ def test_windows_that_overlap_are_gathered_one_axis_at_a_time():
 
 
 def test_rates_spread_the_index():
-    converted = convert(patches((2, 6, 6, 3), 2, 2, 3, "VALID"), strategy="separable-gather")
+    converted = convert(patches((2, 6, 6, 3), 2, 2, 3, "VALID"), prefer="separable-gather")
     assert constants(converted, "Gather") == [[[0, 3], [2, 5]]]
 
 
 def test_a_kernel_of_1_is_a_strided_slice():
-    converted = convert(patches((2, 6, 6, 3), 1, 2, padding="VALID"), strategy="separable-gather")
+    converted = convert(patches((2, 6, 6, 3), 1, 2, padding="VALID"), prefer="separable-gather")
     assert structure.ops(converted) == ["Slice", "Slice"]
 
 
 def test_an_unknown_size_with_stride_1_still_has_known_padding():
     converted = convert(
-        patches((2, 6, 6, 3), 3, 1, shape=("N", "H", "W", "C")), strategy="separable-gather"
+        patches((2, 6, 6, 3), 3, 1, shape=("N", "H", "W", "C")), prefer="separable-gather"
     )
     assert constants(converted, "Pad") == [[0, 1, 1, 0, 0, 1, 1, 0]]
 
@@ -239,7 +239,7 @@ def test_phases_of_an_unknown_size_are_transposed_not_sliced_with_steps():
     ):
         shape = (1, "H", "W", 1)
         model = patches((1, 9, 9, 1), 3, 2, padding=padding, shape=shape, dtype=dtype)
-        converted = convert(model, strategy="planes")
+        converted = convert(model, prefer="planes")
         assert structure.counts(converted)["Transpose"]
         assert all(len(n.input) > 1 for n in converted.graph.node if n.op_type == "Split")  # sizes
         assert ends(converted) == left
@@ -248,7 +248,7 @@ def test_phases_of_an_unknown_size_are_transposed_not_sliced_with_steps():
 
 def test_places_of_a_window_are_counted_from_the_end_of_an_unknown_size():
     model = patches((1, 9, 9, 4), 3, 2, padding="VALID", shape=(1, "H", "W", 4))
-    converted = convert(model, strategy="tap-concat")
+    converted = convert(model, prefer="tap-concat")
     assert ends(converted) == [[-2], [-1], [INT64_MAX]] * 2
 
 
@@ -258,7 +258,7 @@ def test_an_unknown_batch_is_no_part_of_an_index():
         ("taps", ("N", 8, 8, 2)),
         ("row-gather", ("N", "H", "W", 2)),
     ):
-        converted = convert(patches((2, 8, 8, 2), 3, 1, shape=shape), strategy=strategy)
+        converted = convert(patches((2, 8, 8, 2), 3, 1, shape=shape), prefer=strategy)
         assert attribute(converted, "Gather", "axis") == 1
         assert ("Range" in structure.ops(converted)) == (strategy == "row-gather")
 
@@ -268,7 +268,7 @@ def test_rows_of_volumes_are_added_up_unless_their_padding_is_computed():
         ints = {"ksizes": [1, 3, 3, 3, 1], "strides": [1, *[stride] * 3, 1], "padding": padding}
         data, shape = np.zeros((1, 4, 5, 6, 2), np.float32), ("N", "D", "H", "W", 2)
         model = one_node("ExtractVolumePatches", (data,), shape=shape, **ints)
-        converted = convert(model, strategy="row-gather")
+        converted = convert(model, prefer="row-gather")
         assert ("Transpose" in structure.ops(converted)) == permuted
 
 
@@ -276,14 +276,14 @@ def test_only_windows_that_leave_gaps_need_no_padding_at_all():
     """The zeros of SAME are never fewer than none where windows overlap, so that no Max is needed."""
     for kernel, stride, clamped in ((3, 2, False), (2, 2, False), (2, 3, True)):
         model = patches((1, 9, 9, 4), kernel, stride, shape=(1, "H", "W", 4))
-        assert ("Max" in structure.ops(convert(model, strategy="tap-concat"))) == clamped
+        assert ("Max" in structure.ops(convert(model, prefer="tap-concat"))) == clamped
 
 
 # Choosing
 
 
 def test_strategies_are_named_once():
-    names = [s.name for s in STRATEGIES]
+    names = list(LOWERINGS)
     assert len(set(names)) == len(names)
 
 
@@ -293,7 +293,7 @@ RANKS = [((2, 4, 6, 3), [2, 2], 4), ((2, 4, 6, 4, 2), [2, 3, 2], 5)]
 def test_an_unknown_strategy_is_refused():
     model = s2b((2, 4, 6, 3), [2, 3], [[0, 0], [0, 0]])
     with pytest.raises(UsageError, match=r"strategy must be one of identity, .*, not 'no such'"):
-        plan(model, strategy="no such")
+        plan(model, prefer="no such")
 
 
 @pytest.mark.parametrize("limit", [1, 3])
@@ -312,6 +312,6 @@ def test_a_rank_limit_that_nothing_keeps_says_which_one_would_do(shape, block, n
 )
 def test_a_rank_limit_takes_another_way_where_there_is_one(strategy, max_rank):
     model = s2b((2, 4, 6, 3), [2, 2], [[0, 0], [0, 0]])
-    assert plan(model, strategy="transpose").sites[0].strategy == "transpose"
-    assert plan(model, strategy="transpose", max_rank=4).sites[0].strategy != "transpose"
-    assert plan(model, strategy=strategy, max_rank=max_rank).sites[0].strategy == strategy
+    assert plan(model, prefer="transpose").operators[0].lowering == "transpose"
+    assert plan(model, prefer="transpose", max_rank=4).operators[0].lowering != "transpose"
+    assert plan(model, prefer=strategy, max_rank=max_rank).operators[0].lowering == strategy

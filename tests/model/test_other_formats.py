@@ -5,9 +5,9 @@ from __future__ import annotations
 import zipfile
 
 import pytest
+from adapter import run
 
 import onnx_spatial
-from onnx_spatial.cli.main import run
 from onnx_spatial.model.io import other_formats
 from onnx_spatial.operators import spellings
 

@@ -9,9 +9,9 @@ import running
 import sampling
 from building import ELEMENT_TYPES
 from hypothesis import given
+from vocabulary import BatchToSpace, SpaceToBatch
 
 from onnx_spatial import OperatorError
-from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
 
 def test_batches_interleave_along_the_blocked_axis():

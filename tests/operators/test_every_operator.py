@@ -13,22 +13,25 @@ import onnx
 import onnx_ir as ir
 import pytest
 import sampling
+from adapter import plan
 from building import ELEMENT_TYPES, one_node
-from converting import plan
 from sampling import Sample
+from vocabulary import (
+    OPERATORS,
+    Call,
+    Dim,
+    FixedCall,
+    FixedOperator,
+    InputFacts,
+    NodeFacts,
+    Operator,
+    read,
+)
 
 import onnx_spatial
 from onnx_spatial import ConversionError, OperatorError
 from onnx_spatial.lowering import STRATEGIES, Emitter, Request, lower, rank
-from onnx_spatial.operators import OPERATORS, Dim, FixedOperator, Operator
-from onnx_spatial.operators.spellings import (
-    Call,
-    FixedCall,
-    InputFacts,
-    NodeFacts,
-    python_ops,
-    read,
-)
+from onnx_spatial.operators.spellings import python_ops
 from onnx_spatial.operators.strided_copies import Move, Plan, View
 from onnx_spatial.verification.oracles import Silent, openvino
 from onnx_spatial.verification.sizes import operator_shapes
@@ -209,7 +212,7 @@ def test_a_lowering_accepts_every_element_type(kind, known):
     sample, _ = samples(kind)[0]
     for dtype in ELEMENT_TYPES:
         retyped = sampling.retyped(Random(0), sample, [dtype])
-        (site,) = plan(model_of(retyped, known=known)).sites
+        (site,) = plan(model_of(retyped, known=known)).operators
         assert site.action == "lower", f"{dtype}: {site.reason}"
 
 

@@ -9,9 +9,9 @@ import running
 import sampling
 from building import ELEMENT_TYPES
 from hypothesis import given
+from vocabulary import ExtractPatches
 
 from onnx_spatial import OperatorError
-from onnx_spatial.operators import ExtractPatches
 
 DEFINED_AS = {
     "valid": "VALID",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from vocabulary import Rearrange
 
 from onnx_spatial import OperatorError
-from onnx_spatial.operators import Rearrange
 
 #: n c (h 2) (w 2) -> n (c 2 2) h w
 UNSHUFFLE = Rearrange((-1, -1, -1, 2, -1, 2), (1, 1, 2, 2), (0, 1, 3, 5, 2, 4), (1, 3, 1, 1))

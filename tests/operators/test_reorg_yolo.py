@@ -10,13 +10,13 @@ import pytest
 import running
 import sampling
 import structure
+from adapter import verify
 from building import OPENVINO, one_node
 from hypothesis import given
+from vocabulary import ReorgYolo
 
 import onnx_spatial
 from onnx_spatial import OperatorError
-from onnx_spatial.operators import ReorgYolo
-from onnx_spatial.verification import verify
 from onnx_spatial.verification.oracles import Silent
 
 #: Sizes with what the cells leave over of the channels, and the shape that comes out.

@@ -10,9 +10,9 @@ import running
 import sampling
 from building import ELEMENT_TYPES
 from hypothesis import given
+from vocabulary import SpaceToBatch
 
 from onnx_spatial import OperatorError
-from onnx_spatial.operators import SpaceToBatch
 
 
 def test_block_offset_is_the_major_index_of_the_output_batch():

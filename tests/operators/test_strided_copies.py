@@ -8,10 +8,9 @@ import definitions
 import numpy as np
 import pytest
 import sampling
+from vocabulary import BatchToSpace, ExtractPatches, InputFacts, NodeFacts, SpaceToBatch, read
 
-from onnx_spatial.operators import BatchToSpace, ExtractPatches, SpaceToBatch
 from onnx_spatial.operators.rearrange import Rearrange
-from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
 from onnx_spatial.operators.strided_copies import Plan, gaps, plan_of
 
 OPERATORS = [

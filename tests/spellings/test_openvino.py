@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from onnx_spatial import OperatorError
-from onnx_spatial.operators import BatchToSpace, ExtractPatches, ReorgYolo, SpaceToBatch
-from onnx_spatial.operators.spellings import (
+from vocabulary import (
     DOMAINS,
+    BatchToSpace,
+    ExtractPatches,
     InputFacts,
     NodeFacts,
-    python_ops,
+    ReorgYolo,
+    SpaceToBatch,
     read,
     recognise,
 )
+
+from onnx_spatial import OperatorError
+from onnx_spatial.operators.spellings import python_ops
 
 DATA = InputFacts("float32", (4, 2, 6))
 PATCHES = {"sizes": (3, 2), "strides": (2, 1), "rates": (1, 2), "auto_pad": "same_lower"}

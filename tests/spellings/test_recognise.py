@@ -6,12 +6,12 @@ import numpy as np
 import onnx
 import pytest
 import structure
+from adapter import convert, plan
 from building import TF, one_node
-from converting import convert, plan
 from onnx import parser
+from vocabulary import DOMAINS, NodeFacts, read, recognise
 
 from onnx_spatial import OperatorError
-from onnx_spatial.operators.spellings import DOMAINS, NodeFacts, read, recognise
 
 OPERATORS = [
     "SpaceToBatch",
@@ -71,7 +71,7 @@ def test_domains_that_converters_use_are_known(domain):
 def test_an_unknown_domain_is_reported_and_left_alone():
     model = nd("com.example")
     made = plan(model)
-    (site,) = made.sites
+    (site,) = made.operators
     assert made.model is None
     assert (site.action, site.domain, site.dialect) == ("leave", "com.example", None)
     assert site.reason == (
@@ -93,8 +93,8 @@ def test_known_and_unknown_domains_in_one_model():
             y = com.example.SpaceToBatchND(x, block, pads)
             z = com.microsoft.SpaceToBatchND(x, block, pads)
         }""")
-    made = plan(model, strategy="transpose")
-    assert [s.action for s in made.sites] == ["leave", "lower"]
+    made = plan(model, prefer="transpose")
+    assert [s.action for s in made.operators] == ["leave", "lower"]
     assert structure.ops(made.model) == ["SpaceToBatchND", "Reshape", "Transpose", "Reshape"]
     assert [o.domain for o in made.model.opset_import] == ["", "com.example"]
     assert made.model.graph.node[0] == model.graph.node[0]
@@ -124,7 +124,7 @@ def test_real_space_to_depth_stays():
             z = DepthToSpace <blocksize = 2> (x)
         }""")
     made = plan(model)
-    assert (made.sites, made.model) == ([], None)
+    assert (made.operators, made.model) == ([], None)
 
 
 def test_leftovers_beside_a_real_space_to_depth():

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from vocabulary import BatchToSpace, ExtractPatches, InputFacts, NodeFacts, SpaceToBatch, read
 
 from onnx_spatial import OperatorError
-from onnx_spatial.operators import BatchToSpace, ExtractPatches, SpaceToBatch
-from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
 
 I32, I64 = np.int32, np.int64
 IMAGE = InputFacts("float32", ("N", 4, 6, 3))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import model, space_to_batch, space_to_batch_lowered
 
 from onnx_spatial import convert
-from onnx_spatial.verification import verify
 from onnx_spatial.verification.arrays import extremes, patterns
 from onnx_spatial.verification.checks.bit_patterns import moved_inputs
 from onnx_spatial.verification.runtime.program import Program

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import model
 from onnx import helper, numpy_helper
 
-from onnx_spatial.verification import verify
 from onnx_spatial.verification.subgraphs.definitions import Definitions
 from onnx_spatial.verification.subgraphs.value_graph import Graphs
 

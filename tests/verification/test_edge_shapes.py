@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import model
+from vocabulary import InputFacts, NodeFacts, read
 
 from onnx_spatial import convert
-from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
-from onnx_spatial.verification import verify
 from onnx_spatial.verification.sizes import edge_shapes as module
 from onnx_spatial.verification.sizes import operator_shapes
 from onnx_spatial.verification.sizes.edge_shapes import edge_samples

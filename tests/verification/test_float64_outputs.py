@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from adapter import verify
 from hand_lowered import model
-
-from onnx_spatial.verification import verify
 
 SUM = """
     g (float[N,64] x) => (float[N,3] y) <float[64,3] w = {WEIGHTS}> { BODY }

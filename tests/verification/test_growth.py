@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import model
 
 import onnx_spatial
-from onnx_spatial.verification import Verification, verify
+from onnx_spatial import Verification
 
 #: Between a space-to-batch and its opposite nothing is done; then so many are cut away at each end.
 CROPPED = """

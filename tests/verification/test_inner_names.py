@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import TF, model
 from onnx import numpy_helper
 
 import onnx_spatial
-from onnx_spatial.verification import Verification, verify
+from onnx_spatial import Verification
 
 RNG = np.random.default_rng(5)
 WEIGHTS = RNG.normal(0, 0.3, (5, 3, 3, 3)).astype(np.float32)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import model
 
 import onnx_spatial
-from onnx_spatial.verification import verify
 from onnx_spatial.verification.sizes.model_inputs import graph_inputs
 from onnx_spatial.verification.sizes.work import multiply_adds
 

@@ -13,7 +13,7 @@ from hand_lowered import TF
 from onnx import helper, parser
 
 import onnx_spatial
-from onnx_spatial.verification import Verification
+from onnx_spatial import Verification
 from onnx_spatial.verification.checks.in_place import InPlace
 from onnx_spatial.verification.runtime import segment, sessions
 from onnx_spatial.verification.runtime.program import Program

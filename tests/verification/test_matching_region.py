@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from fused_by_hand import CASES, PLAIN, Case, filled
 
+from onnx_spatial import Verification
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.symbolic import rank_inference
-from onnx_spatial.verification import Verification, verify
 
 MUTANTS = [
     pytest.param(case, mutant, id=f"{name}-{number}")

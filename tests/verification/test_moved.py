@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import model
-
-from onnx_spatial.verification import verify
 
 ORIGINAL = """
     g (float[N,H,W,3] x) => (float[P,Q,R,S] y)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import model
 from onnx import helper
 
 import onnx_spatial
-from onnx_spatial.verification import verify
 from onnx_spatial.verification.runtime.sessions import Operands
 from onnx_spatial.verification.sizes.operand_mismatch import matching_sizes
 

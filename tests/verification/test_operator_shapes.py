@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from vocabulary import PYTHON_DOMAIN, InputFacts, NodeFacts, read
 
-from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
-from onnx_spatial.operators.spellings.python_ops import DOMAIN
 from onnx_spatial.verification.sizes.operator_shapes import draw_sample
 
 ND = "SpaceToBatchND", "BatchToSpaceND"
@@ -36,7 +35,7 @@ def prepared(op_type: str, shape: object, rank: int) -> NodeFacts:
     """Facts of a node of ours whose tables have an entry for the batch and come at run time."""
     tables = (InputFacts("int64", (rank,)), InputFacts("int64", (rank, 2)))
     inputs = (InputFacts("float32", shape), *tables)
-    return NodeFacts(op_type, DOMAIN, inputs, {"batch_entry": 1})
+    return NodeFacts(op_type, PYTHON_DOMAIN, inputs, {"batch_entry": 1})
 
 
 def patches(shape: object, kernel: int, stride: int, rate: int, padding: str) -> NodeFacts:

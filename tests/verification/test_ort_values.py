@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import model
 from onnx import TensorProto
 from onnx.helper import make_graph, make_node, make_opsetid
 
-from onnx_spatial.verification import verify
 from onnx_spatial.verification.arrays import (
     differing_bits,
     dtype_of,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import model
 
-from onnx_spatial.verification import verify
 from onnx_spatial.verification.checks import other_nodes
 
 #: A wrong weight of `small` changes y by less than its tolerance.

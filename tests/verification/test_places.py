@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import TF, model, space_to_batch, space_to_batch_lowered
 
 from onnx_spatial import OperatorError
-from onnx_spatial.verification import verify
 
 PARAMETERS = """
     int32[2] block = {2, 3}, int32[2,2] pads = {1, 2, 0, 3}, int64[8] p = {0, 1, 0, 0, 0, 2, 3, 0},

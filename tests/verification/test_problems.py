@@ -7,13 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from fused_by_hand import CASES, filled
 from hand_lowered import model, space_to_batch, space_to_batch_lowered
 from onnx import numpy_helper
 
 import onnx_spatial
 from onnx_spatial.model import traversal
-from onnx_spatial.verification import Check, OutputResult, SiteResult, verify
+from onnx_spatial.verification import Check, OutputResult, SiteResult
 from onnx_spatial.verification.checks.conclude import conclude
 from onnx_spatial.verification.checks.findings import (
     ChangedNode,

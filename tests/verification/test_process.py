@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import model, space_to_batch, space_to_batch_lowered
 
 from onnx_spatial import UsageError
-from onnx_spatial.verification import verify
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare.tolerance import Tolerances
 from onnx_spatial.verification.pipeline import _Work

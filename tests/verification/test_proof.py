@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from adapter import run, verify
 from fused_by_hand import PLAIN, filled
 from hand_lowered import (
     batch_to_space,
@@ -22,8 +23,7 @@ from hand_lowered import (
 
 import onnx_spatial
 from onnx_spatial import UsageError, VerificationError
-from onnx_spatial.cli.main import run
-from onnx_spatial.verification import Counterexample, verify
+from onnx_spatial.verification import Counterexample
 from onnx_spatial.verification.checks import proof
 from onnx_spatial.verification.checks.proof import Proof
 from onnx_spatial.verification.report import SiteResult, count_proofs

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from adapter import verify
 from hand_lowered import model
-
-from onnx_spatial.verification import verify
 
 SEEDED = "[dice] r = RandomUniformLike<seed = 1.0>(x) y = Add(x, r)"
 

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from adapter import verify
 from hand_lowered import model
 
-from onnx_spatial.verification import verify
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.sizes import rare_numbers
 from onnx_spatial.verification.sizes.model_inputs import Assignment

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import model
 
 import onnx_spatial
 from onnx_spatial.model import traversal
-from onnx_spatial.verification import verify
 
 NET = """
     g (float[N,3,H,W] x) => (float[N,4,C,D] y)

@@ -8,10 +8,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from adapter import verify
 from hand_lowered import batch_to_space, model, space_to_batch, space_to_batch_lowered
 
+from onnx_spatial import Verification
 from onnx_spatial.model.io import reader
-from onnx_spatial.verification import Verification, verify
 from onnx_spatial.verification.compare.exactness import Exactness, of_outputs
 from onnx_spatial.verification.compare.outputs import compare
 from onnx_spatial.verification.runtime.program import Program

@@ -11,10 +11,12 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from fused_by_hand import CASES, filled
 from hand_lowered import model, space_to_batch, space_to_batch_lowered
 
-from onnx_spatial.verification import Verification, evaluate, verify
+from onnx_spatial import Verification
+from onnx_spatial.verification import evaluate
 from onnx_spatial.verification.diagnosis import script
 
 WRONG = "4, 2, 0, 1, 3, 5"
@@ -71,7 +73,7 @@ def versions(element_type: str) -> tuple[int, int]:
     ["float", "float16", "bfloat16", "float8e4m3fn", "double", "int8", "bool", "string"],
 )
 def test_a_site(tmp_path: Path, element_type: str) -> None:
-    result = verify(original(element_type), lowered(element_type), save_reproducer=tmp_path / "r")
+    result = verify(original(element_type), lowered(element_type), reproducer=tmp_path / "r")
     assert result.status == "failed"
     done = reproduce(result)
     assert done.returncode == 1, done.stderr
@@ -89,7 +91,7 @@ def test_a_site(tmp_path: Path, element_type: str) -> None:
 
 def test_it_ends_well_once_the_model_is_right(tmp_path: Path) -> None:
     wrong = space_to_batch_lowered(perm=WRONG)
-    result = verify(space_to_batch(), wrong, save_reproducer=tmp_path)
+    result = verify(space_to_batch(), wrong, reproducer=tmp_path)
     assert reproduce(result).returncode == 1
     onnx.save(space_to_batch_lowered(), tmp_path / "converted.onnx")
     done = reproduce(result)
@@ -108,7 +110,7 @@ def test_the_rest_of_the_model_is_left_out(tmp_path: Path) -> None:
     """
     wrong = right.replace("TRANSPOSE", "Transpose<perm = [4, 2, 0, 1, 3, 5]>(c)")
     before, after = (model(text.replace("BODY", body)) for body in (site, wrong))
-    result = verify(before, after, save_reproducer=tmp_path)
+    result = verify(before, after, reproducer=tmp_path)
     assert reproduce(result).returncode == 1
     saved = onnx.load(tmp_path / "original.onnx")
     assert [n.op_type for n in saved.graph.node] == ["SpaceToBatchND"]
@@ -129,7 +131,7 @@ def test_a_weight_of_a_fused_convolution(tmp_path: Path) -> None:
             values = onnx.numpy_helper.to_array(tensor).copy()
             values[4, 1, 1] *= 1.5
             tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
-    result = verify(filled(case.original), wrong, save_reproducer=tmp_path)
+    result = verify(filled(case.original), wrong, reproducer=tmp_path)
     done = reproduce(result)
     assert done.returncode == 1
     assert "of the largest value" in done.stderr
@@ -138,7 +140,7 @@ def test_a_weight_of_a_fused_convolution(tmp_path: Path) -> None:
 
 def test_a_model_that_does_not_run(tmp_path: Path) -> None:
     wrong = space_to_batch_lowered(split="-1, 4, 2, 3, 3, 1009")
-    result = verify(space_to_batch(), wrong, save_reproducer=tmp_path)
+    result = verify(space_to_batch(), wrong, reproducer=tmp_path)
     done = reproduce(result)
     assert done.returncode == 1
     assert "does not run" in done.stderr
@@ -147,7 +149,7 @@ def test_a_model_that_does_not_run(tmp_path: Path) -> None:
 
 def test_where_nothing_can_be_run_the_problems_say_so(tmp_path: Path) -> None:
     renamed = space_to_batch_lowered(output="z")
-    result = verify(space_to_batch(), renamed, save_reproducer=tmp_path / "r")
+    result = verify(space_to_batch(), renamed, reproducer=tmp_path / "r")
     assert result.status == "failed"
     assert result.reproducer is None
     assert not (tmp_path / "r").exists()
@@ -157,13 +159,13 @@ def test_where_nothing_can_be_run_the_problems_say_so(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     wrong = space_to_batch_lowered(perm=WRONG)
-    result = verify(space_to_batch(), wrong, save_reproducer=tmp_path / "file" / "r")
+    result = verify(space_to_batch(), wrong, reproducer=tmp_path / "file" / "r")
     assert result.reproducer is None
     assert any(p.startswith("no reproducer") for p in result.problems)
 
 
 def test_nothing_is_saved_where_nothing_differs(tmp_path: Path) -> None:
-    result = verify(space_to_batch(), space_to_batch_lowered(), save_reproducer=tmp_path / "r")
+    result = verify(space_to_batch(), space_to_batch_lowered(), reproducer=tmp_path / "r")
     assert result
     assert (result.reproducer, result.advice, result.first_value) == (None, None, None)
     assert not (tmp_path / "r").exists()

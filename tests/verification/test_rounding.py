@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from onnx import numpy_helper, parser
 
 import onnx_spatial
-from onnx_spatial.verification import verify
 from onnx_spatial.verification.compare.rounding import Movement, Rounding, Verdict
 from onnx_spatial.verification.runtime.program import Program
 

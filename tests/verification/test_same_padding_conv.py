@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from converting import convert
+from adapter import convert, verify
 from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 from onnx_spatial.model import traversal
-from onnx_spatial.verification import verify
 from onnx_spatial.verification.runtime.program import Program
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "local" : 1]>\n'

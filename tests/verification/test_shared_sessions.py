@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import model
 
 import onnx_spatial
-from onnx_spatial.verification import verify
 from onnx_spatial.verification.checks import isolated
 from onnx_spatial.verification.runtime import segment, shared_sessions
 from onnx_spatial.verification.runtime.both_levels import BothLevels

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import batch_to_space, batch_to_space_lowered, model
 from onnx import TensorProto, helper, numpy_helper
 
 import onnx_spatial
-from onnx_spatial import UsageError
-from onnx_spatial.verification import Verification, verify
+from onnx_spatial import UsageError, Verification
 from onnx_spatial.verification.checks import baseline
 
 pytestmark = pytest.mark.usefixtures("nothing_is_proven")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from vocabulary import NodeFacts
 
 from onnx_spatial import OperatorError
-from onnx_spatial.operators.spellings import NodeFacts
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.runtime import spatial_kernels
 from onnx_spatial.verification.runtime.spatial_kernels import run_facts

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import onnx
 import pytest
-from converting import convert
+from adapter import convert, verify
 from hand_lowered import TF
 from onnx import parser
 
 import onnx_spatial
 from onnx_spatial import UsageError
-from onnx_spatial.verification import pipeline, verify
+from onnx_spatial.verification import pipeline
 from onnx_spatial.verification.checks.context import ModelCheck
 from onnx_spatial.verification.runtime import time_limit
 

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import model
 from onnx import numpy_helper
 
 import onnx_spatial
 from onnx_spatial import UsageError
-from onnx_spatial.verification import verify
 from onnx_spatial.verification.compare.exactness import Exactness
 from onnx_spatial.verification.compare.outputs import compare
 from onnx_spatial.verification.compare.tolerance import Tolerance, Tolerances, tolerance_words

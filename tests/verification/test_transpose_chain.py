@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import model
 
-from onnx_spatial import ModelFileError
+from onnx_spatial import ModelFileError, Verification
 from onnx_spatial.model.io import reader as files
-from onnx_spatial.verification import Verification, verify
 
 ORIGINAL = """
     g (float[N,3,5,6] u) => (float[A,B,C,D] z OUTPUTS)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from adapter import verify
 from hand_lowered import model, space_to_batch, space_to_batch_lowered
 from onnx import TensorProto
 
-from onnx_spatial.verification import verify
 from onnx_spatial.verification.arrays import (
     INTEGER_MODES,
     differing_bits,

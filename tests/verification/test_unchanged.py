@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import model
 
 from onnx_spatial import convert
-from onnx_spatial.verification import verify
 
 #: `loc.Strange` is an operator that nothing here can run.
 NET = """

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from adapter import verify
 from hand_lowered import model
 
-from onnx_spatial.verification import verify
 from onnx_spatial.verification.runtime import value_sizes
 
 ORIGINAL = """

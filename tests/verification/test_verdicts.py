@@ -7,6 +7,7 @@ import re
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from hand_lowered import (
     batch_to_space,
     batch_to_space_lowered,
@@ -16,8 +17,6 @@ from hand_lowered import (
     space_to_batch,
     space_to_batch_lowered,
 )
-
-from onnx_spatial.verification import verify
 
 
 @pytest.mark.parametrize(
