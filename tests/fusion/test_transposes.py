@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -21,7 +20,7 @@ from onnx import parser
 from onnx_spatial import ConversionError
 from onnx_spatial.conversion import pipeline as planning
 from onnx_spatial.fusion import transposes
-from onnx_spatial.lowering import Candidate, Lowered, Request
+from onnx_spatial.lowering import Lowered, Request
 
 HEAD = '<ir_version: {ir}, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>\n'
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -228,6 +227,14 @@ def test_a_transpose_in_front_that_is_an_output_stays() -> None:
     verified(made, reference.agree(made, {"x": unturned(image(2, 5, 7, 3), TO_NHWC)}))
 
 
+class Free(Lowered):
+    cost = 0.0
+
+
+class Dear(Lowered):
+    cost = 1.0
+
+
 @pytest.fixture
 def cheaper(monkeypatch: pytest.MonkeyPatch) -> None:
     """The movement itself costs less from in front of the Transpose, wherever that stays."""
@@ -235,8 +242,7 @@ def cheaper(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def lower(request: Request, *limits: object) -> Lowered:
         made = real(request, *limits)
-        measured = Candidate(made.strategy, 0.0 if request.before else 1.0)
-        return replace(made, considered=(measured,))
+        return (Free if request.before else Dear)(**vars(made))
 
     monkeypatch.setattr(planning, "lower_preferring", lower)
 
