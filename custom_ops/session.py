@@ -11,12 +11,10 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -26,7 +24,7 @@ from google.protobuf.message import DecodeError
 
 from onnx_spatial.api import convert
 from onnx_spatial.conversion.options import Mode
-from onnx_spatial.custom_ops import model_cache, options, registration
+from onnx_spatial.custom_ops import options, registration
 from onnx_spatial.custom_ops.running import raising
 from onnx_spatial.errors import Code, ConversionError, ModelFileError, SpatialError
 from onnx_spatial.model import traversal
@@ -35,8 +33,6 @@ from onnx_spatial.operators.spellings.python_ops import DOMAIN
 from onnx_spatial.report.results import Conversion
 
 _FORMAT = "session.load_model_format"
-
-logger = logging.getLogger(__name__)
 
 
 class OnnxruntimeArguments(TypedDict, total=False):
@@ -63,9 +59,6 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         fuse, domains, strategy, max_rank, checked: as in `onnx_spatial.convert`.
         static: sizes of symbolic dims, by name, which are fixed in the session.
         verify: verify the converted model first, as `onnx_spatial.convert` does.
-        cache: folder of converted models, from which a session of the same model with the same
-            arguments takes it. It is created if it is missing, and may be emptied at any time. None: the
-            folder in the environment variable ONNX_SPATIAL_CACHE, if it is set.
         onnxruntime_arguments: disabled_optimizers, enable_fallback, read_config_from_model, as in
             onnxruntime.
 
@@ -95,7 +88,6 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         max_rank: int | None = None,
         checked: bool = False,
         verify: bool = False,
-        cache: str | os.PathLike[str] | None = None,
         **onnxruntime_arguments: Unpack[OnnxruntimeArguments],
     ) -> None:
         _check_names(onnxruntime_arguments)
@@ -110,7 +102,8 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         #: Whether Python operators may run in this session.
         self._runs_python = False
         self._running: Callable[[], AbstractContextManager[None]] = nullcontext
-        self._convert: Callable[[], Conversion] | None = None
+        #: Result of the conversion; None for a model in onnxruntime's own format.
+        self.conversion: Conversion | None = None
         source = None
         if not _is_ort_format(loaded, sess_options):
             arguments = {
@@ -125,8 +118,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
                 "verify": verify,
             }
             source = _read(loaded, sess_options, data=verify)
-            cache = cache or os.environ.get(model_cache.VARIABLE) or None
-            loaded, sess_options = self._rewrite(loaded, source, sess_options, arguments, cache)
+            loaded, sess_options = self._rewrite(loaded, source, sess_options, arguments)
         try:
             super().__init__(
                 loaded, sess_options, providers, provider_options, **onnxruntime_arguments
@@ -137,26 +129,17 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
                 raise
             raise reason from error
 
-    @cached_property
-    def conversion(self) -> Conversion | None:
-        """Result of the conversion; None for a model in onnxruntime's own format.
-
-        A model that came from the cache is converted again when this is first read.
-        """
-        return None if self._convert is None else self._convert()
-
     def _rewrite(
         self,
         model: reader.Model,
         source: reader.Source,
         sess_options: ort.SessionOptions | None,
         arguments: dict[str, Any],
-        cache: str | os.PathLike[str] | None,
     ) -> tuple[str | os.PathLike[str] | bytes, ort.SessionOptions | None]:
         """Return the model and the options that onnxruntime gets."""
         locations = external_data.locations(source)
         supplied = sess_options is not None and options.supplies(sess_options, locations)
-        proto = self._rewritten(source, arguments, cache, supplied=supplied)
+        proto = self._rewritten(source, arguments, supplied=supplied)
         changed = proto is not source.proto
         self._runs_python = any(o.domain == DOMAIN for o in proto.opset_import)
         own = sess_options
@@ -185,41 +168,23 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         return reader.serialize(rewritten.proto, source.name), own
 
     def _rewritten(
-        self,
-        source: reader.Source,
-        arguments: dict[str, Any],
-        cache: str | os.PathLike[str] | None,
-        *,
-        supplied: bool,
+        self, source: reader.Source, arguments: dict[str, Any], *, supplied: bool
     ) -> onnx.ModelProto:
-        """Return the converted model, from the cache if possible; the original if nothing changes.
+        """Return the converted model; the original if nothing changes.
 
         Args:
             source: the model.
             arguments: arguments of `convert`.
-            cache: folder of the cache, if any.
             supplied: whether the options hold external data, in place of the files.
         """
         # Without a path and a folder no value is read from external data.
         readable = replace(source, path=None, base=None, data=None) if supplied else source
-        self._convert = functools.partial(convert, readable, **arguments)
-        key = ""
-        if cache is not None:
-            key = model_cache.key_of(source, {**arguments, "supplied": supplied})
-            kept = model_cache.get(Path(cache), key)
-            if kept is not None:
-                logger.info("%s: converted before, taken from the cache %s", source.name, cache)
-                return kept if kept.HasField("graph") else source.proto
-        conversion = self._convert()
-        self._convert = lambda: conversion
+        self.conversion = conversion = convert(readable, **arguments)
         proto = source.proto
         if conversion.changed or arguments["static"]:
             proto = conversion.result.proto
         if conversion.changed:
             _drop_unused_initializers(proto, source, supplied=supplied)
-        if cache is not None:
-            empty = onnx.ModelProto()
-            model_cache.put(Path(cache), key, empty if proto is source.proto else proto)
         return proto
 
     def _reason(self, source: reader.Source, error: str) -> SpatialError | None:
@@ -229,8 +194,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
                 external_data.check(source)
             except ModelFileError as missing:
                 return missing
-        conversion = self.conversion
-        sites = [] if conversion is None else conversion.inspection.sites
+        sites = [] if self.conversion is None else self.conversion.inspection.sites
         for site in sites:
             if site.unknown_domain and site.domain in error and site.op_type in error:
                 return ConversionError(

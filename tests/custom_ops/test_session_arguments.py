@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -18,8 +16,6 @@ from onnx import helper, numpy_helper, parser
 
 import onnx_spatial
 from onnx_spatial import InferenceSession, UsageError, VerificationError
-from onnx_spatial.custom_ops import model_cache
-from onnx_spatial.custom_ops import session as module
 
 X = np.arange(2 * 8 * 8 * 3, dtype=np.float32).reshape(2, 8, 8, 3)
 EXPECTED = space_to_batch(X, [2, 2], [(0, 0), (0, 0)])
@@ -126,7 +122,7 @@ def test_verify_verifies_it_first(mode, monkeypatch):
         InferenceSession(spatial(), mode=mode, verify=True)
 
 
-def test_a_session_logs_one_line(caplog, tmp_path):
+def test_a_session_logs_one_line(caplog):
     def logged(**named: object) -> str:
         caplog.clear()
         InferenceSession(parser.parse_model(DILATED), **named)
@@ -136,8 +132,6 @@ def test_a_session_logs_one_line(caplog, tmp_path):
     caplog.set_level(logging.INFO, "onnx_spatial")
     assert logged() == "model: 2 operators became 1 dilated convolution"
     assert logged(verify=True).startswith("model: 2 operators became 1 dilated convolution; passed")
-    assert "1 dilated convolution" in logged(cache=tmp_path)
-    assert logged(cache=tmp_path) == f"model: converted before, taken from the cache {tmp_path}"
     caplog.clear()
     InferenceSession(
         parser.parse_model(
@@ -147,155 +141,6 @@ def test_a_session_logs_one_line(caplog, tmp_path):
     assert [r.getMessage() for r in caplog.records if r.levelno == logging.INFO] == [
         "model: nothing to convert"
     ]
-
-
-# The cache
-
-
-def test_the_environment_may_name_the_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("ONNX_SPATIAL_CACHE", str(tmp_path / "a"))
-    InferenceSession(spatial())
-    assert len([*(tmp_path / "a").iterdir()]) == 1
-    InferenceSession(spatial(), cache=tmp_path / "b")
-    assert len([*(tmp_path / "b").iterdir()]) == 1
-    monkeypatch.delenv("ONNX_SPATIAL_CACHE")
-    (tmp_path / "a").joinpath(next((tmp_path / "a").iterdir())).unlink()
-    InferenceSession(spatial())
-    assert [*(tmp_path / "a").iterdir()] == []
-
-
-@pytest.fixture
-def rewrites(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What was rewritten, and not taken from the cache."""
-    done: list[object] = []
-    convert = module.convert
-
-    def counted(*given: object, **named: object) -> object:
-        done.append(given)
-        return convert(*given, **named)
-
-    monkeypatch.setattr(module, "convert", counted)
-    return done
-
-
-def large(folder: Path, scale: float = 1.0, *, external: bool = False) -> Path:
-    """y = spatial(x) + weight, whose weight is large: it stays in its file."""
-    model = spatial()
-    model.graph.node[0].output[0] = "moved"
-    model.graph.node.append(helper.make_node("Add", ["moved", "weight"], ["y"]))
-    weight = np.full((8, 64, 64, 3), scale, np.float32)[:, :4, :4].repeat(1, 0)
-    model.graph.initializer.append(numpy_helper.from_array(weight, "weight"))
-    spare = np.full(40000, scale, np.float32)  # what makes it large
-    model.graph.initializer.append(numpy_helper.from_array(spare, "spare"))
-    model.graph.node.append(helper.make_node("ReduceMax", ["spare"], ["z"], keepdims=0))
-    model.graph.output.append(helper.make_tensor_value_info("z", 1, []))
-    folder.mkdir(exist_ok=True)
-    onnx.save(model, folder / "model.onnx", save_as_external_data=external, location="w.bin")
-    return folder / "model.onnx"
-
-
-@pytest.mark.parametrize("external", [False, True], ids=["embedded", "external"])
-@pytest.mark.parametrize("mode", MODES)
-def test_a_model_is_rewritten_once(tmp_path, rewrites, mode, external):
-    cache = tmp_path / "new" / "cache"
-    path = large(tmp_path / "a", external=external)
-    for _ in range(3):
-        session = InferenceSession(path, mode=mode, cache=cache)
-        y, z = session.run(None, {"x": X})
-        assert running.same_bits(y, EXPECTED + 1) and z == 1
-    assert len(rewrites) == 1
-    assert session.conversion.changed  # done again when it is asked for
-    assert len(rewrites) == 2
-    moved = large(tmp_path / "b", external=external)  # the same files in another folder
-    path.unlink()
-    y, z = InferenceSession(moved, mode=mode, cache=cache).run(None, {"x": X})
-    assert running.same_bits(y, EXPECTED + 1) and z == 1
-    assert len(rewrites) == 2
-    assert sum(f.stat().st_size for f in cache.iterdir()) < 20_000  # the weights are not in there
-
-
-@pytest.mark.parametrize("external", [False, True], ids=["embedded", "external"])
-def test_other_weights_options_and_versions_are_other_models(
-    tmp_path, rewrites, external, monkeypatch
-):
-    cache = tmp_path / "cache"
-    path = large(tmp_path / "a", external=external)
-    InferenceSession(path, cache=cache)
-    large(tmp_path / "a", 2.0, external=external)
-    y, z = InferenceSession(path, cache=cache).run(None, {"x": X})
-    assert running.same_bits(y, EXPECTED + 2) and z == 2
-    assert len(rewrites) == 2
-    for named in ({"fuse": False}, {"max_rank": 5}, {"domains": ["a"]}, {"verify": True}):
-        InferenceSession(path, cache=cache, **named)
-    assert len(rewrites) == 6
-    monkeypatch.setattr(onnx_spatial, "__version__", "99")
-    InferenceSession(path, cache=cache)
-    assert len(rewrites) == 7
-
-
-def test_what_is_kept_is_what_is_given_as_bytes_or_a_message(tmp_path, rewrites):
-    for given in (spatial(), spatial().SerializeToString()):
-        session = InferenceSession(given, cache=str(tmp_path))
-        assert running.same_bits(session.run(None, {"x": X})[0], EXPECTED)
-    assert len(rewrites) <= 2
-    before = len(rewrites)
-    InferenceSession(spatial(), cache=tmp_path)
-    assert len(rewrites) == before
-
-
-def test_damaged_entries_are_written_anew(tmp_path, rewrites):
-    InferenceSession(spatial(), cache=tmp_path)
-    (entry,) = tmp_path.iterdir()
-    good = entry.read_bytes()
-    for bad in (b"", good[:20], good[:-1], good[:-1] + bytes([good[-1] ^ 1]), b"X" + good[1:]):
-        entry.write_bytes(bad)
-        session = InferenceSession(spatial(), cache=tmp_path)
-        assert running.same_bits(session.run(None, {"x": X})[0], EXPECTED)
-        assert entry.read_bytes() == good
-        assert list(tmp_path.iterdir()) == [entry]
-    assert len(rewrites) == 6
-
-
-def test_where_nothing_can_be_kept_sessions_are_made_all_the_same(tmp_path, caplog):
-    (tmp_path / "file").write_text("not a folder")
-    session = InferenceSession(spatial(), cache=tmp_path / "file")
-    assert running.same_bits(session.run(None, {"x": X})[0], EXPECTED)
-    assert "cannot be cached" in caplog.text
-
-
-def test_nothing_to_do_is_kept_as_well(tmp_path, rewrites):
-    model = parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 13]> g (float[N] x) => (float[N] y) {y = Relu(x)}'
-    )
-    onnx.save(model, tmp_path / "model.onnx")
-    for _ in range(2):
-        session = InferenceSession(tmp_path / "model.onnx", cache=tmp_path / "cache")
-        assert session._model_path == str(tmp_path / "model.onnx")
-    assert len(rewrites) == 1
-
-
-def test_sessions_that_open_at_the_same_time_share_a_cache(tmp_path):
-    path = large(tmp_path / "a")
-
-    def opened(_: int) -> bool:
-        y, _z = InferenceSession(path, cache=tmp_path / "cache").run(None, {"x": X})
-        return bool(running.same_bits(y, EXPECTED + 1))
-
-    with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(opened, range(8)))
-    assert len([*(tmp_path / "cache").iterdir()]) == 1
-
-
-def test_a_half_written_entry_is_never_seen(tmp_path, monkeypatch):
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "replace", full)
-        model_cache.put(tmp_path, "key", spatial())
-    assert not list(tmp_path.iterdir())
-    model_cache.put(tmp_path, "key", spatial())
-    assert model_cache.get(tmp_path, "key") == spatial()
 
 
 # External data that lies in memory
