@@ -47,7 +47,7 @@ def convert_models(
     Args:
         command: name of the command.
         convert: `onnx_spatial.convert` or `onnx_spatial.optimize`.
-        models: paths, or - for standard input.
+        models: paths.
         destinations: where the results go.
         output: of the run.
         no_verify, strict_proof, model_options, data_options, tolerances, reproducer, html:
@@ -62,34 +62,19 @@ def convert_models(
     options.check_verification(
         strict_proof, tolerances, no_verify=no_verify, check=destinations.check
     )
-    each = dict(zip(models, destinations.of(models), strict=True))
-    sources = dict(zip(models, data.models(*models), strict=True))
+    targets = dict(zip(models, destinations.of(models), strict=True))
     verify = not (no_verify or destinations.check)
     fixed = partial(
         convert, verify=verify, strict_proof=strict_proof, save_reproducer=reproducer, isolate=True
     )
-    jobs = {model: _Job(sources[model], each[model]) for model in models}
     given = {**others, **model_options, **data_options}
-    run = _Run(command, fixed, given, tolerances, jobs, destinations, output, advise)
-    files = [*models, *(destination.file for destination in each.values())]
+    run = _Run(command, fixed, given, tolerances, targets, destinations, output, advise)
+    files = [*models, *(target.file for target in targets.values())]
     with html_report(command, html, output, files) as report:
         watched = report.watched(run.convert_model)
         return each_model(
             output, models, watched, run.show, run.code_of, run.explain, run.outcome_of
         )
-
-
-@dataclass(frozen=True)
-class _Job:
-    """A model to convert.
-
-    Attributes:
-        source: its path, or the bytes of standard input.
-        destination: where the result goes.
-    """
-
-    source: str | bytes
-    destination: Destination
 
 
 @dataclass(frozen=True)
@@ -101,8 +86,8 @@ class _Run:
         convert: `onnx_spatial.convert` or `onnx_spatial.optimize`, with arguments that are no option.
         options: arguments of `convert`, with the path of the inputs.
         tolerances: further arguments, which bound the differences of outputs.
-        jobs: the models, by name.
-        destinations: where the results go.
+        targets: where the result of each model goes, by its path.
+        destinations: the same as the options say it.
         output: of the run.
         advise: prints how to use a result that was written.
     """
@@ -111,28 +96,23 @@ class _Run:
     convert: Callable[..., Conversion]
     options: Mapping[str, Any]
     tolerances: Mapping[str, Any]
-    jobs: Mapping[str, _Job]
+    targets: Mapping[str, Destination]
     destinations: Destinations
     output: Output
     advise: Callable[[Console, Path], None]
 
     def convert_model(self, model: str, progress: Progress) -> Conversion:
         """Convert a model, and write what is asked for; `show` prints the result."""
-        job = self.jobs[model]
-        source, destination = job.source, job.destination
-        if destination.piped:
-            data.check_standard_output(source, json=self.output.json)
+        target = self.targets[model]
         result = self.convert(
-            source,
-            destination.file,
-            **data.read_inputs(source, self.options),
+            model,
+            target.file,
+            **data.read_inputs(model, self.options),
             **self.tolerances,
-            in_place=destination.in_place and not destination.dry_run,
-            save_as_external_data=self.destinations.external and destination.file is not None,
+            in_place=target.in_place and not target.dry_run,
+            save_as_external_data=self.destinations.external and target.file is not None,
             progress=progress,
         )
-        if destination.piped and not destination.dry_run:
-            data.to_standard_output(result, frozen=bool(self.options["static"]))
         step_summary.append(lambda: _markdown(self.command, model, result))
         if self.output.quiet:
             _say_problems(self.output.err, model, result)
@@ -140,8 +120,7 @@ class _Run:
 
     def show(self, model: str, result: Conversion) -> None:
         """Print a result for a person."""
-        output, job = self.output, self.jobs[model]
-        console = output.err if job.destination.piped else output.out
+        output, console = self.output, self.output.out
         render.conversion(console, result, Path(model), verbose=output.verbose)
         if self.destinations.check and result.changed:
             text = f"{model} would change; nothing was written"
@@ -150,8 +129,8 @@ class _Run:
             say(console, f"warning: {UNDECIDED}", style="yellow")
         if result.output is None:
             return
-        self.advise(output.out, result.output)
-        if result.verification and job.source == model and not self.destinations.in_place:
+        self.advise(console, result.output)
+        if result.verification and not self.destinations.in_place:
             bounds = dict(self.tolerances)
             # Nodes of chains have no partner in the result: outputs alone can be compared.
             bounds["outputs_only"] |= any(s.converted for s in result.inspection.chains)

@@ -68,9 +68,8 @@ def convert(
     beside them are merged into them. With --no-fuse only the operators change. A MODEL without
     spatial operators is copied byte for byte.
 
-    If MODEL is -, it is read from standard input. If OUT is -, it is written to standard output, and
-    all messages go to stderr. Several models are written to the folder OUT, and keep their own
-    folders inside it; all are converted, also after one has failed.
+    Several models are written to the folder OUT, and keep their own folders inside it; all are
+    converted, also after one has failed.
 
     --in-place keeps the original as MODEL.orig until the result is verified, written and read back.
     MODEL.orig stays with --no-verify, and if the result is not fully verified.

@@ -1,4 +1,4 @@
-"""Read the models and data that commands are given, and keep the inputs of a difference."""
+"""Read the data that commands are given, and keep the inputs of a difference."""
 
 from __future__ import annotations
 
@@ -13,65 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnx_spatial.cli.options import DASH
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.text import say
-from onnx_spatial.errors import UsageError
-from onnx_spatial.model.io import external_data, reader
-from onnx_spatial.model.io import writer as writing
+from onnx_spatial.model.io import reader
 from onnx_spatial.validation import data_sets
 from onnx_spatial.verification import Verification
 
 if TYPE_CHECKING:
-    from onnx_spatial.report.results import Conversion
+    pass
 
 
-def models(*names: str) -> list[str | bytes]:
-    """Return the names of models, with - replaced by the bytes of standard input.
-
-    Raises:
-        UsageError: standard input is named twice, or is a terminal.
-    """
-    if names.count(DASH) > 1:
-        raise UsageError("only one model can be -, standard input")
-    return [_standard_input() if name == DASH else name for name in names]
-
-
-def _standard_input() -> bytes:
-    if sys.stdin is None or sys.stdin.isatty():
-        raise UsageError(
-            "MODEL is -, but standard input is a terminal; use a pipe (or ./- for a file called -)"
-        )
-    return sys.stdin.buffer.read()
-
-
-def check_standard_output(model: str | bytes, *, json: bool) -> None:
-    """Check that a model can be written to standard output.
-
-    Raises:
-        UsageError: it is a terminal, or takes the JSON document, or the model has external data.
-        ModelFileError: the model cannot be read.
-    """
-    if json:
-        raise UsageError(
-            "-o - and --json cannot be combined; write to a file (./- for a file called -)"
-        )
-    if sys.stdout.isatty():
-        raise UsageError("OUT is -, but standard output is a terminal; name a file or use a pipe")
-    if external_data.locations(reader.read(model)):
-        raise UsageError("OUT is -, but the model has external data; write to a file")
-
-
-def to_standard_output(conversion: Conversion, *, frozen: bool) -> None:
-    """Write a converted model to standard output, or the bytes that were read if nothing changed."""
-    content = writing.content_of if conversion.changed or frozen else writing.as_read
-    sys.stdout.flush()
-    for chunk in content(conversion.result).chunks():
-        sys.stdout.buffer.write(chunk)
-    sys.stdout.buffer.flush()
-
-
-def frozen(model: str | bytes, sizes: dict[str, int]) -> str | bytes | reader.Source:
+def frozen(model: str, sizes: dict[str, int]) -> str | reader.Source:
     """Fix the named symbolic dims of a model, if there are any.
 
     Raises:
@@ -85,7 +37,7 @@ def frozen(model: str | bytes, sizes: dict[str, int]) -> str | bytes | reader.So
     return source.holding(freeze(source.proto, sizes))
 
 
-def read_inputs(model: str | bytes, options: Mapping[str, Any]) -> dict[str, Any]:
+def read_inputs(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data options with `inputs`, a file or folder or None, replaced by its arrays.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Define where the results of a command go: a file, a folder, the model itself, stdout, nowhere."""
+"""Define where the results of a command go: a file, a folder, the model itself, nowhere."""
 
 from __future__ import annotations
 
@@ -33,14 +33,9 @@ class Destination:
             raise click.UsageError("-o OUT and --in-place cannot be combined")
 
     @property
-    def piped(self) -> bool:
-        """Whether that is standard output."""
-        return self.path == options.DASH
-
-    @property
     def file(self) -> str | None:
         """The file of -o OUT; None if none is written by that name."""
-        return None if self.dry_run or self.piped else self.path
+        return None if self.dry_run else self.path
 
 
 @dataclass(frozen=True)
@@ -65,7 +60,7 @@ class Destinations:
     def __post_init__(self) -> None:
         if self.check and (self.path or self.in_place):
             raise click.UsageError("--check writes nothing: it takes no -o OUT and no --in-place")
-        if self.external and (self.in_place or self.path == options.DASH):
+        if self.external and self.in_place:
             raise click.UsageError("--save-as-external-data requires -o OUT, a file or a folder")
         self._destination(self.path)
 
@@ -80,9 +75,7 @@ class Destinations:
                 place of its own in the folder.
         """
         path = self.path
-        if path is None or path == options.DASH:
-            if path is not None and len(models) > 1:
-                raise click.UsageError("-o - takes one model")
+        if path is None:
             return [self._destination(path) for _ in models]
         if not _is_folder(path, len(models)):
             return [self._destination(path)]
@@ -132,8 +125,6 @@ def _places_in_folder(models: Sequence[str], path: str) -> list[Path]:
     Raises:
         click.UsageError: a model has no name, is given twice, or lies on another drive.
     """
-    if options.DASH in models:
-        raise click.UsageError(f"a model from standard input has no name for the folder {path}")
     sources = [_absolute(model) for model in models]
     if twice := [model for model, s in zip(models, sources, strict=True) if sources.count(s) > 1]:
         raise click.UsageError(f"the model {twice[0]} is given twice")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from onnx_spatial.cli.options import DASH
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.text import say
 from onnx_spatial.errors import ConversionError, SpatialError, VerificationError
@@ -99,7 +98,7 @@ def html_report(
         require("jinja2")
         check_file(Path(path))
         for other in others:
-            if other not in (None, DASH) and _is_same(Path(path), Path(other)):
+            if other is not None and _is_same(Path(path), Path(other)):
                 raise click.UsageError(f"--html {path} would replace the model {other}")
     report = HtmlReport(path)
     try:

@@ -35,19 +35,14 @@ def inspect(
 ) -> int:
     """List the spatial operators of each MODEL and what `convert` would do with them.
 
-    If MODEL is -, it is read from standard input. Times are estimates. -v also lists the other
-    lowerings.
+    Times are estimates. -v also lists the other lowerings.
 
     Exit code 3 if an operator cannot be converted, 2 if a file cannot be read.
     """
-    from onnx_spatial.cli import data, render
-
-    sources = dict(zip(models, data.models(*models), strict=True))
+    from onnx_spatial.cli import render
 
     def inspect_model(model: str, progress: Progress) -> Inspection:
-        return onnx_spatial.inspect(
-            sources[model], **model_options, strategy=strategy, progress=progress
-        )
+        return onnx_spatial.inspect(model, **model_options, strategy=strategy, progress=progress)
 
     def show(_: str, inspection: Inspection) -> None:
         render.inspection(output.out, inspection, verbose=output.verbose)

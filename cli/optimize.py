@@ -45,9 +45,8 @@ def optimize(
     With --max-rank, the nodes of the result that are still beyond the limit are listed;
     the result is written, and the exit code is 3.
 
-    If MODEL is -, it is read from standard input. If OUT is -, it is written to standard output, and
-    all messages go to stderr. Several models are written to the folder OUT, and keep their own
-    folders inside it; all are converted, also after one has failed.
+    Several models are written to the folder OUT, and keep their own folders inside it; all are
+    converted, also after one has failed.
     """
     from onnx_spatial.cli import conversion
 

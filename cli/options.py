@@ -20,9 +20,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 R = TypeVar("R")
 
-#: The path that means standard input or standard output.
-DASH = "-"
-
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -163,7 +160,7 @@ def _tolerances(
     return result.get("") if set(result) <= {""} else result
 
 
-#: Completed as file names; "-" is one, too.
+#: Completed as file names.
 models_argument = click.argument(
     "models", nargs=-1, required=True, type=click.Path(), metavar="MODEL..."
 )

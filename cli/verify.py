@@ -52,7 +52,7 @@ def verify(
     """Run ORIGINAL and CONVERTED on the same data and compare their outputs.
 
     CONVERTED runs in onnxruntime, and so does ORIGINAL, except for its spatial operators, which are
-    computed with numpy by their definition. One model can be -, which is standard input.
+    computed with numpy by their definition.
 
     A version of ORIGINAL in float16 or int8 is compared with --rtol 1e-2 --outputs-only, or whatever
     difference of outputs you accept.
@@ -65,18 +65,17 @@ def verify(
     def section() -> Section:
         from onnx_spatial.report.section import verification_section
 
-        return verification_section(result, frozen, after, converted)
+        return verification_section(result, frozen, converted)
 
     options.check_verification(strict_proof, tolerances)
     with html_report("verify", html, output, (original, converted)) as report:
-        before, after = data.models(original, converted)
         try:
             with output.progress() as progress:
-                frozen = data.frozen(before, static)
+                frozen = data.frozen(original, static)
                 result = onnx_spatial.verify(
                     frozen,
-                    after,
-                    **data.read_inputs(before, data_options),
+                    converted,
+                    **data.read_inputs(original, data_options),
                     **tolerances,
                     domains=domains,
                     oracles=oracles,

@@ -16,11 +16,6 @@ def check_file(path: Path) -> None:
     Raises:
         ModelFileError: its folder does not exist or is read-only, or it is a folder itself.
     """
-    if str(path) == "-":  # standard output has the table, or with --json the document
-        raise ModelFileError(
-            "-: reports are written to files, not to stdout (use ./- for a file called -)",
-            code=Code.UNWRITABLE,
-        )
     if path.is_dir():
         raise ModelFileError(f"{path}: cannot be written: it is a folder", code=Code.UNWRITABLE)
     if not path.parent.is_dir():

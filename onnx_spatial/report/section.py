@@ -137,16 +137,16 @@ def model_section(
 
 
 def verification_section(
-    verification: Verification, original: Model | Source, converted: Model | Source, name: str = ""
+    verification: Verification, original: Model | Source, converted: Model | Source
 ) -> Section:
-    """Make the section of two models that were compared; the name is that of the second, if it has none.
+    """Make the section of two models that were compared; its name is that of the second.
 
     Raises:
         ModelFileError: a model cannot be read.
     """
     before, after = (reader.read(each, data=False) for each in (original, converted))
     models = before.proto, after.proto
-    return model_section(name or after.name, verification=verification.to_dict(), models=models)
+    return model_section(after.name, verification=verification.to_dict(), models=models)
 
 
 def check(verification: Document, title: str = "") -> Check:

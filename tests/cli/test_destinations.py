@@ -106,12 +106,10 @@ def test_several_models_in_place(folder):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["a.onnx", "b.onnx", "-o", "-"], "-o - takes one model"),
         (["a.onnx", "b.onnx", "-o", "plain.onnx"], "-o plain.onnx is a file"),
         (["a.onnx", "b.onnx", "-o", "new.onnx"], "write -o new.onnx/ if that is its name"),
         (["a.onnx", "b.onnx", "-o", "."], "a.onnx is a model of this call"),
         (["a.onnx", "./a.onnx", "-o", "out"], "the model a.onnx is given twice"),
-        (["-", "-o", "out/"], "has no name for the folder"),
         (["a.onnx", "--check", "-o", "o.onnx"], "--check writes nothing"),
         (["a.onnx", "--check", "--rtol", "1"], "--rtol and --check cannot be combined"),
         (["a.onnx", "--in-place", "--save-as-external-data"], "requires -o OUT"),

@@ -89,7 +89,6 @@ def test_a_refused_operator_is_in_the_report(tmp_path):
     [
         (".", "it is a folder"),
         ("no/report.html", "there is no folder"),
-        ("-", "reports are written to files"),
         ("net.onnx", "would replace the model net.onnx"),
         ("out.onnx", "would replace the model out.onnx"),
     ],
