@@ -168,6 +168,6 @@ def verify(original: Any, converted: Any, **options: Any) -> Verification:
 
 def run(arguments: Sequence[str]) -> int:
     """The exit code of the command line with these arguments."""
-    from onnx_spatial.cli import main  # only tests of commands need all that it imports
+    from onnx_spatial.cli.main import run  # only tests of commands need all that it imports
 
-    return main.run(arguments)
+    return run(arguments)
