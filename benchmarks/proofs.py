@@ -2,7 +2,7 @@
 
     python -m benchmarks.proofs [--only PART ...] [--cases 2000] [--pages]
 
-Parts: `operators` (every lowering on models/operators), `cases` (the same on the cases of the tests),
+Parts: `operators` (every lowering on tests/grid), `cases` (the same on the cases of the tests),
 `nets` (models/), `regions` (random fused regions of the tests). Nothing is run: `verify` does that.
 With --pages the tables go into docs/internals/index-maps.md, and their sums into docs/verification.md.
 Times are processor time. Equal operators of a model share a proof, which counts once.
@@ -32,7 +32,7 @@ from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Where the cases and the random regions are: what pytest's `pythonpath` does.
+#: Where the grid, the cases and the random regions are: what pytest's `pythonpath` does.
 TESTS = (ROOT / "tests", ROOT / "tests" / "fusion")
 
 #: The pages of the tables and of their sums, and the lines around them.
@@ -40,7 +40,7 @@ PAGE, SUMMARY = ROOT / "docs" / "internals" / "index-maps.md", ROOT / "docs" / "
 BEGIN, END = "<!-- proofs: python -m benchmarks.proofs --pages -->", "<!-- end of proofs -->"
 
 SCOPES = ("all sizes", "these sizes", "sampled")
-#: Columns of `operators`: the forms of models/operators, similar ones together.
+#: Columns of `operators`: the forms of tests/grid, similar ones together.
 COLUMNS = {
     "static_1d": "static",
     "static_2d": "static",
@@ -113,11 +113,13 @@ def prove(
 
 
 def operators() -> Iterator[Outcome]:
-    """Prove models/operators after every lowering."""
-    for path in sorted((ROOT / "models" / "operators").glob("*/*/model.onnx")):
-        form = path.parent.name
+    """Prove the grid of tiny models after every lowering."""
+    sys.path[:0] = map(str, TESTS)
+    import grid
+
+    for cell in grid.CELLS:
         for row, options in LOWERINGS.items():
-            yield from prove(path, row, COLUMNS.get(form, form), options)
+            yield from prove(grid.model(cell), row, COLUMNS.get(cell.form, cell.form), options)
 
 
 def cases() -> Iterator[Outcome]:

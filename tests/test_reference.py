@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+import grid
 import numpy as np
 import onnx
 import pytest
@@ -11,23 +10,16 @@ import reference
 import running
 from building import one_node
 from definitions import space_to_batch
-from onnx import numpy_helper, parser
+from onnx import parser
 from onnx.reference import ReferenceEvaluator
-from operators import grid
 
 from onnx_spatial import OperatorError
 from onnx_spatial.reference import OPS, operators
 
-GRID = Path(__file__).parents[1] / "models" / "operators"
 X = np.arange(2 * 4 * 6 * 3, dtype=np.float32).reshape(2, 4, 6, 3)
 #: Older evaluators give the body of a Scan no values of outer graphs.
 LACKING = () if onnx.__version__ >= "1.23" else ("subgraph_scan",)
 BLOCK, NONE = np.array([2, 2]), np.zeros((2, 2), int)
-
-
-def tensors(folder: Path, kind: str) -> list[np.ndarray]:
-    paths = sorted(folder.glob(f"{kind}_*.pb"), key=lambda path: int(path.stem.split("_")[1]))
-    return [numpy_helper.to_array(onnx.load_tensor(path)) for path in paths]
 
 
 @pytest.mark.parametrize("row", grid.ROWS, ids=lambda row: row.name)
@@ -35,12 +27,8 @@ def test_every_spelling_and_domain_gives_the_recorded_outputs(row):
     cells = [cell for cell in grid.CELLS if cell.row == row and cell.form not in LACKING]
     assert len(cells) > 5
     for cell in cells:
-        model = onnx.load(GRID / cell.name / "model.onnx")
-        folder = GRID / cell.name / "test_data_set_0"
-        names = [value.name for value in model.graph.input]
-        feeds = dict(zip(names, tensors(folder, "input"), strict=False))
-        outputs = reference.evaluate(model, feeds, OPS)
-        for output, recorded in zip(outputs, tensors(folder, "output"), strict=True):
+        outputs = reference.evaluate(grid.model(cell), grid.recorded_inputs(cell), OPS)
+        for output, recorded in zip(outputs, grid.recorded_outputs(cell), strict=True):
             assert running.same_bits(np.asarray(output), recorded), cell.name
 
 

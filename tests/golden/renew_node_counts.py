@@ -12,7 +12,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 # What pytest's `pythonpath` does.
-sys.path[:0] = [str(TESTS), str(TESTS / "fusion"), str(TESTS.parent / "models"), str(TESTS.parent)]
+sys.path[:0] = [str(TESTS), str(TESTS / "fusion"), str(TESTS.parent)]
 
 from golden.checking import COUNTS, check, recorded_counts  # noqa: E402
 from golden.subjects import subjects  # noqa: E402

@@ -16,6 +16,7 @@ from typing import Any
 
 import cases
 import definitions
+import grid
 import interpreter
 import numpy as np
 import onnx
@@ -25,7 +26,6 @@ from building import feeds_of, one_node
 from golden import defined, spelled
 from golden.converting import LOWERINGS
 from onnx import TensorProto, numpy_helper
-from operators import grid
 
 MODELS = Path(__file__).parents[2] / "models"
 
@@ -179,8 +179,14 @@ def _cell(name: str) -> Built:
     cell = grid.get(name)
     model = grid.model(cell)
     rng = np.random.default_rng(zlib.crc32(name.encode()))
-    fed = [grid.recorded(cell), grid.feeds(cell, rng)]
-    return Built(model, [(feeds, partial(exactly, defined.outputs(model, feeds))) for feeds in fed])
+    recorded, drawn = grid.recorded_inputs(cell), grid.feeds(cell, rng)
+    return Built(
+        model,
+        [
+            (recorded, partial(exactly, grid.recorded_outputs(cell))),
+            (drawn, partial(exactly, defined.outputs(model, drawn))),
+        ],
+    )
 
 
 # ---------------------------------------------------------------- nets

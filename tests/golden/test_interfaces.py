@@ -8,6 +8,7 @@ import sys
 import zlib
 from pathlib import Path
 
+import grid
 import numpy as np
 import onnx
 import onnxruntime
@@ -15,7 +16,6 @@ import pytest
 import running
 from golden import defined
 from golden.converting import converted
-from operators import grid
 
 import onnx_spatial
 

@@ -29,7 +29,6 @@ from typing import Any
 if __name__ in ("__main__", "__mp_main__"):  # what pytest's `pythonpath` does
     _TESTS = Path(__file__).parents[1]
     sys.path[:0] = [str(_TESTS), str(_TESTS / "campaign"), str(_TESTS / "mutation")]
-    sys.path.append(str(_TESTS.parent / "models"))
 
 import deceptions
 import equivalents

@@ -24,7 +24,6 @@ from random import Random
 if __name__ in ("__main__", "__mp_main__"):  # what pytest's `pythonpath` does
     _TESTS = Path(__file__).parents[1]
     sys.path[:0] = [str(_TESTS), str(_TESTS / "campaign"), str(_TESTS / "mutation")]
-    sys.path.append(str(_TESTS.parent / "models"))
 
 import mutating
 import proving

@@ -11,10 +11,10 @@ from functools import cache, partial
 from pathlib import Path
 from random import Random
 
+import grid
 import numpy as np
 import onnx
 import sampling
-from operators import grid
 
 ZOO = Path(__file__).parents[2] / "models"
 

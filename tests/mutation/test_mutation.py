@@ -7,11 +7,11 @@ pytest -m slow tests/mutation       1,700 mutants of all models and forms, 2,000
 
 from __future__ import annotations
 
+import grid
 import mutating
 import pytest
 import subjects
 from mutating import Outcome
-from operators import grid
 
 #: Small models that cover all classes between them.
 SAMPLE = (

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from itertools import count, islice
 
+import grid
 import onnxruntime
 import pytest
 import refuting
 import subjects
-from operators import grid
 from refuting import Outcome
 from wrong_models import WRONG
 

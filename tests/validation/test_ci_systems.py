@@ -14,7 +14,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from validating import PLAIN, REFUSED, S2B, ZOO, save
+from validating import PLAIN, REFUSED, S2B, save
 
 from onnx_spatial.validation import ModelResult, Options, Report
 from onnx_spatial.validation.result import KINDS
@@ -242,15 +242,3 @@ def test_the_documented_keys_and_kinds_are_those_of_the_document():
     for names in (document, document["models"][0]):
         assert not [n for n in names if f"`{n}`" not in text and n != "version"]
     assert not [kind for kind in KINDS if f"`{kind}`" not in text]
-
-
-def test_the_zoo_passes(tmp_path):
-    """A third of it and some cells of its grid: all of it is for CI."""
-    from onnx_spatial.validation import Options, validate
-    from onnx_spatial.validation.select.discover import find
-
-    models = find([str(ZOO)], exclude=["*/operators/*"])[2::3]
-    models += find([str(ZOO / "operators")])[::40]
-    report = validate(models, Options(modes=("lower", "function")), jobs=2)
-    assert report.passed, [m.message for m in report.failed()]
-    assert all(m.recorded for m in report.models)

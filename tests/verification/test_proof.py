@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import grid
 import numpy as np
 import onnx
 import pytest
@@ -426,8 +427,7 @@ def test_a_counterexample_beside_large_numbers() -> None:
 @pytest.mark.parametrize("name", ["openvino_batch_to_space_attributes", "tf2onnx_batch_to_space"])
 def test_lowerings_with_computed_blocks_have_no_computed_tables(name):
     """A Gather by such a table is estimated to be a little faster, but its proof takes too long."""
-    path = Path(__file__).parents[2] / "models" / "operators" / name / "run_time" / "model.onnx"
-    converted = onnx_spatial.convert(path)
+    converted = onnx_spatial.convert(grid.model(grid.get(f"{name}/run_time")))
     (site,) = converted.inspection.sites
     assert site.strategy in ("transpose", "staged")
     assert site.candidates[0].estimated_us <= 1.2 * min(c.estimated_us for c in site.candidates)

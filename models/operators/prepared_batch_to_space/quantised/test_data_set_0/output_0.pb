@@ -1,1 +1,0 @@
-ByJ<ƒg8:DCB;R€1w_k}‡rTf3mnhsa„(GM‚]AS4<eH$FˆLŒ^`%

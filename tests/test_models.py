@@ -1,0 +1,52 @@
+"""`validate` passes on the models that runtimes refuse: a part of models/, and the grid of tiny ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import grid
+import pytest
+from validating import ZOO
+
+from onnx_spatial.cli.main import run
+
+#: Each cell is validated in one of these ways by default, and in the others by the slow tests.
+WAYS = ("--mode lower", "--mode function", "--mode custom-op", "--optimize")
+
+
+@pytest.fixture(params=WAYS)
+def way(request) -> str:
+    if request.param == "--mode custom-op":
+        pytest.importorskip("onnxruntime_extensions", reason="needs onnxruntime-extensions")
+    return request.param
+
+
+def validate(paths: list[Path], way: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """All of them pass, and are compared with what was recorded."""
+    words = ["validate", *map(str, paths), "-j", "2", "--strict", "--json", *way.split()]
+    code = run(words)
+    models = json.loads(capsys.readouterr().out)["models"]
+    assert [(m["model"], m["message"]) for m in models if m["status"] != "passed"] == []
+    assert all(m["recorded"] for m in models)
+    assert (len(models), code) == (len(paths), 0)
+
+
+def dealt(cell: grid.Cell, shift: int) -> str:
+    """A way for each cell, so that every row and every form meets all of them."""
+    row, form = grid.ROWS.index(cell.row), list(grid.FORMS).index(cell.form)
+    return WAYS[(row + form + shift) % len(WAYS)]
+
+
+@pytest.mark.parametrize(
+    "shift", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))]
+)
+def test_the_grid_passes(shift, way, tmp_path, capsys):
+    cells = [cell for cell in grid.CELLS if dealt(cell, shift) == way]
+    validate([grid.write(cell, tmp_path) for cell in cells], way, capsys)
+
+
+def test_nets_pass(way, capsys):
+    """Some of them: CI validates all."""
+    paths = sorted([*ZOO.glob("*/model.onnx"), *ZOO.glob("chains/*/model.onnx")])
+    validate(paths[WAYS.index(way) :: len(WAYS)], way, capsys)
