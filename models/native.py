@@ -207,15 +207,6 @@ def wavenet(exported: onnx.ModelProto, *, causal: bool = True) -> onnx.ModelProt
     return net.model(net.op("Transpose", x, perm=[0, 2, 1]))
 
 
-def legacy4d(exported: onnx.ModelProto) -> onnx.ModelProto:
-    """Return an atrous depthwise layer between two 1x1 layers."""
-    net = Net(exported)
-    enter, leave, depthwise = (layer.kernel for layer in net.layers().values())
-    x = net.conv(net.op("Transpose", net.input, perm=[0, 3, 1, 2]), enter)
-    x = net.conv(net.op("Relu", x), depthwise, group=8, rates=[3])
-    return net.model(net.op("Transpose", net.conv(x, leave), perm=[0, 2, 3, 1]))
-
-
 def openvino_style(exported: onnx.ModelProto) -> onnx.ModelProto:
     """Return an atrous layer, a strided one and patches side by side, channels first."""
     net = Net(exported)
@@ -237,22 +228,9 @@ def openvino_style(exported: onnx.ModelProto) -> onnx.ModelProto:
     return net.model(context, net.op("SpaceToDepth", whole, blocksize=4))
 
 
-def function(exported: onnx.ModelProto) -> onnx.ModelProto:
-    """Return two atrous depthwise layers, one for each call of the function."""
-    net = Net(exported)
-    x = net.op("Transpose", net.input, perm=[0, 3, 1, 2])
-    x = net.conv(x, net.weight("fine_weight"), group=3, rates=[2])
-    x = net.conv(net.op("Relu", x), net.weight("widen_weight"))
-    x = net.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
-    x = net.conv(x, net.weight("coarse_weight"), group=6, rates=[3, 1])
-    return net.model(net.op("Transpose", net.op("Relu", x), perm=[0, 2, 3, 1]))
-
-
 NETS: dict[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
     "deeplab": deeplab,
     "wavenet": wavenet,
     "wavenet_noncausal": partial(wavenet, causal=False),
-    "legacy4d": legacy4d,
     "openvino_style": openvino_style,
-    "function": function,
 }

@@ -39,7 +39,7 @@ def test_any_form_becomes_any_other(name, before, after):
     )
 
 
-@pytest.mark.parametrize("name", ["deeplab", "raft", "openvino_style", "function"])
+@pytest.mark.parametrize("name", ["deeplab", "raft", "openvino_style", "video"])
 @pytest.mark.parametrize("form", ["function", "custom-op"])
 def test_every_form_is_verified_against_the_original(name, form):
     original = onnx.load(ZOO / name / "model.onnx")

@@ -177,7 +177,7 @@ def state(folder: Path) -> State:
 
 
 def with_weights(mebibytes: int) -> bytes:
-    model = onnx.ModelProto.FromString(seeds.files("legacy4d")["model.onnx"])
+    model = onnx.ModelProto.FromString(seeds.files("openvino_style")["model.onnx"])
     weight = np.arange(mebibytes << 18, dtype=np.float32)
     model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "ballast"))
     return bytes(model.SerializeToString())
@@ -201,7 +201,7 @@ OLD = {"out/out.onnx": b"old" * 1000}
 
 
 def small() -> dict[str, bytes]:
-    return {"in/model.onnx": seeds.files("legacy4d")["model.onnx"]}
+    return {"in/model.onnx": seeds.files("openvino_style")["model.onnx"]}
 
 
 #: Every way to write: the files before, for weights of so many MiB, and the arguments.

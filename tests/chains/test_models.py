@@ -16,9 +16,6 @@ EXPECTED = {
     "conv1d": (6, 1),
     "gated_static": (9, 2),
     "conv2d": (8, 2),
-    "conv2d_one_axis": (4, 1),
-    "depthwise": (4, 1),
-    "conv3d": (4, 1),
     "in_loop": (9, 1),
 }
 

@@ -72,7 +72,7 @@ def test_every_model_of_the_zoo_gives_its_recorded_outputs(name, mode):
         np.testing.assert_allclose(output, wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["wavenet", "raft", "function", "openvino_style"])
+@pytest.mark.parametrize("name", ["wavenet", "raft", "video", "openvino_style"])
 def test_models_of_the_zoo_are_verified_in_python(name):
     model = ZOO / name / "model.onnx"
     assert onnx_spatial.verify(model, onnx_spatial.custom_ops.prepare(model))

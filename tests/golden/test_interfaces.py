@@ -56,7 +56,7 @@ def command(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     ("verb", "net", "option"),
-    [("convert", "legacy4d", "--strict"), ("optimize", "chains/conv1d", "--no-verify")],
+    [("convert", "openvino_style", "--strict"), ("optimize", "chains/conv1d", "--no-verify")],
 )
 def test_commands_write_what_the_functions_return(tmp_path, verb, net, option):
     source, target = MODELS / net / "model.onnx", tmp_path / "out.onnx"

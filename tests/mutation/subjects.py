@@ -48,17 +48,9 @@ def _deeplab(rng: Rng) -> Feeds:
     return {"image": _reals(n, h, w, 3)(rng)}
 
 
-def _function(rng: Rng) -> Feeds:
-    return {"image": _reals(rng.integers(1, 5), 14, 11, 3)(rng)}
-
-
 def _leftover(rng: Rng) -> Feeds:
     n, h, w = rng.integers(1, 4), rng.integers(1, 20), rng.integers(1, 20)
     return {"image": _reals(n, h, w, 4)(rng), "rate": rng.integers(1, 5, 2).astype(np.int32)}
-
-
-def _legacy4d(rng: Rng) -> Feeds:
-    return {"image": _reals(rng.integers(1, 5), 17, 20, 3)(rng)}
 
 
 def _openvino_style(rng: Rng) -> Feeds:
@@ -79,10 +71,6 @@ def _audio(rng: Rng) -> Feeds:
     return {"audio": _reals(rng.integers(1, 4), rng.integers(1, 80), 4)(rng)}
 
 
-def _yolov2(rng: Rng) -> Feeds:
-    return {"image": _reals(2, 48, 32, 3)(rng)}
-
-
 def _yolov2_dynamic(rng: Rng) -> Feeds:
     # Below 8 onnx's evaluator and onnxruntime disagree about MaxPool.
     h, w = 4 * rng.integers(2, 13), 4 * rng.integers(2, 13)
@@ -91,15 +79,12 @@ def _yolov2_dynamic(rng: Rng) -> Feeds:
 
 _FEEDS: Mapping[str, Callable[[Rng], Feeds]] = {
     "deeplab": _deeplab,
-    "function": _function,
     "leftover": _leftover,
-    "legacy4d": _legacy4d,
     "openvino_style": _openvino_style,
     "raft": _raft,
     "video": _video,
     "wavenet": _audio,
     "wavenet_noncausal": _audio,
-    "yolov2": _yolov2,
     "yolov2_dynamic": _yolov2_dynamic,
 }
 

@@ -15,7 +15,7 @@ from mutating import Outcome
 
 #: Small models that cover all classes between them.
 SAMPLE = (
-    ("legacy4d", None, True),
+    ("wavenet", None, True),
     ("openvino_style", "transpose", False),
     ("leftover", None, True),
     ("video", "slices", False),
