@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import hostile
+import onnx.helper
+import onnx.parser
 import pytest
+
+import onnx_spatial
 
 if sys.platform == "win32":
     pytest.skip("needs limits on memory", allow_module_level=True)
@@ -93,3 +97,49 @@ def test_size_alone_is_no_matter(name, victim):
     outcome, memory = victim.attempt(name, verify=False, seconds=300)
     assert outcome == hostile.LARGE[name].outcome
     assert memory < MEMORY
+
+
+def _without_inputs(model: onnx.ModelProto, op_type: str, kept: int) -> None:
+    node = next(node for node in model.graph.node if node.op_type == op_type)
+    del node.input[kept:]
+
+
+@pytest.mark.parametrize(
+    "call", [onnx_spatial.convert, onnx_spatial.optimize, onnx_spatial.inspect]
+)
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda m: setattr(m.opset_import[0], "version", 2**40), "32 bits at most"),
+        (lambda m: setattr(m.opset_import[1], "version", -(2**40)), "32 bits at most"),
+        (
+            lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", 10**9),
+            "input 'x' of main graph has element type 1000000000",
+        ),
+        (
+            lambda m: setattr(m.graph.output[0].type.tensor_type, "elem_type", 10**9),
+            "output 'y' of main graph has element type 1000000000",
+        ),
+        (
+            lambda m: m.graph.node[1].attribute.append(onnx.helper.make_attribute("group", 1.5)),
+            "Conv 'conv' in main graph: the attribute 'group' does not have the type INT",
+        ),
+        (lambda m: _without_inputs(m, "Conv", 0), "Conv 'conv' in main graph has no input 0"),
+        (lambda m: _without_inputs(m, "Reshape", 1), "Reshape 'r' in main graph has no input 1"),
+    ],
+)
+def test_what_the_schema_requires_is_asked_for_first(call, damage, message):
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[1,1,8,8] x, float[1,1,1,1] w) => (float[?,?,?,?] y)
+        <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}, int64[4] s = {1, 1, 8, 8}> {
+            [r] a = Reshape(x, s)
+            [conv] b = Conv(a, w)
+            [t] c = Transpose<perm = [0, 2, 3, 1]>(b)
+            [s2b] y = com.microsoft.SpaceToBatchND(c, block, pads)
+        }"""
+    )
+    call(model)
+    damage(model)
+    with pytest.raises(onnx_spatial.ModelFileError, match=message):
+        call(model)

@@ -102,8 +102,13 @@ def _illegal(proto: onnx.ModelProto) -> _Illegal:
     """Return the shapes of Reshapes that no run can have, by graph and output."""
     found: _Illegal = {}
     for place, graph in traversal.graphs(proto):
-        reshapes = [n for n in graph.node if n.op_type == "Reshape" and op_traits.is_standard(n)]
-        wanted = {n.input[1] for n in reshapes if len(n.input) > 1}
+        # Before opset 5 the shape is an attribute.
+        reshapes = [
+            node
+            for node in graph.node
+            if node.op_type == "Reshape" and op_traits.is_standard(node) and len(node.input) > 1
+        ]
+        wanted = {node.input[1] for node in reshapes}
         shapes = {
             t.name: value
             for t in getattr(graph, "initializer", ())

@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 
 from onnx_spatial.model import traversal
+from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.report.graph_diff import GraphDiff, ModelDiff, Node
 
 #: Letters of an attribute, and entries of a list, that are shown.
@@ -185,7 +186,7 @@ def _types(graph: traversal.GraphLike | None) -> dict[str, str]:
 
 
 def _type(element_type: int, dims: Sequence[object] | None) -> str:
-    name = str(onnx.TensorProto.DataType.Name(element_type)).lower()
+    name = shape_inference.type_name(element_type)
     short = {"float": "float32", "double": "float64"}.get(name, name)
     if dims is None:
         return short

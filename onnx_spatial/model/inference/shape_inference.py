@@ -167,6 +167,13 @@ def element_type(known: onnx.TypeProto | None) -> int | None:
     return known.tensor_type.elem_type or None
 
 
+def type_name(element_type: int) -> str:
+    """Return the name of an ONNX element type, as "float"; its number if there is none."""
+    if element_type not in onnx.TensorProto.DataType.values():
+        return f"element type {element_type}"
+    return str(onnx.TensorProto.DataType.Name(element_type)).lower()
+
+
 def rank(known: onnx.TypeProto | None) -> int | None:
     """Return the rank of a dense tensor type; None if it is unknown."""
     if known is None or not known.tensor_type.HasField("shape"):

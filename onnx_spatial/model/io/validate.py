@@ -6,13 +6,15 @@ the first code that looks at a file must survive whatever is in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 
 import onnx
 
 from onnx_spatial.errors import Code, ModelFileError
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 
 #: Most levels of nested graphs. Protobuf readers stop at 100 nested messages, and each graph takes
 #: three of them (node, attribute, graph): no file can be nested deeper.
@@ -22,29 +24,42 @@ MAX_DEPTH = 33
 #: would have 2^40.
 MAX_INLINED = 200_000
 
+#: Opset versions that onnx's functions take: those of 32-bit integers.
+VERSIONS = range(-(2**31), 2**31)
+
+_ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values())
+
 _NO_PRODUCER = "which no node, input or initializer produces"
 
 Identity = tuple[str, str, str]
 
 
 def check(model: onnx.ModelProto, name: str) -> None:
-    """Check nesting, functions, producers of values, and that the nodes form no cycle.
+    """Check nesting, functions, signatures of nodes, producers of values, and cycles.
+
+    Later code may read each input and output that the schema of a standard operator requires.
 
     Args:
         model: the model; it is not changed.
         name: name of the model in messages.
 
     Raises:
-        ModelFileError: graphs are nested too deep; a function is defined twice, calls itself, or has
-            too many nodes when inlined; a value has no producer or two; nodes form a cycle.
+        ModelFileError: graphs are nested too deep; the version of an opset has more than 32 bits; a
+            function is defined twice, calls itself, or has too many nodes when inlined; a standard
+            node lacks an input or output, or has an attribute of another type; a value has no
+            producer or two; nodes form a cycle.
         UnicodeDecodeError: a name is not UTF-8 text.
     """
     try:
         _check_depth(model)
         _check_functions(model)
+        own_types = {f.name for f in model.functions if op_traits.is_standard_domain(f.domain)}
         for function in model.functions:
-            _Dataflow(traversal.Place(_identity(function))).check(function)
-        _Dataflow(traversal.Place()).check(model.graph)
+            place = traversal.Place(_identity(function))
+            opset = _opset(function.opset_import, place)
+            _Dataflow(place, opset, own_types).check(function)
+        place = traversal.Place()
+        _Dataflow(place, _opset(model.opset_import, place), own_types).check(model.graph)
     except _InvalidError as error:
         raise ModelFileError(f"{name}: {error}", code=Code.INVALID_GRAPH) from None
 
@@ -110,11 +125,62 @@ def _listed(labels: list[str], most: int = 5) -> str:
     return ", ".join(labels[:most]) + more
 
 
+def _opset(imports: Iterable[onnx.OperatorSetIdProto], place: traversal.Place) -> int:
+    """Return the version of the standard operators; 0 if they are not imported.
+
+    Raises:
+        _InvalidError: the version of an opset has more than 32 bits.
+    """
+    imports = list(imports)
+    for entry in imports:
+        if entry.version not in VERSIONS:
+            raise _InvalidError(
+                f"{place} imports version {entry.version} of the opset {entry.domain!r}: a version has "
+                "32 bits at most"
+            )
+    return op_traits.opset_of(imports) or 0
+
+
+@dataclass(frozen=True)
+class _Signature:
+    """What a standard operator requires.
+
+    Attributes:
+        inputs, outputs: whether each of the first ones, which must be there, must have a name, too.
+        attribute_types: by name.
+    """
+
+    inputs: tuple[bool, ...] = ()
+    outputs: tuple[bool, ...] = ()
+    attribute_types: Mapping[str, int] = field(default_factory=dict)
+
+
+@cache
+def _signature(op_type: str, opset: int) -> _Signature:
+    """Return what the schema of a standard operator says; no requirements if there is none."""
+    try:
+        schema = onnx.defs.get_schema(op_type, opset)
+    except onnx.defs.SchemaError:  # none of this name
+        return _Signature()
+    single = onnx.defs.OpSchema.FormalParameterOption.Single
+    inputs, outputs = (
+        tuple(parameter.option == single for parameter in parameters[:least])
+        for parameters, least in (
+            (schema.inputs, schema.min_input),
+            (schema.outputs, schema.min_output),
+        )
+    )
+    types = {name: int(a.type) for name, a in schema.attributes.items()}  # type: ignore[call-overload]
+    return _Signature(inputs, outputs, types)
+
+
 class _Dataflow:
     """Producers and readers of the values in a graph and its subgraphs."""
 
-    def __init__(self, place: traversal.Place) -> None:
+    def __init__(self, place: traversal.Place, opset: int, own_types: set[str]) -> None:
         self._place = place
+        self._opset = opset
+        self._own_types = own_types
         self._outer: list[set[str]] = []
 
     def check(self, graph: traversal.GraphLike) -> set[str]:
@@ -129,6 +195,7 @@ class _Dataflow:
         captured = set(results)
         reads: list[set[str]] = []
         for node in graph.node:
+            self._check_signature(node)
             names = {name for name in node.input if name}
             for name in names:
                 if not self._visible(name):
@@ -148,6 +215,33 @@ class _Dataflow:
                 raise _InvalidError(f"{self._place} returns {name!r}, {_NO_PRODUCER}")
         self._check_order(graph, reads)
         return captured - self._outer.pop()
+
+    def _check_signature(self, node: onnx.NodeProto) -> None:
+        """Check that a standard node has what its schema requires; runtimes refuse other nodes.
+
+        More inputs than the schema has, and a missing attribute, are left to later code: tf2onnx
+        leaves spatial operators with such nodes under the names of standard operators.
+        """
+        if not op_traits.is_standard(node) or node.op_type in self._own_types:
+            return
+        signature = _signature(node.op_type, self._opset)
+        for what, names, required in (
+            ("input", node.input, signature.inputs),
+            ("output", node.output, signature.outputs),
+        ):
+            for index, is_single in enumerate(required):
+                if index >= len(names) or (is_single and not names[index]):
+                    raise _InvalidError(
+                        f"{self._locate(node)} has no {what} {index}, which opset {self._opset} requires"
+                    )
+        for attribute in node.attribute:
+            expected = signature.attribute_types.get(attribute.name, attribute.type)
+            # Without a type: IR version 1. A reference gets its value where the function is called.
+            if attribute.type and not attribute.ref_attr_name and attribute.type != expected:
+                raise _InvalidError(
+                    f"{self._locate(node)}: the attribute {attribute.name!r} does not have the type "
+                    f"{onnx.AttributeProto.AttributeType.Name(expected)} of opset {self._opset}"
+                )
 
     def _locate(self, node: onnx.NodeProto) -> str:
         return f"{node.op_type} {traversal.label(node)!r} in {self._place}"
@@ -197,7 +291,8 @@ def _declared(graph: traversal.GraphLike, place: traversal.Place) -> tuple[set[s
     """Return the names of inputs and initializers, and the names of outputs.
 
     Raises:
-        _InvalidError: two inputs have the same name; the name of a dim is not text.
+        _InvalidError: two inputs have the same name; the element type of an input or output does not
+            exist; the name of a dim is not text.
     """
     is_function = isinstance(graph, onnx.FunctionProto)
     inputs = list(graph.input) if is_function else [v.name for v in graph.input]
@@ -207,6 +302,14 @@ def _declared(graph: traversal.GraphLike, place: traversal.Place) -> tuple[set[s
         raise _InvalidError(f"{place} has two inputs of the name {twice!r}")
     if is_function:
         return declared, list(graph.output)
+    for what, values in (("input", graph.input), ("output", graph.output)):
+        for value in values:
+            element_type = value.type.tensor_type.elem_type
+            if element_type not in _ELEMENT_TYPES:
+                raise _InvalidError(
+                    f"{what} {value.name!r} of {place} has element type {element_type}, which onnx "
+                    f"{onnx.__version__} does not know"
+                )
     for value in (*graph.input, *graph.output, *graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
             if isinstance(dim.dim_param, bytes):  # protobuf's form of invalid UTF-8

@@ -37,7 +37,8 @@ def check(context: Context) -> None:
     ):
         differences += _names(what, before, after)
         for name, was, now in _other_types(before, after):
-            line = f"{what} {name!r} is declared as {_name(now)}, not {_name(was)}"
+            old_type, new_type = map(shape_inference.type_name, (was, now))
+            line = f"{what} {name!r} is declared as {new_type}, not {old_type}"
             if not {was, now} <= _REALS:
                 differences.append(line)
             elif tolerances if what == "input" else tolerances.of_output(name):
@@ -130,10 +131,6 @@ def _other_types(
         was, now = (shape_inference.element_type(t) for t in (value.type, types.get(value.name)))
         if was is not None and now is not None and was != now:
             yield value.name, was, now
-
-
-def _name(element_type: int) -> str:
-    return str(onnx.TensorProto.DataType.Name(element_type)).lower()
 
 
 def _required(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:

@@ -10,6 +10,7 @@ import onnx
 
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import traversal
+from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io import external_data
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification.arrays import (
@@ -156,7 +157,7 @@ def _number(value: object) -> str:
 
 
 def _type(tensor: onnx.TensorProto) -> str:
-    name = onnx.TensorProto.DataType.Name(tensor.data_type).lower()
+    name = shape_inference.type_name(tensor.data_type)
     return f"{name} {show(tuple(tensor.dims))}"
 
 
