@@ -44,6 +44,12 @@ PATCHES = {
     "one-hot, one axis": lambda: patch_models.channels_first(
         one_hot((2,), 2), ("n", 2, "t"), strides=[2]
     ),
+    "one-hot, one window": lambda: _flat((2, 3, 8, 10), (3, 3), strides=[8, 10]),
+    "one-hot, one row": lambda: _flat((2, 3, 1, 12), (1, 3), strides=[1, 2]),
+    "one-hot, one row of windows": lambda: _flat((2, 3, 8, 12), (1, 3), strides=[8, 2]),
+    "one-hot, columns": lambda: _flat(("n", 3, "h", "w"), (3, 1), strides=[2, 3]),
+    "one-hot, side by side": lambda: _flat(("n", 3, "h", "w"), (2, 3), strides=[2, 3]),
+    "one-hot, volume": lambda: _flat(("n", 2, "d", "h", "w"), (2, 1, 2), strides=[1, 2, 2]),
     "one-hot, depthwise": lambda: patch_models.channels_first(
         one_hot((3, 3), 4, group=True), ("n", 4, "h", "w"), group=4
     ),
@@ -59,6 +65,15 @@ EMBEDDINGS = {
     "MatMul, side by side": lambda: _embedding("MatMul", (4, 4), (4, 4), "VALID"),
     "Conv": lambda: _embedding("Conv", (3, 3), (1, 1), "SAME"),
     "Conv, static": lambda: _embedding("Conv", (3, 2), (2, 1), "VALID", shape=(2, 9, 8, 3)),
+    "MatMul, overlapping, static": lambda: _embedding(
+        "MatMul", (3, 3), (1, 2), "SAME", shape=(2, 9, 8, 3)
+    ),
+    "MatMul, one row": lambda: _embedding("MatMul", (1, 3), (1, 1), "SAME", shape=(2, 1, 9, 3)),
+    "MatMul, larger strides": lambda: _embedding("MatMul", (2, 2), (3, 4), "SAME"),
+    "Conv, large and static": lambda: _embedding(
+        "Conv", (5, 5), (2, 2), "SAME", shape=(2, 32, 30, 3)
+    ),
+    "Conv, rates": lambda: _embedding("Conv", (3, 3), (2, 1), "SAME", rates=(2, 3)),
     "Gemm": lambda: _embedding("Gemm", (2, 2), (2, 2), "VALID", shape=(2, 8, 6, 3)),
     "another reader": lambda: _embedding("another", (3, 3), (1, 1), "SAME"),
     "MatMul of a volume": lambda: _embedding("MatMul", (1, 2, 2), (2, 1, 2), "SAME"),
@@ -68,6 +83,12 @@ EMBEDDINGS = {
 def _first(major: str = "place", **attributes: object) -> onnx.ModelProto:
     weight = one_hot((3, 3), 3, major=major)
     return patch_models.channels_first(weight, ("n", 3, "h", "w"), **attributes)
+
+
+def _flat(
+    shape: tuple[int | str, ...], kernel: tuple[int, ...], **attributes: object
+) -> onnx.ModelProto:
+    return patch_models.channels_first(one_hot(kernel, int(shape[1])), shape, **attributes)
 
 
 def _embedding(
