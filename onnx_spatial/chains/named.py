@@ -79,8 +79,21 @@ def with_operators(
         graphs.replaced.update(draft.results)
     result = patch.apply()
     remove_unused(result, unread)
+    _restore_names(result, graphs.copies)
     patch_proto.import_where_used(result, DOMAIN)
     return result, [(node and node.outputs[0].name) or "" for node in operators]
+
+
+def _restore_names(model: onnx.ModelProto, copies: Sequence[tuple[ir.Node, str]]) -> None:
+    """Give copies the names of the functions that they are copies of, where these are gone."""
+    names = {copy.name: name for copy, name in copies}
+    nodes = [node for _, _, node in traversal.nodes(model)]
+    taken = {node.name for node in nodes}
+    for node in nodes:
+        name = names.get(node.name)
+        if name and name not in taken:
+            node.name = name
+            taken.add(name)
 
 
 class _Graphs:
@@ -89,6 +102,8 @@ class _Graphs:
     def __init__(self, proto: onnx.ModelProto, model: ir.Model) -> None:
         self.nodes: dict[tuple[traversal.Place, str], ir.Node] = {}
         self._values: dict[tuple[traversal.Place, str], ir.Value] = {}
+        #: Copies of functions inside chains, and the names of these.
+        self.copies: list[tuple[ir.Node, str]] = []
         #: The values that took the place of others since.
         self.replaced: dict[ir.Value, ir.Value] = {}
         self._opsets = {
@@ -141,7 +156,7 @@ def _moved(chain: Movement, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.N
                 for v in node.inputs
             ]
             copy = replace_nodes.copy_node(node, inputs, message)
-            copy.name = node.name or None  # free: only chains without which the node goes are taken
+            graphs.copies.append((copy, node.name or ""))
             emit.nodes.append(copy)
             result = copy.outputs[0]
         moved |= dict.fromkeys(filter(None, message.output), result)

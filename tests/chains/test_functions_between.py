@@ -137,3 +137,31 @@ def test_lost_attributes_that_ordinary_data_does_not_show_fail_the_verification(
     reason = f"{op_type} node 'function'.*same attributes"
     with pytest.raises(onnx_spatial.VerificationError, match=reason):
         onnx_spatial.optimize(with_attributes(op_type))
+
+
+def test_a_function_that_two_chains_share_has_its_name_once():
+    """One chain holds the function and a tensor of rank 5; the other reads behind it."""
+    made = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2,2] x) => (float[1,1,4,1] y, float[4] z)
+        <int64[4] square = {1, 1, 2, 2}, int64[1] last = {4}, int64[4] four = {1, 1, 4, 1},
+         int64[2] two = {4, 1}, int64[1] flat = {4}> {
+            [turn] a = Transpose <perm = [1, 0]> (x)
+            [function] b = LeakyRelu <alpha = 0.3> (a)
+            [split] c = Reshape(b, square)
+            [five] d = Unsqueeze(c, last)
+            [first] y = Reshape(d, four)
+            [second] e = Reshape(y, two)
+            [other] f = LeakyRelu <alpha = 0.2> (e)
+            [out] z = Reshape(f, flat)
+        }"""
+    )
+    result = onnx_spatial.optimize(made, max_rank=4)
+    names = [node.name for node in result.model.graph.node]
+    assert len(names) == len(set(names))
+    assert names.count("function") == 1
+    assert "Unsqueeze" not in {node.op_type for node in result.model.graph.node}
+    x = np.random.default_rng(0).standard_normal((2, 2)).astype(np.float32)
+    before, after = (running.run(model, {"x": x}) for model in (made, result.model))
+    np.testing.assert_array_equal(after[0], before[0])
+    np.testing.assert_array_equal(after[1], before[1])
