@@ -13,7 +13,7 @@ GROUPS = {
     "What to write": "path in_place dry_run check external mode inline raise_ir_version opset",
     "Conversion": "modes optimize no_fuse checked strategy max_rank domains static",
     "Verification": "no_verify shapes inputs seed rtol atol outputs_only strict strict_proof oracles",
-    "Failures and limits": "reproducer reproduce_to memory time_limit timeout",
+    "Failures and limits": "reproducer memory time_limit timeout",
     "Processes": "jobs executor scheduler",
     "Reports": "html junit_xml",
     "Output": "as_json quiet verbose version help",

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from onnx_spatial.cli import help, options
 from onnx_spatial.cli.html import html_option
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.text import say
-from onnx_spatial.cli.validate_options import (
-    Selection,
-    process_options,
-    selection_options,
-    step_options,
-)
+from onnx_spatial.conversion.options import MODES, Mode
 from onnx_spatial.errors import one_line
 from onnx_spatial.report.report_file import check_file, require, write
 from onnx_spatial.validation import ModelResult, Options
@@ -28,8 +24,54 @@ if TYPE_CHECKING:
     from onnx_spatial.cli import validation
     from onnx_spatial.validation.run import Watch
 
-#: A folder that is there, or can be made.
-_FOLDER = click.Path(file_okay=False)
+
+def _examination(
+    *,
+    modes: tuple[Mode, ...],
+    no_fuse: bool,
+    static: dict[str, int],
+    shapes: dict[str, tuple[int, ...]],
+    **others: Any,
+) -> Options:
+    """Return what is done with each model."""
+    return Options(
+        modes=tuple(dict.fromkeys(modes)) or ("lower",),
+        fuse=not no_fuse,
+        static=tuple(static.items()),
+        shapes=tuple(shapes.items()),
+        **others,
+    )
+
+
+_examination_options = options.grouped(
+    "examination",
+    click.option(
+        "--mode",
+        "modes",
+        type=click.Choice(MODES),
+        multiple=True,
+        help="Convert to standard operators, local functions, or Python operators (default: lower). "
+        "May be repeated.",
+    ),
+    click.option(
+        "--optimize",
+        is_flag=True,
+        help="Optimize the models: rewrite chains of standard nodes that are spatial operators, too.",
+    ),
+    click.option(
+        "--no-fuse", is_flag=True, help="Change only the operators, no nodes beside them."
+    ),
+    click.option("--checked", is_flag=True, help="Add checks of sizes and parameters."),
+    options.prefer_option,
+    options.domain_option,
+    options.static_option,
+    options.max_rank_option,
+    options.shape_option,
+    options.seed_option,
+    click.option("--strict", is_flag=True, help="Fail models that cannot be verified."),
+    options.strict_proof_option,
+    make=_examination,
+)
 
 
 @click.command(
@@ -41,27 +83,62 @@ _FOLDER = click.Path(file_okay=False)
     ),
 )
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")
-@selection_options
-@step_options
-@process_options
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="GLOB",
+    help="Leave these models out of folders and globs. May be repeated.",
+)
+@click.option(
+    "--expect-failure",
+    multiple=True,
+    metavar="GLOB",
+    help="Expect these models to fail; it is an error if they do not. May be repeated.",
+)
+@_examination_options
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Validate N models at a time; 0 means one per core (default: 1).",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=600,
+    show_default=True,
+    metavar="SECONDS",
+    help="Fail a model that takes longer; 0 means no limit.",
+)
+@click.option(
+    "--memory",
+    callback=options.memory_size,
+    metavar="SIZE",
+    help="Fail a model that needs more memory, such as 4G.",
+)
+@click.option(
+    "--executor",
+    type=click.Choice(("local", "dask")),
+    default="local",
+    help="Run on this machine (the default) or on a cluster.",
+)
+@click.option("--scheduler", metavar="ADDRESS", help="Address of the cluster's scheduler.")
 @click.option("--junit-xml", type=click.Path(), metavar="FILE", help="Write a JUnit XML report.")
 @html_option
-@click.option(
-    "--reproducer",
-    "reproduce_to",
-    type=_FOLDER,
-    metavar="DIR",
-    help="If models differ, save in DIR small models, data and a script that show it.",
-)
 @options.output_options
 def validate(
     paths: tuple[str, ...],
-    selection: Selection,
-    steps: Options,
-    processes: dict[str, Any],
+    exclude: tuple[str, ...],
+    expect_failure: tuple[str, ...],
+    examination: Options,
+    jobs: int | None,
+    timeout: float,
+    memory: int | None,
+    executor: str,
+    scheduler: str | None,
     junit_xml: str | None,
     html: str | None,
-    reproduce_to: str | None,
     output: Output,
 ) -> int:
     """Convert and verify every model in the given files, folders and globs.
@@ -74,32 +151,36 @@ def validate(
     Exit code 1 if a model failed, 2 if a path does not exist or holds no model, 130 if the run was
     interrupted: the reports then hold the models that were finished.
     """
-    from onnx_spatial.cli import step_summary, validation
-    from onnx_spatial.validation import reports, run
-
+    _check_executor(executor, scheduler, jobs)
     for path in filter(None, (junit_xml, html)):
         check_file(Path(path))
     if html is not None:
         require("jinja2")
 
-    models, notes = selection.models(paths)
+    from onnx_spatial.cli import step_summary, validation
+    from onnx_spatial.validation import reports, run
+    from onnx_spatial.validation.models import find
+
+    models = find(paths, exclude)
     rows = None
-    if models and not (output.interactive or output.quiet or output.json):
+    if not (output.interactive or output.quiet or output.json):
         rows = validation.Rows(output.out, models)
-    try:
-        with _watching(output, models, rows) as watch:
-            report = run.validate(
-                models,
-                steps,
-                **processes,
-                reproduce_to=reproduce_to,
-                expect_failure=selection.expect_failure,
-                graphs=html is not None,
-                watch=watch,
-            )
-    except run.Interrupted as end:  # what is done by now is not lost
-        report = end.report
-    report.notes += notes
+    with (
+        nullcontext() if scheduler is None else run.dask(scheduler) as cluster,
+        _watching(output, models, rows) as watch,
+    ):
+        report = run.validate(
+            models,
+            examination,
+            jobs=jobs or (1 if jobs is None else os.cpu_count() or 1),
+            timeout=timeout or None,
+            memory=memory,
+            expect_failure=expect_failure,
+            graphs=html is not None,
+            executor=cluster,
+            watch=watch,
+        )
+    report.notes += _useless_globs(paths, models, exclude, expect_failure)
     if junit_xml is not None:
         write(Path(junit_xml), reports.junit_xml(report).encode("utf-8", "backslashreplace"))
     if html is not None:
@@ -115,8 +196,52 @@ def validate(
     return report.exit_code
 
 
+def _check_executor(executor: str, scheduler: str | None, jobs: int | None) -> None:
+    """Check that the options on where models are validated fit together.
+
+    Raises:
+        click.UsageError: they contradict each other.
+    """
+    if executor == "local":
+        if scheduler is not None:
+            raise click.UsageError("--scheduler requires --executor dask")
+    elif scheduler is None:
+        raise click.UsageError(f"--executor {executor} requires --scheduler ADDRESS")
+    elif jobs is not None:
+        raise click.UsageError(
+            "--jobs cannot be combined with --executor: the cluster decides how many run at a time"
+        )
+
+
+def _useless_globs(
+    paths: Sequence[str],
+    models: Sequence[str],
+    exclude: Sequence[str],
+    expect_failure: Sequence[str],
+) -> Iterator[str]:
+    """Yield a note on each glob of the command line that matches no model.
+
+    Those of pyproject.toml are for other calls, too.
+    """
+    from onnx_spatial.validation.models import find, matches
+
+    source = click.get_current_context().get_parameter_source
+    if exclude and source("exclude") == ParameterSource.COMMANDLINE:
+        all_models = find(paths)
+        for glob in exclude:
+            if not any(matches(model, [glob]) for model in all_models):
+                advice = f"for a folder write '{glob.rstrip('/')}/*'"
+                yield f"--exclude {glob}: leaves out no model; {advice}"
+    if source("expect_failure") == ParameterSource.COMMANDLINE:
+        for glob in expect_failure:
+            if not any(matches(model, [glob]) for model in models):
+                yield f"--expect-failure {glob}: matches no model"
+
+
 @contextmanager
-def _watching(output: Output, models: list[str], rows: validation.Rows | None) -> Iterator[Watch]:
+def _watching(
+    output: Output, models: Sequence[str], rows: validation.Rows | None
+) -> Iterator[Watch]:
     """Show progress: in one line on a terminal, with -v in a line for each model elsewhere."""
     with output.progress(timed=False) as progress:
         done = 0

@@ -55,7 +55,7 @@ def python(checkout: Path, *arguments: str | Path, root: bool = True) -> str:
 WHERE = """
 import onnx_spatial.cli
 from onnx_spatial import InferenceSession, custom_ops
-from onnx_spatial.validation import validate
+from onnx_spatial.validation.run import validate
 assert callable(validate)
 print(*(m.__file__ for m in (onnx_spatial, onnx_spatial.cli, custom_ops)), sep="\\n")
 """

@@ -20,7 +20,7 @@ import onnx_spatial
 from onnx_spatial import ModelFileError
 from onnx_spatial.model.io.byte_ranges import Content
 from onnx_spatial.validation import Options
-from onnx_spatial.validation.checks.examine import examine
+from onnx_spatial.validation.examine import examine
 from onnx_spatial.verification.arrays import constant_value
 
 X = np.arange(1 * 4 * 6 * 3, dtype=np.float32).reshape(1, 4, 6, 3)

@@ -54,11 +54,6 @@ class DataSet:
         return all(isinstance(value, np.ndarray) for value in self.inputs.values())
 
 
-def is_set(name: str) -> bool:
-    """Return whether a folder of this name holds recorded data."""
-    return _SET.fullmatch(name) is not None
-
-
 def archive_of(model: Path) -> Path:
     """Return the path of a model's .npz archive, which may not exist."""
     return model.with_suffix(".npz")
@@ -67,7 +62,7 @@ def archive_of(model: Path) -> Path:
 def find(model: Path) -> list[Path]:
     """Find the recorded data of a model: folders by number, then the archive; also dangling links."""
     try:
-        folders = [p for p in model.parent.iterdir() if is_set(p.name) and not p.is_file()]
+        folders = [p for p in model.parent.iterdir() if _SET.fullmatch(p.name) and not p.is_file()]
     except OSError:  # a folder without permission to list it
         folders = []
     sets = sorted(folders, key=lambda p: (int(p.name.removeprefix("test_data_set_")), p.name))

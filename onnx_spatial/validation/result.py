@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import glob
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
@@ -61,7 +61,8 @@ CODES: dict[Kind, Code] = {
     "xpassed": Code.PASSED_UNEXPECTEDLY,
 }
 
-VERSION = 1
+#: Version of the JSON document.
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,6 @@ class Entry:
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes by name."""
         return {**dataclasses.asdict(self), "nodes": list(self.nodes)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Entry:
-        """Make an entry of what `to_dict` returned."""
-        return cls(**{**values, "nodes": tuple(values["nodes"])})
 
 
 @dataclass
@@ -161,11 +157,6 @@ class ModelResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes by name, ready for JSON."""
         return {**vars(self), "entries": [entry.to_dict() for entry in self.entries]}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> ModelResult:
-        """Make a result of what `to_dict` returned."""
-        return cls(**{**values, "entries": [Entry.from_dict(e) for e in values["entries"]]})
 
     def fails(self, options: Options) -> bool:
         """Return whether the run fails because of this model; with strict also if it is unverified."""

@@ -1,4 +1,4 @@
-"""--rtol, --atol and --outputs-only of `verify`, `convert` and `validate`."""
+"""--rtol, --atol and --outputs-only of `verify` and `convert`."""
 
 from __future__ import annotations
 
@@ -94,21 +94,6 @@ def test_convert_repeats_the_options(capsys):
     assert run(["convert", "original.onnx", "-o", "out.onnx", *words]) == 0
     assert f"verify original.onnx out.onnx {' '.join(words)}\n" in capsys.readouterr().out
     assert run(["convert", "original.onnx", "-o", "o.onnx", "--no-verify", "--rtol", "0.1"]) == 2
-
-
-def test_validate_takes_names_that_some_models_lack(folder, capsys):
-    save(folder / "models" / "a.onnx", SCALED)
-    save(folder / "models" / "b.onnx", SCALED.replace(" y)", " q)").replace("[s2b] y", "[s2b] q"))
-    words = ["--rtol", "q=0.1", "--atol", "0.5", "--outputs-only"]
-    assert run(["validate", "models", *words, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    options = document["options"]
-    assert (options["rtol"], options["atol"]) == ({"q": 0.1}, 0.5)
-    found = [model["modes"][0]["verification"] for model in document["models"]]
-    assert [{o["tolerance"] for o in v["outputs"]} for v in found] == [{1e-5}, {0.1}]
-    assert all(v["outputs_only"] for v in found)
-    assert document["models"][0]["reproduce"].endswith(" --rtol q=0.1 --atol 0.5 --outputs-only")
-    assert run(["validate", "models", "--rtol", "-1"]) == 2
 
 
 @pytest.mark.parametrize(("width", "wide"), [(80, False), (140, True)])

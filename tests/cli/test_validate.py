@@ -72,7 +72,7 @@ def test_json_is_alone_on_stdout(folder, capsys):
     assert run(["validate", ".", "--json"]) == 1
     out, err = capsys.readouterr()
     document = json.loads(out)
-    assert (document["version"], document["exit_code"]) == (1, 1)
+    assert (document["version"], document["exit_code"]) == (2, 1)
     assert [m["status"] for m in document["models"]] == ["passed", "failed"]
     entry = document["models"][1]["entries"][0]
     assert (entry["level"], entry["source"], entry["nodes"]) == ("error", "convert:lower", ["s2b"])
@@ -188,7 +188,6 @@ def test_colour_that_is_forced_brings_no_frames_of_a_spinner(folder, capsys, mon
         (["a.onnx", "--static", "N"], "--static must be"),
         (["a.onnx", "--seed", "-1"], "seed must be 0 or more"),
         (["a.onnx", "--timeout", "nan"], "timeout must be above 0"),
-        (["a.onnx", "--reproducer", "a.onnx"], "'a.onnx' is a file"),
         ([], "PATH"),
     ],
 )
@@ -216,20 +215,6 @@ def test_a_timeout_is_in_the_command_that_reproduces_it():
     report = Report([late, wrong], Options(), limits={"--timeout": "3"})
     assert report.command(late) == "onnx-spatial validate a.onnx --seed 0 --timeout 3"
     assert report.command(wrong) == "onnx-spatial validate b.onnx --seed 0"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="such a limit is Linux's")
-@pytest.mark.parametrize("more", [[], ["--max-rank", "1", "--strict", "-j", "2"]])
-def test_memory_that_is_too_little_for_any_model_is_refused_with_what_is_enough(
-    folder, capsys, more
-):
-    save(folder / "a.onnx")
-    assert run(["validate", "a.onnx", "--memory", "4M", *more]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    least = re.fullmatch(r"error: memory must be at least (\d+M), .*, not 4M\n", err)
-    assert least is not None
-    assert run(["validate", "a.onnx", "--memory", least[1]]) == 0
 
 
 @pytest.mark.parametrize(
@@ -263,21 +248,6 @@ def test_an_interrupt_ends_all_that_was_started_and_what_was_done_is_reported(fo
     assert {case[0].get("type") for case in cases[1:]} == {"not-run"}
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_a_second_interrupt_waits_for_nothing(folder):
-    save(folder / "a.onnx", PLAIN)
-    save(folder / "b.onnx", HANGING)
-    process, started = at_work(".")
-    os.kill(started[0], signal.SIGSTOP)  # it takes no notice of being asked to end
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.5)  # two at once are one
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=5)
-    assert process.returncode == 130
-    assert err.strip() == "error: interrupted"
-    assert all_gone(started)
-
-
 def at_work(*arguments: str, jobs: int = 1) -> tuple[subprocess.Popen[str], list[int]]:
     """The command once its first model is done and others are being looked at; its processes."""
     command = [sys.executable, "-P", "-m", "onnx_spatial.cli", "validate", *arguments]
@@ -289,7 +259,7 @@ def at_work(*arguments: str, jobs: int = 1) -> tuple[subprocess.Popen[str], list
     assert process.stdout.readline().startswith("result")
     assert re.match(r"PASSED +a\.onnx ", process.stdout.readline())
     started: list[int] = []
-    while process.poll() is None and len(started) < 2 * jobs:  # each with the one that forked it
+    while process.poll() is None and len(started) < jobs:
         time.sleep(0.05)
         started = below(process.pid)
     return process, started
@@ -341,14 +311,6 @@ def test_a_failure_that_is_expected_is_shown_and_does_not_fail_the_run(folder, c
         "run it again with: onnx-spatial validate good.onnx --seed 0 --expect-failure good.onnx"
         in out
     )
-
-
-def test_what_looks_closer_is_asked_for_again_in_the_command(folder, capsys):
-    pytest.importorskip("openvino")
-    save(folder / "bad.onnx", REFUSED)
-    assert run(["validate", "bad.onnx", "--oracle", "openvino", "--reproducer", "found"]) == 1
-    assert "validate bad.onnx --seed 0 --oracle openvino" in capsys.readouterr().out
-    assert not (folder / "found").exists()
 
 
 def test_a_name_with_line_breaks_stays_in_its_line(folder, capsys):

@@ -11,9 +11,10 @@ import pytest
 from broken_models import CASES
 
 from onnx_spatial.cli.main import run
-from onnx_spatial.validation import ModelResult, Options, validate
+from onnx_spatial.validation import ModelResult, Options
+from onnx_spatial.validation.models import find
 from onnx_spatial.validation.result import KINDS
-from onnx_spatial.validation.select.discover import find
+from onnx_spatial.validation.run import validate
 
 #: Whether the processor ends a process that divides the least integer by -1.
 TRAPS = platform.machine().lower() in ("x86_64", "amd64", "i686")

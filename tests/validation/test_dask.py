@@ -1,91 +1,80 @@
-"""The same work list on a Dask cluster; a worker that is killed loses nothing."""
+"""The same run on a Dask cluster; a worker that is killed loses nothing."""
 
 from __future__ import annotations
 
-import contextlib
+import json
 import os
-import shutil
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 
+import distributed
 import pytest
-from validating import PLAIN, ZOO, save
+from validating import CRASHING, HANGING, PLAIN, S2B, save
 
-from onnx_spatial.errors import UsageError
-from onnx_spatial.validation import validate
-from onnx_spatial.validation.select.discover import find
-from onnx_spatial.validation.workers import clusters
+from onnx_spatial.cli.main import run
 
-distributed = pytest.importorskip("distributed", reason="needs dask (pip install '.[dask]')")
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """The scheduler of a cluster with one worker, in this process."""
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
+def test_each_task_has_a_process_and_a_timeout_of_its_own(address, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("a", S2B), ("b", CRASHING), ("c", PLAIN)):
+        save(tmp_path / f"{name}.onnx", text)
+    words = ["--executor", "dask", "--scheduler", address, "--json"]
+    assert run(["validate", ".", *words]) == 1
+    found = json.loads(capsys.readouterr().out)["models"]
+    assert [(m["model"], m["kind"]) for m in found] == [
+        ("a.onnx", None),
+        ("b.onnx", "crash"),
+        ("c.onnx", None),
+    ]
+    save(tmp_path / "a.onnx", HANGING)
+    assert run(["validate", "a.onnx", *words, "--timeout", "5"]) == 1
+    (model,) = json.loads(capsys.readouterr().out)["models"]
+    assert model["kind"] == "timeout"
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="kills by a signal")
-def test_a_worker_killed_mid_run_loses_nothing_and_counts_nothing_twice(tmp_path):
-    for number in range(4):
-        for model in sorted(ZOO.glob("*/model.onnx")):
-            shutil.copy(model, tmp_path / f"{model.parent.name}_{number}.onnx")
-    models = find([str(tmp_path)])
-    cluster = distributed.LocalCluster(
-        n_workers=3, threads_per_worker=1, processes=True, dashboard_address=None
-    )
-    with cluster, distributed.Client(cluster) as client:
-        workers = list(client.run(os.getpid).values())
-        seen: list[int] = []
-
-        def kill_one(number: int, result: object) -> None:
-            seen.append(number)
-            if len(seen) == 6:
-                os.kill(workers[0], signal.SIGKILL)
-
-        report = validate(models, executor=clusters.dask(cluster.scheduler_address), watch=kill_one)
-        assert workers[0] not in client.run(os.getpid).values()
-    assert sorted(seen) == list(range(44))
-    assert [m.model for m in report.models] == models
-    assert report.message == "44 models: 44 passed"
+def test_a_worker_killed_mid_run_loses_nothing_and_counts_nothing_twice(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    names = [f"{number:02}.onnx" for number in range(12)]
+    for name in names:
+        save(tmp_path / name, S2B)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        (first, *_) = client.run(os.getpid).values()
+        threading.Timer(3, os.kill, (first, signal.SIGKILL)).start()
+        words = ["--executor", "dask", "--scheduler", cluster.scheduler_address, "--json"]
+        assert run(["validate", ".", *words]) == 0
+        assert first not in client.run(os.getpid).values()
+    found = json.loads(capsys.readouterr().out)["models"]
+    assert [(m["model"], m["status"]) for m in found] == [(name, "passed") for name in names]
 
 
-def test_one_model_on_a_cluster(tmp_path):
-    cluster = distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
-    )
-    with cluster:
-        place = clusters.dask(cluster.scheduler_address)
-        report = validate([str(save(tmp_path / "m.onnx", PLAIN))], executor=place)
-    assert report.message == "1 model: 1 passed"
-
-
-GATE, PASSED = threading.Event(), threading.Event()
-
-
-def _wait() -> None:
-    GATE.wait(30)
-    PASSED.set()
-
-
-def test_an_interrupt_does_not_wait_for_the_cluster():
-    cluster = distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
-    )
-    with cluster:
-        with (
-            contextlib.suppress(KeyboardInterrupt),
-            clusters.dask(cluster.scheduler_address) as executor,
-        ):
-            executor.submit(_wait)
-            raise KeyboardInterrupt
-        assert not PASSED.is_set()
-        GATE.set()
-
-
-def test_no_scheduler_is_said(monkeypatch):
+def test_no_scheduler_is_said_in_one_line(tmp_path, monkeypatch, capsys):
     def client(address, timeout):
         raise OSError("timed out")
 
     monkeypatch.setattr(distributed, "Client", client)
-    with (
-        pytest.raises(UsageError, match="there is no Dask scheduler at 'tcp://nowhere'"),
-        clusters.dask("tcp://nowhere"),
-    ):
-        pass
+    model = str(save(tmp_path / "m.onnx", PLAIN))
+    words = ["--executor", "dask", "--scheduler", "tcp://nowhere"]
+    assert run(["validate", model, *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: there is no Dask scheduler at 'tcp://nowhere': timed out")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -31,23 +28,15 @@ from validating import (
 
 from onnx_spatial.errors import UsageError
 from onnx_spatial.validation import ModelResult, Options, Report, reports
-from onnx_spatial.validation.checks import conversions
-from onnx_spatial.validation.checks.examine import examine
+from onnx_spatial.validation import examine as examination
 from onnx_spatial.verification import verify
 from onnx_spatial.verification.checks import proof
 
-#: Both oracles are known to be right about it.
-BACK_TO_SPACE = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
-g (float[12,4,6,3] x) => (float[2,7,17,3] y)
-<int32[2] block = {2, 3}, int32[2,2] crops = {0, 1, 1, 0}> {
-    [b2s] y = ai.onnx.converters.tensorflow.BatchToSpaceND(x, block, crops)
-}
-"""
 THIRD = np.float32(0.333)
 
 
 def look(path: Path, **options: object) -> ModelResult:
-    return examine(str(path), Options(**options))  # type: ignore[arg-type]
+    return examination.examine(str(path), Options(**options))  # type: ignore[arg-type]
 
 
 def test_a_model_with_spatial_operators_is_converted_and_verified(tmp_path):
@@ -73,7 +62,7 @@ def test_every_mode_is_verified(tmp_path):
 
 
 def test_python_operators_that_cannot_run_here_leave_a_model_unverified(tmp_path, monkeypatch):
-    monkeypatch.setattr(conversions, "available", lambda: False)
+    monkeypatch.setattr(examination, "available", lambda: False)
     result = look(save(tmp_path / "m.onnx"), modes=("lower", "custom-op"))
     assert (result.status, result.kind) == ("unverified", "unverified")
     assert "onnxruntime-extensions" in result.message
@@ -82,7 +71,7 @@ def test_python_operators_that_cannot_run_here_leave_a_model_unverified(tmp_path
 @pytest.fixture
 def wrong_permutation(monkeypatch):
     """Conversions swap two entries of a permutation."""
-    real = conversions.convert
+    real = examination.convert
 
     def wrong(*arguments, **named):
         done = real(*arguments, **named)
@@ -94,7 +83,7 @@ def wrong_permutation(monkeypatch):
         done.result = done.result.holding(proto)
         return done
 
-    monkeypatch.setattr(conversions, "convert", wrong)
+    monkeypatch.setattr(examination, "convert", wrong)
 
 
 @pytest.mark.usefixtures("wrong_permutation")
@@ -105,38 +94,6 @@ def test_a_wrong_conversion_is_a_difference_and_names_the_node(tmp_path):
     assert result.entries[0].nodes == ("s2b",)
 
 
-@pytest.mark.usefixtures("wrong_permutation")
-def test_a_difference_is_saved_as_a_reproducer_that_shows_it(tmp_path):
-    path, folder = save(tmp_path / "m.onnx"), tmp_path / "it's here"
-    result = examine(str(path), Options(strategy="transpose"), reproduce_to=str(folder))
-    script = folder / "lower" / "reproduce.py"
-    assert result.modes[0]["verification"]["reproducer"] == str(script)
-    last = result.problems()[-1].message
-    assert last.startswith("reproduce it with: python ")
-    assert shlex.split(last)[-1] == str(script)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "differ" in done.stderr
-
-
-def test_where_nothing_differs_no_reproducer_is_saved(tmp_path):
-    for text in (S2B, PLAIN):
-        path = save(tmp_path / "m.onnx", text)
-        assert examine(str(path), Options(), reproduce_to=str(tmp_path / "no")).status == "passed"
-    assert not (tmp_path / "no").exists()
-
-
-@pytest.mark.parametrize("oracle", ["tensorflow", "openvino"])
-def test_other_runtimes_have_their_say(tmp_path, oracle):
-    pytest.importorskip(oracle)
-    result = look(save(tmp_path / "m.onnx", BACK_TO_SPACE), oracles=(oracle,))
-    assert result.status == "passed"
-    (site,) = result.modes[0]["verification"]["sites"]
-    told = [c for c in site["checks"] if c["how"] == oracle]
-    assert told
-    assert all(c["passed"] for c in told)
-
-
 def test_a_verification_has_the_options(tmp_path, monkeypatch):
     asked = {}
 
@@ -144,8 +101,8 @@ def test_a_verification_has_the_options(tmp_path, monkeypatch):
         asked.update(how)
         return verify(original, converted)
 
-    monkeypatch.setattr(conversions, "verify_with_chains", verifying)
-    wanted = {"oracles": ("openvino",), "seed": 3, "domains": ("a.b",)}
+    monkeypatch.setattr(examination, "verify_with_chains", verifying)
+    wanted = {"seed": 3, "domains": ("a.b",)}
     look(save(tmp_path / "m.onnx"), **wanted, shapes=(("x", (2, 4, 6, 3)), ("other", (1,))))
     assert {name: asked[name] for name in wanted} == wanted
     assert asked["shapes"] == {"x": (2, 4, 6, 3)}
@@ -237,7 +194,7 @@ class TestProof:
         assert levels == ["error"]
 
     def test_a_mode_that_is_not_verified_is_not_proven(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(conversions, "available", lambda: False)
+        monkeypatch.setattr(examination, "available", lambda: False)
         path = save(tmp_path / "m.onnx")
         assert look(path, modes=("custom-op",)).status == "unverified"
         assert look(path, modes=("custom-op",), strict_proof=True).status == "failed"
@@ -379,30 +336,22 @@ class TestRecordedData:
             assert result.status == status, result.message
 
     @pytest.mark.parametrize(
-        ("error", "rtol", "status"),
-        [
-            (3e-5, None, "passed"),
-            (3e-4, None, "failed"),
-            (3e-4, 1e-3, "passed"),
-            (3e-6, 1e-6, "failed"),
-        ],
+        ("error", "status"),
+        [(3e-5, "passed"), (3e-4, "failed")],
     )
-    def test_arithmetic_has_a_tolerance_of_the_largest_value(self, tmp_path, error, rtol, status):
+    def test_arithmetic_has_a_tolerance_of_the_largest_value(self, tmp_path, error, status):
         y = space_to_batch(image() * THIRD)
         y.flat[0] += error * y.max()
         record(tmp_path, [image()], [y])
-        assert look(save(tmp_path / "m.onnx", SCALED), rtol=rtol).status == status
+        assert look(save(tmp_path / "m.onnx", SCALED)).status == status
 
     def test_a_nan_is_not_within_any_tolerance(self, tmp_path):
         y = space_to_batch(image() * THIRD)
         y.flat[0] = np.nan
         record(tmp_path, [image()], [y])
-        result = look(save(tmp_path / "m.onnx", SCALED), rtol=0.5)
+        result = look(save(tmp_path / "m.onnx", SCALED))
         assert result.status == "failed"
-        assert (
-            "differs from the recorded data: 1 of 144 elements differ, some by NaN or infinity;"
-            in result.message
-        )
+        assert "differs from the recorded data: differs by NaN or infinity;" in result.message
         assert all(r["max_relative_error"] is None for r in result.recorded)
 
     def test_relative_to_nothing_the_difference_itself_is_said(self, tmp_path):
@@ -497,7 +446,7 @@ def test_an_optimized_model_is_compared_with_recorded_data(tmp_path):
 
 def test_a_chain_that_is_read_wrongly_is_a_difference(tmp_path, monkeypatch):
     """Also the file with its chains as they are is compared."""
-    real = conversions.optimize
+    real = examination.optimize
 
     def wrong(*args: object, **named: object):
         done = real(*args, **named)
@@ -505,7 +454,7 @@ def test_a_chain_that_is_read_wrongly_is_a_difference(tmp_path, monkeypatch):
         next(a for a in node.attribute if a.name == "dilations").ints[:] = [1, 1]
         return done
 
-    monkeypatch.setattr(conversions, "optimize", wrong)
+    monkeypatch.setattr(examination, "optimize", wrong)
     result = look(_chains(tmp_path), optimize=True)
     assert (result.status, result.kind) == ("failed", "difference")
 
@@ -515,6 +464,4 @@ def test_optimize_has_one_mode():
         Options(optimize=True, modes=("function",))
     with pytest.raises(UsageError, match="optimize requires mode lower, with fusion"):
         Options(optimize=True, fuse=False)
-    options = Options(optimize=True)
-    assert "--optimize" in options.command(["m.onnx"])
-    assert Options.from_dict(options.to_dict()) == options
+    assert "--optimize" in Options(optimize=True).command(["m.onnx"])

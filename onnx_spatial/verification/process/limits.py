@@ -105,6 +105,16 @@ def private_memory(pid: int, *, reserved: bool = False) -> int | None:
         return None
 
 
+def peak_memory() -> int | None:
+    """Return the bytes of memory that this process had in use at most; None if unknown."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
 def die_with_parent() -> None:
     """Make the system kill this process when the thread that started it ends, where it can."""
     if sys.platform == "linux":

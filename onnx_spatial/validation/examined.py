@@ -1,9 +1,8 @@
-"""Hold the model that the checks examine, its converted forms, and what the checks report."""
+"""Hold the model that is examined, its converted forms, and what is found."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,12 @@ from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.validation.data_sets import DataSet
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, Kind, Level
-from onnx_spatial.verification import Tolerances, Verification
-from onnx_spatial.verification.arrays import Array
+from onnx_spatial.verification import Verification
+from onnx_spatial.verification.process.child import Progress
 from onnx_spatial.verification.sizes.reference_runs import GIVE_DATA
 
-#: Called with the current step: the source of its entries, and a line of text.
-Stage = Callable[[str, str], None]
-
+#: Number of problems of a verification that get an entry of their own.
+_SHOWN = 20
 _OUT_OF_MEMORY = re.compile(
     r"(Failed to|Cannot) allocate memory|Arena alloc failed|bad_alloc|[Nn]ot enough memory"
     r"|can't start new thread"
@@ -69,10 +67,8 @@ class ExaminedModel:
         path: path of its file.
         options: options of the run.
         source: the model, with symbolic dims fixed as the options say.
-        inputs: data of the options to verify with; None: it is generated.
-        static, shapes, tolerances: those of the options that apply to this model.
-        stage: see `Stage`.
-        reproduce_to: folder for reproducers of differences; None: none are saved.
+        static, shapes: those of the options that apply to this model.
+        note: takes the current step, a line of text.
         inspection: its spatial operators; None until it is converted.
         sets: its recorded data.
         forms: its forms.
@@ -84,10 +80,7 @@ class ExaminedModel:
     source: reader.Source
     static: dict[str, int]
     shapes: dict[str, tuple[int, ...]]
-    tolerances: Tolerances
-    stage: Stage
-    inputs: dict[str, Array] | None = None
-    reproduce_to: Path | None = None
+    note: Progress
     inspection: Inspection | None = None
     sets: list[DataSet] = field(default_factory=list)
     forms: list[ModelForm] = field(default_factory=list)
@@ -114,3 +107,22 @@ class ExaminedModel:
     def has_failed(self) -> bool:
         """Return whether there is an error."""
         return any(entry.level == "error" for entry in self.entries)
+
+    def progress(self, source: str) -> Progress:
+        """Return a function that notes the steps of a source of entries."""
+        return lambda text: self.note(f"{source}: {text}")
+
+    def add_differences(self, source: str, result: Verification) -> None:
+        """Add an error for each problem of a verification; the first one names its node."""
+        first = result.first_difference
+        node = (first.name,) if first is not None and first.kind == "site" else ()
+        messages = result.problems[:_SHOWN]
+        if len(result.problems) > _SHOWN:
+            messages.append(f"and {len(result.problems) - _SHOWN} more problems")
+        for number, message in enumerate(messages):
+            self.add("error", source, message, "difference", () if number else node)
+
+
+def serialized(source: reader.Source) -> bytes:
+    """Serialize a model for a session, which reads external data from `source.folder`."""
+    return source.data or reader.serialize(source.proto, source.name)

@@ -1,1 +1,0 @@
-"""Check one model: read, convert in each mode, replay and record data."""

@@ -1,0 +1,291 @@
+"""Examine one model: read it, convert it in memory in each mode, verify the result against the original,
+and run it on recorded data. Each step adds entries to the model.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from onnx_spatial.api import convert
+from onnx_spatial.conversion.options import Mode
+from onnx_spatial.custom_ops import available
+from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError, UsageError
+from onnx_spatial.model import op_traits
+from onnx_spatial.model.graph import patch_proto
+from onnx_spatial.model.io import reader
+from onnx_spatial.optimization import optimize, verify_with_chains
+from onnx_spatial.report.results import Inspection
+from onnx_spatial.report.side_by_side import SideBySide
+from onnx_spatial.validation import recorded
+from onnx_spatial.validation.examined import ExaminedModel, ModelForm, serialized
+from onnx_spatial.validation.options import Options
+from onnx_spatial.validation.result import Entry, Kind, Level, ModelResult, Status
+from onnx_spatial.verification.process.child import Progress
+from onnx_spatial.verification.runtime.sessions import RunFailure, Session
+
+
+def examine(
+    path: str,
+    options: Options,
+    note: Progress = lambda text: None,
+    *,
+    graphs: int | None = None,
+) -> ModelResult:
+    """Read a model, run every check, and return the result.
+
+    Args:
+        path: path of the model.
+        options: options of the run.
+        note: called with the current step, which is reported if the process crashes.
+        graphs: characters that the description of the graphs may have, for a page; None: it is not made.
+
+    Raises:
+        MemoryError: memory ran out.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the libraries; problems are reported as entries
+        try:
+            subject = _read(path, options, note)
+        except SpatialError as error:
+            kind: Kind = "unreadable" if isinstance(error, ModelFileError) else "conversion"
+            message = str(error).removeprefix(f"{path}: ")
+            return ModelResult.without(path, "failed", kind, message, "load", error.code)
+        _convert_and_verify(subject)
+        recorded.compare_recorded(subject)
+        result = _result(subject)
+        if graphs is not None:
+            shown = _graphs(subject)
+            shown.leave_out(graphs)
+            result.graphs = shown.to_dict()
+        return result
+
+
+def _read(path: str, options: Options, note: Progress) -> ExaminedModel:
+    note("load: reading the model")
+    source = reader.read(path)
+    frozen, missing = patch_proto.freeze(source.proto, dict(options.static))
+    static = {n: d for n, d in options.static if n not in missing}
+    source = reader.resolved(source.holding(frozen) if static else source)
+    names = {v.name for v in source.proto.graph.input}
+    shapes = {n: s for n, s in options.shapes if n in names}
+    subject = ExaminedModel(Path(path), options, source, static, shapes, note)
+    for name in missing:
+        subject.add("info", "load", f"--static {name}: the model has no dim of this name")
+    for name, _ in options.shapes:
+        if name not in names:
+            subject.add("info", "load", f"--shape {name}: the model has no input of this name")
+    return subject
+
+
+def _convert_and_verify(subject: ExaminedModel) -> None:
+    """Convert in every mode and verify; a model that conversion does not change must run."""
+    for mode in subject.options.modes:
+        form = _convert(subject, mode)
+        if form is None:
+            continue
+        if form.changed:
+            _verify(subject, form)
+            subject.forms.append(form)
+        elif all(f.changed for f in subject.forms):
+            form.mode = None
+            _check_unchanged(subject, form)
+            subject.forms.append(form)
+
+
+def _convert(subject: ExaminedModel, mode: Mode) -> ModelForm | None:
+    """Convert the model in one mode; None if that fails."""
+    options, source = subject.options, f"convert:{mode}"
+    subject.progress(source)("optimizing" if options.optimize else "converting")
+    common: dict[str, Any] = {
+        "max_rank": options.max_rank,
+        "verify": False,
+        "static": subject.static,
+        "domains": options.domains,
+        "strict": options.strict,
+        "strategy": options.strategy,
+    }
+    try:
+        if options.optimize:
+            done = optimize(subject.path, **common)
+        else:
+            done = convert(
+                subject.path, mode=mode, fuse=options.fuse, checked=options.checked, **common
+            )
+    except ConversionError as error:
+        _add_refusals(subject, source, error)
+        return None
+    except SpatialError as error:
+        subject.add("error", source, str(error), _kind_of(error), code=error.code)
+        return None
+    _set_inspection(subject, done.inspection)
+    return ModelForm(mode, done.result if done.changed else subject.source, done)
+
+
+def _kind_of(error: SpatialError) -> Kind:
+    return "unreadable" if isinstance(error, ModelFileError) else "conversion"
+
+
+def _set_inspection(subject: ExaminedModel, inspection: Inspection) -> None:
+    """Keep the inspection of the first mode, and add the operators that are not converted."""
+    if subject.inspection is not None:
+        return
+    subject.inspection = inspection
+    for site in inspection.sites:
+        if site.action == "leave" and site.reason is not None:
+            message = f"{site.op_type} node {site.node!r} stays as it is: {site.reason}"
+            subject.add("info", "inspect", message, nodes=(site.node,))
+
+
+def _add_refusals(subject: ExaminedModel, source: str, error: ConversionError) -> None:
+    """Add an error for each operator that is refused, or the error itself if there is none."""
+    refused = []
+    if isinstance(error.inspection, Inspection):
+        _set_inspection(subject, error.inspection)
+        refused = [site for site in error.inspection.sites if site.action == "refuse"]
+    for site in refused:
+        message = f"{site.op_type} node {site.node!r} ({site.graph}): {site.reason}"
+        subject.add("error", source, message, "conversion", (site.node,), site.code)
+    if not refused:
+        subject.add("error", source, str(error), "conversion", code=error.code)
+
+
+def _verify(subject: ExaminedModel, form: ModelForm) -> None:
+    """Compare a form with the original on generated data; with strict_proof it must be proven."""
+    source = f"verify:{form.name}"
+    unverified: Level = "error" if subject.options.strict_proof else "warning"
+    if form.mode == "custom-op" and not available():
+        form.message = "Python operators need onnxruntime-extensions, which is not installed"
+        subject.add(unverified, source, form.message, "unverified")
+        return
+    try:
+        form.verification = verify_with_chains(
+            subject.source,
+            form.conversion.named,
+            form.source,
+            seed=subject.options.seed,
+            shapes=subject.shapes,
+            domains=subject.options.domains,
+            outputs_only=False,
+            progress=subject.progress(source),
+        )
+    except UsageError as error:  # the shapes of the options do not fit
+        form.message = str(error)
+        subject.add(unverified, source, str(error), "unverified")
+    except SpatialError as error:
+        form.message = str(error)
+        subject.add("error", source, str(error), _kind_of(error), code=error.code)
+    if form.verification is not None and form.verification.status == "failed":
+        subject.add_differences(source, form.verification)
+    elif form.verification is not None and subject.options.strict_proof:
+        for site in form.verification.sites:
+            if site.unproven is not None:
+                subject.add("error", source, site.unproven, "unverified", (site.node,))
+
+
+def _check_unchanged(subject: ExaminedModel, form: ModelForm) -> None:
+    """Load a model that conversion does not change, and compare its outputs optimised and not."""
+    subject.progress("run")("loading")
+    try:
+        Session(serialized(form.source), optimise=True, folder=form.source.folder)
+    except RunFailure as failure:
+        valid = not failure.lacks_kernel and _is_valid(subject)
+        although = ", although onnx.checker accepts it" if valid else ""
+        form.message = f"onnxruntime does not load it{although}: {failure}"
+        if failure.lacks_kernel or valid:
+            subject.add("warning", "run", form.message, "unverified")
+        else:
+            subject.add("error", "run", form.message, "does-not-run")
+        return
+    _verify(subject, form)
+
+
+def _is_valid(subject: ExaminedModel) -> bool:
+    """Return whether ONNX's own checker accepts a model.
+
+    onnxruntime then lacks something: a newer operator, a kernel for an attribute, a locale.
+    """
+    opset = op_traits.opset_of(subject.source.proto.opset_import)
+    if opset is not None and opset > onnx.defs.onnx_opset_version():
+        return False  # the checker would judge by the newest versions that it knows
+    try:
+        onnx.checker.check_model(subject.path, full_check=True)
+    except Exception:  # of the checker, of shape inference or of protobuf
+        return False
+    return True
+
+
+def _status(subject: ExaminedModel) -> Status:
+    if subject.has_failed():
+        return "failed"
+    unverified = any(e.kind == "unverified" and e.level == "warning" for e in subject.entries)
+    return "unverified" if unverified else "passed"
+
+
+def _result(subject: ExaminedModel) -> ModelResult:
+    status = _status(subject)
+    problems = [e for e in subject.entries if e.level == "error"]
+    if status == "unverified":
+        problems = [e for e in subject.entries if e.kind == "unverified"]
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    message = f"{status}: {problems[0].message}{more}" if problems else _passed(subject)
+    return ModelResult(
+        str(subject.path),
+        status,
+        Entry("info", "", message).message,
+        problems[0].kind if problems else None,
+        subject.entries,
+        _sites(subject),
+        [_mode(form) for form in subject.forms],
+        subject.recorded,
+    )
+
+
+def _passed(subject: ExaminedModel) -> str:
+    """Say in one line what was compared and proven."""
+    parts = []
+    for form in subject.forms:
+        result = form.verification
+        text = form.message or ("" if result is None else result.message.removeprefix("passed: "))
+        if form.mode is None:
+            sites = subject.inspection is not None and subject.inspection.sites
+            text = f"{'nothing' if sites else 'no operators'} to convert; it runs, "
+            text += "with optimisations off and on"
+        elif result is not None and result.sites:
+            text += f"; {result.proofs}"
+        parts.append(f"mode {form.mode}: {text}" if len(subject.forms) > 1 else text)
+    sets = dict.fromkeys(str(line["set"]) for line in subject.recorded if line["passed"])
+    if sets:
+        parts.append(f"matches the recorded data in {', '.join(sets)}")
+    return f"passed: {'; '.join(parts)}"
+
+
+def _sites(subject: ExaminedModel) -> list[dict[str, Any]]:
+    """Return the report of each operator; of an optimization that of each chain, too."""
+    found = subject.inspection
+    return [] if found is None else [site.to_dict() for site in (*found.sites, *found.chains)]
+
+
+def _graphs(subject: ExaminedModel) -> SideBySide:
+    """Show what the first mode changed; of a model that no mode changes, the model alone."""
+    for form in subject.forms:
+        if form.changed:
+            made = SideBySide.of(subject.source.proto, form.source.proto, form.conversion.summary)
+            if len(subject.options.modes) > 1:
+                made.sides = ("before", f"after, mode {form.mode}")
+            return made
+    return SideBySide.of(subject.source.proto, None, None, _sites(subject))
+
+
+def _mode(form: ModelForm) -> dict[str, Any]:
+    result = form.verification
+    return {
+        "mode": form.mode,
+        "changed": form.changed,
+        "status": None if result is None else result.status,
+        "message": form.message or (None if result is None else result.message),
+        "verification": None if result is None else result.to_dict(),
+    }

@@ -1,1 +1,0 @@
-"""Select the models of a run: files, folders, globs."""

@@ -1,1 +1,0 @@
-"""Run every model in a process of its own, with limits of time and memory."""
