@@ -7,9 +7,8 @@ from pathlib import Path
 
 import grid
 import pytest
+from adapter import run
 from validating import ZOO
-
-from onnx_spatial.cli.main import run
 
 #: Each cell is validated in one of these ways by default, and in the others by the slow tests.
 WAYS = ("--mode lower", "--mode function", "--mode custom-op", "--optimize")
