@@ -30,20 +30,7 @@ Kind = Literal[
     "not-run",
     "xpassed",
 ]
-KINDS: dict[Kind, str] = {
-    "difference": "The outputs of the converted model differ from those of the original.",
-    "recorded-data": "The outputs differ from the recorded ones, or the data does not fit the model.",
-    "unreadable": "The file is not an ONNX model, is damaged, or its external data is missing.",
-    "conversion": "An operator breaks its own rules, or cannot be converted.",
-    "does-not-run": "onnxruntime does not run the model.",
-    "unverified": "The model could not be verified.",
-    "crash": "The process that validated the model crashed.",
-    "timeout": "Validating the model took longer than --timeout allows.",
-    "memory": "Validating the model took more memory than --memory allows, or than there is.",
-    "lost": "The worker that validated the model did not answer.",
-    "not-run": "The model was not validated: the run was interrupted.",
-    "xpassed": "The model was expected to fail, but did not.",
-}
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 #: Code of each kind, for messages that have no narrower one.
 CODES: dict[Kind, Code] = {

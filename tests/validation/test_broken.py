@@ -45,7 +45,7 @@ def unsaid(result: ModelResult) -> list[str]:
 @pytest.mark.skipif(sys.platform == "win32", reason="signals and limits are POSIX's")
 def test_every_broken_model_fails_as_expected(folder):
     models = find([str(folder)], exclude=[] if TRAPS else ["*/crash/*"])
-    report = validate(models, Options(strict=True), jobs=2, timeout=10, memory=2 * 2**30)
+    report = validate(models, Options(strict=True), jobs=2, timeout=30, memory=2**30)
     found = {name_of(m): (m.status, m.kind, unsaid(m)) for m in report.models}
     expected = {name: (case.status, case.kind, []) for name, case in CASES.items()}
     assert found == {n: e for n, e in expected.items() if TRAPS or n != "crash"}
