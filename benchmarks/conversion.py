@@ -156,8 +156,8 @@ def graphs(folder: Path, quick: bool) -> list[dict[str, object]]:
 def weights(folder: Path, quick: bool) -> list[dict[str, object]]:
     """Measure time and memory by the size of the weights."""
     rows: list[dict[str, object]] = []
-    total, largest = (GIB // 4, GIB // 4) if quick else (4 * GIB, 7 * GIB // 4)
-    for embedded, size in ((False, total), (True, largest)):
+    total = GIB // 4 if quick else 4 * GIB
+    for embedded, size in ((False, total), (True, GIB // 4)):
         here, there = folder / "here", folder / "there"
         for made in (here, there):
             made.mkdir()

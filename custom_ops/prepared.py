@@ -70,7 +70,7 @@ def prepare(model: reader.Model, *, domains: Iterable[str] = ()) -> onnx.ModelPr
         plan = convert_operators(source.proto, options, folder=source.folder)
     if refused := plan.refused():
         raise refusal(source.name, refused)
-    return (source if plan.model is None else source.holding(plan.model)).whole()
+    return source.proto if plan.model is None else plan.model
 
 
 def write(request: Request, info: OperatorInfo) -> Lowered:

@@ -2,8 +2,7 @@
 
     from onnxruntime import InferenceSession   ->   from onnx_spatial import InferenceSession
 
-The model is converted in memory. Weights stay in their files, also those in the model's own file:
-onnxruntime gets the model without them and the folder of the files.
+The model is converted in memory. External data stays in its files: onnxruntime gets their folder.
 """
 
 from __future__ import annotations
@@ -152,17 +151,13 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
                 registration.register_fresh(own)
         if not changed and isinstance(model, str | os.PathLike | bytes):
             return model, own
-        rewritten = source.holding(proto)
-        has_files = source.folder is not None and any(
+        if source.folder is None or not any(
             (source.folder / location).exists() for location in locations
-        )
-        if not has_files and (source.weights is None or supplied):
-            return reader.serialize(rewritten.whole(), source.name), own
+        ):
+            return reader.serialize(proto, source.name), own
         if own is sess_options and not supplied:
             own = options.private(sess_options, proto)
-        if own is sess_options and not has_files:  # the program's options must not be changed
-            return reader.serialize(rewritten.whole(), source.name), own
-        rewritten = reader.resolved(rewritten)
+        rewritten = reader.resolved(source.holding(proto))
         assert own is not None and rewritten.folder is not None
         own.add_session_config_entry(options.FOLDER, str(rewritten.folder.resolve()))
         return reader.serialize(rewritten.proto, source.name), own

@@ -247,8 +247,6 @@ def finish(conversion: Conversion, target: Path | None, options: EditOptions) ->
         conversion.backup = writing.replace(
             conversion.result, target, keep=not conversion.verification
         )
-        if conversion.result.weights is not None:
-            conversion.result = reader.read(target)
     else:
         writing.write(conversion.result, target, external=options.save_as_external_data)
     conversion.output = target

@@ -44,7 +44,6 @@ class Code(StrEnum):
     DAMAGED = "damaged"
     TOO_LARGE = "too-large"
     UNWRITABLE = "unwritable"
-    FILE_CHANGED = "file-changed"
     DATA_FILE = "data-file"
     NO_REPRODUCER = "no-reproducer"
     NO_MEMORY = "no-memory"

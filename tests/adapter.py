@@ -123,7 +123,7 @@ def plan(model: onnx.ModelProto, *, chains: bool = False, **options: Any) -> Pla
         if not isinstance(error.inspection, Inspection):
             raise
         inspection, touched, message = error.inspection, {}, str(error)
-        made = None if inspection.result is None else inspection.result.whole()
+        made = None if inspection.result is None else inspection.result.proto
     else:
         inspection, touched = conversion.inspection, conversion.touched
         made = conversion.model if conversion.changed else None

@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 
 import onnx_spatial
 from onnx_spatial import ModelFileError
-from onnx_spatial.model.io.byte_ranges import Content
+from onnx_spatial.model.io import atomic
 from onnx_spatial.validation import Options
 from onnx_spatial.validation.examine import examine
 from onnx_spatial.verification.arrays import constant_value
@@ -146,14 +146,13 @@ def test_a_second_conversion_uses_the_copy_of_the_first_and_no_other(tmp_path):
 
 def test_a_copy_goes_with_a_model_that_cannot_be_written(tmp_path, monkeypatch):
     path = hub(with_data(tmp_path / "model.onnx"))
-    monkeypatch.setattr(Content, "write", lambda *_: os.close(-1))
+    monkeypatch.setattr(atomic, "_write_all", lambda *_: os.close(-1))
     with pytest.raises(ModelFileError, match="cannot be written"):
         onnx_spatial.convert(path, path.parent / "out.onnx")
     assert sorted(os.listdir(path.parent)) == ["model.onnx", DATA]
 
 
 def test_large_constant_nodes_are_found_from_any_folder(tmp_path, monkeypatch):
-    """Their bytes stay in the model file, as those of initializers do."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
     path = tmp_path / "models" / "model.onnx"

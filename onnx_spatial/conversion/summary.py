@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +15,8 @@ import onnx
 
 from onnx_spatial.conversion.dilated_conv import DILATED
 from onnx_spatial.conversion.report import CHAIN, Site
-from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.replace_nodes import ORIGIN
-from onnx_spatial.model.io import writer
 from onnx_spatial.model.io.source import Source
 from onnx_spatial.operators import Rearrange
 
@@ -35,14 +32,14 @@ class Figures:
 
     Attributes:
         nodes: number of nodes by operator type, with those in subgraphs and functions.
-        bytes: size of the model file, without external data; None if it exceeds protobuf's limit.
+        bytes: size of the model file, without external data.
         rank: the largest rank of a tensor that the file tells: declared, stored, transposed or reshaped.
         operators: number of spatial operators, and of convolutions that onnxruntime refuses.
         chains: number of chains of standard nodes that are rewritten.
     """
 
     nodes: dict[str, int]
-    bytes: int | None
+    bytes: int
     rank: int
     operators: int
     chains: int = 0
@@ -155,19 +152,8 @@ def _is_kept(converted: Sequence[Site]) -> bool:
 
 def _figures(source: Source, operators: int, chains: int = 0) -> Figures:
     nodes = Counter(node.op_type for _, _, node in traversal.nodes(source.proto))
-    size, rank = _size(source), _rank(source.proto)
-    return Figures(dict(sorted(nodes.items())), size, rank, operators, chains)
-
-
-def _size(source: Source) -> int | None:
-    """Return the size of a model's file without serializing weights that are in memory."""
-    if source.data is not None:
-        return len(source.data)
-    if source.weights is None:
-        return int(source.proto.ByteSize())
-    with suppress(ModelFileError):
-        return writer.content_of(source).size
-    return None
+    size = source.proto.ByteSize() if source.data is None else len(source.data)
+    return Figures(dict(sorted(nodes.items())), size, _rank(source.proto), operators, chains)
 
 
 def _rank(model: onnx.ModelProto) -> int:

@@ -15,9 +15,8 @@ _TYPES = 8
 def headline(summary: Summary) -> str:
     """Say in one line what became of the operators, the nodes, the file and the estimated time."""
     before, after = summary.before, summary.after
-    parts = [f"{_nodes(before.nodes)} -> {count(sum(after.nodes.values()), 'node')}"]
-    if before.bytes is not None and after.bytes is not None:
-        parts.append(_change(file_size(before.bytes), file_size(after.bytes)))
+    nodes = f"{_nodes(before.nodes)} -> {count(sum(after.nodes.values()), 'node')}"
+    parts = [nodes, _change(file_size(before.bytes), file_size(after.bytes))]
     if summary.estimate is not None:
         parts.append(_speed(summary.estimate, before.chains))
     return f"{summary.text}; {', '.join(parts)}"
@@ -46,8 +45,7 @@ def figure_rows(summary: Summary, *, verbose: bool = False) -> Iterator[tuple[st
     if not verbose and (rest := changed[_TYPES:]):
         old, new = (sum(changes[name][i] for name in rest) for i in (0, 1))
         yield f"  {count(len(rest), 'other type')}", f"{old:,}", f"{new:,}"
-    if before.bytes is not None and after.bytes is not None:
-        yield "model file", file_size(before.bytes), file_size(after.bytes)
+    yield "model file", file_size(before.bytes), file_size(after.bytes)
     if verbose or before.rank != after.rank:
         yield "largest rank", str(before.rank), str(after.rank)
     if (times := summary.estimate) is not None:

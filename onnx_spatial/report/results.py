@@ -158,8 +158,7 @@ class Conversion:
     """A converted model and its verification.
 
     Attributes:
-        result: the converted model as it will be written; its large weights may still be in the
-            file that was read.
+        result: the converted model as it will be written.
         inspection: its operators and what was done with each.
         verification: result of the verification; None if `verify` was False or nothing changed.
         changed: whether the converted model differs from the original.
@@ -195,14 +194,10 @@ class Conversion:
         sites = [*self.inspection.sites, *rewritten]
         return summarize(self.original, self.result, sites, self.inspection.layouts)
 
-    @cached_property
+    @property
     def model(self) -> onnx.ModelProto:
-        """The converted model with its embedded weights; the original if nothing changed.
-
-        Raises:
-            ModelFileError: the file that was read has been changed.
-        """
-        return self.result.whole()
+        """The converted model; the original if nothing changed."""
+        return self.result.proto
 
     @cached_property
     def ir_model(self) -> ir.Model:
@@ -212,7 +207,7 @@ class Conversion:
         everything that the conversion did not touch. External tensors are not read.
 
         Raises:
-            ModelFileError: onnx_ir cannot hold the model, or the file that was read has been changed.
+            ModelFileError: onnx_ir cannot hold the model.
         """
         if self.ir_original is None or self.original is None:
             return rebuild_ir.to_ir(self.model, self.result.folder)

@@ -32,7 +32,6 @@ import seeds
 from adapter import run
 
 import onnx_spatial
-from onnx_spatial.model.io import embedded_data
 
 #: A case takes no longer and no more than this.
 MAX_SECONDS = 10.0
@@ -77,7 +76,6 @@ class Wrong(Exception):
 def convert(seed: str, number: int, folder: Path) -> Outcome:
     """Make a mutant in an empty folder, convert it, and look at all that is left."""
     mutant = mutants.make(seed, number)
-    embedded_data.MIN_BYTES = 64 if mutant.light else 2**16
     before, after = folder / "in", folder / "out"
     for name, data in mutant.files.items():
         target = before / name

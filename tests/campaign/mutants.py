@@ -17,13 +17,11 @@ class Mutant:
     Attributes:
         files: by name, the model and its external data.
         damage: what was done to it.
-        light: leave even small tensors in the file while it is converted, as large ones are.
         by_command: convert by the command line.
     """
 
     files: seeds.Files
     damage: str
-    light: bool
     by_command: bool
 
 
@@ -31,7 +29,7 @@ def make(seed: str, number: int) -> Mutant:
     """The `number`-th damaged file of a seed."""
     rng = Random(f"{seed} {number}")
     files = dict(seeds.files(seed))
-    light, by_command = rng.random() < 0.5, rng.random() < 0.2
+    by_command = rng.random() < 0.2
     damage, data = "", files[seeds.MODEL]
     way = rng.random()
     if way < 0.2:
@@ -52,7 +50,7 @@ def make(seed: str, number: int) -> Mutant:
             files[name] = files[name][:cut]
         else:
             del files[name]
-    return Mutant(files, damage, light, by_command)
+    return Mutant(files, damage, by_command)
 
 
 def _other(rng: Random) -> bytes:

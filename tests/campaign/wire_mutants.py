@@ -11,9 +11,8 @@ from random import Random
 from typing import Any
 
 import onnx
+import protobuf_wire
 from google.protobuf.descriptor import FieldDescriptor
-
-from onnx_spatial.model.io import protobuf_wire
 
 EXTREMES = (0, 1, 127, 128, 2**31 - 1, 2**31, 2**32, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 

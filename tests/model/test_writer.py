@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from onnx_spatial import ModelFileError, UsageError
-from onnx_spatial.model.io import atomic, byte_ranges, reader, writer
+from onnx_spatial.model.io import atomic, reader, writer
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_in_place_works_where_files_have_no_second_names(path, monkeypatch):
 
 def test_in_place_what_reads_back_differently_is_undone(path, monkeypatch):
     before = path.read_bytes()
-    monkeypatch.setattr(byte_ranges.Content, "is_in", lambda self, path: False)
+    monkeypatch.setattr(atomic, "_write_all", lambda target, data: os.write(target, data[:-1]))
     with pytest.raises(ModelFileError, match="reads back differently; the original was left there"):
         writer.replace(edited(path), path, keep=False)
     assert path.read_bytes() == before
@@ -304,31 +304,10 @@ def test_in_place_a_link_is_refused(path, folder):
 
 
 @pytest.mark.parametrize("in_kernel", [True, False])
-def test_ranges_are_copied_wherever_the_file_stands(tmp_path, monkeypatch, in_kernel):
+def test_a_copy_of_a_file_has_its_bytes(tmp_path, monkeypatch, in_kernel):
     if not in_kernel:
         monkeypatch.delattr(os, "copy_file_range", raising=False)
-    monkeypatch.setattr(byte_ranges, "_CHUNK_BYTES", 7)
+    monkeypatch.setattr(atomic, "_CHUNK_BYTES", 7)
     (tmp_path / "from").write_bytes(bytes(range(100)))
-    with (tmp_path / "from").open("rb") as file:
-        content = byte_ranges.Content(
-            [b"<", byte_ranges.Range(3, 50), b"|", byte_ranges.Range(99, 1)], file
-        )
-        with (tmp_path / "to").open("wb", buffering=0) as target:
-            content.write(target.fileno())
-        expected = b"<" + bytes(range(3, 53)) + b"|" + bytes([99])
-        assert (tmp_path / "to").read_bytes() == expected
-        assert content.size == len(expected)
-        assert content.is_in(tmp_path / "to")
-        for wrong in (expected + b"x", expected[:-1], b"?" + expected[1:]):
-            (tmp_path / "to").write_bytes(wrong)
-            assert not content.is_in(tmp_path / "to")
-
-
-def test_a_file_that_became_shorter_is_an_error(tmp_path):
-    (tmp_path / "from").write_bytes(b"short")
-    with (
-        (tmp_path / "from").open("rb") as file,
-        (tmp_path / "to").open("wb") as target,
-        pytest.raises(OSError, match="became shorter while it was copied"),
-    ):
-        byte_ranges.copy_range(file, target.fileno(), 0, 6)
+    atomic.atomic_write(tmp_path / "to", atomic.copy_of(tmp_path / "from"))
+    assert (tmp_path / "to").read_bytes() == bytes(range(100))

@@ -76,7 +76,7 @@ def wrong_permutation(monkeypatch):
     def wrong(*arguments, **named):
         done = real(*arguments, **named)
         proto = onnx.ModelProto()
-        proto.CopyFrom(done.result.whole())
+        proto.CopyFrom(done.result.proto)
         (transpose,) = (n for n in proto.graph.node if n.op_type == "Transpose")
         perm = transpose.attribute[0].ints
         perm[0], perm[1] = perm[1], perm[0]

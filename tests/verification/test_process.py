@@ -131,13 +131,12 @@ def test_errors_come_back() -> None:
 def test_a_new_interpreter_gives_the_same_result(tmp_path: Path) -> None:
     paths = tmp_path / "before.onnx", tmp_path / "after.onnx"
     for path, proto in zip(paths, (space_to_batch(), space_to_batch_lowered()), strict=True):
-        weight = np.ones(2**15, np.float32)  # so large that it stays in the file
+        weight = np.ones(8, np.float32)
         proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
         proto.graph.node.append(onnx.helper.make_node("ReduceMax", ["w"], ["m"]))
         proto.graph.output.append(onnx.ValueInfoProto(name="m"))
         onnx.save(proto, path)
     models = ModelPair.read(*paths, ())
-    assert models.original.weights is not None
     work = _Work(models, None, {}, 0, (), Tolerances(), False, None, None, None)
     lines: list[str] = []
     result = child.run(work, lines.append, BOUNDS, fork=False)

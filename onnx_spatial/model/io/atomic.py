@@ -8,10 +8,10 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from onnx_spatial.model.io.byte_ranges import write_all
-
 #: Writes content to a file descriptor.
 Fill = Callable[[int], None]
+
+_CHUNK_BYTES = 2**22
 
 
 def atomic_write(
@@ -40,7 +40,7 @@ def atomic_write(
             if callable(content):
                 content(file.fileno())
             else:
-                write_all(file.fileno(), content)
+                _write_all(file.fileno(), content)
             if mode is not None:
                 temporary.chmod(mode)
             os.fsync(file.fileno())
@@ -51,6 +51,34 @@ def atomic_write(
         temporary.unlink(missing_ok=True)
         raise
     _sync(path.parent)
+
+
+def copy_of(path: Path) -> Fill:
+    """Return what writes the content of a file, in the kernel if possible.
+
+    On file systems that share blocks between files (btrfs, XFS) the copy then costs nothing.
+    """
+
+    def fill(target: int) -> None:
+        with path.open("rb") as file:
+            done = 0
+            try:
+                while copied := os.copy_file_range(file.fileno(), target, 2**30, done):
+                    done += copied
+            except (AttributeError, OSError):  # not on this system, or between these file systems
+                pass
+            file.seek(done)
+            while chunk := file.read(_CHUNK_BYTES):
+                _write_all(target, chunk)
+
+    return fill
+
+
+def _write_all(target: int, data: bytes) -> None:
+    """Write all of `data` to a file descriptor; one system call may write only a part."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(target, left[: 2**30]) :]
 
 
 def _move(temporary: Path, path: Path) -> None:

@@ -31,8 +31,7 @@ _TYPED = ("float_data", "double_data", "int32_data", "int64_data", "uint64_data"
 def tensors(source: Source) -> Iterator[onnx.TensorProto]:
     """Yield the tensors whose bytes are in another file than the model's."""
     for tensor in traversal.tensors(source.proto):
-        embedded = source.weights is not None and source.weights.hold(tensor)
-        if tensor.data_location == onnx.TensorProto.EXTERNAL and not embedded:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
             yield tensor
 
 

@@ -1,18 +1,13 @@
 """Read models given as path, bytes, ModelProto or onnx_ir.Model; none of these is changed.
 
-Weights stay on disk: external data is not opened, and large tensors that are embedded in a model
-file are left in it (`model.io.embedded_data`).
+Weights of external data stay on disk.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
-import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 import onnx
 import onnx_ir as ir
@@ -20,7 +15,6 @@ from google.protobuf.message import DecodeError
 
 from onnx_spatial.errors import Code, ModelFileError, UsageError
 from onnx_spatial.model.io import (
-    embedded_data,
     external_data,
     git_lfs,
     ir_source,
@@ -88,22 +82,14 @@ def _read(model: Model | Source, data: bool) -> Source:
 
 def _read_file(path: Path) -> Source:
     try:
-        file = path.open("rb")
-        with _content(file) as data:
-            if _can_stay(file, path.name):
-                light = embedded_data.lighten(data, file, path.name)
-                if light is not None:
-                    proto = _parse(light[0], str(path), len(data))
-                    return Source(proto, path, weights=light[1])
-            whole = bytes(data)
-        file.close()
+        data = path.read_bytes()
     except ValueError as error:  # a path that no system call takes
         raise ModelFileError(f"{str(path)!r}: cannot be read: {error}") from None
     except OSError as error:
         if os.path.isdir(path):  # noqa: PTH112  systems say it in several ways; this one never raises
             raise ModelFileError(_is_a_folder(path)) from None
         raise ModelFileError(f"{path}: cannot be read: {error.strerror or error}") from None
-    return Source(_parse(whole, str(path)), path, whole)
+    return Source(_parse(data, str(path)), path, data)
 
 
 def _is_a_folder(path: Path) -> str:
@@ -117,26 +103,7 @@ def _is_a_folder(path: Path) -> str:
     return f"{path}: is a folder, not a model file; name {instead}"
 
 
-@contextmanager
-def _content(file: BinaryIO) -> Iterator[memoryview]:
-    """Map a file into memory, or read it if it is a pipe or empty, which cannot be mapped."""
-    if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and os.fstat(file.fileno()).st_size:
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
-            yield view
-    else:
-        yield memoryview(file.read())
-
-
-def _can_stay(file: BinaryIO, name: str) -> bool:
-    """Tell whether weights can stay in a file: it can be read again, and a model can name it."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-
-
-def _parse(data: bytes, name: str, size: int | None = None) -> onnx.ModelProto:
+def _parse(data: bytes, name: str) -> onnx.ModelProto:
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(data)
@@ -152,8 +119,7 @@ def _parse(data: bytes, name: str, size: int | None = None) -> onnx.ModelProto:
         detail = str(error).strip()
         raise ModelFileError(
             f"{name}: is not an ONNX model, or was cut off: protobuf cannot parse its "
-            f"{len(data) if size is None else size} bytes "
-            f"({detail.removesuffix('.') or 'no detail'})",
+            f"{len(data)} bytes ({detail.removesuffix('.') or 'no detail'})",
             code=Code.NOT_ONNX,
         ) from None
     return proto
@@ -169,8 +135,6 @@ def resolved(source: Source) -> Source:
     if folder is None:
         return source
     locations = external_data.locations(source)
-    if source.weights is not None:
-        locations.append(source.weights.location)
     real = {location: (folder / location).resolve() for location in locations}
     if all(path.is_relative_to(folder.resolve()) for path in real.values()):
         return source
@@ -191,13 +155,8 @@ def serialize(proto: onnx.ModelProto, name: str = "model") -> bytes:
     try:
         return bytes(proto.SerializeToString())
     except (ValueError, RuntimeError, DecodeError) as error:
-        raise too_large(name, str(error)) from None
-
-
-def too_large(name: str, detail: str) -> ModelFileError:
-    """Return the error for a model of 2 GiB or more."""
-    return ModelFileError(
-        f"{name}: the model exceeds the 2 GiB that one protobuf file can hold; "
-        f"move its weights to external data first ({detail})",
-        code=Code.TOO_LARGE,
-    )
+        raise ModelFileError(
+            f"{name}: the model exceeds the 2 GiB that one protobuf file can hold; "
+            f"move its weights to external data first ({error})",
+            code=Code.TOO_LARGE,
+        ) from None

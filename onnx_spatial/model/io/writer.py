@@ -17,13 +17,9 @@ from pathlib import Path
 
 from onnx_spatial.errors import Code, ModelFileError, UsageError
 from onnx_spatial.model.io import external_data, reader
-from onnx_spatial.model.io.atomic import Fill, atomic_write
-from onnx_spatial.model.io.byte_ranges import Content, copy_range
+from onnx_spatial.model.io.atomic import atomic_write, copy_of
 from onnx_spatial.model.io.externalize import externalized
 from onnx_spatial.model.io.source import Source
-
-#: protobuf's limit for one message.
-MAX_BYTES = 2**31 - 1
 
 #: (file, path of its copy).
 _Pairs = list[tuple[Path, Path]]
@@ -94,7 +90,7 @@ def write(source: Source, output: str | os.PathLike[str], *, external: bool = Fa
     check(path, source)
     source, copies = _place_data(source, path)
     with _external_data(source, path) if external else nullcontext(source) as placed:
-        _write(placed, path, content_of(placed, str(path)), copies)
+        _write(path, _content_of(placed, str(path)), copies)
 
 
 @contextmanager
@@ -103,16 +99,16 @@ def _external_data(source: Source, path: Path) -> Iterator[Source]:
     numbers = itertools.chain([""], map("_{}".format, itertools.count(1)))
     names = (f"{path.name}.data{number}" for number in numbers)
     target = next(p for p in map(path.with_name, names) if not p.exists() and not p.is_symlink())
-    moved, data = externalized(source, target.name)
-    if data is None:
+    moved, data = externalized(source.proto, target.name)
+    if not data:
         yield source
         return
     try:
-        atomic_write(target, lambda handle: _fill(source, data, handle))
+        atomic_write(target, data)
     except OSError as error:
         raise _failure(target, error) from None
     try:
-        yield moved
+        yield source.holding(moved)
     except BaseException:  # Ctrl-C too
         target.unlink(missing_ok=True)
         raise
@@ -128,34 +124,22 @@ def copy(source: Source, output: str | os.PathLike[str]) -> None:
     path = Path(output)
     check(path, source)
     copies = _to_copy(source, external_data.locations(source), path.parent)
-    _write(source, path, as_read(source), copies)
+    _write(path, _content_of(source, str(path)), copies)
 
 
-def as_read(source: Source) -> Content:
-    """Return the unchanged content of a model's file, or the serialized model if it has no file."""
-    return content_of(source) if source.weights is None else source.weights.whole_file()
-
-
-def _write(source: Source, path: Path, content: Content, copies: _Pairs) -> None:
+def _write(path: Path, content: bytes, copies: _Pairs) -> None:
     try:
         with _copied_data(path, copies):
-            atomic_write(path, lambda target: _fill(source, content, target))
+            atomic_write(path, content)
     except OSError as error:
         raise _failure(path, error) from None
-
-
-def _fill(source: Source, content: Content, target: int) -> None:
-    content.write(target)
-    if source.weights is not None:
-        source.weights.check()
 
 
 def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
     """Replace a model's own file by the converted model.
 
     First the file gets a backup name, model.onnx.orig or the next free one. The new file is read
-    back before it replaces the old one. Afterwards `source` can no longer read its weights: read the
-    new file.
+    back before it replaces the old one.
 
     Args:
         source: the converted model.
@@ -170,24 +154,20 @@ def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
             is then unchanged.
     """
     placed, copies = _place_data(source, path)
-    content = content_of(placed, str(path))
+    content = _content_of(placed, str(path))
 
     def check_written(temporary: Path) -> None:
-        if not content.is_in(temporary):
+        if temporary.read_bytes() != content:
             raise ModelFileError(
                 f"{path}: reads back differently; the original was left there", code=Code.UNWRITABLE
             )
-        if source.weights is not None:
-            source.weights.close()
 
     original = _identity(path)
     backup = _back_up(path)
     try:
         mode = path.stat().st_mode
         with _copied_data(path, copies):
-            atomic_write(
-                path, lambda target: _fill(placed, content, target), mode=mode, check=check_written
-            )
+            atomic_write(path, content, mode=mode, check=check_written)
     except BaseException as error:  # Ctrl-C too
         if _identity(path) != original:
             backup.replace(path)
@@ -237,7 +217,7 @@ def _link(path: Path, backup: Path) -> None:
     except (OSError, NotImplementedError):
         if backup.exists():
             raise FileExistsError from None
-        atomic_write(backup, _copy_of(path))
+        atomic_write(backup, copy_of(path))
 
 
 def _failure(path: Path, error: OSError | ValueError) -> ModelFileError:
@@ -245,28 +225,13 @@ def _failure(path: Path, error: OSError | ValueError) -> ModelFileError:
     return ModelFileError(f"{path}: cannot be written: {reason}", code=Code.UNWRITABLE)
 
 
-def content_of(source: Source, name: str = "model") -> Content:
+def _content_of(source: Source, name: str) -> bytes:
     """Return the content of a model's file: the bytes it was read from, else serialized anew.
 
     Raises:
         ModelFileError: the content exceeds protobuf's 2 GiB.
     """
-    if source.data is not None:
-        return Content([source.data])
-    if source.weights is None:
-        return Content([reader.serialize(source.proto, name)])
-    content = source.weights.content(source.proto)
-    if content.size > MAX_BYTES:
-        raise reader.too_large(name, f"{content.size} bytes")
-    return content
-
-
-def _copy_of(path: Path) -> Fill:
-    def fill(target: int) -> None:
-        with path.open("rb") as file:
-            copy_range(file, target, 0, os.fstat(file.fileno()).st_size)
-
-    return fill
+    return reader.serialize(source.proto, name) if source.data is None else source.data
 
 
 @contextmanager
@@ -281,7 +246,7 @@ def _copied_data(path: Path, pairs: _Pairs) -> Iterator[None]:
                 created.append(folder)
                 folder.mkdir()
             created.append(target)
-            atomic_write(target, _copy_of(origin))
+            atomic_write(target, copy_of(origin))
         yield
     except BaseException:  # Ctrl-C too, which may come after the model was moved to `path`
         if _identity(path) == before:

@@ -60,7 +60,7 @@ class ModelPair:
         return sum(math.prod(t.dims) * dtype_of(t.data_type).itemsize for t in known)
 
     def resolved(self) -> ModelPair:
-        """Return both with their embedded weights, the converted one with a folder of external data."""
+        """Return both with links resolved, the converted one with a folder of external data."""
         before, after = reader.resolved(self.original), reader.resolved(self.converted)
         if after.folder is None:
             after = replace(after, base=before.folder)

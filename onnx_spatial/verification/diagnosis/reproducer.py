@@ -117,7 +117,8 @@ def _cut(
             return None
         read |= part.read
         model = part.model({n: type_of(values[n]) for n in sorted(part.read)}, output)
-        cut.append(_embedded(source.holding(model)))
+        external_data.embed_all(model, source.folder)
+        cut.append(model)
     original, converted = cut
     return _Pair(original, converted, {n: values[n] for n in sorted(read)}, optimised)
 
@@ -125,14 +126,8 @@ def _cut(
 def _whole(source: reader.Source) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(source.proto)
-    return _embedded(source.holding(copy))
-
-
-def _embedded(source: reader.Source) -> onnx.ModelProto:
-    """Return the model with all its weights in it."""
-    model = source.whole()
-    external_data.embed_all(model, source.folder)
-    return model
+    external_data.embed_all(copy, source.folder)
+    return copy
 
 
 def _expected(pair: _Pair, domains: Iterable[str]) -> dict[str, Array] | None:
