@@ -40,12 +40,6 @@ if TYPE_CHECKING:
     show_default=True,
     help="Convert to standard operators, local functions, or Python operators.",
 )
-@click.option("--inline", is_flag=True, help="Replace calls of local functions by their bodies.")
-@click.option(
-    "--raise-ir-version",
-    is_flag=True,
-    help="With --mode function, raise an IR version below 8 to 8, the first with local functions.",
-)
 @click.option("--no-fuse", is_flag=True, help="Change only the operators, no nodes beside them.")
 @click.option(
     "--checked",

@@ -10,7 +10,7 @@ import click
 #: Title of a group -> names of its options, in the order in which they are shown.
 GROUPS = {
     "Which models": "exclude expect_failure",
-    "What to write": "path in_place dry_run check external mode inline raise_ir_version opset",
+    "What to write": "path in_place dry_run check external mode",
     "Conversion": "modes optimize no_fuse checked strategy max_rank domains static",
     "Verification": "no_verify shapes inputs seed rtol atol outputs_only strict strict_proof oracles",
     "Failures and limits": "reproducer memory time_limit timeout",

@@ -319,17 +319,11 @@ def verification_options(command: F) -> F:
 
 def conversion_options(command: F) -> F:
     """Add the options that `convert` and `optimize` share, --json and the like included."""
-    opset = click.option(
-        "--opset",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Raise the opset to N; a newer one is kept. Nodes that N changes are rewritten.",
-    )
     no_verify = click.option(
         "--no-verify", is_flag=True, help="Do not run and compare the two models."
     )
     rest = prefer_option(model_options(verification_options(output_options(command))))
-    decorated: F = opset(no_verify(rest))
+    decorated: F = no_verify(rest)
     return decorated
 
 

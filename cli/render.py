@@ -197,9 +197,8 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
             sites(console, found)
     else:
         summary.show(console, result, model, verbose=verbose)
-        for what, name in (("ir_version", "IR version"), ("opset", "opset")):
-            for versions in result.touched.get(what, ()):
-                console.print(f"raised the {name}: {versions}")
+        for versions in result.touched.get("ir_version", ()):
+            console.print(f"raised the IR version: {versions}")
         if found and (verbose or not all(site.converted for site in found)):
             sites(console, found, verbose=verbose)
     if verbose:

@@ -107,7 +107,6 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         if not _is_ort_format(loaded, sess_options):
             arguments = {
                 "mode": mode,
-                "raise_ir_version": True,  # the model is not written
                 "fuse": fuse,
                 "domains": sorted({domains} if isinstance(domains, str) else set(domains)),
                 "static": dict(static or {}),

@@ -58,12 +58,9 @@ def convert(
     output: str | os.PathLike[str] | None = None,
     *,
     mode: Mode = "lower",
-    inline: bool = False,
     fuse: bool = True,
     max_rank: int | None = None,
-    raise_ir_version: bool = False,
     checked: bool = False,
-    opset: int | None = None,
     verify: bool = True,
     seed: int = 0,
     static: Mapping[str, int] | None = None,
@@ -92,19 +89,13 @@ def convert(
         output: file for the result, written atomically and only if nothing failed; None: no file.
         mode: "lower" (standard operators), "function" (calls of local functions whose bodies are
             standard operators) or "custom-op" (Python operators that `custom_ops.register` provides).
-        inline: replace calls of functions that an earlier conversion added by the functions' bodies,
-            and lower the other operators.
         fuse: in mode "lower", also rewrite neighbouring nodes: convolutions between the operators
             become dilated, Transposes become part of a lowering, inverse operators cancel each
             other (`onnx_spatial.fusion`).
         max_rank: largest rank of new tensors.
-        raise_ir_version: in mode "function", raise an IR version below 8 to 8, the first that has
-            local functions.
         checked: make every run fail if sizes or parameters break a rule of an operator. Without it
             some such runs give a tensor without elements (docs/operators.md); mode "custom-op"
             always fails.
-        opset: raise the default domain to this version, with onnx's version converter; a newer
-            version is kept. None: leave it.
         verify: run the original and the result, and compare them.
         seed: seed of generated data.
         static: sizes of symbolic dims, by name; they are fixed in the result.
@@ -140,7 +131,6 @@ def convert(
     """
     edit_options = EditOptions(
         output=output,
-        opset=opset,
         verify=verify,
         seed=seed,
         static=static,
@@ -161,18 +151,16 @@ def convert(
     )
     options = ConvertOptions(
         mode=mode,
-        inline=inline,
         fuse=fuse,
         max_rank=max_rank,
         strategy=strategy,
-        raise_ir_version=raise_ir_version,
         checked=checked,
         domains=tuple(domains),
     )
     edit = Edit.begin(model, edit_options)
     with of_model(edit.source.name):
         result = convert_operators(
-            edit.before.proto,
+            edit.source.proto,
             options,
             folder=edit.source.folder,
             progress=edit_options.progress,

@@ -16,7 +16,6 @@ import onnx_ir as ir
 from onnx_spatial.analysis.unknown_operators import unknown_operators
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import EditResult, freeze, refusal
-from onnx_spatial.conversion.raise_opset import raise_opset
 from onnx_spatial.errors import UsageError, VerificationError
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
@@ -41,7 +40,6 @@ class EditOptions:
     """
 
     output: str | os.PathLike[str] | None
-    opset: int | None
     verify: bool
     seed: int
     static: Mapping[str, int] | None
@@ -104,14 +102,12 @@ class Edit:
         model: as the caller gives it.
         options: how it is read, verified and written.
         source: as read, with fixed sizes.
-        before: the same with its opset raised: what is edited.
         target: file for the result, if any.
     """
 
     model: reader.Model | reader.Source
     options: EditOptions
     source: reader.Source
-    before: reader.Source
     target: Path | None
 
     @classmethod
@@ -121,16 +117,14 @@ class Edit:
         Raises:
             ModelFileError: the model cannot be read.
             UsageError: a name is not in the model, or the output cannot be written.
-            ConversionError: the model cannot be raised to the opset.
         """
         data = options.verify or options.in_place or options.output is not None
         source = read_source(model, options.static, data=data)
         logger.debug("%s: read, IR %d", source.name, source.proto.ir_version)
         options.progress("converting")
-        before = with_opset(source, options.opset)
         options.tolerances.check_names([value.name for value in source.proto.graph.output])
         target = output_file(source, options.output, in_place=options.in_place)
-        return cls(model, options, source, before, target)
+        return cls(model, options, source, target)
 
     def end(
         self,
@@ -154,14 +148,13 @@ class Edit:
             VerificationError: as `check_verified`, with the conversion.
         """
         strict = self.options.strict
-        note_opset(result, self.source, self.before)
         inspection = inspection_of(self.source, result, optimized)
         if refused := result.refused(strict=strict):
             error = refusal(self.source.name, refused)
             error.inspection = inspection
             raise error
-        changed = result.model is not None or self.before is not self.source
-        converted = self.before if result.model is None else self.source.holding(result.model)
+        changed = result.model is not None
+        converted = self.source if result.model is None else self.source.holding(result.model)
         verification = None
         if self.options.verify and changed:
             arguments = self.options.of_verification(options)
@@ -178,25 +171,6 @@ class Edit:
         )
         check_conversion(conversion, strict=strict, strict_proof=self.options.strict_proof)
         return finish(conversion, self.target, self.options)
-
-
-def with_opset(source: reader.Source, opset: int | None) -> reader.Source:
-    """Return a model with at least this version of the default domain; `source` itself if it has it.
-
-    Raises:
-        UsageError: onnx does not know the version.
-        ConversionError: the model cannot be converted to it.
-    """
-    if opset is None or (raised := raise_opset(source.proto, opset)) is source.proto:
-        return source
-    return source.holding(raised)
-
-
-def note_opset(result: EditResult, source: reader.Source, raised: reader.Source) -> None:
-    """Add the opset to what an edit touched, if it was raised before."""
-    if raised is not source:
-        versions = [op_traits.opset_of(each.proto.opset_import) for each in (source, raised)]
-        result.touched["opset"] = [f"{versions[0]} -> {versions[1]}"]
 
 
 def output_file(

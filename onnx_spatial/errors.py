@@ -60,12 +60,9 @@ class Code(StrEnum):
     # Operators that cannot be converted
     NOT_CONVERTED = "not-converted"
     OPSET_TOO_OLD = "opset-too-old"
-    IR_VERSION = "ir-version"
     UNKNOWN_DOMAIN = "unknown-domain"
     NO_LOWERING = "no-lowering"
     ELEMENT_TYPE = "element-type"
-    OPSET_NOT_RAISED = "opset-not-raised"
-    FUNCTION_BODY = "function-body"
     # Results
     DIFFERENT = "different"
     UNVERIFIED = "unverified"

@@ -38,7 +38,6 @@ def optimize(
     output: str | os.PathLike[str] | None = None,
     *,
     max_rank: int | None = None,
-    opset: int | None = None,
     verify: bool = True,
     seed: int = 0,
     static: Mapping[str, int] | None = None,
@@ -76,7 +75,7 @@ def optimize(
         max_rank: largest rank of new tensors.
         verify: run the original and the result, and compare them. Each chain is proven to be its
             operator in any case.
-        opset, seed, static, domains, inputs, shapes, strategy: as in `convert`.
+        seed, static, domains, inputs, shapes, strategy: as in `convert`.
         strict, strict_proof, rtol, atol, outputs_only, save_reproducer: as in `convert`.
         in_place, save_as_external_data, isolate, memory, time_limit, progress: as
             in `convert`.
@@ -94,7 +93,6 @@ def optimize(
     """
     edit_options = EditOptions(
         output=output,
-        opset=opset,
         verify=verify,
         seed=seed,
         static=static,
@@ -119,7 +117,7 @@ def optimize(
         domains=tuple(domains),
     )
     edit = Edit.begin(model, edit_options)
-    source, proto = edit.source, edit.before.proto
+    source, proto = edit.source, edit.source.proto
     with of_model(source.name):
         result = optimize_operators(
             proto, options, folder=source.folder, progress=edit_options.progress

@@ -37,7 +37,7 @@ class SpatialPass(ir.passes.FunctionalPass):
     """Rewrite the spatial operators of a model as standard operators, as `onnx_spatial.convert` does.
 
     Args:
-        mode, fuse, max_rank, static, domains, strategy, checked, opset, verify, seed,
+        mode, fuse, max_rank, static, domains, strategy, checked, verify, seed,
             strict, strict_proof: as in `convert`. `verify` runs the model before and after the pass.
 
     Raises:
@@ -55,7 +55,6 @@ class SpatialPass(ir.passes.FunctionalPass):
         domains: Iterable[str] = (),
         strategy: str | None = None,
         checked: bool = False,
-        opset: int | None = None,
         verify: bool = True,
         seed: int = 0,
         strict: bool = False,
@@ -70,7 +69,6 @@ class SpatialPass(ir.passes.FunctionalPass):
             domains=tuple(domains),
             strategy=strategy,
             checked=checked,
-            opset=opset,
             verify=verify,
             seed=seed,
             strict=strict,
@@ -86,7 +84,7 @@ class OptimizePass(ir.passes.FunctionalPass):
     """Rewrite also chains of standard nodes that are spatial operators, as `onnx_spatial.optimize` does.
 
     Args:
-        max_rank, static, domains, strategy, opset, verify, seed, strict,
+        max_rank, static, domains, strategy, verify, seed, strict,
             strict_proof: as in `optimize`.
 
     Raises:
@@ -100,7 +98,6 @@ class OptimizePass(ir.passes.FunctionalPass):
         static: Mapping[str, int] | None = None,
         domains: Iterable[str] = (),
         strategy: str | None = None,
-        opset: int | None = None,
         verify: bool = True,
         seed: int = 0,
         strict: bool = False,
@@ -112,7 +109,6 @@ class OptimizePass(ir.passes.FunctionalPass):
             static=static,
             domains=tuple(domains),
             strategy=strategy,
-            opset=opset,
             verify=verify,
             seed=seed,
             strict=strict,

@@ -96,9 +96,8 @@ def test_chains_of_standard_nodes_are_rewritten_by_their_own_pass():
 
 @pytest.mark.parametrize("kind", [SpatialPass, OptimizePass])
 def test_arguments_are_passed_on(kind):
-    for wrong in ({"strategy": "none"}, {"opset": 999}):
-        with pytest.raises(UsageError):
-            kind(**wrong)(ir.from_proto(spatial()))
+    with pytest.raises(UsageError):
+        kind(strategy="none")(ir.from_proto(spatial()))
 
 
 def test_max_rank_limits_the_rank():

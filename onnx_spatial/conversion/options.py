@@ -44,12 +44,9 @@ class ConvertOptions:
 
     Attributes:
         mode: "lower", "function" or "custom-op".
-        inline: whether calls of local functions that `convert` added are replaced by their bodies,
-            and other operators lowered, whatever the mode.
         fuse: whether mode "lower" also rewrites nodes around the operators.
         max_rank: largest rank of any new tensor; None for no bound.
         strategy: the lowering to use wherever it applies; None for the cheapest.
-        raise_ir_version: whether mode "function" raises the IR version of a model that is too old.
         checked: whether every run that breaks a rule of an operator fails.
         domains: operator domains to accept beside the ones that converters are known to use.
 
@@ -58,11 +55,9 @@ class ConvertOptions:
     """
 
     mode: Mode = "lower"
-    inline: bool = False
     fuse: bool = True
     max_rank: int | None = None
     strategy: str | None = None
-    raise_ir_version: bool = False
     checked: bool = False
     domains: tuple[str, ...] = ()
 
@@ -74,11 +69,6 @@ class ConvertOptions:
             raise UsageError(f"strategy must be one of {names}, not {self.strategy!r}")
 
     @property
-    def action(self) -> str:
-        """What is done with an operator: the mode, but "lower" for inlining."""
-        return "lower" if self.inline else self.mode
-
-    @property
     def fuses(self) -> bool:
         """Whether nodes around the operators are rewritten with them."""
-        return self.fuse and self.mode == "lower" and not self.inline
+        return self.fuse and self.mode == "lower"

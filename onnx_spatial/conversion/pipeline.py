@@ -25,7 +25,6 @@ from onnx_spatial.chains.illegal_reshape import NOTE as ILLEGAL
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.changes import KINDS, diff_models
 from onnx_spatial.conversion.local_functions.add import add_functions
-from onnx_spatial.conversion.local_functions.inline import STRATEGY, inlined
 from onnx_spatial.conversion.local_functions.marked import WithoutForm, without_earlier_form
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pad_barriers import insert_barriers
@@ -81,10 +80,10 @@ def convert_operators(
         before = without_earlier_form(proto, groups_too=groups_too, folder=folder)
         domains = before.domains.union(options.domains)
         infos = analysis.find(before.model, domains, folder, runnable=True)
-        if options.action == "function":
+        if options.mode == "function":
             result = _with_functions(proto, before, infos, options)
         else:
-            write = _writer(options, before)
+            write = _writer(options)
             result = _replaced(proto, before, infos, write, options, folder, progress)
         for index, site in result.site_at.items():
             if (site.graph, site.output) in before.repaired:
@@ -103,16 +102,13 @@ def convert_operators(
     return result
 
 
-def _writer(options: ConvertOptions, before: WithoutForm) -> Writer:
+def _writer(options: ConvertOptions) -> Writer:
     """Return what writes an operator as nodes, in the mode of the options."""
-    if options.action in WRITERS:
-        writer: Writer = resolve_name(WRITERS[options.action])
+    if options.mode in WRITERS:
+        writer: Writer = resolve_name(WRITERS[options.mode])
         return writer
 
     def lower(request: Request, info: OperatorInfo) -> Lowered:
-        body = before.functions.get(info.index) if options.inline else None
-        if body is not None:
-            return inlined(body, info.node, request.inputs, request.opset)
         return lower_preferring(request, options.strategy, options.max_rank)
 
     return lower
@@ -127,7 +123,7 @@ def _replaced(
     folder: Path | None,
     progress: Progress | None,
 ) -> EditResult:
-    custom = options.action == "custom-op"
+    custom = options.mode == "custom-op"
     prepared = {
         f.index: report.left(f, done=report.PREPARED)
         for f in infos
@@ -177,8 +173,7 @@ def _called(info: OperatorInfo, before: WithoutForm) -> Site:
     function = before.functions.get(info.index)
     if function is None:
         return report.left(info)
-    site = report.converted(info, "function", STRATEGY, len(function.node), _name(function))
-    return replace(site, strategy=None)
+    return report.converted(info, "function", None, len(function.node), _name(function))
 
 
 def _with_explicit_pads(

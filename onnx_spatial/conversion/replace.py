@@ -88,15 +88,15 @@ def replace_operators(
             fused[info.index] = made
         declined = (*result.declined.get(info.index, ()), *declined)
         strategy, considered = rewrite.lowered.strategy, rewrite.lowered.considered
-        if options.action != "lower":
+        if options.mode != "lower":
             considered = ()
         for part in rewrite.subjects[1:]:
             result.site_at[part.info.index] = report.converted(
-                part.info, options.action, strategy, 0, considered=considered
+                part.info, options.mode, strategy, 0, considered=considered
             )
         result.site_at[info.index] = report.converted(
             info,
-            options.action,
+            options.mode,
             strategy,
             len(made),
             absorbed=absorbed,

@@ -183,7 +183,7 @@ def _unknown(domain: str) -> str:
 def converted(
     info: OperatorInfo,
     action: str,
-    strategy: str,
+    strategy: str | None,
     nodes: int,
     function: str | None = None,
     *,

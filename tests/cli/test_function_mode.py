@@ -1,4 +1,4 @@
-"""`convert --mode function`, `--inline` and what `inspect` and `verify` say of the result."""
+"""`convert --mode function`, and what `inspect` and `verify` say of the result."""
 
 from __future__ import annotations
 
@@ -48,16 +48,6 @@ def test_a_second_time_there_is_nothing_to_do(form, tmp_path, capsys):
     assert again.read_bytes() == Path(form).read_bytes()
 
 
-def test_inline_leaves_no_function_and_is_verified(form, tmp_path, capsys):
-    flat = tmp_path / "flat.onnx"
-    assert run(["convert", form, "-o", str(flat), "--inline", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["touched"]["functions_removed"] == [S2B, B2S]
-    assert document["verification"]["status"] == "passed"
-    assert not onnx.load(flat).functions
-    assert run(["verify", WAVENET, str(flat), "-q"]) == 0
-
-
 def test_verify_finds_a_broken_body(form, tmp_path, capsys):
     model = onnx.load(form)
     transpose = next(n for n in model.functions[0].node if n.op_type == "Transpose")
@@ -68,17 +58,6 @@ def test_verify_finds_a_broken_body(form, tmp_path, capsys):
     assert "SpaceToBatchND" in capsys.readouterr().err
 
 
-def test_an_old_ir_version_is_refused_in_one_line(tmp_path, capsys):
-    model = onnx.load(WAVENET)
-    model.ir_version = 7
-    old, out = tmp_path / "old.onnx", tmp_path / "out.onnx"
-    onnx.save(model, old)
-    assert run(["convert", str(old), "-o", str(out), "--mode", "function"]) == 3
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "IR version is 7; local functions need 8 or newer" in line
-    assert not out.exists()
-
-
 def test_an_old_ir_version_is_raised_and_said(tmp_path, capsys):
     made = onnx.parser.parse_model("""<ir_version: 7, opset_import: ["" : 13, "com.microsoft" : 1]>
         g (float[2,4,4,3] x) => (float[8,2,2,3] y)
@@ -87,8 +66,6 @@ def test_an_old_ir_version_is_raised_and_said(tmp_path, capsys):
         }""")
     onnx.save(made, tmp_path / "old.onnx")
     command = ["convert", str(tmp_path / "old.onnx"), "-o", str(tmp_path / "new.onnx")]
-    assert run([*command, "--mode", "function"]) == 3
-    assert "--raise-ir-version" in capsys.readouterr().err
-    assert run([*command, "--mode", "function", "--raise-ir-version"]) == 0
+    assert run([*command, "--mode", "function"]) == 0
     assert "raised the IR version: 7 -> 8" in capsys.readouterr().out
     assert onnx.load(tmp_path / "new.onnx").ir_version == 8

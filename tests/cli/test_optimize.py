@@ -70,7 +70,6 @@ def test_operators_and_chains_are_counted_by_themselves():
         ({"strict_proof": True, "verify": False}, "strict_proof requires verify"),
         ({"rtol": 0.1, "verify": False}, "rtol, atol and outputs_only require verify"),
         ({"strict_proof": True, "outputs_only": True}, "cannot be combined"),
-        ({"opset": 999}, "opset must be from 1 to"),
     ],
 )
 def test_arguments_that_contradict_themselves(arguments, message):
@@ -99,27 +98,16 @@ def test_check_fails_until_the_models_are_optimized(capsys):
     assert run(["optimize", "a.onnx", "--check", "--rtol", "1"]) == 2
 
 
-def test_the_opset_and_weights_beside_the_model(capsys):
-    words = ["--opset", "18", "--save-as-external-data", "--no-verify"]
+def test_the_weights_beside_the_model(capsys):
+    words = ["--save-as-external-data", "--no-verify"]
     model = chain_models.depth_to_space()
     large = np.ones(1000, np.float32)
     model.graph.initializer.append(onnx.numpy_helper.from_array(large, "k"))
     onnx.save(model, "c.onnx")
     assert run(["optimize", "c.onnx", "-o", "out/", *words]) == 0
-    assert "raised the opset: 13 -> 18" in capsys.readouterr().out
     made = onnx.load("out/c.onnx")
-    assert [o.version for o in made.opset_import] == [18]
     assert "DepthToSpace" not in {node.op_type for node in made.graph.node}
     assert sorted(os.listdir("out")) == ["c.onnx", "c.onnx.data"]
-
-
-def test_the_opset_alone_is_a_change():
-    net = chain_models.Net()
-    model = net.model((2, 4, 4, 3), net("Relu", "x"))
-    result = onnx_spatial.optimize(model, opset=19)
-    assert result.changed and result.verification
-    before = model.opset_import[0].version
-    assert result.touched["opset"] == [f"{before} -> 19"]
 
 
 def test_the_command_to_verify_again(capsys):
@@ -153,8 +141,7 @@ def test_chains_left(capsys):
 
 
 def test_pyproject_sets_defaults(folder, capsys):
-    table = "[tool.onnx-spatial.optimize]\nno-verify = true\nopset = 18\n"
+    table = "[tool.onnx-spatial.optimize]\nno-verify = true\n"
     (folder / "pyproject.toml").write_text(table)
     assert run(["optimize", "a.onnx", "--dry-run"]) == 0
-    text = capsys.readouterr().out
-    assert "not verified" in text and "raised the opset" in text
+    assert "not verified" in capsys.readouterr().out

@@ -8,7 +8,6 @@ import consumers
 import numpy as np
 import onnx
 import pytest
-import running
 import structure
 from adapter import convert as lowered
 from adapter import plan
@@ -17,7 +16,7 @@ from onnx import helper, parser
 from vocabulary import MARK
 
 import onnx_spatial
-from onnx_spatial import ConversionError, ModelFileError, VerificationError
+from onnx_spatial import ConversionError
 
 TF = "ai.onnx.converters.tensorflow"
 HEAD = '<ir_version: {ir}, opset_import: ["" : {opset}, "com.microsoft" : 1, "local" : 1]>\n'
@@ -231,11 +230,6 @@ def test_attributes_that_differ_are_read_by_reference(name):
     feeds = {"x": image(12, 6, 12, 3)}
     consumers.agree(form, lowered(made), feeds)
     assert plan(form).model == plan(made).model
-    inlined = plan(form, inline=True).model
-    assert not inlined.functions
-    assert all(
-        map(running.same_bits, running.run(inlined, feeds), running.run(lowered(made), feeds))
-    )
 
 
 def test_before_opset_12_there_is_no_reference_to_integers():
@@ -361,7 +355,6 @@ def test_a_function_of_an_opset_without_integer_constants_is_refused(opset):
     with pytest.raises(ConversionError, match=f"opset is {opset}; a function .* needs 9") as error:
         onnx_spatial.convert(made, mode="function")
     assert error.value.code == "opset-too-old"
-    assert onnx_spatial.convert(made, mode="function", opset=9).verification
 
 
 @pytest.mark.parametrize("mode", ["lower", "custom-op"])
@@ -413,33 +406,21 @@ def test_a_default_domain_that_the_file_forgot_to_import_is_added():
 # IR versions
 
 
-@pytest.mark.parametrize("ir_version", [4, 6, 7])
-def test_functions_are_refused_before_ir_version_8(ir_version):
-    made = model(ONE, ir=ir_version, opset=11)
-    with pytest.raises(ConversionError) as caught:
-        onnx_spatial.convert(made, mode="function")
-    assert str(caught.value).endswith(
-        f"the model's IR version is {ir_version}; local functions need 8 or newer "
-        "(raise it with --raise-ir-version, or use mode 'lower')"
-    )
-    assert caught.value.exit_code == 3
-
-
 @pytest.mark.parametrize("ir_version", [3, 4, 7, 8, 9])
-def test_an_old_ir_version_is_raised_if_that_is_asked_for(ir_version):
+def test_an_old_ir_version_is_raised_and_said(ir_version):
     made = model(ONE, ir=ir_version, opset=11)
     if ir_version < 4:  # where every initializer is an input
         for tensor in made.graph.initializer:
             made.graph.input.append(
                 helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             )
-    done = onnx_spatial.convert(made, mode="function", raise_ir_version=True)
+    done = onnx_spatial.convert(made, mode="function")
     assert done.verification
     assert done.model.ir_version == max(ir_version, 8)
     assert [v.name for v in done.model.graph.input] == ["x"]
     raised = [f"{ir_version} -> 8"] if ir_version < 8 else None
     assert done.to_dict()["touched"].get("ir_version") == raised
-    lower = onnx_spatial.convert(made, raise_ir_version=True)  # which needs no other
+    lower = onnx_spatial.convert(made)  # which needs no other
     assert lower.model.ir_version == ir_version
     session = onnx_spatial.InferenceSession(made, mode="function")
     (y,) = session.run(None, {"x": image(2, 4, 4, 3)})
@@ -521,44 +502,6 @@ def test_inspection_says_what_is_there_and_what_lowering_would_do():
     assert first.function == "com.microsoft:SpaceToBatchND"
 
 
-def test_inlining_puts_the_bodies_in_place():
-    made = model(PAIR)
-    form = function_form(made)
-    result = onnx_spatial.convert(form, inline=True)
-    assert result.verification
-    assert not result.model.functions
-    assert not structure.spatial(result.model)
-    assert [o.domain for o in result.model.opset_import] == ["", "local"]
-    assert {s.strategy for s in result.inspection.sites} == {"function body"}
-    origins = {p.value for n in result.model.graph.node for p in n.metadata_props}
-    assert "SpaceToBatchND n2" in origins
-    names = {t.name for t in result.model.graph.initializer}
-    assert names.isdisjoint(result.touched["initializers_removed"])
-    assert result.model.graph.initializer
-    assert "Constant" not in structure.counts(result.model)
-    feeds = {"x": image(2, 4, 8, 3)}
-    expected = running.run(lowered(made), feeds)
-    assert all(map(running.same_bits, running.run(result.model, feeds), expected))
-
-
-def test_inlining_leaves_other_functions_alone():
-    text = ONE.replace("[site] y", "z = local.Twice(x)\n[site] y").replace("(x, block", "(z, block")
-    text += """
-        <domain: "local", opset_import: ["" : 17]>
-        Twice (x) => (y) { y = Add(x, x) }"""
-    made = model(text)
-    result = plan(function_form(made), inline=True)
-    assert names(result.model) == ["local:Twice"]
-    assert result.model.functions[0] == made.functions[0]
-
-
-def test_inlining_a_model_without_functions_lowers_it():
-    made = model(PAIR)
-    for mode in ("lower", "function"):
-        result = onnx_spatial.convert(made, mode=mode, inline=True, verify=False)
-        assert result.model == plan(made).model
-
-
 def test_a_function_with_our_mark_that_is_not_of_our_form_is_its_authors():
     form = function_form(model(ONE))
     for value in ("", "nonsense", "com.microsoft:Relu", "SpaceToBatchND"):
@@ -573,28 +516,6 @@ def test_an_overload_of_the_users_own_makes_the_name_theirs():
     form.functions.append(form.functions[0])
     form.functions[1].overload = "theirs"
     assert plan(form).model is None
-
-
-@pytest.mark.parametrize("values", ["input", "output"])
-def test_a_body_with_an_unknown_value_is_a_file_error(values):
-    form = function_form(model(ONE))
-    getattr(form.functions[0].node[-1], values)[0] = "nowhere"
-    with pytest.raises(ModelFileError, match="which no node, input or initializer produces"):
-        plan(form, inline=True)
-
-
-@pytest.mark.parametrize("damage", ["another opset", "a constant"])
-def test_a_body_that_cannot_be_inlined_is_refused(damage):
-    form = function_form(model(ONE))
-    function = form.functions[0]
-    if damage == "a constant":
-        constant = next(n for n in function.node if n.op_type == "Constant")
-        constant.attribute[0].t.data_type = 99
-    else:
-        function.opset_import[0].version = 15
-    (site,) = plan(form, inline=True).operators
-    assert site.action == "refuse"
-    assert site.reason.startswith("function com.microsoft:SpaceToBatchND ")
 
 
 # Verification
@@ -618,9 +539,7 @@ def test_a_broken_body_is_found(text):
     verification = onnx_spatial.verify(made, broken(form))
     assert verification.status == "failed"
     assert verification.first_difference.kind == "site"
-    # What the node means is said by its name: inlined, the body is found out by that.
-    with pytest.raises(VerificationError):
-        onnx_spatial.convert(broken(form), inline=True)
+    # What the node means is said by its name.
     assert onnx_spatial.convert(broken(form)).verification
 
 

@@ -140,11 +140,6 @@ def test_minus_one_is_an_unknown_size():
     assert len(shape_inference.infer(minus_one(model), lambda *_: None).graph.value_info) == 1
 
 
-def test_the_opset_of_a_model_with_a_size_of_minus_one_is_raised():
-    converted = onnx_spatial.convert(minus_one(parser.parse_model(SLICES)), opset=18, verify=False)
-    assert converted.model.opset_import[0].version == 18
-
-
 def negative(then: str = "y = Slice(a, one, most, two)") -> onnx.ModelProto:
     """A Conv with a window of 5 on 3 elements, in front of another node."""
     return parser.parse_model(
@@ -155,17 +150,6 @@ def negative(then: str = "y = Slice(a, one, most, two)") -> onnx.ModelProto:
             {then}
         }}"""
     )
-
-
-@pytest.mark.parametrize(
-    "then", ["y = Slice(a, one, most, two)", "b = Cast<to = 7>(a) y = GatherND(x, b)"]
-)
-def test_the_version_converter_does_not_end_the_process(then, tmp_path):
-    onnx.save(negative(then), tmp_path / "m.onnx")
-    code = "import onnx_spatial, sys; onnx_spatial.convert(sys.argv[1], opset=18)"
-    done = run(code, tmp_path / "m.onnx")
-    assert "value 'a' would have a negative size" in done.stderr
-    assert done.returncode == 1
 
 
 def test_the_inliner_does_not_end_the_process():

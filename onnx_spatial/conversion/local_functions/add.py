@@ -22,7 +22,7 @@ from onnx_spatial.conversion.local_functions.body import Body, BodyRequest
 from onnx_spatial.conversion.local_functions.marked import Spelled, mark
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.report import EditResult
-from onnx_spatial.errors import Code, ConversionError, OperatorError
+from onnx_spatial.errors import ConversionError, OperatorError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.model.graph.naming import Names
@@ -62,8 +62,6 @@ def add_functions(
         if info.call is None:
             continue
         try:
-            if not options.raise_ir_version:
-                _check_ir_version(model)
             request = BodyRequest(info.call, info.facts, info.element_types, info.opset or opset)
             calls.append(_FunctionCall(info, request, build(request)))
         except ConversionError as error:
@@ -92,15 +90,6 @@ def _raise_ir_version(model: onnx.ModelProto) -> None:
             if model.graph.input[index].name in stored:
                 del model.graph.input[index]
     model.ir_version = MIN_IR_VERSION
-
-
-def _check_ir_version(model: onnx.ModelProto) -> None:
-    if model.ir_version < MIN_IR_VERSION:
-        raise ConversionError(
-            f"the model's IR version is {model.ir_version}; local functions need "
-            f"{MIN_IR_VERSION} or newer (raise it with --raise-ir-version, or use mode 'lower')",
-            code=Code.IR_VERSION,
-        )
 
 
 @dataclass

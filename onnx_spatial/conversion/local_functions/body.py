@@ -102,7 +102,7 @@ def build(body_request: BodyRequest, options: ConvertOptions) -> Body:
     if constants and body_request.opset < INTEGER_CONSTANT:
         raise ConversionError(
             f"the model's opset is {body_request.opset}; a function with integer constants needs "
-            f'{INTEGER_CONSTANT} (use mode "lower", or --opset {INTEGER_CONSTANT})',
+            f'{INTEGER_CONSTANT} (use mode "lower", or export the model again with a newer opset)',
             code=Code.OPSET_TOO_OLD,
         )
     nodes = [*emit.nodes, *lowered.emitted.nodes]

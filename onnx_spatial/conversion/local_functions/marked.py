@@ -56,7 +56,7 @@ def spelled(function: onnx.FunctionProto) -> Spelled | None:
 
 @dataclass(frozen=True)
 class WithoutForm:
-    """A model without local functions of this package, and these functions, to inline them.
+    """A model without local functions of this package, and these functions.
 
     Attributes:
         model: the model; the given one if it has no such functions.
