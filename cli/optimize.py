@@ -36,11 +36,10 @@ def optimize(
     SpaceToDepth and similar nodes. A chain is found by the data movement that it computes, not by
     names, and is proven to equal the operator for all sizes. SpaceToBatch, convolution and
     BatchToSpace become one dilated convolution. Patches written as a one-hot convolution or as
-    Gathers become one strided convolution with the product behind them, or faster nodes. YOLO's
-    Focus and SpaceToDepth become part of the convolution behind them. Transpose, Squeeze and
-    Unsqueeze between convolutions are removed. Chains that only permute parts of axes become other
-    nodes where these are clearly faster, or within --max-rank. Other chains stay as they are.
-    `onnx-spatial inspect` lists the chains of a model.
+    Gathers become one strided convolution with the product behind them, or faster nodes.
+    Transpose, Squeeze and Unsqueeze between convolutions are removed. Chains that only permute parts
+    of axes become other nodes where these are clearly faster, or within --max-rank. Other chains
+    stay as they are. `onnx-spatial inspect` lists the chains of a model.
 
     With --max-rank, the nodes of the result that are still beyond the limit are listed;
     the result is written, and the exit code is 3.

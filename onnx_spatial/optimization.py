@@ -64,10 +64,9 @@ def optimize(
     others. Where its index map is that of SpaceToBatch or BatchToSpace, for all sizes, it is treated as
     that operator, and becomes part of a dilated convolution by the rules of `convert`. One-hot
     convolutions and Gathers that are patches become part of a strided convolution, or a lowering that
-    is faster. Chains that move blocks to the channels of a Conv become part of it. Chains that only
-    permute parts of axes become other nodes where these are clearly faster by their estimated time, or
-    where a tensor exceeds `max_rank`. All others stay as they are. Changes of layout between
-    convolutions are removed.
+    is faster. Chains that only permute parts of axes become other nodes where these are clearly faster
+    by their estimated time, or where a tensor exceeds `max_rank`. All others stay as they are. Changes
+    of layout between convolutions are removed.
 
     Args:
         model: path, bytes, onnx.ModelProto, onnx_ir.Model, or a model read before; it is not changed.

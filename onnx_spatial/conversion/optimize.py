@@ -1,7 +1,6 @@
 """Convert a model, and rewrite its standard nodes where that is faster or a rank limit asks for it.
 
-depth_convs      chains that move blocks to the channels of a convolution become part of it
-rewrite_chains   other chains become part of convolutions, vanish, or are written as other nodes
+rewrite_chains   chains become part of convolutions, vanish, or are written as other nodes
 graph_layouts    changes of layout between convolutions are removed
 limits           what is still beyond the rank limit is listed
 """
@@ -14,7 +13,6 @@ from pathlib import Path
 import onnx
 
 from onnx_spatial.conversion.changes import diff_models
-from onnx_spatial.conversion.depth_convs import fuse_depth_convs
 from onnx_spatial.conversion.graph_layouts import number_of_changes, remove_layout_changes
 from onnx_spatial.conversion.limits import check_limits
 from onnx_spatial.conversion.options import ConvertOptions
@@ -43,20 +41,13 @@ def optimize_operators(
     """
     options = options or ConvertOptions()
     plain = convert_operators(proto, options, folder=folder, progress=progress)
-    before = number_of_nodes(plain.model or proto)
-    alone = OptimizeResult(plain, plain, nodes=(before, before))
+    number = number_of_nodes(plain.model or proto)
+    alone = OptimizeResult(plain, plain, nodes=(number, number))
     if plain.refused():
         return alone
-    first = fuse_depth_convs(proto, folder)
-    middle = first.model or proto
-    if middle is not proto:
-        edit = convert_operators(middle, options, folder=folder, progress=progress)
-        number = number_of_nodes(edit.model or middle)
-        alone = OptimizeResult(edit, plain, nodes=(before, number))
-    result = rewrite_chains(middle, alone, options, folder, progress)
-    result.chains[:0] = first.sites
-    moved = remove_layout_changes(result.edit.model or middle, folder)
-    return _compared(_joined(proto, first, middle, result, moved), proto, options, folder)
+    result = rewrite_chains(proto, alone, options, folder, progress)
+    moved = remove_layout_changes(result.edit.model or proto, folder)
+    return _compared(_joined(proto, result, moved), proto, options, folder)
 
 
 def _compared(
@@ -72,30 +63,23 @@ def _compared(
     return replace(result, limits=report)
 
 
-def _joined(
-    proto: onnx.ModelProto,
-    first: EditResult,
-    before: onnx.ModelProto,
-    result: OptimizeResult,
-    moved: EditResult,
-) -> OptimizeResult:
-    """Join the edits in front of a conversion of `before`, and behind it, to one of the original."""
-    if before is proto and moved.model is None:
+def _joined(proto: onnx.ModelProto, result: OptimizeResult, moved: EditResult) -> OptimizeResult:
+    """Join a conversion of the original and the edit behind it to one edit."""
+    if moved.model is None:
         return result
-    middle = result.edit.model or before
     rewritten = [site for site in result.chains if site.converted]
-    both = EditResult(moved.model or middle)
+    both = EditResult(moved.model)
     both.site_at = result.edit.site_at | dict(enumerate(rewritten, 1 << 30))
-    for edit in (first, result.edit, moved):
+    for edit in (result.edit, moved):
         for place, types in edit.types.items():
             both.types.setdefault(place, {}).update(types)
         for place, names in edit.lost.items():
             both.lost.setdefault(place, set()).update(names)
     edit = replace(result.edit, model=both.model, types=both.types, lost=both.lost)
     edit.touched = diff_models(proto, both)
-    named = result.named or (None if before is proto else before)
-    result = replace(result, edit=edit, named=named)
-    if moved.model is not None:
-        result.nodes = (result.nodes[0], number_of_nodes(moved.model))
-        result.layouts = (number_of_changes(middle), number_of_changes(moved.model))
-    return result
+    return replace(
+        result,
+        edit=edit,
+        nodes=(result.nodes[0], number_of_nodes(moved.model)),
+        layouts=(number_of_changes(result.edit.model or proto), number_of_changes(moved.model)),
+    )

@@ -74,8 +74,8 @@ class OptimizeResult:
         plain: what `convert` does: the model with its chains as they are.
         chains: each chain of standard nodes that is a spatial operator, is rewritten or exceeds the rank
             limit, and what was done with it.
-        named: the model with operators in the place of the chains that were rewritten, or with what was
-            fused before; None if neither.
+        named: the model with operators in the place of the chains that were rewritten;
+            None if none was.
         nodes: number of nodes in all graphs of the plain result, and of this one.
         layouts: number of nodes before and after that change the layout of a value, where some of them
             were removed or moved beside convolutions that no chain became part of; else 0 and 0.

@@ -50,7 +50,6 @@ FORMS: tuple[Callable[[random.Random], onnx.ModelProto], ...] = (
     ),
     *[lambda _, form=form: _copy(form) for form in movement_models.FORMS.values()],
     lambda rng: _arithmetic(_copy(rng.choice([*movement_models.FORMS.values()])), rng),
-    lambda rng: _arithmetic(_focus(), rng),
     lambda rng: _one_hot(rng),
     lambda rng: _im2col(rng),
 )
@@ -79,19 +78,6 @@ def _arithmetic(model: onnx.ModelProto, rng: random.Random) -> onnx.ModelProto:
         for each in reversed(added):
             graph.node.insert(number, each)
     return model
-
-
-def _focus() -> onnx.ModelProto:
-    """Slices of every second row and column, side by side in the channels, and a Conv.
-
-    onnxruntime joins an empty part to others of another size, which ONNX forbids: sizes are 2 or more.
-    """
-    net = forms.Net()
-    parts = [
-        net("Slice", "x", [i, j], [2**31 - 1] * 2, [2, 3], [2, 2]) for j in (0, 1) for i in (0, 1)
-    ]
-    x = net("Concat", *parts, axis=1)
-    return net.model(("n", 3, "t", "w"), net("Conv", x, forms.weights(4, 12, 3, 3), pads=[1] * 4))
 
 
 def _one_hot(rng: random.Random) -> onnx.ModelProto:

@@ -9,6 +9,6 @@ window_border     the border of the image, also where sizes are unknown
 regroup           the nodes that bring the result into its shape
 """
 
-from onnx_spatial.fusion.strided_conv.patch_conv import RULE, STRIDED
+from onnx_spatial.fusion.strided_conv.patch_conv import RULE
 
-__all__ = ["RULE", "STRIDED"]
+__all__ = ["RULE"]
