@@ -3,7 +3,6 @@
     SpaceToBatch -> Conv -> BatchToSpace        a dilated Conv                `dilated_conv`
     BatchToSpace -> SpaceToBatch                a Pad, a Slice, or nothing    `inverse_pair`
     ExtractPatches -> Conv 1x1, MatMul, ..      one strided Conv              `strided_conv`
-    ExtractPatches -> ReduceMax, ReduceMean     one pool                      `patch_pool`
     Transpose -> operator -> Transpose          one permutation               `transposes`
 
 Every rule has the same three parts: a pattern in the graph, a check that may decline with a reason, and
@@ -27,14 +26,13 @@ convolutions may sum up in another order.
 
 from typing import Any
 
-from onnx_spatial.fusion import inverse_pair, patch_pool, strided_conv, transposes
+from onnx_spatial.fusion import inverse_pair, strided_conv, transposes
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule, Writer
 
 #: Every rule, in the order in which they are applied to an operator.
 RULES: tuple[Rule[Any], ...] = (
     strided_conv.RULE,
-    patch_pool.RULE,
     inverse_pair.RULE,
     transposes.RULE,
 )

@@ -42,18 +42,6 @@ def place_of_largest(make: Maker, value: Value) -> Value:
     return make.node("Cast", [place], value.axes, to=TensorProto.FLOAT)
 
 
-def contracted(make: Maker, value: Value) -> Value:
-    """An Einsum of the channels with a matrix."""
-    letters = value.axes.lower().translate(str.maketrans("012", "xyz"))
-    matrix = make.constant(make.image([value.size("C"), make.rng.randint(1, 3)]) / 2)
-    result = letters.replace("c", "d")
-    if make.chance(0.3):
-        equation, inputs = f"cd,{letters}->{result}", [matrix, value]
-    else:
-        equation, inputs = f"{letters},cd->{result}", [value, matrix]
-    return make.node("Einsum", inputs, value.axes, equation=equation, stem="mixed")
-
-
 def normalized(make: Maker, value: Value) -> Value:
     at, known = value.axes.index("C"), value.known
     deviation = known.value.std(at).min(initial=1)
@@ -134,7 +122,6 @@ STEPS: tuple[Step, ...] = (
     running_sum,
     largest,
     place_of_largest,
-    contracted,
     normalized,
     more_channels,
     repeated,

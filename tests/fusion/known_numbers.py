@@ -219,16 +219,6 @@ def arg_max(inputs: list[Known], attributes: dict[str, Any]) -> Known:
     return Known(inputs[0].value.argmax(axis, keepdims=bool(attributes.get("keepdims", 1))))
 
 
-@handler("Einsum")
-def einsum(inputs: list[Known], attributes: dict[str, Any]) -> Known:
-    equation, (a, b) = attributes["equation"], inputs
-    terms = max(a.shape[-1], b.shape[0], b.shape[-1]) + 4
-    large = [k.slack + terms * ULP * np.abs(k.value) for k in (a, b)]
-    slack = np.einsum(equation, large[0], np.abs(b.value))
-    slack += np.einsum(equation, np.abs(a.value), large[1])
-    return Known(np.einsum(equation, a.value, b.value), slack)
-
-
 @handler("MeanVarianceNormalization")
 def mean_variance(inputs: list[Known], attributes: dict[str, Any]) -> Known:
     """Of numbers that differ much more than they are off."""

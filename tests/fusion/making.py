@@ -349,7 +349,7 @@ class Maker:
                 kind = TensorProto.INT64
             elif node.op_type == "QuantizeLinear":
                 kind = found[node.input[2]]
-            elif node.op_type in ("DequantizeLinear", "Einsum"):
+            elif node.op_type == "DequantizeLinear":
                 kind = TensorProto.FLOAT
             found |= dict.fromkeys(node.output, kind)
             if node.op_type == "TopK":

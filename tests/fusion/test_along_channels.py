@@ -72,8 +72,6 @@ def model(body: str, opset: int = 23, given: str = "float[1, 7, 8, 4] x") -> onn
     [
         ("c = RMSNormalization(s, scale)", ["RMSNormalization"]),
         ("c = MeanVarianceNormalization <axes = [3]> (s)", ["MeanVarianceNormalization"]),
-        ('c = Einsum <equation = "nhwc,cd->nhwd"> (s, matrix)', ["Einsum"]),
-        ('c = Einsum <equation = "cd, nhwc -> nhwd"> (matrix, s)', ["Einsum"]),
         ("c = CumSum <reverse = 1> (s, last)", ["CumSum"]),
         ("i = ArgMax <axis = 3> (s) c = Cast <to = 1> (i)", ["ArgMax", "Cast"]),
         (
@@ -209,18 +207,6 @@ def declined(made: onnx.ModelProto) -> str:
         (
             "c = MeanVarianceNormalization(s)",
             "MeanVarianceNormalization runs along the batch or a blocked axis",
-        ),
-        (
-            'c = Einsum <equation = "nhwc,hcd->nhwd"> (s, cube)',
-            "'cube' may differ between positions or images",
-        ),
-        (
-            'e = Einsum <equation = "nhwc,cd->nwd"> (s, matrix) c = Unsqueeze(e, axis)',
-            "Einsum sums up along the batch or a blocked axis",
-        ),
-        (
-            'c = Einsum <equation = "...c,cd->...d"> (s, matrix)',
-            "the equation of Einsum has an ellipsis",
         ),
         ("c = CumSum(s, rows)", "CumSum runs along a blocked axis"),
         ("c = CumSum(s, at)", "the axis of CumSum is unknown"),

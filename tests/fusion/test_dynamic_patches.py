@@ -104,8 +104,6 @@ KERNEL = ["Reshape", "Transpose"]
         (TENSORDOT, ["Conv", "Transpose"], SIZES),
         (TENSORDOT + "\n[z] z = Relu (y)", ["Conv", "Transpose", "Relu"], SIZES),
         ("y = MatMul (p, w)", ["Conv", "Slice", "Transpose"], SIZES + EMPTY),
-        ('y = Einsum <equation = "...c,co->...o"> (p, w)', ["Conv", "Slice", "Transpose"], EMPTY),
-        ('y = Einsum <equation = "nhwc,oc->nohw"> (p, left)', ["Conv", "Slice"], SIZES + EMPTY),
         (
             "r = Reshape (p, rows)  m = MatMul (r, w)  y = Add (b, m)",
             ["Conv", "Slice", "Transpose", "Reshape"],

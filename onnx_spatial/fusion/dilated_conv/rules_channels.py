@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from onnx import TensorProto
 
-from onnx_spatial.fusion import einsum
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
 from onnx_spatial.fusion.dilated_conv.rule import (
@@ -165,28 +164,6 @@ def _zero_if_finite(
     return zero_stays if finite else no_border
 
 
-def _einsum(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> RuleResult | Reason:
-    """Accept an Einsum that neither sums up along taken axes nor has them in another operand."""
-    others = [i for i, layout in enumerate(layouts) if layout is None]
-    if len(others) != len(layouts) - 1:
-        return "Einsum combines several values in blocks"
-    (data,) = set(range(len(layouts))) - set(others)
-    layout = layouts[data]
-    assert layout is not None
-    terms, result = einsum.terms(str(node.attributes.get("equation", "")))
-    if len(terms) != len(layouts) or len(terms[data]) != layout.rank:
-        return "the equation of Einsum has an ellipsis, or does not fit the rank of its input"
-    taken = [terms[data][axis] for axis in layout.taken]
-    if any(terms[data].count(letter) != 1 or letter not in result for letter in taken):
-        return "Einsum sums up along the batch or a blocked axis"
-    for i in others:
-        if any(letter in terms[i] for letter in taken):
-            return may_differ(node.input(i))
-    places = [result.find(letter) for letter in terms[data]]
-    moved = layout.moved(places, len(result))
-    return RuleResult((moved,), _zero_if_finite(node, others))
-
-
 #: The rule for each operator.
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_REDUCTIONS, _reduction),
@@ -196,7 +173,6 @@ RULES: dict[str, Rule] = {
     "CumProd": _cumulative,
     "CumSum": _cumulative,
     "DequantizeLinear": _quantize,
-    "Einsum": _einsum,
     "LRN": _per_channel,
     "LayerNormalization": _normalization,
     "MatMul": _matmul,

@@ -1,4 +1,4 @@
-"""Find the node that sums up the channels of a value: a Conv 1x1, MatMul, Gemm or Einsum.
+"""Find the node that sums up the channels of a value: a Conv 1x1, MatMul or Gemm.
 
     value -> [Transpose | Reshape ..] -> MatMul -> [Transpose | Reshape | Add bias ..] -> result
 
@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from onnx_spatial.fusion import einsum
 from onnx_spatial.fusion.matcher import Matcher
 from onnx_spatial.fusion.rule import Reason, blame
 from onnx_spatial.fusion.strided_conv import axis_path
@@ -239,35 +238,8 @@ def _gemm(factor: _Factor) -> Contraction | Reason:
     return replace(plain, added=bias)
 
 
-def _einsum(factor: _Factor) -> Contraction | Reason:
-    rank, index = len(factor.groups), factor.index
-    equation = str(factor.attributes.get("equation", ""))
-    operands, result = einsum.terms(_spelled_out(equation, index, rank))
-    if len(operands) != 2 or len(factor.dims) != 2:
-        return "it is no product of two inputs, one of which is a matrix"
-    data, matrix = operands[index], operands[1 - index]
-    summed = "".join(letter for letter in data if letter not in result)
-    new = "".join(letter for letter in result if letter not in data)
-    kept = result.replace(new, summed) if len(new) == len(summed) == 1 else ""
-    if len(set(data)) != rank or sorted(kept) != sorted(data) or set(matrix) != {summed, new}:
-        return "it does more than to sum up along one axis"
-    if factor.groups[data.index(summed)] != (CHANNELS,) or factor.path.rows is not None:
-        return _OTHER_AXIS
-    axes = factor.path.axes.transposed([data.index(letter) for letter in kept])
-    return factor.contraction(axes, factor.dims, rows_first=matrix[0] == summed)
-
-
-def _spelled_out(equation: str, index: int, rank: int) -> str:
-    """Write letters for an ellipsis, one for each axis of the data that has none."""
-    operands = equation.replace(" ", "").partition("->")[0].split(",")
-    letters = len(operands[index].replace("...", "")) if index < len(operands) else rank
-    unused = [chr(code) for code in range(ord("A"), ord("Z") + 1) if chr(code) not in equation]
-    return equation.replace("...", "".join(unused[: max(0, rank - letters)]))
-
-
 _SUMS: dict[str, Callable[[_Factor], Contraction | Reason]] = {
     "Conv": _conv,
-    "Einsum": _einsum,
     "Gemm": _gemm,
     "MatMul": _matmul,
 }
