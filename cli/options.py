@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from onnx_spatial.cli.output import Output
-from onnx_spatial.conversion.options import ORACLE_NAMES, STRATEGY_NAMES
+from onnx_spatial.conversion.options import STRATEGY_NAMES
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -234,14 +234,6 @@ tolerance_options: tuple[Callable[[Any], Any], ...] = (
         help="Compare outputs only, not single operators and other nodes: for a version of a model "
         "with other types or weights (float16, int8).",
     ),
-)
-
-oracle_option = click.option(
-    "--oracle",
-    "oracles",
-    multiple=True,
-    type=click.Choice(ORACLE_NAMES),
-    help="Also compare the numpy definition of each operator with this runtime. May be repeated.",
 )
 
 prefer_option = click.option(

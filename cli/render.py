@@ -297,14 +297,6 @@ def _checked_sites(console: Console, result: Verification) -> None:
             console.print(Text(one_line(name), "bold"), soft_wrap=True)
             parts = filter(None, (ways, f"{number} elements", passed, proven))
             say(console, f"    {operator}: {', '.join(parts)}")
-    skipped = [
-        (site.node, f"{check.how}: {check.skipped}")
-        for site in result.sites
-        for check in site.checks
-        if check.skipped is not None
-    ]
-    for line in _grouped("not compared with", skipped, colon=""):
-        say(console, line)
     proofs(console, [vars(site) for site in result.sites], result.sampled)
 
 

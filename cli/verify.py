@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 @html_option
 @options.domain_option
 @options.static_option
-@options.oracle_option
 @options.verification_options
 @options.output_options
 def verify(
@@ -39,7 +38,6 @@ def verify(
     html: str | None,
     domains: tuple[str, ...],
     static: dict[str, int],
-    oracles: tuple[str, ...],
     data_options: dict[str, Any],
     tolerances: dict[str, Any],
     strict: bool,
@@ -78,7 +76,6 @@ def verify(
                     **data.read_inputs(original, data_options),
                     **tolerances,
                     domains=domains,
-                    oracles=oracles,
                     save_reproducer=reproducer,
                     isolate=True,
                     memory=memory,

@@ -181,7 +181,7 @@ def test_what_a_call_says_of_its_verification_reaches_verify(rewrite, path, tmp_
         "progress": lambda text: None,
     }
     known = set(inspection.signature(onnx_spatial.verify).parameters)
-    assert known == {"original", "converted", "oracles", *given}
+    assert known == {"original", "converted", *given}
     got = {}
 
     def watched(*models: object, **arguments: object) -> Verification:

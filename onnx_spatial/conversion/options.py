@@ -33,10 +33,6 @@ STRATEGY_NAMES = (
     "reorg",
 )
 
-#: The runtimes that `verification.oracles` compares with, and the packages that install them.
-ORACLE_PACKAGES = {"tensorflow": "tensorflow-cpu", "openvino": "openvino"}
-ORACLE_NAMES = tuple(ORACLE_PACKAGES)
-
 
 @dataclass(frozen=True)
 class ConvertOptions:

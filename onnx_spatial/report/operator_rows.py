@@ -129,6 +129,6 @@ def _add_result(row: OperatorRow, result: Document) -> None:
     if result["counterexample"] is not None:
         row.remarks.append(f"counterexample: {result['counterexample']['reason']}")
     for check in result["checks"]:
-        if check["reason"] or check["skipped"]:
-            row.remarks.append(f"{check['how']}: {check['reason'] or check['skipped']}")
+        if check["reason"]:
+            row.remarks.append(f"{check['how']}: {check['reason']}")
     row.remarks = list(dict.fromkeys(row.remarks))

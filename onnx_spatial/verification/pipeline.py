@@ -11,7 +11,6 @@ from pathlib import Path
 from onnx_spatial.errors import UsageError
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification import one_hot
-from onnx_spatial.verification import oracles as references
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.checks import (
     end_to_end,
@@ -40,18 +39,12 @@ Model = reader.Model | reader.Source
 _LOADED = 2
 
 
-def _check_oracles(context: Context) -> None:
-    for operator in context.findings.operators:
-        references.check(operator, dict(context.oracles), context.seed)
-
-
 #: The checks of a converted model, in this order. A further check is a further line here.
 CHECKS: tuple[ModelCheck, ...] = (
     ModelCheck("convolutions", same_padding_conv.find),
     ModelCheck("proof", proof.check, needs=("convolutions",)),
     ModelCheck("isolated", isolated.check, needs=("proof",)),
     ModelCheck("fused", fused.check, needs=("isolated",)),
-    ModelCheck("oracles", _check_oracles, needs=("fused",)),  # which may discard comparisons
     ModelCheck("same_padding_conv", same_padding_conv.check, needs=("proof",)),
     ModelCheck("interface", interface.check, of_outputs=True),
     ModelCheck(
@@ -88,7 +81,7 @@ def _compared(context: Context) -> tuple[Context, Verification]:
             names = inner_names.apart(context)
     if names is None:
         return context, verdict
-    context = Context(names.models, context.request, context.oracles, context.tolerances)
+    context = Context(names.models, context.request, context.tolerances)
     for name in names.hidden:
         context.findings.undecided.append(f"value {name!r} differs, but no output shows it")
     again = _checked(context)
@@ -121,7 +114,6 @@ def verify(
     seed: int = 0,
     shapes: Mapping[str, Sequence[int]] | None = None,
     domains: Iterable[str] = (),
-    oracles: Iterable[str] = (),
     rtol: Bound = None,
     atol: Bound = None,
     outputs_only: bool = False,
@@ -145,8 +137,6 @@ def verify(
         seed: of the generated data, 0 or more.
         shapes: sizes of inputs, by input name, where the model leaves them open.
         domains: operator domains of the user's own that hold spatial operators.
-        oracles: other runtimes to compare the numpy kernel of each operator with, bit for bit, where
-            they are known to be right: "tensorflow", "openvino".
         rtol, atol: tolerance for the outputs of the whole model, in place of the rules of this package:
             `|actual - expected| <= atol + rtol * max|expected|` for every element. A number is for all
             outputs of reals; a mapping has a number for each output by name, integers included, and
@@ -168,7 +158,7 @@ def verify(
 
     Raises:
         UsageError: `inputs` or `shapes` do not fit the model, a tolerance is out of range or names no
-            output, an oracle is not installed, or arguments cannot be combined.
+            output, or arguments cannot be combined.
         ModelFileError: a model cannot be read.
         OperatorError: an operator of the original breaks its own rules on any data.
     """
@@ -180,9 +170,6 @@ def verify(
         raise UsageError(f"memory must be more than 0 bytes, not {memory}")
     if time_limit is not None and not time_limit > 0:  # also NaN
         raise UsageError(f"time_limit must be more than 0 seconds, not {time_limit}")
-    oracles = tuple(oracles)
-    if outputs_only and oracles:
-        raise UsageError("oracles and outputs_only cannot be combined: oracles compare operators")
     tolerances = Tolerances.of(rtol, atol)
     models = ModelPair.read(original, converted, domains)
     tolerances.check_names([value.name for value in models.original.proto.graph.output])
@@ -192,7 +179,6 @@ def verify(
         inputs,
         shapes or {},
         seed,
-        oracles,
         tolerances,
         outputs_only,
         folder,
@@ -222,7 +208,6 @@ class _Work:
     inputs: Mapping[str, Array] | None
     shapes: Mapping[str, Sequence[int]]
     seed: int
-    oracles: Sequence[str]
     tolerances: Tolerances
     outputs_only: bool
     reproducer: Path | None
@@ -245,14 +230,13 @@ class _Work:
     def _compare(self, progress: Callable[[str], None]) -> Verification:
         note = self._noted(progress)
         request = RunRequest(self.inputs, self.shapes, self.seed, note)
-        kernels = references.get(self.oracles)
         try:
             models = self.models.resolved()
             pair = models.without_earlier_form().with_original_names()
             copied = one_hot.replaced(pair)
             if not self.outputs_only:
                 pair = one_hot.with_patches(pair, copied)
-            context = Context(pair, request, kernels, self.tolerances)
+            context = Context(pair, request, self.tolerances)
             context.findings.outputs_only = self.outputs_only
             context, result = _compared(context)
             if result.status == "failed":

@@ -644,13 +644,6 @@ def test_failed_verification_as_json_has_figures_and_the_first_value(save, tmp_p
     )
 
 
-def test_an_oracle_that_is_not_installed(save, capsys, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    model = save(S2B)
-    assert run(["verify", model, model, "--oracle", "openvino"]) == 2
-    assert "pip install openvino" in error_line(capsys)
-
-
 UNCOUNTED = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
 g (float[1,4,6,3] x, int64[K] given, int64[M,2] pads) => (y) {
     block = Identity(given)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 from dataclasses import fields
 
@@ -13,13 +12,10 @@ import onnx_spatial
 from onnx_spatial.conversion import options
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.lowering import STRATEGIES
-from onnx_spatial.verification import oracles
 
 
 def test_names_are_those_of_what_they_choose():
     assert tuple(strategy.name for strategy in STRATEGIES) == options.STRATEGY_NAMES
-    for name in options.ORACLE_NAMES:
-        assert importlib.util.find_spec(f"{oracles.__name__}.{name}") is not None
 
 
 def test_the_keywords_of_convert_have_the_same_defaults():

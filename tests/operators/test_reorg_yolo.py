@@ -10,14 +10,12 @@ import pytest
 import running
 import sampling
 import structure
-from adapter import verify
 from building import OPENVINO, one_node
 from hypothesis import given
 from vocabulary import ReorgYolo
 
 import onnx_spatial
 from onnx_spatial import OperatorError
-from onnx_spatial.verification.oracles import Silent
 
 #: Sizes with what the cells leave over of the channels, and the shape that comes out.
 SHAPES = [
@@ -165,25 +163,3 @@ def test_runs_that_break_a_rule_fail(shape, opset):
     opened = running.session(converted, running.LEVELS[0])
     with pytest.raises(Exception, match=r"Reshape|Gather"):
         running.run_session(opened, {"x": numbered(shape)})
-
-
-@pytest.mark.oracle
-@pytest.mark.parametrize(("shape", "stride", "after"), SHAPES, ids=str)
-def test_openvino_agrees(shape, stride, after):
-    pytest.importorskip("openvino", reason="openvino is not installed")
-    from onnx_spatial.verification.oracles.openvino import TYPES, run
-
-    with pytest.raises(Silent, match="int32 in floats"):
-        run(ReorgYolo(stride), numbered(shape).astype(np.int32))
-    for dtype in set(TYPES) - {"int32"}:
-        x = numbered(shape).astype(dtype)
-        assert running.same_bits(run(ReorgYolo(stride), x), ReorgYolo(stride)(x))
-
-
-@pytest.mark.oracle
-def test_it_is_verified_with_openvino_as_oracle():
-    pytest.importorskip("openvino", reason="openvino is not installed")
-    made = model("N, C, H, W")
-    done = verify(made, onnx_spatial.convert(made, verify=False).model, oracles=["openvino"])
-    (site,) = done.sites
-    assert [c.passed for c in site.checks if c.how == "openvino"].count(True) >= 2

@@ -138,7 +138,6 @@ def test_numbers_out_of_range(number, message):
     [
         ({"rtol": {"z": 0.1}}, "no output 'z'; its outputs are 'y', 'n', 'm'"),
         ({"atol": {"z": 0.1}}, "^atol: the model has no output 'z'"),
-        ({"outputs_only": True, "oracles": ["tensorflow"]}, "cannot be combined"),
     ],
 )
 def test_arguments_that_fit_nothing(arguments, message):

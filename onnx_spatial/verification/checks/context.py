@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model.graph import layout_marks
-from onnx_spatial.operators import Operator
-from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.checks import replacement
 from onnx_spatial.verification.checks.findings import Findings, OperatorCheck, Proof, Recorder
 from onnx_spatial.verification.checks.model_pair import ModelPair
@@ -37,7 +35,6 @@ class Context:
         models: the original, without the local functions of an earlier conversion, and the converted
             model.
         request: seed and sizes of the data, and where to report progress.
-        oracles: other runtimes to compare the numpy kernels with, by name.
         tolerances: that the caller sets for outputs.
         findings: what the checks found so far; they add to it.
         proofs: what is proven of replacements, by their `Replacement.key`.
@@ -53,7 +50,6 @@ class Context:
 
     models: ModelPair
     request: RunRequest
-    oracles: Mapping[str, Callable[[Operator, Array], Array]] = field(default_factory=dict)
     tolerances: Tolerances = field(default_factory=Tolerances)
     findings: Findings = field(init=False)
     proofs: dict[bytes, Proof] = field(default_factory=dict)

@@ -26,8 +26,6 @@ from onnx_spatial.verification.report import (
 _HOW = {
     "isolated": "on its own",
     "in place": "in place",
-    "tensorflow": "by tensorflow",
-    "openvino": "by openvino",
 }
 
 

@@ -15,8 +15,7 @@ class Check:
 
     Attributes:
         how: "isolated": the nodes that replace the operator, cut out and run on generated data;
-            "in place": its inputs and output in a run of the converted model; "tensorflow",
-            "openvino": the numpy kernel itself with the kernel of that runtime.
+            "in place": its inputs and output in a run of the converted model.
         optimised: with onnxruntime's optimisations, or without any.
         dtype, shape: of the operator's data, or of the data of the part that it was fused into.
         elements: number of elements of its output, or of the output of that part.
@@ -28,10 +27,9 @@ class Check:
             has to be the same, or where there is no reference in double precision.
         max_relative_error: largest error relative to the largest element; None if `exact`.
         allowed_ulps: upper bound of `max_ulps`; None where it is None.
-        skipped: why nothing was compared; None if something was.
     """
 
-    how: Literal["isolated", "in place", "tensorflow", "openvino"]
+    how: Literal["isolated", "in place"]
     optimised: bool
     dtype: str
     shape: tuple[int, ...]
@@ -42,7 +40,6 @@ class Check:
     max_ulps: float | None = None
     max_relative_error: float | None = None
     allowed_ulps: float | None = None
-    skipped: str | None = None
 
     @property
     def passed(self) -> bool:

@@ -91,7 +91,7 @@ class SiteResult:
     @property
     def how(self) -> list[str]:
         """In which ways it was compared: "isolated", "in place", "end to end"."""
-        ways: list[str] = list(dict.fromkeys(c.how for c in self.checks if c.skipped is None))
+        ways: list[str] = list(dict.fromkeys(c.how for c in self.checks))
         return [*ways, "end to end"] if self.end_to_end else ways
 
     @property
@@ -311,7 +311,7 @@ _KEYS = {
     Counterexample: "inputs parameters element reason",
     Check: (
         "how optimised dtype shape elements mismatches reason exact max_ulps max_relative_error "
-        "allowed_ulps skipped passed"
+        "allowed_ulps passed"
     ),
     Difference: "kind name graph message inputs",
     FirstValue: "name node op_type graph dtype shape optimised reason",
