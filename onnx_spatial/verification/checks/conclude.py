@@ -52,7 +52,7 @@ def conclude(findings: Findings) -> Verification:
     compared = bool(whole.outputs) and not of_model and not of_values
     for node in nodes:
         node.result.end_to_end = compared and node.info.index in whole.executed
-        ran = node.result.compared or node.result.end_to_end
+        ran = node.result.checks or node.result.end_to_end
         if node.difference is not None or (node.result.proven == "sampled" and not ran):
             node.result.proven, node.result.assumptions = None, ()
     operators = _grouped((node.result.reason or "", _kind(node.cause)) for node in wrong)
@@ -154,7 +154,7 @@ def _not_compared(nodes: Sequence[OperatorCheck], whole: Findings) -> list[str]:
     undecided = [
         f"{n.result.label}: {n.undecided}"
         for n in nodes
-        if n.undecided is not None and not n.result.compared
+        if n.undecided is not None and not n.result.checks
     ]
     if whole.outputs_only:
         return undecided
@@ -162,7 +162,7 @@ def _not_compared(nodes: Sequence[OperatorCheck], whole: Findings) -> list[str]:
     return undecided + _grouped(
         (f"{n.result.label}: {reason}", reason)
         for n, reason in reasons
-        if not n.result.compared and not n.result.end_to_end
+        if not n.result.checks and not n.result.end_to_end
     )
 
 
@@ -204,7 +204,7 @@ def _ways(nodes: Sequence[OperatorCheck]) -> list[str]:
     operators = [n for n in nodes if not n.result.refused]
     refused = [n.result for n in nodes if n.result.refused]
     alone = sum(1 for n in operators if n.result.exact)
-    within = [n for n in operators if n.result.compared and not n.result.exact]
+    within = [n for n in operators if n.result.checks and not n.result.exact]
     convolved = sum(1 for n in within if n.convolved)
     of_all = f" of {_count(len(operators), 'operator')}"
     ways = []

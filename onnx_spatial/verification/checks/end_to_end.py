@@ -67,7 +67,7 @@ def _check(context: Context) -> None:
     findings.runs, findings.feeds = _runs(trials, context), trials[0].feeds
     loads = not infos and not program.pads and not program.substitutes
     # What computes reals in another order was compared by itself, without steps behind it.
-    otherwise = any(o.merged and o.result.compared for o in findings.operators) or findings.changed
+    otherwise = any(o.merged and o.result.checks for o in findings.operators) or findings.changed
     expected = Baseline(
         program,
         marks,

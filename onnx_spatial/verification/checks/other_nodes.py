@@ -151,7 +151,7 @@ def _has_other_graphs(node: onnx.NodeProto, place: traversal.Place, context: Con
     are gaps themselves.
     """
     definitions = context.definitions
-    left = {o.info.place for o in context.findings.operators if not o.result.compared}
+    left = {o.info.place for o in context.findings.operators if not o.result.checks}
     for name, body in traversal.subgraphs(node):
         inner = place.inside(traversal.step(node.op_type, node.output, name))
         kept = (context.converted.computes(value.name, inner) for value in body.output)
