@@ -82,10 +82,11 @@ def said(document: Mapping[str, Any]) -> Result:
     verification = document.get("verification") or {}
     operators = document.get("operators")
     if operators is None:
-        operators = [*inspection.get("sites", ()), *inspection.get("chains", ())]
+        named = inspection.get("operators", inspection.get("sites", ()))
+        operators = [*named, *inspection.get("chains", ())]
     names = Counter(o.get("lowering") or o.get("strategy") or o["action"] for o in operators)
-    rewritten = [o for o in operators if verification and o["action"] in ("lower", "fuse")]
-    proofs = Counter(o.get("proven") for o in verification.get("sites", rewritten))
+    compared = verification.get("operators", verification.get("sites", ()))
+    proofs = Counter(o.get("proven") for o in compared)
     result: Result = {
         "status": verification.get("status"),
         "lowerings": dict(sorted(names.items())),

@@ -61,7 +61,7 @@ def chosen(cell: Cell, *, dynamic: bool = False) -> Lowered:
 def candidates(cell: Cell) -> dict[str, Lowered]:
     """Return the lowering of each strategy that can lower the operator, by strategy name."""
     asked = request(cell)
-    names = [candidate.strategy for candidate in lowering.rank(asked).fitting]
+    names = [candidate.lowering for candidate in lowering.rank(asked).fitting]
     return {name: lowering.lower(asked, strategy=name) for name in names}
 
 

@@ -79,5 +79,5 @@ def each_model(
         say(output.out, ", ".join(counts))
     if output.json:
         one = len(models) == 1
-        output.document(documents[0] if one else {"version": 1, "models": documents})
+        output.document(documents[0] if one else {"version": 2, "models": documents})
     return code

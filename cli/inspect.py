@@ -48,7 +48,7 @@ def inspect(
         render.inspection(output.out, inspection, verbose=output.verbose)
 
     def code_of(inspection: Inspection) -> int:
-        return 3 if any(site.action == "refuse" for site in inspection.sites) else 0
+        return 3 if any(operator.action == "refuse" for operator in inspection.operators) else 0
 
     with html_report("inspect", html, output, models) as report:
         run = report.watched(inspect_model)

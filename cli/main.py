@@ -130,7 +130,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if "--json" in (sys.argv[1:] if arguments is None else arguments):
             message = " ".join(error.format_message().split())
             document = error_document(message, error.exit_code, Code.USAGE)
-            output.document({"version": 1, **document})
+            output.document({"version": 2, **document})
         return error.exit_code
     except SpatialError as error:
         output.fail(str(error), error.exit_code, error.code, error)

@@ -67,7 +67,7 @@ class Output:
         PipeSafe(sys.stderr).write(f"{wrapped(shown, _width(sys.stderr))}\n")
         if not self.json:
             return
-        document: dict[str, object] = {"version": 1, **error_document(line, exit_code, code)}
+        document: dict[str, object] = {"version": 2, **error_document(line, exit_code, code)}
         if isinstance(error, ConversionError) and error.inspection is not None:
             document["inspection"] = error.inspection.to_dict()  # type: ignore[attr-defined]
         if isinstance(error, VerificationError) and error.verification is not None:

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from onnx_spatial.cli import limits, summary
 from onnx_spatial.cli.text import fits, listed, say
-from onnx_spatial.conversion.options import STRATEGY_NAMES
 from onnx_spatial.errors import one_line
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.shapes import show
@@ -21,12 +20,13 @@ from onnx_spatial.report.figures import duration, headline
 from onnx_spatial.verification import OutputResult, Verification
 
 if TYPE_CHECKING:
-    from onnx_spatial.conversion.report import Site
+    from onnx_spatial.conversion.report import OperatorReport
     from onnx_spatial.lowering import Candidate
     from onnx_spatial.report.results import Conversion, Inspection
 
 _STYLES = {
     "lower": "green",
+    "fuse": "green",
     "function": "green",
     "custom-op": "green",
     "refuse": "bold red",
@@ -41,7 +41,7 @@ _VERDICTS = {
 
 def inspection(console: Console, found: Inspection, *, verbose: bool = False) -> None:
     """Print a table of the operators of a model, and the reasons below it."""
-    if not found.sites:
+    if not found.operators:
         todo = "" if found.summary is not None else ", nothing to do"
         say(console, f"{found.model}: no spatial operators{todo}")
         chains(console, found)
@@ -49,13 +49,15 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
         limits.show(console, found.limits, verbose=verbose, when="after optimize, ")
         return
     opset = "no opset" if found.opset is None else f"opset {found.opset}"
-    domains = ", ".join(dict.fromkeys(repr(site.domain) for site in found.sites if site.spatial))
-    spatial = sum(site.spatial for site in found.sites)
+    domains = ", ".join(
+        dict.fromkeys(repr(operator.domain) for operator in found.operators if operator.spatial)
+    )
+    spatial = sum(operator.spatial for operator in found.operators)
     what = [f"{_count(spatial, 'spatial operator')} in domain {domains}"] if spatial else []
-    if refused := len(found.sites) - spatial:
+    if refused := len(found.operators) - spatial:
         what.append(f"{_count(refused, 'convolution')} that onnxruntime refuses")
     say(console, f"{found.model}: {', '.join(what)}, {opset}, IR {found.ir_version}")
-    sites(console, found.sites, verbose=verbose)
+    operators(console, found.operators, verbose=verbose)
     if found.conversion is not None:
         say(console, f"after convert: {headline(found.conversion)}")
     chains(console, found)
@@ -66,10 +68,10 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
 def chains(console: Console, found: Inspection) -> None:
     """Print a table of the chains of standard nodes, and in one line what `optimize` does with them."""
     if found.chains:
-        spatial = all(site.op_type != Rearrange.name for site in found.chains)
+        spatial = all(operator.op_type != Rearrange.name for operator in found.chains)
         what = "are spatial operators" if spatial else "only move data"
         console.print(f"chains of standard nodes that {what}:")
-        sites(console, found.chains)
+        operators(console, found.chains)
     if found.summary is not None:
         say(console, f"optimize: {found.summary}")
     notes(console, found)
@@ -83,7 +85,11 @@ def notes(console: Console, found: Inspection) -> None:
 
 def _remaining(console: Console, found: Inspection) -> None:
     """Say which operators onnxruntime lacks also after the conversion, and what helps."""
-    explained = {(site.domain, site.op_type) for site in found.sites if site.unknown_domain}
+    explained = {
+        (operator.domain, operator.op_type)
+        for operator in found.operators
+        if operator.unknown_domain
+    }
     lines = [o.message for o in found.remaining if (o.domain, o.op_type) not in explained]
     for line in lines[:_SHOWN]:
         say(console, one_line(line), style="yellow")
@@ -91,61 +97,62 @@ def _remaining(console: Console, found: Inspection) -> None:
         console.print(f"and {len(lines) - _SHOWN} more operators that onnxruntime lacks")
 
 
-def sites(console: Console, found: list[Site], *, verbose: bool = False) -> None:
+def operators(console: Console, found: list[OperatorReport], *, verbose: bool = False) -> None:
     """Print a table of operators, or a list where a table does not fit, and the reasons below it.
 
     Times are shown where there is room; with `verbose` those of the alternatives below the table.
     """
-    found = [_printable(site) for site in found]
-    timed = any(site.estimated_us is not None for site in found)
+    found = [_printable(operator) for operator in found]
+    timed = any(operator.estimated_us is not None for operator in found)
     tables = (_table(found, times=times) for times in ([True, False] if timed else [False]))
     table = next((t for t in tables if fits(console, t)), None)
     if table is not None:
         console.print(table)
     else:
-        for site in found:
-            console.print(Text(site.node, "bold"), soft_wrap=True)
-            if site.converted and not site.nodes_after:
+        for operator in found:
+            console.print(Text(operator.node, "bold"), soft_wrap=True)
+            if operator.converted and not operator.nodes_after:
                 # Its region or its pair is described at the operator that has the nodes.
-                console.print("   ", _action(site), f"({site.op_type}, no node)")
+                console.print("   ", _action(operator), f"({operator.op_type}, no node)")
                 continue
-            if site.graph != "main graph":
-                say(console, f"    in {site.graph}")
-            if site.function is not None:
-                say(console, f"    calls {site.function}")
+            if operator.graph != "main graph":
+                say(console, f"    in {operator.graph}")
+            if operator.function is not None:
+                say(console, f"    calls {operator.function}")
             say(
                 console,
-                f"    {site.op_type} {site.element_type or '?'} {_shape(site.input_shape)} -> "
-                f"{_shape(site.output_shape)}",
+                f"    {operator.op_type} {operator.element_type or '?'} "
+                f"{_shape(operator.input_shape)} -> {_shape(operator.output_shape)}",
             )
-            size = ", ".join(filter(None, (_count(site.nodes_after, "node"), _time(site))))
-            console.print("   ", _action(site), f"({size})")
-    for site in found:
-        if site.reason is not None:
-            what = "cannot be converted" if site.action == "refuse" else "is not converted"
-            say(console, f"{site.node} {what}: {site.reason}")
+            size = ", ".join(filter(None, (_count(operator.nodes_after, "node"), _time(operator))))
+            console.print("   ", _action(operator), f"({size})")
+    for operator in found:
+        if operator.reason is not None:
+            what = "cannot be converted" if operator.action == "refuse" else "is not converted"
+            say(console, f"{operator.node} {what}: {operator.reason}")
     for line in _grouped(
-        "not fused", ((site.node, one_line(reason)) for site in found for reason in site.declined)
+        "not fused",
+        ((operator.node, one_line(reason)) for operator in found for reason in operator.declined),
     ):
         say(console, line)
     summary.notes(console, found)
     if verbose:
-        for site in found:
-            if len(site.candidates) > 1:
-                each = ", ".join(map(_candidate, site.candidates))
-                say(console, f"lowerings of {site.node}: {each}")
+        for operator in found:
+            if len(operator.candidates) > 1:
+                each = ", ".join(map(_candidate, operator.candidates))
+                say(console, f"lowerings of {operator.node}: {each}")
 
 
-def _printable(site: Site) -> Site:
+def _printable(operator: OperatorReport) -> OperatorReport:
     """Escape control characters in names, which could move the cursor of a terminal."""
-    texts = {k: one_line(v) for k, v in vars(site).items() if isinstance(v, str)}
-    return replace(site, **texts)  # type: ignore[arg-type]
+    texts = {k: one_line(v) for k, v in vars(operator).items() if isinstance(v, str)}
+    return replace(operator, **texts)  # type: ignore[arg-type]
 
 
-def _table(found: list[Site], *, times: bool) -> Table:
+def _table(found: list[OperatorReport], *, times: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    nested = any(site.graph != "main graph" for site in found)
-    called = any(site.function is not None for site in found)
+    nested = any(operator.graph != "main graph" for operator in found)
+    called = any(operator.function is not None for operator in found)
     extra = [*(["in"] if nested else []), *(["function"] if called else [])]
     for name in ("node", "operator", *extra, "type", "input", "output"):
         table.add_column(name, no_wrap=True)
@@ -153,54 +160,56 @@ def _table(found: list[Site], *, times: bool) -> Table:
     table.add_column("nodes", justify="right", no_wrap=True)
     if times:
         table.add_column("time", justify="right", no_wrap=True)
-    for site in found:
+    for operator in found:
         row = [
-            site.node,
-            site.op_type,
-            *([site.graph] if nested else []),
-            *([site.function or ""] if called else []),
-            site.element_type or "?",
-            _shape(site.input_shape),
-            _shape(site.output_shape),
+            operator.node,
+            operator.op_type,
+            *([operator.graph] if nested else []),
+            *([operator.function or ""] if called else []),
+            operator.element_type or "?",
+            _shape(operator.input_shape),
+            _shape(operator.output_shape),
         ]
-        time = [_time(site)] if times else []
-        table.add_row(*row, _action(site), str(site.nodes_after), *time)
+        time = [_time(operator)] if times else []
+        table.add_row(*row, _action(operator), str(operator.nodes_after), *time)
     return table
 
 
-def _time(site: Site | Candidate) -> str:
+def _time(operator: OperatorReport | Candidate) -> str:
     """Format the estimated time of a lowering."""
-    return "" if site.estimated_us is None else f"~{duration(site.estimated_us)}"
+    return "" if operator.estimated_us is None else f"~{duration(operator.estimated_us)}"
 
 
 def _candidate(candidate: Candidate) -> str:
-    return f"{candidate.strategy} ({_time(candidate)})"
+    return f"{candidate.lowering} ({_time(candidate)})"
 
 
-def _action(site: Site) -> Text:
-    action = site.action if site.strategy is None else f"{site.action}: {site.strategy}"
-    if site.absorbed:
-        action += f" with {_absorbed([site])}"
-    return Text(action, _STYLES[site.action])
+def _action(operator: OperatorReport) -> Text:
+    action = (
+        operator.action if operator.lowering is None else f"{operator.action}: {operator.lowering}"
+    )
+    if operator.absorbed:
+        action += f" with {_absorbed(operator)}"
+    return Text(action, _STYLES[operator.action])
 
 
 def conversion(console: Console, result: Conversion, model: Path, *, verbose: bool) -> None:
     """Print what was converted, the verdict, and where the result is."""
-    found = result.inspection.sites
+    found = result.inspection.operators
     if not result.changed:
         why = "no operators to convert" if found else "no spatial operators"
-        if found and all(site.action == "function" for site in found):
+        if found and all(operator.action == "function" for operator in found):
             why = "its operators call local functions already"
         beyond = result.inspection.limits is not None and result.inspection.limits.nodes
         say(console, f"{model}: {why}, nothing {'was changed' if beyond else 'to do'}")
         if found:
-            sites(console, found)
+            operators(console, found)
     else:
         summary.show(console, result, model, verbose=verbose)
         for versions in result.touched.get("ir_version", ()):
             console.print(f"raised the IR version: {versions}")
-        if found and (verbose or not all(site.converted for site in found)):
-            sites(console, found, verbose=verbose)
+        if found and (verbose or not all(operator.converted for operator in found)):
+            operators(console, found, verbose=verbose)
     if verbose:
         chains(console, result.inspection)
     elif left := sum(not (s.converted or s.above_limit) for s in result.inspection.chains):
@@ -221,11 +230,10 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
         say(console, f"the original is kept as {result.backup}")
 
 
-def _absorbed(found: list[Site]) -> str:
-    """Count the nodes merged into operators; a lowering merges Transposes only."""
-    lowered = all(site.strategy in STRATEGY_NAMES for site in found)
-    noun = "Transpose" if lowered else "other node"
-    return _count(sum(len(site.absorbed) for site in found), noun)
+def _absorbed(operator: OperatorReport) -> str:
+    """Count the nodes merged into an operator; a lowering merges Transposes only."""
+    noun = "other node" if operator.action == "fuse" else "Transpose"
+    return _count(len(operator.absorbed), noun)
 
 
 def how_to_run(console: Console, model: Path) -> None:
@@ -269,51 +277,53 @@ def verification(console: Console, result: object, *, verbose: bool) -> None:
     for note in result.notes:
         if note not in message:
             say(console, f"  {note}")
-    if result.sites and result.status != "failed" and not result.outputs_only:
+    if result.operators and result.status != "failed" and not result.outputs_only:
         say(console, f"  {result.proofs}")
     if verbose:
-        _checked_sites(console, result)
+        _checked_operators(console, result)
     if verbose or result.status == "failed":
         _outputs(console, result, verbose=verbose)
 
 
-def _checked_sites(console: Console, result: Verification) -> None:
-    if not result.sites:
+def _checked_operators(console: Console, result: Verification) -> None:
+    if not result.operators:
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("site", "operator", "compared", "elements", "result", "proven"):
+    for name in ("node", "operator", "compared", "elements", "result", "proven"):
         table.add_column(name, overflow="fold", justify="right" if name == "elements" else "left")
-    for site in result.sites:
-        passed = "bit for bit" if site.exact else "within tolerance"
-        verdict = {True: passed, False: "DIFFERS", None: "end to end only"}[site.passed]
-        how = ", ".join(site.how) or (site.reason or "")
-        elements = sum(check.elements for check in site.checks)
-        table.add_row(site.node, site.op_type, how, f"{elements:,}", verdict, site.proven or "")
+    for operator in result.operators:
+        passed = "bit for bit" if operator.exact else "within tolerance"
+        verdict = {True: passed, False: "DIFFERS", None: "end to end only"}[operator.passed]
+        how = ", ".join(operator.how) or (operator.reason or "")
+        elements = sum(check.elements for check in operator.checks)
+        table.add_row(
+            operator.node, operator.op_type, how, f"{elements:,}", verdict, operator.proven or ""
+        )
     if fits(console, table):
         console.print(table)
     else:
         for cells in zip(*(column.cells for column in table.columns), strict=True):
-            name, operator, ways, number, passed, proven = map(str, cells)
+            name, op_type, ways, number, passed, proven = map(str, cells)
             console.print(Text(one_line(name), "bold"), soft_wrap=True)
             parts = filter(None, (ways, f"{number} elements", passed, proven))
-            say(console, f"    {operator}: {', '.join(parts)}")
-    proofs(console, [vars(site) for site in result.sites], result.sampled)
+            say(console, f"    {op_type}: {', '.join(parts)}")
+    proofs(console, [vars(operator) for operator in result.operators], result.sampled)
 
 
 def proofs(
-    console: Console, sites: Sequence[Mapping[str, Any]], others: Sequence[str] = ()
+    console: Console, operators: Sequence[Mapping[str, Any]], others: Sequence[str] = ()
 ) -> None:
     """Print what the proofs of operators assume, and why operators and other nodes are not proven."""
     assuming: dict[str, list[str]] = {}
-    for site in sites:
-        for assumption in site["assumptions"]:
-            assuming.setdefault(assumption, []).append(site["node"])
-    proven = sum(bool(site["assumptions"]) for site in sites)
+    for operator in operators:
+        for assumption in operator["assumptions"]:
+            assuming.setdefault(assumption, []).append(operator["node"])
+    proven = sum(bool(operator["assumptions"]) for operator in operators)
     lines = [
         f"assumed: {assumption}{'' if len(nodes) == proven else f' (for {listed(nodes)})'}"
         for assumption, nodes in assuming.items()
     ]
-    reasons = [(s["node"], s["proof_reason"]) for s in sites if s["proof_reason"]]
+    reasons = [(s["node"], s["proof_reason"]) for s in operators if s["proof_reason"]]
     lines += _grouped("not proven", reasons)
     for line in (*lines, *others):
         say(console, "  " + one_line(line))

@@ -15,7 +15,7 @@ from onnx_spatial.errors import one_line
 from onnx_spatial.report.figures import figure_rows, headline
 
 if TYPE_CHECKING:
-    from onnx_spatial.conversion.report import Site
+    from onnx_spatial.conversion.report import OperatorReport
     from onnx_spatial.conversion.summary import Replacement, Summary
     from onnx_spatial.report.results import Conversion
 
@@ -37,7 +37,13 @@ def show(console: Console, result: Conversion, model: Path, *, verbose: bool) ->
     if more := len(summary.replacements) - len(rows):
         console.print(f"and {more} more (-v shows them)")
     inspection = result.inspection
-    notes(console, [*inspection.sites, *(site for site in inspection.chains if site.converted)])
+    notes(
+        console,
+        [
+            *inspection.operators,
+            *(operator for operator in inspection.chains if operator.converted),
+        ],
+    )
 
 
 def _figures(summary: Summary, *, verbose: bool) -> Table:
@@ -94,11 +100,11 @@ def _end(name: str, room: int) -> str:
     return name if len(name) <= room else f"...{name[3 - room :]}"
 
 
-def notes(console: Console, found: Iterable[Site]) -> None:
+def notes(console: Console, found: Iterable[OperatorReport]) -> None:
     """Print what is to know of operators, each sentence once."""
     nodes: dict[str, list[str]] = {}
-    for site in found:
-        for note in site.notes:
-            nodes.setdefault(note, []).append(one_line(site.node))
+    for operator in found:
+        for note in operator.notes:
+            nodes.setdefault(note, []).append(one_line(operator.node))
     for note, names in nodes.items():
         say(console, f"{listed(names)}: {note}")

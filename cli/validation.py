@@ -101,12 +101,12 @@ def _everything(console: Console, report: Report, rows: Rows | None, *, verbose:
     for note in report.notes:
         say(console, note)
     if proven := [
-        site["proven"]
+        operator["proven"]
         for model in report.models
         for mode in model.modes
         if mode["status"] in ("passed", "unverified")
         and not mode["verification"].get("outputs_only")
-        for site in mode["verification"]["sites"]
+        for operator in mode["verification"]["operators"]
     ]:
         console.print(count_proofs(proven))
     _verdict(console, report)
@@ -154,7 +154,7 @@ def _figures(model: ModelResult) -> tuple[str, str, str, str]:
     time = duration(model.seconds * 1e6)
     if model.kind == "not-run":
         return "", "", "", ""
-    return str(len(model.sites)), str(sets or ""), memory, time
+    return str(len(model.operators)), str(sets or ""), memory, time
 
 
 def _problems(console: Console, report: Report, model: ModelResult, *, verbose: bool) -> None:
@@ -173,8 +173,8 @@ def _problems(console: Console, report: Report, model: ModelResult, *, verbose: 
         say(console, f"  and {len(entries) - _SHOWN} more (-v shows them)")
     if verbose:
         for mode in model.modes:
-            found = mode["verification"] or {"sites": []}
-            render.proofs(console, found["sites"], found.get("sampled", ()))
+            found = mode["verification"] or {"operators": []}
+            render.proofs(console, found["operators"], found.get("sampled", ()))
     if verbose and model.log:
         console.print("\n".join(f"  | {one_line(line)}" for line in model.log.splitlines()))
     if model.status not in ("passed", "xfailed"):

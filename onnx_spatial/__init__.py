@@ -39,7 +39,7 @@ __all__ = [
     "Model",
     "ModelFileError",
     "OperatorError",
-    "Site",
+    "OperatorReport",
     "SpatialError",
     "UsageError",
     "Verification",
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from onnx_spatial import custom_ops
     from onnx_spatial.api import convert, inspect
     from onnx_spatial.conversion.options import Mode
-    from onnx_spatial.conversion.report import Site
+    from onnx_spatial.conversion.report import OperatorReport
     from onnx_spatial.custom_ops import InferenceSession
     from onnx_spatial.model.io.source import Model
     from onnx_spatial.optimization import optimize
@@ -70,7 +70,7 @@ else:
         "Inspection": "onnx_spatial.report.results",
         "Mode": "onnx_spatial.conversion.options",
         "Model": "onnx_spatial.model.io.source",
-        "Site": "onnx_spatial.conversion.report",
+        "OperatorReport": "onnx_spatial.conversion.report",
         "Verification": "onnx_spatial.verification",
         "convert": "onnx_spatial.api",
         "inspect": "onnx_spatial.api",

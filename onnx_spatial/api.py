@@ -105,7 +105,7 @@ def convert(
         strict: also fail if verification cannot decide, if the whole model cannot be run end to end,
             or if operators are left.
         strict_proof: also fail if an operator is not proven, only compared at sampled sizes
-            (`verification.SiteResult.proven`); requires `verify`.
+            (`verification.OperatorResult.proven`); requires `verify`.
         rtol, atol, outputs_only: tolerance for outputs, and whether only outputs are compared; see
             `verify`. They require `verify`.
         strategy: lower with this strategy wherever it applies, instead of the cheapest.

@@ -262,11 +262,19 @@ def inspection_of(
     """Return the inspection of a model, from the result of its conversion, and of its optimization."""
     opset = op_traits.opset_of(source.proto.opset_import)
     model = source.proto if result.model is None else result.model
-    spatial = {(site.domain, site.op_type) for site in result.sites if site.unknown_domain}
-    refused = {(site.domain, site.op_type) for site in result.sites if site.action == "refuse"}
+    spatial = {
+        (operator.domain, operator.op_type)
+        for operator in result.operators
+        if operator.unknown_domain
+    }
+    refused = {
+        (operator.domain, operator.op_type)
+        for operator in result.operators
+        if operator.action == "refuse"
+    }
     unknown = unknown_operators(model, spatial)
     remaining = [each for each in unknown if (each.domain, each.op_type) not in refused]
-    found = Inspection(source.name, source.proto.ir_version, opset, result.sites)
+    found = Inspection(source.name, source.proto.ir_version, opset, result.operators)
     found.remaining = remaining
     found.original = source
     found.result = None if result.model is None else source.holding(result.model)

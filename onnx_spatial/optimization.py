@@ -155,7 +155,7 @@ def verify_with_chains(
     operators = run_verification(named.source, converted, **arguments)
     if operators.status == "failed":
         return one_hot.describe(operators, named.chains)
-    if not operators.sites:  # all chains vanish
+    if not operators.operators:  # all chains vanish
         return run_verification(source, converted, **{**arguments, "outputs_only": True})
     outputs = run_verification(source, converted, **{**arguments, "outputs_only": True})
     if outputs.status == "failed":

@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 
 import onnx_spatial
-from onnx_spatial import ConversionError, Inspection, Verification
+from onnx_spatial import ConversionError, Inspection, OperatorReport, Verification
 
 #: Keywords of 1.0 and what they are called today.
 _KEYWORDS = {
@@ -25,59 +25,6 @@ _KEYWORDS = {
 
 def _today(options: dict[str, Any]) -> dict[str, Any]:
     return {_KEYWORDS.get(name, name): value for name, value in options.items()}
-
-
-@dataclass(frozen=True)
-class Operator:
-    """What becomes of an operator, or of a chain of standard nodes that is one.
-
-    Attributes:
-        node, graph, op_type, domain: the node, as in the file.
-        dialect: its spelling; None if that is not known.
-        action: "lower", "function", "custom-op", "leave" or "refuse".
-        lowering: the name of the lowering or of the fusion; None if the node stays.
-        reason: why it stays.
-        nodes_before, nodes_after: how many nodes compute it.
-        output: name of the value that it computes.
-        element_type, input_shape, output_shape: of the data, as far as they are known.
-        function: the local function that it calls, as domain:name.
-        absorbed, between: labels of other nodes that became part of it, and of those in its region.
-        declined: why fusion rules left it alone.
-        notes: what differs from the original, for which inputs.
-        estimated_us, before_us: estimated time of the new nodes and of the old ones.
-        candidates: names of the possible lowerings, the cheapest first.
-    """
-
-    node: str
-    graph: str
-    op_type: str
-    domain: str
-    dialect: str | None
-    action: str
-    lowering: str | None
-    reason: str | None
-    nodes_before: int
-    nodes_after: int
-    output: str
-    element_type: str | None
-    input_shape: tuple[int | str | None, ...] | None
-    output_shape: tuple[int | str | None, ...] | None
-    function: str | None
-    absorbed: tuple[str, ...]
-    between: tuple[str, ...]
-    declined: tuple[str, ...]
-    notes: tuple[str, ...]
-    estimated_us: float | None
-    before_us: float | None
-    candidates: tuple[str, ...]
-
-    @classmethod
-    def of(cls, site: onnx_spatial.Site) -> Operator:
-        """What the package reports of an operator."""
-        others = {"lowering", "candidates"}
-        same = {name: getattr(site, name) for name in cls.__annotations__ if name not in others}
-        candidates = tuple(candidate.strategy for candidate in site.candidates)
-        return cls(**same, lowering=site.strategy, candidates=candidates)
 
 
 @dataclass(frozen=True)
@@ -94,14 +41,14 @@ class Plan:
     """
 
     model: onnx.ModelProto | None
-    operators: list[Operator]
-    chains: list[Operator] = field(default_factory=list)
+    operators: list[OperatorReport]
+    chains: list[OperatorReport] = field(default_factory=list)
     touched: dict[str, list[str]] = field(default_factory=dict)
     nodes: tuple[int, int] = (0, 0)
     message: str = ""
 
     @property
-    def refused(self) -> list[Operator]:
+    def refused(self) -> list[OperatorReport]:
         """The operators that cannot be converted."""
         return [operator for operator in self.operators if operator.action == "refuse"]
 
@@ -130,8 +77,8 @@ def plan(model: onnx.ModelProto, *, chains: bool = False, **options: Any) -> Pla
     assert model.SerializeToString(deterministic=True) == before
     return Plan(
         made,
-        [Operator.of(site) for site in inspection.sites],
-        [Operator.of(site) for site in inspection.chains],
+        inspection.operators,
+        inspection.chains,
         touched,
         inspection.nodes,
         message,

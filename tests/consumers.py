@@ -9,10 +9,10 @@ import numpy as np
 import onnx
 import onnx.inliner
 import running
-from adapter import Operator, plan
+from adapter import plan
 from onnx.reference import ReferenceEvaluator
 
-from onnx_spatial import ConversionError
+from onnx_spatial import ConversionError, OperatorReport
 
 
 def function_form(model: onnx.ModelProto, **options: Any) -> onnx.ModelProto:
@@ -28,7 +28,7 @@ def function_form(model: onnx.ModelProto, **options: Any) -> onnx.ModelProto:
     return made.model
 
 
-def function_sites(model: onnx.ModelProto, **options: Any) -> list[Operator]:
+def function_sites(model: onnx.ModelProto, **options: Any) -> list[OperatorReport]:
     """What mode "function" says of each operator."""
     return plan(model, mode="function", **options).operators
 

@@ -82,17 +82,19 @@ def test_a_model_is_given_in_any_form_and_stays_as_it_was(kind, path):
 
 def test_inspect_says_what_convert_would_do(path):
     found = inspect(path)
-    (site,) = found.sites
+    (site,) = found.operators
     assert (site.node, site.action, site.input_shape) == ("site", "lower", ("N", 4, "W", 1))
     assert (found.model, found.ir_version, found.opset) == (str(path), 9, 17)
     described = found.to_dict()
     assert described == json.loads(json.dumps(described))
-    assert described["version"] == 1
-    assert described["sites"] == convert(path, verify=False).to_dict()["inspection"]["sites"]
+    assert described["version"] == 2
+    assert (
+        described["operators"] == convert(path, verify=False).to_dict()["inspection"]["operators"]
+    )
 
 
 def test_inspect_lists_what_cannot_be_converted(tmp_path):
-    (site,) = inspect(broken(tmp_path)).sites
+    (site,) = inspect(broken(tmp_path)).operators
     assert (site.action, site.reason) == (
         "refuse",
         "SpaceToBatch: paddings[0][0] is -1; it must not be negative",
@@ -116,7 +118,7 @@ def test_a_model_without_the_operators_is_copied_byte_for_byte(tmp_path):
     result = convert(source, tmp_path / "copy.onnx")
     assert not result.changed
     assert result.verification is None
-    assert result.inspection.sites == []
+    assert result.inspection.operators == []
     assert (tmp_path / "copy.onnx").read_bytes() == source.read_bytes()
 
 
@@ -129,7 +131,7 @@ def test_a_refused_operator_is_an_error_that_names_it_and_no_file_is_left(tmp_pa
         "SpaceToBatch: paddings[0][0] is -1; it must not be negative"
     )
     assert caught.value.exit_code == 3
-    assert caught.value.inspection.sites[0].action == "refuse"
+    assert caught.value.inspection.operators[0].action == "refuse"
     assert [p.name for p in tmp_path.iterdir()] == ["broken.onnx"]
 
 
@@ -242,14 +244,14 @@ def test_dims_can_be_fixed_by_name(path):
 def test_domains_of_the_users_own_are_named():
     made = model()
     made.graph.node[0].domain = made.opset_import[1].domain = "com.example"
-    assert inspect(made).sites[0].action == "leave"
+    assert inspect(made).operators[0].action == "leave"
     assert not convert(made).changed
     result = convert(made, domains=["com.example"])
     assert not structure.spatial(result.model)
 
 
 def test_a_rank_limit_is_kept_or_refused(path):
-    assert inspect(path, max_rank=3).sites[0].action == "refuse"
+    assert inspect(path, max_rank=3).operators[0].action == "refuse"
     with pytest.raises(ConversionError, match="the limit is 3"):
         convert(path, max_rank=3)
     assert convert(path, max_rank=6).changed
@@ -258,7 +260,7 @@ def test_a_rank_limit_is_kept_or_refused(path):
 def test_a_strategy_can_be_forced(path):
     for name in ("transpose", "row-gather"):
         result = convert(path, strategy=name)
-        assert result.inspection.sites[0].strategy == name
+        assert result.inspection.operators[0].lowering == name
 
 
 def test_external_data_is_left_alone_and_goes_along(tmp_path):

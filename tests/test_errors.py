@@ -81,7 +81,7 @@ def test_a_refused_operator_has_the_code_of_its_rule():
         for name, shape in (("x", [1, 5, 3]), ("y", None))
     )
     model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y], [block, pads]))
-    (site,) = onnx_spatial.inspect(model).sites
+    (site,) = onnx_spatial.inspect(model).operators
     assert site.code == "not-divisible"
     with pytest.raises(onnx_spatial.ConversionError) as caught:
         onnx_spatial.convert(model)

@@ -155,7 +155,7 @@ def test_parameters_come_in_every_integer_type():
 @ROWS
 def test_the_models_are_what_the_row_says(cells):
     for cell in cells:
-        sites = onnx_spatial.inspect(grid.model(cell)).sites
+        sites = onnx_spatial.inspect(grid.model(cell)).operators
         found = {(s.dialect, s.op_type, s.domain, s.element_type) for s in sites}
         row = cell.row
         assert found == {(row.dialect, row.op_type, cell.domain, cell.dtype)}, cell.name

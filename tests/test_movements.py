@@ -8,7 +8,7 @@ import onnx
 import pytest
 import running
 import structure
-from adapter import Operator, plan
+from adapter import plan
 from building import ELEMENT_TYPES
 from chain_models import Net
 from onnx import TensorProto, helper
@@ -24,7 +24,7 @@ def same(model: onnx.ModelProto, other: onnx.ModelProto, scale: int = 1) -> None
         assert a.tolist() == b.tolist() if a.dtype == object else a.tobytes() == b.tobytes()
 
 
-def only(model: onnx.ModelProto, **options: int) -> Operator:
+def only(model: onnx.ModelProto, **options: int) -> onnx_spatial.OperatorReport:
     """The report of the only chain."""
     (site,) = plan(model, chains=True, **options).chains
     return site
@@ -35,7 +35,7 @@ def test_within_rank_4(name):
     model = forms.FORMS[name]
     done = onnx_spatial.optimize(model, max_rank=4, strict_proof=True)
     (site,) = done.inspection.chains
-    assert (site.op_type, site.action) == ("Rearrange", "lower")
+    assert (site.op_type, site.converted) == ("Rearrange", True)
     assert done.verification.status == "passed"
     assert forms.largest_rank(done.model) <= 4
     for scale in (1, 2):
@@ -255,7 +255,7 @@ def test_the_report():
     done = onnx_spatial.optimize(forms.pixel_unshuffle())
     (site,) = done.inspection.to_dict()["chains"]
     assert site["before_us"] > site["estimated_us"] > 0
-    assert (site["dialect"], site["strategy"]) == ("standard nodes", "staged")
+    assert (site["dialect"], site["lowering"]) == ("standard nodes", "staged")
     times = done.to_dict()["summary"]["estimate"]
     assert times == {
         "chains": 1,

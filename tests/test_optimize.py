@@ -75,7 +75,9 @@ def test_forms(model):
     assert max(dilations(made)) >= 2
     assert len(made.graph.node) <= 6
     assert result.verification
-    assert all(site.proven in ("all sizes", "these sizes") for site in result.verification.sites)
+    assert all(
+        site.proven in ("all sizes", "these sizes") for site in result.verification.operators
+    )
     same(model, made, feeds(model))
     if any(d.dim_param for v in model.graph.input for d in v.type.tensor_type.shape.dim):
         same(model, made, feeds(model, 3))
@@ -128,7 +130,7 @@ def test_chains_that_do_not_fuse_stay(tmp_path: Path):
     result = onnx_spatial.optimize(model.SerializeToString(), target)
     assert target.read_bytes() == model.SerializeToString()
     (chain,) = result.inspection.chains
-    assert (chain.action, chain.strategy, chain.dialect) == ("leave", None, "standard nodes")
+    assert (chain.action, chain.lowering, chain.dialect) == ("leave", None, "standard nodes")
     assert result.inspection.summary == "1 chain left, with nothing to gain"
 
 
@@ -163,7 +165,7 @@ def test_named_operators_and_chains():
     model.opset_import.append(helper.make_opsetid(domain, 1))
     result = onnx_spatial.optimize(model)
     assert dilations(result.model) == [2]
-    assert [s.op_type for s in result.inspection.sites] == ["SpaceToBatchND"]
+    assert [s.op_type for s in result.inspection.operators] == ["SpaceToBatchND"]
     assert [s.op_type for s in result.inspection.chains] == ["BatchToSpaceND"]
     assert [o.domain for o in result.model.opset_import] == [""]
 
@@ -245,7 +247,7 @@ def test_bodies(op_type):
     result = onnx_spatial.optimize(model)
     assert result.verification
     found = result.inspection
-    assert {s.strategy for s in found.chains} == {"dilated convolution"}
+    assert {s.lowering for s in found.chains} == {"dilated convolution"}
     assert all(op_type in s.graph for s in found.chains)
     assert found.nodes[1] <= found.nodes[0] - 5
     same(model, result.model, feeds(model))
@@ -268,8 +270,8 @@ def test_convert_leaves_chains_alone():
 
 def test_inspect_lists_chains():
     found = onnx_spatial.inspect(chain_models.six_dims())
-    assert found.sites == []
-    assert [(c.op_type, c.strategy) for c in found.chains] == [
+    assert found.operators == []
+    assert [(c.op_type, c.lowering) for c in found.chains] == [
         ("SpaceToBatchND", "dilated convolution"),
         ("BatchToSpaceND", "dilated convolution"),
     ]

@@ -45,8 +45,8 @@ def test_a_pass_stands_among_others(host):
 
 def test_a_pass_says_what_it_did():
     result = SpatialPass(strategy="slices")(ir.from_proto(spatial()))
-    (site,) = result.conversion.inspection.sites
-    assert (site.action, site.strategy) == ("lower", "slices")
+    (site,) = result.conversion.inspection.operators
+    assert (site.action, site.lowering) == ("lower", "slices")
     assert result.conversion.verification
     again = SpatialPass()(result)
     assert not again.modified

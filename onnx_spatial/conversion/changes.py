@@ -45,7 +45,7 @@ def diff_models(original: onnx.ModelProto, result: EditResult) -> dict[str, list
         for _, _, n in traversal.nodes(converted)
         if any(p.key == replace_nodes.ORIGIN for p in n.metadata_props)
     ]
-    replaced = [n for s in result.sites if s.converted for n in (s.node, *s.absorbed)]
+    replaced = [n for s in result.operators if s.converted for n in (s.node, *s.absorbed)]
     raised = original.ir_version != converted.ir_version
     return {
         **({"ir_version": [f"{original.ir_version} -> {converted.ir_version}"]} if raised else {}),

@@ -99,8 +99,8 @@ def _carry_out(
         name = DILATED if end.name in edit.convolved else UNBLOCKED
         declined = result.declined.get(info.index, ())
         count = sum(map(editor.count, (end.subject.node, *nodes)))
-        result.site_at[info.index] = report.converted(
-            info, "lower", name, count, between=names, declined=declined
+        result.operator_at[info.index] = report.converted(
+            info, "fuse", name, count, between=names, declined=declined
         )
         output = [name for name in info.node.output[:1] if name not in lost]
         result.note_outputs(info, output, info.output_shape)
@@ -109,5 +109,5 @@ def _carry_out(
         info = subject.info
         name = DILATED if origins & convolved else UNBLOCKED
         declined = result.declined.get(info.index, ())
-        result.site_at[info.index] = report.converted(info, "lower", name, 0, declined=declined)
+        result.operator_at[info.index] = report.converted(info, "fuse", name, 0, declined=declined)
     editor.note(place, result)

@@ -46,5 +46,5 @@ def improve_layouts(
         editor.improve_layouts(graph, GraphView(known.scope, known.sizes, known.scope.opset))
         for index, nodes in here.items():
             count = sum(1 if node.graph is not None else editor.count(node) for node in nodes)
-            result.site_at[index] = replace(result.site_at[index], nodes_after=count)
+            result.operator_at[index] = replace(result.operator_at[index], nodes_after=count)
         editor.note(place, result)

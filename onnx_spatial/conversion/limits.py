@@ -23,7 +23,7 @@ class NodeBeyond:
     """A node with a tensor above the limit, or with one of unknown rank.
 
     Attributes:
-        node, graph, op_type, domain: as of `Site`.
+        node, graph, op_type, domain: as of `OperatorReport`.
         value: name of the input or output with the largest rank.
         rank: its rank; None if it is unknown.
         shape: its shape.

@@ -57,7 +57,7 @@ def _compared(
     if options.max_rank is None:
         return result
     model = result.edit.model or proto
-    left = [site for site in result.chains if not site.converted]
+    left = [operator for operator in result.chains if not operator.converted]
     kept = {(s.graph, n): s.reason or "" for s in left for n in (s.node, *s.absorbed)}
     report = check_limits(model, options.max_rank, options.domains, folder, kept=kept)
     return replace(result, limits=report)
@@ -67,9 +67,9 @@ def _joined(proto: onnx.ModelProto, result: OptimizeResult, moved: EditResult) -
     """Join a conversion of the original and the edit behind it to one edit."""
     if moved.model is None:
         return result
-    rewritten = [site for site in result.chains if site.converted]
+    rewritten = [operator for operator in result.chains if operator.converted]
     both = EditResult(moved.model)
-    both.site_at = result.edit.site_at | dict(enumerate(rewritten, 1 << 30))
+    both.operator_at = result.edit.operator_at | dict(enumerate(rewritten, 1 << 30))
     for edit in (result.edit, moved):
         for place, types in edit.types.items():
             both.types.setdefault(place, {}).update(types)

@@ -29,7 +29,7 @@ from onnx_spatial.conversion.local_functions.marked import WithoutForm, without_
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pad_barriers import insert_barriers
 from onnx_spatial.conversion.replace import replace_operators
-from onnx_spatial.conversion.report import EditResult, Site, refusal, refusals
+from onnx_spatial.conversion.report import EditResult, OperatorReport, refusal, refusals
 from onnx_spatial.conversion.same_padding.explicit_pads import add_explicit_pads
 from onnx_spatial.errors import Code, ModelFileError, UsageError
 from onnx_spatial.fusion import Writer
@@ -41,7 +41,7 @@ from onnx_spatial.operators.spellings import python_ops
 
 __all__ = [
     "EditResult",
-    "Site",
+    "OperatorReport",
     "Writer",
     "freeze",
     "convert_operators",
@@ -85,9 +85,9 @@ def convert_operators(
         else:
             write = _writer(options)
             result = _replaced(proto, before, infos, write, options, folder, progress)
-        for index, site in result.site_at.items():
-            if (site.graph, site.output) in before.repaired:
-                result.site_at[index] = replace(site, notes=(*site.notes, ILLEGAL))
+        for index, operator in result.operator_at.items():
+            if (operator.graph, operator.output) in before.repaired:
+                result.operator_at[index] = replace(operator, notes=(*operator.notes, ILLEGAL))
         result = _with_explicit_pads(result, proto, before, folder)
     except UnicodeDecodeError:
         raise ModelFileError(
@@ -97,7 +97,7 @@ def convert_operators(
         raise ModelFileError(
             f"the model is damaged: a message in it is no legal one: {error}", code=Code.DAMAGED
         ) from None
-    for line in (line for site in result.sites for line in report.decisions(site)):
+    for line in (line for operator in result.operators for line in report.decisions(operator)):
         logger.debug("%s", line)
     return result
 
@@ -131,16 +131,16 @@ def _replaced(
     }
     todo = [f for f in infos if f.index not in prepared]
     if not any(f.known_domain for f in todo):
-        return EditResult(site_at=prepared | {f.index: report.left(f) for f in todo})
+        return EditResult(operator_at=prepared | {f.index: report.left(f) for f in todo})
     opset = _default_opset(original)
     progress = progress or (lambda _: None)
     result = replace_operators(
         before.model, todo, write, options, opset=opset, folder=folder, progress=progress
     )
-    result.site_at |= prepared
-    for index in result.site_at.keys() & before.functions.keys():
+    result.operator_at |= prepared
+    for index in result.operator_at.keys() & before.functions.keys():
         function = _name(before.functions[index])
-        result.site_at[index] = replace(result.site_at[index], function=function)
+        result.operator_at[index] = replace(result.operator_at[index], function=function)
     if result.model is not None:
         if custom:
             patch_proto.import_where_used(result.model, python_ops.DOMAIN)
@@ -158,17 +158,17 @@ def _with_functions(
     bound = options.max_rank is not None or options.strategy is not None or options.checked
     # Operators in functions that nothing calls may lack attributes of a caller: they are left.
     if all(f.dead and f.error for f in todo) and not bound:
-        return EditResult(site_at={f.index: _called(f, before) for f in infos})
+        return EditResult(operator_at={f.index: _called(f, before) for f in infos})
     opset = _default_opset(original)
     result = add_functions(before.model, infos, options, opset=opset)
     if result.model is not None:
         _finish(result, original, infos, opset)
         if before.removed and result.model == original:
-            return EditResult(site_at=result.site_at)
+            return EditResult(operator_at=result.operator_at)
     return result
 
 
-def _called(info: OperatorInfo, before: WithoutForm) -> Site:
+def _called(info: OperatorInfo, before: WithoutForm) -> OperatorReport:
     """Report an operator that calls its function already."""
     function = before.functions.get(info.index)
     if function is None:
@@ -183,16 +183,16 @@ def _with_explicit_pads(
     opset = _default_opset(original)
     model = original if result.model is None else result.model
     padded = add_explicit_pads(model, opset, folder)
-    if not padded.site_at:
+    if not padded.operator_at:
         return result
     positions = {
         (place, tuple(node.output)): index
         for index, (place, _, node) in enumerate(traversal.nodes(before.model))
     }
     for index, (place, _, node) in enumerate(traversal.nodes(model)):
-        if index in padded.site_at:
+        if index in padded.operator_at:
             position = positions.get((place, tuple(node.output)), len(positions) + index)
-            result.site_at[position] = padded.site_at[index]
+            result.operator_at[position] = padded.operator_at[index]
     if padded.model is not None:
         patch_proto.adjust_imports(padded.model, (), opset)
         result.model = padded.model
@@ -208,7 +208,7 @@ def _finish(
     assert result.model is not None
     for place, names in remove_unused_constants(original, result.model).items():
         result.lost.setdefault(place, set()).update(names)
-    changed = [f for f in infos if result.site_at[f.index].converted]
+    changed = [f for f in infos if result.operator_at[f.index].converted]
     insert_barriers(result.model, original, opset)
     patch_proto.adjust_imports(result.model, [(f.place, f.node.domain) for f in changed], opset)
     result.touched = diff_models(original, result)

@@ -65,39 +65,40 @@ def replace_operators(
     result = EditResult()
     if rules:
         result = fuse_dilated_convs(proto, infos, matcher, names, write, facts)
-    edited, fused = bool(result.site_at), dict[int, list[ir.Node]]()
+    edited, fused = bool(result.operator_at), dict[int, list[ir.Node]]()
     for count, info in enumerate(infos, start=1):
         progress(f"lowering {count}/{len(infos)}: {traversal.label(info.node)}")
         subject = subjects.get(info.index)
-        if info.index in result.site_at or subject is None:
-            result.site_at.setdefault(info.index, report.left(info))
+        if info.index in result.operator_at or subject is None:
+            result.operator_at.setdefault(info.index, report.left(info))
             continue
         try:
             rewrite, declined = _rewrite(subject, matcher, write, rules)
             _check_constants(info, subject, rewrite.lowered)
         except ConversionError as error:
             info.refuse(error)
-            result.site_at[info.index] = report.left(info)
+            result.operator_at[info.index] = report.left(info)
             continue
         edited = True
         absorbed = tuple(traversal.label(node) for node in rewrite.absorbed)
         # Files older than IR 4 list every initializer as an input too; functions have none at all.
         initializers = proto.ir_version >= 4 and info.place.function is None
         made = _carry_out(rewrite, result, names, initializers=initializers)
-        if any(rule.name == rewrite.lowered.strategy for rule in rules):
-            fused[info.index] = made
+        lowering, considered = rewrite.lowered.strategy, rewrite.lowered.considered
+        action: report.Action = options.mode
+        if any(rule.name == lowering for rule in rules):
+            action, fused[info.index] = "fuse", made
         declined = (*result.declined.get(info.index, ()), *declined)
-        strategy, considered = rewrite.lowered.strategy, rewrite.lowered.considered
-        if options.mode != "lower":
+        if action != "lower":
             considered = ()
         for part in rewrite.subjects[1:]:
-            result.site_at[part.info.index] = report.converted(
-                part.info, options.mode, strategy, 0, considered=considered
+            result.operator_at[part.info.index] = report.converted(
+                part.info, action, lowering, 0, considered=considered
             )
-        result.site_at[info.index] = report.converted(
+        result.operator_at[info.index] = report.converted(
             info,
-            options.mode,
-            strategy,
+            action,
+            lowering,
             len(made),
             absorbed=absorbed,
             declined=declined,

@@ -1,9 +1,10 @@
-"""Report what an edit did with a model (`EditResult`) and with each of its operators (`Site`)."""
+"""Report what an edit did with a model (`EditResult`) and each operator (`OperatorReport`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
 
@@ -15,36 +16,43 @@ from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings import InputFacts
 
+if TYPE_CHECKING:
+    from onnx_spatial.verification.report import ProofScope
+
+#: What is done with an operator; see `OperatorReport.action`.
+Action = Literal["lower", "fuse", "function", "custom-op", "leave", "refuse"]
+
 #: Most refused operators that one message names.
 _SHOWN = 10
 
-#: `Site.reason` of a node that mode "custom-op" leaves as it is.
+#: `OperatorReport.reason` of a node that mode "custom-op" leaves as it is.
 PREPARED = "it is in the form that the registered operators run"
 
-#: `Site.dialect` of a convolution that ONNX allows and onnxruntime refuses (`same_padding`).
+#: `OperatorReport.dialect` of a convolution that onnxruntime refuses (`same_padding`).
 AUTO_PAD = "onnx auto_pad"
 
-#: `Site.dialect` of a chain of standard nodes that is a spatial operator (`onnx_spatial.chains`).
+#: `OperatorReport.dialect` of a chain: an operator that is spelled in standard nodes.
 CHAIN = "standard nodes"
 
 
 @dataclass(frozen=True)
-class Site:
-    """Report of a spatial operator, or of a convolution that onnxruntime refuses to run.
+class OperatorReport:
+    """What becomes of an operator: of a node, of a chain of standard nodes, or of a convolution.
 
     Attributes:
-        node: name of the node, or <its output> if it has none.
+        node: name of the node, or <its output> if it has none; of a chain, of its last node.
         graph: graph that holds it, in words.
-        op_type, domain: as in the file.
-        dialect: its spelling; None if unknown. `AUTO_PAD` for a convolution with auto_pad SAME and
-            dilations, whose action is "lower" in all modes.
-        action: the mode of the conversion: "lower", "function" (a local function defines it) or
-            "custom-op" (a Python operator runs it); "refuse" (it breaks a rule or cannot be
-            expressed); "leave" (its domain is not accepted for these operators, nothing calls the
-            function around it, or it is in the form of the mode already).
+        op_type, domain: as in the file; of a chain, of the operator that it is, and "".
+        dialect: its spelling; None if unknown. "standard nodes" for a chain. "onnx auto_pad" for a
+            convolution that onnxruntime refuses, with auto_pad SAME and dilations.
+        action: "lower" (standard nodes replace it), "fuse" (it becomes part of other nodes, or they
+            cancel each other), "function" (a local function defines it), "custom-op" (a Python
+            operator runs it), "refuse" (it breaks a rule or cannot be expressed) or "leave" (its
+            domain is not accepted for these operators, nothing calls the function around it, it is
+            in the form of the mode already, or, of a chain, nothing is gained).
         reason: why it is refused or left; None if it is converted.
-        strategy: the lowering, or the name of a fusion rule ("dilated convolution", "unblocked",
-            "cancelled", "strided convolution"), or "explicit-pads"; None if it is not converted.
+        lowering: the lowering, or the fusion ("dilated convolution", "unblocked", "cancelled",
+            "strided convolution"), or "explicit-pads"; None if it is not converted.
         element_type: element type of the data as numpy names it; None if it is not known.
         input_shape, output_shape: as far as they are known.
         output: name of the value it computes.
@@ -63,6 +71,9 @@ class Site:
         between: at the end of a region, labels of the nodes inside, which work without the blocks now;
             they count in `nodes_before` and `nodes_after`.
         notes: what differs from the original, for which inputs, one sentence each.
+        proven: for what it is proven to compute the same: "all sizes", "these sizes" (of a file with
+            static sizes), or "sampled" (not proven, only compared); None if it was not verified.
+        assumptions: what the proof assumes, one sentence each.
     """
 
     node: str
@@ -70,9 +81,9 @@ class Site:
     op_type: str
     domain: str
     dialect: str | None
-    action: str
+    action: Action
     reason: str | None
-    strategy: str | None
+    lowering: str | None
     element_type: str | None
     input_shape: tuple[Dim, ...] | None
     output_shape: tuple[Dim, ...] | None
@@ -88,6 +99,13 @@ class Site:
     between: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     code: Code | None = None
+    proven: ProofScope | None = None
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether it is spelled in standard nodes."""
+        return self.dialect == CHAIN
 
     @property
     def spatial(self) -> bool:
@@ -97,7 +115,7 @@ class Site:
     @property
     def converted(self) -> bool:
         """Whether it is replaced."""
-        return self.strategy is not None
+        return self.lowering is not None
 
     @property
     def unknown_domain(self) -> bool:
@@ -112,9 +130,9 @@ class Site:
     @property
     def above_limit(self) -> bool:
         """Whether it is a chain that stays although a limit asks for another one."""
-        return self.dialect == CHAIN and self.op_type == Rearrange.name and not self.converted
+        return self.is_chain and self.op_type == Rearrange.name and not self.converted
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the attributes, tuples as lists, None for unknown dims, candidates as dicts."""
         result = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self).items()}
         result["candidates"] = [dict(vars(candidate)) for candidate in self.candidates]
@@ -127,7 +145,7 @@ class EditResult:
 
     Attributes:
         model: the edited model; None if nothing changed.
-        site_at: each operator and what was done with it, by its position in `traversal.nodes`.
+        operator_at: each operator and what was done with it, by its position in `traversal.nodes`.
         touched: what differs from the model before the edit, by kind (`changes.KINDS`).
         declined: why fusion rules left an operator as it is, by position.
         types: types of the values that new nodes compute, by graph and name.
@@ -135,20 +153,20 @@ class EditResult:
     """
 
     model: onnx.ModelProto | None = None
-    site_at: dict[int, Site] = field(default_factory=dict)
+    operator_at: dict[int, OperatorReport] = field(default_factory=dict)
     touched: dict[str, list[str]] = field(default_factory=dict)
     declined: dict[int, tuple[str, ...]] = field(default_factory=dict)
     types: dict[traversal.Place, dict[str, onnx.TypeProto]] = field(default_factory=dict)
     lost: dict[traversal.Place, set[str]] = field(default_factory=dict)
 
     @property
-    def sites(self) -> list[Site]:
+    def operators(self) -> list[OperatorReport]:
         """The operators in the order of the file."""
-        return [self.site_at[index] for index in sorted(self.site_at)]
+        return [self.operator_at[index] for index in sorted(self.operator_at)]
 
-    def refused(self, *, strict: bool = False) -> list[Site]:
+    def refused(self, *, strict: bool = False) -> list[OperatorReport]:
         """Sites that cannot be converted; with `strict` also those left in a form not asked for."""
-        return [s for s in self.sites if s.action == "refuse" or (strict and s.left_over)]
+        return [s for s in self.operators if s.action == "refuse" or (strict and s.left_over)]
 
     def note_outputs(
         self, info: OperatorInfo, names: Iterable[str], shape: tuple[Dim, ...] | None
@@ -161,19 +179,21 @@ class EditResult:
         self.types.setdefault(info.place, {}).update(dict.fromkeys(names, declared))
 
 
-def left(info: OperatorInfo, *, done: str | None = None, code: Code | None = None) -> Site:
+def left(
+    info: OperatorInfo, *, done: str | None = None, code: Code | None = None
+) -> OperatorReport:
     """Report an operator that stays: refused, in an unknown domain, or for the reason `done`.
 
     `code` is the code of `done`.
     """
     if not info.known_domain:
-        return _site(info, "leave", _unknown(info.node.domain), Code.UNKNOWN_DOMAIN)
+        return _report(info, "leave", _unknown(info.node.domain), Code.UNKNOWN_DOMAIN)
     if done is not None:
-        return _site(info, "leave", done, code)
+        return _report(info, "leave", done, code)
     if info.error is not None and info.dead:
         reason = f"the function is never called, and {info.error}"
-        return _site(info, "leave", reason, info.error_code)
-    return _site(info, "refuse", info.error, info.error_code)
+        return _report(info, "leave", reason, info.error_code)
+    return _report(info, "refuse", info.error, info.error_code)
 
 
 def _unknown(domain: str) -> str:
@@ -182,8 +202,8 @@ def _unknown(domain: str) -> str:
 
 def converted(
     info: OperatorInfo,
-    action: str,
-    strategy: str | None,
+    action: Action,
+    lowering: str | None,
     nodes: int,
     function: str | None = None,
     *,
@@ -191,15 +211,15 @@ def converted(
     declined: tuple[str, ...] = (),
     between: tuple[str, ...] = (),
     considered: Sequence[Candidate] = (),
-) -> Site:
-    """Report an operator that is replaced by a number of nodes; see `Site` for the other arguments.
+) -> OperatorReport:
+    """Report an operator that is replaced by a number of nodes.
 
-    `considered` are the possible lowerings.
+    `considered` are the possible lowerings; see `OperatorReport` for the other arguments.
     """
-    chosen = next((c for c in considered if c.strategy == strategy), None)
+    chosen = next((c for c in considered if c.lowering == lowering), None)
     return replace(
-        _site(info, action, None),
-        strategy=strategy,
+        _report(info, action, None),
+        lowering=lowering,
         nodes_before=1 + len(absorbed) + len(between),
         nodes_after=nodes,
         function=function,
@@ -211,10 +231,12 @@ def converted(
     )
 
 
-def _site(info: OperatorInfo, action: str, reason: str | None, code: Code | None = None) -> Site:
+def _report(
+    info: OperatorInfo, action: Action, reason: str | None, code: Code | None = None
+) -> OperatorReport:
     node = info.node
     data = (info.facts.inputs[0] if info.facts.inputs else None) or InputFacts()
-    return Site(
+    return OperatorReport(
         node=traversal.label(node),
         graph=str(info.place),
         op_type=node.op_type,
@@ -222,7 +244,7 @@ def _site(info: OperatorInfo, action: str, reason: str | None, code: Code | None
         dialect=info.call.dialect if info.call is not None else None,
         action=action,
         reason=reason,
-        strategy=None,
+        lowering=None,
         element_type=data.dtype,
         input_shape=data.shape,
         output_shape=info.output_shape,
@@ -233,34 +255,36 @@ def _site(info: OperatorInfo, action: str, reason: str | None, code: Code | None
     )
 
 
-def refusal(name: str, sites: Sequence[Site]) -> ConversionError:
+def refusal(name: str, operators: Sequence[OperatorReport]) -> ConversionError:
     """Return the error for operators that cannot be converted; its code is that of the first one."""
-    return ConversionError(f"{name}: {refusals(sites)}", code=sites[0].code)
+    return ConversionError(f"{name}: {refusals(operators)}", code=operators[0].code)
 
 
-def refusals(sites: Iterable[Site]) -> str:
+def refusals(operators: Iterable[OperatorReport]) -> str:
     """Name each refused operator and the reason, in one line."""
-    every, parts = list(sites), []
-    for site in every[:_SHOWN]:
-        shape = "" if site.input_shape is None else f" on {show(site.input_shape)}"
-        parts.append(f"{site.op_type} {site.node!r} in {site.graph}{shape}: {site.reason}")
+    every, parts = list(operators), []
+    for operator in every[:_SHOWN]:
+        shape = "" if operator.input_shape is None else f" on {show(operator.input_shape)}"
+        parts.append(
+            f"{operator.op_type} {operator.node!r} in {operator.graph}{shape}: {operator.reason}"
+        )
     if len(every) > _SHOWN:
         parts.append(f"and {len(every) - _SHOWN} more")
     return "; ".join(parts)
 
 
-def decisions(site: Site) -> Iterator[str]:
+def decisions(operator: OperatorReport) -> Iterator[str]:
     """Yield what was decided about an operator and why, one line each, for logs."""
-    name = f"{site.op_type} {site.node!r} ({site.graph})"
-    if site.reason is not None:
-        yield f"{name}: {site.action}: {site.reason}"
+    name = f"{operator.op_type} {operator.node!r} ({operator.graph})"
+    if operator.reason is not None:
+        yield f"{name}: {operator.action}: {operator.reason}"
     else:
-        nodes = f"{site.nodes_before} -> {site.nodes_after} nodes"
-        yield f"{name}: {site.action}: {site.strategy or site.function}, {nodes}"
-    if len(site.candidates) > 1:
-        costs = (f"{c.strategy} {c.estimated_us:.1f} us" for c in site.candidates)
+        nodes = f"{operator.nodes_before} -> {operator.nodes_after} nodes"
+        yield f"{name}: {operator.action}: {operator.lowering or operator.function}, {nodes}"
+    if len(operator.candidates) > 1:
+        costs = (f"{c.lowering} {c.estimated_us:.1f} us" for c in operator.candidates)
         yield f"{name}: considered {', '.join(costs)}"
-    for reason in site.declined:
+    for reason in operator.declined:
         yield f"{name}: not fused: {reason}"
-    for note in site.notes:
+    for note in operator.notes:
         yield f"{name}: {note}"

@@ -30,9 +30,9 @@ from onnx_spatial.chains import (
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.changes import diff_models
 from onnx_spatial.conversion.limits import LimitReport
-from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
+from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import Progress, convert_operators
-from onnx_spatial.conversion.report import EditResult, Site
+from onnx_spatial.conversion.report import EditResult, OperatorReport
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.remove_unused import remove_unused
 from onnx_spatial.model.io.source import Source
@@ -88,7 +88,7 @@ class OptimizeResult:
 
     edit: EditResult
     plain: EditResult
-    chains: list[Site] = field(default_factory=list)
+    chains: list[OperatorReport] = field(default_factory=list)
     named: onnx.ModelProto | None = None
     nodes: tuple[int, int] = (0, 0)
     layouts: tuple[int, int] = (0, 0)
@@ -128,7 +128,7 @@ def _key(chain: Chain | Movement) -> tuple[str, str]:
 
 def _done(result: OptimizeResult) -> set[tuple[str, str]]:
     """Return the keys of the chains that were rewritten."""
-    return {(site.graph, site.output) for site in result.chains}
+    return {(operator.graph, operator.output) for operator in result.chains}
 
 
 def _movements(
@@ -178,8 +178,10 @@ def _with_movements(
         more = rewritten([*fused, *some]) if some else None
         if more is None or not _fused(best) <= _fused(more):
             continue
-        sites = {(site.graph, site.output): site for site in more.chains}
-        added = sum(sites[key].nodes_after - freed[key] for key in freed.keys() & sites.keys())
+        operators = {(operator.graph, operator.output): operator for operator in more.chains}
+        added = sum(
+            operators[key].nodes_after - freed[key] for key in freed.keys() & operators.keys()
+        )
         if some is not ready or more.nodes[1] <= best.nodes[1] + added:
             return more
     return best
@@ -187,14 +189,16 @@ def _with_movements(
 
 def _fused(result: OptimizeResult) -> set[tuple[str, str, str | None]]:
     """Return the operators that became part of something else."""
-    return {(s.graph, s.output, s.strategy) for s in result.edit.sites if _is_fused(s)} | {
-        (s.graph, s.output, s.strategy) for s in result.chains if _is_fused(s)
+    return {
+        (operator.graph, operator.output, operator.lowering)
+        for operator in (*result.edit.operators, *result.chains)
+        if operator.action == "fuse"
     }
 
 
 def _remaining(
     chains: Sequence[Chain], moves: Sequence[Movement], result: OptimizeResult
-) -> Iterator[Site]:
+) -> Iterator[OperatorReport]:
     """Report the chains that stay, except those a part of which was rewritten."""
     done = _done(result)
     listed = {id(n) for move in moves if move.required or _key(move) in done for n in move.nodes}
@@ -219,19 +223,23 @@ def _rewritten(
     while chains:
         named, outputs = with_operators(with_legal_patches(proto, folder).model, chains)
         edit = convert_operators(named, options, folder=folder, progress=progress)
-        sites = {(site.graph, site.output): site for site in edit.sites if site.domain == DOMAIN}
-        of = [sites.get((str(c.place), name)) for c, name in zip(chains, outputs, strict=True)]
-        good = [c for c, site in zip(chains, of, strict=True) if _is_better(c, site)]
+        operators = {
+            (operator.graph, operator.output): operator
+            for operator in edit.operators
+            if operator.domain == DOMAIN
+        }
+        of = [operators.get((str(c.place), name)) for c, name in zip(chains, outputs, strict=True)]
+        good = [c for c, operator in zip(chains, of, strict=True) if _is_better(c, operator)]
         if len(good) < len(chains):
             chains = good
             continue
-        edit.site_at = {i: s for i, s in edit.site_at.items() if s.domain != DOMAIN}
+        edit.operator_at = {i: s for i, s in edit.operator_at.items() if s.domain != DOMAIN}
         rewritten = [
             _described(c, s) if s else _vanished(c) for c, s in zip(chains, of, strict=True)
         ]
         after = edit.model or named
         _remove_unread(after, named, proto)
-        result = EditResult(after, edit.site_at | dict(enumerate(rewritten, 1 << 30)))
+        result = EditResult(after, edit.operator_at | dict(enumerate(rewritten, 1 << 30)))
         result.types, result.lost = edit.types, edit.lost
         edit.touched = diff_models(proto, result)
         edit.model = after
@@ -255,21 +263,19 @@ def _remove_unread(
     remove_unused(model, read)
 
 
-def _is_fused(site: Site) -> bool:
-    return site.converted and site.strategy not in STRATEGY_NAMES
-
-
-def _is_better(chain: Chain | Movement, site: Site | None) -> bool:
+def _is_better(chain: Chain | Movement, operator: OperatorReport | None) -> bool:
     """Return whether the operator in the place of a chain became part of something, or pays."""
-    if site is None:
+    if operator is None:
         return isinstance(chain, Movement) and chain.vanishes
-    if _is_fused(site):
+    if operator.action == "fuse":
         return True
     if isinstance(chain, Chain):
-        return site.estimated_us is not None and _MARGIN * site.estimated_us < chain.cost
+        return operator.estimated_us is not None and _MARGIN * operator.estimated_us < chain.cost
     if chain.operator is not None and chain.operator.is_identity:
-        return site.converted
-    return site.estimated_us is not None and chain.pays(site.estimated_us, site.nodes_after)
+        return operator.converted
+    return operator.estimated_us is not None and chain.pays(
+        operator.estimated_us, operator.nodes_after
+    )
 
 
 def number_of_nodes(model: onnx.ModelProto) -> int:
@@ -277,26 +283,28 @@ def number_of_nodes(model: onnx.ModelProto) -> int:
     return sum(1 for _ in traversal.nodes(model))
 
 
-def _described(chain: Chain | Movement, site: Site) -> Site:
+def _described(chain: Chain | Movement, operator: OperatorReport) -> OperatorReport:
     """Describe a chain by the report of the operator that took its place."""
     labels, before = _labels(chain), None
-    op_type, notes = site.op_type, tuple[str, ...]()
+    op_type, notes = operator.op_type, tuple[str, ...]()
     if isinstance(chain, Movement):
         before = chain.before_us
         if chain.operator is not None and chain.operator.is_identity:
-            site = replace(site, strategy="cancelled", estimated_us=chain.after_us)
+            operator = replace(
+                operator, action="fuse", lowering="cancelled", estimated_us=chain.after_us
+            )
     else:
         before, op_type = chain.cost or None, op_type_of(chain)
         if chain.one_hot:
-            notes = (NOTE if site.strategy in STRATEGY_NAMES else NOTE_OF_SUMS,)
+            notes = (NOTE if operator.action == "lower" else NOTE_OF_SUMS,)
     return replace(
-        site,
+        operator,
         node=labels[-1],
         domain="",
         dialect=report.CHAIN,
         output=chain.output,
         absorbed=tuple(labels[:-1]),
-        nodes_before=len(labels) + len(site.between),
+        nodes_before=len(labels) + len(operator.between),
         op_type=op_type,
         notes=notes,
         before_us=before,
@@ -309,17 +317,17 @@ def _labels(chain: Chain | Movement) -> list[str]:
     return [traversal.label(node) for node in nodes]
 
 
-def _vanished(chain: Chain | Movement) -> Site:
+def _vanished(chain: Chain | Movement) -> OperatorReport:
     """Report a chain of which only functions of single elements are left."""
-    site = _left(chain, Rearrange.name, None)
-    return replace(site, action="lower", strategy="cancelled", nodes_after=0, estimated_us=0.0)
+    operator = _left(chain, Rearrange.name, None)
+    return replace(operator, action="fuse", lowering="cancelled", nodes_after=0, estimated_us=0.0)
 
 
-def _left(chain: Chain | Movement, op_type: str, reason: str | None) -> Site:
+def _left(chain: Chain | Movement, op_type: str, reason: str | None) -> OperatorReport:
     """Report a chain that stays as it is."""
     labels = _labels(chain)
     known = chain.element_type
-    return Site(
+    return OperatorReport(
         node=labels[-1],
         graph=str(chain.place),
         op_type=op_type,
@@ -327,7 +335,7 @@ def _left(chain: Chain | Movement, op_type: str, reason: str | None) -> Site:
         dialect=report.CHAIN,
         action="leave",
         reason=reason,
-        strategy=None,
+        lowering=None,
         element_type=analysis.dtype_name(known) if known else None,
         input_shape=chain.input_shape,
         output_shape=chain.output_shape,

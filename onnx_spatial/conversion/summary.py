@@ -14,7 +14,7 @@ from typing import Any
 import onnx
 
 from onnx_spatial.conversion.dilated_conv import DILATED
-from onnx_spatial.conversion.report import CHAIN, Site
+from onnx_spatial.conversion.report import CHAIN, OperatorReport
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.replace_nodes import ORIGIN
 from onnx_spatial.model.io.source import Source
@@ -113,31 +113,34 @@ class Summary:
 
 
 def summarize(
-    original: Source, result: Source, sites: Sequence[Site], layouts: tuple[int, int] = (0, 0)
+    original: Source,
+    result: Source,
+    operators: Sequence[OperatorReport],
+    layouts: tuple[int, int] = (0, 0),
 ) -> Summary:
     """Summarize the conversion of a model from its report, rewritten chains included.
 
     `layouts` is the number of nodes that changed the layout of a value, before and after.
     """
-    converted = [site for site in sites if site.converted]
-    chains = sum(site.dialect == CHAIN for site in converted)
-    left = sum(s.left_over or s.action == "refuse" for s in sites)
+    converted = [operator for operator in operators if operator.converted]
+    chains = sum(operator.dialect == CHAIN for operator in converted)
+    left = sum(s.left_over or s.action == "refuse" for s in operators)
     regions = _Regions(original.proto, result.proto, converted)
     return Summary(
         text=_text(converted, regions, layouts),
         before=_figures(original, len(converted) - chains + left, chains),
-        after=_figures(result, left if not _is_kept(converted) else len(sites)),
+        after=_figures(result, left if not _is_kept(converted) else len(operators)),
         replacements=tuple(regions.replacements()),
         estimate=_estimate(converted),
     )
 
 
-def _estimate(sites: Sequence[Site]) -> Estimate | None:
-    """Add up the times of the sites that have both, apart from those that took no time before."""
+def _estimate(operators: Sequence[OperatorReport]) -> Estimate | None:
+    """Add up the times of the operators that have both, apart from those that took no time before."""
     times = [
-        (site.before_us, site.estimated_us)
-        for site in sites
-        if site.before_us and site.estimated_us is not None
+        (operator.before_us, operator.estimated_us)
+        for operator in operators
+        if operator.before_us and operator.estimated_us is not None
     ]
     if not times:
         return None
@@ -145,9 +148,9 @@ def _estimate(sites: Sequence[Site]) -> Estimate | None:
     return Estimate(len(times), before, after)
 
 
-def _is_kept(converted: Sequence[Site]) -> bool:
+def _is_kept(converted: Sequence[OperatorReport]) -> bool:
     """Tell whether converted operators are still nodes: calls of functions, Python operators."""
-    return any(site.action != "lower" for site in converted)
+    return any(operator.action in ("function", "custom-op") for operator in converted)
 
 
 def _figures(source: Source, operators: int, chains: int = 0) -> Figures:
@@ -178,10 +181,17 @@ class _Regions:
     """The regions that lost their blocks, by the operator at their end."""
 
     def __init__(
-        self, original: onnx.ModelProto, result: onnx.ModelProto, sites: Sequence[Site]
+        self,
+        original: onnx.ModelProto,
+        result: onnx.ModelProto,
+        operators: Sequence[OperatorReport],
     ) -> None:
-        self._sites = sites
-        self._fused = {(site.graph, site.node): site for site in sites if not site.nodes_after}
+        self._operators = operators
+        self._fused = {
+            (operator.graph, operator.node): operator
+            for operator in operators
+            if not operator.nodes_after
+        }
         self._produced: dict[str, dict[str, onnx.NodeProto]] = {}
         self._nodes = {
             (str(place), traversal.label(node)): (place, graph, node)
@@ -198,15 +208,15 @@ class _Regions:
                 for key in (traversal.label(node), *_origins(node), *_reads(node)):
                     self._dilated.setdefault((str(place), key), node)
 
-    def convolutions(self, site: Site) -> list[tuple[str, onnx.NodeProto]]:
+    def convolutions(self, operator: OperatorReport) -> list[tuple[str, onnx.NodeProto]]:
         """Return the convolutions in a region: label before, node in the result."""
         found = []
-        for label in site.between:
-            _, _, node = self._nodes.get((site.graph, label), (None, None, None))
+        for label in operator.between:
+            _, _, node = self._nodes.get((operator.graph, label), (None, None, None))
             if node is None or node.op_type not in _CONVOLUTIONS:
                 continue
             for key in (label, *_reads(node)):
-                now = self._dilated.get((site.graph, key))
+                now = self._dilated.get((operator.graph, key))
                 if now is not None and now.op_type == node.op_type:
                     found.append((label, now))
                     break
@@ -215,29 +225,35 @@ class _Regions:
     def replacements(self) -> Iterator[Replacement]:
         """Yield the rows of the report; a SpaceToBatch counts with the first region that it opens."""
         regions = {
-            (site.graph, site.node): self._entries(site) for site in self._sites if site.between
+            (operator.graph, operator.node): self._entries(operator)
+            for operator in self._operators
+            if operator.between
         }
         counted = {entry for entries in regions.values() for entry in entries}
         seen: set[tuple[str, str]] = set()
-        for site in self._sites:
-            key = (site.graph, site.node)
-            if site.between:
+        for operator in self._operators:
+            key = (operator.graph, operator.node)
+            if operator.between:
                 new = {k: s for k, s in regions[key].items() if k not in seen}
                 seen |= new.keys()
-                yield self._region(site, list(new.values()))
+                yield self._region(operator, list(new.values()))
             elif key not in counted:
-                before, after, members = site.nodes_before, site.nodes_after, _members(site)
-                what = _operator(site)
-                yield Replacement(site.node, site.graph, what, before, after, members)
+                before, after, members = (
+                    operator.nodes_before,
+                    operator.nodes_after,
+                    _members(operator),
+                )
+                what = _operator(operator)
+                yield Replacement(operator.node, operator.graph, what, before, after, members)
 
-    def _entries(self, site: Site) -> dict[tuple[str, str], Site]:
+    def _entries(self, operator: OperatorReport) -> dict[tuple[str, str], OperatorReport]:
         """Return each fused operator in front of a region's nodes, by graph and label."""
-        inside = {*site.between, *site.absorbed}
-        found, seen = dict[tuple[str, str], Site](), set[str]()
-        place, graph, node = self._nodes.get((site.graph, site.node), (None, None, None))
+        inside = {*operator.between, *operator.absorbed}
+        found, seen = dict[tuple[str, str], OperatorReport](), set[str]()
+        place, graph, node = self._nodes.get((operator.graph, operator.node), (None, None, None))
         if node is None or graph is None:
             return found
-        producers = self._producers(site.graph, graph)
+        producers = self._producers(operator.graph, graph)
         todo = [node]
         while todo:
             for name in todo.pop().input:
@@ -247,7 +263,7 @@ class _Regions:
                 seen.add(name)
                 key = (str(place), traversal.label(producer))
                 fused = self._fused.get(key)
-                if fused is not None and fused is not site:
+                if fused is not None and fused is not operator:
                     found[key] = fused
                     inside.update(fused.absorbed)
                     todo.append(producer)
@@ -261,16 +277,16 @@ class _Regions:
             self._produced[place] = {name: each for each in graph.node for name in each.output}
         return self._produced[place]
 
-    def _region(self, site: Site, entries: Sequence[Site]) -> Replacement:
-        convolutions = self.convolutions(site)
+    def _region(self, operator: OperatorReport, entries: Sequence[OperatorReport]) -> Replacement:
+        convolutions = self.convolutions(operator)
         kinds = dict.fromkeys(self._convolution(node) for _, node in convolutions)
-        what = "; ".join(kinds) or f"{site.strategy}"
+        what = "; ".join(kinds) or f"{operator.lowering}"
         if len(convolutions) > len(kinds) == 1:
             what = f"{what}; {len(convolutions)} of them"
-        node = convolutions[0][0] if convolutions else site.node
-        before = sum(each.nodes_before for each in (site, *entries))
-        members = tuple(label for each in (*entries, site) for label in _members(each))
-        return Replacement(node, site.graph, what, before, site.nodes_after, members)
+        node = convolutions[0][0] if convolutions else operator.node
+        before = sum(each.nodes_before for each in (operator, *entries))
+        members = tuple(label for each in (*entries, operator) for label in _members(each))
+        return Replacement(node, operator.graph, what, before, operator.nodes_after, members)
 
     def _convolution(self, node: onnx.NodeProto) -> str:
         """Describe a convolution: "rate 4, depthwise 3x3, 960 channels"."""
@@ -294,8 +310,8 @@ class _Regions:
         return ", ".join([*parts, f"{kind}{_times(kernel)}", f"{channels} channels"])
 
 
-def _members(site: Site) -> tuple[str, ...]:
-    return (*site.absorbed, *site.between, site.node)
+def _members(operator: OperatorReport) -> tuple[str, ...]:
+    return (*operator.absorbed, *operator.between, operator.node)
 
 
 def _times(sizes: Sequence[int]) -> str:
@@ -316,14 +332,14 @@ def _reads(node: onnx.NodeProto) -> list[str]:
     return [f"weight {node.input[position]}"]
 
 
-def _operator(site: Site) -> str:
+def _operator(operator: OperatorReport) -> str:
     """Describe an operator that was replaced on its own, or with its neighbours."""
-    if not site.spatial:
-        return f"{site.op_type}, explicit pads"
-    absorbed = f" with {len(site.absorbed)} other nodes" if site.absorbed else ""
-    if len(site.absorbed) == 1:
+    if not operator.spatial:
+        return f"{operator.op_type}, explicit pads"
+    absorbed = f" with {len(operator.absorbed)} other nodes" if operator.absorbed else ""
+    if len(operator.absorbed) == 1:
         absorbed = " with 1 other node"
-    return f"{site.op_type}{absorbed}, {site.function or site.strategy}"
+    return f"{operator.op_type}{absorbed}, {operator.function or operator.lowering}"
 
 
 def layout_text(before: int, after: int) -> str:
@@ -333,14 +349,14 @@ def layout_text(before: int, after: int) -> str:
     return f"{_count(before - after, 'change')} of layout removed"
 
 
-def _text(converted: Sequence[Site], regions: _Regions, layouts: tuple[int, int]) -> str:
+def _text(converted: Sequence[OperatorReport], regions: _Regions, layouts: tuple[int, int]) -> str:
     """Say what became of the operators, in one clause for each way."""
-    operators = [site for site in converted if site.spatial]
-    cancelled = [site for site in operators if site.strategy == "cancelled"]
-    became = [site for site in operators if site.strategy != "cancelled"]
+    operators = [operator for operator in converted if operator.spatial]
+    cancelled = [operator for operator in operators if operator.lowering == "cancelled"]
+    became = [operator for operator in operators if operator.lowering != "cancelled"]
     clauses = [f"{_named(became)} became {_products(became, regions)}"] if became else []
     if cancelled:
-        alone = all(site.op_type == Rearrange.name for site in cancelled)
+        alone = all(operator.op_type == Rearrange.name for operator in cancelled)
         clauses.append(f"{_named(cancelled)} cancelled {'out' if alone else 'each other'}")
     if refused := len(converted) - len(operators):
         clauses.append(f"{_count(refused, 'convolution')} got explicit pads")
@@ -349,26 +365,28 @@ def _text(converted: Sequence[Site], regions: _Regions, layouts: tuple[int, int]
     return ", ".join(clauses) or "no operator was converted"
 
 
-def _named(sites: Sequence[Site]) -> str:
+def _named(operators: Sequence[OperatorReport]) -> str:
     """Count operators, and chains of standard nodes that are operators."""
-    chains = sum(site.dialect == CHAIN for site in sites)
-    numbers = {"operator": len(sites) - chains, "chain": chains}
+    chains = sum(operator.dialect == CHAIN for operator in operators)
+    numbers = {"operator": len(operators) - chains, "chain": chains}
     return " and ".join(_count(number, noun) for noun, number in numbers.items() if number)
 
 
-def _products(sites: Sequence[Site], regions: _Regions) -> str:
-    if sites[0].action == "function":
-        functions = {site.function: site.nodes_after for site in sites}
+def _products(operators: Sequence[OperatorReport], regions: _Regions) -> str:
+    if operators[0].action == "function":
+        functions = {operator.function: operator.nodes_after for operator in operators}
         nodes = _count(sum(functions.values()), "standard node")
         return f"calls of {_count(len(functions), 'local function')} ({nodes})"
     parts: Counter[str] = Counter()
-    for site in sites:
-        if site.strategy == DILATED and site.between:
-            parts["dilated convolution"] += max(len(regions.convolutions(site)), 1)
-        elif site.strategy == "strided convolution":
+    for operator in operators:
+        if operator.lowering == DILATED and operator.between:
+            parts["dilated convolution"] += max(len(regions.convolutions(operator)), 1)
+        elif operator.lowering == "strided convolution":
             parts["strided convolution"] += 1
-        elif site.nodes_after and not site.between:
-            parts["node" if site.action == "custom-op" else "standard node"] += site.nodes_after
+        elif operator.nodes_after and not operator.between:
+            parts["node" if operator.action == "custom-op" else "standard node"] += (
+                operator.nodes_after
+            )
     texts = [_count(number, noun) for noun, number in parts.items() if number]
     if not texts:
         return "nothing: the nodes between work without blocks"

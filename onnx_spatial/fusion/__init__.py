@@ -17,8 +17,8 @@ a rewrite that drafts nodes. Rules only read; `conversion` edits the graph.
 
 Regions between SpaceToBatch and BatchToSpace come first, a graph at a time, and then the changes of
 layout next to them (`layouts`). Then the rules in `RULES` are applied to each operator that is left, in
-the order of the file: the first rewrite is taken, reasons are reported in `Site.declined`, and an
-operator without a rewrite is lowered on its own.
+the order of the file: the first rewrite is taken, reasons are reported in `OperatorReport.declined`,
+and an operator without a rewrite is lowered on its own.
 
 Whatever a rule writes must be exact, bit for bit, at every size that the original runs with; only
 convolutions may sum up in another order.

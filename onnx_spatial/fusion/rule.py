@@ -29,7 +29,7 @@ Lower = Callable[[Request], Lowered]
 #: The same for an operator of the model.
 Writer = Callable[[Request, OperatorInfo], Lowered]
 
-#: Why a check declines, in one line: it is reported as data (`Site.declined`).
+#: Why a check declines, in one line: it is reported as data (`OperatorReport.declined`).
 Reason = str
 
 Match = TypeVar("Match")

@@ -72,14 +72,14 @@ _MOVABLE = frozenset(
 
 @dataclass(frozen=True)
 class Candidate:
-    """A strategy that can lower an operator.
+    """A lowering of an operator.
 
     Attributes:
-        strategy: its name.
+        lowering: name of the strategy.
         estimated_us: estimated time, in microseconds.
     """
 
-    strategy: str
+    lowering: str
     estimated_us: float
 
 
@@ -140,7 +140,7 @@ def lower(
     """
     ranking = rank(request, max_rank=max_rank, strategy=strategy)
     if ranking.fitting:
-        first = ranking.fitting[0].strategy
+        first = ranking.fitting[0].lowering
         return replace(_build(_BY_NAME[first], request, max_rank), considered=ranking.fitting)
     if ranking.newer_opset is not None:
         raise ConversionError(

@@ -11,7 +11,7 @@ from onnx_spatial.report.figures import count, duration
 
 Document = Mapping[str, Any]
 
-#: `SiteResult.proven` in words.
+#: `OperatorResult.proven` in words.
 PROOFS = {
     "all sizes": "proven for all sizes",
     "these sizes": "proven for these sizes",
@@ -27,7 +27,7 @@ class OperatorRow:
         node, graph, operator, dialect: as in the file.
         data: type and shapes of its data.
         region: position in the regions of the graphs; None if it is in none.
-        strategy: what was done with it.
+        lowering: what was done with it.
         nodes: "11 -> 5".
         price: estimated (~) or measured time of what replaces it.
         proof: in words; empty if nothing was verified.
@@ -42,7 +42,7 @@ class OperatorRow:
     dialect: str = ""
     data: str = ""
     region: int | None = None
-    strategy: str = ""
+    lowering: str = ""
     nodes: str = ""
     price: str = ""
     proof: str = ""
@@ -52,26 +52,28 @@ class OperatorRow:
 
 
 def operator_rows(
-    sites: Sequence[Document],
+    operators: Sequence[Document],
     verification: Document | None = None,
     regions: Mapping[tuple[str, str], int | None] | None = None,
 ) -> list[OperatorRow]:
     """Make a row for each operator, from the JSON documents of a conversion and its verification.
 
-    The rows of `sites` come first, in their order.
+    The rows of `operators` come first, in their order.
 
     Args:
-        sites: each a `Site.to_dict()`.
-        verification: a `Verification.to_dict()`; its operators that are not in `sites` get a row, too.
+        operators: each a `OperatorReport.to_dict()`.
+        verification: a `Verification.to_dict()`; operators that only it has get a row, too.
         regions: position of the region of each node, by graph and label.
     """
-    checked = {} if verification is None else {_key(each): each for each in verification["sites"]}
+    checked = (
+        {} if verification is None else {_key(each): each for each in verification["operators"]}
+    )
     regions = regions or {}
     rows = []
-    for site in sites:
-        row = _of_site(site)
-        row.region = regions.get(_key(site))
-        if (result := checked.pop(_key(site), None)) is not None:
+    for operator in operators:
+        row = _of_site(operator)
+        row.region = regions.get(_key(operator))
+        if (result := checked.pop(_key(operator), None)) is not None:
             _add_result(row, result)
         rows.append(row)
     for key, result in checked.items():
@@ -82,31 +84,37 @@ def operator_rows(
     return rows
 
 
-def _key(site: Document) -> tuple[str, str]:
-    return site["graph"], site["node"]
+def _key(operator: Document) -> tuple[str, str]:
+    return operator["graph"], operator["node"]
 
 
-def _of_site(site: Document) -> OperatorRow:
-    shapes = ["?" if site[k] is None else show(site[k]) for k in ("input_shape", "output_shape")]
-    row = OperatorRow(site["node"], site["graph"], site["op_type"], site["dialect"] or "")
-    row.data = f"{site['element_type'] or '?'} {' -> '.join(shapes)}"
-    row.strategy = site["strategy"] or {"refuse": "cannot be converted"}.get(site["action"], "left")
-    if site["function"]:
-        row.strategy += f", calls {site['function']}"
-    row.nodes = f"{site['nodes_before']} -> {site['nodes_after']}"
-    row.price = price(site)
-    row.level = {"refuse": "failed", "leave": "unverified"}.get(site["action"], "")
-    row.remarks += [site["reason"]] if site["reason"] else []
-    row.remarks += [f"not fused: {reason}" for reason in site["declined"]]
-    if len(site["candidates"]) > 1:
-        others = [f"{each['strategy']} {price(each)}" for each in site["candidates"]]
+def _of_site(operator: Document) -> OperatorRow:
+    shapes = [
+        "?" if operator[k] is None else show(operator[k]) for k in ("input_shape", "output_shape")
+    ]
+    row = OperatorRow(
+        operator["node"], operator["graph"], operator["op_type"], operator["dialect"] or ""
+    )
+    row.data = f"{operator['element_type'] or '?'} {' -> '.join(shapes)}"
+    row.lowering = operator["lowering"] or {"refuse": "cannot be converted"}.get(
+        operator["action"], "left"
+    )
+    if operator["function"]:
+        row.lowering += f", calls {operator['function']}"
+    row.nodes = f"{operator['nodes_before']} -> {operator['nodes_after']}"
+    row.price = price(operator)
+    row.level = {"refuse": "failed", "leave": "unverified"}.get(operator["action"], "")
+    row.remarks += [operator["reason"]] if operator["reason"] else []
+    row.remarks += [f"not fused: {reason}" for reason in operator["declined"]]
+    if len(operator["candidates"]) > 1:
+        others = [f"{each['lowering']} {price(each)}" for each in operator["candidates"]]
         row.remarks.append(f"possible lowerings: {', '.join(others)}")
     return row
 
 
-def price(site: Document) -> str:
+def price(operator: Document) -> str:
     """Format the estimated time of a lowering."""
-    return "" if site["estimated_us"] is None else f"~{duration(site['estimated_us'])}"
+    return "" if operator["estimated_us"] is None else f"~{duration(operator['estimated_us'])}"
 
 
 def _add_result(row: OperatorRow, result: Document) -> None:

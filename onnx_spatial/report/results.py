@@ -16,8 +16,7 @@ import onnx_ir as ir
 
 from onnx_spatial.analysis.unknown_operators import UnknownOperator
 from onnx_spatial.conversion.limits import LimitReport
-from onnx_spatial.conversion.options import STRATEGY_NAMES
-from onnx_spatial.conversion.report import Site
+from onnx_spatial.conversion.report import OperatorReport
 from onnx_spatial.conversion.summary import Summary, layout_text, summarize
 from onnx_spatial.model.graph import rebuild_ir
 from onnx_spatial.model.io.source import Source
@@ -35,10 +34,9 @@ class Inspection:
     Attributes:
         model: name of the model.
         ir_version, opset: of the file; opset is None if the default domain is not imported.
-        sites: the spatial operators, in the order of the file.
+        operators: the spatial operators, in the order of the file.
         chains: the chains of standard nodes that are spatial operators, are better written as other
-            nodes, or exceed a limit, and what `optimize` does with each; `Site.node` is the last node of
-            a chain, `absorbed` the others.
+            nodes, or exceed a limit, and what `optimize` does with each.
         nodes: number of nodes after `convert`, which leaves chains as they are, and after `optimize`.
         layouts: number of nodes before and after that change the layout of a value, if `optimize`
             removes or moves some beside convolutions that it does not fuse; else 0 and 0.
@@ -53,8 +51,8 @@ class Inspection:
     model: str
     ir_version: int
     opset: int | None
-    sites: list[Site] = field(default_factory=list)
-    chains: list[Site] = field(default_factory=list)
+    operators: list[OperatorReport] = field(default_factory=list)
+    chains: list[OperatorReport] = field(default_factory=list)
     nodes: tuple[int, int] = (0, 0)
     layouts: tuple[int, int] = (0, 0)
     limits: LimitReport | None = None
@@ -69,11 +67,11 @@ class Inspection:
         layouts = layout_text(*self.layouts)
         if not self.chains and not layouts:
             return None
-        kinds = Counter(site.strategy for site in self.chains)
-        above = sum(site.above_limit for site in self.chains)
-        left = kinds.pop(None, 0) - above
-        alone = sum(kinds.pop(name, 0) for name in STRATEGY_NAMES)
-        parts = [_became(kind or "", number) for kind, number in kinds.items()]
+        fusions = Counter(chain.lowering or "" for chain in self.chains if chain.action == "fuse")
+        above = sum(chain.above_limit for chain in self.chains)
+        alone = sum(chain.action == "lower" for chain in self.chains)
+        left = sum(chain.action == "leave" for chain in self.chains) - above
+        parts = [_became(fusion, number) for fusion, number in fusions.items()]
         nodes = "faster" if self.limits is None else "other"
         parts += [f"{_chains(alone)} written as {nodes} nodes"] if alone else []
         parts += [f"{_chains(above)} above the limit left"] if above else []
@@ -87,17 +85,17 @@ class Inspection:
         """What `convert` does with the model; None if that is nothing."""
         if self.original is None or self.result is None:
             return None
-        return summarize(self.original, self.result, self.sites)
+        return summarize(self.original, self.result, self.operators)
 
     def to_dict(self) -> dict[str, object]:
-        """version 1: the attributes and `summary`, each object in them as a dict."""
+        """Version 2: the attributes and `summary`, each object in them as a dict."""
         return {
-            "version": 1,
+            "version": 2,
             "model": self.model,
             "ir_version": self.ir_version,
             "opset": self.opset,
-            "sites": [site.to_dict() for site in self.sites],
-            "chains": [site.to_dict() for site in self.chains],
+            "operators": [operator.to_dict() for operator in self.operators],
+            "chains": [operator.to_dict() for operator in self.chains],
             "nodes": list(self.nodes),
             "layouts": list(self.layouts),
             "summary": self.summary,
@@ -115,7 +113,7 @@ class Inspection:
         """
         from onnx_spatial.report.section import model_section
 
-        refused = any(site.action == "refuse" for site in self.sites)
+        refused = any(operator.action == "refuse" for operator in self.operators)
         result = None if refused or self.result is None else self.result.proto
         summary = None if refused else self.conversion
         models = None if self.original is None else (self.original.proto, result)
@@ -143,14 +141,11 @@ def _chains(number: int) -> str:
     return f"{number} chain{'' if number == 1 else 's'}"
 
 
-def _became(strategy: str, number: int) -> str:
-    """Say what some chains become, by `Site.strategy`."""
-    one = number == 1
-    if strategy.endswith(" convolution"):
-        return f"{_chains(number)} {f'is a {strategy}' if one else f'are {strategy}s'}"
-    if strategy in STRATEGY_NAMES:
-        return f"{_chains(number)} {'is' if one else 'are'} faster as {strategy}"
-    return f"{_chains(number)} {strategy}"
+def _became(fusion: str, number: int) -> str:
+    """Say what some chains become, by `OperatorReport.lowering`."""
+    if fusion.endswith(" convolution"):
+        return f"{_chains(number)} {f'is a {fusion}' if number == 1 else f'are {fusion}s'}"
+    return f"{_chains(number)} {fusion}"
 
 
 @dataclass
@@ -190,9 +185,9 @@ class Conversion:
         """Nodes, sizes and ranks before and after; None if nothing changed."""
         if not self.changed or self.original is None:
             return None
-        rewritten = [site for site in self.inspection.chains if site.converted]
-        sites = [*self.inspection.sites, *rewritten]
-        return summarize(self.original, self.result, sites, self.inspection.layouts)
+        rewritten = [operator for operator in self.inspection.chains if operator.converted]
+        operators = [*self.inspection.operators, *rewritten]
+        return summarize(self.original, self.result, operators, self.inspection.layouts)
 
     @property
     def model(self) -> onnx.ModelProto:
@@ -215,9 +210,9 @@ class Conversion:
         return rebuild_ir.to_ir(self.result.proto, self.result.folder, self.ir_original, proto)
 
     def to_dict(self) -> dict[str, object]:
-        """version 1: changed, output, backup, touched, summary, inspection, verification (or null)."""
+        """Version 2: changed, output, backup, touched, summary, inspection, verification (or null)."""
         return {
-            "version": 1,
+            "version": 2,
             "changed": self.changed,
             "output": None if self.output is None else str(self.output),
             "backup": None if self.backup is None else str(self.backup),

@@ -107,10 +107,12 @@ def model_section(
         error: why the command failed.
     """
     section = Section(name, status, error)
-    sites, chains = ([], []) if inspection is None else (inspection["sites"], inspection["chains"])
+    operators, chains = (
+        ([], []) if inspection is None else (inspection["operators"], inspection["chains"])
+    )
     regions: dict[tuple[str, str], int | None] = {}
     if models is not None:
-        known = [*sites, *chains] if verification is None else verification["sites"]
+        known = [*operators, *chains] if verification is None else verification["operators"]
         shown = SideBySide.of(*models, summary, known)
         regions = shown.regions()
         section.show(shown)
@@ -120,10 +122,10 @@ def model_section(
         section.checks = [check(verification)]
     if summary is not None:
         section.headline = headline(summary)
-    rows = operator_rows([*sites, *chains], verification, regions)
-    after_sites = len(sites) + len(chains)
-    section.operators = [*rows[: len(sites)], *rows[after_sites:]]
-    section.chains = rows[len(sites) : after_sites]
+    rows = operator_rows([*operators, *chains], verification, regions)
+    after_operators = len(operators) + len(chains)
+    section.operators = [*rows[: len(operators)], *rows[after_operators:]]
+    section.chains = rows[len(operators) : after_operators]
     if inspection is not None:
         section.headline = section.headline or _found(inspection)
         section.remarks += [(each, "") for each in [inspection["summary"]] if each]
@@ -162,11 +164,11 @@ def _verdict(verification: Document) -> str:
 
 
 def _found(inspection: Document) -> str:
-    sites = inspection["sites"]
-    refused = sum(site["action"] == "refuse" for site in sites)
+    operators = inspection["operators"]
+    refused = sum(operator["action"] == "refuse" for operator in operators)
     parts = [f"{count(refused, 'operator')} cannot be converted"] if refused else []
-    if len(sites) > refused:
-        parts.append(count(len(sites) - refused, "operator to convert"))
+    if len(operators) > refused:
+        parts.append(count(len(operators) - refused, "operator to convert"))
     return ", ".join(parts) or "no operator to convert"
 
 

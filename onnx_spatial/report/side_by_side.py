@@ -59,7 +59,8 @@ class SideBySide:
             original: the model.
             result: what it was converted to; None if there is only one model.
             summary: of the conversion.
-            operators: without a summary, each makes a region: `Site` or `SiteResult` as dicts.
+            operators: without a summary, each makes a region: dicts of an `OperatorReport` or an
+                `OperatorResult`.
         """
         made = cls(("before", "after") if result is not None else ("the model",))
         regions: Sequence[Replacement]

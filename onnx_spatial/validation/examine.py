@@ -134,10 +134,10 @@ def _set_inspection(subject: ExaminedModel, inspection: Inspection) -> None:
     if subject.inspection is not None:
         return
     subject.inspection = inspection
-    for site in inspection.sites:
-        if site.action == "leave" and site.reason is not None:
-            message = f"{site.op_type} node {site.node!r} stays as it is: {site.reason}"
-            subject.add("info", "inspect", message, nodes=(site.node,))
+    for operator in inspection.operators:
+        if operator.action == "leave" and operator.reason is not None:
+            message = f"{operator.op_type} node {operator.node!r} stays as it is: {operator.reason}"
+            subject.add("info", "inspect", message, nodes=(operator.node,))
 
 
 def _add_refusals(subject: ExaminedModel, source: str, error: ConversionError) -> None:
@@ -145,10 +145,12 @@ def _add_refusals(subject: ExaminedModel, source: str, error: ConversionError) -
     refused = []
     if isinstance(error.inspection, Inspection):
         _set_inspection(subject, error.inspection)
-        refused = [site for site in error.inspection.sites if site.action == "refuse"]
-    for site in refused:
-        message = f"{site.op_type} node {site.node!r} ({site.graph}): {site.reason}"
-        subject.add("error", source, message, "conversion", (site.node,), site.code)
+        refused = [
+            operator for operator in error.inspection.operators if operator.action == "refuse"
+        ]
+    for operator in refused:
+        message = f"{operator.op_type} node {operator.node!r} ({operator.graph}): {operator.reason}"
+        subject.add("error", source, message, "conversion", (operator.node,), operator.code)
     if not refused:
         subject.add("error", source, str(error), "conversion", code=error.code)
 
@@ -181,9 +183,9 @@ def _verify(subject: ExaminedModel, form: ModelForm) -> None:
     if form.verification is not None and form.verification.status == "failed":
         subject.add_differences(source, form.verification)
     elif form.verification is not None and subject.options.strict_proof:
-        for site in form.verification.sites:
-            if site.unproven is not None:
-                subject.add("error", source, site.unproven, "unverified", (site.node,))
+        for operator in form.verification.operators:
+            if operator.unproven is not None:
+                subject.add("error", source, operator.unproven, "unverified", (operator.node,))
 
 
 def _check_unchanged(subject: ExaminedModel, form: ModelForm) -> None:
@@ -238,7 +240,7 @@ def _result(subject: ExaminedModel) -> ModelResult:
         Entry("info", "", message).message,
         problems[0].kind if problems else None,
         subject.entries,
-        _sites(subject),
+        _operators(subject),
         [_mode(form) for form in subject.forms],
         subject.recorded,
     )
@@ -251,10 +253,10 @@ def _passed(subject: ExaminedModel) -> str:
         result = form.verification
         text = form.message or ("" if result is None else result.message.removeprefix("passed: "))
         if form.mode is None:
-            sites = subject.inspection is not None and subject.inspection.sites
-            text = f"{'nothing' if sites else 'no operators'} to convert; it runs, "
+            operators = subject.inspection is not None and subject.inspection.operators
+            text = f"{'nothing' if operators else 'no operators'} to convert; it runs, "
             text += "with optimisations off and on"
-        elif result is not None and result.sites:
+        elif result is not None and result.operators:
             text += f"; {result.proofs}"
         parts.append(f"mode {form.mode}: {text}" if len(subject.forms) > 1 else text)
     sets = dict.fromkeys(str(line["set"]) for line in subject.recorded if line["passed"])
@@ -263,10 +265,10 @@ def _passed(subject: ExaminedModel) -> str:
     return f"passed: {'; '.join(parts)}"
 
 
-def _sites(subject: ExaminedModel) -> list[dict[str, Any]]:
+def _operators(subject: ExaminedModel) -> list[dict[str, Any]]:
     """Return the report of each operator; of an optimization that of each chain, too."""
     found = subject.inspection
-    return [] if found is None else [site.to_dict() for site in (*found.sites, *found.chains)]
+    return [] if found is None else [each.to_dict() for each in (*found.operators, *found.chains)]
 
 
 def _graphs(subject: ExaminedModel) -> SideBySide:
@@ -277,7 +279,7 @@ def _graphs(subject: ExaminedModel) -> SideBySide:
             if len(subject.options.modes) > 1:
                 made.sides = ("before", f"after, mode {form.mode}")
             return made
-    return SideBySide.of(subject.source.proto, None, None, _sites(subject))
+    return SideBySide.of(subject.source.proto, None, None, _operators(subject))
 
 
 def _mode(form: ModelForm) -> dict[str, Any]:

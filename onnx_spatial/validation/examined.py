@@ -115,7 +115,7 @@ class ExaminedModel:
     def add_differences(self, source: str, result: Verification) -> None:
         """Add an error for each problem of a verification; the first one names its node."""
         first = result.first_difference
-        node = (first.name,) if first is not None and first.kind == "site" else ()
+        node = (first.name,) if first is not None and first.kind == "operator" else ()
         messages = result.problems[:_SHOWN]
         if len(result.problems) > _SHOWN:
             messages.append(f"and {len(result.problems) - _SHOWN} more problems")

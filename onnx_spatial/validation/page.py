@@ -51,7 +51,7 @@ def _section(report: Report, model: ModelResult) -> Section:
         graphs = SideBySide(**model.graphs)
         regions = graphs.regions()
         section.show(graphs)
-    section.operators = operator_rows(model.sites, first, regions)
+    section.operators = operator_rows(model.operators, first, regions)
     return section
 
 

@@ -137,7 +137,7 @@ def github_summary(report: Report) -> str:
         "|---|---|--:|--:|",
     ]
     lines += [
-        f"| {model.status} | {escaped(model.model)} | {len(model.sites)} | {model.seconds:.1f} s |"
+        f"| {model.status} | {escaped(model.model)} | {len(model.operators)} | {model.seconds:.1f} s |"
         for model in report.models
     ]
     for model in report.models:

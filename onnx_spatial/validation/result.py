@@ -98,7 +98,7 @@ class ModelResult:
         message: the result in one line.
         kind: kind of the first failure; None if the model passed.
         entries: errors, warnings and infos.
-        sites: its spatial operators (`Site.to_dict`).
+        operators: its spatial operators (`OperatorReport.to_dict`).
         modes: for each mode: mode, changed, status, message, verification (`Verification.to_dict`).
         recorded: for each set, mode (None: unconverted), optimisation and output: passed, and errors.
         graphs: the model before and after (`SideBySide.to_dict`), for pages; None if none was asked for.
@@ -113,7 +113,7 @@ class ModelResult:
     message: str
     kind: Kind | None = None
     entries: list[Entry] = field(default_factory=list)
-    sites: list[dict[str, Any]] = field(default_factory=list)
+    operators: list[dict[str, Any]] = field(default_factory=list)
     modes: list[dict[str, Any]] = field(default_factory=list)
     recorded: list[dict[str, Any]] = field(default_factory=list)
     graphs: dict[str, Any] | None = None

@@ -16,9 +16,9 @@ from onnx_spatial.verification.report import (
     Counterexample,
     Difference,
     FirstValue,
+    OperatorResult,
     OutputResult,
     Run,
-    SiteResult,
     Verification,
 )
 
@@ -32,7 +32,7 @@ __all__ = [
     "Model",
     "OutputResult",
     "Run",
-    "SiteResult",
+    "OperatorResult",
     "Tolerances",
     "Verification",
     "evaluate",

@@ -15,7 +15,7 @@ import onnx
 from onnx_spatial import analysis, chains
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.verification.checks.model_pair import ModelPair
-from onnx_spatial.verification.report import SiteResult, Verification
+from onnx_spatial.verification.report import OperatorResult, Verification
 
 
 def replaced(pair: ModelPair) -> list[chains.Chain]:
@@ -64,22 +64,24 @@ def with_patches(pair: ModelPair, found: Sequence[chains.Chain]) -> ModelPair:
 def describe(result: Verification, found: Iterable[chains.Chain]) -> Verification:
     """Return a result that names the chains as the original has them, and what their proofs assume."""
     of = {(str(chain.place), traversal.label(chain.nodes[-1])): chain for chain in found}
-    return replace(result, sites=[_described(site, of) for site in result.sites])
+    return replace(result, operators=[_described(operator, of) for operator in result.operators])
 
 
-def _described(site: SiteResult, of: dict[tuple[str, str], chains.Chain]) -> SiteResult:
-    chain = of.get((site.graph, site.node))
-    if site.domain != chains.DOMAIN or chain is None:
-        return replace(site, domain="") if site.domain == chains.DOMAIN else site
-    assumptions = site.assumptions
-    if chain.one_hot and site.proven in ("all sizes", "these sizes"):
+def _described(operator: OperatorResult, of: dict[tuple[str, str], chains.Chain]) -> OperatorResult:
+    chain = of.get((operator.graph, operator.node))
+    if operator.domain != chains.DOMAIN or chain is None:
+        return replace(operator, domain="") if operator.domain == chains.DOMAIN else operator
+    assumptions = operator.assumptions
+    if chain.one_hot and operator.proven in ("all sizes", "these sizes"):
         assumptions = (*assumptions, chains.ASSUMPTION)
-    return replace(site, domain="", op_type=chains.op_type_of(chain), assumptions=assumptions)
+    return replace(operator, domain="", op_type=chains.op_type_of(chain), assumptions=assumptions)
 
 
 def notes(found: Sequence[chains.Chain], result: Verification) -> list[str]:
     """Say for which values one-hot Convs differ, which were compared as patches."""
-    summed = {(site.graph, site.node) for site in result.sites if not site.exact}
+    summed = {
+        (operator.graph, operator.node) for operator in result.operators if not operator.exact
+    }
     labels: dict[str, list[str]] = {}
     for chain in (chain for chain in found if chain.one_hot):
         label = traversal.label(chain.nodes[-1])

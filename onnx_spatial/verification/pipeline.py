@@ -67,7 +67,7 @@ CHECKS: tuple[ModelCheck, ...] = (
         "unchanged",
         unchanged.check,
         needs=("fused", "same_padding_conv", "end_to_end"),
-        when=lambda findings: conclude(findings).sites_only,
+        when=lambda findings: conclude(findings).operators_only,
     ),
 )
 

@@ -34,7 +34,7 @@ def test_convert(shape, stride, rate):
     with pytest.raises(Exception, match=r"Invalid dimension value|-1"):
         onnxruntime.InferenceSession(model.SerializeToString())
     result = onnx_spatial.convert(model)
-    (site,) = result.inspection.sites
+    (site,) = result.inspection.operators
     assert (site.op_type, site.domain, site.action) == ("ExtractImagePatches", "", "lower")
     assert site.notes == (ILLEGAL,)
     assert result.verification.status == "passed"
@@ -48,7 +48,7 @@ def test_convert(shape, stride, rate):
 @pytest.mark.parametrize(("shape", "stride"), [((None, 11, 13, 3), 2), ((None, None, None, 3), 1)])
 def test_same_without_its_pads(shape, stride):
     result = onnx_spatial.convert(patch_models.tf2onnx_same(shape, stride))
-    assert [site.op_type for site in result.inspection.sites] == ["ExtractImagePatches"]
+    assert [site.op_type for site in result.inspection.operators] == ["ExtractImagePatches"]
     assert result.verification.status == "passed"
     x = np.random.default_rng(0).standard_normal((2, 11, 13, 3)).astype(np.float32)
     session = onnxruntime.InferenceSession(result.model.SerializeToString())
@@ -67,10 +67,10 @@ def test_other_modes(mode):
 def test_inspect_and_verify():
     model = patch_models.tf2onnx((None, 11, 13, 3))
     found = onnx_spatial.inspect(model)
-    assert [site.op_type for site in found.sites] == ["ExtractImagePatches"]
+    assert [site.op_type for site in found.operators] == ["ExtractImagePatches"]
     assert found.chains == []
     result = onnx_spatial.optimize(model)
-    assert [site.action for site in result.inspection.sites] == ["lower"]
+    assert [site.action for site in result.inspection.operators] == ["lower"]
     assert onnx_spatial.verify(model, result.model).status == "passed"
     other = onnx_spatial.convert(patch_models.tf2onnx((None, 11, 13, 3), rate=2)).model
     assert onnx_spatial.verify(model, other).status == "failed"

@@ -121,7 +121,7 @@ def test_absorbed_transposes_are_shown_and_can_be_left_alone(save, capsys, monke
     for options, absorbed in (([], ["front", "behind"]), (["--no-fuse"], [])):
         assert run(["convert", model, "--dry-run", "--json", *options]) == 0
         document = json.loads(capsys.readouterr().out)
-        (site,) = document["inspection"]["sites"]
+        (site,) = document["inspection"]["operators"]
         assert site["absorbed"] == absorbed
         assert document["touched"]["nodes_replaced"] == ["s2b", *absorbed]
         assert document["verification"]["status"] == "passed"
@@ -147,7 +147,7 @@ def test_a_convolution_that_onnxruntime_refuses_is_put_right(save, tmp_path, cap
     assert "within tolerance" in text
     onnxruntime.InferenceSession(out).run(None, {"x": np.ones((1, 1, 5, 4), np.float32)})
     assert run(["inspect", "--json", model]) == 0
-    (site,) = json.loads(capsys.readouterr().out)["sites"]
+    (site,) = json.loads(capsys.readouterr().out)["operators"]
     assert (site["dialect"], site["action"]) == ("onnx auto_pad", "lower")
     assert run(["convert", model, "--dry-run", "--json"]) == 0
     touched = json.loads(capsys.readouterr().out)["touched"]
@@ -180,7 +180,7 @@ def test_patches_that_become_a_convolution_are_shown(save, capsys):
         [t] b = Transpose <perm = [0, 3, 1, 2]> (a)
         [c] y = Conv (b, w) }""")
     assert run(["inspect", model]) == 0
-    assert "lower: strided convolution with 2 other nodes" in capsys.readouterr().out
+    assert "fuse: strided convolution with 2 other nodes" in capsys.readouterr().out
     assert run(["convert", model, "--dry-run"]) == 0
     text = capsys.readouterr().out
     assert "1 operator became 1 strided convolution; 3 -> 4 nodes" in text
@@ -195,8 +195,8 @@ def test_json_is_the_only_thing_on_stdout(save, tmp_path, capsys):
     converted = json.loads(capsys.readouterr().out)
     assert run(["verify", model, out, "--json"]) == 0
     verified = json.loads(capsys.readouterr().out)
-    assert converted["inspection"]["sites"] == inspected["sites"]
-    (site,) = inspected["sites"]
+    assert converted["inspection"]["operators"] == inspected["operators"]
+    (site,) = inspected["operators"]
     assert site["node"] == "s2b"
     assert site["graph"] == "main graph"
     assert site["dialect"] == "tensorflow-nd"
@@ -208,14 +208,16 @@ def test_json_is_the_only_thing_on_stdout(save, tmp_path, capsys):
     assert converted["touched"]["nodes_replaced"] == ["s2b"]
     assert converted["touched"]["opset_imports_removed"] == ["ai.onnx.converters.tensorflow"]
     assert converted["verification"]["status"] == verified["status"] == "passed"
-    assert {d["version"] for d in (inspected, converted, verified)} == {1}
+    assert {d["version"] for d in (inspected, converted, verified)} == {2}
 
 
 def test_json_of_several_models_lists_each(save, capsys):
     models = [save(S2B, "a.onnx"), save(PLAIN, "b.onnx")]
     assert run(["inspect", "--json", *models]) == 0
     found = json.loads(capsys.readouterr().out)["models"]
-    assert [(m["model"], len(m["sites"])) for m in found] == list(zip(models, (1, 0), strict=True))
+    assert [(m["model"], len(m["operators"])) for m in found] == list(
+        zip(models, (1, 0), strict=True)
+    )
 
 
 def test_several_models_are_all_inspected_before_failing(save, tmp_path, capsys):
@@ -364,7 +366,7 @@ def test_refusal_as_json_names_site_and_reason(save, capsys):
     assert run(["convert", model, "--dry-run", "--json"]) == 3
     document = json.loads(capsys.readouterr().out)
     assert document["exit_code"] == 3
-    (site,) = document["inspection"]["sites"]
+    (site,) = document["inspection"]["operators"]
     assert site["action"] == "refuse"
     assert "block_shape[1] is 0" in site["reason"]
 
@@ -487,8 +489,8 @@ def test_an_operator_without_nodes_is_short_in_the_list():
     narrow = Console(file=io.StringIO(), width=60)
     render.inspection(narrow, onnx_spatial.inspect(ZOO / "deeplab" / "model.onnx"))
     lines = narrow.file.getvalue().splitlines()
-    assert lines.count("    lower: dilated convolution (SpaceToBatchND, no node)") == 5
-    assert lines.count("    lower: dilated convolution (1 node)") == 5
+    assert lines.count("    fuse: dilated convolution (SpaceToBatchND, no node)") == 5
+    assert lines.count("    fuse: dilated convolution (1 node)") == 5
     last = next(i for i, line in enumerate(lines) if line.startswith("after convert: "))
     assert lines[last - 25].endswith("SpaceToBatchND")  # two lines, and three of a BatchToSpaceND
 
@@ -574,8 +576,8 @@ def test_one_strategy_can_be_preferred(save, tmp_path, capsys):
     assert "Slice" in ops and "Transpose" not in ops
     capsys.readouterr()
     assert run(["inspect", model, "--prefer", "slices", "--json"]) == 0
-    (site,) = json.loads(capsys.readouterr().out)["sites"]
-    assert site["strategy"] == "slices"
+    (site,) = json.loads(capsys.readouterr().out)["operators"]
+    assert site["lowering"] == "slices"
     assert run(["inspect", model, "--prefer", "magic"]) == 2
     assert "magic" in capsys.readouterr().err
 

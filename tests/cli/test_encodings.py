@@ -80,7 +80,7 @@ def test_errors_are_told(model, encoding, tmp_path):
 def test_json_is_the_same_in_every_encoding(model, encoding):
     code, out, _ = printed(encoding, "inspect", model, "--json")
     assert code == 0
-    assert json.loads(out)["sites"][0]["node"] == NAME
+    assert json.loads(out)["operators"][0]["node"] == NAME
 
 
 def test_reports_are_utf_8(model, tmp_path):

@@ -36,7 +36,7 @@ def test_inspect_names_the_functions(form, capsys):
     out = capsys.readouterr().out
     assert out.count(S2B) == out.count(B2S) == 3
     assert run(["inspect", form, "--json"]) == 0
-    sites = json.loads(capsys.readouterr().out)["sites"]
+    sites = json.loads(capsys.readouterr().out)["operators"]
     assert [s["function"] for s in sites] == [S2B, B2S] * 3
     assert {s["action"] for s in sites} == {"lower"}
 

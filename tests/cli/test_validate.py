@@ -124,7 +124,7 @@ def test_proofs_are_counted_over_all_models_and_modes(folder, capsys, monkeypatc
         }
 
     def mode(*sites):
-        return {"status": "passed", "verification": {"sites": sites}}
+        return {"status": "passed", "verification": {"operators": sites}}
 
     def validate(models, options, **more):
         assert options == Options(strict_proof=True)

@@ -475,7 +475,7 @@ def test_a_second_time_there_is_nothing_to_do(tmp_path: Path):
     result = onnx_spatial.convert(path, target, mode="function")
     assert not result.changed
     assert target.read_bytes() == path.read_bytes()
-    assert [s.action for s in result.inspection.sites] == ["function", "function"]
+    assert [s.action for s in result.inspection.operators] == ["function", "function"]
 
 
 def test_asked_again_with_other_options_the_bodies_are_made_anew():
@@ -496,9 +496,9 @@ def test_new_nodes_in_a_function_form_join_it():
 
 
 def test_inspection_says_what_is_there_and_what_lowering_would_do():
-    first, _ = onnx_spatial.inspect(function_form(model(PAIR))).sites
+    first, _ = onnx_spatial.inspect(function_form(model(PAIR))).operators
     assert (first.op_type, first.domain) == ("SpaceToBatchND", "com.microsoft")
-    assert first.action == "lower" and first.strategy is not None
+    assert first.action == "lower" and first.lowering is not None
     assert first.function == "com.microsoft:SpaceToBatchND"
 
 
@@ -538,7 +538,7 @@ def test_a_broken_body_is_found(text):
     assert onnx_spatial.verify(made, form)
     verification = onnx_spatial.verify(made, broken(form))
     assert verification.status == "failed"
-    assert verification.first_difference.kind == "site"
+    assert verification.first_difference.kind == "operator"
     # What the node means is said by its name.
     assert onnx_spatial.convert(broken(form)).verification
 
@@ -550,7 +550,7 @@ def test_a_body_that_is_wrong_for_one_of_its_calls_is_found():
     pads = next(n for n in changed.functions[0].node if n.op_type == "Concat").input
     pads[2], pads[5] = pads[5], pads[2]
     verification = onnx_spatial.verify(made, changed)
-    assert [site.passed for site in verification.sites] == [True, False]
+    assert [site.passed for site in verification.operators] == [True, False]
 
 
 def test_the_lowered_model_is_verified_against_the_function_form():
@@ -562,7 +562,7 @@ def test_the_lowered_model_is_verified_against_the_function_form():
 def test_operators_in_functions_are_verified_on_their_own():
     made = model(PAIR)
     verification = onnx_spatial.verify(made, function_form(made))
-    assert all({"isolated", "in place"} <= set(site.how) for site in verification.sites)
+    assert all({"isolated", "in place"} <= set(site.how) for site in verification.operators)
 
 
 # The call

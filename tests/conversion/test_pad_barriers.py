@@ -101,4 +101,4 @@ def test_a_file_of_an_old_version_gets_a_constant_node():
 def test_verification_follows_the_reshape():
     result = onnx_spatial.convert(model(f"{AHEAD} b = {TURN}(a) y = {MAXIMUM}(b)"))
     assert result.verification
-    assert {site.proven for site in result.verification.sites} == {"all sizes"}
+    assert {site.proven for site in result.verification.operators} == {"all sizes"}

@@ -43,16 +43,16 @@ def dilated(declared: str = "") -> onnx.ModelProto:
     return model(DILATED.replace("DECLARED", f", {declared}" if declared else ""))
 
 
-# Sites
+# Operators
 
 
-def test_a_site_says_what_is_done_and_how():
+def test_an_operator_says_what_is_done_and_how():
     converted = onnx_spatial.convert(dilated(), fuse=False, strategy="transpose")
-    first, second = converted.inspection.sites
+    first, second = converted.inspection.operators
     described = first.to_dict()
     costs = {key: described.pop(key) for key in ("estimated_us", "candidates")}
     assert {
-        "strategy": "transpose",
+        "lowering": "transpose",
         "estimated_us": costs["estimated_us"],
     } in costs["candidates"]
     assert costs["estimated_us"] > 0
@@ -65,7 +65,7 @@ def test_a_site_says_what_is_done_and_how():
         "dialect": "tensorflow-nd",
         "action": "lower",
         "reason": None,
-        "strategy": "transpose",
+        "lowering": "transpose",
         "element_type": "float32",
         "input_shape": [2, 4, 6, 1],
         "output_shape": [8, 2, 3, 1],
@@ -78,6 +78,8 @@ def test_a_site_says_what_is_done_and_how():
         "between": [],
         "notes": [],
         "code": None,
+        "proven": None,
+        "assumptions": [],
     }
     assert (second.node, second.output_shape) == ("b2s", (2, 4, 6, 1))
 
@@ -86,7 +88,7 @@ def test_unknown_dims_are_null_in_a_dict():
     made = one_node(
         "SpaceToBatchND", (image(2, 4, 3), np.array([2]), np.array([[0, 0]])), shape=("N", None, 3)
     )
-    described = onnx_spatial.inspect(made).sites[0].to_dict()
+    described = onnx_spatial.inspect(made).operators[0].to_dict()
     assert described["input_shape"] == ["N", None, 3]
     assert described["output_shape"] == [None, None, 3]
 

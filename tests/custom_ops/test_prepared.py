@@ -271,7 +271,7 @@ def test_a_prepared_model_is_lowered_to_what_the_original_is():
         wanted = onnx_spatial.convert(given, verify=False).model
         assert structure.ops(again.model) == structure.ops(wanted)
         assert not {o.domain for o in again.model.opset_import} & {PYTHON_DOMAIN, TF}
-        assert [s.dialect for s in again.inspection.sites] == ["prepared"]
+        assert [s.dialect for s in again.inspection.operators] == ["prepared"]
 
 
 @pytest.mark.parametrize(("op_type", "inverse"), [("SpaceToBatch", False), ("BatchToSpace", True)])
@@ -329,13 +329,15 @@ def test_preparing_again_says_that_nothing_is_to_be_done():
     assert custom_ops.prepare(prepared) is prepared
     again = onnx_spatial.convert(prepared, mode="custom-op", strict=True)
     assert not again.changed
-    assert [(s.action, s.strategy) for s in again.inspection.sites] == [("leave", None)]
+    assert [(s.action, s.lowering) for s in again.inspection.operators] == [("leave", None)]
     assert not onnx_spatial.convert(prepared, mode="custom-op", strict=True).changed
 
 
 def test_conversion_verifies_a_prepared_model_by_running_it():
     result = onnx_spatial.convert(model(SPACE_TO_BATCH), mode="custom-op")
-    assert [(s.action, s.strategy) for s in result.inspection.sites] == [("custom-op", "direct")]
+    assert [(s.action, s.lowering) for s in result.inspection.operators] == [
+        ("custom-op", "direct")
+    ]
     assert result.verification
     assert len(result.verification.outputs) >= 4
     assert all(o.equal_bits for o in result.verification.outputs)
@@ -365,7 +367,7 @@ def test_a_hand_written_node_of_ours_is_checked_like_any_other():
         graph = helper.make_graph([node], "g", info[:1], info[1:])
         imports = [helper.make_opsetid("", 17), helper.make_opsetid(PYTHON_DOMAIN, 1)]
         made = helper.make_model(graph, opset_imports=imports, ir_version=8)
-        (site,) = onnx_spatial.inspect(made).sites
+        (site,) = onnx_spatial.inspect(made).operators
         assert site.action == "refuse"
         assert message in site.reason
         with pytest.raises(ConversionError, match=message):

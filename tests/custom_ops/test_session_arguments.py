@@ -88,7 +88,7 @@ def test_fuse_static_and_strategy_say_how_it_is_rewritten():
     session = InferenceSession(parser.parse_model(DILATED), static={"N": 2}, strategy="slices")
     assert session.get_inputs()[0].shape[0] == 2
     slices = InferenceSession(parser.parse_model(DILATED), fuse=False, strategy="slices")
-    assert {s.strategy for s in slices.conversion.inspection.sites} == {"slices"}
+    assert {s.lowering for s in slices.conversion.inspection.operators} == {"slices"}
     x = X[..., :1]
     (one,), (other,) = session.run(None, {"x": x}), slices.run(None, {"x": x})
     np.testing.assert_allclose(one, other, rtol=1e-5)
@@ -114,7 +114,7 @@ def test_verify_verifies_it_first(mode, monkeypatch):
     found = session.conversion.verification
 
     def fails(*_: object, **__: object) -> object:
-        found.status, found.sites_only = "failed", False
+        found.status, found.operators_only = "failed", False
         return found
 
     monkeypatch.setattr("onnx_spatial.api.run_verification", fails)

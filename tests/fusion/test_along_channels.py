@@ -93,7 +93,7 @@ def test_an_operator_along_the_channels_needs_no_blocks(body, ops):
     result = onnx_spatial.convert(model(body))
     assert structure.ops(result.model) == ops
     assert result.verification
-    assert {site.proven for site in result.verification.sites} == {"these sizes"}
+    assert {site.proven for site in result.verification.operators} == {"these sizes"}
 
 
 @pytest.mark.parametrize("value", ["", ", half"])
@@ -158,7 +158,7 @@ def test_a_reshape_may_regroup_channels(body, given, ops):
     result = onnx_spatial.convert(model(body, given=given))
     assert structure.ops(result.model) == ops
     assert result.verification
-    assert "sampled" not in {site.proven for site in result.verification.sites}
+    assert "sampled" not in {site.proven for site in result.verification.operators}
 
 
 def test_a_reshape_in_the_middle_of_the_axes_takes_sizes_of_the_image():
@@ -167,7 +167,7 @@ def test_a_reshape_in_the_middle_of_the_axes_takes_sizes_of_the_image():
     dynamic = onnx_spatial.convert(model(SHUFFLE_FIRST, given=ANY))
     assert structure.spatial(dynamic.model) == []
     assert dynamic.verification
-    assert {site.proven for site in dynamic.verification.sites} == {"all sizes"}
+    assert {site.proven for site in dynamic.verification.operators} == {"all sizes"}
 
 
 WHOLE = """

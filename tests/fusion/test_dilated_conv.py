@@ -143,7 +143,7 @@ def test_it_is_verified_as_a_whole() -> None:
     made = atrous()
     result = verify(made, convert(made, domains=["tf"]), domains=["tf"])
     assert result, result.message
-    assert all(site.passed and "isolated" in site.how for site in result.sites)
+    assert all(site.passed and "isolated" in site.how for site in result.operators)
     assert "within tolerance" in result.message
 
 

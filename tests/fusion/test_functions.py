@@ -83,8 +83,8 @@ def test_random_regions(form):
         inlined = onnx_spatial.convert(inline(copy), verify=False, strategy=campaign.LOWERING)
         where = f"case {number}"
         assert not campaign.mistakes(converted.model, case), where
-        sites = [site.strategy for site in converted.inspection.sites]
-        copies = [site.strategy for site in inlined.inspection.sites]
+        sites = [site.lowering for site in converted.inspection.operators]
+        copies = [site.lowering for site in inlined.inspection.operators]
         calls = len(copies) // len(sites)
         assert sorted(map(str, sites * calls)) == sorted(map(str, copies)), where
 

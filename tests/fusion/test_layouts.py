@@ -111,7 +111,7 @@ def test_every_sum_is_proven_for_all_sizes() -> None:
     made = model(RESIDUAL)
     result = verify(made, convert(made, domains=["tf"]), domains=["tf"])
     assert result, result.message
-    assert {site.proven for site in result.sites} == {"all sizes"}
+    assert {site.proven for site in result.operators} == {"all sizes"}
     assert not result.sampled
 
 
@@ -313,7 +313,7 @@ def test_every_convolution_of_a_row_can_be_compared_on_its_own() -> None:
     marks = (layout_marks.read(p.value) for n in converted.graph.node for p in n.metadata_props)
     assert sorted(mark[0] for mark in marks if mark) == sorted(values[1:-1])
     result = verify(made, converted, domains=["tf"])
-    assert {site.proven for site in result.sites} == {"all sizes"}
+    assert {site.proven for site in result.operators} == {"all sizes"}
 
 
 STRIDED = """

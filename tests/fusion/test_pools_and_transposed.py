@@ -45,7 +45,7 @@ def fused(made: onnx.ModelProto, *shape: int) -> dict[str, object]:
     """The attributes of the node in the converted model, which is proven and gives what it should."""
     result = onnx_spatial.convert(made)
     assert result.verification
-    assert {site.proven for site in result.verification.sites} == {"all sizes"}
+    assert {site.proven for site in result.verification.operators} == {"all sizes"}
     feeds = {"x": -np.abs(RNG.normal(size=shape)).astype(np.float32) - 1}
     wanted = interpreter.run(made, feeds)["y"]
     for level in running.LEVELS:

@@ -292,7 +292,7 @@ def test_what_is_reported() -> None:
     made = between_transposes(Window())
     found = plan(made)
     (site,) = found.operators
-    assert (site.action, site.lowering) == ("lower", "strided convolution")
+    assert (site.action, site.lowering) == ("fuse", "strided convolution")
     assert site.absorbed == ("front", "turn", "conv")
     assert (site.nodes_before, site.nodes_after) == (4, 3)
     assert found.touched["nodes_replaced"] == ["patches", "front", "turn", "conv"]

@@ -46,7 +46,7 @@ def proven(body: str) -> list[str]:
     """What is proven of both operators."""
     original, converted = maps.parse(ORIGINAL), maps.parse(CONVERTED.replace("BODY", body))
     onnx.checker.check_model(converted)
-    return [site.proven for site in verify(original, converted).sites]
+    return [site.proven for site in verify(original, converted).operators]
 
 
 def test_equal_replacements_are_proven():
@@ -104,8 +104,8 @@ def test_regions_that_differ_in_names_and_weights_are_proven_together(monkeypatc
     monkeypatch.setattr(region_maps, "prove_region", counting)
     result = verify(made, convert(made))
     assert result.status == "passed"
-    assert {site.proven for site in result.sites} == {"all sizes"}
-    assert not any("finite" in text for site in result.sites for text in site.assumptions)
+    assert {site.proven for site in result.operators} == {"all sizes"}
+    assert not any("finite" in text for site in result.operators for text in site.assumptions)
     # Two of each rate: one for its own weights, one for any. The first two layers have other inputs,
     # and the last one ends elsewhere.
     assert len(proofs) <= 6
@@ -129,5 +129,5 @@ def test_a_region_that_differs_in_anything_else_has_no_part_in_them(wrong):
         convolutions[5].input[1], convolutions[6].input[1] = "w6", "w5"
     result = verify(made, converted)
     assert result.status == "failed"
-    by_node = {site.node: site.proven for site in result.sites}
+    by_node = {site.node: site.proven for site in result.operators}
     assert sum(proven != "all sizes" for proven in by_node.values()) in (2, 4)

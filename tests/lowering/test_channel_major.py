@@ -61,15 +61,15 @@ def test_lowerings(strategy, window, layout, dynamic):
     result = onnx_spatial.convert(
         model(operator, shape), domains=[chain_ops.DOMAIN], strategy=strategy
     )
-    (site,) = result.inspection.sites
+    (site,) = result.inspection.operators
     assert result.verification.status == "passed"
-    assert site.strategy == strategy or (strategy == "transpose" and window != (2, 2, 1))
+    assert site.lowering == strategy or (strategy == "transpose" and window != (2, 2, 1))
 
 
 def test_other_lowerings_refuse_them():
     operator = ExtractPatches((3, 3), (1, 1), (1, 1), "valid", "channels_first", major="channel")
     found = onnx_spatial.inspect(model(operator, [2, 3, 7, 6]), domains=[chain_ops.DOMAIN])
-    names = {each.strategy for each in found.sites[0].candidates}
+    names = {each.lowering for each in found.operators[0].candidates}
     assert names == {"planes", "separable-gather"}
 
 
@@ -79,5 +79,5 @@ def test_rows_behind_the_last_window_go():
     result = onnx_spatial.convert(
         model(operator, [1, 1, 3, 2]), domains=[chain_ops.DOMAIN], strategy="planes"
     )
-    assert result.inspection.sites[0].strategy == "planes"
+    assert result.inspection.operators[0].lowering == "planes"
     assert result.verification.status == "passed"

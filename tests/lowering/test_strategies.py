@@ -312,7 +312,7 @@ def test_a_transpose_of_the_models_own_makes_one_of_ours_dear():
     inputs = [ir.Value(name=name) for name in "xyz"]
     plain = Request.of(info.call, info.facts, inputs, info.element_types, 17)
     costs = {
-        near: {c.strategy: c.estimated_us for c in rank(replace(plain, near=near)).fitting}
+        near: {c.lowering: c.estimated_us for c in rank(replace(plain, near=near)).fitting}
         for near in ((False, False), (False, True), (True, False))
     }
     alone, behind, front = costs.values()
@@ -336,7 +336,7 @@ def test_transposes_that_onnxruntime_merges_are_priced_as_one_slow_one(tmp_path)
     (info,) = analysis.find(model)
     inputs = [ir.Value(name=name) for name in "xyz"]
     request = Request.of(info.call, info.facts, inputs, info.element_types, 17)
-    costs = {c.strategy: c.estimated_us for c in rank(request).fitting}
+    costs = {c.lowering: c.estimated_us for c in rank(request).fitting}
     assert costs["staged"] > 2 * costs["gather"]
 
 

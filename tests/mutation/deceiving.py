@@ -75,7 +75,7 @@ class Outcome:
         less_exact: whether it differs because it computes in a shorter type, which is to be said.
         status: of `verify`: "passed", "failed", "unverified"; "refused" if it raised an error for
             users; "raised" or "died" if it gave no answer.
-        sites_only: of `verify`; the command exits 0 then.
+        operators_only: of `verify`; the command exits 0 then.
         message: of `verify`.
         seconds: of processor time that it took.
         files: where both models are, if it offends.
@@ -88,7 +88,7 @@ class Outcome:
     doubtful: bool = False
     less_exact: bool = False
     status: str = ""
-    sites_only: bool = False
+    operators_only: bool = False
     message: str = ""
     seconds: float = 0.0
     files: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class Outcome:
     @property
     def caught(self) -> bool:
         """Whether `verify` did not say that a wrong model is right."""
-        doubted = self.status == "unverified" and not (self.must_fail and self.sites_only)
+        doubted = self.status == "unverified" and not (self.must_fail and self.operators_only)
         return doubted or self.status in ("failed", "refused")
 
     @property
@@ -182,7 +182,7 @@ def _answer(draw: Draw, drawn: Case) -> Outcome:
         seed = draw.seed + draw.number
         models = drawn.original, drawn.changed
         verdict = onnx_spatial.verify(*models, seed=seed, **drawn.options)
-        answer = (verdict.status, verdict.sites_only, verdict.message)
+        answer = (verdict.status, verdict.operators_only, verdict.message)
     except SpatialError as error:
         answer = ("refused", False, str(error))
     seconds = round(time.process_time() - started, 2)

@@ -108,7 +108,7 @@ def test_an_outcome_offends_or_not() -> None:
     assert outcome("wrong", "Round", shown="differs", status="passed")
     assert not outcome("wrong", "Round", shown="differs", status="unverified")
     doubt = {"shown": "differs", "status": "unverified", "must_fail": True}
-    assert outcome("wrong", "foreign operator", **doubt, sites_only=True)
+    assert outcome("wrong", "foreign operator", **doubt, operators_only=True)
     assert not outcome("wrong", "foreign operator", **doubt)
     assert not outcome("wrong", "Round", shown=None, status="passed")
     assert outcome("right", "bare", status="failed")

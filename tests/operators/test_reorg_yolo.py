@@ -102,7 +102,7 @@ def model(declared: str) -> onnx.ModelProto:
 def test_it_is_converted_and_verified_in_every_mode(declared, mode):
     done = onnx_spatial.convert(model(declared), mode=mode)
     assert done.verification.status == "passed"
-    (site,) = done.verification.sites
+    (site,) = done.verification.operators
     assert {c.how for c in site.checks} >= {"isolated"}
     assert bool(structure.spatial(done.model)) == (mode != "lower")
     sizes = [int(dim) if dim.isdigit() else 2 for dim in declared.split(", ")]

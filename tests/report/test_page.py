@@ -125,8 +125,10 @@ def test_tables_hold_the_data_of_the_json_report(conversion, page):
     for number, each in enumerate(document["summary"]["replacements"], 1):
         counts = f"{each['nodes_before']} -> {each['nodes_after']}"
         assert [str(number), each["node"], each["what"], counts] in page.rows
-    proofs = {each["node"]: PROOFS[each["proven"]] for each in document["verification"]["sites"]}
-    for site in document["inspection"]["sites"]:
+    proofs = {
+        each["node"]: PROOFS[each["proven"]] for each in document["verification"]["operators"]
+    }
+    for site in document["inspection"]["operators"]:
         (row,) = [row for row in page.rows if site["node"] in row and "dilated convolution" in row]
         assert f"{site['nodes_before']} -> {site['nodes_after']}" in row
         assert any(cell.startswith(proofs[site["node"]]) for cell in row)

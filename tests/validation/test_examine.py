@@ -42,7 +42,7 @@ def look(path: Path, **options: object) -> ModelResult:
 def test_a_model_with_spatial_operators_is_converted_and_verified(tmp_path):
     result = look(save(tmp_path / "m.onnx"))
     assert (result.status, result.kind, result.entries) == ("passed", None, [])
-    assert [site["node"] for site in result.sites] == ["s2b"]
+    assert [site["node"] for site in result.operators] == ["s2b"]
     (mode,) = result.modes
     assert (mode["mode"], mode["changed"], mode["status"]) == ("lower", True, "passed")
     assert mode["verification"]["status"] == "passed"
@@ -139,7 +139,7 @@ def test_an_operator_that_breaks_its_rules_fails_the_model(tmp_path):
     (entry,) = result.entries
     assert entry.source == "convert:lower"
     assert entry.nodes == ("s2b",)
-    assert [site["action"] for site in result.sites] == ["refuse"]
+    assert [site["action"] for site in result.operators] == ["refuse"]
 
 
 def test_a_model_without_spatial_operators_has_to_run(tmp_path):
@@ -170,7 +170,7 @@ class TestProof:
 
     def test_it_is_in_the_result(self, tmp_path, scope):
         result = look(save(tmp_path / "m.onnx"))
-        (site,) = result.modes[0]["verification"]["sites"]
+        (site,) = result.modes[0]["verification"]["operators"]
         assert (result.status, site["proven"]) == ("passed", scope)
         sizes, count = ("all sizes", 0) if scope == "sampled" else (scope, 1)
         assert f"; proven for {sizes}: {count} of 1 operator" in result.message
@@ -430,7 +430,7 @@ def test_chains_are_rewritten_by_optimize_alone(tmp_path):
     result = look(path, optimize=True, strict_proof=True)
     (mode,) = result.modes
     assert (result.status, mode["mode"], mode["changed"]) == ("passed", "lower", True)
-    assert [(s["dialect"], s["strategy"]) for s in result.sites] == [
+    assert [(s["dialect"], s["lowering"]) for s in result.operators] == [
         ("standard nodes", "dilated convolution")
     ] * 2
     assert "2 of 2 operators" in result.message

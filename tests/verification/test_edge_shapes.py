@@ -57,7 +57,7 @@ def test_sizes_that_are_seldom_met(nodes: str, constants: str) -> None:
     before = model(BEFORE)
     result = verify(before, behind(before, nodes, constants or "int64 nothing = {0}"))
     assert result.status == "failed"
-    assert any(check.how == "isolated" for check in result.sites[0].checks)
+    assert any(check.how == "isolated" for check in result.operators[0].checks)
 
 
 @pytest.mark.parametrize("operator", ["SpaceToBatchND", "BatchToSpaceND"])
@@ -128,7 +128,7 @@ def test_no_empty_batch_is_asked_of_an_opset_that_cannot_reshape_one(opset: int)
     assert before.opset_import[0].domain == ""
     result = verify(before, convert(before, verify=False).model)
     assert result, result.message
-    (site,) = result.sites
+    (site,) = result.operators
     assert any(0 in c.shape for c in site.checks) is (opset >= 14)
 
 

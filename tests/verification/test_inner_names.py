@@ -165,7 +165,7 @@ def test_an_operator_that_is_wrong_where_the_whole_does_not_run() -> None:
         wrong.graph.initializer.append(numpy_helper.from_array(np.array([value]), name))
     result = verify(before, wrong)
     assert result.status == "failed"
-    assert result.first_difference is not None and result.first_difference.kind == "site"
+    assert result.first_difference is not None and result.first_difference.kind == "operator"
 
 
 TURNED = {

@@ -111,7 +111,7 @@ def test_the_right_conversion_runs_at_sizes_in_use(place: str, nothing_is_proven
     shapes = [run.shapes["x"] for run in result.runs]
     assert max(shape[1] for shape in shapes) >= 4096
     assert max(shape[0] for shape in shapes) >= 17
-    isolated = [c.shape for c in result.sites[0].checks if c.how == "isolated"]
+    isolated = [c.shape for c in result.operators[0].checks if c.how == "isolated"]
     assert max(shape[1] for shape in isolated) > 2**16
     assert max(shape[0] for shape in isolated) > 1000
     assert len({shape[1] % 32 for shape in isolated}) >= 16  # all even ones: the block divides them
@@ -119,8 +119,8 @@ def test_the_right_conversion_runs_at_sizes_in_use(place: str, nothing_is_proven
 
 def test_what_is_proven_runs_at_one_size() -> None:
     result = verify(model(ORIGINAL), converted("{o} = Identity({i})", "INSIDE"))
-    assert {site.proven for site in result.sites} == {"all sizes"}
-    assert all(len({c.shape for c in site.checks}) == 1 for site in result.sites)
+    assert {site.proven for site in result.operators} == {"all sizes"}
+    assert all(len({c.shape for c in site.checks}) == 1 for site in result.operators)
 
 
 def test_work_of_a_run() -> None:

@@ -62,7 +62,7 @@ def test_a_loop_without_end_is_given_up(body, monkeypatch):
     monkeypatch.setattr(sessions, "LOOP_SECONDS", 0.3)
     result = verified(looped(body))
     assert not result
-    assert result.sites_only
+    assert result.operators_only
     assert "a loop was still running after" in result.message
 
 
@@ -210,7 +210,7 @@ def test_sites_are_watched_in_parts_that_fit(monkeypatch, most):
     made = model(text + " z = Abs(v3) }")
     found = onnx_spatial.convert(made).verification
     assert found
-    assert all("in place" in site.how for site in found.sites)
+    assert all("in place" in site.how for site in found.operators)
     sizes = [len(names) for names in watched if names]
     assert (len(sizes) > 1) == (most < 2**28)
 

@@ -20,7 +20,7 @@ MUTANTS = [
 
 
 def passed_alone(result: Verification) -> bool:
-    return all(s.passed and "isolated" in s.how for s in result.sites)
+    return all(s.passed and "isolated" in s.how for s in result.operators)
 
 
 @pytest.mark.usefixtures("nothing_is_proven")
@@ -30,11 +30,11 @@ def test_right(name: str) -> None:
     result = verify(filled(case.original), filled(case.converted))
     assert result, result.message
     assert passed_alone(result)
-    assert len(result.sites) == case.sites
+    assert len(result.operators) == case.sites
     assert (
         f"{case.sites} of {case.sites} operators within tolerance as parts of convolutions, "
     ) in result.message
-    for site in result.sites:
+    for site in result.operators:
         assert site.reason is None
         checks = [c for c in site.checks if c.how == "isolated"]
         assert {c.optimised for c in checks} == {False, True}
@@ -53,14 +53,14 @@ def test_wrong(case: Case, mutant: str) -> None:
     result = verify(filled(case.original), reader.Source(filled(mutant)))
     assert result.status == "failed", result.message
     assert result.first_difference is not None
-    assert result.first_difference.kind == "site"
-    assert any(s.passed is False and not c.passed for s in result.sites for c in s.checks)
+    assert result.first_difference.kind == "operator"
+    assert any(s.passed is False and not c.passed for s in result.operators for c in s.checks)
 
 
 @pytest.mark.usefixtures("nothing_is_proven")
 def test_figures_in_the_report() -> None:
     result = verify(filled(PLAIN.original), filled(PLAIN.converted))
-    sites = result.to_dict()["sites"]
+    sites = result.to_dict()["operators"]
     assert isinstance(sites, list)
     (check, *_) = sites[0]["checks"]
     assert check["exact"] is False
@@ -81,7 +81,7 @@ def test_a_weight_of_a_channel_of_small_numbers() -> None:
     # The largest value hides it, double precision does not.
     assert all(o.max_relative_error < o.tolerance for o in result.outputs)
     assert result.status == "failed"
-    assert [s.passed for s in result.sites] == [False, False]
+    assert [s.passed for s in result.operators] == [False, False]
 
 
 @pytest.mark.usefixtures("nothing_is_proven")
@@ -118,13 +118,13 @@ def test_taps_that_only_meet_padding_at_likely_sizes() -> None:
     result = verify(before, filled(converted))
     assert result, result.message
     assert passed_alone(result)
-    assert max(c.shape[1] for c in result.sites[0].checks) >= 1024
+    assert max(c.shape[1] for c in result.operators[0].checks) >= 1024
     wrong = filled(converted)
     (tensor,) = wrong.graph.initializer
     values = onnx.numpy_helper.to_array(tensor).copy()
     values[:, :, 0] = values[:, ::-1, 0]
     tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
-    assert [s.passed for s in verify(before, wrong).sites] == [False, False]
+    assert [s.passed for s in verify(before, wrong).operators] == [False, False]
 
 
 KEPT = PLAIN.converted.replace(
@@ -163,16 +163,16 @@ def test_blocks_that_others_read_too() -> None:
     original = with_blocks(PLAIN.original.replace("z = Neg(y)", "z = Neg(y)\n v = Neg(s)"))
     result = verify(original, reader.Source(with_blocks(KEPT)))
     assert result, result.message
-    assert [s.exact for s in result.sites] == [True, False]
+    assert [s.exact for s in result.operators] == [True, False]
     assert (
         "1 of 2 operators bit for bit on their own, 1 within tolerance as parts of convolutions"
     ) in result.message
     blocks = verify(original, reader.Source(with_blocks(KEPT.replace("[2, 4, 0,", "[4, 2, 0,"))))
-    assert [s.passed for s in blocks.sites] == [False, True]
+    assert [s.passed for s in blocks.operators] == [False, True]
     conv = verify(
         original, reader.Source(with_blocks(KEPT.replace("[3, 4, 5, 3]", "[4, 4, 4, 3]")))
     )
-    assert [s.passed for s in conv.sites] == [True, False]
+    assert [s.passed for s in conv.operators] == [True, False]
 
 
 def test_weights_that_can_be_overridden() -> None:
@@ -183,7 +183,10 @@ def test_weights_that_can_be_overridden() -> None:
     assert result, result.message
     assert passed_alone(result)
     wrong = overridable(PLAIN.converted.replace("(t1, w, b)", "(t1, w)"))
-    assert [s.passed for s in verify(overridable(PLAIN.original), wrong).sites] == [False, False]
+    assert [s.passed for s in verify(overridable(PLAIN.original), wrong).operators] == [
+        False,
+        False,
+    ]
 
 
 def behind_a_contrib_operator(text: str) -> onnx.ModelProto:
@@ -198,7 +201,7 @@ def test_data_of_which_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None
     original = behind_a_contrib_operator(PLAIN.original)
     result = verify(original, behind_a_contrib_operator(PLAIN.converted))
     assert result, result.message
-    for site in result.sites:
+    for site in result.operators:
         assert site.how == ["in place", "end to end"]
         assert str(site.reason).startswith("not compared on its own: ")
         assert site.passed
@@ -206,7 +209,7 @@ def test_data_of_which_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None
     for mutant in PLAIN.mutants():
         wrong = verify(original, behind_a_contrib_operator(mutant))
         assert wrong.status == "failed"
-        assert [s.passed for s in wrong.sites] == [False, False]
+        assert [s.passed for s in wrong.operators] == [False, False]
 
 
 # In other graphs
@@ -245,9 +248,9 @@ def test_in_a_branch() -> None:
     original = in_a_branch(BODY_BEFORE)
     result = verify(original, in_a_branch(BODY_AFTER))
     assert result, result.message
-    assert [s.how for s in result.sites] == [["isolated", "end to end"]] * 2
+    assert [s.how for s in result.operators] == [["isolated", "end to end"]] * 2
     wrong = verify(original, in_a_branch(BODY_WRONG))
-    assert [s.passed for s in wrong.sites] == [False, False]
+    assert [s.passed for s in wrong.operators] == [False, False]
 
 
 FUNCTION_BEFORE = """
@@ -283,7 +286,7 @@ def test_in_a_function(size: str) -> None:
     original = in_a_function(FUNCTION_BEFORE, size)
     result = verify(original, in_a_function(FUNCTION_AFTER, size))
     assert result, result.message
-    assert [s.how for s in result.sites] == [["isolated", "end to end"]] * 2
+    assert [s.how for s in result.operators] == [["isolated", "end to end"]] * 2
     for wrong in ("[0, 4]", "[3, 1]"):
         mutant = in_a_function(FUNCTION_AFTER.replace("[4, 0]", wrong), size)
         assert verify(original, mutant).status == "failed"
@@ -299,8 +302,8 @@ def test_weights_that_a_function_is_given() -> None:
     original = filled(text.replace("BODY", BODY_BEFORE))
     result = verify(original, filled(text.replace("BODY", BODY_AFTER)))
     assert result, result.message
-    assert [s.how for s in result.sites] == [["isolated", "end to end"]] * 2
-    assert [s.proven for s in result.sites] == ["all sizes"] * 2
+    assert [s.how for s in result.operators] == [["isolated", "end to end"]] * 2
+    assert [s.proven for s in result.operators] == ["all sizes"] * 2
     assert verify(original, filled(text.replace("BODY", BODY_WRONG))).status == "failed"
 
 
@@ -337,7 +340,7 @@ def test_sizes_that_the_model_never_has_there() -> None:
     assert result, result.message
     assert passed_alone(result)
     wrong = verify(original, filled(right.replace("[2, 1]", "[1, 2]")))
-    assert [s.passed for s in wrong.sites] == [False, False]
+    assert [s.passed for s in wrong.operators] == [False, False]
 
 
 # Where the whole cannot be run
@@ -352,7 +355,7 @@ def test_the_rest_may_lack_what_was_verified_in_regions() -> None:
     for case in (PLAIN, CASES["dynamic"]):
         result = verify(with_foreign(case.original), with_foreign(case.converted))
         assert result.status == "unverified"
-        assert result.sites_only, result.problems
+        assert result.operators_only, result.problems
         for mutant in case.mutants():
             result = verify(with_foreign(case.original), with_foreign(mutant))
             assert result.status == "failed"
@@ -369,13 +372,13 @@ def test_the_rest_may_lack_what_was_verified_in_regions() -> None:
 def test_the_rest_must_be_sound(original: str, converted: str) -> None:
     before = with_foreign(PLAIN.original, original)
     after = reader.Source(with_foreign(PLAIN.converted, converted))
-    assert not verify(before, after).sites_only
+    assert not verify(before, after).operators_only
 
 
 def test_an_initializer_that_nothing_reads_any_more_may_be_gone() -> None:
     after = with_foreign(PLAIN.converted)
     assert "pads" not in {t.name for t in after.graph.initializer}
-    assert verify(with_foreign(PLAIN.original), after).sites_only
+    assert verify(with_foreign(PLAIN.original), after).operators_only
 
 
 # Types
@@ -391,20 +394,20 @@ def test_half_precision() -> None:
     result = verify(original, of_type(PLAIN.converted, "float16", np.float16))
     assert result, result.message
     assert passed_alone(result)
-    check = result.sites[0].checks[0]
+    check = result.operators[0].checks[0]
     assert check.dtype == "float16"
     assert check.max_ulps is not None and check.max_ulps < 1.5
     for mutant in PLAIN.mutants():
         wrong = verify(original, of_type(mutant, "float16", np.float16))
-        assert wrong.sites[0].passed is False
+        assert wrong.operators[0].passed is False
 
 
 def test_a_type_that_onnxruntime_has_no_convolution_for() -> None:
     original = of_type(PLAIN.original, "double", np.float64)
     result = verify(original, of_type(PLAIN.converted, "double", np.float64))
     assert result.status == "unverified"
-    assert not result.sites_only
-    assert "Conv" in str(result.sites[0].reason)
+    assert not result.operators_only
+    assert "Conv" in str(result.operators[0].reason)
 
 
 QUANTISED = f"""
@@ -441,10 +444,10 @@ def test_quantised() -> None:
     result = verify(original, filled(text))
     assert result, result.message
     assert passed_alone(result)
-    assert {c.max_ulps for s in result.sites for c in s.checks} == {None}
+    assert {c.max_ulps for s in result.operators for c in s.checks} == {None}
     for right, wrong in (("[1, 1, 3, 0]", "[2, 1, 2, 0]"), ("(u, scale", "(x, scale")):
         mutant = verify(original, filled(text.replace(right, wrong)))
-        assert [s.passed for s in mutant.sites] == [False, False]
+        assert [s.passed for s in mutant.operators] == [False, False]
 
 
 def test_data_whose_rank_follows_from_what_reads_it() -> None:
@@ -454,4 +457,4 @@ def test_data_whose_rank_follows_from_what_reads_it() -> None:
     assert passed_alone(result)
     for mutant in PLAIN.mutants():
         wrong = verify(original, behind_a_contrib_operator(mutant))
-        assert [s.passed for s in wrong.sites] == [False, False]
+        assert [s.passed for s in wrong.operators] == [False, False]

@@ -49,7 +49,7 @@ def lowered(
 def test_sizes_of_another_value_are_right(whose: str) -> None:
     result = verify(model(ORIGINAL), lowered(whose))
     assert result
-    (site,) = result.sites
+    (site,) = result.operators
     assert site.exact
     assert "1 of 1 operator bit for bit" in result.message
 
@@ -73,7 +73,7 @@ def test_an_error_within_the_tolerance_of_regions(
     assert result.status == "failed"
     difference = result.first_difference
     assert difference is not None
-    assert difference.kind == "site"
+    assert difference.kind == "operator"
 
 
 def test_the_order_of_elements() -> None:
@@ -98,4 +98,4 @@ def test_a_convolution_is_still_compared_within_a_tolerance() -> None:
     )  # fmt: skip
     result = verify(before, after)
     assert result, result.message
-    assert not result.sites[1].exact
+    assert not result.operators[1].exact

@@ -33,7 +33,7 @@ def test_optimize_says_which_values_differ(result):
     assert (site.op_type, site.action) == ("ExtractImagePatches", "lower")
     assert site.notes == (chains.NOTE,)
     assert "NaN" in json.loads(json.dumps(result.to_dict()))["inspection"]["chains"][0]["notes"][0]
-    (proven,) = result.verification.sites
+    (proven,) = result.verification.operators
     assert (proven.proven, proven.op_type) == ("all sizes", "ExtractImagePatches")
     assert chains.ASSUMPTION in proven.assumptions
     assert any("every size" in assumption for assumption in proven.assumptions)
@@ -50,8 +50,8 @@ def test_verify_passes_and_says_it(keras, result, outputs_only):
     assert verification.status == "passed"
     assert any("NaN" in note and "infinities" in note for note in verification.notes)
     if not outputs_only:
-        assert [site.op_type for site in verification.sites] == ["ExtractImagePatches"]
-        assert chains.ASSUMPTION in verification.sites[0].assumptions
+        assert [site.op_type for site in verification.operators] == ["ExtractImagePatches"]
+        assert chains.ASSUMPTION in verification.operators[0].assumptions
 
 
 def test_values_differ_as_is_said(keras, result):
@@ -87,7 +87,7 @@ def test_with_a_product_behind_them_they_become_a_strided_convolution():
     model = net.model(("n", 4, "h", "w"), net("Conv", conv, weights(8, 36, 1, 1), weights(8)))
     result = onnx_spatial.optimize(model)
     (site,) = result.inspection.chains
-    assert (site.strategy, site.notes) == ("strided convolution", (chains.NOTE_OF_SUMS,))
+    assert (site.lowering, site.notes) == ("strided convolution", (chains.NOTE_OF_SUMS,))
     assert [n.op_type for n in result.model.graph.node if n.op_type == "Conv"] == ["Conv"]
     assert result.verification.status == "passed"
     verification = onnx_spatial.verify(model, result.model)
@@ -111,7 +111,7 @@ def test_between_blocks_they_become_dilated():
     x = net("Transpose", conv, perm=[0, 2, 3, 1])
     model = net.model(shape, chain_models.to_space(net, x, 2, None, channels=27))
     result = onnx_spatial.optimize(model)
-    assert {site.strategy for site in result.inspection.chains} == {"dilated convolution"}
+    assert {site.lowering for site in result.inspection.chains} == {"dilated convolution"}
     assert result.verification.status == "passed"
     verification = onnx_spatial.verify(model, result.model, outputs_only=True)
     assert verification.status == "passed"

@@ -78,7 +78,7 @@ def test_a_weight_behind_an_operator_that_no_runtime_has() -> None:
     assert result.status == "failed"
     assert "Conv node '<c>'" in result.message
     same = verify(before, before)
-    assert same.status == "unverified" and same.sites_only
+    assert same.status == "unverified" and same.operators_only
 
 
 @pytest.mark.parametrize("kept", [False, True])
@@ -88,7 +88,7 @@ def test_a_function_that_redefines_a_standard_operator(kept: bool) -> None:
     for each in (before, after) if kept else (after,):
         each.functions.append(onnx.parser.parse_function(text))
     result = verify(before, after)
-    assert result.status == "unverified" and result.sites_only == kept
+    assert result.status == "unverified" and result.operators_only == kept
     line = "function 'Relu' was added, which redefines a standard operator"
     assert (line in result.problems) != kept
 
@@ -287,7 +287,7 @@ def test_a_turn_that_no_run_comes_to() -> None:
     result = verify(model(TURNS.replace("LATE", "s")), model(TURNS.replace("LATE", "n")))
     assert result.status == "unverified"
     assert "body) was changed: it differs, but only on values" in result.message
-    assert not result.sites_only
+    assert not result.operators_only
 
 
 def test_a_default_that_became_a_constant() -> None:

@@ -73,7 +73,7 @@ def test_subgraphs(text: str) -> None:
     original = model(text.replace("SITE", SITE))
     result = verify(original, model(text.replace("SITE", LOWERED)))
     assert result, result.message
-    (site,) = result.sites
+    (site,) = result.operators
     # In the Loop nothing is known of the sizes: what was made for one size is compared there.
     assert site.how == (["end to end"] if text is LOOP else ["isolated", "end to end"])
     assert site.graph.startswith("main graph > ")
@@ -164,7 +164,7 @@ def test_function_called_twice() -> None:
     original = model(FUNCTION.replace("SITE", SITE))
     result = verify(original, model(FUNCTION.replace("SITE", DYNAMIC)))
     assert result, result.message
-    (site,) = result.sites
+    (site,) = result.operators
     assert site.graph == "function loc:Blocks"
     assert site.how == ["isolated", "end to end"]
     assert len({c.shape for c in site.checks}) > 1
@@ -205,7 +205,7 @@ def test_nodes_that_are_right_for_the_computed_parameters_only(text: str, proven
     original = model(text.replace("SITE", SITE))
     result = verify(original, model(text.replace("SITE", symmetric)))
     assert result, result.message
-    assert result.sites[0].proven == proven
+    assert result.operators[0].proven == proven
     swapped = symmetric.replace("perm = [2, 4,", "perm = [4, 2,")
     assert verify(original, model(text.replace("SITE", swapped))).status == "failed"
 
@@ -221,10 +221,10 @@ def test_a_model_that_defines_the_operator_itself_has_no_sites() -> None:
     defined = model(f"{text} {header} {{ {DYNAMIC} }}")
     result = verify(model(text), defined)
     assert result, result.message
-    assert result.sites[0].how == ["isolated", "in place", "end to end"]
+    assert result.operators[0].how == ["isolated", "in place", "end to end"]
     again = verify(defined, defined)
     assert again, again.message
-    assert again.sites == []
+    assert again.operators == []
 
 
 FOREIGN = """
@@ -241,9 +241,9 @@ def test_an_operator_of_somebody_else() -> None:
     original = model(FOREIGN.replace("SITE", SITE))
     result = verify(original, model(FOREIGN.replace("SITE", LOWERED)))
     assert result.status == "unverified"
-    assert result.sites_only
+    assert result.operators_only
     assert "no runtime here has the operators loc:Mystery (node '<t>')" in result.message
-    assert result.sites[0].how == ["isolated"]
+    assert result.operators[0].how == ["isolated"]
     wrong = verify(original, model(FOREIGN.replace("SITE", WRONG)))
     assert wrong.status == "failed"
 
@@ -260,7 +260,7 @@ def test_a_domain_of_the_users_own() -> None:
     unknown = verify(original, converted)
     assert unknown.status == "unverified"
     assert "no runtime here has the operators mine:SpaceToBatchND" in unknown.message
-    assert "--domain mine" in str(unknown.sites[0].reason)
+    assert "--domain mine" in str(unknown.operators[0].reason)
     assert verify(original, converted, domains=["mine"])
 
 
@@ -308,7 +308,7 @@ def test_attributes_that_differ_between_calls() -> None:
     """
     result = verify(original, model(lowered))
     assert result, result.message
-    assert result.sites[0].how == ["end to end"]
+    assert result.operators[0].how == ["end to end"]
     wrong = lowered.replace("b3 = Transpose<perm = [2, 4,", "b3 = Transpose<perm = [4, 2,")
     assert verify(original, model(wrong)).status == "failed"
 

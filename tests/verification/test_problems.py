@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 import onnx_spatial
 from onnx_spatial.model import traversal
-from onnx_spatial.verification import Check, OutputResult, SiteResult
+from onnx_spatial.verification import Check, OperatorResult, OutputResult
 from onnx_spatial.verification.checks.conclude import conclude
 from onnx_spatial.verification.checks.findings import (
     ChangedNode,
@@ -158,8 +158,8 @@ def test_differences_that_only_differ_in_figures_are_one_line():
 
 def test_outputs_alone_do_not_verify_operators():
     found = conclude(Findings(outputs_only=True, obstacles=["random numbers"]))
-    assert found.status == "unverified" and not found.sites_only
-    assert conclude(Findings(obstacles=["random numbers"])).sites_only
+    assert found.status == "unverified" and not found.operators_only
+    assert conclude(Findings(obstacles=["random numbers"])).operators_only
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_outputs_alone_do_not_verify_operators():
 )
 def test_convolutions_are_named_where_there_are_some(products, text):
     check = Check("isolated", False, "float32", (2,), 2, exact=False)
-    site = SiteResult("s", "main graph", "SpaceToBatchND", "", [check])
+    site = OperatorResult("s", "main graph", "SpaceToBatchND", "", [check])
     info = SimpleNamespace(known_domain=True, index=0, error=None)
     found = conclude(Findings([OperatorCheck(info, site, products=products)]))
     assert text in found.message

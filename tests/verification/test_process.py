@@ -69,8 +69,8 @@ def test_an_original_that_ends_the_process_is_unverified_and_its_node_is_named()
     result = verify(*pair(ALWAYS, ALWAYS), isolate=True)
     assert result.status == "unverified"
     assert "Div node 'd' ends the process with SIGFPE" in result.message
-    assert result.sites_only  # the operator was compared on its own all the same
-    assert result.sites[0].passed
+    assert result.operators_only  # the operator was compared on its own all the same
+    assert result.operators[0].passed
 
 
 def test_only_the_converted_model_ends_the_process() -> None:

@@ -27,7 +27,7 @@ from onnx_spatial import UsageError, VerificationError
 from onnx_spatial.verification import Counterexample
 from onnx_spatial.verification.checks import proof
 from onnx_spatial.verification.checks.proof import Proof
-from onnx_spatial.verification.report import SiteResult, count_proofs
+from onnx_spatial.verification.report import OperatorResult, count_proofs
 
 ALL = Proof("all sizes", ("H + 2 is divisible by 2", "sizes are below 2^31"))
 THESE = Proof("these sizes")
@@ -70,23 +70,23 @@ def test_a_proof_is_part_of_the_report(result, prove) -> None:
     prove(result)
     found = verify(space_to_batch(), space_to_batch_lowered())
     assert found.status == "passed"
-    (site,) = json.loads(json.dumps(found.to_dict()))["sites"]
+    (site,) = json.loads(json.dumps(found.to_dict()))["operators"]
     kept = (site["proven"], tuple(site["assumptions"]), site["proof_reason"])
     assert kept == (result.scope, result.assumptions, result.reason)
     assert site["counterexample"] is None
-    assert found.unproven == ([found.sites[0].unproven] if result is SAMPLED else [])
+    assert found.unproven == ([found.operators[0].unproven] if result is SAMPLED else [])
 
 
 def test_a_counterexample_is_a_failure(prove) -> None:
     prove(COUNTEREXAMPLE)
     found = verify(space_to_batch(), space_to_batch_lowered())
     assert found.status == "failed"
-    assert found.message == f"failed: {found.sites[0].label}: {DIFFERS}"
-    assert found.sites[0].passed is False
+    assert found.message == f"failed: {found.operators[0].label}: {DIFFERS}"
+    assert found.operators[0].passed is False
     difference = found.first_difference
     assert difference is not None
     assert (difference.kind, difference.inputs) == ("site", COUNTEREXAMPLE.inputs)
-    (site,) = json.loads(json.dumps(found.to_dict()))["sites"]
+    (site,) = json.loads(json.dumps(found.to_dict()))["operators"]
     assert site["proven"] is None
     assert site["counterexample"] == {
         "inputs": {
@@ -107,7 +107,7 @@ def test_a_counterexample_may_be_of_the_shape() -> None:
 def test_an_operator_that_differs_is_not_proven(prove) -> None:
     prove(ALL)
     found = verify(space_to_batch(), space_to_batch_lowered(perm="4, 2, 0, 1, 3, 5"))
-    assert (found.status, found.sites[0].proven) == ("failed", None)
+    assert (found.status, found.operators[0].proven) == ("failed", None)
 
 
 def test_an_operator_that_was_not_compared_is_not_sampled(prove) -> None:
@@ -116,8 +116,8 @@ def test_an_operator_that_was_not_compared_is_not_sampled(prove) -> None:
     model.graph.node[0].domain = "somebody.else"
     model.opset_import.append(onnx.helper.make_opsetid("somebody.else", 1))
     found = verify(model, model)
-    assert not any(site.checks or site.end_to_end for site in found.sites)
-    assert [site.proven for site in found.sites] == [None] * len(found.sites)
+    assert not any(site.checks or site.end_to_end for site in found.operators)
+    assert [site.proven for site in found.operators] == [None] * len(found.operators)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_the_line_of_the_screen(scopes, line) -> None:
 
 
 def test_a_site_says_why_it_is_not_proven() -> None:
-    site = SiteResult("s2b", "main graph", "SpaceToBatchND", "", reason="no legal sizes")
+    site = OperatorResult("s2b", "main graph", "SpaceToBatchND", "", reason="no legal sizes")
     assert site.unproven == "SpaceToBatchND node 's2b' (main graph) is not proven: no legal sizes"
     site.proven = "these sizes"
     assert site.unproven is None
@@ -219,7 +219,7 @@ def test_open_sizes_are_proven_and_run_once(
 ) -> None:
     found = verify(before, after)
     assert found.status == "passed"
-    (site,) = found.sites
+    (site,) = found.operators
     assert (site.proven, site.proof_reason) == ("all sizes", None)
     assert set(proof.STANDING) <= set(site.assumptions)
     assert len({run.inputs["x"]["shape"] for run in found.runs}) == 1
@@ -232,7 +232,7 @@ def test_an_operator_that_is_not_proven_runs_at_several_sizes(prove) -> None:
     prove(SAMPLED)
     found = verify(space_to_batch(), space_to_batch_lowered())
     assert len({run.inputs["x"]["shape"] for run in found.runs}) > 1
-    assert len({c.shape for c in found.sites[0].checks if c.how == "isolated"}) > 2
+    assert len({c.shape for c in found.operators[0].checks if c.how == "isolated"}) > 2
 
 
 def test_a_changed_rest_runs_at_several_sizes() -> None:
@@ -254,7 +254,7 @@ def test_a_changed_rest_runs_at_several_sizes() -> None:
 
 def test_static_sizes_are_proven() -> None:
     found = verify(space_to_batch(shape="2,5,6,3"), space_to_batch_lowered(shape="2,5,6,3"))
-    (site,) = found.sites
+    (site,) = found.operators
     assert (site.proven, site.assumptions) == ("these sizes", ())
 
 
@@ -273,11 +273,11 @@ def test_static_sizes_are_proven_by_a_run_where_the_prover_gives_up(
     monkeypatch.setattr(proof, "MAX_SECONDS", 0.0)
     arguments = (element_type, "2,5,6,3")
     found = verify(space_to_batch(*arguments), space_to_batch_lowered(*arguments))
-    assert (found.status, found.sites[0].proven) == ("passed", scope)
+    assert (found.status, found.operators[0].proven) == ("passed", scope)
     wrong = verify(
         space_to_batch(*arguments), space_to_batch_lowered(*arguments, perm="4, 2, 0, 1, 3, 5")
     )
-    assert (wrong.status, wrong.sites[0].proven) == ("failed", None)
+    assert (wrong.status, wrong.operators[0].proven) == ("failed", None)
 
 
 def test_nodes_that_look_at_the_data_are_not_proven_by_a_run(
@@ -293,7 +293,7 @@ def test_nodes_that_look_at_the_data_are_not_proven_by_a_run(
     after.graph.node[-1].output[0] = "y0"
     after.graph.node.extend(more.node)
     after.graph.initializer.extend(more.initializer)
-    assert verify(before, after).sites[0].proven == "sampled"
+    assert verify(before, after).operators[0].proven == "sampled"
 
 
 def test_equal_operators_are_proven_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +311,7 @@ def test_equal_operators_are_proven_once(monkeypatch: pytest.MonkeyPatch) -> Non
             node.name = name
         attempts.clear()
         found = verify(before, onnx_spatial.convert(before, verify=False).model)
-        assert [site.proven for site in found.sites] == ["all sizes"] * 2
+        assert [site.proven for site in found.operators] == ["all sizes"] * 2
         assert len(attempts) == count
 
 
@@ -348,7 +348,7 @@ def conversion_with(nodes: str, constants: str) -> tuple[onnx.ModelProto, onnx.M
 def test_what_is_wrong_at_some_size_is_disproved(nodes: str, constants: str, at_least: int) -> None:
     found = verify(*conversion_with(nodes, constants))
     assert found.status == "failed"
-    (site,) = found.sites
+    (site,) = found.operators
     assert site.proven is None
     counterexample = site.counterexample
     assert counterexample is not None
@@ -361,7 +361,7 @@ def test_a_counterexample_names_the_elements() -> None:
     nodes = "s = Slice(whole, one, end, one) l = Slice(whole, zero, one, one) y = Concat<axis = 1>(s, l)"
     constants = "int64[1] zero = {0}, int64[1] end = {9223372036854775807}, int64[1] one = {1}"
     found = verify(*conversion_with(nodes, constants))
-    counterexample = found.sites[0].counterexample
+    counterexample = found.operators[0].counterexample
     assert counterexample is not None and counterexample.element is not None
     x, value = counterexample.inputs["x"], counterexample.reason
     assert value.startswith("is ") and " instead of " in value and "x[" in value
@@ -372,7 +372,7 @@ def test_a_region_that_became_a_convolution_is_proven_and_run_once() -> None:
     original, converted = filled(PLAIN.original), filled(PLAIN.converted)
     found = verify(original, converted)
     assert found.status == "passed"
-    for site in found.sites:
+    for site in found.operators:
         assert site.proven == "all sizes"
         checks = [c for c in site.checks if c.how == "isolated"]
         assert {c.optimised for c in checks} == {False, True}
@@ -381,7 +381,7 @@ def test_a_region_that_became_a_convolution_is_proven_and_run_once() -> None:
     assert len(found.runs) == 1
     for mutant in PLAIN.mutants():
         wrong = verify(original, filled(mutant))
-        assert (wrong.status, {s.proven for s in wrong.sites}) == ("failed", {None})
+        assert (wrong.status, {s.proven for s in wrong.operators}) == ("failed", {None})
 
 
 def test_a_rank_that_is_unknown() -> None:
@@ -395,7 +395,7 @@ def test_a_rank_that_is_unknown() -> None:
         return made
 
     original = reshaped("y = tf.SpaceToBatchND(r, block, pads)")
-    (site,) = verify(original, reshaped("y = Identity(r)")).sites
+    (site,) = verify(original, reshaped("y = Identity(r)")).operators
     assert site.proven == "all sizes"
     assert "the rank is at most 10" in site.assumptions
 
@@ -419,7 +419,7 @@ def test_a_counterexample_beside_large_numbers() -> None:
             u = Slice(whole, k, end, one) v = Slice(whole, zero, k, one) y = Concat<axis = 1>(u, v)
         }
     """)
-    counterexample = verify(before, after).sites[0].counterexample
+    counterexample = verify(before, after).operators[0].counterexample
     assert counterexample is not None
     assert counterexample.inputs["x"].shape[1] >= 2**21
 
@@ -428,8 +428,8 @@ def test_a_counterexample_beside_large_numbers() -> None:
 def test_lowerings_with_computed_blocks_have_no_computed_tables(name):
     """A Gather by such a table is estimated to be a little faster, but its proof takes too long."""
     converted = onnx_spatial.convert(grid.model(grid.get(f"{name}/run_time")))
-    (site,) = converted.inspection.sites
-    assert site.strategy in ("transpose", "staged")
+    (site,) = converted.inspection.operators
+    assert site.lowering in ("transpose", "staged")
     assert site.candidates[0].estimated_us <= 1.2 * min(c.estimated_us for c in site.candidates)
     assert converted.verification is not None
     assert not converted.verification.unproven

@@ -79,7 +79,7 @@ def test_nodes_inside_a_fused_region_that_change_nothing(
     for text in ("{o} = Identity({i})", "m = Neg({i}) {o} = Neg(m)", "{o} = Max({i}, {i})"):
         result = verify(model(ORIGINAL), fused(text, place))
         assert result.status == "passed", result.message
-        assert result.sites[0].proven == "sampled"
+        assert result.operators[0].proven == "sampled"
 
 
 NODES = """

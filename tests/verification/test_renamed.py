@@ -101,7 +101,7 @@ def test_an_operator_is_compared_on_its_own() -> None:
     after = renamed(onnx_spatial.convert(before, verify=False).model)
     result = verify(before, after)
     assert result
-    assert result.sites[0].exact
+    assert result.operators[0].exact
     (transpose,) = (n for n in after.graph.node if n.op_type == "Transpose")
     transpose.attribute[0].ints[:] = [4, 2, 0, 1, 3, 5]
     assert verify(before, after).status == "failed"

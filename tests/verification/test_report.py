@@ -24,7 +24,7 @@ def test_to_dict_is_json() -> None:
     for converted in (space_to_batch_lowered(), WRONG):
         result = verify(space_to_batch(), converted, seed=3)
         data = json.loads(json.dumps(result.to_dict(), allow_nan=False))
-        assert data["version"] == 1
+        assert data["version"] == 2
         assert data["status"] == ("passed" if result else "failed")
         assert data["message"] == result.message
         assert data["runs"][0]["seed"] == 3
@@ -32,7 +32,7 @@ def test_to_dict_is_json() -> None:
         named = {"node", "graph", "op_type", "domain"}
         proof = {"proven", "assumptions", "proof_reason", "counterexample"}
         compared = {"exact", "how", "passed", "reason", "checks"}
-        assert named | compared | proof == set(data["sites"][0])
+        assert named | compared | proof == set(data["operators"][0])
         assert (data["first_difference"] is None) == bool(result)
 
 

@@ -61,7 +61,7 @@ def test_what_is_right_is_verified(place: str, strides: tuple[int, int]) -> None
     made = model(place, strides=strides)
     result = verify(made, convert(made))
     assert result, result.message
-    (site,) = result.sites
+    (site,) = result.operators
     assert site.refused and site.end_to_end
     alone = place != "function"  # whose weight is an input
     assert ("isolated" in site.how) == alone
@@ -121,7 +121,7 @@ def test_what_nobody_put_right_is_unverified() -> None:
     result = verify(made, made)
     assert result.status == "unverified"
     assert "onnxruntime cannot run the rest of the model" in result.message
-    (site,) = result.sites
+    (site,) = result.operators
     assert site.reason is not None and "refuses" in site.reason
 
 

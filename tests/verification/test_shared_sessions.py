@@ -134,7 +134,7 @@ def test_equal_operators_of_a_model_share_sessions(loaded: list[bytes]) -> None:
     converted = onnx_spatial.convert(original, fuse=False, verify=False).model
     result = verify(original, converted, isolate=False)
     assert result
-    assert all("isolated" in site.how for site in result.sites)
+    assert all("isolated" in site.how for site in result.operators)
     assert len(loaded) == 4  # two for each of two operators
 
 
@@ -152,7 +152,7 @@ def test_equal_operators_that_are_proven_are_compared_once(compared: list[object
     result = verify(original, converted, isolate=False)
     assert result
     assert len(compared) == 3  # the first one has a batch of another name
-    _, _, first, _, second, *_ = result.sites
+    _, _, first, _, second, *_ = result.operators
     assert first.checks
     assert first.checks == second.checks
 
@@ -222,4 +222,4 @@ def test_a_wrong_one_among_equal_operators_is_found() -> None:
     (perm,) = moves[2].attribute  # each operator has one
     perm.ints[:2] = [perm.ints[1], perm.ints[0]]
     result = verify(original, converted, isolate=False)
-    assert [site.node for site in result.sites if not site.passed] == ["space1"]
+    assert [site.node for site in result.operators if not site.passed] == ["space1"]

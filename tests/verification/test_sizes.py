@@ -29,7 +29,7 @@ def test_batch_is_a_multiple_of_the_blocks() -> None:
     assert all(n % 6 == 0 for n in batch)
     assert sum(n // 6 >= 2 for n in batch) >= 2
     assert rest == [{4}, {3}, {3}]
-    images = [c.shape[0] // 6 for c in result.sites[0].checks]
+    images = [c.shape[0] // 6 for c in result.operators[0].checks]
     assert {0, 1, 2, 3} <= set(images)
 
 
@@ -138,10 +138,10 @@ def test_no_legal_sizes_asks_for_a_shape() -> None:
     original, converted = pair(constants, after)
     result = verify(original, converted)
     assert result.status == "unverified"
-    assert not result.sites_only
+    assert not result.operators_only
     assert "no legal sizes were found for N, H, W" in result.message
     assert "--shape x=" in result.message
-    assert all(s.passed for s in result.sites if s.op_type == "SpaceToBatchND")
+    assert all(s.passed for s in result.operators if s.op_type == "SpaceToBatchND")
     given = verify(original, converted, shapes={"x": (2, 2, 4102, 2)})
     assert given, given.message
     assert [r.shapes["x"] for r in given.runs] == [(2, 2, 4102, 2)]

@@ -73,7 +73,7 @@ def test_outputs_within_a_tolerance_pass(tolerance, passed):
     assert bool(result) is passed, result.message
     assert result.outputs_only and result.to_dict()["outputs_only"] is True
     assert any("no single operators" in note for note in result.notes)
-    assert not any(site.checks for site in result.sites)
+    assert not any(site.checks for site in result.operators)
     if passed:
         assert "equivalent within" in result.message
 
@@ -161,7 +161,7 @@ def test_convert_refuses_what_says_nothing(arguments):
 
 def test_convert_compares_outputs_only():
     result = onnx_spatial.convert(model(NET), rtol=1e-3, outputs_only=True).verification
-    assert result and result.outputs_only and not any(site.checks for site in result.sites)
+    assert result and result.outputs_only and not any(site.checks for site in result.operators)
 
 
 class TestElements:

@@ -42,13 +42,13 @@ def filled(text: str, others: str = "", outputs: str = "") -> onnx.ModelProto:
 
 
 def failed_at_the_site(result: Verification) -> bool:
-    return result.status == "failed" and result.sites[0].passed is False
+    return result.status == "failed" and result.operators[0].passed is False
 
 
 def test_a_site_is_compared_with_its_transposes() -> None:
     result = verify(filled(ORIGINAL), filled(CONVERTED))
     assert result, result.message
-    (site,) = result.sites
+    (site,) = result.operators
     assert site.how == ["isolated", "in place", "end to end"]
     assert {len(c.shape) for c in site.checks} == {4}
     assert "1 of 1 operator bit for bit" in result.message
@@ -116,7 +116,7 @@ def test_a_transpose_in_front_that_stays_for_others() -> None:
     original = filled(ORIGINAL, "w = Neg(x)", ", float[E,F,G,H] w")
     result = verify(original, filled(CONVERTED, others, ", float[E,F,G,H] w"))
     assert result, result.message
-    assert result.sites[0].how == ["isolated", "in place", "end to end"]
+    assert result.operators[0].how == ["isolated", "in place", "end to end"]
     turned = others.replace("0, 2, 3, 1", "0, 3, 2, 1")
     wrong = verify(original, filled(CONVERTED, turned, ", float[E,F,G,H] w"))
     assert wrong.status == "failed"
@@ -151,7 +151,7 @@ def test_a_value_behind_another_operator() -> None:
     renamed = CONVERTED.replace("t = Reshape", "other = Reshape").replace("(t)", "(other)")
     result = verify(filled(ORIGINAL), filled(renamed))
     assert result, result.message
-    (site,) = result.sites
+    (site,) = result.operators
     assert site.how == ["isolated", "end to end"]
     assert not any(c.exact for c in site.checks)
     wrong = verify(filled(ORIGINAL), filled(renamed.replace("[3, 5, 0", "[5, 3, 0")))
@@ -181,12 +181,12 @@ PAIR_CONVERTED = """
 def test_two_operators_that_became_one() -> None:
     result = verify(model(PAIR), model(PAIR_CONVERTED))
     assert result, result.message
-    assert [s.how for s in result.sites] == [["isolated", "in place", "end to end"]] * 2
+    assert [s.how for s in result.operators] == [["isolated", "in place", "end to end"]] * 2
     assert "2 of 2 operators bit for bit" in result.message
     wrong = model(PAIR_CONVERTED.replace("0, 1, 3, 0", "0, 1, 2, 1"))
     result = verify(model(PAIR), wrong)
     assert result.status == "failed"
-    assert [s.passed for s in result.sites] == [False, False]
+    assert [s.passed for s in result.operators] == [False, False]
 
 
 def test_sizes_that_do_for_one_operator_and_not_for_the_other_are_passed_over() -> None:
@@ -210,7 +210,7 @@ def test_sizes_that_do_for_one_operator_and_not_for_the_other_are_passed_over() 
         }"""
     result = verify(original, model(converted))
     assert result, result.message
-    assert [s.how for s in result.sites] == [["isolated", "in place", "end to end"]] * 2
+    assert [s.how for s in result.operators] == [["isolated", "in place", "end to end"]] * 2
     wrong = verify(original, model(converted.replace("{7}", "{6}")))
     assert failed_at_the_site(wrong)
 
@@ -241,7 +241,7 @@ def test_constant_data_behind_a_transpose() -> None:
         }}"""
     result = verify(original, model(text))
     assert result, result.message
-    assert result.sites[0].how == ["isolated", "in place", "end to end"]
+    assert result.operators[0].how == ["isolated", "in place", "end to end"]
     wrong = verify(original, model(text.replace("[2, 4, 0, 1, 3]>(s)", "[4, 2, 0, 1, 3]>(s)")))
     assert failed_at_the_site(wrong)
 
@@ -270,7 +270,7 @@ def test_a_transpose_between_two_operators() -> None:
         }"""
     result = verify(original, model(text))
     assert result, result.message
-    assert [s.how for s in result.sites] == [["isolated", "in place", "end to end"]] * 2
+    assert [s.how for s in result.operators] == [["isolated", "in place", "end to end"]] * 2
     wrong = verify(original, model(text.replace("0, 3, 2, 1, 4, 5", "0, 3, 4, 1, 2, 5")))
     assert failed_at_the_site(wrong)
 
@@ -287,7 +287,7 @@ def foreign(text: str, others: str = FOREIGN) -> onnx.ModelProto:
 def test_the_rest_may_lack_what_was_verified_with_the_sites() -> None:
     result = verify(foreign(ORIGINAL), foreign(CONVERTED))
     assert result.status == "unverified"
-    assert result.sites_only, result.problems
+    assert result.operators_only, result.problems
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_the_rest_must_be_sound(original: str, converted: str) -> None:
     after = files.Source(foreign(CONVERTED, f"{FOREIGN}\n {converted}"))
     result = verify(before, after)
     assert result.status in ("unverified", "failed")  # the latter where the value can be computed
-    assert not result.sites_only
+    assert not result.operators_only
 
 
 # In other graphs
@@ -345,6 +345,6 @@ def test_in_a_branch() -> None:
     original = model(PLACED.replace("BODY", SITE))
     result = verify(original, model(PLACED.replace("BODY", LOWERED)))
     assert result, result.message
-    assert result.sites[0].how == ["isolated", "end to end"]
+    assert result.operators[0].how == ["isolated", "end to end"]
     wrong = verify(original, model(PLACED.replace("BODY", LOWERED.replace("[3, 5", "[5, 3"))))
     assert failed_at_the_site(wrong)

@@ -50,7 +50,7 @@ def test_pass_and_fail(element_type: str) -> None:
     original = model(text.replace("BODY", SITE))
     result = verify(original, model(text.replace("BODY", LOWERED)))
     assert result, result.message
-    assert {c.dtype for c in result.sites[0].checks} == {result.outputs[0].dtype}
+    assert {c.dtype for c in result.operators[0].checks} == {result.outputs[0].dtype}
     wanted = {"float": "float32", "double": "float64"}.get(element_type, element_type)
     assert result.outputs[0].dtype == wanted
     wrong = verify(original, model(text.replace("BODY", LOWERED.replace("2, 4, 0", "2, 0, 4"))))
@@ -71,7 +71,7 @@ def test_where_loses_the_sign_of_zero() -> None:
     tail = "yes = IsNaN(c)\n no = Not(yes)\n either = Or(yes, no)\n y = Where(either, c, c)"
     result = verify(original, model(text.replace("TAIL", tail)))
     assert result.status == "failed"
-    assert result.sites[0].passed is False
+    assert result.operators[0].passed is False
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from onnx_spatial.verification.checks.findings import Findings, OperatorCheck
 from onnx_spatial.verification.checks.region import RegionComparison
 from onnx_spatial.verification.checks.region_judge import Compared, Undecided
 from onnx_spatial.verification.compare.rounding import Verdict
-from onnx_spatial.verification.report import Check, SiteResult
+from onnx_spatial.verification.report import Check, OperatorResult
 
 
 def compared(reason: str | None, verdict: Verdict | None = None) -> Compared:
@@ -63,7 +63,7 @@ def test_rare_numbers_that_stay_open_are_no_pass(
 
 
 def test_a_region_that_stays_open_leaves_the_result_unverified() -> None:
-    result = SiteResult("site", "main graph", "SpaceToBatchND", "", end_to_end=True)
+    result = OperatorResult("site", "main graph", "SpaceToBatchND", "", end_to_end=True)
     site = OperatorCheck(
         SimpleNamespace(known_domain=True, index=0, error=None),
         result,

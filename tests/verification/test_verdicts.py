@@ -33,7 +33,7 @@ def test_right(original: onnx.ModelProto, converted: onnx.ModelProto) -> None:
     assert result, result.message
     assert result.status == "passed"
     assert result.first_difference is None
-    (site,) = result.sites
+    (site,) = result.operators
     assert site.how == ["isolated", "in place", "end to end"]
     assert site.passed
     assert all(o.equal_bits and o.tolerance == 0 for o in result.outputs)
@@ -80,7 +80,7 @@ def test_wrong_site(name: str) -> None:
     assert not result
     assert result.status == "failed"
     assert "'site' (main graph)" in result.message
-    (site,) = result.sites
+    (site,) = result.operators
     assert site.passed is False
     assert {c.how for c in site.checks if not c.passed} == {"isolated", "in place"}
     found = result.first_difference
@@ -122,7 +122,7 @@ def test_weight_changed() -> None:
     changed = NET_LOWERED.replace("-1.25", "-1.2501")
     result = verify(model(NET_ORIGINAL), model(changed))
     assert result.status == "failed"
-    assert result.sites[0].passed
+    assert result.operators[0].passed
     found = result.first_difference
     assert found is not None
     assert (found.kind, found.name) == ("value", "scaled")
@@ -154,7 +154,7 @@ def test_interface_changed(old: str, new: str, message: str) -> None:
     result = verify(model(NET_ORIGINAL), model(text))
     assert result.status == "failed"
     assert message in result.message
-    assert result.sites[0].passed is not False or "image" in new
+    assert result.operators[0].passed is not False or "image" in new
 
 
 def test_output_type_changed() -> None:
@@ -181,7 +181,7 @@ def test_converted_does_not_load() -> None:
     result = verify(model(NET_ORIGINAL), model(NET_ORIGINAL))
     assert result.status == "failed"
     assert "is not converted" in result.message
-    assert result.sites[0].passed is False
+    assert result.operators[0].passed is False
 
 
 def test_converted_does_not_run_at_another_size() -> None:
@@ -211,10 +211,10 @@ def test_fused_sites() -> None:
     )
     result = verify(original, model(fused))
     assert result, result.message
-    assert [s.how for s in result.sites] == [["isolated", "end to end"]] * 2
-    assert [s.passed for s in result.sites] == [True, True]
+    assert [s.how for s in result.operators] == [["isolated", "end to end"]] * 2
+    assert [s.passed for s in result.operators] == [True, True]
     wrong = verify(original, model(fused.replace("0.75", "0.7501")))
-    assert [s.passed for s in wrong.sites] == [False, False]
+    assert [s.passed for s in wrong.operators] == [False, False]
 
 
 def test_nothing_to_convert() -> None:
@@ -272,7 +272,7 @@ def test_a_merged_site_in_place(factor: str, passes: bool) -> None:
     )
     result = verify(model(original), model(merged))
     assert bool(result) is passes, result.message
-    (site,) = result.sites
+    (site,) = result.operators
     assert site.how == ["isolated", "in place", *(["end to end"] if passes else [])]
     assert {c.passed for c in site.checks if c.how == "in place"} == {passes}
     assert site.passed is passes

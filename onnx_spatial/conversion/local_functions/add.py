@@ -66,7 +66,7 @@ def add_functions(
             calls.append(_FunctionCall(info, request, build(request)))
         except ConversionError as error:
             info.refuse(error)
-    result = EditResult(site_at={info.index: report.left(info) for info in infos})
+    result = EditResult(operator_at={info.index: report.left(info) for info in infos})
     if not calls:
         return result
     _share(calls, build)
@@ -172,7 +172,7 @@ def _add(model: onnx.ModelProto, calls: Sequence[_FunctionCall], result: EditRes
                 patch_proto.add_import(imports, function.domain)
         name = f"{function.domain}:{function.name}"
         info, nodes_after = call.info, len(function.node)
-        result.site_at[info.index] = report.converted(
+        result.operator_at[info.index] = report.converted(
             info, "function", call.body.strategy, nodes_after, name
         )
         result.note_outputs(info, info.node.output[:1], info.output_shape)

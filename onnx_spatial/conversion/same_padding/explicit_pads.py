@@ -60,12 +60,12 @@ def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = 
         try:
             new = _edit(node, known, version, names, initializers=initializers)
         except SpatialError as error:
-            site = report.left(info, done=str(error), code=error.code)
+            operator = report.left(info, done=str(error), code=error.code)
         else:
             inserted[index] = new
             info.output_shape = find.output_shape(node, known)
-            site = report.converted(info, "lower", STRATEGY, 1 + len(new.nodes))
-        result.site_at[index] = replace(site, dialect=report.AUTO_PAD)
+            operator = report.converted(info, "lower", STRATEGY, 1 + len(new.nodes))
+        result.operator_at[index] = replace(operator, dialect=report.AUTO_PAD)
     if inserted:
         result.touched = {
             "nodes_changed": [traversal.label(nodes[index][2]) for index in inserted],

@@ -66,7 +66,9 @@ def conclude(findings: Findings) -> Verification:
     ]
     status: Status = "failed" if failures else "unverified" if gaps else "passed"
     all_passed = all(n.result.passed for n in nodes if n.info.known_domain)
-    sites_only = status == "unverified" and all_passed and not whole_gaps and not whole.outputs_only
+    operators_only = (
+        status == "unverified" and all_passed and not whole_gaps and not whole.outputs_only
+    )
     if reasons := failures or gaps:
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
         message = f"{status}: {reasons[0]}{more}"
@@ -88,7 +90,7 @@ def conclude(findings: Findings) -> Verification:
         whole.runs,
         whole.forced,
         next((difference for difference in differences if difference is not None), None),
-        sites_only and not whole.rest,
+        operators_only and not whole.rest,
         unsteady=whole.unsteady,
         rest=whole.rest,
         sampled=whole.sampled,

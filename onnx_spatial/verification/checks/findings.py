@@ -16,10 +16,10 @@ from onnx_spatial.verification.report import (
     Check,
     Counterexample,
     Difference,
+    OperatorResult,
     OutputResult,
     ProofScope,
     Run,
-    SiteResult,
 )
 
 #: Ways of a comparison, as messages name them.
@@ -38,7 +38,7 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True)
 class Proof:
-    """What is proven of an operator; see `SiteResult`.
+    """What is proven of an operator; see `OperatorResult`.
 
     Attributes:
         scope: sizes that it is proven for; "sampled": for none.
@@ -73,7 +73,7 @@ class OperatorCheck:
     """
 
     info: OperatorInfo
-    result: SiteResult
+    result: OperatorResult
     difference: Difference | None = None
     merged: bool = False
     cause: str = ""
@@ -85,7 +85,7 @@ class OperatorCheck:
     def of(cls, info: OperatorInfo, *, refused: bool = False) -> OperatorCheck:
         """Begin the check of an operator; nothing is compared yet."""
         node, graph = info.node, str(info.place)
-        result = SiteResult(
+        result = OperatorResult(
             traversal.label(node), graph, node.op_type, node.domain, refused=refused
         )
         return cls(info, result)
@@ -109,7 +109,7 @@ class OperatorCheck:
         )
         self.cause = str(check.reason)
         self.difference = Difference(
-            "site",
+            "operator",
             result.node,
             result.graph,
             message,
@@ -142,7 +142,7 @@ class OperatorCheck:
         result.reason = message = f"{result.label}: {counterexample.message}"
         self.cause = counterexample.message
         self.difference = Difference(
-            "site",
+            "operator",
             result.node,
             result.graph,
             message,

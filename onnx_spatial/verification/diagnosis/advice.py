@@ -103,5 +103,5 @@ def _load_advice(message: str) -> str:
 def _right_as_it_is(result: Verification) -> bool:
     """Return whether neither outputs nor operators differ without onnxruntime's optimisations."""
     plain = [output.passed for output in result.outputs if not output.optimised]
-    checks = (check for site in result.sites for check in site.checks if not check.optimised)
+    checks = (check for site in result.operators for check in site.checks if not check.optimised)
     return bool(plain) and all(plain) and all(check.passed for check in checks)

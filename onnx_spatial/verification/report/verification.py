@@ -50,7 +50,7 @@ class Counterexample:
 
 
 @dataclass
-class SiteResult:
+class OperatorResult:
     """The result for one operator node of the original.
 
     Attributes:
@@ -142,7 +142,7 @@ class Difference:
     """The first difference, with the data that shows it.
 
     Attributes:
-        kind: "site", "value" of a node that is not a spatial operator, "output", or "model" where
+        kind: "operator", "value" of a node that is not a spatial operator, "output", or "model" where
             the converted model does not run at all.
         name: label of the operator's node, name of the value or output, or "".
         graph: graph of the operator or value; None for the others.
@@ -153,7 +153,7 @@ class Difference:
         optimised: whether onnxruntime's optimisations were on.
     """
 
-    kind: Literal["site", "value", "output", "model"]
+    kind: Literal["operator", "value", "output", "model"]
     name: str
     graph: str | None
     message: str
@@ -198,7 +198,7 @@ class Verification:
         message: the result in one line.
         problems: everything that is wrong or missing, one line each.
         outputs: each output in each run.
-        sites: each spatial operator of the original, and each convolution that onnxruntime refuses.
+        operators: each spatial operator of the original, and each convolution that onnxruntime refuses.
         runs: sizes and seeds.
         forced: input dims for which only one size runs, with that size.
         first_difference: of the first operator that differs (in the order of the file), else of the
@@ -207,7 +207,7 @@ class Verification:
         advice: what to do about it; None if nothing differs.
         reproducer: script that shows the first difference, if one was asked for and saved.
         unsteady: sizes that were left out, because the original's outputs change from run to run.
-        sites_only: unverified because of the rest of the model (an operator that no runtime has,
+        operators_only: unverified because of the rest of the model (an operator that no runtime has,
             random numbers, too much rounding); every operator was compared on its own and passed.
         rest: where nothing was run end to end, the parts of the original that the converted model
             lacks or changes.
@@ -221,11 +221,11 @@ class Verification:
     message: str
     problems: list[str] = field(default_factory=list)
     outputs: list[OutputResult] = field(default_factory=list)
-    sites: list[SiteResult] = field(default_factory=list)
+    operators: list[OperatorResult] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     forced: dict[str, int] = field(default_factory=dict)
     first_difference: Difference | None = None
-    sites_only: bool = False
+    operators_only: bool = False
     first_value: FirstValue | None = None
     advice: str | None = None
     reproducer: Path | None = None
@@ -246,22 +246,24 @@ class Verification:
     @property
     def proofs(self) -> str:
         """How many operators are proven, in one line."""
-        line = count_proofs([site.proven for site in self.sites])
+        line = count_proofs([operator.proven for operator in self.operators])
         return f"{line}; other nodes sampled: {len(self.sampled)}" if self.sampled else line
 
     @property
     def unproven(self) -> list[str]:
         """What is not proven and why, one line for each operator and other node that differs."""
-        sites = [reason for site in self.sites if (reason := site.unproven) is not None]
-        return sites + self.sampled
+        operators = [
+            reason for operator in self.operators if (reason := operator.unproven) is not None
+        ]
+        return operators + self.sampled
 
     def to_dict(self) -> dict[str, object]:
-        """Return version 1 of the report, ready for JSON; docs/verification.md lists its keys.
+        """Return version 2 of the report, ready for JSON; docs/verification.md lists its keys.
 
         Keys are attribute names, and `version`. Infinities and NaN are None, tuples lists, and inputs
         are given as name -> dtype, shape.
         """
-        return {"version": 1, **plain(self)}
+        return {"version": 2, **plain(self)}
 
 
 def check_verified(
@@ -273,7 +275,7 @@ def check_verified(
         VerificationError: they differ, or could not be compared, or (strict) not end to end, or
             (strict_proof) an operator is not proven.
     """
-    if not verification and (strict or not verification.sites_only):
+    if not verification and (strict or not verification.operators_only):
         message = f"{name}: {verification.message}"
         raise VerificationError(message, verification, code=verification.code)
     if strict_proof and (unproven := verification.unproven):
@@ -283,7 +285,7 @@ def check_verified(
 
 
 def count_proofs(scopes: Sequence[str | None]) -> str:
-    """Count operators by `SiteResult.proven`: "proven for all sizes: 2 of 3 operators; sampled: 1"."""
+    """Count operators by what is proven: "proven for all sizes: 2 of 3 operators; sampled: 1"."""
     scope, rest = "all sizes", ["these sizes", "sampled", None]
     if scope not in scopes and "these sizes" in scopes:  # as of models with static sizes only
         scope, rest = "these sizes", ["sampled", None]
@@ -295,11 +297,11 @@ def count_proofs(scopes: Sequence[str | None]) -> str:
 #: Attributes that are keys of the JSON report, in order; of other classes all of them.
 _KEYS = {
     Verification: (
-        "status code message problems sites_only runs forced outputs sites first_difference first_value "
-        "advice unsteady sampled reproducer notes outputs_only"
+        "status code message problems operators_only runs forced outputs operators first_difference "
+        "first_value advice unsteady sampled reproducer notes outputs_only"
     ),
     Run: "seed inputs overridden",
-    SiteResult: (
+    OperatorResult: (
         "node graph op_type domain exact how passed reason proven assumptions proof_reason "
         "counterexample checks"
     ),
