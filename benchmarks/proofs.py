@@ -60,7 +60,7 @@ ORDER = (
 LOWERINGS: dict[str, dict[str, str]] = {
     "default": {},
     "mode function": {"mode": "function"},
-    **{name: {"strategy": name} for name in STRATEGY_NAMES},
+    **{name: {"prefer": name} for name in STRATEGY_NAMES},
 }
 
 
@@ -90,7 +90,7 @@ def prove(
         converted = onnx_spatial.convert(model, verify=False, **options)  # type: ignore[arg-type]
     except SpatialError:
         return  # this strategy or mode does not take the model
-    wanted = options.get("strategy")
+    wanted = options.get("prefer")
     strategies = [site.lowering for site in converted.inspection.operators]
     if row in STRATEGY_NAMES and wanted not in strategies:
         return

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,8 @@ from onnx_spatial.cli.each_model import Progress, each_model
 from onnx_spatial.cli.html import html_report
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.text import say, say_command
+from onnx_spatial.conversion.options import ConvertOptions
+from onnx_spatial.edit import edit_model
 from onnx_spatial.errors import SpatialError, VerificationError
 from onnx_spatial.report.figures import headline
 from onnx_spatial.report.results import Conversion
@@ -27,48 +28,41 @@ UNDECIDED = "the result is not fully verified; --strict makes this an error"
 
 def convert_models(
     command: str,
-    convert: Callable[..., Conversion],
     models: Sequence[str],
     destinations: Destinations,
     output: Output,
     *,
+    editing: dict[str, Any],
+    static: dict[str, int],
     no_verify: bool,
-    strict_proof: bool,
-    model_options: dict[str, Any],
-    data_options: dict[str, Any],
-    tolerances: dict[str, Any],
-    reproducer: str | None,
+    how_to_verify: dict[str, Any],
     html: str | None,
-    advise: Callable[[Console, Path], None] = lambda *_: None,
-    **others: Any,
 ) -> int:
     """Convert each model, also after one has failed, and return the exit code.
 
     Args:
-        command: name of the command.
-        convert: `onnx_spatial.convert` or `onnx_spatial.optimize`.
+        command: "convert" or "optimize".
         models: paths.
         destinations: where the results go.
         output: of the run.
-        no_verify, strict_proof, model_options, data_options, tolerances, reproducer, html:
-            options of the command.
-        advise: prints how to use a result that was written.
-        others: arguments of `convert`.
+        editing, static, no_verify, how_to_verify, html: options of the command.
 
     Raises:
         click.UsageError: two options contradict each other.
         SpatialError: the only model fails.
     """
-    options.check_verification(
-        strict_proof, tolerances, no_verify=no_verify, check=destinations.check
-    )
+    options.check_verification(how_to_verify, no_verify=no_verify, check=destinations.check)
     targets = dict(zip(models, destinations.of(models), strict=True))
-    verify = not (no_verify or destinations.check)
-    fixed = partial(
-        convert, verify=verify, strict_proof=strict_proof, save_reproducer=reproducer, isolate=True
+    run = _Run(
+        command,
+        options.convert_options(chains=command == "optimize", **editing),
+        static,
+        how_to_verify,
+        not (no_verify or destinations.check),
+        targets,
+        destinations,
+        output,
     )
-    given = {**others, **model_options, **data_options}
-    run = _Run(command, fixed, given, tolerances, targets, destinations, output, advise)
     files = [*models, *(target.file for target in targets.values())]
     with html_report(command, html, output, files) as report:
         watched = report.watched(run.convert_model)
@@ -83,34 +77,36 @@ class _Run:
 
     Attributes:
         command: its name.
-        convert: `onnx_spatial.convert` or `onnx_spatial.optimize`, with arguments that are no option.
-        options: arguments of `convert`, with the path of the inputs.
-        tolerances: further arguments, which bound the differences of outputs.
+        options: what becomes of the operators.
+        static: sizes of symbolic dims.
+        how_to_verify: options of the verification.
+        verify: whether there is one.
         targets: where the result of each model goes, by its path.
         destinations: the same as the options say it.
         output: of the run.
-        advise: prints how to use a result that was written.
     """
 
     command: str
-    convert: Callable[..., Conversion]
-    options: Mapping[str, Any]
-    tolerances: Mapping[str, Any]
+    options: ConvertOptions
+    static: dict[str, int]
+    how_to_verify: Mapping[str, Any]
+    verify: bool
     targets: Mapping[str, Destination]
     destinations: Destinations
     output: Output
-    advise: Callable[[Console, Path], None]
 
     def convert_model(self, model: str, progress: Progress) -> Conversion:
         """Convert a model, and write what is asked for; `show` prints the result."""
         target = self.targets[model]
-        result = self.convert(
+        result = edit_model(
             model,
-            target.file,
-            **data.read_inputs(model, self.options),
-            **self.tolerances,
+            self.options,
+            static=self.static,
+            verify=data.verify_options(model, self.how_to_verify) if self.verify else None,
+            strict=self.how_to_verify["strict"],
+            output=target.file,
             in_place=target.in_place and not target.dry_run,
-            save_as_external_data=self.destinations.external and target.file is not None,
+            external_data=self.destinations.external and target.file is not None,
             progress=progress,
         )
         step_summary.append(lambda: _markdown(self.command, model, result))
@@ -129,13 +125,28 @@ class _Run:
             say(console, f"warning: {UNDECIDED}", style="yellow")
         if result.output is None:
             return
-        self.advise(console, result.output)
+        if self.options.mode == "custom-op":
+            render.how_to_run(console, result.output)
         if result.verification and not self.destinations.in_place:
-            bounds = dict(self.tolerances)
-            # Nodes of chains have no partner in the result: outputs alone can be compared.
-            bounds["outputs_only"] |= any(s.converted for s in result.inspection.chains)
-            again = _command(model, result.output, self.options, bounds)
+            again = self._verify_command(model, result)
             say_command(console, "verify it again with", again, style="dim")
+
+    def _verify_command(self, model: str, result: Conversion) -> str:
+        """Return the command that compares the two files again."""
+        from onnx_spatial.verification.compare.tolerance import tolerance_words
+
+        given = self.how_to_verify
+        words = ["onnx-spatial", "verify", model, str(result.output)]
+        words += [word for name in self.options.domains for word in ("--domain", name)]
+        words += [word for n, dim in self.static.items() for word in ("--static", f"{n}={dim}")]
+        for name, shape in given["shapes"].items():
+            words += ["--shape", f"{name}={','.join(map(str, shape))}"]
+        words += ["--inputs", given["inputs"]] if given["inputs"] else []
+        words += ["--seed", str(given["seed"])] if given["seed"] else []
+        # Nodes of chains have no partner in the result: outputs alone can be compared.
+        only = given["outputs_only"] or any(s.converted for s in result.inspection.chains)
+        tolerances = tolerance_words(given["rtol"], given["atol"], outputs_only=only)
+        return shlex.join([*words, *tolerances])
 
     def explain(self, error: SpatialError) -> None:
         """Print what a verification found, and keep the inputs of the first difference."""
@@ -183,19 +194,3 @@ def _markdown(command: str, model: str, result: Conversion) -> str:
     what = "nothing to do" if made is None else headline(made)
     verdict = "" if result.verification is None else result.verification.message
     return step_summary.sentence(command, model, what, verdict)
-
-
-def _command(
-    model: str, output: Path, given: Mapping[str, Any], tolerances: Mapping[str, Any]
-) -> str:
-    """Return the command that compares the two files again."""
-    from onnx_spatial.verification.compare.tolerance import tolerance_words
-
-    words = ["onnx-spatial", "verify", model, str(output)]
-    words += [word for name in given["domains"] for word in ("--domain", name)]
-    words += [word for n, dim in given["static"].items() for word in ("--static", f"{n}={dim}")]
-    for name, shape in given["shapes"].items():
-        words += ["--shape", f"{name}={','.join(map(str, shape))}"]
-    words += ["--inputs", given["inputs"]] if given["inputs"] else []
-    words += ["--seed", str(given["seed"])] if given["seed"] else []
-    return shlex.join([*words, *tolerance_words(**tolerances)])

@@ -1,23 +1,15 @@
-"""Define the command `onnx-spatial convert`."""
+"""Define the commands `onnx-spatial convert` and `onnx-spatial optimize`, which share all options."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-import onnx_spatial
 from onnx_spatial.cli import help, options
 from onnx_spatial.cli.destinations import Destinations, destination_options
 from onnx_spatial.cli.html import html_option
 from onnx_spatial.cli.output import Output
-from onnx_spatial.conversion.options import MODES
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from onnx_spatial import Conversion
 
 
 @click.command(
@@ -33,27 +25,9 @@ if TYPE_CHECKING:
 @options.models_argument
 @destination_options
 @html_option
-@click.option(
-    "--mode",
-    type=click.Choice(MODES),
-    default="lower",
-    show_default=True,
-    help="Convert to standard operators, local functions, or Python operators.",
-)
-@click.option("--no-fuse", is_flag=True, help="Change only the operators, no nodes beside them.")
-@click.option(
-    "--checked",
-    is_flag=True,
-    help="Make a run fail if sizes or parameters break a rule of an operator.",
-)
 @options.conversion_options
 def convert(
-    models: tuple[str, ...],
-    destinations: Destinations,
-    mode: str,
-    no_fuse: bool,
-    output: Output,
-    **others: Any,
+    models: tuple[str, ...], destinations: Destinations, output: Output, **others: Any
 ) -> int:
     """Rewrite the spatial operators of each MODEL as standard operators, verify the result, write OUT.
 
@@ -68,23 +42,44 @@ def convert(
     --in-place keeps the original as MODEL.orig until the result is verified, written and read back.
     MODEL.orig stays with --no-verify, and if the result is not fully verified.
     """
-    from onnx_spatial.cli import conversion, render
+    from onnx_spatial.cli import conversion
 
-    def rewrite(*arguments: Any, no_fuse: bool, **others: Any) -> Conversion:
-        return onnx_spatial.convert(*arguments, fuse=not no_fuse, **others)
+    return conversion.convert_models("convert", models, destinations, output, **others)
 
-    def advise(console: Console, path: Path) -> None:
-        if mode == "custom-op":
-            render.how_to_run(console, path)
 
-    return conversion.convert_models(
-        "convert",
-        rewrite,
-        models,
-        destinations,
-        output,
-        mode=mode,
-        no_fuse=no_fuse,
-        advise=advise,
-        **others,
-    )
+@click.command(
+    cls=help.Command,
+    short_help="Convert, and rewrite standard nodes that are spatial operators.",
+    examples=(
+        "optimize model.onnx -o fast.onnx",
+        "optimize a.onnx b.onnx -o fast/ --strict",
+        "optimize models/*.onnx --check",
+        "optimize model.onnx -o device.onnx --max-rank 4",
+    ),
+)
+@options.models_argument
+@destination_options
+@html_option
+@options.conversion_options
+def optimize(
+    models: tuple[str, ...], destinations: Destinations, output: Output, **others: Any
+) -> int:
+    """Do what `convert` does, and rewrite chains of standard nodes that are spatial operators.
+
+    Exporters write SpaceToBatch and BatchToSpace as chains of Pad, Reshape, Transpose, Slice,
+    SpaceToDepth and similar nodes. A chain is found by the data movement that it computes, not by
+    names, and is proven to equal the operator for all sizes. SpaceToBatch, convolution and
+    BatchToSpace become one dilated convolution. Patches written as a one-hot convolution or as
+    Gathers become one strided convolution with the product behind them, or faster nodes. Transpose,
+    Squeeze and Unsqueeze between convolutions are removed. Chains that only permute parts of axes
+    become other nodes where these are clearly faster, or within --max-rank. Other chains stay as
+    they are. `onnx-spatial inspect` lists the chains of a model.
+
+    With another --mode than lower, each chain that is an operator becomes it first.
+
+    With --max-rank, the nodes of the result that are still beyond the limit are listed;
+    the result is written, and the exit code is 3.
+    """
+    from onnx_spatial.cli import conversion
+
+    return conversion.convert_models("optimize", models, destinations, output, **others)

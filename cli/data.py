@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,36 +17,25 @@ from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.text import say
 from onnx_spatial.model.io import reader
 from onnx_spatial.validation import data_sets
-from onnx_spatial.verification import Verification
-
-if TYPE_CHECKING:
-    pass
+from onnx_spatial.verification import Verification, VerifyOptions
+from onnx_spatial.verification.process import limits
 
 
-def frozen(model: str, sizes: dict[str, int]) -> str | reader.Source:
-    """Fix the named symbolic dims of a model, if there are any.
+def verify_options(model: str, given: Mapping[str, Any]) -> VerifyOptions:
+    """Return how models are compared: in a child process, on data that is read from a file or folder.
 
-    Raises:
-        UsageError: it has no dim of that name.
-    """
-    if not sizes:
-        return model
-    from onnx_spatial.conversion.pipeline import freeze
-
-    source = reader.read(model)
-    return source.holding(freeze(source.proto, sizes))
-
-
-def read_inputs(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data options with `inputs`, a file or folder or None, replaced by its arrays.
+    Args:
+        model: the original.
+        given: the options of the command.
 
     Raises:
-        UsageError: it holds no data, or data that fits no input.
+        UsageError: `inputs` holds no data, or data that fits no input; or options cannot be combined.
         ModelFileError: it cannot be read.
     """
-    path = options["inputs"]
+    path = given["inputs"]
     arrays = None if path is None else data_sets.inputs(Path(path), reader.read(model).proto)
-    return {**options, "inputs": arrays}
+    memory = given["memory"] or limits.default_memory()
+    return VerifyOptions(**{**given, "inputs": arrays, "memory": memory})
 
 
 #: Differences whose inputs are kept; older ones go.

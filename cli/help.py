@@ -11,7 +11,7 @@ import click
 GROUPS = {
     "Which models": "exclude expect_failure",
     "What to write": "path in_place dry_run check external mode",
-    "Conversion": "modes optimize no_fuse checked strategy max_rank domains static",
+    "Conversion": "modes optimize no_fuse checked prefer max_rank domains static",
     "Verification": "no_verify shapes inputs seed rtol atol outputs_only strict strict_proof",
     "Failures and limits": "reproducer memory time_limit timeout",
     "Processes": "jobs executor scheduler",

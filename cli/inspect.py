@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import onnx_spatial
 from onnx_spatial.cli import help, options
 from onnx_spatial.cli.each_model import Progress, each_model
 from onnx_spatial.cli.html import html_option, html_report
@@ -24,14 +23,16 @@ if TYPE_CHECKING:
 @options.models_argument
 @html_option
 @options.prefer_option
-@options.model_options
+@options.max_rank_option
+@options.domain_option
+@options.static_option
 @options.output_options
 def inspect(
     models: tuple[str, ...],
     html: str | None,
-    strategy: str | None,
-    model_options: dict[str, Any],
+    static: dict[str, int],
     output: Output,
+    **editing: Any,
 ) -> int:
     """List the spatial operators of each MODEL and what `convert` would do with them.
 
@@ -39,10 +40,13 @@ def inspect(
 
     Exit code 3 if an operator cannot be converted, 2 if a file cannot be read.
     """
+    from onnx_spatial.api import inspect_model
     from onnx_spatial.cli import render
 
-    def inspect_model(model: str, progress: Progress) -> Inspection:
-        return onnx_spatial.inspect(model, **model_options, strategy=strategy, progress=progress)
+    asked = options.convert_options(chains=True, **editing)
+
+    def run_one(model: str, progress: Progress) -> Inspection:
+        return inspect_model(model, asked, static, progress)
 
     def show(_: str, inspection: Inspection) -> None:
         render.inspection(output.out, inspection, verbose=output.verbose)
@@ -51,5 +55,5 @@ def inspect(
         return 3 if any(operator.action == "refuse" for operator in inspection.operators) else 0
 
     with html_report("inspect", html, output, models) as report:
-        run = report.watched(inspect_model)
+        run = report.watched(run_one)
         return each_model(output, models, run, show, code_of, outcome_of=lambda _: "inspected")

@@ -22,9 +22,8 @@ import click
 
 import onnx_spatial
 from onnx_spatial.cli import defaults, lazy_imports, options
-from onnx_spatial.cli.convert import convert
+from onnx_spatial.cli.convert import convert, optimize
 from onnx_spatial.cli.inspect import inspect
-from onnx_spatial.cli.optimize import optimize
 from onnx_spatial.cli.output import Output, PipeSafe, error_document, write_anything
 from onnx_spatial.cli.validate import validate
 from onnx_spatial.cli.verify import verify

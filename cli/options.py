@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from onnx_spatial.cli.output import Output
-from onnx_spatial.conversion.options import STRATEGY_NAMES
+from onnx_spatial.conversion.options import MODES, STRATEGY_NAMES, ConvertOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -238,7 +238,6 @@ tolerance_options: tuple[Callable[[Any], Any], ...] = (
 
 prefer_option = click.option(
     "--prefer",
-    "strategy",
     type=click.Choice(STRATEGY_NAMES),
     metavar="STRATEGY",
     help="Use this lowering wherever it applies, such as slices (no Transpose). "
@@ -262,11 +261,20 @@ output_options = grouped(
     make=_start,
 )
 
-#: The arguments domains, static and max_rank of `onnx_spatial.convert`, as `model_options`.
-model_options = grouped("model_options", domain_option, static_option, max_rank_option)
+mode_option_settings: dict[str, Any] = {
+    "type": click.Choice(MODES),
+    "help": "Convert to standard operators, local functions, or Python operators.",
+}
 
-#: The same of `onnx_spatial.convert`, as `data_options`.
-data_options = grouped("data_options", *data_of_models)
+no_fuse_option = click.option(
+    "--no-fuse", is_flag=True, help="Change only the operators, no nodes beside them."
+)
+
+checked_option = click.option(
+    "--checked",
+    is_flag=True,
+    help="Make a run fail if sizes or parameters break a rule of an operator.",
+)
 
 
 strict_proof_option = click.option(
@@ -276,16 +284,30 @@ strict_proof_option = click.option(
 )
 
 
-def verification_options(command: F) -> F:
-    """Add --strict, --strict-proof, --reproducer, limits, and the groups of data and tolerances."""
-    memory = click.option(
-        "--memory",
-        callback=memory_size,
-        metavar="SIZE",
-        help="Stop a run that needs more memory beside the weights, such as 8G. The default is 4G, "
-        "or a quarter of a smaller machine.",
-    )
-    time_limit = click.option(
+memory_option_help = (
+    "Stop a run that needs more memory beside the weights, such as 8G. The default is 4G, "
+    "or a quarter of a smaller machine."
+)
+
+strict_option = click.option(
+    "--strict", is_flag=True, help="Fail unless the whole model was run end to end."
+)
+
+#: The attributes of `onnx_spatial.VerifyOptions`, with `inputs` a path: the argument `how_to_verify`.
+verification_options = grouped(
+    "how_to_verify",
+    *data_of_models,
+    *tolerance_options,
+    strict_option,
+    strict_proof_option,
+    click.option(
+        "--reproducer",
+        type=click.Path(file_okay=False),
+        metavar="DIR",
+        help="If the models differ, save in DIR two small models, data and a script that show it.",
+    ),
+    click.option("--memory", callback=memory_size, metavar="SIZE", help=memory_option_help),
+    click.option(
         "--time-limit",
         type=click.FloatRange(min=0),
         default=60.0,
@@ -293,47 +315,49 @@ def verification_options(command: F) -> F:
         callback=lambda context, option, seconds: seconds or None,
         metavar="SECONDS",
         help="Stop the verification after this time of the processor. 0 allows any time.",
-    )
-    reproducer = click.option(
-        "--reproducer",
-        type=click.Path(file_okay=False),
-        metavar="DIR",
-        help="If the models differ, save in DIR two small models, data and a script that show it.",
-    )
-    strict = click.option(
-        "--strict", is_flag=True, help="Fail unless the whole model was run end to end."
-    )
-    tolerances = grouped("tolerances", *tolerance_options)
-    rest = strict(strict_proof_option(reproducer(memory(time_limit(command)))))
-    decorated: F = data_options(tolerances(rest))
-    return decorated
+    ),
+)
+
+#: The options of `ConvertOptions` but `chains`, as `editing`.
+_editing_options = grouped(
+    "editing",
+    click.option("--mode", default="lower", show_default=True, **mode_option_settings),
+    no_fuse_option,
+    checked_option,
+    prefer_option,
+    max_rank_option,
+    domain_option,
+)
 
 
 def conversion_options(command: F) -> F:
-    """Add the options that `convert` and `optimize` share, --json and the like included."""
+    """Add the options of `convert` and `optimize`, --json and the like included."""
     no_verify = click.option(
         "--no-verify", is_flag=True, help="Do not run and compare the two models."
     )
-    rest = prefer_option(model_options(verification_options(output_options(command))))
-    decorated: F = no_verify(rest)
+    rest = static_option(no_verify(verification_options(output_options(command))))
+    decorated: F = _editing_options(rest)
     return decorated
 
 
-def check_verification(
-    strict_proof: bool,
-    tolerances: Mapping[str, Any],
+def convert_options(
     *,
-    no_verify: bool = False,
-    check: bool = False,
-) -> None:
-    """Check that options of the verification can be combined.
+    chains: bool = False,
+    no_fuse: bool = False,
+    domains: Sequence[str] = (),
+    **others: Any,
+) -> ConvertOptions:
+    """Return the options of a conversion from those of a command."""
+    return ConvertOptions(fuse=not no_fuse, chains=chains, domains=tuple(domains), **others)
+
+
+def check_verification(given: Mapping[str, Any], *, no_verify: bool, check: bool) -> None:
+    """Check that options of a verification that is not made are not given.
 
     Raises:
-        click.UsageError: two of them contradict each other.
+        click.UsageError: one is.
     """
-    for name, value in {"strict-proof": strict_proof, **tolerances}.items():
-        if value not in (None, False) and (no_verify or check):
+    for name in ("strict_proof", "rtol", "atol", "outputs_only"):
+        if given[name] not in (None, False) and (no_verify or check):
             option, other = name.replace("_", "-"), "check" if check else "no-verify"
             raise click.UsageError(f"--{option} and --{other} cannot be combined")
-    if strict_proof and tolerances["outputs_only"]:
-        raise click.UsageError("--strict-proof and --outputs-only cannot be combined")

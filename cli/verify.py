@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import onnx_spatial
 from onnx_spatial.cli import help, options
 from onnx_spatial.cli.html import error_section, html_option, html_report
 from onnx_spatial.cli.output import Output
@@ -38,13 +37,7 @@ def verify(
     html: str | None,
     domains: tuple[str, ...],
     static: dict[str, int],
-    data_options: dict[str, Any],
-    tolerances: dict[str, Any],
-    strict: bool,
-    strict_proof: bool,
-    reproducer: str | None,
-    memory: int | None,
-    time_limit: float | None,
+    how_to_verify: dict[str, Any],
     output: Output,
 ) -> int:
     """Run ORIGINAL and CONVERTED on the same data and compare their outputs.
@@ -58,6 +51,8 @@ def verify(
     Exit code 1 if anything differs, with --strict-proof also if an operator is not proven.
     """
     from onnx_spatial.cli import data, render, step_summary
+    from onnx_spatial.edit import read_source
+    from onnx_spatial.verification import verify as compare
     from onnx_spatial.verification.report import check_verified
 
     def section() -> Section:
@@ -65,23 +60,12 @@ def verify(
 
         return verification_section(result, frozen, converted)
 
-    options.check_verification(strict_proof, tolerances)
     with html_report("verify", html, output, (original, converted)) as report:
         try:
             with output.progress() as progress:
-                frozen = data.frozen(original, static)
-                result = onnx_spatial.verify(
-                    frozen,
-                    converted,
-                    **data.read_inputs(original, data_options),
-                    **tolerances,
-                    domains=domains,
-                    save_reproducer=reproducer,
-                    isolate=True,
-                    memory=memory,
-                    time_limit=time_limit,
-                    progress=progress,
-                )
+                frozen = read_source(original, static)
+                how = data.verify_options(original, how_to_verify)
+                result = compare(frozen, converted, how, domains=domains, progress=progress)
         except SpatialError as failure:
             error = failure  # the name of an except clause ends with it
             report.add(lambda: error_section(converted, error))
@@ -91,7 +75,7 @@ def verify(
     if not output.json and not output.quiet:
         render.verification(output.out, result, verbose=output.verbose)
     try:
-        check_verified(original, result, strict=strict, strict_proof=strict_proof)
+        check_verified(original, result, how)
     except VerificationError:
         data.keep(output, result)
         raise

@@ -21,15 +21,16 @@ import onnx
 import onnxruntime as ort
 from google.protobuf.message import DecodeError
 
-from onnx_spatial.api import convert
-from onnx_spatial.conversion.options import Mode
+from onnx_spatial.conversion.options import ConvertOptions, Mode
 from onnx_spatial.custom_ops import options, registration
 from onnx_spatial.custom_ops.running import raising
+from onnx_spatial.edit import edit_model
 from onnx_spatial.errors import Code, ConversionError, ModelFileError, SpatialError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import external_data, reader
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
 from onnx_spatial.report.results import Conversion
+from onnx_spatial.verification.options import VerifyOptions
 
 _FORMAT = "session.load_model_format"
 
@@ -55,7 +56,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         providers, provider_options: as in onnxruntime.
         mode: "lower": standard operators; "function": model-local functions; "custom-op": Python
             operators, through onnxruntime-extensions.
-        fuse, domains, strategy, max_rank, checked: as in `onnx_spatial.convert`.
+        fuse, chains, domains: as in `onnx_spatial.convert`.
         static: sizes of symbolic dims, by name, which are fixed in the session.
         verify: verify the converted model first, as `onnx_spatial.convert` does.
         onnxruntime_arguments: disabled_optimizers, enable_fallback, read_config_from_model, as in
@@ -63,7 +64,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
 
     Raises:
         TypeError: an argument is unknown.
-        UsageError: a mode, strategy or dim does not exist, or mode "custom-op" is not available.
+        UsageError: a mode or dim does not exist, or mode "custom-op" is not available.
         ModelFileError: the model cannot be read.
         ConversionError: an operator breaks its rules or cannot be converted.
         VerificationError: with `verify`, the converted model differs from the original, or could not be
@@ -81,12 +82,10 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         model: reader.Model | None = None,
         mode: Mode = "lower",
         fuse: bool = True,
+        chains: bool = False,
         domains: Iterable[str] = (),
         static: Mapping[str, int] | None = None,
-        strategy: str | None = None,
-        max_rank: int | None = None,
-        checked: bool = False,
-        verify: bool = False,
+        verify: bool | VerifyOptions = False,
         **onnxruntime_arguments: Unpack[OnnxruntimeArguments],
     ) -> None:
         _check_names(onnxruntime_arguments)
@@ -105,18 +104,15 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         self.conversion: Conversion | None = None
         source = None
         if not _is_ort_format(loaded, sess_options):
-            arguments = {
-                "mode": mode,
-                "fuse": fuse,
-                "domains": sorted({domains} if isinstance(domains, str) else set(domains)),
-                "static": dict(static or {}),
-                "strategy": strategy,
-                "max_rank": max_rank,
-                "checked": checked,
-                "verify": verify,
-            }
-            source = _read(loaded, sess_options, data=verify)
-            loaded, sess_options = self._rewrite(loaded, source, sess_options, arguments)
+            names = (domains,) if isinstance(domains, str) else tuple(domains)
+            convert = functools.partial(
+                edit_model,
+                options=ConvertOptions(mode, fuse, chains, domains=names),
+                static=static,
+                verify=VerifyOptions() if verify is True else verify or None,
+            )
+            source = _read(loaded, sess_options, data=bool(verify))
+            loaded, sess_options = self._rewrite(loaded, source, sess_options, convert)
         try:
             super().__init__(
                 loaded, sess_options, providers, provider_options, **onnxruntime_arguments
@@ -132,12 +128,12 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         model: reader.Model,
         source: reader.Source,
         sess_options: ort.SessionOptions | None,
-        arguments: dict[str, Any],
+        convert: Callable[[reader.Source], Conversion],
     ) -> tuple[str | os.PathLike[str] | bytes, ort.SessionOptions | None]:
         """Return the model and the options that onnxruntime gets."""
         locations = external_data.locations(source)
         supplied = sess_options is not None and options.supplies(sess_options, locations)
-        proto = self._rewritten(source, arguments, supplied=supplied)
+        proto = self._rewritten(source, convert, supplied=supplied)
         changed = proto is not source.proto
         self._runs_python = any(o.domain == DOMAIN for o in proto.opset_import)
         own = sess_options
@@ -162,21 +158,23 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         return reader.serialize(rewritten.proto, source.name), own
 
     def _rewritten(
-        self, source: reader.Source, arguments: dict[str, Any], *, supplied: bool
+        self,
+        source: reader.Source,
+        convert: Callable[[reader.Source], Conversion],
+        *,
+        supplied: bool,
     ) -> onnx.ModelProto:
         """Return the converted model; the original if nothing changes.
 
         Args:
             source: the model.
-            arguments: arguments of `convert`.
+            convert: converts it.
             supplied: whether the options hold external data, in place of the files.
         """
         # Without a path and a folder no value is read from external data.
         readable = replace(source, path=None, base=None, data=None) if supplied else source
-        self.conversion = conversion = convert(readable, **arguments)
-        proto = source.proto
-        if conversion.changed or arguments["static"]:
-            proto = conversion.result.proto
+        self.conversion = conversion = convert(readable)
+        proto = conversion.result.proto
         if conversion.changed:
             _drop_unused_initializers(proto, source, supplied=supplied)
         return proto

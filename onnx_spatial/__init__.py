@@ -44,6 +44,7 @@ __all__ = [
     "UsageError",
     "Verification",
     "VerificationError",
+    "VerifyOptions",
     "__version__",
     "convert",
     "custom_ops",
@@ -54,14 +55,13 @@ __all__ = [
 
 if TYPE_CHECKING:
     from onnx_spatial import custom_ops
-    from onnx_spatial.api import convert, inspect
+    from onnx_spatial.api import convert, inspect, optimize, verify
     from onnx_spatial.conversion.options import Mode
     from onnx_spatial.conversion.report import OperatorReport
     from onnx_spatial.custom_ops import InferenceSession
     from onnx_spatial.model.io.source import Model
-    from onnx_spatial.optimization import optimize
     from onnx_spatial.report.results import Conversion, Inspection
-    from onnx_spatial.verification import Verification, verify
+    from onnx_spatial.verification import Verification, VerifyOptions
 else:
     #: Module of each attribute that is imported on first use.
     _MODULES = {
@@ -72,10 +72,11 @@ else:
         "Model": "onnx_spatial.model.io.source",
         "OperatorReport": "onnx_spatial.conversion.report",
         "Verification": "onnx_spatial.verification",
+        "VerifyOptions": "onnx_spatial.verification",
         "convert": "onnx_spatial.api",
         "inspect": "onnx_spatial.api",
-        "optimize": "onnx_spatial.optimization",
-        "verify": "onnx_spatial.verification",
+        "optimize": "onnx_spatial.api",
+        "verify": "onnx_spatial.api",
     }
 
     def __getattr__(name: str) -> object:

@@ -1,168 +1,206 @@
-"""Inspect and convert models: `inspect` reports, `convert` rewrites, verifies and writes."""
+"""Inspect, convert and verify models: the functions of the package."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Iterable, Mapping
 
 from onnx_spatial.conversion.options import ConvertOptions, Mode
-from onnx_spatial.conversion.pipeline import convert_operators
-from onnx_spatial.edit import Edit, EditOptions, Progress, inspection_of, read_source
+from onnx_spatial.edit import Progress, convert_source, edit_model, inspection_of, read_source
 from onnx_spatial.errors import of_model
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Conversion, Inspection
-from onnx_spatial.verification import Bound
+from onnx_spatial.verification import Verification, VerifyOptions
 from onnx_spatial.verification import verify as run_verification
-from onnx_spatial.verification.runtime.time_limit import SECONDS
+from onnx_spatial.verification.report import check_verified
 
 
 def inspect(
     model: reader.Model,
     *,
+    chains: bool = True,
+    prefer: str | None = None,
+    max_rank: int | None = None,
     domains: Iterable[str] = (),
     static: Mapping[str, int] | None = None,
-    max_rank: int | None = None,
-    strategy: str | None = None,
-    progress: Progress | None = None,
 ) -> Inspection:
     """List the spatial operators of a model, and what `convert` would do with each.
 
-    Chains of standard nodes that are spatial operators are listed too, with what `optimize` would do.
-
     Args:
         model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
+        chains: also list the chains of standard nodes that are spatial operators, with what
+            `optimize` would do.
+        prefer: lower with this strategy wherever it applies, instead of the cheapest.
+        max_rank: largest rank of new tensors.
         domains: operator domains to accept beside the ones that converters are known to use.
         static: sizes of symbolic dims, by name.
-        max_rank: largest rank of new tensors.
-        strategy: lower with this strategy wherever it applies, instead of the cheapest.
-        progress: called with lines of text.
 
     Raises:
         UsageError: there is no strategy or symbolic dim of that name.
         SpatialError: the model cannot be read.
     """
-    options = ConvertOptions(max_rank=max_rank, strategy=strategy, domains=tuple(domains))
-    from onnx_spatial.conversion.optimize import optimize_operators  # `convert` does without chains
+    options = ConvertOptions(
+        chains=chains, prefer=prefer, max_rank=max_rank, domains=tuple(domains)
+    )
+    return inspect_model(model, options, static)
 
+
+def inspect_model(
+    model: reader.Model,
+    options: ConvertOptions,
+    static: Mapping[str, int] | None = None,
+    progress: Progress | None = None,
+) -> Inspection:
+    """Do what `inspect` does, and call `progress` with lines of text."""
     source = read_source(model, static)
     with of_model(source.name):
-        result = optimize_operators(source.proto, options, folder=source.folder, progress=progress)
-    return inspection_of(source, result.plain, result)
+        result, optimized = convert_source(source, options, progress)
+    return inspection_of(source, result if optimized is None else optimized.plain, optimized)
 
 
 def convert(
-    model: reader.Model | reader.Source,
+    model: reader.Model,
     output: str | os.PathLike[str] | None = None,
     *,
     mode: Mode = "lower",
     fuse: bool = True,
+    chains: bool = False,
+    prefer: str | None = None,
     max_rank: int | None = None,
     checked: bool = False,
-    verify: bool = True,
-    seed: int = 0,
-    static: Mapping[str, int] | None = None,
     domains: Iterable[str] = (),
-    inputs: Mapping[str, npt.NDArray[np.generic]] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    strict: bool = False,
-    strict_proof: bool = False,
-    rtol: Bound = None,
-    atol: Bound = None,
-    outputs_only: bool = False,
-    strategy: str | None = None,
-    in_place: bool = False,
-    save_as_external_data: bool = False,
-    save_reproducer: str | os.PathLike[str] | None = None,
-    isolate: bool = False,
-    memory: int | None = None,
-    time_limit: float | None = SECONDS,
+    static: Mapping[str, int] | None = None,
+    verify: bool | VerifyOptions = True,
+    external_data: bool = False,
     progress: Progress | None = None,
 ) -> Conversion:
     """Rewrite the spatial operators of a model as standard operators, and verify the result.
 
     Args:
-        model: path, bytes, onnx.ModelProto, onnx_ir.Model, or a model read before; it is not changed.
-            Files of external data may be missing if the result is neither verified nor written.
+        model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed. Files of external data
+            may be missing if the result is neither verified nor written.
         output: file for the result, written atomically and only if nothing failed; None: no file.
         mode: "lower" (standard operators), "function" (calls of local functions whose bodies are
-            standard operators) or "custom-op" (Python operators that `custom_ops.register` provides).
+            standard operators; an IR version below 8 is raised to 8, the first that has them) or
+            "custom-op" (Python operators that `custom_ops.register` provides).
         fuse: in mode "lower", also rewrite neighbouring nodes: convolutions between the operators
             become dilated, Transposes become part of a lowering, inverse operators cancel each
             other (`onnx_spatial.fusion`).
+        chains: also rewrite chains of standard nodes that are spatial operators, as `optimize` does. In
+            the other modes each of them becomes its operator first.
+        prefer: lower with this strategy wherever it applies, instead of the cheapest.
         max_rank: largest rank of new tensors.
         checked: make every run fail if sizes or parameters break a rule of an operator. Without it
             some such runs give a tensor without elements (docs/operators.md); mode "custom-op"
             always fails.
-        verify: run the original and the result, and compare them.
-        seed: seed of generated data.
-        static: sizes of symbolic dims, by name; they are fixed in the result.
         domains: operator domains to accept beside the ones that converters are known to use.
-        inputs: data to run the model on, by input name, in place of generated data.
-        shapes: shapes of inputs, by input name, that the model does not fix.
-        strict: also fail if verification cannot decide, if the whole model cannot be run end to end,
-            or if operators are left.
-        strict_proof: also fail if an operator is not proven, only compared at sampled sizes
-            (`verification.OperatorResult.proven`); requires `verify`.
-        rtol, atol, outputs_only: tolerance for outputs, and whether only outputs are compared; see
-            `verify`. They require `verify`.
-        strategy: lower with this strategy wherever it applies, instead of the cheapest.
-        in_place: replace the file `model` by the result. The original is kept beside it, as NAME.orig,
-            until the result is verified, written and read back. It stays if the result was not
-            verified or verification could not decide.
-        save_as_external_data: write the initializers of 1 KiB and more to a file OUT.data beside
-            `output`. A model with nothing to convert is copied all the same.
-        save_reproducer: folder for two small models, their data and a script that shows the first
-            difference, if verification finds one.
-        isolate, memory, time_limit: verify in a child process, with limits of memory in bytes and of
-            time in seconds; see `verify`.
+        static: sizes of symbolic dims, by name; they are fixed in the result.
+        verify: run the original and the result, and compare them; `VerifyOptions` say how.
+        external_data: write the initializers of 1 KiB and more to a file OUTPUT.data. A model
+            with nothing to convert is copied all the same.
         progress: called with lines of text.
+
+    Returns:
+        The conversion. An undecided result is written, with `verification.status` "unverified". With
+        `chains` and `max_rank`, `inspection.limits` has the nodes that still exceed the rank.
 
     Raises:
         UsageError: an argument is invalid (unknown mode, output equals input, ...), or two arguments
             cannot be combined.
         ModelFileError: the model cannot be read, or the result cannot be written.
         ConversionError: an operator breaks its rules or cannot be converted.
-        VerificationError: original and result differ, or (strict) verification could not decide.
-            Without `strict`, an undecided result is written, with `verification.status` "unverified".
-            With `strict_proof`, an operator is not proven.
+        VerificationError: original and result differ, or `VerifyOptions` ask for more than was shown.
     """
-    edit_options = EditOptions(
-        output=output,
-        verify=verify,
-        seed=seed,
+    options = ConvertOptions(mode, fuse, chains, prefer, max_rank, checked, tuple(domains))
+    return edit_model(
+        model,
+        options,
         static=static,
-        inputs=inputs,
-        shapes=shapes,
-        strict=strict,
-        strict_proof=strict_proof,
-        rtol=rtol,
-        atol=atol,
-        outputs_only=outputs_only,
-        in_place=in_place,
-        save_as_external_data=save_as_external_data,
-        save_reproducer=save_reproducer,
-        isolate=isolate,
-        memory=memory,
-        time_limit=time_limit,
-        progress=progress or (lambda _: None),
+        verify=VerifyOptions() if verify is True else verify or None,
+        output=output,
+        external_data=external_data,
+        progress=progress,
     )
-    options = ConvertOptions(
+
+
+def optimize(
+    model: reader.Model,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    mode: Mode = "lower",
+    fuse: bool = True,
+    prefer: str | None = None,
+    max_rank: int | None = None,
+    checked: bool = False,
+    domains: Iterable[str] = (),
+    static: Mapping[str, int] | None = None,
+    verify: bool | VerifyOptions = True,
+    external_data: bool = False,
+    progress: Progress | None = None,
+) -> Conversion:
+    """Convert a model, and rewrite chains of standard nodes that are spatial operators in disguise.
+
+    A chain is a part of the graph that only moves data: Pad, Reshape, Transpose, Slice, SpaceToDepth and
+    others. Where its index map is that of SpaceToBatch or BatchToSpace, for all sizes, it is treated as
+    that operator, and becomes part of a dilated convolution by the rules of `convert`. One-hot
+    convolutions and Gathers that are patches become part of a strided convolution, or a lowering that
+    is faster. Chains that only permute parts of axes become other nodes where these are clearly faster
+    by their estimated time, or where a tensor exceeds `max_rank`. All others stay as they are. Changes
+    of layout between convolutions are removed.
+
+    The arguments are those of `convert`, which does the same with `chains=True`.
+    """
+    return convert(
+        model,
+        output,
         mode=mode,
         fuse=fuse,
+        chains=True,
+        prefer=prefer,
         max_rank=max_rank,
-        strategy=strategy,
         checked=checked,
-        domains=tuple(domains),
+        domains=domains,
+        static=static,
+        verify=verify,
+        external_data=external_data,
+        progress=progress,
     )
-    edit = Edit.begin(model, edit_options)
-    with of_model(edit.source.name):
-        result = convert_operators(
-            edit.source.proto,
-            options,
-            folder=edit.source.folder,
-            progress=edit_options.progress,
-        )
-    return edit.end(result, options, run_verification)
+
+
+def verify(
+    original: reader.Model,
+    converted: reader.Model,
+    options: VerifyOptions | None = None,
+    *,
+    domains: Iterable[str] = (),
+    static: Mapping[str, int] | None = None,
+) -> Verification:
+    """Compare a converted model with its original, and report the first difference.
+
+    Every operator node of the original is compared bit for bit with the nodes that replace it in the
+    converted model, on its own and inside the model; one that became part of a convolution is
+    compared together with that, within a tolerance. Then both models run on the same data, the
+    original by the numpy kernels, the converted one in onnxruntime with optimisations off and on.
+
+    Args:
+        original: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
+        converted: likewise.
+        options: how they are compared; None: `VerifyOptions()`.
+        domains: operator domains of your own that hold spatial operators.
+        static: sizes of symbolic dims of the original, by name, which `converted` has fixed.
+
+    Returns:
+        The verdict; it is true if everything that has to be compared was compared and agreed.
+
+    Raises:
+        UsageError: data, shapes or a tolerance do not fit the model.
+        ModelFileError: a model cannot be read.
+        OperatorError: an operator of the original breaks its own rules on any data.
+        VerificationError: with `strict` or `strict_proof`, less was shown than they ask for.
+    """
+    options = options or VerifyOptions()
+    before = read_source(original, static)
+    result = run_verification(before, converted, options, domains=domains)
+    if options.strict or options.strict_proof:
+        check_verified(before.name, result, options)
+    return result

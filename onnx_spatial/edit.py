@@ -1,179 +1,130 @@
-"""Edit a model: read it, let `convert` or `optimize` edit it, verify the result and write it."""
+"""Edit a model: read it, convert its operators (and chains), verify the result and write it.
+
+    file -> Source -> convert_operators or optimize_operators -> verify -> file
+
+`onnx_spatial.convert` and the command line differ in a few arguments of `edit_model` only.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from onnx_spatial.analysis.unknown_operators import unknown_operators
 from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.pipeline import EditResult, freeze, refusal
-from onnx_spatial.errors import UsageError, VerificationError
+from onnx_spatial.conversion.pipeline import EditResult, convert_operators, freeze, refusal
+from onnx_spatial.errors import UsageError, VerificationError, of_model
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
 from onnx_spatial.report.results import Conversion, Inspection
-from onnx_spatial.verification import Bound, Tolerances, Verification
+from onnx_spatial.verification import VerifyOptions
 from onnx_spatial.verification.report import check_verified
+from onnx_spatial.verification.with_chains import verify_with_chains
 
 if TYPE_CHECKING:
     from onnx_spatial.conversion.rewrite_chains import NamedChains, OptimizeResult
 
 Progress = Callable[[str], None]
+
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class EditOptions:
-    """How a model is read, and the result verified and written; see `onnx_spatial.convert`.
+def edit_model(
+    model: reader.Model | reader.Source,
+    options: ConvertOptions,
+    *,
+    static: Mapping[str, int] | None = None,
+    verify: VerifyOptions | None = None,
+    strict: bool = False,
+    output: str | os.PathLike[str] | None = None,
+    in_place: bool = False,
+    external_data: bool = False,
+    progress: Progress | None = None,
+) -> Conversion:
+    """Convert a model, verify the result, and write it if there is an output.
+
+    Args:
+        model: as in `onnx_spatial.convert`, or a model read before.
+        options: what becomes of the operators.
+        static: sizes of symbolic dims, by name.
+        verify: how the result is compared with the original; None: not at all.
+        strict: refuse operators that are left.
+        output: file for the result.
+        in_place: replace the file `model`. The original is kept beside it, as NAME.orig, until the
+            result is verified, written and read back. It stays if the result was not verified or
+            verification could not decide.
+        external_data: write the initializers of 1 KiB and more to a file OUTPUT.data.
+        progress: called with a line of text now and then.
 
     Raises:
-        UsageError: two of them cannot be combined, or a tolerance is out of range.
+        UsageError, ModelFileError, ConversionError, VerificationError: as `onnx_spatial.convert`.
     """
-
-    output: str | os.PathLike[str] | None
-    verify: bool
-    seed: int
-    static: Mapping[str, int] | None
-    inputs: Mapping[str, npt.NDArray[np.generic]] | None
-    shapes: Mapping[str, Sequence[int]] | None
-    strict: bool
-    strict_proof: bool
-    rtol: Bound
-    atol: Bound
-    outputs_only: bool
-    in_place: bool
-    save_as_external_data: bool
-    save_reproducer: str | os.PathLike[str] | None
-    isolate: bool
-    memory: int | None
-    time_limit: float | None
-    progress: Progress
-
-    def __post_init__(self) -> None:
-        if self.save_as_external_data and (self.in_place or self.output is None):
-            raise UsageError("save_as_external_data requires output")
-        tolerances = self.tolerances
-        if self.strict_proof and not self.verify:
-            raise UsageError("strict_proof requires verify=True")
-        if (tolerances or self.outputs_only) and not self.verify:
-            raise UsageError("rtol, atol and outputs_only require verify=True")
-        if self.strict_proof and self.outputs_only:
-            raise UsageError(
-                "strict_proof and outputs_only cannot be combined: operators are not proven"
-            )
-
-    @property
-    def tolerances(self) -> Tolerances:
-        """The tolerances of the outputs."""
-        return Tolerances.of(self.rtol, self.atol)
-
-    def of_verification(self, options: ConvertOptions) -> dict[str, Any]:
-        """Return the arguments of `verification.verify` beside the models."""
-        return {
-            "inputs": self.inputs,
-            "seed": self.seed,
-            "shapes": self.shapes,
-            "domains": options.domains,
-            "rtol": self.rtol,
-            "atol": self.atol,
-            "outputs_only": self.outputs_only,
-            "save_reproducer": self.save_reproducer,
-            "isolate": self.isolate,
-            "memory": self.memory,
-            "time_limit": self.time_limit,
-            "progress": self.progress,
-        }
-
-
-@dataclass(frozen=True)
-class Edit:
-    """The edit of a model by `convert` or `optimize`, from reading to writing.
-
-    Attributes:
-        model: as the caller gives it.
-        options: how it is read, verified and written.
-        source: as read, with fixed sizes.
-        target: file for the result, if any.
-    """
-
-    model: reader.Model | reader.Source
-    options: EditOptions
-    source: reader.Source
-    target: Path | None
-
-    @classmethod
-    def begin(cls, model: reader.Model | reader.Source, options: EditOptions) -> Edit:
-        """Read a model, and check what the result is to be.
-
-        Raises:
-            ModelFileError: the model cannot be read.
-            UsageError: a name is not in the model, or the output cannot be written.
-        """
-        data = options.verify or options.in_place or options.output is not None
-        source = read_source(model, options.static, data=data)
-        logger.debug("%s: read, IR %d", source.name, source.proto.ir_version)
-        options.progress("converting")
-        options.tolerances.check_names([value.name for value in source.proto.graph.output])
-        target = output_file(source, options.output, in_place=options.in_place)
-        return cls(model, options, source, target)
-
-    def end(
-        self,
-        result: EditResult,
-        options: ConvertOptions,
-        compare: Callable[..., Verification],
-        *,
-        optimized: OptimizeResult | None = None,
-        named: NamedChains | None = None,
-    ) -> Conversion:
-        """Verify a result, and write it if it may be.
-
-        Args:
-            result: of the edit.
-            options: of the edit.
-            compare: verifies the result with the original, by the arguments of `verification.verify`.
-            optimized, named: what `optimize` found, and the chains that it rewrote.
-
-        Raises:
-            ConversionError: an operator cannot be converted.
-            VerificationError: as `check_verified`, with the conversion.
-        """
-        strict = self.options.strict
-        inspection = inspection_of(self.source, result, optimized)
-        if refused := result.refused(strict=strict):
-            error = refusal(self.source.name, refused)
-            error.inspection = inspection
-            raise error
-        changed = result.model is not None
-        converted = self.source if result.model is None else self.source.holding(result.model)
-        verification = None
-        if self.options.verify and changed:
-            arguments = self.options.of_verification(options)
-            verification = compare(self.source, converted=converted, **arguments)
-        conversion = Conversion(
-            converted,
-            inspection,
-            verification,
-            changed,
-            result.touched,
-            original=self.source,
-            named=named,
-            ir_original=self.model if isinstance(self.model, ir.Model) else None,
+    progress = progress or _silent
+    if external_data and (in_place or output is None):
+        raise UsageError("external_data requires output")
+    data = verify is not None or in_place or output is not None
+    source = read_source(model, static, data=data)
+    logger.debug("%s: read, IR %d", source.name, source.proto.ir_version)
+    progress("converting")
+    if verify is not None:
+        verify.tolerances.check_names([value.name for value in source.proto.graph.output])
+    target = _output_file(source, output, in_place=in_place)
+    with of_model(source.name):
+        result, optimized = convert_source(source, options, progress)
+    inspection = inspection_of(source, result, optimized)
+    if refused := result.refused(strict=strict or (verify is not None and verify.strict)):
+        error = refusal(source.name, refused)
+        error.inspection = inspection
+        raise error
+    converted = source if result.model is None else source.holding(result.model)
+    conversion = Conversion(
+        converted,
+        inspection,
+        None,
+        result.model is not None,
+        result.touched,
+        original=source,
+        named=_named_chains(source, optimized),
+        ir_original=model if isinstance(model, ir.Model) else None,
+    )
+    if verify is not None and conversion.changed:
+        conversion.verification = verify_with_chains(
+            source, converted, conversion.named, verify, options.domains, progress
         )
-        check_conversion(conversion, strict=strict, strict_proof=self.options.strict_proof)
-        return finish(conversion, self.target, self.options)
+        _check_conversion(conversion, verify)
+    return _finish(conversion, target, static, progress, in_place, external_data)
 
 
-def output_file(
+def convert_source(
+    source: reader.Source, options: ConvertOptions, progress: Progress | None
+) -> tuple[EditResult, OptimizeResult | None]:
+    """Convert the operators of a model, with `options.chains` its chains too."""
+    if not options.chains:
+        plain = convert_operators(source.proto, options, folder=source.folder, progress=progress)
+        return plain, None
+    from onnx_spatial.conversion.optimize import optimize_operators  # `convert` does without chains
+
+    optimized = optimize_operators(source.proto, options, folder=source.folder, progress=progress)
+    return optimized.edit, optimized
+
+
+def _named_chains(source: reader.Source, optimized: OptimizeResult | None) -> NamedChains | None:
+    """Return the model with operators in the place of the chains that were rewritten."""
+    if optimized is None or optimized.named is None:
+        return None
+    from onnx_spatial.conversion.rewrite_chains import NamedChains
+
+    named = source.holding(optimized.named)
+    return NamedChains(named, tuple(optimized.named_chains), tuple(optimized.kept_functions))
+
+
+def _output_file(
     source: reader.Source, output: str | os.PathLike[str] | None, *, in_place: bool
 ) -> Path | None:
     """Return the file that a result goes to, if any.
@@ -193,17 +144,18 @@ def output_file(
     return target
 
 
-def finish(conversion: Conversion, target: Path | None, options: EditOptions) -> Conversion:
-    """Log what was done, and write the result if there is a target.
+def _finish(
+    conversion: Conversion,
+    target: Path | None,
+    static: Mapping[str, int] | None,
+    progress: Progress,
+    in_place: bool,
+    external_data: bool,
+) -> Conversion:
+    """Log what was done, and write the result if there is a target; set `output` and `backup`.
 
     An unchanged model is copied byte for byte, unless symbolic dims were fixed.
-
-    Args:
-        conversion: the conversion; its `output` and `backup` are set.
-        target: the file.
-        options: how it is written.
     """
-    in_place = options.in_place
     # It is cached: a conversion in place is about to replace the original.
     summary = conversion.summary if in_place or logger.isEnabledFor(logging.INFO) else None
     if logger.isEnabledFor(logging.INFO):
@@ -212,8 +164,8 @@ def finish(conversion: Conversion, target: Path | None, options: EditOptions) ->
         logger.info("%s: %s", conversion.result.name, "; ".join(parts))
     if target is None:
         return conversion
-    options.progress(f"writing: {target}")
-    if not conversion.changed and not options.static:
+    progress(f"writing: {target}")
+    if not conversion.changed and not static:
         if in_place:
             return conversion
         writing.copy(conversion.result, target)
@@ -222,25 +174,31 @@ def finish(conversion: Conversion, target: Path | None, options: EditOptions) ->
             conversion.result, target, keep=not conversion.verification
         )
     else:
-        writing.write(conversion.result, target, external=options.save_as_external_data)
+        writing.write(conversion.result, target, external=external_data)
     conversion.output = target
     return conversion
 
 
-def check_conversion(conversion: Conversion, *, strict: bool, strict_proof: bool) -> None:
+def _check_conversion(conversion: Conversion, options: VerifyOptions) -> None:
     """Raise if the result of a conversion may not be written.
 
     Raises:
         VerificationError: as `check_verified`, with the conversion.
     """
     found = conversion.verification
-    if found is None or not (strict or strict_proof or found.status == "failed" or found.rest):
+    assert found is not None
+    strict = options.strict or options.strict_proof
+    if not (strict or found.status == "failed" or found.rest):
         return
     try:
-        check_verified(conversion.result.name, found, strict=strict, strict_proof=strict_proof)
+        check_verified(conversion.result.name, found, options)
     except VerificationError as error:
         error.conversion = conversion
         raise
+
+
+def _silent(text: str) -> None:
+    pass
 
 
 def read_source(

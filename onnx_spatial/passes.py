@@ -1,9 +1,9 @@
 """Convert models inside pipelines of onnx_ir passes.
 
-    >>> passes = onnx_ir.passes.Sequential(SpatialPass(verify=False), RemoveUnusedNodesPass())
+    >>> passes = onnx_ir.passes.Sequential(SpatialPass(), RemoveUnusedNodesPass())
     >>> model = passes(model).model
 
-Both passes are functional: they return a new model that shares the tensors of the old one.
+The pass is functional: it returns a new model that shares the tensors of the old one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import onnx_ir as ir
 
 from onnx_spatial.api import convert
 from onnx_spatial.conversion.options import Mode
-from onnx_spatial.optimization import optimize
 from onnx_spatial.report.results import Conversion
+from onnx_spatial.verification.options import VerifyOptions
 
 
 @dataclasses.dataclass
@@ -37,8 +37,8 @@ class SpatialPass(ir.passes.FunctionalPass):
     """Rewrite the spatial operators of a model as standard operators, as `onnx_spatial.convert` does.
 
     Args:
-        mode, fuse, max_rank, static, domains, strategy, checked, verify, seed,
-            strict, strict_proof: as in `convert`. `verify` runs the model before and after the pass.
+        mode, fuse, chains, prefer, max_rank, checked, domains, static: as in `convert`.
+        verify: run the model before and after the pass, and compare; as in `convert`.
 
     Raises:
         SpatialError: as `convert`, when the pass is called. Sequential and PassManager of onnx_ir raise
@@ -50,75 +50,28 @@ class SpatialPass(ir.passes.FunctionalPass):
         *,
         mode: Mode = "lower",
         fuse: bool = True,
+        chains: bool = False,
+        prefer: str | None = None,
         max_rank: int | None = None,
-        static: Mapping[str, int] | None = None,
-        domains: Iterable[str] = (),
-        strategy: str | None = None,
         checked: bool = False,
-        verify: bool = True,
-        seed: int = 0,
-        strict: bool = False,
-        strict_proof: bool = False,
+        domains: Iterable[str] = (),
+        static: Mapping[str, int] | None = None,
+        verify: bool | VerifyOptions = False,
     ) -> None:
         self._convert = functools.partial(
             convert,
             mode=mode,
             fuse=fuse,
+            chains=chains,
+            prefer=prefer,
             max_rank=max_rank,
-            static=static,
-            domains=tuple(domains),
-            strategy=strategy,
             checked=checked,
+            domains=tuple(domains),
+            static=static,
             verify=verify,
-            seed=seed,
-            strict=strict,
-            strict_proof=strict_proof,
         )
 
     def call(self, model: ir.Model) -> SpatialPassResult:
         """Convert the model."""
-        return _result(self._convert(model))
-
-
-class OptimizePass(ir.passes.FunctionalPass):
-    """Rewrite also chains of standard nodes that are spatial operators, as `onnx_spatial.optimize` does.
-
-    Args:
-        max_rank, static, domains, strategy, verify, seed, strict,
-            strict_proof: as in `optimize`.
-
-    Raises:
-        SpatialError: as `SpatialPass`, when the pass is called.
-    """
-
-    def __init__(
-        self,
-        *,
-        max_rank: int | None = None,
-        static: Mapping[str, int] | None = None,
-        domains: Iterable[str] = (),
-        strategy: str | None = None,
-        verify: bool = True,
-        seed: int = 0,
-        strict: bool = False,
-        strict_proof: bool = False,
-    ) -> None:
-        self._optimize = functools.partial(
-            optimize,
-            max_rank=max_rank,
-            static=static,
-            domains=tuple(domains),
-            strategy=strategy,
-            verify=verify,
-            seed=seed,
-            strict=strict,
-            strict_proof=strict_proof,
-        )
-
-    def call(self, model: ir.Model) -> SpatialPassResult:
-        """Optimize the model."""
-        return _result(self._optimize(model))
-
-
-def _result(conversion: Conversion) -> SpatialPassResult:
-    return SpatialPassResult(conversion.ir_model, conversion.changed, conversion)
+        conversion = self._convert(model)
+        return SpatialPassResult(conversion.ir_model, conversion.changed, conversion)

@@ -1,30 +1,27 @@
 """Convert, plan, inspect, verify and run commands, in the form that tests need.
 
-Tests say what they want in the words of the interface of 1.0: `prefer`, `chains`, `lowering`. Where the
-package has other words today, this module translates, and it alone changes when the package does.
+This module alone changes when the package gets other words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import onnx
 
 import onnx_spatial
-from onnx_spatial import ConversionError, Inspection, OperatorReport, Verification
-
-#: Keywords of 1.0 and what they are called today.
-_KEYWORDS = {
-    "prefer": "strategy",
-    "external_data": "save_as_external_data",
-    "reproducer": "save_reproducer",
-}
-
-
-def _today(options: dict[str, Any]) -> dict[str, Any]:
-    return {_KEYWORDS.get(name, name): value for name, value in options.items()}
+from onnx_spatial import (
+    Conversion,
+    ConversionError,
+    Inspection,
+    OperatorReport,
+    Verification,
+    VerifyOptions,
+    verification,
+)
 
 
 @dataclass(frozen=True)
@@ -62,10 +59,9 @@ def plan(model: onnx.ModelProto, *, chains: bool = False, **options: Any) -> Pla
         options: of `onnx_spatial.convert`.
     """
     before = model.SerializeToString(deterministic=True)
-    edit = onnx_spatial.optimize if chains else onnx_spatial.convert
     message = ""
     try:
-        conversion = edit(model, verify=False, **_today(options))
+        conversion = onnx_spatial.convert(model, chains=chains, verify=False, **options)
     except ConversionError as error:
         if not isinstance(error.inspection, Inspection):
             raise
@@ -108,9 +104,33 @@ def refusal(model: onnx.ModelProto, **options: Any) -> str:
     return operator.reason
 
 
-def verify(original: Any, converted: Any, **options: Any) -> Verification:
-    """The verdict on a converted model; the options are those of `VerifyOptions`, and domains."""
-    return onnx_spatial.verify(original, converted, **_today(options))
+def verify(
+    original: Any,
+    converted: Any,
+    *,
+    domains: Sequence[str] = (),
+    isolate: bool = False,
+    progress: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Verification:
+    """The verdict on a converted model; the options are those of `VerifyOptions`.
+
+    With `isolate` it is reached in a child process, and `progress` hears of it, as in a command.
+    """
+    if isolate:
+        options.setdefault("memory", 4 << 30)
+    asked = VerifyOptions(**options)
+    if progress is None:
+        return onnx_spatial.verify(original, converted, asked, domains=domains)
+    return verification.verify(original, converted, asked, domains=domains, progress=progress)
+
+
+def convert_in_place(path: Path) -> Conversion:
+    """What `convert --in-place` does, as an object."""
+    from onnx_spatial.conversion.options import ConvertOptions
+    from onnx_spatial.edit import edit_model
+
+    return edit_model(path, ConvertOptions(), verify=VerifyOptions(), in_place=True)
 
 
 def run(arguments: Sequence[str]) -> int:

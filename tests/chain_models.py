@@ -223,7 +223,7 @@ def lowered(strategy: str, shape=(2, 8, 12, 3), end: int = 2) -> onnx.ModelProto
     x = net("BatchToSpaceND", conv(net, x), [2, 2], crops, domain=domain)
     named = net.model(shape, x)
     named.opset_import.append(helper.make_opsetid(domain, 1))
-    model = onnx_spatial.convert(named, fuse=False, strategy=strategy, verify=False).model
+    model = onnx_spatial.convert(named, fuse=False, prefer=strategy, verify=False).model
     for node in model.graph.node:
         del node.metadata_props[:]
     return model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect as inspection
 import json
 from pathlib import Path
 
@@ -155,7 +154,7 @@ def test_what_cannot_be_verified_is_not_written(path, tmp_path, monkeypatch):
 
     monkeypatch.setattr(stages, "Stage", wrong)
     with pytest.raises(VerificationError) as caught:
-        convert(path, tmp_path / "out.onnx", strategy="transpose")
+        convert(path, tmp_path / "out.onnx", prefer="transpose")
     assert caught.value.exit_code == 1
     assert caught.value.verification is not None
     assert "site" in str(caught.value)
@@ -168,40 +167,25 @@ def test_verification_can_be_left_out(path):
 
 @pytest.mark.parametrize("rewrite", [onnx_spatial.convert, onnx_spatial.optimize])
 def test_what_a_call_says_of_its_verification_reaches_verify(rewrite, path, tmp_path, monkeypatch):
-    given = {
-        "seed": 7,
-        "shapes": {"x": (1, 4, 6, 1)},
-        "inputs": {"x": np.zeros((1, 4, 6, 1), np.float32)},
-        "domains": ("com.mine",),
-        "rtol": 0.25,
-        "atol": {"y": 0.5},
-        "outputs_only": True,
-        "save_reproducer": tmp_path / "reproducer",
-        "isolate": True,
-        "memory": 1 << 30,
-        "time_limit": 12.5,
-        "progress": lambda text: None,
-    }
-    known = set(inspection.signature(onnx_spatial.verify).parameters)
-    assert known == {"original", "converted", *given}
-    got = {}
+    options = onnx_spatial.VerifyOptions(
+        seed=7, shapes={"x": (1, 4, 6, 1)}, outputs_only=True, reproducer=tmp_path / "reproducer"
+    )
+    got = []
 
-    def watched(*models: object, **arguments: object) -> Verification:
-        got.update(arguments)
+    def watched(*arguments: object) -> Verification:
+        got.extend(arguments)
         return Verification("passed", "passed: on purpose")
 
-    module = rewrite.__module__
-    monkeypatch.setattr(f"{module}.run_verification", watched)
-    assert rewrite(path, **given).verification
-    # `optimize` also accepts the domain of the operators that chains are.
-    assert set(given["domains"]) <= set(got.pop("domains"))
-    assert {name: got[name] for name in given if name != "domains"} == {
-        name: value for name, value in given.items() if name != "domains"
-    }
+    monkeypatch.setattr("onnx_spatial.edit.verify_with_chains", watched)
+    assert rewrite(path, domains=("com.mine",), verify=options).verification
+    assert got[3] is options
+    assert got[4] == ("com.mine",)
 
 
 def test_the_same_seed_verifies_the_same(path):
-    first, second = (convert(path, seed=3).to_dict() for _ in range(2))
+    first, second = (
+        convert(path, verify=onnx_spatial.VerifyOptions(seed=3)).to_dict() for _ in range(2)
+    )
     assert first == second
 
 
@@ -234,7 +218,7 @@ def test_every_error_is_one_line_and_of_one_family(tmp_path):
 
 
 def test_dims_can_be_fixed_by_name(path):
-    result = convert(path, static={"N": 2, "W": 6}, strategy="transpose")
+    result = convert(path, static={"N": 2, "W": 6}, prefer="transpose")
     assert structure.dims(result.model, "x") == [2, 4, 6, 1]
     assert structure.ops(result.model) == ["Pad", "Reshape", "Transpose", "Reshape"]
     with pytest.raises(UsageError, match="no symbolic dim named Q"):
@@ -259,7 +243,7 @@ def test_a_rank_limit_is_kept_or_refused(path):
 
 def test_a_strategy_can_be_forced(path):
     for name in ("transpose", "row-gather"):
-        result = convert(path, strategy=name)
+        result = convert(path, prefer=name)
         assert result.inspection.operators[0].lowering == name
 
 

@@ -35,7 +35,7 @@ def dims(model: onnx.ModelProto, *sizes: int) -> None:
 
 def message(model: onnx.ModelProto | bytes) -> str:
     with pytest.raises(SpatialError) as caught:
-        onnx_spatial.convert(model, strict=True)
+        onnx_spatial.convert(model, verify=onnx_spatial.VerifyOptions(strict=True))
     text = str(caught.value)
     assert text.isprintable() and len(text) < 2000
     return text

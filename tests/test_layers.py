@@ -12,7 +12,6 @@ ROWS = (
     "cli",
     "validation",
     "custom_ops passes polygraphy",
-    "optimization",
     "api",
     "edit",
     "report",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import adapter
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -128,7 +129,7 @@ def test_validation_runs_it(linked):
 
 def test_in_place_a_copy_takes_the_place_of_a_link_that_leads_out(tmp_path):
     path = data_elsewhere(with_data(tmp_path / "model.onnx"))
-    onnx_spatial.convert(path, in_place=True)
+    adapter.convert_in_place(path)
     check(ort.InferenceSession(path))
     assert sorted(os.listdir(path.parent)) == ["model.onnx", DATA, f"{DATA}_1"]
     assert not path.with_name(f"{DATA}_1").is_symlink()

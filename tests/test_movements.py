@@ -33,7 +33,9 @@ def only(model: onnx.ModelProto, **options: int) -> onnx_spatial.OperatorReport:
 @pytest.mark.parametrize("name", forms.FORMS)
 def test_within_rank_4(name):
     model = forms.FORMS[name]
-    done = onnx_spatial.optimize(model, max_rank=4, strict_proof=True)
+    done = onnx_spatial.optimize(
+        model, max_rank=4, verify=onnx_spatial.VerifyOptions(strict_proof=True)
+    )
     (site,) = done.inspection.chains
     assert (site.op_type, site.converted) == ("Rearrange", True)
     assert done.verification.status == "passed"
@@ -93,7 +95,9 @@ def test_rank_limits(limit):
 def test_parts_of_a_tensor_beyond_the_limit(kind, tokens, batch):
     """Queries, keys and values are taken before the heads are made, not from a tensor of rank 5."""
     model = forms.queries_keys_values(kind, tokens, batch)
-    done = onnx_spatial.optimize(model, max_rank=4, strict_proof=True)
+    done = onnx_spatial.optimize(
+        model, max_rank=4, verify=onnx_spatial.VerifyOptions(strict_proof=True)
+    )
     assert [site.action for site in done.inspection.chains] == ["lower"] * 3
     assert forms.largest_rank(done.model) == 4
     assert structure.counts(done.model)["Slice"] == 3

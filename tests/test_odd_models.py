@@ -111,7 +111,7 @@ def test_what_no_machine_can_hold_is_converted_but_not_run(declared, block, pads
     result = onnx_spatial.convert(made)
     assert result.changed and result.verification.status == "unverified"
     with pytest.raises(onnx_spatial.VerificationError, match="unverified"):
-        onnx_spatial.convert(made, strict=True)
+        onnx_spatial.convert(made, verify=onnx_spatial.VerifyOptions(strict=True))
 
 
 def test_outputs_never_take_the_place_of_a_device_or_pipe(tmp_path, capsys):
@@ -290,8 +290,8 @@ def test_a_second_conversion_lists_only_what_it_added_itself():
         [first] y = M.SpaceToBatchND(x, block, none)
         [second] z = mine.BatchToSpaceND(y, block, none)
     }}"""
-    once = onnx_spatial.convert(model(text), verify=False, strategy="transpose")
-    twice = onnx_spatial.convert(once.model, domains=["mine"], strategy="transpose")
+    once = onnx_spatial.convert(model(text), verify=False, prefer="transpose")
+    twice = onnx_spatial.convert(once.model, domains=["mine"], prefer="transpose")
     assert once.touched["nodes_added"] == [f"first/{n}" for n in REARRANGED]
     assert twice.touched["nodes_added"] == [f"second/{n}" for n in REARRANGED]
 

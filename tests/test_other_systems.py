@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import adapter
 import numpy as np
 import onnx
 import pytest
 from building import one_node
 from onnx import helper, numpy_helper
 
-import onnx_spatial
 from onnx_spatial import ModelFileError
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.process import limits
@@ -146,7 +146,7 @@ def test_in_place_works_where_open_files_cannot_be_replaced(tmp_path, monkeypatc
     guarded("replace", 1)
     guarded("unlink", 0)
     before = onnx.load(path)
-    made = onnx_spatial.convert(path, in_place=True)
+    made = adapter.convert_in_place(path)
     assert made.verification
     assert made.backup is None
     assert os.listdir(tmp_path) == ["model.onnx"]

@@ -19,7 +19,7 @@ from onnx_ir.passes import PassError, PassManager, Sequential, common
 
 import onnx_spatial
 from onnx_spatial import UsageError
-from onnx_spatial.passes import OptimizePass, SpatialPass
+from onnx_spatial.passes import SpatialPass
 
 X = np.arange(2 * 8 * 8 * 3, dtype=np.float32).reshape(2, 8, 8, 3)
 EXPECTED = space_to_batch(X, [2, 2], [(0, 0), (0, 0)])
@@ -44,10 +44,10 @@ def test_a_pass_stands_among_others(host):
 
 
 def test_a_pass_says_what_it_did():
-    result = SpatialPass(strategy="slices")(ir.from_proto(spatial()))
+    result = SpatialPass(prefer="slices")(ir.from_proto(spatial()))
     (site,) = result.conversion.inspection.operators
     assert (site.action, site.lowering) == ("lower", "slices")
-    assert result.conversion.verification
+    assert result.conversion.verification is None
     again = SpatialPass()(result)
     assert not again.modified
     assert again.model is not result.model
@@ -55,8 +55,8 @@ def test_a_pass_says_what_it_did():
 
 
 def test_modes_and_verification_are_options_of_a_pass():
-    result = SpatialPass(mode="function", verify=False)(ir.from_proto(spatial()))
-    assert result.conversion.verification is None
+    result = SpatialPass(mode="function", verify=True)(ir.from_proto(spatial()))
+    assert result.conversion.verification
     assert len(result.model.functions) == 1
     with pytest.raises(TypeError, match="output"):
         SpatialPass(output="m.onnx")
@@ -86,18 +86,17 @@ g (float[2, 1, 16] x) => (float[2, 1, 16] y)
 """
 
 
-def test_chains_of_standard_nodes_are_rewritten_by_their_own_pass():
+def test_chains_of_standard_nodes_are_rewritten_if_asked_for():
     model = ir.from_proto(parser.parse_model(CHAIN))
     assert not Sequential(SpatialPass())(model).modified
-    result = OptimizePass()(model)
+    result = SpatialPass(chains=True)(model)
     assert result.modified and len(result.conversion.inspection.chains) == 2
     assert op_types(result.model) == ["Conv"]
 
 
-@pytest.mark.parametrize("kind", [SpatialPass, OptimizePass])
-def test_arguments_are_passed_on(kind):
+def test_arguments_are_passed_on():
     with pytest.raises(UsageError):
-        kind(strategy="none")(ir.from_proto(spatial()))
+        SpatialPass(prefer="none")(ir.from_proto(spatial()))
 
 
 def test_max_rank_limits_the_rank():
@@ -112,7 +111,7 @@ g (float[1, 8, 8, 4] x) => (float[1, 4, 4, 16] y)
 }
 """
     model = ir.from_proto(onnx.parser.parse_model(text))
-    result = OptimizePass(max_rank=5)(model)
+    result = SpatialPass(chains=True, max_rank=5)(model)
     ranks = [len(v.shape) for v in every_value(result.model) if v.shape is not None]
     assert result.modified and max(ranks) <= 5
     assert result.conversion.inspection.limits.max_rank == 5
@@ -229,7 +228,7 @@ def test_tensors_of_several_folders_stay_there(tmp_path):
     model, other = ir.load(with_weight(tmp_path / "a")), ir.load(with_weight(tmp_path / "b"))
     weight = other.graph.initializers["weight"].const_value
     model.graph.initializers["weight"].const_value = weight
-    result = SpatialPass()(model)
+    result = SpatialPass(verify=True)(model)
     assert result.conversion.verification
     assert result.model.graph.initializers["weight"].const_value is weight
 

@@ -32,20 +32,23 @@ def optimize_operators(
 
     Args:
         proto: the model.
-        options: how it is converted, in mode "lower" with fusion.
+        options: how it is converted. In other modes than "lower" every chain becomes its operator, and
+            what the mode makes of that.
         folder: where external data lies.
         progress: called with a line of text now and then.
 
     Raises:
         ModelFileError: the graph contradicts itself.
     """
-    options = options or ConvertOptions()
+    options = options or ConvertOptions(chains=True)
     plain = convert_operators(proto, options, folder=folder, progress=progress)
     number = number_of_nodes(plain.model or proto)
     alone = OptimizeResult(plain, plain, nodes=(number, number))
     if plain.refused():
         return alone
     result = rewrite_chains(proto, alone, options, folder, progress)
+    if not options.fuses:
+        return _compared(result, proto, options, folder)
     moved = remove_layout_changes(result.edit.model or proto, folder)
     return _compared(_joined(proto, result, moved), proto, options, folder)
 

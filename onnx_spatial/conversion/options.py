@@ -41,8 +41,9 @@ class ConvertOptions:
     Attributes:
         mode: "lower", "function" or "custom-op".
         fuse: whether mode "lower" also rewrites nodes around the operators.
+        chains: whether chains of standard nodes that are spatial operators are rewritten too.
+        prefer: the lowering to use wherever it applies; None for the cheapest.
         max_rank: largest rank of any new tensor; None for no bound.
-        strategy: the lowering to use wherever it applies; None for the cheapest.
         checked: whether every run that breaks a rule of an operator fails.
         domains: operator domains to accept beside the ones that converters are known to use.
 
@@ -52,17 +53,18 @@ class ConvertOptions:
 
     mode: Mode = "lower"
     fuse: bool = True
+    chains: bool = False
+    prefer: str | None = None
     max_rank: int | None = None
-    strategy: str | None = None
     checked: bool = False
     domains: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise UsageError(f"mode must be one of {', '.join(MODES)}, not {self.mode!r}")
-        if self.strategy is not None and self.strategy not in STRATEGY_NAMES:
+        if self.prefer is not None and self.prefer not in STRATEGY_NAMES:
             names = ", ".join(STRATEGY_NAMES)
-            raise UsageError(f"strategy must be one of {names}, not {self.strategy!r}")
+            raise UsageError(f"prefer must be one of {names}, not {self.prefer!r}")
 
     @property
     def fuses(self) -> bool:

@@ -109,7 +109,7 @@ def _writer(options: ConvertOptions) -> Writer:
         return writer
 
     def lower(request: Request, info: OperatorInfo) -> Lowered:
-        return lower_preferring(request, options.strategy, options.max_rank)
+        return lower_preferring(request, options.prefer, options.max_rank)
 
     return lower
 
@@ -155,7 +155,7 @@ def _with_functions(
     options: ConvertOptions,
 ) -> EditResult:
     todo = (f for f in infos if f.known_domain and f.index not in before.functions)
-    bound = options.max_rank is not None or options.strategy is not None or options.checked
+    bound = options.max_rank is not None or options.prefer is not None or options.checked
     # Operators in functions that nothing calls may lack attributes of a caller: they are left.
     if all(f.dead and f.error for f in todo) and not bound:
         return EditResult(operator_at={f.index: _called(f, before) for f in infos})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import onnx
 
@@ -16,8 +16,8 @@ from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings import InputFacts
 
-if TYPE_CHECKING:
-    from onnx_spatial.verification.report import ProofScope
+#: For which sizes an operator is proven; "sampled": for none.
+ProofScope = Literal["all sizes", "these sizes", "sampled"]
 
 #: What is done with an operator; see `OperatorReport.action`.
 Action = Literal["lower", "fuse", "function", "custom-op", "leave", "refuse"]

@@ -114,6 +114,8 @@ def rewrite_chains(
 
     every = find(legal, infos, folder, notes)
     best = rewritten(every) or alone
+    if options.mode != "lower":
+        return replace(best, notes=notes)
     if best.nodes[1] >= alone.nodes[1]:  # then only what is faster with as many nodes
         best = rewritten([chain for chain in every if chain.cost]) or alone
     moves = _movements(legal, infos, folder, options, every, best, notes)
@@ -229,7 +231,8 @@ def _rewritten(
             if operator.domain == DOMAIN
         }
         of = [operators.get((str(c.place), name)) for c, name in zip(chains, outputs, strict=True)]
-        good = [c for c, operator in zip(chains, of, strict=True) if _is_better(c, operator)]
+        is_good = _is_better if options.mode == "lower" else lambda chain, operator: True
+        good = [c for c, operator in zip(chains, of, strict=True) if is_good(c, operator)]
         if len(good) < len(chains):
             chains = good
             continue

@@ -10,22 +10,23 @@ from typing import Any
 
 import onnx
 
-from onnx_spatial.api import convert
-from onnx_spatial.conversion.options import Mode
+from onnx_spatial.conversion.options import ConvertOptions, Mode
 from onnx_spatial.custom_ops import available
+from onnx_spatial.edit import edit_model
 from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError, UsageError
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.model.io import reader
-from onnx_spatial.optimization import optimize, verify_with_chains
 from onnx_spatial.report.results import Inspection
 from onnx_spatial.report.side_by_side import SideBySide
 from onnx_spatial.validation import recorded
 from onnx_spatial.validation.examined import ExaminedModel, ModelForm, serialized
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, Kind, Level, ModelResult, Status
+from onnx_spatial.verification import VerifyOptions
 from onnx_spatial.verification.process.child import Progress
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
+from onnx_spatial.verification.with_chains import verify_with_chains
 
 
 def examine(
@@ -100,21 +101,17 @@ def _convert(subject: ExaminedModel, mode: Mode) -> ModelForm | None:
     """Convert the model in one mode; None if that fails."""
     options, source = subject.options, f"convert:{mode}"
     subject.progress(source)("optimizing" if options.optimize else "converting")
-    common: dict[str, Any] = {
-        "max_rank": options.max_rank,
-        "verify": False,
-        "static": subject.static,
-        "domains": options.domains,
-        "strict": options.strict,
-        "strategy": options.strategy,
-    }
+    asked = ConvertOptions(
+        mode,
+        options.fuse,
+        options.optimize,
+        options.prefer,
+        options.max_rank,
+        options.checked,
+        options.domains,
+    )
     try:
-        if options.optimize:
-            done = optimize(subject.path, **common)
-        else:
-            done = convert(
-                subject.path, mode=mode, fuse=options.fuse, checked=options.checked, **common
-            )
+        done = edit_model(subject.path, asked, static=subject.static, strict=options.strict)
     except ConversionError as error:
         _add_refusals(subject, source, error)
         return None
@@ -166,13 +163,11 @@ def _verify(subject: ExaminedModel, form: ModelForm) -> None:
     try:
         form.verification = verify_with_chains(
             subject.source,
-            form.conversion.named,
             form.source,
-            seed=subject.options.seed,
-            shapes=subject.shapes,
-            domains=subject.options.domains,
-            outputs_only=False,
-            progress=subject.progress(source),
+            form.conversion.named,
+            VerifyOptions(seed=subject.options.seed, shapes=subject.shapes),
+            subject.options.domains,
+            subject.progress(source),
         )
     except UsageError as error:  # the shapes of the options do not fit
         form.message = str(error)

@@ -18,7 +18,7 @@ class Options:
     Attributes:
         modes: modes to convert each model in.
         optimize: whether chains of standard nodes are rewritten too, see `onnx_spatial.optimize`.
-        fuse, checked, max_rank, strategy, domains: see `onnx_spatial.convert`.
+        fuse, checked, max_rank, prefer, domains: see `onnx_spatial.convert`.
         static: sizes of symbolic dims; ignored for models without a dim of that name.
         shapes: shapes of inputs to verify with; ignored for models without an input of that name.
         seed: seed of generated data.
@@ -26,8 +26,7 @@ class Options:
         strict_proof: whether a model fails if one of its operators is not proven.
 
     Raises:
-        UsageError: a mode or strategy does not exist, a number is out of range, or two options cannot
-            be combined.
+        UsageError: a mode or strategy does not exist, or a number is out of range.
     """
 
     modes: tuple[Mode, ...] = ("lower",)
@@ -35,7 +34,7 @@ class Options:
     fuse: bool = True
     checked: bool = False
     max_rank: int | None = None
-    strategy: str | None = None
+    prefer: str | None = None
     domains: tuple[str, ...] = ()
     static: tuple[tuple[str, int], ...] = ()
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
@@ -46,9 +45,7 @@ class Options:
     def __post_init__(self) -> None:
         if not self.modes or not set(self.modes) <= set(MODES):
             raise UsageError(f"modes must be one or more of {', '.join(MODES)}, not {self.modes}")
-        if self.optimize and (self.modes != ("lower",) or not self.fuse):
-            raise UsageError("optimize requires mode lower, with fusion")
-        ConvertOptions(strategy=self.strategy)  # raises an error if there is no such strategy
+        ConvertOptions(prefer=self.prefer)  # raises an error if there is no such strategy
         if self.seed < 0:
             raise UsageError(f"seed must be 0 or more, not {self.seed}")
 
@@ -67,7 +64,7 @@ class Options:
         words += [] if self.fuse else ["--no-fuse"]
         words += ["--checked"] if self.checked else []
         words += [] if self.max_rank is None else ["--max-rank", str(self.max_rank)]
-        words += [] if self.strategy is None else ["--prefer", self.strategy]
+        words += [] if self.prefer is None else ["--prefer", self.prefer]
         words += [w for name in self.domains for w in ("--domain", name)]
         words += [w for name, dim in self.static for w in ("--static", f"{name}={dim}")]
         for name, shape in self.shapes:

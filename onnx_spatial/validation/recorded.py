@@ -13,7 +13,7 @@ from onnx_spatial.errors import OperatorError, SpatialError, UsageError
 from onnx_spatial.validation import data_sets
 from onnx_spatial.validation.data_sets import DataSet
 from onnx_spatial.validation.examined import ExaminedModel, ModelForm, serialized
-from onnx_spatial.verification import OutputResult, verify
+from onnx_spatial.verification import OutputResult, VerifyOptions, verify
 from onnx_spatial.verification.compare import random_ops
 from onnx_spatial.verification.compare.exactness import Exactness, of_outputs
 from onnx_spatial.verification.compare.outputs import compare
@@ -289,8 +289,7 @@ def _equal_on_recorded(subject: ExaminedModel, form: ModelForm, source: str) -> 
             result = verify(
                 subject.source,
                 form.source,
-                inputs=data.inputs,
-                seed=subject.options.seed,
+                VerifyOptions(inputs=data.inputs, seed=subject.options.seed),
                 domains=subject.options.domains,
                 progress=subject.progress(source),
             )

@@ -10,6 +10,7 @@ behind floating-point arithmetic. Nothing is printed: a `Verification` holds the
 from onnx_spatial.verification.compare.outputs import RTOL
 from onnx_spatial.verification.compare.tolerance import Bound, Tolerances
 from onnx_spatial.verification.evaluate import evaluate
+from onnx_spatial.verification.options import VerifyOptions
 from onnx_spatial.verification.pipeline import Model, verify
 from onnx_spatial.verification.report import (
     Check,
@@ -35,6 +36,7 @@ __all__ = [
     "OperatorResult",
     "Tolerances",
     "Verification",
+    "VerifyOptions",
     "evaluate",
     "verify",
 ]

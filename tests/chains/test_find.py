@@ -67,7 +67,7 @@ def test_lowerings_that_move_the_channels(strategy, op_type):
     x = net(op_type, x, [2, 2], [[2, 3], [2, 3]], domain=domain)
     named = net.model(shape, net("Transpose", x, perm=[0, 3, 1, 2]))
     named.opset_import.append(helper.make_opsetid(domain, 1))
-    model = onnx_spatial.convert(named, fuse=False, strategy=strategy, verify=False).model
+    model = onnx_spatial.convert(named, fuse=False, prefer=strategy, verify=False).model
     (chain,) = find(model)
     assert [a.constant for a in chain.blocks.ends if a.constant] == [3, 3]
     assert chain.blocks.kind is (S2B if op_type == "SpaceToBatchND" else B2S)

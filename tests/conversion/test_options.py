@@ -29,7 +29,7 @@ def test_the_keywords_of_convert_have_the_same_defaults():
     ("given", "message"),
     [
         ({"mode": "magic"}, "mode must be one of lower, "),
-        ({"strategy": "magic"}, "strategy must be"),
+        ({"prefer": "magic"}, "prefer must be"),
     ],
 )
 def test_an_unknown_choice_is_refused(given, message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import adapter
 import onnx
 import pytest
 from onnx import parser
@@ -68,7 +69,7 @@ def test_the_rank_of_new_nodes_counts():
     text = """g (float[2,4,6,3] x) => (float[8,2,3,3] y)
         <int64[2] block = {2, 2}, int64[2,2] none = {0, 0, 0, 0}> {
             y = com.microsoft.SpaceToBatchND(x, block, none) }"""
-    found = summary(text, strategy="transpose")
+    found = summary(text, prefer="transpose")
     assert found.before.rank == 4 < found.after.rank
     assert found.text.startswith("1 operator became ")
 
@@ -89,7 +90,7 @@ def test_a_summary_survives_the_replacement_of_the_file(tmp_path):
     path = tmp_path / "m.onnx"
     onnx.save(parser.parse_model(HEAD + REGION.replace("GROUP", "4")), path)
     size = path.stat().st_size
-    result = onnx_spatial.convert(path, in_place=True)
+    result = adapter.convert_in_place(path)
     assert result.summary.before.bytes == size
     assert result.summary.after.bytes == path.stat().st_size
 

@@ -327,10 +327,14 @@ def test_an_inlined_function_is_left_in_pieces_and_lowered_all_the_same():
 def test_preparing_again_says_that_nothing_is_to_be_done():
     prepared = prepare(model(SPACE_TO_BATCH))
     assert custom_ops.prepare(prepared) is prepared
-    again = onnx_spatial.convert(prepared, mode="custom-op", strict=True)
+    again = onnx_spatial.convert(
+        prepared, mode="custom-op", verify=onnx_spatial.VerifyOptions(strict=True)
+    )
     assert not again.changed
     assert [(s.action, s.lowering) for s in again.inspection.operators] == [("leave", None)]
-    assert not onnx_spatial.convert(prepared, mode="custom-op", strict=True).changed
+    assert not onnx_spatial.convert(
+        prepared, mode="custom-op", verify=onnx_spatial.VerifyOptions(strict=True)
+    ).changed
 
 
 def test_conversion_verifies_a_prepared_model_by_running_it():

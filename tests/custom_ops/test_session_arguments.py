@@ -79,22 +79,20 @@ def test_one_model_is_given_by_either_name():
             InferenceSession(**wrong)
 
 
-def test_fuse_static_and_strategy_say_how_it_is_rewritten():
+def test_fuse_and_static_say_how_it_is_rewritten():
     def types(**named: object) -> list[str]:
         conversion = InferenceSession(parser.parse_model(DILATED), **named).conversion
         return [node.op_type for node in conversion.model.graph.node]
 
     assert len(types()) < len(types(fuse=False))
-    session = InferenceSession(parser.parse_model(DILATED), static={"N": 2}, strategy="slices")
+    session = InferenceSession(parser.parse_model(DILATED), static={"N": 2})
     assert session.get_inputs()[0].shape[0] == 2
-    slices = InferenceSession(parser.parse_model(DILATED), fuse=False, strategy="slices")
-    assert {s.lowering for s in slices.conversion.inspection.operators} == {"slices"}
+    plain = InferenceSession(parser.parse_model(DILATED), fuse=False)
     x = X[..., :1]
-    (one,), (other,) = session.run(None, {"x": x}), slices.run(None, {"x": x})
+    (one,), (other,) = session.run(None, {"x": x}), plain.run(None, {"x": x})
     np.testing.assert_allclose(one, other, rtol=1e-5)
-    for wrong in ({"static": {"M": 2}}, {"strategy": "magic"}):
-        with pytest.raises(UsageError):
-            InferenceSession(parser.parse_model(DILATED), **wrong)
+    with pytest.raises(UsageError):
+        InferenceSession(parser.parse_model(DILATED), static={"M": 2})
 
 
 def test_static_holds_for_a_model_with_nothing_to_convert(tmp_path):
@@ -117,7 +115,7 @@ def test_verify_verifies_it_first(mode, monkeypatch):
         found.status, found.operators_only = "failed", False
         return found
 
-    monkeypatch.setattr("onnx_spatial.api.run_verification", fails)
+    monkeypatch.setattr("onnx_spatial.edit.verify_with_chains", fails)
     with pytest.raises(VerificationError):
         InferenceSession(spatial(), mode=mode, verify=True)
 

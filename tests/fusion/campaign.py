@@ -91,7 +91,7 @@ def try_case(
     case = build(seed, number, kind, in_functions)
     outcome = Outcome(number, case.labels)
     try:
-        found = onnx_spatial.convert(case.model, verify=False, strategy=LOWERING)
+        found = onnx_spatial.convert(case.model, verify=False, prefer=LOWERING)
         plain = _without_blocks(case.model)
         strategies = [s.lowering for s in found.inspection.operators if s.node not in plain]
         outcome.sites = len(strategies)
@@ -101,7 +101,7 @@ def try_case(
         wrong = mistakes(found.model, case)
         if wrong or number % PLAIN == 0:
             unfused = onnx_spatial.convert(
-                case.model, verify=False, fuse=False, strategy=LOWERING
+                case.model, verify=False, fuse=False, prefer=LOWERING
             ).model
             also = mistakes(unfused, case)
             outcome.runtime = [

@@ -78,9 +78,9 @@ def test_random_regions(form):
     """As much is fused as if the functions were inlined, and nothing is wrong."""
     for number in range(CASES):
         case = functions.moved(regions.build(SEED, number), Random(number), form)
-        converted = onnx_spatial.convert(case.model, verify=False, strategy=campaign.LOWERING)
+        converted = onnx_spatial.convert(case.model, verify=False, prefer=campaign.LOWERING)
         copy = onnx.ModelProto.FromString(case.model.SerializeToString())
-        inlined = onnx_spatial.convert(inline(copy), verify=False, strategy=campaign.LOWERING)
+        inlined = onnx_spatial.convert(inline(copy), verify=False, prefer=campaign.LOWERING)
         where = f"case {number}"
         assert not campaign.mistakes(converted.model, case), where
         sites = [site.lowering for site in converted.inspection.operators]

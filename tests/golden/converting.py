@@ -45,17 +45,16 @@ def converted(
         checked: the model fails where parameters of the run break a rule.
     """
     before = model.SerializeToString(deterministic=True)
-    options = {
-        "strategy": prefer,
-        "static": static,
-        "domains": tuple(domains),
-        "max_rank": max_rank,
-        "verify": False,
-    }
-    if chains:
-        assert (mode, checked) == ("lower", False)
-        result = onnx_spatial.optimize(model, **options)
-    else:
-        result = onnx_spatial.convert(model, mode=mode, checked=checked, **options)
+    result = onnx_spatial.convert(
+        model,
+        mode=mode,
+        chains=chains,
+        prefer=prefer,
+        max_rank=max_rank,
+        checked=checked,
+        domains=domains,
+        static=static,
+        verify=False,
+    )
     assert model.SerializeToString(deterministic=True) == before
     return result.model

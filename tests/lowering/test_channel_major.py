@@ -59,7 +59,7 @@ def test_lowerings(strategy, window, layout, dynamic):
     if dynamic:
         shape = [d if d == 3 else f"d{i}" for i, d in enumerate(shape)]
     result = onnx_spatial.convert(
-        model(operator, shape), domains=[chain_ops.DOMAIN], strategy=strategy
+        model(operator, shape), domains=[chain_ops.DOMAIN], prefer=strategy
     )
     (site,) = result.inspection.operators
     assert result.verification.status == "passed"
@@ -77,7 +77,7 @@ def test_rows_behind_the_last_window_go():
     """The first rows of the image are the patches, in order, and a last row is in none."""
     operator = ExtractPatches((2, 1), (3, 1), (1, 1), "valid", "channels_first")
     result = onnx_spatial.convert(
-        model(operator, [1, 1, 3, 2]), domains=[chain_ops.DOMAIN], strategy="planes"
+        model(operator, [1, 1, 3, 2]), domains=[chain_ops.DOMAIN], prefer="planes"
     )
     assert result.inspection.operators[0].lowering == "planes"
     assert result.verification.status == "passed"

@@ -41,7 +41,7 @@ def test_the_converted_model_has_its_weights_beside_it(given, tmp_path):
     out = tmp_path / "out" / "o.onnx"
     out.parent.mkdir()
     model = path if given == "path" else onnx.load(path)
-    result = onnx_spatial.convert(model, out, save_as_external_data=True)
+    result = onnx_spatial.convert(model, out, external_data=True)
     assert result.verification and result.output == out
     assert sorted(p.name for p in out.parent.iterdir()) == ["o.onnx", "o.onnx.data"]
     proto = onnx.load(out, load_external_data=False)
@@ -63,7 +63,7 @@ def test_the_converted_model_has_its_weights_beside_it(given, tmp_path):
 def test_other_files_are_never_overwritten(tmp_path):
     path, _ = saved(tmp_path)
     (tmp_path / "o.onnx.data").write_text("mine")
-    onnx_spatial.convert(path, tmp_path / "o.onnx", verify=False, save_as_external_data=True)
+    onnx_spatial.convert(path, tmp_path / "o.onnx", verify=False, external_data=True)
     assert (tmp_path / "o.onnx.data").read_text() == "mine"
     assert (tmp_path / "o.onnx.data_1").stat().st_size > 100_000
 
@@ -82,6 +82,5 @@ def test_a_failure_leaves_no_file(tmp_path, monkeypatch):
 
 def test_an_output_is_required(tmp_path):
     path, _ = saved(tmp_path)
-    for options in ({}, {"in_place": True}):
-        with pytest.raises(UsageError, match="requires output"):
-            onnx_spatial.convert(path, save_as_external_data=True, **options)
+    with pytest.raises(UsageError, match="requires output"):
+        onnx_spatial.convert(path, external_data=True)

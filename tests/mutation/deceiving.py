@@ -181,7 +181,9 @@ def _answer(draw: Draw, drawn: Case) -> Outcome:
     try:
         seed = draw.seed + draw.number
         models = drawn.original, drawn.changed
-        verdict = onnx_spatial.verify(*models, seed=seed, **drawn.options)
+        verdict = onnx_spatial.verify(
+            *models, onnx_spatial.VerifyOptions(seed=seed, **drawn.options)
+        )
         answer = (verdict.status, verdict.operators_only, verdict.message)
     except SpatialError as error:
         answer = ("refused", False, str(error))

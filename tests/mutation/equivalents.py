@@ -18,7 +18,7 @@ from nets import Rng
 
 import onnx_spatial
 
-_FORMS = ({}, {"fuse": False}, {"mode": "function"}, {"strategy": "gather", "fuse": False})
+_FORMS = ({}, {"fuse": False}, {"mode": "function"}, {"prefer": "gather", "fuse": False})
 
 
 def _converted(rng: Rng, number: int) -> Equivalent:

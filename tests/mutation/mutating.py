@@ -114,7 +114,7 @@ def classes(
 
 def convert(model: onnx.ModelProto, strategy: str | None, fuse: bool) -> onnx.ModelProto:
     """The converted model, not verified."""
-    return onnx_spatial.convert(model, verify=False, strategy=strategy, fuse=fuse).model
+    return onnx_spatial.convert(model, verify=False, prefer=strategy, fuse=fuse).model
 
 
 @cache
@@ -161,7 +161,9 @@ def mutants(
             taken += 1
             difference = judge.difference(mutant, noise)
             differs, why = difference or ("", "")
-            verdict = onnx_spatial.verify(judge.subject.model, mutant, seed=seed)
+            verdict = onnx_spatial.verify(
+                judge.subject.model, mutant, onnx_spatial.VerifyOptions(seed=seed)
+            )
             what = (kind, subject, strategy, fuse, mutation.what, differs, why)
             yield Outcome(*what, verdict.status, verdict.message), mutant
 
@@ -169,7 +171,9 @@ def mutants(
 def flagged(subject: str, strategy: str | None, fuse: bool, seeds: range) -> list[tuple[str, str]]:
     """Verdicts on a right conversion, one for each seed: status and message."""
     model, right = subjects.get(subject).model, converted(subject, strategy, fuse)
-    verdicts = (onnx_spatial.verify(model, right, seed=seed) for seed in seeds)
+    verdicts = (
+        onnx_spatial.verify(model, right, onnx_spatial.VerifyOptions(seed=seed)) for seed in seeds
+    )
     return [(v.status, v.message) for v in verdicts]
 
 

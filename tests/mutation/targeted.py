@@ -120,7 +120,7 @@ def conversions(number: int) -> tuple[tuple[str, onnx.ModelProto], ...]:
     base, found, seen = KINDS[number].base, [], set()
     for strategy in (None, *STRATEGY_NAMES):
         try:
-            made = onnx_spatial.convert(base.model(), verify=False, strategy=strategy, fuse=False)
+            made = onnx_spatial.convert(base.model(), verify=False, prefer=strategy, fuse=False)
         except SpatialError:
             continue
         data = made.model.SerializeToString(deterministic=True)

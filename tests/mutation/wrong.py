@@ -123,7 +123,7 @@ class Wrong:
         if self.pair is not None:
             return self.pair()
         original = self.base.model()
-        made = onnx_spatial.convert(original, verify=False, strategy=self.base.strategy, fuse=False)
+        made = onnx_spatial.convert(original, verify=False, prefer=self.base.strategy, fuse=False)
         return original, spoiled(made.model, self.nodes, self.functions, self.edit)
 
     def inputs(self) -> dict[str, np.ndarray]:

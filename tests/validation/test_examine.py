@@ -26,7 +26,6 @@ from validating import (
     space_to_batch,
 )
 
-from onnx_spatial.errors import UsageError
 from onnx_spatial.validation import ModelResult, Options, Report, reports
 from onnx_spatial.validation import examine as examination
 from onnx_spatial.verification import verify
@@ -71,7 +70,7 @@ def test_python_operators_that_cannot_run_here_leave_a_model_unverified(tmp_path
 @pytest.fixture
 def wrong_permutation(monkeypatch):
     """Conversions swap two entries of a permutation."""
-    real = examination.convert
+    real = examination.edit_model
 
     def wrong(*arguments, **named):
         done = real(*arguments, **named)
@@ -83,29 +82,29 @@ def wrong_permutation(monkeypatch):
         done.result = done.result.holding(proto)
         return done
 
-    monkeypatch.setattr(examination, "convert", wrong)
+    monkeypatch.setattr(examination, "edit_model", wrong)
 
 
 @pytest.mark.usefixtures("wrong_permutation")
 def test_a_wrong_conversion_is_a_difference_and_names_the_node(tmp_path):
-    result = look(save(tmp_path / "m.onnx"), strategy="transpose")
+    result = look(save(tmp_path / "m.onnx"), prefer="transpose")
     assert (result.status, result.kind) == ("failed", "difference")
     assert result.entries[0].source == "verify:lower"
     assert result.entries[0].nodes == ("s2b",)
 
 
 def test_a_verification_has_the_options(tmp_path, monkeypatch):
-    asked = {}
+    asked = []
 
-    def verifying(original, _, converted, **how):
-        asked.update(how)
+    def verifying(original, converted, _, *how):
+        asked.extend(how)
         return verify(original, converted)
 
     monkeypatch.setattr(examination, "verify_with_chains", verifying)
-    wanted = {"seed": 3, "domains": ("a.b",)}
-    look(save(tmp_path / "m.onnx"), **wanted, shapes=(("x", (2, 4, 6, 3)), ("other", (1,))))
-    assert {name: asked[name] for name in wanted} == wanted
-    assert asked["shapes"] == {"x": (2, 4, 6, 3)}
+    shapes = (("x", (2, 4, 6, 3)), ("other", (1,)))
+    look(save(tmp_path / "m.onnx"), seed=3, domains=("a.b",), shapes=shapes)
+    options, domains, _ = asked
+    assert (options.seed, options.shapes, domains) == (3, {"x": (2, 4, 6, 3)}, ("a.b",))
 
 
 @pytest.mark.parametrize("text", [PLAIN, S2B])
@@ -446,7 +445,7 @@ def test_an_optimized_model_is_compared_with_recorded_data(tmp_path):
 
 def test_a_chain_that_is_read_wrongly_is_a_difference(tmp_path, monkeypatch):
     """Also the file with its chains as they are is compared."""
-    real = examination.optimize
+    real = examination.edit_model
 
     def wrong(*args: object, **named: object):
         done = real(*args, **named)
@@ -454,14 +453,13 @@ def test_a_chain_that_is_read_wrongly_is_a_difference(tmp_path, monkeypatch):
         next(a for a in node.attribute if a.name == "dilations").ints[:] = [1, 1]
         return done
 
-    monkeypatch.setattr(examination, "optimize", wrong)
+    monkeypatch.setattr(examination, "edit_model", wrong)
     result = look(_chains(tmp_path), optimize=True)
     assert (result.status, result.kind) == ("failed", "difference")
 
 
-def test_optimize_has_one_mode():
-    with pytest.raises(UsageError, match="optimize requires mode lower, with fusion"):
-        Options(optimize=True, modes=("function",))
-    with pytest.raises(UsageError, match="optimize requires mode lower, with fusion"):
-        Options(optimize=True, fuse=False)
-    assert "--optimize" in Options(optimize=True).command(["m.onnx"])
+@pytest.mark.parametrize("mode", ["lower", "function", "custom-op"])
+def test_optimize_has_each_mode(tmp_path, mode):
+    result = look(_chains(tmp_path), optimize=True, modes=(mode,))
+    assert result.status == "passed"
+    assert "--optimize" in Options(optimize=True, modes=(mode,)).command(["m.onnx"])

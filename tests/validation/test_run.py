@@ -218,7 +218,7 @@ def test_options_become_a_command_line():
         fuse=False,
         checked=True,
         max_rank=5,
-        strategy="slices",
+        prefer="slices",
         domains=("a b",),
         static=(("N", 2),),
         shapes=(("x", (1, 2)),),

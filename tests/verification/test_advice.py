@@ -23,7 +23,7 @@ g (int8[6,9,3] x) => (int8[2,24,3] y)
 
 def test_where_only_the_optimizer_is_wrong_that_is_said():
     original = parser.parse_model(NOT_OPTIMISED)
-    converted = onnx_spatial.convert(original, strategy="row-gather", verify=False).model
+    converted = onnx_spatial.convert(original, prefer="row-gather", verify=False).model
     try:
         onnxruntime.InferenceSession(converted.SerializeToString())
         pytest.skip("this onnxruntime loads it")

@@ -122,7 +122,7 @@ def test_more_dims_than_numpy_has_are_not_compared():
     found = onnx_spatial.convert(made).verification
     assert found.status == "unverified" and re.search(r"has 104 dims; numpy", found.message)
     with pytest.raises(onnx_spatial.VerificationError, match="has 104 dims"):
-        onnx_spatial.convert(made, strict=True)
+        onnx_spatial.convert(made, verify=onnx_spatial.VerifyOptions(strict=True))
 
 
 def test_windows_of_many_thousands_are_not_compared():

@@ -26,7 +26,7 @@ def model(body: str) -> onnx.ModelProto:
 @pytest.mark.parametrize(("body", "name"), [(RESHAPED, "shape"), (PARTS, "front")])
 def test_values_that_are_a_shape_are_asked_for_with_inputs(body, name):
     with pytest.raises(onnx_spatial.VerificationError) as refused:
-        onnx_spatial.convert(model(body), strict=True)
+        onnx_spatial.convert(model(body), verify=onnx_spatial.VerifyOptions(strict=True))
     assert f"no legal values were found for {name!r}, from which the model computes" in str(
         refused.value
     )
@@ -37,7 +37,9 @@ def test_values_that_are_a_shape_are_asked_for_with_inputs(body, name):
 def test_with_them_it_is_verified():
     inputs = {"x": np.zeros((1, 4, 6, 3), np.float32), "front": np.array([2, 4])}
     inputs["shape"] = np.array([4, 2, 3, 3])
-    assert onnx_spatial.convert(model(RESHAPED), inputs=inputs).verification
+    assert onnx_spatial.convert(
+        model(RESHAPED), verify=onnx_spatial.VerifyOptions(inputs=inputs)
+    ).verification
 
 
 @pytest.mark.parametrize("mode", ["lower", "function", "custom-op"])
@@ -45,4 +47,6 @@ def test_two_nodes_of_one_name_are_said_to_be_that(mode):
     with pytest.raises(
         onnx_spatial.VerificationError, match="two nodes have the name 'same', which"
     ):
-        onnx_spatial.convert(model(TWICE), mode=mode, strict=True)
+        onnx_spatial.convert(
+            model(TWICE), mode=mode, verify=onnx_spatial.VerifyOptions(strict=True)
+        )

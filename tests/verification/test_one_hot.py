@@ -46,7 +46,9 @@ def test_the_weight_goes(keras, result):
 
 @pytest.mark.parametrize("outputs_only", [False, True])
 def test_verify_passes_and_says_it(keras, result, outputs_only):
-    verification = onnx_spatial.verify(keras, result.model, outputs_only=outputs_only)
+    verification = onnx_spatial.verify(
+        keras, result.model, onnx_spatial.VerifyOptions(outputs_only=outputs_only)
+    )
     assert verification.status == "passed"
     assert any("NaN" in note and "infinities" in note for note in verification.notes)
     if not outputs_only:
@@ -69,7 +71,7 @@ def test_values_differ_as_is_said(keras, result):
 
 
 def test_other_mistakes_are_found(keras):
-    wrong = onnx_spatial.optimize(keras, strategy="gather").model
+    wrong = onnx_spatial.optimize(keras, prefer="gather").model
     (rows,) = (t for t in wrong.graph.initializer if numpy_helper.to_array(t).size > 8)
     rows.CopyFrom(numpy_helper.from_array(np.roll(numpy_helper.to_array(rows), 1), rows.name))
     assert onnx_spatial.verify(keras, wrong).status == "failed"
@@ -113,7 +115,9 @@ def test_between_blocks_they_become_dilated():
     result = onnx_spatial.optimize(model)
     assert {site.lowering for site in result.inspection.chains} == {"dilated convolution"}
     assert result.verification.status == "passed"
-    verification = onnx_spatial.verify(model, result.model, outputs_only=True)
+    verification = onnx_spatial.verify(
+        model, result.model, onnx_spatial.VerifyOptions(outputs_only=True)
+    )
     assert verification.status == "passed"
     assert not any("NaN" in note for note in verification.notes)
 

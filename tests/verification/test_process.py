@@ -15,9 +15,8 @@ import pytest
 from adapter import verify
 from hand_lowered import model, space_to_batch, space_to_batch_lowered
 
-from onnx_spatial import UsageError
+from onnx_spatial import UsageError, VerifyOptions
 from onnx_spatial.verification.checks.model_pair import ModelPair
-from onnx_spatial.verification.compare.tolerance import Tolerances
 from onnx_spatial.verification.pipeline import _Work
 from onnx_spatial.verification.process import child
 from onnx_spatial.verification.process.child import Bounds, Died, MemoryLimit
@@ -137,7 +136,7 @@ def test_a_new_interpreter_gives_the_same_result(tmp_path: Path) -> None:
         proto.graph.output.append(onnx.ValueInfoProto(name="m"))
         onnx.save(proto, path)
     models = ModelPair.read(*paths, ())
-    work = _Work(models, None, {}, 0, (), Tolerances(), False, None, None, None)
+    work = _Work(models, VerifyOptions())
     lines: list[str] = []
     result = child.run(work, lines.append, BOUNDS, fork=False)
     assert result.status == "passed"

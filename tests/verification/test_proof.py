@@ -193,12 +193,14 @@ def test_strict_proof_in_json(paths, prove, capsys) -> None:
 def test_strict_proof_of_the_function(prove) -> None:
     prove(SAMPLED)
     with pytest.raises(VerificationError, match=UNPROVEN) as failure:
-        onnx_spatial.convert(space_to_batch(), strict_proof=True)
+        onnx_spatial.convert(space_to_batch(), verify=onnx_spatial.VerifyOptions(strict_proof=True))
     assert failure.value.verification.status == "passed"
     prove(ALL)
-    assert onnx_spatial.convert(space_to_batch(), strict_proof=True).changed
+    assert onnx_spatial.convert(
+        space_to_batch(), verify=onnx_spatial.VerifyOptions(strict_proof=True)
+    ).changed
     with pytest.raises(UsageError, match="strict_proof requires verify"):
-        onnx_spatial.convert(space_to_batch(), strict_proof=True, verify=False)
+        onnx_spatial.convert(space_to_batch(), verify=onnx_spatial.VerifyOptions(strict_proof=True))
 
 
 def test_strict_proof_needs_a_verification(paths, capsys) -> None:

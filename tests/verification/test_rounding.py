@@ -348,7 +348,7 @@ def patches(tail: str, seed: int) -> onnx.ModelProto:
 @pytest.mark.parametrize("tail", STEPS.values(), ids=STEPS)
 def test_steps_behind_a_region_of_reals_may_flip(tail: str) -> None:
     original = patches(tail, seed=3)  # of which one flips, with optimisations off
-    result = onnx_spatial.convert(original, seed=3)
+    result = onnx_spatial.convert(original, verify=onnx_spatial.VerifyOptions(seed=3))
     assert result.verification.status == "passed", result.verification.message
     assert "Conv" in [n.op_type for n in result.model.graph.node]
     name = max(result.model.graph.initializer, key=lambda t: len(t.raw_data)).name

@@ -67,4 +67,4 @@ def test_limits_do_not_reach_beyond_their_block():
 @pytest.mark.parametrize("limit", [0, float("nan")])
 def test_a_limit_is_positive(pair, limit):
     with pytest.raises(UsageError, match=f"time_limit must be more than 0 seconds, not {limit}"):
-        onnx_spatial.convert(pair[0], time_limit=limit)
+        onnx_spatial.convert(pair[0], verify=onnx_spatial.VerifyOptions(time_limit=limit))

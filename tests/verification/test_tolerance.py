@@ -130,7 +130,7 @@ def test_numbers_out_of_range(number, message):
     with pytest.raises(UsageError, match=message):
         verify(model(NET), converted(), rtol={"y": number})
     with pytest.raises(UsageError, match=message):
-        onnx_spatial.convert(model(NET), rtol=number)
+        onnx_spatial.convert(model(NET), verify=onnx_spatial.VerifyOptions(rtol=number))
 
 
 @pytest.mark.parametrize(
@@ -148,19 +148,20 @@ def test_arguments_that_fit_nothing(arguments, message):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"verify": False, "rtol": 0.1},
-        {"verify": False, "outputs_only": True},
         {"strict_proof": True, "outputs_only": True},
+        {"rtol": -1.0},
         {"atol": {"z": 1.0}},
     ],
 )
 def test_convert_refuses_what_says_nothing(arguments):
     with pytest.raises(UsageError):
-        onnx_spatial.convert(model(NET), **arguments)
+        onnx_spatial.convert(model(NET), verify=onnx_spatial.VerifyOptions(**arguments))
 
 
 def test_convert_compares_outputs_only():
-    result = onnx_spatial.convert(model(NET), rtol=1e-3, outputs_only=True).verification
+    result = onnx_spatial.convert(
+        model(NET), verify=onnx_spatial.VerifyOptions(rtol=1e-3, outputs_only=True)
+    ).verification
     assert result and result.outputs_only and not any(site.checks for site in result.operators)
 
 

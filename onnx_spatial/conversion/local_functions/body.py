@@ -93,7 +93,7 @@ def build(body_request: BodyRequest, options: ConvertOptions) -> Body:
     # Referenced attributes were checked when each call was read.
     legal = frozenset(range(len(formals), len(inputs)))
     request = replace(request, checked=options.checked, legal=legal)
-    lowered = lower_preferring(request, options.strategy, options.max_rank)
+    lowered = lower_preferring(request, options.prefer, options.max_rank)
     lowered.output.name = _OUTPUT
     function = onnx.FunctionProto(input=names, output=[_OUTPUT])
     function.attribute.extend(facts.attributes)

@@ -9,6 +9,7 @@ from typing import Protocol
 import onnx
 
 from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.conversion.report import ProofScope
 from onnx_spatial.model import traversal
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification.arrays import Array
@@ -18,7 +19,6 @@ from onnx_spatial.verification.report import (
     Difference,
     OperatorResult,
     OutputResult,
-    ProofScope,
     Run,
 )
 

@@ -10,14 +10,15 @@ from typing import Any, Literal
 
 import numpy as np
 
+from onnx_spatial.conversion.report import ProofScope
 from onnx_spatial.errors import Code, VerificationError
 from onnx_spatial.model import traversal
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification.arrays import Array
+from onnx_spatial.verification.options import VerifyOptions
 from onnx_spatial.verification.report.comparisons import Check, OutputResult
 
 Status = Literal["passed", "failed", "unverified"]
-ProofScope = Literal["all sizes", "these sizes", "sampled"]
 
 
 @dataclass(frozen=True)
@@ -266,19 +267,17 @@ class Verification:
         return {"version": 2, **plain(self)}
 
 
-def check_verified(
-    name: str, verification: Verification, *, strict: bool = False, strict_proof: bool = False
-) -> None:
+def check_verified(name: str, verification: Verification, options: VerifyOptions) -> None:
     """Raise unless the models were compared, as far as they can be run, and are equal.
 
     Raises:
         VerificationError: they differ, or could not be compared, or (strict) not end to end, or
             (strict_proof) an operator is not proven.
     """
-    if not verification and (strict or not verification.operators_only):
+    if not verification and (options.strict or not verification.operators_only):
         message = f"{name}: {verification.message}"
         raise VerificationError(message, verification, code=verification.code)
-    if strict_proof and (unproven := verification.unproven):
+    if options.strict_proof and (unproven := verification.unproven):
         more = f" (and {len(unproven) - 1} more)" if len(unproven) > 1 else ""
         message = f"{name}: {unproven[0]}{more}"
         raise VerificationError(message, verification, code=Code.NOT_PROVEN)

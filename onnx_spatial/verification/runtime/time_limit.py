@@ -13,9 +13,6 @@ from dataclasses import dataclass, field
 
 from onnx_spatial.verification.runtime.stopwatch import Stopwatch
 
-#: Seconds that a verification may take unless it is told otherwise.
-SECONDS = 60.0
-
 
 class TimeLimitError(BaseException):
     """The time is over; the message says at what. Handlers of `Exception` would hide it."""
