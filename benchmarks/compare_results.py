@@ -77,13 +77,12 @@ def run(python: str | None, command: str, model: Path) -> Result:
 
 
 def said(document: Mapping[str, Any]) -> Result:
-    """Describe the JSON document of a command; version 1 keeps operators and proofs in two lists."""
+    """Describe the JSON document of a command; version 1 has other names."""
     inspection = document.get("inspection") or {}
     verification = document.get("verification") or {}
     operators = document.get("operators")
     if operators is None:
-        named = inspection.get("operators", inspection.get("sites", ()))
-        operators = [*named, *inspection.get("chains", ())]
+        operators = [*inspection.get("sites", ()), *inspection.get("chains", ())]
     names = Counter(o.get("lowering") or o.get("strategy") or o["action"] for o in operators)
     compared = verification.get("operators", verification.get("sites", ()))
     proofs = Counter(o.get("proven") for o in compared)

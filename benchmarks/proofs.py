@@ -91,7 +91,7 @@ def prove(
     except SpatialError:
         return  # this strategy or mode does not take the model
     wanted = options.get("prefer")
-    strategies = [site.lowering for site in converted.inspection.operators]
+    strategies = [site.lowering for site in converted.operators]
     if row in STRATEGY_NAMES and wanted not in strategies:
         return
     marks: list[tuple[float, int]] = []

@@ -69,7 +69,7 @@ class Output:
             return
         document: dict[str, object] = {"version": 2, **error_document(line, exit_code, code)}
         if isinstance(error, ConversionError) and error.inspection is not None:
-            document["inspection"] = error.inspection.to_dict()  # type: ignore[attr-defined]
+            document |= error.inspection.to_dict()  # type: ignore[attr-defined]
         if isinstance(error, VerificationError) and error.verification is not None:
             document["verification"] = error.verification.to_dict()  # type: ignore[attr-defined]
         self.document(document)

@@ -41,7 +41,7 @@ _VERDICTS = {
 
 def inspection(console: Console, found: Inspection, *, verbose: bool = False) -> None:
     """Print a table of the operators of a model, and the reasons below it."""
-    if not found.operators:
+    if not found.named:
         todo = "" if found.summary is not None else ", nothing to do"
         say(console, f"{found.model}: no spatial operators{todo}")
         chains(console, found)
@@ -50,14 +50,14 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
         return
     opset = "no opset" if found.opset is None else f"opset {found.opset}"
     domains = ", ".join(
-        dict.fromkeys(repr(operator.domain) for operator in found.operators if operator.spatial)
+        dict.fromkeys(repr(operator.domain) for operator in found.named if operator.spatial)
     )
-    spatial = sum(operator.spatial for operator in found.operators)
+    spatial = sum(operator.spatial for operator in found.named)
     what = [f"{_count(spatial, 'spatial operator')} in domain {domains}"] if spatial else []
-    if refused := len(found.operators) - spatial:
+    if refused := len(found.named) - spatial:
         what.append(f"{_count(refused, 'convolution')} that onnxruntime refuses")
     say(console, f"{found.model}: {', '.join(what)}, {opset}, IR {found.ir_version}")
-    operators(console, found.operators, verbose=verbose)
+    operators(console, found.named, verbose=verbose)
     if found.conversion is not None:
         say(console, f"after convert: {headline(found.conversion)}")
     chains(console, found)
@@ -195,7 +195,7 @@ def _action(operator: OperatorReport) -> Text:
 
 def conversion(console: Console, result: Conversion, model: Path, *, verbose: bool) -> None:
     """Print what was converted, the verdict, and where the result is."""
-    found = result.inspection.operators
+    found = result.inspection.named
     if not result.changed:
         why = "no operators to convert" if found else "no spatial operators"
         if found and all(operator.action == "function" for operator in found):

@@ -36,14 +36,7 @@ def show(console: Console, result: Conversion, model: Path, *, verbose: bool) ->
         _show_replacements(console, rows)
     if more := len(summary.replacements) - len(rows):
         console.print(f"and {more} more (-v shows them)")
-    inspection = result.inspection
-    notes(
-        console,
-        [
-            *inspection.operators,
-            *(operator for operator in inspection.chains if operator.converted),
-        ],
-    )
+    notes(console, result.operators)
 
 
 def _figures(summary: Summary, *, verbose: bool) -> Table:

@@ -186,7 +186,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
                 external_data.check(source)
             except ModelFileError as missing:
                 return missing
-        sites = [] if self.conversion is None else self.conversion.inspection.operators
+        sites = [] if self.conversion is None else self.conversion.operators
         for site in sites:
             if site.unknown_domain and site.domain in error and site.op_type in error:
                 return ConversionError(

@@ -237,7 +237,8 @@ def inspection_of(
     found.original = source
     found.result = None if result.model is None else source.holding(result.model)
     if optimized is not None:
-        found.chains, found.nodes = optimized.chains, optimized.nodes
+        found.operators += optimized.chains
+        found.nodes = optimized.nodes
         found.notes = optimized.notes
         found.layouts = optimized.layouts
         found.limits = optimized.limits

@@ -73,7 +73,7 @@ def plan(model: onnx.ModelProto, *, chains: bool = False, **options: Any) -> Pla
     assert model.SerializeToString(deterministic=True) == before
     return Plan(
         made,
-        inspection.operators,
+        inspection.named,
         inspection.chains,
         touched,
         inspection.nodes,

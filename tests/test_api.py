@@ -87,9 +87,7 @@ def test_inspect_says_what_convert_would_do(path):
     described = found.to_dict()
     assert described == json.loads(json.dumps(described))
     assert described["version"] == 2
-    assert (
-        described["operators"] == convert(path, verify=False).to_dict()["inspection"]["operators"]
-    )
+    assert described["operators"] == convert(path, verify=False).to_dict()["operators"]
 
 
 def test_inspect_lists_what_cannot_be_converted(tmp_path):
@@ -117,7 +115,7 @@ def test_a_model_without_the_operators_is_copied_byte_for_byte(tmp_path):
     result = convert(source, tmp_path / "copy.onnx")
     assert not result.changed
     assert result.verification is None
-    assert result.inspection.operators == []
+    assert result.operators == []
     assert (tmp_path / "copy.onnx").read_bytes() == source.read_bytes()
 
 
@@ -244,7 +242,7 @@ def test_a_rank_limit_is_kept_or_refused(path):
 def test_a_strategy_can_be_forced(path):
     for name in ("transpose", "row-gather"):
         result = convert(path, prefer=name)
-        assert result.inspection.operators[0].lowering == name
+        assert result.operators[0].lowering == name
 
 
 def test_external_data_is_left_alone_and_goes_along(tmp_path):

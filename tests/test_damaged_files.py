@@ -88,7 +88,7 @@ def test_a_negative_dim_is_an_unknown_one(size):
     dims(made, size, 4, 4, 2)
     result = onnx_spatial.convert(made)
     assert result.verification
-    assert result.inspection.operators[0].input_shape == (None, 4, 4, 2)
+    assert result.operators[0].input_shape == (None, 4, 4, 2)
 
 
 def test_sizes_beyond_64_bits_are_refused():

@@ -257,7 +257,7 @@ def test_attention_stays_byte_for_byte(seq):
 
 def test_the_report():
     done = onnx_spatial.optimize(forms.pixel_unshuffle())
-    (site,) = done.inspection.to_dict()["chains"]
+    (site,) = done.to_dict()["operators"]
     assert site["before_us"] > site["estimated_us"] > 0
     assert (site["dialect"], site["lowering"]) == ("standard nodes", "staged")
     times = done.to_dict()["summary"]["estimate"]

@@ -57,8 +57,8 @@ def test_default_attributes_of_functions_count():
     """)
     result = onnx_spatial.convert(made)
     assert result.verification
-    assert result.inspection.operators[0].input_shape == (4, 6, 8, 2)
-    assert result.inspection.operators[0].output_shape == (16, 3, 4, 2)
+    assert result.operators[0].input_shape == (4, 6, 8, 2)
+    assert result.operators[0].output_shape == (16, 3, 4, 2)
 
 
 def test_parameters_may_be_default_attributes_of_the_function():
@@ -68,7 +68,7 @@ def test_parameters_may_be_default_attributes_of_the_function():
             b = M.SpaceToBatchND <block_shape: ints = @size, paddings = [0, 0, 0, 0]> (a)
         }
     """)
-    assert onnx_spatial.convert(made).inspection.operators[0].output_shape == (16, 4, 3, 2)
+    assert onnx_spatial.convert(made).operators[0].output_shape == (16, 4, 3, 2)
 
 
 @pytest.mark.parametrize(
@@ -333,4 +333,4 @@ def test_domain_ai_onnx_leaves_known_sizes_known(imported):
     assert [n.op_type for n in spelled.model.graph.node] == [
         n.op_type for n in known.model.graph.node
     ]
-    assert [s.input_shape for s in spelled.inspection.operators] == [(2, 8, 8, 3), (8, 4, 4, 3)]
+    assert [s.input_shape for s in spelled.operators] == [(2, 8, 8, 3), (8, 4, 4, 3)]

@@ -165,8 +165,10 @@ def test_named_operators_and_chains():
     model.opset_import.append(helper.make_opsetid(domain, 1))
     result = onnx_spatial.optimize(model)
     assert dilations(result.model) == [2]
-    assert [s.op_type for s in result.inspection.operators] == ["SpaceToBatchND"]
-    assert [s.op_type for s in result.inspection.chains] == ["BatchToSpaceND"]
+    assert [(s.op_type, s.is_chain) for s in result.operators] == [
+        ("SpaceToBatchND", False),
+        ("BatchToSpaceND", True),
+    ]
     assert [o.domain for o in result.model.opset_import] == [""]
 
 
@@ -270,7 +272,7 @@ def test_convert_leaves_chains_alone():
 
 def test_inspect_lists_chains():
     found = onnx_spatial.inspect(chain_models.six_dims())
-    assert found.operators == []
+    assert found.named == []
     assert [(c.op_type, c.lowering) for c in found.chains] == [
         ("SpaceToBatchND", "dilated convolution"),
         ("BatchToSpaceND", "dilated convolution"),
@@ -279,7 +281,7 @@ def test_inspect_lists_chains():
     assert found.summary == f"2 chains are dilated convolutions: {before} -> {after} nodes"
     document = found.to_dict()
     assert document["summary"] == found.summary
-    assert len(document["chains"]) == 2
+    assert [each["dialect"] for each in document["operators"]] == ["standard nodes"] * 2
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -293,7 +295,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert run(["optimize", str(source), "--dry-run", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["changed"]
-    assert document["inspection"]["nodes"][1] == len(onnx.load(target).graph.node)
+    assert document["nodes_after"] == len(onnx.load(target).graph.node)
     assert run(["optimize", str(source)]) == 2
     assert run(["optimize", str(tmp_path / "none.onnx"), "-o", str(target)]) == 2
 

@@ -45,7 +45,7 @@ def test_a_pass_stands_among_others(host):
 
 def test_a_pass_says_what_it_did():
     result = SpatialPass(prefer="slices")(ir.from_proto(spatial()))
-    (site,) = result.conversion.inspection.operators
+    (site,) = result.conversion.operators
     assert (site.action, site.lowering) == ("lower", "slices")
     assert result.conversion.verification is None
     again = SpatialPass()(result)

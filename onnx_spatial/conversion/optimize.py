@@ -18,7 +18,8 @@ from onnx_spatial.conversion.limits import check_limits
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import Progress, convert_operators
 from onnx_spatial.conversion.report import EditResult
-from onnx_spatial.conversion.rewrite_chains import OptimizeResult, number_of_nodes, rewrite_chains
+from onnx_spatial.conversion.rewrite_chains import OptimizeResult, rewrite_chains
+from onnx_spatial.model import traversal
 
 
 def optimize_operators(
@@ -42,7 +43,7 @@ def optimize_operators(
     """
     options = options or ConvertOptions(chains=True)
     plain = convert_operators(proto, options, folder=folder, progress=progress)
-    number = number_of_nodes(plain.model or proto)
+    number = traversal.number_of_nodes(plain.model or proto)
     alone = OptimizeResult(plain, plain, nodes=(number, number))
     if plain.refused():
         return alone
@@ -83,6 +84,6 @@ def _joined(proto: onnx.ModelProto, result: OptimizeResult, moved: EditResult) -
     return replace(
         result,
         edit=edit,
-        nodes=(result.nodes[0], number_of_nodes(moved.model)),
+        nodes=(result.nodes[0], traversal.number_of_nodes(moved.model)),
         layouts=(number_of_changes(result.edit.model or proto), number_of_changes(moved.model)),
     )

@@ -246,7 +246,7 @@ def _rewritten(
         result.types, result.lost = edit.types, edit.lost
         edit.touched = diff_models(proto, result)
         edit.model = after
-        nodes = (alone.nodes[0], number_of_nodes(after))
+        nodes = (alone.nodes[0], traversal.number_of_nodes(after))
         found = [chain for chain in chains if isinstance(chain, Chain)]
         moves = (chain for chain in chains if isinstance(chain, Movement))
         kept = [(move.place, node) for move in moves for node in move.functions]
@@ -279,11 +279,6 @@ def _is_better(chain: Chain | Movement, operator: OperatorReport | None) -> bool
     return operator.estimated_us is not None and chain.pays(
         operator.estimated_us, operator.nodes_after
     )
-
-
-def number_of_nodes(model: onnx.ModelProto) -> int:
-    """Return the number of nodes in all graphs of a model."""
-    return sum(1 for _ in traversal.nodes(model))
 
 
 def _described(chain: Chain | Movement, operator: OperatorReport) -> OperatorReport:

@@ -104,6 +104,11 @@ def nodes(model: onnx.ModelProto) -> Iterator[tuple[Place, GraphLike, onnx.NodeP
         yield from graph_nodes(place, graph)
 
 
+def number_of_nodes(model: onnx.ModelProto) -> int:
+    """Return the number of nodes in all graphs and functions of a model."""
+    return sum(1 for _ in nodes(model))
+
+
 def graph_nodes(
     place: Place, graph: GraphLike
 ) -> Iterator[tuple[Place, GraphLike, onnx.NodeProto]]:

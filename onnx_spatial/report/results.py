@@ -6,7 +6,8 @@ What makes reports is imported where one is asked for.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,25 +19,27 @@ from onnx_spatial.analysis.unknown_operators import UnknownOperator
 from onnx_spatial.conversion.limits import LimitReport
 from onnx_spatial.conversion.report import OperatorReport
 from onnx_spatial.conversion.summary import Summary, layout_text, summarize
+from onnx_spatial.errors import one_line
+from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import rebuild_ir
 from onnx_spatial.model.io.source import Source
-from onnx_spatial.verification.report import Verification
+from onnx_spatial.verification.report import OperatorResult, Verification
 
 if TYPE_CHECKING:
     from onnx_spatial.conversion.rewrite_chains import NamedChains
     from onnx_spatial.report.section import Section
 
 
-@dataclass
+@dataclass(repr=False)
 class Inspection:
-    """The spatial operators of a model, and what `convert` would do with each.
+    """The operators of a model, and what a conversion would do with each.
 
     Attributes:
         model: name of the model.
         ir_version, opset: of the file; opset is None if the default domain is not imported.
-        operators: the spatial operators, in the order of the file.
-        chains: the chains of standard nodes that are spatial operators, are better written as other
-            nodes, or exceed a limit, and what `optimize` does with each.
+        operators: the spatial operators, in the order of the file, and what `convert` does with each.
+            Behind them the chains: operators that are spelled in standard nodes, and what `optimize`
+            does with each.
         nodes: number of nodes after `convert`, which leaves chains as they are, and after `optimize`.
         layouts: number of nodes before and after that change the layout of a value, if `optimize`
             removes or moves some beside convolutions that it does not fuse; else 0 and 0.
@@ -52,14 +55,26 @@ class Inspection:
     ir_version: int
     opset: int | None
     operators: list[OperatorReport] = field(default_factory=list)
-    chains: list[OperatorReport] = field(default_factory=list)
     nodes: tuple[int, int] = (0, 0)
     layouts: tuple[int, int] = (0, 0)
     limits: LimitReport | None = None
     remaining: list[UnknownOperator] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    original: Source | None = field(default=None, repr=False, compare=False)
-    result: Source | None = field(default=None, repr=False, compare=False)
+    original: Source | None = field(default=None, compare=False)
+    result: Source | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        return one_line(f"<Inspection of {self.model}: {_actions(self.operators)}>")
+
+    @property
+    def named(self) -> list[OperatorReport]:
+        """The operators but for chains."""
+        return [operator for operator in self.operators if not operator.is_chain]
+
+    @property
+    def chains(self) -> list[OperatorReport]:
+        """The operators that are spelled in standard nodes."""
+        return [operator for operator in self.operators if operator.is_chain]
 
     @property
     def summary(self) -> str | None:
@@ -85,17 +100,16 @@ class Inspection:
         """What `convert` does with the model; None if that is nothing."""
         if self.original is None or self.result is None:
             return None
-        return summarize(self.original, self.result, self.operators)
+        return summarize(self.original, self.result, self.named)
 
     def to_dict(self) -> dict[str, object]:
-        """Version 2: the attributes and `summary`, each object in them as a dict."""
+        """Return version 2 of the report, ready for JSON: the attributes by name, and `summary`."""
         return {
             "version": 2,
             "model": self.model,
             "ir_version": self.ir_version,
             "opset": self.opset,
             "operators": [operator.to_dict() for operator in self.operators],
-            "chains": [operator.to_dict() for operator in self.chains],
             "nodes": list(self.nodes),
             "layouts": list(self.layouts),
             "summary": self.summary,
@@ -137,6 +151,15 @@ class Inspection:
         return render("inspect", [self.section()])
 
 
+def _actions(operators: Sequence[OperatorReport]) -> str:
+    """Count operators by what is done with them: "3 operators (2 fuse, 1 lower)"."""
+    if not operators:
+        return "no operators"
+    actions = Counter(operator.action for operator in operators)
+    counts = ", ".join(f"{number} {action}" for action, number in actions.items())
+    return f"{len(operators)} operator{'' if len(operators) == 1 else 's'} ({counts})"
+
+
 def _chains(number: int) -> str:
     return f"{number} chain{'' if number == 1 else 's'}"
 
@@ -148,13 +171,13 @@ def _became(fusion: str, number: int) -> str:
     return f"{_chains(number)} {fusion}"
 
 
-@dataclass
+@dataclass(repr=False)
 class Conversion:
-    """A converted model and its verification.
+    """A converted model, what was done with each operator, and the verification.
 
     Attributes:
         result: the converted model as it will be written.
-        inspection: its operators and what was done with each.
+        inspection: what was found in the original; `operators` has more of the operators.
         verification: result of the verification; None if `verify` was False or nothing changed.
         changed: whether the converted model differs from the original.
         touched: what differs from the original: nodes_replaced (each operator, followed by the
@@ -164,7 +187,7 @@ class Conversion:
             nodes_replaced are the nodes that now call functions.
         output: the file that was written; None if none was.
         backup: the original of a conversion in place, if it was kept.
-        original: the model that was read, as `result`; None if it is not known.
+        original: the model that was read, as `result`.
         named: the chains that `optimize` rewrote; None if there are none.
         ir_original: the model that was passed, if it was an onnx_ir.Model.
     """
@@ -173,20 +196,49 @@ class Conversion:
     inspection: Inspection
     verification: Verification | None
     changed: bool
-    touched: dict[str, list[str]] = field(repr=False)
+    touched: dict[str, list[str]]
+    original: Source
     output: Path | None = None
     backup: Path | None = None
-    original: Source | None = None
     named: NamedChains | None = None
-    ir_original: ir.Model | None = field(default=None, repr=False)
+    ir_original: ir.Model | None = None
+
+    def __repr__(self) -> str:
+        verdict = "not verified" if self.verification is None else self.verification.status
+        what = f"{self.nodes_before} -> {self.nodes_after} nodes, {verdict}"
+        what = what if self.changed else "nothing to do"
+        return one_line(f"<Conversion of {self.result.name}: {_actions(self.operators)}, {what}>")
+
+    @property
+    def operators(self) -> list[OperatorReport]:
+        """Each operator, chains too, and what was done with it; once verified, what is proven."""
+        if self.verification is None:
+            return self.inspection.operators
+        results: dict[tuple[str, str], list[OperatorResult]] = {}
+        for result in self.verification.operators:
+            results.setdefault((result.graph, result.node), []).append(result)
+        return [
+            _with_proof(operator, results.get((operator.graph, operator.node), []))
+            for operator in self.inspection.operators
+        ]
+
+    @property
+    def nodes_before(self) -> int:
+        """Number of nodes of the original, those of subgraphs and functions included."""
+        return traversal.number_of_nodes(self.original.proto)
+
+    @property
+    def nodes_after(self) -> int:
+        """Number of nodes of the converted model."""
+        return traversal.number_of_nodes(self.result.proto)
 
     @cached_property
     def summary(self) -> Summary | None:
         """Nodes, sizes and ranks before and after; None if nothing changed."""
-        if not self.changed or self.original is None:
+        if not self.changed:
             return None
-        rewritten = [operator for operator in self.inspection.chains if operator.converted]
-        operators = [*self.inspection.operators, *rewritten]
+        rewritten = [chain for chain in self.inspection.chains if chain.converted]
+        operators = [*self.inspection.named, *rewritten]
         return summarize(self.original, self.result, operators, self.inspection.layouts)
 
     @property
@@ -204,21 +256,25 @@ class Conversion:
         Raises:
             ModelFileError: onnx_ir cannot hold the model.
         """
-        if self.ir_original is None or self.original is None:
+        if self.ir_original is None:
             return rebuild_ir.to_ir(self.model, self.result.folder)
         proto = self.original.proto
         return rebuild_ir.to_ir(self.result.proto, self.result.folder, self.ir_original, proto)
 
     def to_dict(self) -> dict[str, object]:
-        """Version 2: changed, output, backup, touched, summary, inspection, verification (or null)."""
+        """Return version 2 of the report, ready for JSON; docs/verification.md lists its keys."""
+        found = self.inspection.to_dict()
         return {
-            "version": 2,
+            **{key: found[key] for key in ("version", "model", "ir_version", "opset")},
             "changed": self.changed,
             "output": None if self.output is None else str(self.output),
             "backup": None if self.backup is None else str(self.backup),
-            "touched": self.touched,
+            "operators": [operator.to_dict() for operator in self.operators],
+            "nodes_before": self.nodes_before,
+            "nodes_after": self.nodes_after,
             "summary": None if self.summary is None else self.summary.to_dict(),
-            "inspection": self.inspection.to_dict(),
+            "touched": self.touched,
+            **{key: found[key] for key in ("layouts", "limits", "remaining", "notes")},
             "verification": None if self.verification is None else self.verification.to_dict(),
         }
 
@@ -231,9 +287,7 @@ class Conversion:
         """
         from onnx_spatial.report.section import model_section
 
-        models = None
-        if self.original is not None:
-            models = self.original.proto, self.result.proto if self.changed else None
+        models = self.original.proto, self.result.proto if self.changed else None
         verification = None if self.verification is None else self.verification.to_dict()
         status = "failed" if error else "" if verification else "not verified"
         return model_section(
@@ -255,3 +309,11 @@ class Conversion:
         from onnx_spatial.report.page import render
 
         return render("convert", [self.section()])
+
+
+def _with_proof(operator: OperatorReport, results: list[OperatorResult]) -> OperatorReport:
+    """Return an operator with what is proven, and take the first of the results of its name."""
+    if not results:
+        return operator
+    result = results.pop(0)
+    return replace(operator, proven=result.proven, assumptions=result.assumptions)

@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 
 from onnx_spatial.analysis.unknown_operators import UnknownOperator
+from onnx_spatial.conversion.report import CHAIN
 from onnx_spatial.conversion.summary import Summary
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io.reader import Model
@@ -107,12 +108,10 @@ def model_section(
         error: why the command failed.
     """
     section = Section(name, status, error)
-    operators, chains = (
-        ([], []) if inspection is None else (inspection["operators"], inspection["chains"])
-    )
+    operators = [] if inspection is None else inspection["operators"]
     regions: dict[tuple[str, str], int | None] = {}
     if models is not None:
-        known = [*operators, *chains] if verification is None else verification["operators"]
+        known = operators if verification is None else verification["operators"]
         shown = SideBySide.of(*models, summary, known)
         regions = shown.regions()
         section.show(shown)
@@ -122,10 +121,9 @@ def model_section(
         section.checks = [check(verification)]
     if summary is not None:
         section.headline = headline(summary)
-    rows = operator_rows([*operators, *chains], verification, regions)
-    after_operators = len(operators) + len(chains)
-    section.operators = [*rows[: len(operators)], *rows[after_operators:]]
-    section.chains = rows[len(operators) : after_operators]
+    rows = operator_rows(operators, verification, regions)
+    section.operators = [row for row in rows if row.dialect != CHAIN]
+    section.chains = [row for row in rows if row.dialect == CHAIN]
     if inspection is not None:
         section.headline = section.headline or _found(inspection)
         section.remarks += [(each, "") for each in [inspection["summary"]] if each]
@@ -164,7 +162,7 @@ def _verdict(verification: Document) -> str:
 
 
 def _found(inspection: Document) -> str:
-    operators = inspection["operators"]
+    operators = [each for each in inspection["operators"] if each["dialect"] != CHAIN]
     refused = sum(operator["action"] == "refuse" for operator in operators)
     parts = [f"{count(refused, 'operator')} cannot be converted"] if refused else []
     if len(operators) > refused:

@@ -131,7 +131,7 @@ def _set_inspection(subject: ExaminedModel, inspection: Inspection) -> None:
     if subject.inspection is not None:
         return
     subject.inspection = inspection
-    for operator in inspection.operators:
+    for operator in inspection.named:
         if operator.action == "leave" and operator.reason is not None:
             message = f"{operator.op_type} node {operator.node!r} stays as it is: {operator.reason}"
             subject.add("info", "inspect", message, nodes=(operator.node,))
@@ -248,7 +248,7 @@ def _passed(subject: ExaminedModel) -> str:
         result = form.verification
         text = form.message or ("" if result is None else result.message.removeprefix("passed: "))
         if form.mode is None:
-            operators = subject.inspection is not None and subject.inspection.operators
+            operators = subject.inspection is not None and subject.inspection.named
             text = f"{'nothing' if operators else 'no operators'} to convert; it runs, "
             text += "with optimisations off and on"
         elif result is not None and result.operators:
@@ -263,7 +263,7 @@ def _passed(subject: ExaminedModel) -> str:
 def _operators(subject: ExaminedModel) -> list[dict[str, Any]]:
     """Return the report of each operator; of an optimization that of each chain, too."""
     found = subject.inspection
-    return [] if found is None else [each.to_dict() for each in (*found.operators, *found.chains)]
+    return [] if found is None else [operator.to_dict() for operator in found.operators]
 
 
 def _graphs(subject: ExaminedModel) -> SideBySide:

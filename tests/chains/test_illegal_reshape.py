@@ -34,7 +34,7 @@ def test_convert(shape, stride, rate):
     with pytest.raises(Exception, match=r"Invalid dimension value|-1"):
         onnxruntime.InferenceSession(model.SerializeToString())
     result = onnx_spatial.convert(model)
-    (site,) = result.inspection.operators
+    (site,) = result.operators
     assert (site.op_type, site.domain, site.action) == ("ExtractImagePatches", "", "lower")
     assert site.notes == (ILLEGAL,)
     assert result.verification.status == "passed"
@@ -48,7 +48,7 @@ def test_convert(shape, stride, rate):
 @pytest.mark.parametrize(("shape", "stride"), [((None, 11, 13, 3), 2), ((None, None, None, 3), 1)])
 def test_same_without_its_pads(shape, stride):
     result = onnx_spatial.convert(patch_models.tf2onnx_same(shape, stride))
-    assert [site.op_type for site in result.inspection.operators] == ["ExtractImagePatches"]
+    assert [site.op_type for site in result.operators] == ["ExtractImagePatches"]
     assert result.verification.status == "passed"
     x = np.random.default_rng(0).standard_normal((2, 11, 13, 3)).astype(np.float32)
     session = onnxruntime.InferenceSession(result.model.SerializeToString())
@@ -70,7 +70,7 @@ def test_inspect_and_verify():
     assert [site.op_type for site in found.operators] == ["ExtractImagePatches"]
     assert found.chains == []
     result = onnx_spatial.optimize(model)
-    assert [site.action for site in result.inspection.operators] == ["lower"]
+    assert [site.action for site in result.operators] == ["lower"]
     assert onnx_spatial.verify(model, result.model).status == "passed"
     other = onnx_spatial.convert(patch_models.tf2onnx((None, 11, 13, 3), rate=2)).model
     assert onnx_spatial.verify(model, other).status == "failed"

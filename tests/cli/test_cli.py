@@ -121,7 +121,7 @@ def test_absorbed_transposes_are_shown_and_can_be_left_alone(save, capsys, monke
     for options, absorbed in (([], ["front", "behind"]), (["--no-fuse"], [])):
         assert run(["convert", model, "--dry-run", "--json", *options]) == 0
         document = json.loads(capsys.readouterr().out)
-        (site,) = document["inspection"]["operators"]
+        (site,) = document["operators"]
         assert site["absorbed"] == absorbed
         assert document["touched"]["nodes_replaced"] == ["s2b", *absorbed]
         assert document["verification"]["status"] == "passed"
@@ -195,7 +195,12 @@ def test_json_is_the_only_thing_on_stdout(save, tmp_path, capsys):
     converted = json.loads(capsys.readouterr().out)
     assert run(["verify", model, out, "--json"]) == 0
     verified = json.loads(capsys.readouterr().out)
-    assert converted["inspection"]["operators"] == inspected["operators"]
+    (proven,) = (each.pop("proven") for each in converted["operators"])
+    assert proven == verified["operators"][0]["proven"] == "all sizes"
+    assert inspected["operators"][0].pop("proven") is None
+    assert converted["operators"][0].pop("assumptions") == verified["operators"][0]["assumptions"]
+    assert inspected["operators"][0].pop("assumptions") == []
+    assert converted["operators"] == inspected["operators"]
     (site,) = inspected["operators"]
     assert site["node"] == "s2b"
     assert site["graph"] == "main graph"
@@ -361,12 +366,12 @@ def test_operators_that_break_their_rules_are_exit_code_3(
     assert not out.exists()
 
 
-def test_refusal_as_json_names_site_and_reason(save, capsys):
+def test_refusal_as_json_names_operator_and_reason(save, capsys):
     model = save(S2B.replace("block = {2, 3}", "block = {2, 0}"))
     assert run(["convert", model, "--dry-run", "--json"]) == 3
     document = json.loads(capsys.readouterr().out)
     assert document["exit_code"] == 3
-    (site,) = document["inspection"]["operators"]
+    (site,) = document["operators"]
     assert site["action"] == "refuse"
     assert "block_shape[1] is 0" in site["reason"]
 

@@ -66,7 +66,7 @@ def test_unknown_ranks_are_only_shown_with_verbose(capsys):
     assert run([*words, "-v"]) == 0
     assert "open (Reshape) was not compared: the rank of 'a' is unknown" in capsys.readouterr().out
     assert run([*words, "--json"]) == 0
-    limits = json.loads(capsys.readouterr().out)["inspection"]["limits"]
+    limits = json.loads(capsys.readouterr().out)["limits"]
     assert limits["nodes"] == []
     assert [each["node"] for each in limits["unknown"]] == ["open", "sum"]
 
@@ -117,7 +117,7 @@ def test_exit_codes(words, code):
 
 def test_the_document(capsys):
     assert run(["optimize", "six.onnx", "--dry-run", "--json", "--max-rank", "5"]) == 3
-    limits = json.loads(capsys.readouterr().out)["inspection"]["limits"]
+    limits = json.loads(capsys.readouterr().out)["limits"]
     assert limits["max_rank"] == 5
     assert [each["node"] for each in limits["nodes"]][-2:] == ["fourth", "last"]
     assert limits["nodes"][0]["shape"] == [1, 2, 3, 4, 5, 6]
@@ -127,7 +127,7 @@ def test_without_a_limit_nothing_is_said(capsys):
     assert run(["optimize", "six.onnx", "--dry-run"]) == 0
     assert capsys.readouterr().out == "six.onnx: no spatial operators, nothing to do\n"
     assert run(["optimize", "six.onnx", "--dry-run", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["inspection"]["limits"] is None
+    assert json.loads(capsys.readouterr().out)["limits"] is None
 
 
 def test_inspect_lists_what_optimize_would_leave(capsys):

@@ -32,7 +32,7 @@ def test_models_of_the_zoo(name):
     folder = ROOT / "models" / name
     result = onnx_spatial.convert(folder / "model.onnx", mode="function")
     assert result.verification
-    assert all(site.action == "function" for site in result.inspection.operators)
+    assert all(site.action == "function" for site in result.operators)
     consumers.check(result.model)
     # Bit for bit the same, as long as no convolution is fused.
     lowered = onnx_spatial.convert(folder / "model.onnx", verify=False, fuse=False).model

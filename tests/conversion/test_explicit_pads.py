@@ -452,9 +452,9 @@ def test_in_every_mode(mode: str, fuse: bool) -> None:
         [conv] y = Conv <auto_pad = "SAME_UPPER", dilations = [3, 2], strides = [2, 1]> (b, w) }""")
     result = onnx_spatial.convert(made, mode=mode, fuse=fuse)
     assert result.verification
-    actions = [(s.op_type, s.action, s.lowering) for s in result.inspection.operators]
+    actions = [(s.op_type, s.action, s.lowering) for s in result.operators]
     assert actions[1] == ("Conv", "lower", "explicit-pads")
-    assert result.inspection.operators[1].nodes_after > 1
+    assert result.operators[1].nodes_after > 1
     assert "conv" in result.touched["nodes_changed"]
     assert "conv/Pad" in result.touched["nodes_added"]
 
@@ -468,13 +468,13 @@ def test_a_model_with_nothing_else_is_repaired_too() -> None:
     assert result.changed and result.verification
     assert result.verification.message.startswith("passed: 1 of 1 convolution on their own, ")
     assert result.touched["nodes_changed"] == ["site"] and result.touched["nodes_added"] == []
-    document = result.to_dict()["inspection"]["operators"][0]
+    document = result.to_dict()["operators"][0]
     assert document["dialect"] == "onnx auto_pad" and document["lowering"] == "explicit-pads"
     want = convolve(x, w, [1, 1], [2, 2], lower=False)
     session = onnx_spatial.InferenceSession(made)
     np.testing.assert_allclose(session.run(None, {"x": x})[0], want, rtol=1e-4, atol=1e-4)
     again = onnx_spatial.convert(result.model)
-    assert not again.changed and again.inspection.operators == []
+    assert not again.changed and again.operators == []
 
 
 def test_beside_an_operator_that_nothing_can_run() -> None:

@@ -475,7 +475,7 @@ def test_a_second_time_there_is_nothing_to_do(tmp_path: Path):
     result = onnx_spatial.convert(path, target, mode="function")
     assert not result.changed
     assert target.read_bytes() == path.read_bytes()
-    assert [s.action for s in result.inspection.operators] == ["function", "function"]
+    assert [s.action for s in result.operators] == ["function", "function"]
 
 
 def test_asked_again_with_other_options_the_bodies_are_made_anew():

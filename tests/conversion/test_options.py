@@ -50,5 +50,5 @@ def test_domains_may_be_an_iterator():
             y = elsewhere.SpaceToBatchND(x, block, pads)
         }""")
     found = onnx_spatial.convert(model, domains=iter(["elsewhere"]))
-    assert [site.action for site in found.inspection.operators] == ["lower"]
+    assert [site.action for site in found.operators] == ["lower"]
     assert found.verification

@@ -46,9 +46,9 @@ def dilated(declared: str = "") -> onnx.ModelProto:
 # Operators
 
 
-def test_a_site_says_what_is_done_and_how():
+def test_an_operator_says_what_is_done_and_how():
     converted = onnx_spatial.convert(dilated(), fuse=False, prefer="transpose")
-    first, second = converted.inspection.operators
+    first, second = converted.operators
     described = first.to_dict()
     costs = {key: described.pop(key) for key in ("estimated_us", "candidates")}
     assert {

@@ -117,7 +117,7 @@ def test_the_cost_of_the_rows_is_linear():
         text = head.replace(" z)", f" z{count})") + "".join(parts) + "}"
         model = parser.parse_model(HEAD + text)
         result = onnx_spatial.convert(model, verify=False)
-        regions = summaries._Regions(model, result.model, Counted(result.inspection.operators))
+        regions = summaries._Regions(model, result.model, Counted(result.operators))
         Counted.walks = 0
         assert len(list(regions.replacements())) == count
         walks.append(Counted.walks)

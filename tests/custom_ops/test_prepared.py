@@ -271,7 +271,7 @@ def test_a_prepared_model_is_lowered_to_what_the_original_is():
         wanted = onnx_spatial.convert(given, verify=False).model
         assert structure.ops(again.model) == structure.ops(wanted)
         assert not {o.domain for o in again.model.opset_import} & {PYTHON_DOMAIN, TF}
-        assert [s.dialect for s in again.inspection.operators] == ["prepared"]
+        assert [s.dialect for s in again.operators] == ["prepared"]
 
 
 @pytest.mark.parametrize(("op_type", "inverse"), [("SpaceToBatch", False), ("BatchToSpace", True)])
@@ -331,7 +331,7 @@ def test_preparing_again_says_that_nothing_is_to_be_done():
         prepared, mode="custom-op", verify=onnx_spatial.VerifyOptions(strict=True)
     )
     assert not again.changed
-    assert [(s.action, s.lowering) for s in again.inspection.operators] == [("leave", None)]
+    assert [(s.action, s.lowering) for s in again.operators] == [("leave", None)]
     assert not onnx_spatial.convert(
         prepared, mode="custom-op", verify=onnx_spatial.VerifyOptions(strict=True)
     ).changed
@@ -339,9 +339,7 @@ def test_preparing_again_says_that_nothing_is_to_be_done():
 
 def test_conversion_verifies_a_prepared_model_by_running_it():
     result = onnx_spatial.convert(model(SPACE_TO_BATCH), mode="custom-op")
-    assert [(s.action, s.lowering) for s in result.inspection.operators] == [
-        ("custom-op", "direct")
-    ]
+    assert [(s.action, s.lowering) for s in result.operators] == [("custom-op", "direct")]
     assert result.verification
     assert len(result.verification.outputs) >= 4
     assert all(o.equal_bits for o in result.verification.outputs)

@@ -93,7 +93,7 @@ def try_case(
     try:
         found = onnx_spatial.convert(case.model, verify=False, prefer=LOWERING)
         plain = _without_blocks(case.model)
-        strategies = [s.lowering for s in found.inspection.operators if s.node not in plain]
+        strategies = [s.lowering for s in found.operators if s.node not in plain]
         outcome.sites = len(strategies)
         outcome.fused = sum(s not in UNFUSED and s != CANCELLED for s in strategies)
         outcome.left = any(s in UNFUSED for s in strategies)

@@ -83,8 +83,8 @@ def test_random_regions(form):
         inlined = onnx_spatial.convert(inline(copy), verify=False, prefer=campaign.LOWERING)
         where = f"case {number}"
         assert not campaign.mistakes(converted.model, case), where
-        sites = [site.lowering for site in converted.inspection.operators]
-        copies = [site.lowering for site in inlined.inspection.operators]
+        sites = [site.lowering for site in converted.operators]
+        copies = [site.lowering for site in inlined.operators]
         calls = len(copies) // len(sites)
         assert sorted(map(str, sites * calls)) == sorted(map(str, copies)), where
 

@@ -61,7 +61,7 @@ def test_lowerings(strategy, window, layout, dynamic):
     result = onnx_spatial.convert(
         model(operator, shape), domains=[chain_ops.DOMAIN], prefer=strategy
     )
-    (site,) = result.inspection.operators
+    (site,) = result.operators
     assert result.verification.status == "passed"
     assert site.lowering == strategy or (strategy == "transpose" and window != (2, 2, 1))
 
@@ -79,5 +79,5 @@ def test_rows_behind_the_last_window_go():
     result = onnx_spatial.convert(
         model(operator, [1, 1, 3, 2]), domains=[chain_ops.DOMAIN], prefer="planes"
     )
-    assert result.inspection.operators[0].lowering == "planes"
+    assert result.operators[0].lowering == "planes"
     assert result.verification.status == "passed"

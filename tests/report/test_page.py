@@ -128,7 +128,7 @@ def test_tables_hold_the_data_of_the_json_report(conversion, page):
     proofs = {
         each["node"]: PROOFS[each["proven"]] for each in document["verification"]["operators"]
     }
-    for site in document["inspection"]["operators"]:
+    for site in document["operators"]:
         (row,) = [row for row in page.rows if site["node"] in row and "dilated convolution" in row]
         assert f"{site['nodes_before']} -> {site['nodes_after']}" in row
         assert any(cell.startswith(proofs[site["node"]]) for cell in row)

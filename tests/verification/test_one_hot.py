@@ -32,9 +32,11 @@ def test_optimize_says_which_values_differ(result):
     (site,) = result.inspection.chains
     assert (site.op_type, site.action) == ("ExtractImagePatches", "lower")
     assert site.notes == (chains.NOTE,)
-    assert "NaN" in json.loads(json.dumps(result.to_dict()))["inspection"]["chains"][0]["notes"][0]
-    (proven,) = result.verification.operators
+    (proven,) = result.operators
     assert (proven.proven, proven.op_type) == ("all sizes", "ExtractImagePatches")
+    document = json.loads(json.dumps(result.to_dict()))["operators"][0]
+    assert document == proven.to_dict() | {"assumptions": [*proven.assumptions]}
+    assert "NaN" in document["notes"][0] and document["dialect"] == "standard nodes"
     assert chains.ASSUMPTION in proven.assumptions
     assert any("every size" in assumption for assumption in proven.assumptions)
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from onnx_spatial.conversion.report import ProofScope
-from onnx_spatial.errors import Code, VerificationError
+from onnx_spatial.errors import Code, VerificationError, one_line
 from onnx_spatial.model import traversal
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification.arrays import Array
@@ -188,7 +188,7 @@ class FirstValue:
     before: frozenset[str] = field(default=frozenset(), repr=False)
 
 
-@dataclass
+@dataclass(repr=False)
 class Verification:
     """The verdict on a converted model, with the evidence.
 
@@ -238,6 +238,9 @@ class Verification:
 
     def __bool__(self) -> bool:
         return self.status == "passed"
+
+    def __repr__(self) -> str:
+        return one_line(f"<Verification {self.message}>")
 
     @property
     def code(self) -> Code | None:
