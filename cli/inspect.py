@@ -8,7 +8,6 @@ import click
 
 from onnx_spatial.cli import help, options
 from onnx_spatial.cli.each_model import Progress, each_model
-from onnx_spatial.cli.html import html_option, html_report
 from onnx_spatial.cli.output import Output
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     examples=("inspect model.onnx", "inspect -v models/*.onnx --json"),
 )
 @options.models_argument
-@html_option
 @options.prefer_option
 @options.max_rank_option
 @options.domain_option
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 @options.output_options
 def inspect(
     models: tuple[str, ...],
-    html: str | None,
     static: dict[str, int],
     output: Output,
     **editing: Any,
@@ -54,6 +51,4 @@ def inspect(
     def code_of(inspection: Inspection) -> int:
         return 3 if any(operator.action == "refuse" for operator in inspection.operators) else 0
 
-    with html_report("inspect", html, output, models) as report:
-        run = report.watched(run_one)
-        return each_model(output, models, run, show, code_of, outcome_of=lambda _: "inspected")
+    return each_model(output, models, run_one, show, code_of, outcome_of=lambda _: "inspected")

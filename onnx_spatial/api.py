@@ -170,7 +170,7 @@ def optimize(
 def verify(
     original: reader.Model,
     converted: reader.Model,
-    options: VerifyOptions | None = None,
+    options: VerifyOptions = VerifyOptions(),  # noqa: B008 - it is frozen
     *,
     domains: Iterable[str] = (),
     static: Mapping[str, int] | None = None,
@@ -185,7 +185,7 @@ def verify(
     Args:
         original: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
         converted: likewise.
-        options: how they are compared; None: `VerifyOptions()`.
+        options: how they are compared.
         domains: operator domains of your own that hold spatial operators.
         static: sizes of symbolic dims of the original, by name, which `converted` has fixed.
 
@@ -198,7 +198,6 @@ def verify(
         OperatorError: an operator of the original breaks its own rules on any data.
         VerificationError: with `strict` or `strict_proof`, less was shown than they ask for.
     """
-    options = options or VerifyOptions()
     before = read_source(original, static)
     result = run_verification(before, converted, options, domains=domains)
     if options.strict or options.strict_proof:

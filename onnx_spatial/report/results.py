@@ -140,16 +140,6 @@ class Inspection:
             section.sides = ("before", "after convert")
         return section
 
-    def to_html(self) -> str:
-        """Return an HTML page with the operators and the graph; it needs no other file.
-
-        Raises:
-            UsageError: jinja2 is missing.
-        """
-        from onnx_spatial.report.page import render
-
-        return render("inspect", [self.section()])
-
 
 def _actions(operators: Sequence[OperatorReport]) -> str:
     """Count operators by what is done with them: "3 operators (2 fuse, 1 lower)"."""
