@@ -279,4 +279,4 @@ def test_the_repr_of_a_conversion_holds_no_model():
     made.graph.doc_string = "x" * 9999
     for given in (made, made.SerializeToString(), ir.from_proto(made)):
         shown = repr(convert(given, verify=False))
-        assert "SpaceToBatchND" in shown and "xxxx" not in shown and len(shown) < 9999
+        assert "1 operator (1 lower)" in shown and "\n" not in shown and len(shown) < 100

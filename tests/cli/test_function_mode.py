@@ -38,7 +38,7 @@ def test_inspect_names_the_functions(form, capsys):
     assert run(["inspect", form, "--json"]) == 0
     sites = json.loads(capsys.readouterr().out)["operators"]
     assert [s["function"] for s in sites] == [S2B, B2S] * 3
-    assert {s["action"] for s in sites} == {"lower"}
+    assert {s["action"] for s in sites} == {"fuse"}
 
 
 def test_a_second_time_there_is_nothing_to_do(form, tmp_path, capsys):

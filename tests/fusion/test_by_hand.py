@@ -58,8 +58,7 @@ def test_every_model_with_blocks_of_known_size_is_written_by_hand():
         name
         for name in names
         if any(
-            "SpaceToBatch" in site.op_type
-            for site in onnx_spatial.inspect(exported(name)).operators
+            "SpaceToBatch" in site.op_type for site in onnx_spatial.inspect(exported(name)).named
         )
     }
     assert native.NETS.keys() == with_blocks
