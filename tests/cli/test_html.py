@@ -25,7 +25,6 @@ def model(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "words",
     [
-        ["inspect", "net.onnx"],
         ["convert", "net.onnx", "--dry-run"],
         ["convert", "net.onnx", "--check"],
         ["optimize", "net.onnx", "-o", "out.onnx"],
