@@ -239,7 +239,7 @@ tolerance_options: tuple[Callable[[Any], Any], ...] = (
 prefer_option = click.option(
     "--prefer",
     type=click.Choice(STRATEGY_NAMES),
-    metavar="STRATEGY",
+    metavar="LOWERING",
     help="Use this lowering wherever it applies, such as slices (no Transpose). "
     "docs/operators.md lists the names.",
 )

@@ -30,13 +30,13 @@ def inspect(
         model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
         chains: also list the chains of standard nodes that are spatial operators, with what
             `optimize` would do.
-        prefer: lower with this strategy wherever it applies, instead of the cheapest.
+        prefer: take this lowering wherever it applies, instead of the cheapest.
         max_rank: largest rank of new tensors.
         domains: operator domains to accept beside the ones that converters are known to use.
         static: sizes of symbolic dims, by name.
 
     Raises:
-        UsageError: there is no strategy or symbolic dim of that name.
+        UsageError: there is no lowering or symbolic dim of that name.
         SpatialError: the model cannot be read.
     """
     options = ConvertOptions(
@@ -88,7 +88,7 @@ def convert(
             other (`onnx_spatial.fusion`).
         chains: also rewrite chains of standard nodes that are spatial operators, as `optimize` does. In
             the other modes each of them becomes its operator first.
-        prefer: lower with this strategy wherever it applies, instead of the cheapest.
+        prefer: take this lowering wherever it applies, instead of the cheapest.
         max_rank: largest rank of new tensors.
         checked: make every run fail if sizes or parameters break a rule of an operator. Without it
             some such runs give a tensor without elements (docs/operators.md); mode "custom-op"

@@ -48,7 +48,7 @@ class ConvertOptions:
         domains: operator domains to accept beside the ones that converters are known to use.
 
     Raises:
-        UsageError: there is no such mode or strategy.
+        UsageError: there is no such mode or lowering.
     """
 
     mode: Mode = "lower"

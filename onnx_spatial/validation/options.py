@@ -26,7 +26,7 @@ class Options:
         strict_proof: whether a model fails if one of its operators is not proven.
 
     Raises:
-        UsageError: a mode or strategy does not exist, or a number is out of range.
+        UsageError: a mode or lowering does not exist, or a number is out of range.
     """
 
     modes: tuple[Mode, ...] = ("lower",)

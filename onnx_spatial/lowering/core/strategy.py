@@ -255,7 +255,7 @@ class Strategy(ABC):
     all strategies.
     """
 
-    #: Shown by `inspect`, forced by `convert(strategy=...)`.
+    #: Shown by `inspect`, forced by `convert(prefer=...)`.
     name: str
 
     #: Operators that it can lower; no other is offered to it.
