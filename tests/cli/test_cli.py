@@ -467,6 +467,19 @@ def test_the_script_is_installed_and_a_closed_pipe_is_no_error(save):
         assert process.stderr.read() == b""
 
 
+@pytest.mark.parametrize("where", ["edit.convert_source", "edit.verify_with_chains"])
+def test_what_nobody_thought_of_is_one_line_and_leaves_no_file(
+    where, save, tmp_path, capsys, monkeypatch
+):
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("first line\nsecond line")
+
+    monkeypatch.setattr(f"onnx_spatial.{where}", fail)
+    assert run(["convert", save(S2B), "-o", str(tmp_path / "out.onnx")]) == 2
+    assert "unexpected RuntimeError: first line (a bug" in error_line(capsys)
+    assert os.listdir(tmp_path) == ["model.onnx"]
+
+
 @pytest.mark.parametrize("where", ["edit.verify_with_chains", "model.io.atomic.os.fsync"])
 def test_an_interrupt_is_exit_code_130_and_leaves_no_file(
     where, save, tmp_path, capsys, monkeypatch

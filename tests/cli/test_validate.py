@@ -171,6 +171,16 @@ def test_colour_that_is_forced_brings_no_frames_of_a_spinner(folder, capsys, mon
     assert "\x1b[1;31mFAILED" in out.splitlines()[1] and name in out.splitlines()[1]
 
 
+def test_no_color_is_stronger_than_force_color(folder, capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    save(folder / "a.onnx", REFUSED)
+    assert run(["validate", "."]) == 1
+    # Bold is no colour: only the codes 30 to 49 and 90 to 107 are.
+    codes = re.findall(r"\x1b\[([\d;]*)m", capsys.readouterr().out)
+    assert {code for found in codes for code in found.split(";")} <= {"", "0", "1", "2"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
