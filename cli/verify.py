@@ -51,7 +51,7 @@ def verify(
     Exit code 1 if anything differs, with --strict-proof also if an operator is not proven.
     """
     from onnx_spatial.cli import data, render, step_summary
-    from onnx_spatial.edit import read_source
+    from onnx_spatial.model.static_dims import read_source
     from onnx_spatial.verification import verify as compare
     from onnx_spatial.verification.report import check_verified
 

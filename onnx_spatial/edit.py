@@ -17,11 +17,12 @@ import onnx_ir as ir
 
 from onnx_spatial.analysis.unknown_operators import unknown_operators
 from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.pipeline import EditResult, convert_operators, freeze, refusal
+from onnx_spatial.conversion.pipeline import EditResult, convert_operators, refusal
 from onnx_spatial.errors import UsageError, VerificationError, of_model
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
+from onnx_spatial.model.static_dims import read_source
 from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.verification import VerifyOptions
 from onnx_spatial.verification.report import check_verified
@@ -199,19 +200,6 @@ def _check_conversion(conversion: Conversion, options: VerifyOptions) -> None:
 
 def _silent(text: str) -> None:
     pass
-
-
-def read_source(
-    model: reader.Model | reader.Source, static: Mapping[str, int] | None, *, data: bool = True
-) -> reader.Source:
-    """Read a model and fix symbolic dims by name; with `data`, the files of external data must exist.
-
-    Raises:
-        ModelFileError: the model cannot be read.
-        UsageError: the model has no dim of that name.
-    """
-    source = reader.read(model, data=data)
-    return source.holding(freeze(source.proto, static)) if static else source
 
 
 def inspection_of(

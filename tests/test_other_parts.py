@@ -11,7 +11,7 @@ from definitions import space_to_batch
 from onnx import TensorProto, helper, parser
 
 import onnx_spatial
-from onnx_spatial.model.graph import patch_proto
+from onnx_spatial.model import static_dims
 from onnx_spatial.model.inference import constant_folding, shape_inference
 
 TF = "ai.onnx.converters.tensorflow"
@@ -107,7 +107,7 @@ def test_a_size_is_fixed_inside_sequences_too():
     made = model()
     inner = helper.make_tensor_type_proto(TensorProto.FLOAT, ["N", 2])
     made.graph.value_info.add(name="s").type.CopyFrom(helper.make_sequence_type_proto(inner))
-    copy, missing = patch_proto.freeze(made, {"N": 5})
+    copy, missing = static_dims.freeze(made, {"N": 5})
     assert missing == set()
     sequence = copy.graph.value_info[0].type.sequence_type
     assert shape_inference.dims(sequence.elem_type) == (5, 2)

@@ -11,7 +11,7 @@ convolutions that onnxruntime refuses get explicit pads (`same_padding`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
@@ -31,7 +31,7 @@ from onnx_spatial.conversion.pad_barriers import insert_barriers
 from onnx_spatial.conversion.replace import replace_operators
 from onnx_spatial.conversion.report import EditResult, OperatorReport, refusal, refusals
 from onnx_spatial.conversion.same_padding.explicit_pads import add_explicit_pads
-from onnx_spatial.errors import Code, ModelFileError, UsageError
+from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.fusion import Writer
 from onnx_spatial.lowering import Lowered, Request, lower_preferring
 from onnx_spatial.model import op_traits, traversal
@@ -43,7 +43,6 @@ __all__ = [
     "EditResult",
     "OperatorReport",
     "Writer",
-    "freeze",
     "convert_operators",
     "refusal",
     "refusals",
@@ -221,19 +220,3 @@ def _name(function: onnx.FunctionProto) -> str:
 def _default_opset(proto: onnx.ModelProto) -> int:
     imported = op_traits.opset_of(proto.opset_import)
     return op_traits.assumed_opset(proto.ir_version) if imported is None else imported
-
-
-def freeze(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
-    """Return a copy with the named symbolic dims fixed.
-
-    Raises:
-        UsageError: a size is negative, or the model has no dim of that name.
-    """
-    for name, size in sizes.items():
-        if size < 0:
-            raise UsageError(f"the size of dim {name} must be 0 or more, not {size}")
-    copy, missing = patch_proto.freeze(proto, dict(sizes))
-    if missing:
-        names = ", ".join(sorted(missing))
-        raise UsageError(f"the model has no symbolic dim named {names}", code=Code.UNKNOWN_NAME)
-    return copy

@@ -14,8 +14,7 @@ from onnx_spatial.conversion.options import ConvertOptions, Mode
 from onnx_spatial.custom_ops import available
 from onnx_spatial.edit import edit_model
 from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError, UsageError
-from onnx_spatial.model import op_traits
-from onnx_spatial.model.graph import patch_proto
+from onnx_spatial.model import op_traits, static_dims
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Inspection
 from onnx_spatial.report.side_by_side import SideBySide
@@ -68,7 +67,7 @@ def examine(
 def _read(path: str, options: Options, note: Progress) -> ExaminedModel:
     note("load: reading the model")
     source = reader.read(path)
-    frozen, missing = patch_proto.freeze(source.proto, dict(options.static))
+    frozen, missing = static_dims.freeze(source.proto, dict(options.static))
     static = {n: d for n, d in options.static if n not in missing}
     source = reader.resolved(source.holding(frozen) if static else source)
     names = {v.name for v in source.proto.graph.input}

@@ -7,7 +7,7 @@ concern is kept, and only new nodes and initializers are serialized.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
@@ -124,30 +124,3 @@ def import_where_used(model: onnx.ModelProto, domain: str) -> None:
         add_import(function.opset_import, domain)
     if users or domain in _domains(model.graph):
         add_import(model.opset_import, domain)
-
-
-def freeze(proto: onnx.ModelProto, sizes: dict[str, int]) -> tuple[onnx.ModelProto, set[str]]:
-    """Replace symbolic dims by sizes, in a copy; also return the names that the model lacks."""
-    copy = deepcopy(proto)
-    replaced: set[str] = set()
-    for _, graph in traversal.graphs(copy):
-        infos = list(graph.value_info)
-        if isinstance(graph, onnx.GraphProto):
-            infos += [*graph.input, *graph.output]
-        for info in infos:
-            for dim in _dims(info.type):
-                if dim.dim_param in sizes:
-                    replaced.add(dim.dim_param)
-                    dim.dim_value = sizes[dim.dim_param]
-    return copy, sizes.keys() - replaced
-
-
-def _dims(known: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
-    """Yield the dims of a tensor type, or of the tensors in a sequence, optional or map type."""
-    kind = known.WhichOneof("value")
-    if kind in ("tensor_type", "sparse_tensor_type"):
-        yield from getattr(known, kind).shape.dim
-    elif kind in ("sequence_type", "optional_type"):
-        yield from _dims(getattr(known, kind).elem_type)
-    elif kind == "map_type":
-        yield from _dims(known.map_type.value_type)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import onnx
 
 from onnx_spatial.analysis import OperatorInfo
-from onnx_spatial.conversion.report import ProofScope
 from onnx_spatial.model import traversal
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification.arrays import Array
@@ -21,6 +20,9 @@ from onnx_spatial.verification.report import (
     OutputResult,
     Run,
 )
+
+if TYPE_CHECKING:
+    from onnx_spatial.conversion.report import ProofScope
 
 #: Ways of a comparison, as messages name them.
 _HOW = {

@@ -6,17 +6,19 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from onnx_spatial.conversion.report import ProofScope
 from onnx_spatial.errors import Code, VerificationError, one_line
 from onnx_spatial.model import traversal
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.options import VerifyOptions
 from onnx_spatial.verification.report.comparisons import Check, OutputResult
+
+if TYPE_CHECKING:
+    from onnx_spatial.conversion.report import ProofScope
 
 Status = Literal["passed", "failed", "unverified"]
 
