@@ -84,6 +84,17 @@ def test_a_weight_of_a_channel_of_small_numbers() -> None:
     assert [s.passed for s in result.operators] == [False, False]
 
 
+def test_a_factor_of_a_channel_of_small_numbers() -> None:
+    """The weights are the same here: only the bound of rounding tells."""
+    turned = "y = Transpose<perm = [0, 2, 3, 1]>(c1)"
+    factors = "factors = Constant<value = float[4] {1, 1, 1, 1.001}>()"
+    wrong = PLAIN.converted.replace(turned, f"{turned.replace('y', 'y1')} {factors}")
+    wrong = wrong.replace("z = Neg(y)", "y = Mul(y1, factors) z = Neg(y)")
+    result = verify(filled(PLAIN.original), filled(wrong))
+    assert all(o.max_relative_error < o.tolerance for o in result.outputs)
+    assert result.status == "failed"
+
+
 @pytest.mark.usefixtures("nothing_is_proven")
 def test_taps_that_only_meet_padding_at_likely_sizes() -> None:
     """Blocks of 512 and two taps: only sequences of more than 512 steps tell what the first does."""
