@@ -152,8 +152,7 @@ def _rewrite(
 ) -> tuple[Rewrite, tuple[Reason, ...]]:
     """Apply the first rule that does not decline, else lower the operator on its own."""
     # Its inputs may have changed since the operators were listed.
-    inputs = tuple(subject.node.inputs)
-    request = replace(subject.request, inputs=inputs, near=matcher.near(subject.node))
+    request = replace(subject.request, inputs=tuple(subject.node.inputs))
     subject = replace(subject, request=request)
     declined: list[Reason] = []
     for rule in rules:

@@ -7,7 +7,7 @@ them alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -18,13 +18,11 @@ from onnx_spatial.lowering import Request
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.replace_nodes import copy_node
 from onnx_spatial.model.inference import constant_folding
-from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.model.symbolic.symbolic_values import SymbolicValues
 from onnx_spatial.operators.spellings import Conflict
 from onnx_spatial.operators.spellings.call import AttributeValue
 
-#: Operators behind or in front of which `near` still finds a Transpose, and how many in a row.
-_RESHAPES = op_traits.having(Trait.RESHAPES)
+#: The most elementwise operators between a convolution and a Transpose.
 _FAR = 3
 
 _CONVOLUTIONS = frozenset({"Conv", "MaxPool", "AveragePool", "GlobalAveragePool"})
@@ -258,32 +256,16 @@ class Matcher:
             self._outputs[id(graph)] = _outputs(graph)
         return value.name in self._outputs[id(graph)] or value.name in self._training
 
-    def near(self, node: ir.Node) -> tuple[bool, bool]:
-        """Return whether Transposes stand in front of a node and behind it, Reshapes between ignored."""
-        front = any(n.op_type == "Transpose" for n in self._producers(node, _RESHAPES))
-        behind = False
-        values = [node.outputs[0]]
-        for _ in range(_FAR):
-            readers = [n for v in values for n, _ in self.readers(v) if self.op_type(n) is not None]
-            behind |= any(n.op_type == "Transpose" for n in readers)
-            values = [n.outputs[0] for n in readers if n.op_type in _RESHAPES]
-        return front, behind
-
-    def _producers(self, node: ir.Node, passed: Collection[str]) -> Iterator[ir.Node]:
-        """Yield the producers of the data of a node, up to the first that is not of a `passed` type."""
+    def follows_convolution(self, node: ir.Node) -> bool:
+        """Return whether a convolution feeds a Transpose, elementwise operators ignored."""
         for _ in range(_FAR):
             value = node.inputs[0]
             producer = value.producer() if value is not None else None
-            if producer is None or self.op_type(producer) is None:
-                return
-            yield producer
-            if producer.op_type not in passed:
-                return
+            kind = None if producer is None else self.op_type(producer)
+            if producer is None or kind not in _ELEMENTWISE:
+                return kind in _CONVOLUTIONS
             node = producer
-
-    def follows_convolution(self, node: ir.Node) -> bool:
-        """Return whether a convolution feeds a Transpose, elementwise operators ignored."""
-        return any(n.op_type in _CONVOLUTIONS for n in self._producers(node, _ELEMENTWISE))
+        return False
 
     def leads_to_convolution(self, node: ir.Node) -> bool:
         """Return whether only convolutions read the output of a Transpose."""

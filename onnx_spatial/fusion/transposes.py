@@ -169,10 +169,10 @@ def _output_shape(subject: MatchedOp, sizes: Sequence[int]) -> list[int]:
 def _with(request: Request, front: _Transposes | None, behind: _Transposes | None) -> Request:
     """Extend a request by the Transposes that are absorbed."""
     if front is not None:
-        inputs, near = (front.value, *request.inputs[1:]), (False, request.near[1])
-        request = replace(request, inputs=inputs, before=front.perm, near=near)
+        inputs = (front.value, *request.inputs[1:])
+        request = replace(request, inputs=inputs, before=front.perm)
     if behind is not None:
-        request = replace(request, after=behind.perm, near=(request.near[0], False))
+        request = replace(request, after=behind.perm)
     return request
 
 

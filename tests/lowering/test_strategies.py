@@ -8,7 +8,6 @@ from random import Random
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime
 import pytest
 import sampling
 from adapter import convert, plan
@@ -298,46 +297,6 @@ def test_windows_are_transposed_all_at_once_or_row_by_row(monkeypatch):
 def _perms(model: onnx.ModelProto) -> list[list[int]]:
     nodes = (node for node in model.graph.node if node.op_type == "Transpose")
     return [onnx.helper.get_attribute_value(node.attribute[0]) for node in nodes]
-
-
-def test_a_transpose_of_the_models_own_makes_one_of_ours_dear():
-    """onnxruntime merges the two; a Gather between them keeps them apart."""
-    sample = Sample(
-        "tfnd",
-        "SpaceToBatchND",
-        sampling.TF,
-        (np.zeros((1, 200, 24), np.float32), np.array([4]), np.array([[0, 0]])),
-    )
-    (info,) = analysis.find(Form((1, 200, 24), frozenset(), 17, 8, None).model(sample))
-    inputs = [ir.Value(name=name) for name in "xyz"]
-    plain = Request.of(info.call, info.facts, inputs, info.element_types, 17)
-    costs = {
-        near: {c.lowering: c.estimated_us for c in rank(replace(plain, near=near)).fitting}
-        for near in ((False, False), (False, True), (True, False))
-    }
-    alone, behind, front = costs.values()
-    assert behind["transpose"] > alone["transpose"] < front["transpose"]
-    assert behind["gather"] == alone["gather"] == front["gather"]
-
-
-def test_transposes_that_onnxruntime_merges_are_priced_as_one_slow_one(tmp_path):
-    """It moves the last one behind its Reshape, which then only splits an axis of the one before."""
-    data, block = np.zeros((1, 96, 16, 16), np.uint8), np.array([1, 2, 4])
-    pads = np.array([[0, 0], [1, 1], [1, 3]])
-    sample = Sample("tfnd", "SpaceToBatchND", sampling.TF, (data, block, pads))
-    model = Form(data.shape, frozenset(), 17, 8, None).model(sample)
-    staged = convert(model, prefer="staged")
-    assert [node.op_type for node in staged.graph.node].count("Transpose") == 3
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(tmp_path / "run.onnx")
-    onnxruntime.InferenceSession(staged.SerializeToString(), options)
-    ran = onnx.load(options.optimized_model_filepath)
-    assert [node.op_type for node in ran.graph.node].count("Transpose") == 2
-    (info,) = analysis.find(model)
-    inputs = [ir.Value(name=name) for name in "xyz"]
-    request = Request.of(info.call, info.facts, inputs, info.element_types, 17)
-    costs = {c.lowering: c.estimated_us for c in rank(request).fitting}
-    assert costs["staged"] > 2 * costs["gather"]
 
 
 def test_single_elements_are_gathered_by_small_tables_only():

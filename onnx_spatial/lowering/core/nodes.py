@@ -54,7 +54,6 @@ class NodeList:
         self._outputs_of: dict[tuple[object, ...], tuple[ir.Value, ...]] = {}
         self._works_of: dict[ir.Node, list[Work]] = {}
         self._folded: set[ir.Value] = set()
-        self._risks: list[Work] = []
 
     def op(
         self,
@@ -111,7 +110,7 @@ class NodeList:
         """Return the work of the nodes that each run executes, in a case of estimated sizes."""
         run = (node for node in self.nodes if node.outputs[0] not in self._folded)
         cases = (self._works_of[node] for node in run)
-        return [*(works[min(case, len(works) - 1)] for works in cases), *self._risks]
+        return [works[min(case, len(works) - 1)] for works in cases]
 
     @property
     def cost(self) -> float:
@@ -127,10 +126,6 @@ class NodeList:
             results.append(compute())
         self._case = 0
         return results
-
-    def risk(self, work: Work) -> None:
-        """Count work that the runtime's optimizer will probably add."""
-        self._risks.append(work)
 
     def constant(self, array: npt.NDArray[np.generic], hint: str) -> ir.Value:
         """Return a constant tensor; equal ones are shared."""

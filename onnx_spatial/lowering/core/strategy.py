@@ -45,8 +45,6 @@ class Request:
         legal: inputs whose values are known to break no rule.
         ranked: whether the data is known to have as many dims as `shape`.
         checked: whether a run that breaks a rule must fail even if its output is empty.
-        near: whether another Transpose stands in front, and one behind, with at most a Reshape in
-            between: onnxruntime's optimizer may merge a Transpose of the lowering with it.
     """
 
     call: Call
@@ -57,7 +55,6 @@ class Request:
     opset: int
     before: tuple[int, ...] | None = None
     after: tuple[int, ...] | None = None
-    near: tuple[bool, bool] = (False, False)
     parameter_shapes: tuple[tuple[int, ...] | None, ...] = ()
     legal: frozenset[int] = frozenset()
     ranked: bool = True

@@ -45,7 +45,6 @@ class Rearrangement:
         element_types: ONNX element types that the data may have.
         signed: whether computed amounts of `pads` may be negative.
         cuts: (start, end) that each axis of `x` is cut to before it is padded, None for no cut.
-        near: see `Request.near`.
         tail: last dims of an input of unknown rank, which `x` joins to one axis; None for a known rank.
         checks_division: whether the run must check that blocks divide the sizes that they split, by a
             Reshape to exact sizes.
@@ -60,7 +59,6 @@ class Rearrangement:
     element_types: frozenset[int]
     signed: bool = False
     cuts: tuple[Cut, ...] = ()
-    near: tuple[bool, bool] = (False, False)
     tail: ir.Value | None = None
     checks_division: bool = False
 
@@ -71,7 +69,7 @@ class Rearrangement:
         if x is None:
             x, tail = _data(request, emit)
         plain = _OF[request.call.kind](request, emit, x)
-        return replace(plain, tail=tail, near=request.near)._with_transposes(request)
+        return replace(plain, tail=tail)._with_transposes(request)
 
     @property
     def before(self) -> Order:

@@ -21,7 +21,7 @@ from onnx_spatial.lowering.core.gather_indices import (
     outer_sum,
 )
 from onnx_spatial.lowering.core.padding import is_zero
-from onnx_spatial.lowering.permutation import merged_transposes, stage_plan
+from onnx_spatial.lowering.permutation import stage_plan
 from onnx_spatial.lowering.permutation.factored_axes import Order, Rearrangement, stop
 from onnx_spatial.lowering.permutation.stage_plan import Kind, Problem, Stage
 
@@ -346,7 +346,6 @@ def emit_stages(
     emit: Emitter, r: Rearrangement, x: Tensor, plan: Sequence[Stage]
 ) -> tuple[Tensor, set[int]]:
     """Emit the stages; return the tensor, and the axes of the output that are cropped already."""
-    merged_transposes.price(emit, r, x, plan)
     moving = _Moving(emit, r, x)
     rest = list(plan)
     while rest:
