@@ -79,6 +79,17 @@ def test_a_model_is_given_in_any_form_and_stays_as_it_was(kind, path):
     assert running.same_bits(y, space_to_batch(x, (2, 2), [(1, 1), (0, 0)]))
 
 
+@pytest.mark.parametrize("chains", [False, True])
+def test_inspect_and_verify_leave_messages_as_they_are(chains):
+    original, static = model(), {"W": 6}
+    converted = convert(original, chains=chains, verify=False, static=static).model
+    before = [each.SerializeToString(deterministic=True) for each in (original, converted)]
+    inspect(original, chains=chains)
+    assert onnx_spatial.verify(original, converted, static=static)
+    after = [each.SerializeToString(deterministic=True) for each in (original, converted)]
+    assert after == before
+
+
 def test_inspect_says_what_convert_would_do(path):
     found = inspect(path)
     (site,) = found.operators
