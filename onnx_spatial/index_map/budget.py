@@ -35,11 +35,6 @@ class Budget:
         self._spent[0] += steps
 
     @property
-    def spent(self) -> int:
-        """Number of steps that were spent of this budget and those that it is a part of."""
-        return self._spent[0]
-
-    @property
     def is_exhausted(self) -> bool:
         """Whether no steps or no time are left."""
         return self._spent[0] >= self._last or self.is_timed_out

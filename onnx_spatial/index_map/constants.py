@@ -88,14 +88,6 @@ _FLOATS = {2: np.float16, 4: np.float32, 8: np.float64}
 _STRINGS = frozenset("OSU")
 
 
-def array_of(x: Tensor) -> Array | None:
-    """Return the array of a constant that no node changed; None for other tensors."""
-    index = x.index()
-    p = x.at(index)
-    stored = stored_in(p)
-    return None if stored is None or _places(p) != tuple(index) else stored.array
-
-
 def same_values(case: Case, a: Polynomial, b: Polynomial) -> bool:
     """Tell whether two elements of constants have the same bits, for all values of their indices."""
     one, other = stored_in(a), stored_in(b)

@@ -26,7 +26,6 @@ from onnx_spatial.verification.sizes.model_inputs import (
     graph_inputs,
     named_dims,
 )
-from onnx_spatial.verification.sizes.trial_runs import Trial
 
 
 @dataclass
@@ -80,20 +79,6 @@ class ReferenceModel:
             RunFailure: something in it cannot be run at all.
         """
         return reference_runs.program_of(self.source, self.known_infos, self.inputs, self.sessions)
-
-    def first_run(self, request: reference_runs.RunRequest) -> Trial:
-        """Run the model once, on data from the user or on generated data of legal sizes.
-
-        Raises:
-            UsageError: data or shapes from the user do not fit the model.
-            RunFailure: it cannot be run, or no legal sizes were found.
-        """
-        runs = reference_runs.find(
-            self.program, self.source, self.inputs, self.known_infos, request, only_first=True
-        )
-        if not runs.trials:
-            raise RunFailure("; ".join(runs.gaps), "run")
-        return runs.trials[0]
 
     def close(self) -> None:
         """Release the sessions of the program."""
