@@ -14,7 +14,7 @@ TOP = Path(__file__).parents[1]
 
 #: The modules whose types programs see; all others would take mypy a minute.
 SEEN = """
-onnx_spatial onnx_spatial.api onnx_spatial.passes onnx_spatial.optimization
+onnx_spatial onnx_spatial.api onnx_spatial.passes
 onnx_spatial.conversion.options onnx_spatial.custom_ops onnx_spatial.custom_ops.session
 onnx_spatial.model.io.reader onnx_spatial.model.io.source
 """
@@ -38,7 +38,7 @@ WRONG = {
     "onnx_spatial.InferenceSession(3)": "arg-type",
     'onnx_spatial.convert("m.onnx", mode="lowr")': "arg-type",
     'onnx_spatial.passes.SpatialPass(mode="lowr")': "arg-type",
-    'onnx_spatial.optimize("m.onnx", mode="lower")': "call-arg",
+    'onnx_spatial.optimize("m.onnx", chains=True)': "call-arg",
 }
 
 

@@ -292,7 +292,7 @@ RANKS = [((2, 4, 6, 3), [2, 2], 4), ((2, 4, 6, 4, 2), [2, 3, 2], 5)]
 
 def test_an_unknown_strategy_is_refused():
     model = s2b((2, 4, 6, 3), [2, 3], [[0, 0], [0, 0]])
-    with pytest.raises(UsageError, match=r"strategy must be one of identity, .*, not 'no such'"):
+    with pytest.raises(UsageError, match=r"prefer must be one of identity, .*, not 'no such'"):
         plan(model, prefer="no such")
 
 

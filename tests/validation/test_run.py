@@ -204,9 +204,7 @@ def test_numbers_out_of_range_are_refused(wrong):
         validate([], **wrong)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"modes": ()}, {"modes": ("x",)}, {"strategy": "x"}, {"seed": -1}]
-)
+@pytest.mark.parametrize("wrong", [{"modes": ()}, {"modes": ("x",)}, {"prefer": "x"}, {"seed": -1}])
 def test_options_out_of_range_are_refused(wrong):
     with pytest.raises(UsageError):
         Options(**wrong)

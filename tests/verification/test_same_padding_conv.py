@@ -111,7 +111,11 @@ def test_the_first_difference_is_the_convolution_with_its_data() -> None:
     result = verify(model("main"), convert(model("main", "SAME_LOWER")))
     difference = result.first_difference
     assert difference is not None
-    assert (difference.kind, difference.name, difference.graph) == ("site", "conv", "main graph")
+    assert (difference.kind, difference.name, difference.graph) == (
+        "operator",
+        "conv",
+        "main graph",
+    )
     assert list(difference.inputs) == ["x"]
     assert "1e-05 is allowed" in difference.message
 

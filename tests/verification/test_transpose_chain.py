@@ -67,7 +67,7 @@ def test_what_went_wrong_inside_is_found(right: str, wrong: str) -> None:
     result = verify(filled(ORIGINAL), filled(CONVERTED.replace(right, wrong)))
     assert failed_at_the_site(result), result.message
     assert result.first_difference is not None
-    assert (result.first_difference.kind, result.first_difference.name) == ("site", "site")
+    assert (result.first_difference.kind, result.first_difference.name) == ("operator", "site")
     assert "u" in result.first_difference.inputs
 
 

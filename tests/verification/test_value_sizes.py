@@ -40,4 +40,4 @@ def test_a_value_of_unknown_size_is_left_to_the_run() -> None:
 def test_no_run_takes_more_than_allowed() -> None:
     result = verify(model(ORIGINAL), model(OUTER), shapes={"x": (2, 4, 6, 3)}, memory=2**16)
     assert not result
-    assert any("'products' needs more than 0.0625 MiB" in problem for problem in result.problems)
+    assert any("more than 0.0625 MiB of memory (--memory)" in each for each in result.problems)

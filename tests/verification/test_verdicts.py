@@ -85,7 +85,7 @@ def test_wrong_site(name: str) -> None:
     assert {c.how for c in site.checks if not c.passed} == {"isolated", "in place"}
     found = result.first_difference
     assert found is not None
-    assert (found.kind, found.name, found.graph) == ("site", "site", "main graph")
+    assert (found.kind, found.name, found.graph) == ("operator", "site", "main graph")
     assert found.inputs["x"].size
     assert any(o.passed is False for o in result.outputs)
 

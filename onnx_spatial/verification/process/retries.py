@@ -61,7 +61,11 @@ def run(
             prefix="onnx-spatial-", ignore_cleanup_errors=True
         ) as folder:
             path = Path(folder, "calls")
-            memory = calls.shared_memory(path)
+            try:
+                memory = calls.shared_memory(path)
+            except OSError as error:  # a full disk
+                reason = f"no temporary file can be written: {error.strerror or error}"
+                raise Ended(reason) from None
             recorded = _Recorded(work, path, tuple(fatal.values()), limit.exceeded)
             try:
                 return child.run(recorded, progress, child.Bounds(limit))
