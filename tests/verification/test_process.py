@@ -109,6 +109,27 @@ def test_more_memory_than_allowed() -> None:
     assert "Loop node 'd' needs more than 128 MiB of memory" in " ".join(result.problems)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the memory of a process")
+def test_a_converted_model_that_needs_more_memory_than_allowed() -> None:
+    """The product of all 73,728 elements with each other takes 22 GB."""
+    head = "g (float[1024,4,6,3] x) => (float[P,Q,R,S] y)"
+    pads = "<int64[2] block = {2, 2}, int64[2,2] pads = {0, 0, 0, 0}>"
+    before = model(f"{head} {pads} {{ y = tf.SpaceToBatchND(x, block, pads) }}")
+    after = model(f"""
+        {head} <int64[1] all = {{-1}}, int64[2] column = {{-1, 1}}, int64[4] sizes = {{-1, 2, 3, 3}}>
+        {{
+            row = Reshape(x, all)
+            rows = Reshape(x, column)
+            products = Mul(row, rows)
+            most = ReduceMax<axes = [0], keepdims = 0>(products)
+            y = Reshape(most, sizes)
+        }}
+    """)
+    result = verify(before, after, memory=2**28)
+    assert result.status != "passed"
+    assert "256 MiB of memory (--memory)" in " ".join((result.message, *result.problems))
+
+
 def test_results_come_back_complete() -> None:
     before, after = space_to_batch(), space_to_batch_lowered(perm=WRONG)
     lines: list[str] = []

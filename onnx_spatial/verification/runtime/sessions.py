@@ -18,9 +18,9 @@ import onnxruntime as ort
 
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
-from onnx_spatial.verification.process import calls, limits
+from onnx_spatial.verification.process import calls
 from onnx_spatial.verification.process.calls import FatalCall
-from onnx_spatial.verification.runtime import node_by_node, time_limit, value_sizes
+from onnx_spatial.verification.runtime import node_by_node, time_limit
 from onnx_spatial.verification.runtime.ort_values import (
     dense,
     from_ort,
@@ -160,10 +160,8 @@ class Session:
     ) -> None:
         self._of, self._optimise, self._folder = of, optimise, folder
         self._size = len(model)
-        # Needed to find the node that ended an earlier process, or else to estimate memory.
-        is_small = of != ORIGINAL and len(model) <= value_sizes.MOST_BYTES
-        keeps = is_small if calls.current is None else bool(calls.current.fatal)
-        self._model = model if keeps else b""
+        # Needed to find the node that ended an earlier process.
+        self._model = model if calls.current is not None and calls.current.fatal else b""
         options = ort.SessionOptions()
         options.log_severity_level = _SILENT
         level = ort.GraphOptimizationLevel
@@ -244,7 +242,6 @@ class Session:
         """
         record = calls.current
         if record is None:
-            self._check_memory(feeds)
             yield
             return
         level = "on" if self._optimise else "off"
@@ -262,21 +259,6 @@ class Session:
             yield
         finally:
             record.end()
-
-    def _check_memory(self, feeds: Mapping[str, Any]) -> None:
-        """Check that no value is larger than the memory that the verification may take.
-
-        Raises:
-            RunFailure: one is.
-        """
-        memory = limits.allowed_memory()
-        if not self._model or not value_sizes.may_exceed(feeds, memory):
-            return
-        size, name = value_sizes.largest(self._model, feeds)
-        if size > memory:
-            failure = RunFailure(f"{name!r} needs more than {limits.show_bytes(memory)}", "run")
-            failure.out_of_memory = True
-            raise failure
 
 
 def _has_no_memory(message: object) -> bool:
