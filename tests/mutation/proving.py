@@ -21,8 +21,8 @@ from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import OperatorCheck
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.checks.replacement import Replacement
+from onnx_spatial.verification.match.graphs import Part
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
-from onnx_spatial.verification.subgraphs.value_graph import Part
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -11,8 +11,8 @@ from adapter import verify
 from hand_lowered import model
 from onnx import helper, numpy_helper
 
-from onnx_spatial.verification.subgraphs.definitions import Definitions
-from onnx_spatial.verification.subgraphs.value_graph import Graphs
+from onnx_spatial.verification.match.definitions import Definitions
+from onnx_spatial.verification.match.graphs import Graphs
 
 #: What `a` is made of changes y by less than the tolerance of y.
 HIDING = """

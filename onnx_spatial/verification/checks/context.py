@@ -17,14 +17,14 @@ from onnx_spatial.verification.checks.region_results import RegionResults
 from onnx_spatial.verification.checks.replacement import Replacement
 from onnx_spatial.verification.compare.tolerance import Tolerances
 from onnx_spatial.verification.evaluate import ReferenceModel
+from onnx_spatial.verification.match.definitions import Definitions
+from onnx_spatial.verification.match.graphs import Graphs, is_computed, scopes
 from onnx_spatial.verification.report import Check
 from onnx_spatial.verification.runtime.shared_sessions import SharedSessions
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
-from onnx_spatial.verification.subgraphs.definitions import Definitions
 from onnx_spatial.verification.subgraphs.matched_parts import RegionKey
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegions
 from onnx_spatial.verification.subgraphs.transpose_chain import Original, TransposeChain
-from onnx_spatial.verification.subgraphs.value_graph import Graphs, is_computed, scopes
 
 
 @dataclass

@@ -26,10 +26,10 @@ from onnx_spatial.verification.checks.findings import OperatorCheck, Recorder
 from onnx_spatial.verification.checks.region import RegionComparison
 from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.compare.outputs import within_tolerance
+from onnx_spatial.verification.match.graphs import Graphs
 from onnx_spatial.verification.report import Check
 from onnx_spatial.verification.runtime.sessions import CONVERTED, RunFailure, Session
 from onnx_spatial.verification.subgraphs.transpose_chain import Original, TransposeChain
-from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
 _MAIN = traversal.Place()
 

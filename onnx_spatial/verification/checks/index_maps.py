@@ -26,9 +26,9 @@ from onnx_spatial.operators import Dim
 from onnx_spatial.operators.spellings import InputFacts, Vector
 from onnx_spatial.operators.spellings.call import Parameter
 from onnx_spatial.verification.arrays import constant_value
+from onnx_spatial.verification.match.graphs import Part
 from onnx_spatial.verification.subgraphs.matched_parts import Upstream
 from onnx_spatial.verification.subgraphs.transpose_chain import Transpose, TransposeChain
-from onnx_spatial.verification.subgraphs.value_graph import Part
 
 #: The largest rank that is tried where the rank is unknown.
 MAX_RANK = 8

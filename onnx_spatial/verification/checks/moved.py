@@ -22,11 +22,11 @@ from onnx_spatial.verification.arrays import Array, constant_value
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import OperatorCheck
 from onnx_spatial.verification.compare.bitwise import bitwise
+from onnx_spatial.verification.match.graphs import Part
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
 from onnx_spatial.verification.sizes.trial_runs import Trial
 from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion
 from onnx_spatial.verification.subgraphs.transpose_chain import TransposeChain
-from onnx_spatial.verification.subgraphs.value_graph import Part
 
 _SIZES = op_traits.having(Trait.SIZES)
 

@@ -26,7 +26,7 @@ from onnx_spatial.verification.checks.findings import NodeChange
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare.error_metrics import NOT_NUMBERS, errors
 from onnx_spatial.verification.compare.outputs import RTOL
-from onnx_spatial.verification.subgraphs.value_graph import Graphs
+from onnx_spatial.verification.match.graphs import Graphs
 
 #: Bytes of a constant whose values are compared.
 _MOST_BYTES = 2**28

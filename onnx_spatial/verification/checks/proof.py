@@ -29,10 +29,10 @@ from onnx_spatial.verification.checks.replacement import (
     Replacement,
     ReplacementRuns,
 )
+from onnx_spatial.verification.match.graphs import Part
 from onnx_spatial.verification.report import Counterexample
 from onnx_spatial.verification.sizes import operator_shapes
 from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion, Upstream
-from onnx_spatial.verification.subgraphs.value_graph import Part
 
 #: Assumptions of every proof for all sizes.
 STANDING = (

@@ -18,13 +18,13 @@ from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings import BlockCall
 from onnx_spatial.verification.checks.findings import Proof
 from onnx_spatial.verification.evaluate import ReferenceModel
+from onnx_spatial.verification.match.graphs import Part
 from onnx_spatial.verification.sizes import reference_runs
 from onnx_spatial.verification.sizes.candidate_sizes import Candidates, stored_integers
 from onnx_spatial.verification.sizes.large_sizes import TooLargeError
 from onnx_spatial.verification.sizes.size_search import Search
 from onnx_spatial.verification.sizes.trial_runs import Trial
 from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion
-from onnx_spatial.verification.subgraphs.value_graph import Part
 
 #: Seconds of a search for sizes.
 SECONDS = 2.0

@@ -19,12 +19,12 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.arrays import Array, element_type_of, type_of
+from onnx_spatial.verification.match.graphs import Graphs, Part
 from onnx_spatial.verification.runtime.both_levels import BothLevels
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.runtime.shared_sessions import SharedSessions
 from onnx_spatial.verification.sizes.operator_shapes import ShapeSample
 from onnx_spatial.verification.subgraphs.transpose_chain import Original, Transpose, TransposeChain
-from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part
 
 #: Larger data than this (128 MiB of float32) is compared inside the model only.
 MAX_ELEMENTS = 2**25

@@ -27,12 +27,12 @@ from onnx_spatial.verification.checks.findings import OperatorCheck
 from onnx_spatial.verification.checks.replacement import MAX_ELEMENTS
 from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.compare.outputs import within_tolerance
+from onnx_spatial.verification.match.graphs import Graphs
 from onnx_spatial.verification.report import Check
 from onnx_spatial.verification.runtime import same_padding
 from onnx_spatial.verification.runtime.both_levels import BothLevels
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
-from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
 #: Unknown sizes, as (times the dilation, plus that): odd and even, and smaller than a window.
 _SIZES = ((4, 1), (6, 0), (3, 2), (0, 2))

@@ -13,7 +13,7 @@ import onnx
 from onnx_spatial.model import traversal
 from onnx_spatial.verification.checks import interface
 from onnx_spatial.verification.checks.context import Context
-from onnx_spatial.verification.subgraphs.definitions import Definitions, Key
+from onnx_spatial.verification.match.definitions import Definitions, Key
 
 
 def check(context: Context) -> None:

@@ -23,10 +23,10 @@ from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare import exactness
 from onnx_spatial.verification.compare.outputs import compare
 from onnx_spatial.verification.compare.tolerance import Tolerance
+from onnx_spatial.verification.match.graphs import Graphs
 from onnx_spatial.verification.report import FirstValue
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import CONVERTED, RunFailure, Session
-from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
 #: Serialized models larger than this (256 MiB) are not copied to be bisected.
 MOST_BYTES = 2**28

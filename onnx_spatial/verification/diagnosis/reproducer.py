@@ -31,9 +31,9 @@ from onnx_spatial.verification.compare.outputs import RTOL
 from onnx_spatial.verification.diagnosis import script
 from onnx_spatial.verification.diagnosis.bisect import Bisection
 from onnx_spatial.verification.evaluate import evaluate
+from onnx_spatial.verification.match.graphs import Graphs, Part, Producer, is_computed
 from onnx_spatial.verification.report import Difference
 from onnx_spatial.verification.runtime.sessions import CONVERTED, RunFailure, Session
-from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part, Producer, is_computed
 
 #: Arithmetic that is on sizes in a converted part which moves data.
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Range"})

@@ -12,10 +12,10 @@ from onnx_spatial.verification.checks import unchanged
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.diagnosis.advice import NOT_LOADED
 from onnx_spatial.verification.evaluate import ReferenceModel
+from onnx_spatial.verification.match.definitions import Definitions
+from onnx_spatial.verification.match.graphs import Graphs
 from onnx_spatial.verification.report import Verification
 from onnx_spatial.verification.runtime.sessions import EXTENSIONS
-from onnx_spatial.verification.subgraphs.definitions import Definitions
-from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
 
 def explain(result: Verification, models: ModelPair) -> None:

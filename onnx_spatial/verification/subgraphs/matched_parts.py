@@ -8,7 +8,7 @@ import onnx
 
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.verification.subgraphs.value_graph import Part
+from onnx_spatial.verification.match.graphs import Part
 
 #: Graph and name of the value that a region computes.
 RegionKey = tuple[traversal.Place, str]

@@ -26,8 +26,7 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings import NodeFacts
-from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion, RegionKey, Upstream
-from onnx_spatial.verification.subgraphs.value_graph import (
+from onnx_spatial.verification.match.graphs import (
     Graphs,
     KnownTypes,
     Part,
@@ -35,6 +34,7 @@ from onnx_spatial.verification.subgraphs.value_graph import (
     is_computed,
     scopes,
 )
+from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion, RegionKey, Upstream
 
 #: Values behind a site to search, and nodes of a region, at most.
 _MOST_VALUES = 4096

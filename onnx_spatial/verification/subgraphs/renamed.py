@@ -18,8 +18,8 @@ import onnx
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.verification.subgraphs.definitions import Definitions
-from onnx_spatial.verification.subgraphs.value_graph import Graphs, is_computed
+from onnx_spatial.verification.match.definitions import Definitions
+from onnx_spatial.verification.match.graphs import Graphs, is_computed
 
 #: Operators of which equal outputs mean equal inputs, as far as rewritten models go. A Reshape has the
 #: same output for data of another shape, a Slice for data that is equal in part.

@@ -28,8 +28,8 @@ from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.model.io import external_data
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.arrays import STRING, constant_value
+from onnx_spatial.verification.match.graphs import Graphs, is_computed, scopes
 from onnx_spatial.verification.runtime.scope import is_dense_constant
-from onnx_spatial.verification.subgraphs.value_graph import Graphs, is_computed, scopes
 
 #: A value by its graph and name.
 Key = tuple[traversal.Place, str]

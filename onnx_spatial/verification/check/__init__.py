@@ -1,0 +1,1 @@
+"""Run parts and whole models, and compare what they compute."""

@@ -1,0 +1,1 @@
+"""Find the parts of two models that must compute the same value."""

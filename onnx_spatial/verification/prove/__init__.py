@@ -1,0 +1,1 @@
+"""Prove that two parts compute the same formula, for all sizes."""
