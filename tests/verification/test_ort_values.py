@@ -17,7 +17,7 @@ from onnx_spatial.verification.arrays import (
     patterns,
     plain,
 )
-from onnx_spatial.verification.runtime import ort_values
+from onnx_spatial.verification.run import ort_values
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
 

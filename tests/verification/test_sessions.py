@@ -1,10 +1,96 @@
-"""What onnxruntime says when it fails, without what only its authors can read."""
+"""Sessions: errors of one clear line, progress before native code, and an end in any case."""
 
 from __future__ import annotations
 
-import pytest
+import time
 
-from onnx_spatial.verification.runtime.sessions import first_line
+import numpy as np
+import pytest
+from onnx import parser
+
+from onnx_spatial.verification.run import time_limit
+from onnx_spatial.verification.run.sessions import CONVERTED, RunError, Session, first_line
+
+ENDLESS = """<ir_version: 8, opset_import: ["" : 17]>
+    f (float[N] x) => (float[M] y) {
+        go = Constant<value = bool {1}>()
+        y = Loop<body = b (int64 i, bool c, float[K] a) => (bool d, float[K] e) {
+            d = Identity(c) e = Sin(a)
+        }>("", go, x)
+    }"""
+
+
+def session(text: str, **arguments: object) -> Session:
+    return Session(parser.parse_model(text).SerializeToString(), **arguments)
+
+
+def adding(b: str = "M") -> str:
+    return f"""<ir_version: 8, opset_import: ["" : 17]>
+        f (float[N] a, float[{b}] b) => (float[K] y) <float zero = {{0}}>
+        {{ [sum] c = Add(a, b) y = Add(c, zero) }}"""
+
+
+def array(size: int) -> np.ndarray:
+    return np.ones(size, np.float32)
+
+
+def test_each_load_and_run_is_reported_before_it_begins():
+    told = []
+    model = session(adding(), of=CONVERTED, optimise=True, report=lambda *each: told.append(each))
+    assert told == [("the converted model loads (optimisations on)", CONVERTED)]
+    assert list(model.run({"a": array(2), "b": array(1)})) == ["y"]
+    line = "the converted model runs on a [2], b [1] (optimisations on)"
+    assert told[1:] == [(line, CONVERTED)]
+
+
+def test_a_model_that_does_not_load_says_so_in_one_line():
+    with pytest.raises(RunError, match="Foo") as caught:
+        session('<ir_version: 8, opset_import: ["" : 17]> f (float x) => (float y) { y = Foo(x) }')
+    assert caught.value.stage == "load" and caught.value.lacks_kernel
+    assert "\n" not in str(caught.value)
+    with pytest.raises(RunError) as caught:
+        Session(b"this is no model")
+    assert caught.value.stage == "load" and not caught.value.lacks_kernel
+
+
+def test_data_that_does_not_fit_names_the_node():
+    model = session(adding())
+    with pytest.raises(RunError, match="2 by 3") as caught:
+        model.run({"a": array(2), "b": array(3)})
+    assert (caught.value.stage, caught.value.node) == ("run", "sum")
+    assert not caught.value.out_of_memory
+    with pytest.raises(RunError, match="b"):
+        model.run({"a": array(2)})
+
+
+def test_memory_that_runs_out_is_told_apart():
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        f (int64[N] n) => (float[A,B] y) { y = ConstantOfShape(n) }"""
+    with pytest.raises(RunError) as caught:
+        session(text).run({"n": np.full(2, 2**24, np.int64)})
+    assert caught.value.stage == "run" and caught.value.out_of_memory
+
+
+def test_a_loop_that_does_not_end_is_stopped_by_the_time_limit():
+    model, start = session(ENDLESS), time.monotonic()
+    with (
+        pytest.raises(
+            time_limit.TimeLimitError, match=r"after 0.1 s, at 'the original runs on x .3. .*'"
+        ),
+        time_limit.allowing(0.1),
+    ):
+        model.run({"x": array(3)})
+    assert time.monotonic() - start < 30
+    with pytest.raises(time_limit.TimeLimitError), time_limit.allowing(-1):
+        session(adding())
+
+
+def test_runs_in_time_are_not_touched():
+    with time_limit.allowing(60):
+        model = session(adding())
+        for _ in range(3):
+            np.testing.assert_array_equal(model.run({"a": array(2), "b": array(2)})["y"], [2, 2])
+
 
 SOURCE = "/onnxruntime_src/onnxruntime/core"
 

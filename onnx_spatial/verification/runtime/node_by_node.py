@@ -13,7 +13,7 @@ import onnxruntime as ort
 from onnx_spatial.model import traversal
 from onnx_spatial.verification.arrays import type_of
 from onnx_spatial.verification.extract import Imports, model_of
-from onnx_spatial.verification.runtime.ort_values import from_ort, to_ort
+from onnx_spatial.verification.run.ort_values import from_ort, to_ort
 
 _SILENT = 4
 

@@ -20,14 +20,14 @@ from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
 from onnx_spatial.verification.process import calls
 from onnx_spatial.verification.process.calls import FatalCall
-from onnx_spatial.verification.runtime import node_by_node, time_limit
-from onnx_spatial.verification.runtime.ort_values import (
+from onnx_spatial.verification.run.ort_values import (
     dense,
     from_ort,
     is_raw,
     is_raw_type,
     to_ort,
 )
+from onnx_spatial.verification.runtime import node_by_node, time_limit
 from onnx_spatial.verification.runtime.stopwatch import Stopwatch
 
 _SILENT = 4

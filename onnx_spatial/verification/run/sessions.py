@@ -1,0 +1,219 @@
+"""Sessions of onnxruntime on the CPU, for numpy arrays of every element type.
+
+What fails raises a `RunError` of one clear line. Native code may end the process: so a session reports
+what it is about to do before each load and each run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import onnxruntime as ort
+
+from onnx_spatial.operators.shapes import show
+from onnx_spatial.verification.run import time_limit
+from onnx_spatial.verification.run.ort_values import (
+    dense,
+    from_ort,
+    is_raw,
+    is_raw_type,
+    to_ort,
+)
+
+#: Models that sessions belong to, in messages.
+ORIGINAL, CONVERTED = "the original", "the converted model"
+
+#: Gets a line of progress and the model that it is about, ORIGINAL or CONVERTED.
+Report = Callable[[str, str], None]
+
+Stage = Literal["load", "run", "rule"]
+
+#: onnxruntime's severity of fatal errors: nothing below it is printed.
+_SILENT = 4
+
+#: Threads of one node; more gain little at the sizes that are run.
+_THREADS = min(4, os.cpu_count() or 1)
+
+#: Messages of onnxruntime for operators, types and attributes that it has no kernel for.
+_LACKS_KERNEL = (
+    "NOT_IMPLEMENTED",
+    "No Op registered",
+    "is not a registered function/op",
+    "not supported",
+    "not currently registered or supported",
+)
+
+#: Messages of onnxruntime, numpy and the C++ library where memory runs out.
+_NO_MEMORY = ("bad_alloc", "bad allocation", "Failed to allocate memory", "Unable to allocate")
+
+#: The name of a node in a message of onnxruntime.
+_NODE_NAME = re.compile(r"[Nn]ame:? ?'([^']*)'|Node \(([^)]*)\) Op \(")
+
+#: A C++ function of onnxruntime, at times with file and line, in front of a message.
+_SIGNATURE = re.compile(
+    r"(?:/\S+:\d+ )?(?:[a-z][\w:<>]*[*&]? )?onnxruntime::[^()]*\((?:[^()]|\([^()]*\))*\)(?: const)?"
+    r"(?:::<lambda\([^()]*\)>)?(?: \[with [^\]]*\])? "
+)
+
+
+class RunError(Exception):
+    """A model does not load or run.
+
+    Attributes:
+        stage: "load": it fails on any data; "run": on this data; "rule": this data breaks a rule of a
+            spatial operator.
+        node: name of the node that failed, where it is known.
+        lacks_kernel: onnxruntime does not know the operator, or not with this type or attribute.
+        out_of_memory: it needs more memory than there is, or than is allowed.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        stage: Stage,
+        node: str = "",
+        *,
+        lacks_kernel: bool = False,
+        out_of_memory: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.stage: Stage = stage
+        self.node = node
+        self.lacks_kernel = lacks_kernel
+        self.out_of_memory = out_of_memory
+
+    @classmethod
+    def of(cls, error: Exception, stage: Stage) -> RunError:
+        """Describe an exception of onnxruntime, which has a dozen types."""
+        text = str(error)
+        name = _NODE_NAME.search(text)
+        return cls(
+            first_line(error),
+            stage,
+            (name.group(1) or name.group(2) or "") if name else "",
+            lacks_kernel=any(words in text for words in _LACKS_KERNEL),
+            out_of_memory=isinstance(error, MemoryError) or any(w in text for w in _NO_MEMORY),
+        )
+
+
+def no_report(text: str, model: str) -> None:
+    """Report nothing."""
+
+
+class Session:
+    """A serialized model in onnxruntime.
+
+    Args:
+        model: the model.
+        of: the model that it is, or is a part of, for messages: ORIGINAL or CONVERTED.
+        optimise: with all of onnxruntime's optimisations, or without any.
+        folder: folder of its external data.
+        report: gets a line of progress before each load and run.
+
+    Attributes:
+        inputs, outputs: types in onnxruntime, by name.
+
+    Raises:
+        RunError: it does not load.
+    """
+
+    def __init__(
+        self,
+        model: bytes,
+        *,
+        of: str = ORIGINAL,
+        optimise: bool = False,
+        folder: Path | None = None,
+        report: Report = no_report,
+    ) -> None:
+        self._of, self._report = of, report
+        self._level = f"optimisations {'on' if optimise else 'off'}"
+        doing = f"{of} loads ({self._level})"
+        time_limit.check(doing)
+        report(doing, of)
+        try:
+            self._session = ort.InferenceSession(
+                model,
+                _options(optimise, folder),
+                providers=["CPUExecutionProvider"],
+                enable_fallback=False,  # to the same provider, after lines on stdout
+            )
+        except Exception as error:  # of onnxruntime's own types
+            raise RunError.of(error, "load") from None
+        self.inputs = {i.name: i.type for i in self._session.get_inputs()}
+        self.outputs = {o.name: o.type for o in self._session.get_outputs()}
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
+        """Run the model and return its outputs by name, or some of them; sequences are lists.
+
+        Raises:
+            RunError: it does not run on this data.
+        """
+        data = ", ".join(
+            f"{name} {show(array.shape)}" if isinstance(array, np.ndarray) else name
+            for name, array in feeds.items()
+        )
+        doing = f"{self._of} runs{' on ' if data else ''}{data} ({self._level})"
+        self._report(doing, self._of)
+        options = ort.RunOptions()
+        options.log_severity_level = _SILENT
+        try:
+            with time_limit.stopping(options, doing):
+                return self._run(feeds, list(self.outputs if outputs is None else outputs), options)
+        except Exception as error:  # of onnxruntime's own types
+            raise RunError.of(error, "run") from None
+
+    def _run(
+        self, feeds: Mapping[str, Any], names: list[str], options: ort.RunOptions
+    ) -> dict[str, Any]:
+        if not any(is_raw_type(self.outputs[name]) for name in names):
+            fed = {name: _fed(array) for name, array in feeds.items()}
+            results = map(dense, self._session.run(names, fed, options))
+            return dict(zip(names, results, strict=True))
+        # This way takes outputs of any type, but no strings and sequences as inputs.
+        values = {name: to_ort(array) for name, array in feeds.items()}
+        results = self._session.run_with_ort_values(names, values, options)
+        return {name: from_ort(value) for name, value in zip(names, results, strict=True)}
+
+
+def _options(optimise: bool, folder: Path | None) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.log_severity_level = _SILENT
+    level = ort.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimise else level.ORT_DISABLE_ALL
+    options.intra_op_num_threads = _THREADS
+    # Small sessions live side by side; spinning threads would starve the one that runs.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # An arena keeps the most that was ever needed, once for every session.
+    options.enable_cpu_mem_arena = False
+    if not optimise:  # prepacked weights are copies
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    if folder is not None:
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", str(folder)
+        )
+    return options
+
+
+def _fed(value: Any) -> Any:
+    """Convert an array for a session; lists and None are taken as they are."""
+    if is_raw(value):
+        return to_ort(value)
+    if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
+        return np.ascontiguousarray(value)
+    return value
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error message, without onnxruntime's codes and source locations."""
+    text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text.strip())
+    text = re.sub(r"Status Message: /\S+:\d+ .*? was false\. ", "", text)
+    text = re.sub(r"Status Message: /\S+:\d+ ", "", text)
+    text = _SIGNATURE.sub("", text)
+    return text.removeprefix("Non-zero status code returned while ").strip()
