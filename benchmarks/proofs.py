@@ -28,7 +28,7 @@ from onnx_spatial.conversion.options import STRATEGY_NAMES
 from onnx_spatial.errors import SpatialError
 from onnx_spatial.verification.checks import proof
 from onnx_spatial.verification.checks.context import Context
-from onnx_spatial.verification.checks.model_pair import ModelPair
+from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
 
 ROOT = Path(__file__).resolve().parent.parent

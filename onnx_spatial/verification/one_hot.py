@@ -14,7 +14,7 @@ import onnx
 
 from onnx_spatial import analysis, chains
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.verification.checks.model_pair import ModelPair
+from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.report import OperatorResult, Verification
 
 

@@ -21,9 +21,9 @@ from onnx_spatial.verification.checks import (
 )
 from onnx_spatial.verification.checks.conclude import conclude
 from onnx_spatial.verification.checks.context import Context, ModelCheck
-from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.diagnosis import advice, changes, inner_names, precision, roles
 from onnx_spatial.verification.options import VerifyOptions
+from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.process import child, limits, retries
 from onnx_spatial.verification.report import Verification
 from onnx_spatial.verification.runtime import time_limit

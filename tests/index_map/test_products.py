@@ -24,8 +24,8 @@ from onnx_spatial.index_map.grids import evaluate, grid_of
 from onnx_spatial.index_map.tensor import Tensor, given
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 from onnx_spatial.verification.checks.context import Context
-from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.checks.region_maps import prove_region
+from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
 from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion
 

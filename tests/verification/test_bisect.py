@@ -6,9 +6,9 @@ import numpy as np
 from hand_lowered import model
 
 from onnx_spatial.model.io import reader
-from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare.exactness import of_outputs
 from onnx_spatial.verification.diagnosis.bisect import Bisection, bisect
+from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.runtime.program import Program
 
 CHAIN = """

@@ -16,7 +16,7 @@ from adapter import verify
 from hand_lowered import model, space_to_batch, space_to_batch_lowered
 
 from onnx_spatial import UsageError, VerifyOptions
-from onnx_spatial.verification.checks.model_pair import ModelPair
+from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.pipeline import _Work
 from onnx_spatial.verification.process import child
 from onnx_spatial.verification.process.child import Bounds, Died, MemoryLimit

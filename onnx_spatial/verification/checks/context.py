@@ -11,7 +11,6 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model.graph import layout_marks
 from onnx_spatial.verification.checks import replacement
 from onnx_spatial.verification.checks.findings import Findings, OperatorCheck, Proof, Recorder
-from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.checks.region import RegionComparison
 from onnx_spatial.verification.checks.region_results import RegionResults
 from onnx_spatial.verification.checks.replacement import Replacement
@@ -19,6 +18,7 @@ from onnx_spatial.verification.compare.tolerance import Tolerances
 from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.match.definitions import Definitions
 from onnx_spatial.verification.match.graphs import Graphs, is_computed, scopes
+from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.report import Check
 from onnx_spatial.verification.runtime.shared_sessions import SharedSessions
 from onnx_spatial.verification.sizes.reference_runs import RunRequest

@@ -9,7 +9,7 @@ import onnx
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators.shapes import Dim, show
 from onnx_spatial.verification.checks.context import Context
-from onnx_spatial.verification.checks.model_pair import ModelPair
+from onnx_spatial.verification.pair import ModelPair
 
 _REALS = frozenset(
     {

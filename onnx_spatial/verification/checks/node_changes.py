@@ -23,10 +23,10 @@ from onnx_spatial.verification.arrays import (
     is_float,
 )
 from onnx_spatial.verification.checks.findings import NodeChange
-from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare.error_metrics import NOT_NUMBERS, errors
 from onnx_spatial.verification.compare.outputs import RTOL
 from onnx_spatial.verification.match.graphs import Graphs
+from onnx_spatial.verification.pair import ModelPair
 
 #: Bytes of a constant whose values are compared.
 _MOST_BYTES = 2**28

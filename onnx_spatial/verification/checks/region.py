@@ -19,7 +19,6 @@ from onnx_spatial.errors import ModelFileError, OperatorError
 from onnx_spatial.verification.arrays import Array, type_of
 from onnx_spatial.verification.checks import region_trials
 from onnx_spatial.verification.checks.findings import Proof
-from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.checks.region_judge import (
     NO_RUN,
     Compared,
@@ -30,6 +29,7 @@ from onnx_spatial.verification.checks.region_judge import (
 from onnx_spatial.verification.compare import weights
 from onnx_spatial.verification.compare.reference import Budget
 from onnx_spatial.verification.evaluate import ReferenceModel
+from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.runtime.both_levels import BothLevels
 from onnx_spatial.verification.runtime.context import Sessions
 from onnx_spatial.verification.runtime.sessions import RunFailure

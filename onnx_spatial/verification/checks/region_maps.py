@@ -20,8 +20,8 @@ from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 from onnx_spatial.verification.checks import case_values
 from onnx_spatial.verification.checks.index_maps import graph_maps, operator_map, opset_of
-from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.match.graphs import Part
+from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion, Upstream
 
 #: Differences that are looked for: where two functions have different names, they may be the same.

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.checks.findings import Proof
-from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.checks.region import RegionComparison
 from onnx_spatial.verification.checks.region_judge import (
     Compared,
@@ -20,6 +19,7 @@ from onnx_spatial.verification.checks.region_judge import (
     Unreached,
 )
 from onnx_spatial.verification.compare.reference import Budget
+from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.runtime.context import Sessions
 from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion, RegionKey
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegions

@@ -19,11 +19,11 @@ from onnx_spatial.errors import SpatialError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import Array
-from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare import exactness
 from onnx_spatial.verification.compare.outputs import compare
 from onnx_spatial.verification.compare.tolerance import Tolerance
 from onnx_spatial.verification.match.graphs import Graphs
+from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.report import FirstValue
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import CONVERTED, RunFailure, Session

@@ -23,11 +23,11 @@ import onnx
 from onnx_spatial.model import traversal
 from onnx_spatial.verification.arrays import dtype_name, same_bits
 from onnx_spatial.verification.checks.context import Context
-from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare.error_metrics import NOT_NUMBERS, errors
 from onnx_spatial.verification.compare.outputs import RTOL
 from onnx_spatial.verification.compare.rounding import is_comparable
 from onnx_spatial.verification.diagnosis.bisect import shared_values
+from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion, RegionKey
 
 #: Values of another meaning differ by more than so many times the rtol of their type in an ordinary run.

@@ -12,8 +12,8 @@ import onnx
 
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare.tolerance import Tolerances
+from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.report import Verification
 
 _NAMES: dict[int, str] = {

@@ -26,12 +26,12 @@ from onnx_spatial.errors import Code, ModelFileError, SpatialError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.io import external_data, reader
 from onnx_spatial.verification.arrays import Array, dtype_name, is_float, same_bits, type_of
-from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare.outputs import RTOL
 from onnx_spatial.verification.diagnosis import script
 from onnx_spatial.verification.diagnosis.bisect import Bisection
 from onnx_spatial.verification.evaluate import evaluate
 from onnx_spatial.verification.match.graphs import Graphs, Part, Producer, is_computed
+from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.report import Difference
 from onnx_spatial.verification.runtime.sessions import CONVERTED, RunFailure, Session
 

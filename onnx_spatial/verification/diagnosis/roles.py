@@ -9,11 +9,11 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import replace_nodes
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.checks import unchanged
-from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.diagnosis.advice import NOT_LOADED
 from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.match.definitions import Definitions
 from onnx_spatial.verification.match.graphs import Graphs
+from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.report import Verification
 from onnx_spatial.verification.runtime.sessions import EXTENSIONS
 
