@@ -9,10 +9,8 @@ or `onnx_spatial.InferenceSession("model.onnx", mode="custom-op")`, which does t
 errors of operators as Python exceptions.
 """
 
-from onnx_spatial.custom_ops.prepared import prepare
-from onnx_spatial.custom_ops.registration import available, explain, register
-from onnx_spatial.custom_ops.running import raising
-from onnx_spatial.custom_ops.session import InferenceSession
+from onnx_spatial.custom_ops.session import InferenceSession, prepare
+from onnx_spatial.python_ops.registration import available, explain, raising, register
 
 __all__ = [
     "InferenceSession",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterable
 
 import onnx
 import onnxruntime as ort
-from onnx import TensorProto, helper
+from onnx import TensorProto
+
+from onnx_spatial.python_ops.registration import loads, one_node, opened, quiet
 
 #: Config entry with the folder of external data for a model that is passed as bytes.
 FOLDER = "session.model_external_initializers_file_folder_path"
@@ -32,11 +31,6 @@ _BUILT_IN = frozenset(
     }
 )
 
-#: What options say of a session that writes nothing.
-_QUIET = {"enable_profiling": False, "optimized_model_filepath": "", "log_severity_level": 4}
-
-_lock = threading.Lock()
-
 
 def private(options: ort.SessionOptions | None, model: onnx.ModelProto) -> ort.SessionOptions:
     """Return a copy of options that may be changed for one session of `model`.
@@ -50,8 +44,8 @@ def private(options: ort.SessionOptions | None, model: onnx.ModelProto) -> ort.S
         return ort.SessionOptions()
     if _holds_more(options, model):
         return options
-    with _probing(options) as kept:
-        session = _session(one_node("Identity"), options)
+    with quiet(options) as kept:
+        session = opened(one_node("Identity"), options)
     if session is None:  # the options fit only the program's model
         return options
     copy = session.get_session_options()
@@ -80,35 +74,6 @@ def supplies(options: ort.SessionOptions, locations: Iterable[str]) -> bool:
     return files and any(loads(_reading(name), options) for name in names)
 
 
-def loads(model: bytes, options: ort.SessionOptions) -> bool:
-    """Return whether a session of a small model can be made with options, which stay as they are."""
-    with _probing(options):
-        return _session(model, options) is not None
-
-
-@contextmanager
-def _probing(options: ort.SessionOptions) -> Iterator[dict[str, Any]]:
-    """Keep sessions with these options from writing files and messages; what the options say else."""
-    with _lock:
-        kept = {name: getattr(options, name) for name in _QUIET}
-        try:
-            for name, value in _QUIET.items():
-                setattr(options, name, value)
-            yield kept
-        finally:
-            for name, value in kept.items():
-                setattr(options, name, value)
-
-
-def _session(model: bytes, options: ort.SessionOptions) -> ort.InferenceSession | None:
-    try:
-        return ort.InferenceSession(
-            model, options, providers=["CPUExecutionProvider"], enable_fallback=0
-        )
-    except Exception:  # of onnxruntime's own types
-        return None
-
-
 def entry(options: ort.SessionOptions | None, key: str) -> str:
     """Return a config entry of the options; empty if there is none."""
     if options is None:
@@ -125,23 +90,6 @@ def _holds_more(options: ort.SessionOptions, model: onnx.ModelProto) -> bool:
         return True
     local = {f.domain for f in model.functions}
     return bool({o.domain for o in model.opset_import} - local - _BUILT_IN)
-
-
-def one_node(
-    op_type: str,
-    domain: str = "",
-    element_type: int = TensorProto.FLOAT,
-    stored: onnx.TensorProto | None = None,
-    attributes: Mapping[str, str] | None = None,
-) -> bytes:
-    """Return a model of one node from x to y; x is an input, or the stored tensor."""
-    x, y = (helper.make_tensor_value_info(name, element_type, None) for name in "xy")
-    node = helper.make_node(op_type, ["x"], ["y"], domain=domain, **(attributes or {}))
-    inputs, initializers = ([x], []) if stored is None else ([], [stored])
-    graph = helper.make_graph([node], op_type, inputs, [y], initializers)
-    imports = [helper.make_opsetid("", 13), *([helper.make_opsetid(domain, 1)] if domain else [])]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=7)
-    return bytes(model.SerializeToString())
 
 
 def _reading(location: str) -> bytes:

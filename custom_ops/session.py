@@ -12,7 +12,6 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -22,17 +21,41 @@ import onnxruntime as ort
 from google.protobuf.message import DecodeError
 
 from onnx_spatial.conversion.options import ConvertOptions, Mode
-from onnx_spatial.custom_ops import options, registration
-from onnx_spatial.custom_ops.running import raising
+from onnx_spatial.conversion.pipeline import convert_operators, refusal
+from onnx_spatial.custom_ops import options
 from onnx_spatial.edit import edit_model
-from onnx_spatial.errors import Code, ConversionError, ModelFileError, SpatialError
-from onnx_spatial.model import traversal
+from onnx_spatial.errors import Code, ConversionError, ModelFileError, SpatialError, of_model
 from onnx_spatial.model.io import external_data, reader
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
+from onnx_spatial.python_ops import registration
 from onnx_spatial.report.results import Conversion
 from onnx_spatial.verification.options import VerifyOptions
 
 _FORMAT = "session.load_model_format"
+
+
+def prepare(model: reader.Model, *, domains: Iterable[str] = ()) -> onnx.ModelProto:
+    """Convert the spatial operators of a model to the registered Python operators.
+
+    Args:
+        model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed. External data stays
+            in its files.
+        domains: operator domains to accept beside the ones that converters are known to use.
+
+    Returns:
+        The prepared model; the model itself if there is nothing to convert.
+
+    Raises:
+        ModelFileError: the model cannot be read.
+        ConversionError: an operator breaks its rules or cannot be run this way.
+    """
+    source = reader.read(model)
+    options = ConvertOptions("custom-op", domains=tuple(domains))
+    with of_model(source.name):
+        plan = convert_operators(source.proto, options, folder=source.folder)
+    if refused := plan.refused():
+        raise refusal(source.name, refused)
+    return source.proto if plan.model is None else plan.model
 
 
 class OnnxruntimeArguments(TypedDict, total=False):
@@ -41,6 +64,19 @@ class OnnxruntimeArguments(TypedDict, total=False):
     disabled_optimizers: Sequence[str]
     enable_fallback: int
     read_config_from_model: int
+
+
+def _raising(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a way to run a session so that it raises the errors of Python operators."""
+
+    @functools.wraps(method)
+    def run(self: InferenceSession, *arguments: Any, **named: Any) -> Any:
+        if not self._runs_python:
+            return method(self, *arguments, **named)
+        with registration.raising():
+            return method(self, *arguments, **named)
+
+    return run
 
 
 class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
@@ -99,7 +135,6 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
             registration.extensions()
         #: Whether Python operators may run in this session.
         self._runs_python = False
-        self._running: Callable[[], AbstractContextManager[None]] = nullcontext
         #: Result of the conversion; None for a model in onnxruntime's own format.
         self.conversion: Conversion | None = None
         source = None
@@ -133,18 +168,21 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         """Return the model and the options that onnxruntime gets."""
         locations = external_data.locations(source)
         supplied = sess_options is not None and options.supplies(sess_options, locations)
-        proto = self._rewritten(source, convert, supplied=supplied)
-        changed = proto is not source.proto
+        # Without a path and a folder no value is read from external data.
+        readable = replace(source, path=None, base=None, data=None) if supplied else source
+        self.conversion = conversion = convert(readable)
+        proto = conversion.result.proto
+        if supplied and conversion.changed:
+            _restore_external(proto, source)
         self._runs_python = any(o.domain == DOMAIN for o in proto.opset_import)
         own = sess_options
         if self._runs_python:
-            self._running = raising
             own = sess_options if supplied else options.private(sess_options, proto)
             if own is sess_options and sess_options is not None:
                 registration.register(sess_options)
             else:
                 registration.register_fresh(own)
-        if not changed and isinstance(model, str | os.PathLike | bytes):
+        if proto is source.proto and isinstance(model, str | os.PathLike | bytes):
             return model, own
         if source.folder is None or not any(
             (source.folder / location).exists() for location in locations
@@ -156,28 +194,6 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         assert own is not None and rewritten.folder is not None
         own.add_session_config_entry(options.FOLDER, str(rewritten.folder.resolve()))
         return reader.serialize(rewritten.proto, source.name), own
-
-    def _rewritten(
-        self,
-        source: reader.Source,
-        convert: Callable[[reader.Source], Conversion],
-        *,
-        supplied: bool,
-    ) -> onnx.ModelProto:
-        """Return the converted model; the original if nothing changes.
-
-        Args:
-            source: the model.
-            convert: converts it.
-            supplied: whether the options hold external data, in place of the files.
-        """
-        # Without a path and a folder no value is read from external data.
-        readable = replace(source, path=None, base=None, data=None) if supplied else source
-        self.conversion = conversion = convert(readable)
-        proto = conversion.result.proto
-        if conversion.changed:
-            _drop_unused_initializers(proto, source, supplied=supplied)
-        return proto
 
     def _reason(self, source: reader.Source, error: str) -> SpatialError | None:
         """Return a clearer error for one that onnxruntime raised at load; None if there is none."""
@@ -196,29 +212,10 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
                 )
         return None
 
-    @functools.wraps(ort.InferenceSession.run)
-    def run(self, *arguments: Any, **named: Any) -> Any:
-        """Run as in onnxruntime."""
-        with self._running():
-            return super().run(*arguments, **named)
-
-    @functools.wraps(ort.InferenceSession.run_with_ort_values)
-    def run_with_ort_values(self, *arguments: Any, **named: Any) -> Any:
-        """Run as in onnxruntime."""
-        with self._running():
-            return super().run_with_ort_values(*arguments, **named)
-
-    @functools.wraps(ort.InferenceSession.run_with_iobinding)
-    def run_with_iobinding(self, *arguments: Any, **named: Any) -> Any:
-        """Run as in onnxruntime."""
-        with self._running():
-            return super().run_with_iobinding(*arguments, **named)
-
-    @functools.wraps(ort.InferenceSession.run_with_ortvaluevector)
-    def run_with_ortvaluevector(self, *arguments: Any, **named: Any) -> Any:
-        """Run as in onnxruntime."""
-        with self._running():
-            return super().run_with_ortvaluevector(*arguments, **named)
+    run = _raising(ort.InferenceSession.run)
+    run_with_ort_values = _raising(ort.InferenceSession.run_with_ort_values)
+    run_with_iobinding = _raising(ort.InferenceSession.run_with_iobinding)
+    run_with_ortvaluevector = _raising(ort.InferenceSession.run_with_ortvaluevector)
 
     @functools.wraps(ort.InferenceSession.run_async)
     def run_async(
@@ -232,12 +229,12 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         """Run as in onnxruntime; the callback gets the message of a Python operator that fails."""
         if not self._runs_python:
             return super().run_async(output_names, input_feed, callback, *others, **named)
-        registration.state().watch.begin()
+        registration.state().failures.begin()
         try:
             callback = _explaining(callback)
             return super().run_async(output_names, input_feed, callback, *others, **named)
         except BaseException:  # the run did not start
-            registration.state().watch.end()
+            registration.state().failures.end()
             raise
 
 
@@ -256,40 +253,21 @@ def _check_names(arguments: Iterable[str]) -> None:
             raise TypeError(f"InferenceSession() got an unexpected keyword argument {name!r}{hint}")
 
 
-def _drop_unused_initializers(
-    result: onnx.ModelProto, source: reader.Source, *, supplied: bool
-) -> None:
-    """Remove initializers that only converted nodes read: onnxruntime warns about each.
+def _restore_external(result: onnx.ModelProto, source: reader.Source) -> None:
+    """Restore external initializers that conversion removed, as options supply their data.
 
-    If options supply external data, external initializers stay: onnxruntime refuses options with an
-    initializer that the model does not have.
+    onnxruntime refuses options with an initializer that the model does not have.
     """
-    original = source.proto
-    before, now = (_read_names(model) for model in (original, result))
-    kept = now | {v.name for v in (*result.graph.input, *result.graph.output)}
-    if supplied:
-        external = {t.name for t in external_data.tensors(source)}
-        existing = {t.name for t in result.graph.initializer}
-        for tensor in original.graph.initializer:
-            if tensor.name in external and tensor.name not in existing:
-                result.graph.initializer.append(tensor)
-        kept |= external
-    for index in reversed(range(len(result.graph.initializer))):
-        if (name := result.graph.initializer[index].name) in before and name not in kept:
-            del result.graph.initializer[index]
-
-
-def _read_names(model: onnx.ModelProto) -> set[str]:
-    names = {name for _, _, node in traversal.nodes(model) for name in node.input}
-    inner = (g for _, g in traversal.graphs(model) if isinstance(g, onnx.GraphProto))
-    return names | {v.name for graph in inner for v in graph.output}
+    external = {t.name for t in external_data.tensors(source)}
+    missing = external - {t.name for t in result.graph.initializer}
+    result.graph.initializer.extend(t for t in source.proto.graph.initializer if t.name in missing)
 
 
 def _explaining(callback: Callable[[Any, Any, str], None]) -> Callable[[Any, Any, str], None]:
     """Wrap a callback so that it gets the message of the Python operator that failed."""
 
     def explained(results: Any, user_data: Any, error: str) -> None:
-        registration.state().watch.end()
+        registration.state().failures.end()
         reason = registration.explain(error) if error else None
         callback(results, user_data, error if reason is None else str(reason))
 

@@ -2,7 +2,7 @@
 
 from hypothesis import HealthCheck, settings
 
-from onnx_spatial.custom_ops import registration
+from onnx_spatial import custom_ops
 
 settings.register_profile(
     "default",
@@ -17,4 +17,4 @@ settings.load_profile("default")
 
 # onnxruntime-extensions, imported by a test, would have every process that tests start parse models
 # with protobuf's slow implementation. Imported by us it does not.
-registration.available()
+custom_ops.available()

@@ -17,7 +17,7 @@ ROWS = (
     "report",
     "verification",
     "conversion",
-    "chains fusion",
+    "chains fusion python_ops",
     "lowering",
     "reference",
     "analysis index_map",

@@ -2,7 +2,7 @@
 
     lower       standard nodes replace the operator
     function    the operator stays, and a local function defines it (`local_functions`)
-    custom-op   a Python operator replaces it (the caller brings the writer)
+    custom-op   a Python operator replaces it (`python_ops`)
 
 The form of an earlier conversion is undone first, so any form becomes any other. In every form
 convolutions that onnxruntime refuses get explicit pads (`same_padding`).
@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from pkgutil import resolve_name
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -38,6 +37,7 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.model.graph.remove_unused import remove_unused_constants
 from onnx_spatial.operators.spellings import python_ops
+from onnx_spatial.python_ops.write import write as python_ops_writer
 
 __all__ = [
     "EditResult",
@@ -50,9 +50,6 @@ __all__ = [
 
 Progress = Callable[[str], None]
 logger = logging.getLogger(__name__)
-
-#: The `Writer` of a mode whose module is in a row above this one, as "module:attribute".
-WRITERS = {"custom-op": "onnx_spatial.custom_ops.prepared:write"}
 
 
 def convert_operators(
@@ -103,9 +100,8 @@ def convert_operators(
 
 def _writer(options: ConvertOptions) -> Writer:
     """Return what writes an operator as nodes, in the mode of the options."""
-    if options.mode in WRITERS:
-        writer: Writer = resolve_name(WRITERS[options.mode])
-        return writer
+    if options.mode == "custom-op":
+        return python_ops_writer
 
     def lower(request: Request, info: OperatorInfo) -> Lowered:
         return lower_preferring(request, options.prefer, options.max_rank)

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from onnx_spatial.custom_ops import memory
+from onnx_spatial.python_ops import kernels as memory
 
 FLOAT = np.dtype(np.float32)
 
@@ -49,8 +49,8 @@ def test_pieces_fit_and_are_not_far_too_large():
 def test_no_more_is_kept_than_the_limit():
     results = [memory.empty((1 << 22,), FLOAT) for _ in range(8)]
     del results
-    assert 0 < sum(piece.nbytes for piece in memory._free) <= memory.MOST_KEPT
-    too_large = memory.empty((memory.MOST_KEPT + 1,), np.dtype(np.uint8))
+    assert 0 < sum(piece.nbytes for piece in memory._free) <= memory.MOST_FREE_BYTES
+    too_large = memory.empty((memory.MOST_FREE_BYTES + 1,), np.dtype(np.uint8))
     kept = len(memory._free)
     del too_large
     assert len(memory._free) == kept

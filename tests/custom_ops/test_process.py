@@ -147,7 +147,8 @@ def test_the_modules_loaded_anew_use_what_is_registered():
         import importlib, sys
         import onnx_spatial
         first = onnx_spatial.InferenceSession(model, mode="custom-op")
-        for name in sorted(n for n in sys.modules if n.startswith("onnx_spatial.custom_ops")):
+        rooms = ("onnx_spatial.custom_ops", "onnx_spatial.python_ops")
+        for name in sorted(n for n in sys.modules if n.startswith(rooms)):
             importlib.reload(sys.modules[name])
         second = onnx_spatial.custom_ops.InferenceSession(model, mode="custom-op")
         for session in (first, second):
@@ -315,7 +316,7 @@ def test_ctrl_c_is_a_keyboard_interrupt_and_the_session_goes_on(when):
             Plan.run = interrupted
             run = lambda: session.run(None, feeds)
         else:
-            from onnx_spatial.custom_ops.running import raising
+            from onnx_spatial.custom_ops import raising
 
             def run():
                 with raising():
@@ -431,7 +432,7 @@ def test_a_log_handler_that_fails_does_not_end_the_process():
         def fail(record):
             raise RuntimeError
 
-        logging.getLogger("onnx_spatial.custom_ops.operators").addFilter(fail)
+        logging.getLogger("onnx_spatial.custom_ops").addFilter(fail)
         options = onnxruntime.SessionOptions()
         custom_ops.register(options)
         prepared = custom_ops.prepare(model).SerializeToString()
@@ -498,7 +499,7 @@ def test_where_results_must_be_boxed_numbers_come_out_all_the_same():
     # Another onnxruntime-extensions may hand over results in another way than the one we know.
     alone.python("""
         from onnx_spatial import InferenceSession
-        from onnx_spatial.custom_ops import registration
+        from onnx_spatial.python_ops import registration
         registration._takes_results = lambda library: False
         for dtype, most in (("float32", 3e38), ("float64", 1e308), ("uint64", 2**64 - 1),
                             ("int64", -(2**63)), ("uint8", 255), ("bool", True), ("float16", 6e4)):
@@ -514,6 +515,6 @@ def test_where_results_must_be_boxed_numbers_come_out_all_the_same():
 def test_results_reach_onnxruntime_without_a_python_object_per_element():
     alone.python("""
         import onnxruntime_extensions
-        from onnx_spatial.custom_ops import registration
+        from onnx_spatial.python_ops import registration
         assert registration._takes_results(onnxruntime_extensions)
     """)

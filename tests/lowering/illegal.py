@@ -25,7 +25,7 @@ from sampling import OPSETS, Form, Sample
 from vocabulary import LOWERINGS, InputFacts, NodeFacts, read
 
 from onnx_spatial import OperatorError
-from onnx_spatial.custom_ops import registration
+from onnx_spatial.python_ops import registration
 
 MODES = ("lower", "lower", "lower", "function", "custom-op")
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +17,7 @@ import onnxruntime as ort
 
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
+from onnx_spatial.python_ops import registration
 from onnx_spatial.verification.process import calls
 from onnx_spatial.verification.process.calls import FatalCall
 from onnx_spatial.verification.run.ort_values import (
@@ -86,8 +86,8 @@ class Extension:
     raising: Callable[[], AbstractContextManager[None]]
 
 
-#: The `Extension` of a domain, as "module:attribute" in a row above this one.
-EXTENSIONS = {DOMAIN: "onnx_spatial.custom_ops.running:EXTENSION"}
+#: The `Extension` of a domain.
+EXTENSIONS = {DOMAIN: Extension(registration.register_fresh, registration.raising)}
 
 
 @dataclass(frozen=True)
@@ -180,9 +180,7 @@ class Session:
                 "session.model_external_initializers_file_folder_path", str(folder)
             )
         self._has_loop = _LOOP in model
-        needed: list[Extension] = [
-            resolve_name(name) for domain, name in EXTENSIONS.items() if domain.encode() in model
-        ]
+        needed = [each for domain, each in EXTENSIONS.items() if domain.encode() in model]
         self._raising = needed[0].raising if needed else nullcontext
         for extension in needed:
             extension.register(options)

@@ -1,4 +1,4 @@
-"""Convert models to the form that the registered Python operators run.
+"""Write a spatial operator as a Python operator, with the nodes that it needs in onnxruntime.
 
     x -> any spelling -> y
     x -> SpaceToBatch | BatchToSpace | ... -> Reshape -> y
@@ -12,28 +12,38 @@ inference, and no way to report an error: an exception ends the process. So
   0 (as the input has it) where that is unknown. An operator that fails answers with a tensor of one
   more dim and no elements, which no Reshape takes: onnxruntime then raises, whoever runs the session
   and on whatever thread. It costs no copy, and it tells onnxruntime the shape it cannot infer;
-- elements that cannot cross into Python and back unharmed stay where they are (`carriers`).
+- elements that cannot cross into Python and back unharmed stay where they are:
+
+      direct     numbers and bools cross
+      bits       BitCast -> operator on uint16 -> BitCast: float16 and bfloat16 from opset 26
+      positions  the operator moves positions, and Gather fetches the elements:
+
+          Range -> Reshape -> operator -> Reshape -> Gather -> y
+          x -> Reshape [-1] -> Concat(zero, .) -------^
+
+      Position 0, which the operator pads with, is a zero in front of the elements.
+
+  onnxruntime-extensions aborts the process on a 16-bit float and on a string that is not UTF-8, and it
+  cuts strings at a zero byte. A Cast to float32 would quieten signalling NaNs. Positions keep every
+  bit of any type, at the price of two integer tensors of the same shape. Data of unknown type goes by
+  position if nothing is padded; otherwise it is taken to be numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 from onnx import TensorProto
 
-from onnx_spatial.analysis import OperatorInfo
-from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.pipeline import convert_operators, refusal
-from onnx_spatial.custom_ops import carriers
-from onnx_spatial.errors import Code, ConversionError, of_model
+from onnx_spatial.analysis import OperatorInfo, dtype_name
+from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering import Emitter, Lowered, Request
+from onnx_spatial.lowering.core.padding import numpy_dtype
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import node_groups
-from onnx_spatial.model.io import reader
 from onnx_spatial.operators.spellings import BlockCall, FixedCall, Vector
 from onnx_spatial.operators.spellings.python_ops import (
     BATCH_ENTRY,
@@ -43,45 +53,29 @@ from onnx_spatial.operators.spellings.python_ops import (
     SITE,
     as_json,
 )
+from onnx_spatial.python_ops.kernels import PREPARED_TYPES
 
-#: Reshape has taken its shape as an input since opset 5, Cast its type as a number since 6.
-MIN_OPSET = 6
-_CAST_LIKE = 15
+_HALVES = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+_BY_POSITION = _HALVES | {TensorProto.STRING}
 
+#: Opsets: Reshape has taken its shape as an input since 5, Cast its type as a number since 6.
+_MIN_OPSET = 6
+#: Range came with 11, Gather and Concat have taken bfloat16 since 13, Reshape has kept zeros since 14.
+_RANGE, _BFLOAT16, _ALLOW_ZERO, _CAST_LIKE, _BITCAST = 11, 13, 14, 15, 26
 
-def prepare(model: reader.Model, *, domains: Iterable[str] = ()) -> onnx.ModelProto:
-    """Convert the spatial operators of a model to the registered Python operators.
-
-    Args:
-        model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed. External data stays
-            in its files.
-        domains: operator domains to accept beside the ones that converters are known to use.
-
-    Returns:
-        The prepared model; the model itself if there is nothing to convert.
-
-    Raises:
-        ModelFileError: the model cannot be read.
-        ConversionError: an operator breaks its rules or cannot be run this way.
-    """
-    source = reader.read(model)
-    options = ConvertOptions("custom-op", domains=tuple(domains))
-    with of_model(source.name):
-        plan = convert_operators(source.proto, options, folder=source.folder)
-    if refused := plan.refused():
-        raise refusal(source.name, refused)
-    return source.proto if plan.model is None else plan.model
+#: Emits the output, made of the operator's result.
+_Back = Callable[[ir.Value], ir.Value]
 
 
 def write(request: Request, info: OperatorInfo) -> Lowered:
-    """Emit a Python operator in place of a spatial operator, with the nodes that it needs.
+    """Emit a Python operator in place of a spatial operator.
 
     Raises:
         ConversionError: Python operators cannot run it in this model.
     """
-    if request.opset < MIN_OPSET:
+    if request.opset < _MIN_OPSET:
         raise ConversionError(
-            f"the model's opset is {request.opset}; Python operators need {MIN_OPSET} or newer "
+            f"the model's opset is {request.opset}; Python operators need {_MIN_OPSET} or newer "
             "(export the model again with a newer opset)",
             code=Code.OPSET_TOO_OLD,
         )
@@ -91,8 +85,7 @@ def write(request: Request, info: OperatorInfo) -> Lowered:
     if not request.ranked and request.shape is not None:
         data = request.of_its_rank(emit)
         request = replace(request, inputs=(data, *request.inputs[1:]), ranked=True)
-    carrier = carriers.choose(request)
-    carried = carrier.into(request, emit)
+    way, carried, back = _carried(request, emit)
     call = request.call
     parameters: list[ir.Value] = []
     attributes: dict[str, str | int] = {SITE: site}
@@ -107,12 +100,83 @@ def write(request: Request, info: OperatorInfo) -> Lowered:
     main = ir.node(call.kind.name, [carried, *parameters], attributes, domain=DOMAIN)
     emit.nodes.append(main)
     checked = emit.op("Reshape", main.outputs[0], _shape(request, emit))
-    output = carrier.back(request, emit, checked)
+    output = back(checked)
     if output is checked and info.place.function is not None:
         output = _typed(request, emit, output)
     emit.prune(output)
     node_groups.mark(emit.nodes, main, node.input[0], node.output[0])
-    return Lowered(carrier.name, emit, output)
+    return Lowered(way, emit, output)
+
+
+def _carried(request: Request, emit: Emitter) -> tuple[str, ir.Value, _Back]:
+    """Emit the operator's input in the cheapest exact way; return its name, the input, the way back.
+
+    Raises:
+        ConversionError: there is no way for the element types that the data may have.
+    """
+    types, x = request.element_types, request.inputs[0]
+    assert x is not None
+    pads = request.call.may_pad
+    if not types and not pads and request.opset >= _RANGE:
+        return _positions(request, emit, None)  # behind a foreign operator: strings, perhaps
+    if types <= set(PREPARED_TYPES):
+        return "direct", x, lambda moved: moved
+    names = ", ".join(sorted(dtype_name(t) for t in types))
+    if types - set(PREPARED_TYPES) - _BY_POSITION:
+        raise ConversionError(
+            f"Python operators do not support element type {names}", code=Code.ELEMENT_TYPE
+        )
+    if len(types) == 1 and types <= _HALVES and request.opset >= _BITCAST:
+        bits = emit.op("BitCast", x, to=int(TensorProto.UINT16))
+        return "bits", bits, lambda moved: emit.op("BitCast", moved, to=min(types))
+    needed = _BFLOAT16 if TensorProto.BFLOAT16 in types else _RANGE
+    if request.opset < needed:
+        raise ConversionError(
+            f"the model's opset is {request.opset}; Python operators on {names} need {needed} or "
+            "newer",
+            code=Code.OPSET_TOO_OLD,
+        )
+    if pads and len(types) > 1:
+        raise ConversionError(
+            f"its function is called with several element types, {names}; Python operators pad only one "
+            "(inline the function first with onnx.inliner.inline_local_functions)",
+            code=Code.ELEMENT_TYPE,
+        )
+    return _positions(request, emit, min(types) if pads else None)
+
+
+def _positions(request: Request, emit: Emitter, padded: int | None) -> tuple[str, ir.Value, _Back]:
+    """Emit the positions of the elements, from 1; from 0 if no element type is `padded`."""
+    x, shape = request.inputs[0], request.shape
+    assert x is not None
+
+    def counted(sizes: ir.Value) -> ir.Value:
+        """Emit as many positions as the product of the sizes."""
+        one = emit.constant(np.array(1, np.int64), "one")
+        number = emit.op("ReduceProd", sizes, keepdims=0)  # Size has no kernel for bfloat16
+        if padded is None:
+            return emit.op("Range", emit.constant(np.array(0, np.int64), "none"), number, one)
+        return emit.op("Range", one, emit.op("Add", number, one), one)
+
+    def fetched(moved: ir.Value) -> ir.Value:
+        """Emit the elements at the positions."""
+        flat = emit.op("Reshape", x, emit.ints([-1], "flat"))
+        if padded is not None:
+            dtype = numpy_dtype(padded)
+            zero = np.full(1, "", object) if dtype is None else np.zeros(1, dtype)
+            flat = emit.op("Concat", emit.constant(zero, "zero"), flat, axis=0)
+        return emit.op("Gather", flat, moved, axis=0)
+
+    sizes = emit.shape_of(x)
+    if emit.opset >= _ALLOW_ZERO:
+        positions = emit.op("Reshape", counted(sizes), sizes, allowzero=1)
+    elif shape is not None and all(isinstance(d, int) and d > 0 for d in shape):
+        positions = emit.op("Reshape", counted(sizes), sizes)
+    else:  # Reshape cannot make a new dim of 0: make one of 1 and slice it off
+        grown = emit.size(emit.max(sizes, 1))
+        full = emit.op("Reshape", counted(grown), grown)
+        positions = emit.op("Slice", full, emit.op("Sub", sizes, sizes), sizes)
+    return "positions", positions, fetched
 
 
 def _typed(request: Request, emit: Emitter, value: ir.Value) -> ir.Value:

@@ -1,4 +1,4 @@
-"""Register the Python operators with onnxruntime, all of them once per process.
+"""Register the Python operators with onnxruntime, all of them once per process, and raise their errors.
 
 onnxruntime-extensions registers operators for good. If one is registered twice every later session
 fails, and adding one to a domain that is in use is a use after free. So a private domain has a fixed
@@ -13,19 +13,16 @@ import functools
 import os
 import sys
 import threading
-import weakref
-from types import ModuleType, SimpleNamespace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace, TracebackType
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
-from onnx_spatial.custom_ops import operators
-from onnx_spatial.custom_ops.carriers import PREPARED_TYPES
-from onnx_spatial.custom_ops.failures import Failures, exception
-from onnx_spatial.custom_ops.interrupts import Signals
-from onnx_spatial.custom_ops.options import loads, one_node
 from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.operators.spellings.python_ops import (
     BATCH_ENTRY,
@@ -36,13 +33,15 @@ from onnx_spatial.operators.spellings.python_ops import (
     SITE,
     VERSION,
 )
+from onnx_spatial.python_ops import kernels
+from onnx_spatial.python_ops.failures import Failures, Signals, exception
 
 #: Attribute of the module onnxruntime_extensions that holds the state, and of
 #: onnxruntime.SessionOptions that holds the modules of onnxruntime_extensions.
 _MARK = "_onnx_spatial_operators"
 _LIBRARY = "onnxruntime_extensions"
 #: Version of the state, so that incompatible copies of this package do not share it.
-_PROTOCOL = 2
+_PROTOCOL = 3
 
 #: onnxruntime-extensions sets this variable when it is imported, which would make every child
 #: process parse its models with protobuf's slow implementation.
@@ -50,6 +49,12 @@ _LEAKED = "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"
 
 #: An operator of onnxruntime-extensions, to test whether its library is registered.
 _FOREIGN_DOMAIN, _FOREIGN = "ai.onnx.contrib", "StringUpper"
+
+#: What options say of a session that writes nothing.
+_QUIET = {"enable_profiling": False, "optimized_model_filepath": "", "log_severity_level": 4}
+
+#: Held while the program's options say that.
+_quiet_lock = threading.Lock()
 
 
 def extensions() -> ModuleType:
@@ -102,24 +107,20 @@ def register(sess_options: ort.SessionOptions) -> None:
     library = extensions()
     found = state()
     with found.lock:
-        if _known(found, sess_options):
-            return
         was_ready = found.ready
         own = one_node(next(iter(FIXED)), DOMAIN, attributes={SITE: "probe", PARAMETERS: "{}"})
         foreign = one_node(_FOREIGN, _FOREIGN_DOMAIN, TensorProto.STRING)
         _register_operators(library, found)
         if was_ready and loads(own, sess_options):
-            pass  # the program registered the library on its own
-        elif loads(foreign, sess_options):
+            return  # they are registered on these options, perhaps by the program itself
+        if loads(foreign, sess_options):
             raise UsageError(
                 "onnxruntime-extensions was registered on these SessionOptions without the operators "
                 "of onnx-spatial: call onnx_spatial.custom_ops.register(options) instead of "
                 "options.register_custom_ops_library(...); it registers both",
                 code=Code.REGISTRATION,
             )
-        else:
-            sess_options.register_custom_ops_library(library.get_library_path())
-        _remember(found, sess_options)
+        sess_options.register_custom_ops_library(library.get_library_path())
 
 
 def register_fresh(sess_options: ort.SessionOptions) -> None:
@@ -129,7 +130,6 @@ def register_fresh(sess_options: ort.SessionOptions) -> None:
     with found.lock:
         _register_operators(library, found)
         sess_options.register_custom_ops_library(library.get_library_path())
-        _remember(found, sess_options)
 
 
 def explain(error: BaseException | str) -> BaseException | None:
@@ -148,8 +148,52 @@ def explain(error: BaseException | str) -> BaseException | None:
     return None if failure is None else exception(failure)
 
 
+class raising:
+    """Raise the errors of Python operators in a block around one `run` of a session.
+
+    `InferenceSession` does this itself; for sessions of the program's own:
+
+        >>> with onnx_spatial.custom_ops.raising():
+        ...     outputs = session.run(None, feeds)
+
+    Ctrl-C then takes effect after the current operator, and ends the run.
+
+    Raises:
+        OperatorError: an input breaks a rule of an operator; the message names the node.
+        MemoryError, KeyboardInterrupt: likewise.
+    """
+
+    # No generator with @contextmanager, which takes longer than a small operator.
+    __slots__ = ("_handlers", "_state")
+
+    def __enter__(self) -> None:
+        self._state = found = state()
+        found.failures.begin()
+        try:
+            self._handlers = found.signals.hold()
+        except BaseException:
+            found.failures.end()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            try:
+                reason = explain(error) if isinstance(error, Exception) else None
+            finally:
+                self._state.signals.release(self._handlers)
+        finally:
+            self._state.failures.end()
+        if reason is not None:
+            raise reason from None
+
+
 def state() -> Any:
-    """Return the state that all copies of this package share: operators, failures, runs, signals.
+    """Return the state that all copies of this package share: operators, failures, signals.
 
     Raises:
         UsageError: onnxruntime-extensions is not installed, or another version of this package
@@ -175,9 +219,7 @@ def _new_state(library: ModuleType) -> Any:
         lock=threading.RLock(),
         ready=False,
         failures=Failures(),
-        watch=operators.Watch(),
         signals=Signals(),
-        options={},
         operators=[],
     )
     found = library.__dict__.setdefault(_MARK, fresh)
@@ -193,17 +235,6 @@ def _after_fork(state: Any) -> None:
     """Replace locks in a forked child, which other threads of the parent might have held."""
     state.lock = threading.RLock()
     state.failures.after_fork()
-    state.watch.after_fork()
-
-
-def _known(state: Any, options: ort.SessionOptions) -> bool:
-    reference = state.options.get(id(options))
-    return reference is not None and reference() is options
-
-
-def _remember(state: Any, options: ort.SessionOptions) -> None:
-    key = id(options)
-    state.options[key] = weakref.ref(options, lambda _: state.options.pop(key, None))
 
 
 def _register_operators(library: ModuleType, state: Any) -> None:
@@ -215,11 +246,10 @@ def _register_operators(library: ModuleType, state: Any) -> None:
         **{name: (tables, {SITE: kinds.dt_string, BATCH_ENTRY: kinds.dt_int64}) for name in BLOCKS},
         **{name: ([], {SITE: kinds.dt_string, PARAMETERS: kinds.dt_string}) for name in FIXED},
     }
-    state.raw = _takes_results(library)
-    bodies = operators.bodies(state.failures, state.watch, state.signals, raw=state.raw)
+    bodies = kernels.bodies(state.failures, state.signals, raw=_takes_results(library))
     for name, body in bodies.items():
         parameters, attributes = signatures[name]
-        for element_type in PREPARED_TYPES:
+        for element_type in kernels.PREPARED_TYPES:
             kind = getattr(kinds, f"dt_{TensorProto.DataType.Name(element_type).lower()}")
             state.operators.append(
                 library.Opdef.create(
@@ -239,7 +269,7 @@ def _takes_results(library: ModuleType) -> bool:
     Its hook is called as onnxruntime would call it.
     """
     try:
-        result = np.arange(6, dtype=np.float32).reshape(2, 3).view(operators.Result)
+        result = np.arange(6, dtype=np.float32).reshape(2, 3).view(kernels.Result)
         definition = SimpleNamespace(body=lambda: result, cast_attributes=lambda given: given)
         ocos = library._ocos
         key = id(definition)
@@ -251,3 +281,50 @@ def _takes_results(library: ModuleType) -> bool:
         return tuple(shape) == (2, 3) and type(data) is np.ndarray and data.dtype == np.float32
     except Exception:  # another version, with another hook
         return False
+
+
+def loads(model: bytes, options: ort.SessionOptions) -> bool:
+    """Return whether a session of a small model can be made with options, which stay as they are."""
+    with quiet(options):
+        return opened(model, options) is not None
+
+
+@contextmanager
+def quiet(options: ort.SessionOptions) -> Iterator[dict[str, Any]]:
+    """Keep sessions with these options from writing files and messages; what the options say else."""
+    with _quiet_lock:
+        kept = {name: getattr(options, name) for name in _QUIET}
+        try:
+            for name, value in _QUIET.items():
+                setattr(options, name, value)
+            yield kept
+        finally:
+            for name, value in kept.items():
+                setattr(options, name, value)
+
+
+def opened(model: bytes, options: ort.SessionOptions) -> ort.InferenceSession | None:
+    """Return a session of a model on the CPU; None if it does not load."""
+    try:
+        return ort.InferenceSession(
+            model, options, providers=["CPUExecutionProvider"], enable_fallback=0
+        )
+    except Exception:  # of onnxruntime's own types
+        return None
+
+
+def one_node(
+    op_type: str,
+    domain: str = "",
+    element_type: int = TensorProto.FLOAT,
+    stored: onnx.TensorProto | None = None,
+    attributes: Mapping[str, str] | None = None,
+) -> bytes:
+    """Return a model of one node from x to y; x is an input, or the stored tensor."""
+    x, y = (helper.make_tensor_value_info(name, element_type, None) for name in "xy")
+    node = helper.make_node(op_type, ["x"], ["y"], domain=domain, **(attributes or {}))
+    inputs, initializers = ([x], []) if stored is None else ([], [stored])
+    graph = helper.make_graph([node], op_type, inputs, [y], initializers)
+    imports = [helper.make_opsetid("", 13), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=7)
+    return bytes(model.SerializeToString())

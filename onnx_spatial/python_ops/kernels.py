@@ -1,12 +1,15 @@
 """Implement the Python operators that onnxruntime calls, on the kernels of `onnx_spatial.operators`.
 
-No exception leaves them, as it would end the process.
+No exception leaves them, as it would end the process. The memory of results is used again: large blocks
+go back to the system when they are freed, and the system clears every page of a new one, which costs
+more than the operators that write it. onnxruntime-extensions reads a result once, right after its
+operator; then its memory is free for the next result.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
@@ -14,52 +17,44 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from onnx import TensorProto
 
-from onnx_spatial.custom_ops.failures import Failures, answer
-from onnx_spatial.custom_ops.interrupts import Signals
-from onnx_spatial.custom_ops.memory import empty
 from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings.parameters import check_batch_entry
 from onnx_spatial.operators.spellings.python_ops import BLOCKS, FIXED, from_json
 from onnx_spatial.operators.strided_copies import Copies, Shape
+from onnx_spatial.python_ops.failures import Failures, Signals, answer
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("onnx_spatial.custom_ops")  # a name that programs know
 
 Array = npt.NDArray[Any]
 Body = Callable[..., Array]
 
+#: Element types of Python operators, those that numpy and onnxruntime-extensions both have.
+PREPARED_TYPES = (
+    TensorProto.FLOAT,
+    TensorProto.DOUBLE,
+    TensorProto.INT8,
+    TensorProto.INT16,
+    TensorProto.INT32,
+    TensorProto.INT64,
+    TensorProto.UINT8,
+    TensorProto.UINT16,
+    TensorProto.UINT32,
+    TensorProto.UINT64,
+    TensorProto.BOOL,
+)
+
 #: Inputs of at least this size, in bytes, are freed before onnxruntime allocates the output.
 _LARGE = 1 << 24
 
+#: Sizes of results, in bytes, whose memory is used again.
+REUSED_BYTES = range(1 << 14, (1 << 26) + 1)
+#: Largest total size of free blocks in the process, in bytes.
+MOST_FREE_BYTES = 1 << 26
 
-class Watch:
-    """Counts the current runs whose caller raises the errors of operators; others only log them.
-
-    A count, not a flag on the thread: onnxruntime may run operators on threads of its own.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._runs = 0
-
-    def after_fork(self) -> None:
-        """Start anew in a forked child, which has no other threads."""
-        self._lock = threading.Lock()
-        self._runs = 0
-
-    def begin(self) -> None:
-        """Count one run more."""
-        with self._lock:
-            self._runs += 1
-
-    def end(self) -> None:
-        """Count one run less."""
-        with self._lock:
-            self._runs -= 1
-
-    def __bool__(self) -> bool:
-        return self._runs > 0
+_free: list[Array] = []
 
 
 class Result(np.ndarray[Any, np.dtype[Any]]):
@@ -78,12 +73,11 @@ class Result(np.ndarray[Any, np.dtype[Any]]):
         return self.view(np.ndarray)
 
 
-def bodies(failures: Failures, watch: Watch, signals: Signals, *, raw: bool) -> dict[str, Body]:
+def bodies(failures: Failures, signals: Signals, *, raw: bool) -> dict[str, Body]:
     """Return the function of each operator of the domain.
 
     Args:
         failures: keeps errors.
-        watch: says whether a caller will raise them.
         signals: says whether the run was interrupted.
         raw: whether onnxruntime-extensions accepts a `Result`.
     """
@@ -97,7 +91,7 @@ def bodies(failures: Failures, watch: Watch, signals: Signals, *, raw: bool) -> 
             except BaseException as error:
                 number = failures.keep(site, error)
                 with suppress(BaseException):  # of the program's own handlers and filters
-                    level = logging.DEBUG if watch else logging.ERROR
+                    level = logging.DEBUG if failures.awaited else logging.ERROR
                     logger.log(level, "%s: %s", site, error or type(error).__name__)
                 result = answer(number, x.ndim, x.dtype)
             return result.view(Result) if raw else _boxed(result)
@@ -177,3 +171,45 @@ def _block_plan(
 def _fixed_plan(name: str, x_shape: Shape, parameters: str) -> Copies:
     """Return the copies of an operator without run-time parameters for an input of that shape."""
     return from_json(name, parameters).plan(x_shape)
+
+
+class _Lease:
+    """Holds a block as long as an array uses it, then frees it for the next."""
+
+    def __init__(self, memory: Array) -> None:
+        self._memory = memory
+        self.__array_interface__ = memory.__array_interface__
+
+    def __del__(self) -> None:
+        if sum(block.nbytes for block in _free) + self._memory.nbytes <= MOST_FREE_BYTES:
+            _free.append(self._memory)
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return `np.empty(shape, dtype)`, perhaps in memory that was used before."""
+    size = math.prod(shape) * dtype.itemsize
+    if size not in REUSED_BYTES or dtype.hasobject:
+        return np.empty(shape, dtype)
+    leased = np.asarray(_Lease(_block(size)))
+    return leased[:size].view(dtype).reshape(shape)
+
+
+def _block(size: int) -> Array:
+    """Return a free block that is large enough but not far too large, or a new one."""
+    unsuitable: list[Array] = []
+    suitable = None
+    while _free and suitable is None:
+        try:
+            block = _free.pop()  # atomic: other threads do the same
+        except IndexError:
+            break
+        if size <= block.nbytes <= 4 * size:
+            suitable = block
+        else:
+            unsuitable.append(block)
+    room = MOST_FREE_BYTES - size
+    for block in unsuitable:
+        room -= block.nbytes
+        if room >= 0:
+            _free.append(block)
+    return np.empty(size, np.uint8) if suitable is None else suitable
