@@ -25,7 +25,7 @@ from onnx import numpy_helper
 from onnx_spatial.errors import Code, ModelFileError, UsageError
 from onnx_spatial.model.io import git_lfs
 from onnx_spatial.verification.arrays import Array
-from onnx_spatial.verification.sizes.model_inputs import check_given, graph_inputs
+from onnx_spatial.verification.run.data import check_given, graph_inputs
 
 _SET = re.compile(r"test_data_set_(\d+)")
 

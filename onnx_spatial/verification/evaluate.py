@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import onnx
 
 from onnx_spatial import analysis
@@ -15,17 +14,17 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion.local_functions.marked import without_earlier_form
 from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.model.io import reader
-from onnx_spatial.verification.arrays import Array, dtype_of
-from onnx_spatial.verification.runtime.context import Sessions
-from onnx_spatial.verification.runtime.program import Program
-from onnx_spatial.verification.runtime.sessions import RunFailure
-from onnx_spatial.verification.sizes import reference_runs
-from onnx_spatial.verification.sizes.model_inputs import (
+from onnx_spatial.verification.arrays import Array
+from onnx_spatial.verification.run.data import (
     GraphInput,
     check_given,
     graph_inputs,
     named_dims,
 )
+from onnx_spatial.verification.runtime.context import Sessions
+from onnx_spatial.verification.runtime.program import Program
+from onnx_spatial.verification.runtime.sessions import RunFailure
+from onnx_spatial.verification.sizes import reference_runs
 
 
 @dataclass
@@ -105,22 +104,10 @@ def evaluate(
     """
     source = model if isinstance(model, reader.Source) else reader.read(model)
     reference = ReferenceModel.before_conversion(source, domains)
-    types = {i.name: i.element_type for i in reference.inputs}
-    restored = {n: _restored(a, types.get(n)) for n, a in inputs.items()}
-    feeds = check_given(reference.inputs, restored)
+    feeds = check_given(reference.inputs, inputs)
     try:
         return reference.program.run(feeds)
     except RunFailure as failure:
         raise UsageError(
             f"{source.name}: cannot be run on this data: {failure}", code=Code.INPUT_DATA
         ) from None
-
-
-def _restored(array: Array, element_type: int | None) -> Array:
-    """Restore the type of an array from an .npz file, which keeps the bits of a bfloat16 only."""
-    array = np.asarray(array)
-    if element_type in (None, onnx.TensorProto.STRING):
-        return array
-    dtype = dtype_of(element_type)
-    lost = array.dtype.kind == "V" and array.dtype != dtype
-    return array.view(dtype) if lost and array.dtype.itemsize == dtype.itemsize else array

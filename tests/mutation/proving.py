@@ -15,13 +15,13 @@ import onnx
 import running
 
 from onnx_spatial import OperatorError
-from onnx_spatial.verification.arrays import patterns
 from onnx_spatial.verification.checks import isolated, proof
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import OperatorCheck
 from onnx_spatial.verification.checks.replacement import Replacement
 from onnx_spatial.verification.match.graphs import Part
 from onnx_spatial.verification.pair import ModelPair
+from onnx_spatial.verification.run.data import patterns
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
 
 Arrays = Mapping[str, np.ndarray]

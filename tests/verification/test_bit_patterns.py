@@ -9,8 +9,9 @@ from adapter import verify
 from hand_lowered import model, space_to_batch, space_to_batch_lowered
 
 from onnx_spatial import convert
-from onnx_spatial.verification.arrays import extremes, patterns
+from onnx_spatial.verification.arrays import extremes
 from onnx_spatial.verification.checks.bit_patterns import moved_inputs
+from onnx_spatial.verification.run.data import patterns
 from onnx_spatial.verification.runtime.program import Program
 
 MOVES = """

@@ -8,7 +8,7 @@ from adapter import verify
 from hand_lowered import model
 
 import onnx_spatial
-from onnx_spatial.verification.sizes.model_inputs import graph_inputs
+from onnx_spatial.verification.run.data import graph_inputs
 from onnx_spatial.verification.sizes.work import multiply_adds
 
 CONSTANTS = """

@@ -14,10 +14,9 @@ from onnx_spatial.verification.arrays import (
     differing_bits,
     dtype_of,
     element_type_of,
-    patterns,
-    plain,
 )
 from onnx_spatial.verification.run import ort_values
+from onnx_spatial.verification.run.data import patterns, usual
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
 
@@ -106,7 +105,7 @@ def test_whole_models_run_on_them(name: str) -> None:
 def test_strings_may_be_fed_beside_them() -> None:
     text = """g (bfloat16[2] x, string[2] s) => (float[2] y, string[2] t)
         { y = Cast<to = 1>(x) t = Identity(s) }"""
-    x = plain(TensorProto.BFLOAT16, (2,), np.random.default_rng(0))
+    x = usual(TensorProto.BFLOAT16, (2,), np.random.default_rng(0))
     s = np.array(["a", "\u00e9"], object)
     given = Session(model(text, 21, 10).SerializeToString()).run({"x": x, "s": s})
     assert list(given["t"]) == list(s)
@@ -114,7 +113,7 @@ def test_strings_may_be_fed_beside_them() -> None:
 
 
 def test_made_up_data_of_a_type_without_a_sign_is_positive() -> None:
-    x = plain(number("float8e8m0"), (20,), np.random.default_rng(0))
+    x = usual(number("float8e8m0"), (20,), np.random.default_rng(0))
     assert element_type_of(x) == number("float8e8m0")
     assert (x.astype(np.float32) > 0).all()
 

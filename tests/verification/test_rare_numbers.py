@@ -9,9 +9,9 @@ import pytest
 from adapter import verify
 from hand_lowered import model
 
+from onnx_spatial.verification.run.data import Assignment
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.sizes import rare_numbers
-from onnx_spatial.verification.sizes.model_inputs import Assignment
 from onnx_spatial.verification.sizes.model_numbers import numbers_of
 from onnx_spatial.verification.sizes.trial_runs import Trial
 

@@ -10,13 +10,11 @@ from hand_lowered import model, space_to_batch, space_to_batch_lowered
 from onnx import TensorProto
 
 from onnx_spatial.verification.arrays import (
-    INTEGER_MODES,
     differing_bits,
     dtype_of,
-    patterns,
-    plain,
     same_bits,
 )
+from onnx_spatial.verification.run.data import INTEGER_MODES, patterns, usual
 
 TYPES = [
     *("float16", "bfloat16", "float", "double", "int8", "int16", "int32", "int64"),
@@ -105,17 +103,17 @@ def test_patterns_hold_the_corners() -> None:
 
 
 @pytest.mark.parametrize("mode", INTEGER_MODES)
-def test_plain_data(mode: str) -> None:
+def test_usual_data(mode: str) -> None:
     rng = np.random.default_rng(3)
-    floats = plain(TensorProto.FLOAT, (40, 50), rng, mode)
+    floats = usual(TensorProto.FLOAT, (40, 50), rng, mode)
     assert len(np.unique(floats)) == floats.size
     assert -1.5 <= floats.min() < 0 < floats.max() <= 1.5
-    integers = plain(TensorProto.INT64, (40, 50), rng, mode)
+    integers = usual(TensorProto.INT64, (40, 50), rng, mode)
     assert abs(integers).max() <= 2000
     if mode != "wide":
         assert integers.min() >= 0
-    assert plain(TensorProto.UINT8, (40, 50), rng, mode).dtype == np.uint8
-    assert plain(TensorProto.BFLOAT16, (3,), rng, mode).dtype == ml_dtypes.bfloat16
+    assert usual(TensorProto.UINT8, (40, 50), rng, mode).dtype == np.uint8
+    assert usual(TensorProto.BFLOAT16, (3,), rng, mode).dtype == ml_dtypes.bfloat16
 
 
 def test_bits_tell_what_equality_does_not() -> None:

@@ -18,7 +18,8 @@ import onnx
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.verification.arrays import Array, element_type_of, is_native, patterns
+from onnx_spatial.verification.arrays import Array, element_type_of, is_native
+from onnx_spatial.verification.run.data import patterns
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes.trial_runs import Trial

@@ -17,7 +17,6 @@ from onnx_spatial.verification.arrays import (
     Array,
     differing_bits,
     dtype_name,
-    patterns,
 )
 from onnx_spatial.verification.checks import case_values
 from onnx_spatial.verification.checks.findings import OperatorCheck
@@ -31,6 +30,7 @@ from onnx_spatial.verification.checks.replacement import (
 )
 from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.report import Counterexample
+from onnx_spatial.verification.run.data import patterns
 from onnx_spatial.verification.sizes import operator_shapes
 from onnx_spatial.verification.sizes.operator_shapes import ShapeSample
 from onnx_spatial.verification.sizes.reference_runs import RunRequest

@@ -17,11 +17,11 @@ from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import Findings
 from onnx_spatial.verification.checks.in_place import InPlace, WatchedSession
 from onnx_spatial.verification.report import Difference, OutputResult, Run
+from onnx_spatial.verification.run.data import graph_inputs
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.same_padding import REFUSAL
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes import reference_runs
-from onnx_spatial.verification.sizes.model_inputs import graph_inputs
 from onnx_spatial.verification.sizes.reference_runs import MANY_SIZES
 from onnx_spatial.verification.sizes.trial_runs import Trial, shapes
 

@@ -17,7 +17,7 @@ import onnx
 from onnx_spatial.analysis import dtype_name
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.operators.shapes import is_countable
-from onnx_spatial.verification.arrays import Array, extremes, patterns
+from onnx_spatial.verification.arrays import Array, extremes
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import OperatorCheck
 from onnx_spatial.verification.checks.replacement import (
@@ -27,6 +27,7 @@ from onnx_spatial.verification.checks.replacement import (
     known_inputs,
 )
 from onnx_spatial.verification.compare.bitwise import bitwise
+from onnx_spatial.verification.run.data import patterns
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.runtime.spatial_kernels import MAX_RANK
 from onnx_spatial.verification.sizes import operator_shapes

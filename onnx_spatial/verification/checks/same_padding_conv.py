@@ -21,7 +21,7 @@ from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.shapes import is_countable
 from onnx_spatial.operators.spellings import NodeFacts
-from onnx_spatial.verification.arrays import Array, plain
+from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import OperatorCheck
 from onnx_spatial.verification.checks.replacement import MAX_ELEMENTS
@@ -29,6 +29,7 @@ from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.compare.outputs import within_tolerance
 from onnx_spatial.verification.match.graphs import Graphs
 from onnx_spatial.verification.report import Check
+from onnx_spatial.verification.run.data import usual
 from onnx_spatial.verification.runtime import same_padding
 from onnx_spatial.verification.runtime.both_levels import BothLevels
 from onnx_spatial.verification.runtime.program import Program
@@ -112,7 +113,7 @@ def _check(convolution: OperatorCheck, original: Graphs, context: Context) -> No
         program = Program(before.model(types, sink), (), folder)
         sessions = BothLevels(after.model(types, sink), sink, folder)
         for number, shape in enumerate(shapes):
-            x = plain(element_type, shape, np.random.default_rng([seed, number]))
+            x = usual(element_type, shape, np.random.default_rng([seed, number]))
             expected = program.run({source: x})[sink]
             for optimised, actual, failure in sessions.run({source: x}):
                 if failure is not None and failure.out_of_memory:

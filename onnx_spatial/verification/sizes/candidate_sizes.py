@@ -20,8 +20,8 @@ from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators import Dim, Operator
 from onnx_spatial.operators.spellings import InputFacts, NodeFacts
 from onnx_spatial.verification.arrays import Array, constant_value
+from onnx_spatial.verification.run.data import GraphInput, named_dims
 from onnx_spatial.verification.sizes import operator_shapes, work
-from onnx_spatial.verification.sizes.model_inputs import GraphInput, named_dims
 
 #: Usual image sizes, odd and even ones in turn.
 _SPATIAL = (33, 40, 17, 24, 65, 48, 35, 32, 113, 64, 49, 16, 129, 96, 225, 128, 299, 224, 257, 256)

@@ -18,15 +18,14 @@ from functools import cached_property
 import numpy as np
 
 from onnx_spatial.model.symbolic.symbolic_tensor import INTEGERS
-from onnx_spatial.verification.arrays import INTEGER_MODES
+from onnx_spatial.verification.run.data import INTEGER_MODES, Assignment, GraphInput
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes.candidate_sizes import Candidates
 from onnx_spatial.verification.sizes.growth import Growth
 from onnx_spatial.verification.sizes.hill_climb import HillClimb
-from onnx_spatial.verification.sizes.model_inputs import Assignment, GraphInput
 from onnx_spatial.verification.sizes.operand_mismatch import matching_sizes
-from onnx_spatial.verification.sizes.size_groups import SizeGroup, proposals
+from onnx_spatial.verification.sizes.size_groups import SizeGroup, proposals, resized
 from onnx_spatial.verification.sizes.trial_runs import (
     MAX_ELEMENTS,
     MAX_SECONDS,
@@ -237,7 +236,7 @@ class FirstRun:
             sizes_of.append(group.sizes)
         with suppress(BudgetExhausted):
             for chosen in itertools.islice(zip(*sizes_of, strict=False), _TRIES_EACH):
-                if trial := self._run(least.assignment.resized(groups, chosen)):
+                if trial := self._run(resized(least.assignment, groups, chosen)):
                     return trial
         return least
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from onnx_spatial.verification.run.data import Assignment
 from onnx_spatial.verification.sizes.candidate_sizes import Candidates
-from onnx_spatial.verification.sizes.model_inputs import Assignment
 from onnx_spatial.verification.sizes.trial_runs import BudgetExhausted, Trial, TrialRuns
 
 #: Doublings of a size, and runs between the last that failed and the first that succeeded.

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from onnx_spatial.verification.run.data import Assignment
 from onnx_spatial.verification.sizes.candidate_sizes import Candidates
 from onnx_spatial.verification.sizes.growth import Run
-from onnx_spatial.verification.sizes.model_inputs import Assignment
-from onnx_spatial.verification.sizes.size_groups import SizeGroup
+from onnx_spatial.verification.sizes.size_groups import SizeGroup, resized
 from onnx_spatial.verification.sizes.trial_runs import Trial, TrialRuns
 
 #: Pairs of sizes with a required product to try.
@@ -67,7 +67,7 @@ class HillClimb:
         hinted = self.candidates.hinted(str(self.trials.last_failure))
         allowed = self.candidates.allowed(symbols, hinted)
         for size in (*allowed, *self.candidates.sizes(symbols)):
-            yield assignment.resized([symbols], [size])
+            yield resized(assignment, [symbols], [size])
 
     def pairs(self) -> Trial | None:
         """Try pairs of sizes with a product that the model requires."""
@@ -82,6 +82,6 @@ class HillClimb:
             if all(map(self.candidates.allows, spatial, sizes))
         )
         for sizes in itertools.islice(legal, _PAIRS):
-            if trial := self.run(current.resized(spatial, sizes), ()):
+            if trial := self.run(resized(current, spatial, sizes), ()):
                 return trial
         return None

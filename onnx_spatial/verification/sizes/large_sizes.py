@@ -15,11 +15,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from onnx_spatial.verification.run.data import Assignment
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes.candidate_sizes import Candidates
 from onnx_spatial.verification.sizes.growth import Run
-from onnx_spatial.verification.sizes.model_inputs import Assignment
-from onnx_spatial.verification.sizes.size_groups import SizeGroup
+from onnx_spatial.verification.sizes.size_groups import SizeGroup, resized
 from onnx_spatial.verification.sizes.trial_runs import BudgetExhausted, Trial, TrialRuns
 
 #: The long and the short sides of images, sequences and volumes that people use, by the number of open
@@ -134,7 +134,7 @@ class LargeSizes:
             for step in range(1, max(map(len, sizes))):
                 start = replace(trial.assignment, number=7)
                 chosen = [legal[step % len(legal)] for legal in sizes]
-                runs += self._of(start.resized([group.symbols for group in sides], chosen))
+                runs += self._of(resized(start, [group.symbols for group in sides], chosen))
             for group, stride in itertools.product(sides, sorted(strides)):
                 self._begin()
                 runs += self._behind(trial, group, stride)
@@ -144,11 +144,11 @@ class LargeSizes:
         """Return runs in which a size behind a stride has each remainder."""
         start = replace(trial.assignment, number=8)
         size = start.sizes[group.symbols[0]]
-        last = start.resized([group.symbols], [size + stride * _REMAINDERS])
+        last = resized(start, [group.symbols], [size + stride * _REMAINDERS])
         if self._excess(last, _MOST_LONG, _MOST_WORK // _REMAINDERS) > 1:
             return []
         further = (self._legal(group, size + stride * step) for step in range(1, _REMAINDERS))
-        sizes = [start.resized([group.symbols], [s]) for s in dict.fromkeys(further)]
+        sizes = [resized(start, [group.symbols], [s]) for s in dict.fromkeys(further)]
         return [run for assignment in sizes for run in self._of(assignment)]
 
     def beyond(self, trial: Trial, limits: Iterable[int], most: int) -> list[Trial]:
@@ -168,13 +168,13 @@ class LargeSizes:
                     continue
                 others = [g for g in self.groups if g is not group]
                 start = replace(trial.assignment, sizes=self._with_least(trial, others), number=9)
-                wanted = start.resized([group.symbols], [self._legal(group, limit + 1)])
+                wanted = resized(start, [group.symbols], [self._legal(group, limit + 1)])
                 if self._excess(wanted, _MOST_PLAIN, _MOST_WORK) <= 1:
                     runs += self._of(wanted)
         return runs
 
     def _long(self, start: Assignment, group: SizeGroup, *, sums: bool) -> list[Trial]:
-        thousand = start.resized([group.symbols], [_THOUSAND])
+        thousand = resized(start, [group.symbols], [_THOUSAND])
         if not sums and self._excess(thousand, _MOST_LONG, _LONG_WORK) > 1:
             self.trials.most = max(self.trials.most, _MOST_PLAIN)
             return self._up_to(start, [group], [_THOUSAND], _MOST_PLAIN)
@@ -211,7 +211,7 @@ class LargeSizes:
             wide = [b + _REMAINDERS * step for b, step in zip(old, steps, strict=True)]
             for chosen in (sizes, wide):
                 legal = [self._legal(g, s) for g, s in zip(groups, chosen, strict=True)]
-                assignment = start.resized(symbols, legal)
+                assignment = resized(start, symbols, legal)
                 excess = self._excess(assignment, most_elements, most_work)
                 if excess > 1:
                     break

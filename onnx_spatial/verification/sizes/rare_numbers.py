@@ -30,7 +30,8 @@ import onnx
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.verification.arrays import FEW, FLOATS, Array, special_patterns
+from onnx_spatial.verification.arrays import FLOATS, Array, special_patterns
+from onnx_spatial.verification.run.data import FEW
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes.model_numbers import DIVIDES, computed_with, may_end_process

@@ -17,22 +17,21 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
-from onnx_spatial.verification.arrays import BOOL, Array
-from onnx_spatial.verification.runtime.context import Sessions
-from onnx_spatial.verification.runtime.program import Program
-from onnx_spatial.verification.runtime.sessions import RunFailure
-from onnx_spatial.verification.runtime.spatial_kernels import MAX_RANK
-from onnx_spatial.verification.sizes.candidate_sizes import Candidates, rank_from_sites
-from onnx_spatial.verification.sizes.large_sizes import TooLargeError
-from onnx_spatial.verification.sizes.model_inputs import (
+from onnx_spatial.verification.arrays import BOOL, Array, is_float
+from onnx_spatial.verification.run.data import (
     Assignment,
     GraphInput,
     check_given,
     fixed_sizes,
     named_dims,
     overrides,
-    whole_overrides,
 )
+from onnx_spatial.verification.runtime.context import Sessions
+from onnx_spatial.verification.runtime.program import Program
+from onnx_spatial.verification.runtime.sessions import RunFailure
+from onnx_spatial.verification.runtime.spatial_kernels import MAX_RANK
+from onnx_spatial.verification.sizes.candidate_sizes import Candidates, rank_from_sites
+from onnx_spatial.verification.sizes.large_sizes import TooLargeError
 from onnx_spatial.verification.sizes.size_search import Search
 from onnx_spatial.verification.sizes.trial_runs import Trial
 
@@ -151,13 +150,16 @@ def find(
                 trial = search.large().at(first, shapes)
                 trials += [trial] if trial is not None else []
     parameters = candidates.parameter_names()
-    other = overrides(inputs, parameters, original.folder, request.seed)
+    others = list(overrides(inputs, parameters, original.folder, request.seed))
+    reals: dict[str, Array] = {}
+    if others and all(is_float(value.dtype) for value in others[0].values()):
+        reals = others.pop(0)
     flags = any(i.element_type == BOOL and i.dims == () for i in inputs)
-    if other or (flags and len(trials) == 1):
-        again = search.again(trials[-1], other)
+    if reals or (flags and len(trials) == 1):
+        again = search.again(trials[-1], reals)
         trials += [again] if again is not None else []
-    for name, values in whole_overrides(inputs, parameters, original.folder).items():
-        runs = (search.again(first, {name: value}) for value in values)
+    for _, values in itertools.groupby(others, key=list):
+        runs = (search.again(first, value) for value in values)
         trials += itertools.islice((r for r in runs if r is not None), 1)
     return ReferenceRuns(trials, search.forced)
 

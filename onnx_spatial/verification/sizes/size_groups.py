@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
+from onnx_spatial.verification.run.data import Assignment
 from onnx_spatial.verification.sizes.candidate_sizes import Candidates
 
 #: Combinations that are proposed.
@@ -46,3 +47,11 @@ def proposals(
                 if not group.is_batch:
                     chosen.update(dict.fromkeys(group.symbols, common[turn % len(common)]))
             yield dict(chosen)
+
+
+def resized(
+    assignment: Assignment, groups: Iterable[Sequence[str]], sizes: Iterable[int]
+) -> Assignment:
+    """Return an assignment with another size for all symbols of each group."""
+    changed = {s: size for symbols, size in zip(groups, sizes, strict=True) for s in symbols}
+    return replace(assignment, sizes={**assignment.sizes, **changed})

@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 
 from onnx_spatial.verification.arrays import Array
+from onnx_spatial.verification.run.data import Assignment
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes.first_run import FirstRun
 from onnx_spatial.verification.sizes.large_sizes import LargeSizes
-from onnx_spatial.verification.sizes.model_inputs import Assignment
-from onnx_spatial.verification.sizes.size_groups import SizeGroup
+from onnx_spatial.verification.sizes.size_groups import SizeGroup, resized
 from onnx_spatial.verification.sizes.trial_runs import BudgetExhausted, Trial
 
 #: Other sizes of a dim to try before it counts as forced.
@@ -111,7 +111,7 @@ class Search(FirstRun):
         """Return the first run that succeeds, if one does, with the first legal sizes for all groups."""
         legal = (s for s in sizes if all(self._candidates.allows(g, s) for g in groups))
         for size in itertools.islice(legal, tries):
-            if trial := self._run(start.resized(groups, [size] * len(groups))):
+            if trial := self._run(resized(start, groups, [size] * len(groups))):
                 return [trial]
         return []
 
@@ -169,14 +169,14 @@ class Search(FirstRun):
         # The strides of a net that divide a size divide its double, too.
         doubled = self._candidates.allowed(symbols, (2 * size, size + 32))
         for other in (*likely, *doubled):
-            trial = self._run(old.resized([symbols], [other]), symbols)
+            trial = self._run(resized(old, [symbols], [other]), symbols)
             if trial and trial.assignment.sizes[symbols[0]] != size:
                 return trial
         # Sizes that are equal in a successful run may have to be.
         equal = [s for g in self._groups for s in g.symbols if old.sizes[s] == size]
         if len(equal) > len(symbols):
             for other in (s for s in likely if self._candidates.allows(equal, s)):
-                if trial := self._run(old.resized([equal], [other])):
+                if trial := self._run(resized(old, [equal], [other])):
                     return trial
         return None
 
@@ -186,7 +186,7 @@ class Search(FirstRun):
         if len(spatial) != 2:
             return None
         sizes = (old.sizes[spatial[1][0]], old.sizes[spatial[0][0]])
-        return None if sizes[0] == sizes[1] else self._run(old.resized(spatial, sizes))
+        return None if sizes[0] == sizes[1] else self._run(resized(old, spatial, sizes))
 
 
 def _unlike(sizes: Sequence[int], old: int) -> list[int]:

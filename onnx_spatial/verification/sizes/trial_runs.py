@@ -12,9 +12,9 @@ import numpy as np
 from onnx_spatial.operators.shapes import is_countable
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.process import limits
+from onnx_spatial.verification.run.data import Assignment, GraphInput, feeds
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
-from onnx_spatial.verification.sizes.model_inputs import Assignment, GraphInput, feeds
 
 #: Budget of one search method: runs of the original, and seconds of processor time (by the clock a busy
 #: machine would find other sizes). Elements of one input with open sizes.

@@ -15,7 +15,7 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.verification.sizes.model_inputs import GraphInput, named_dims
+from onnx_spatial.verification.run.data import GraphInput, named_dims
 
 _Shapes = Mapping[str, Sequence[int]]
 

@@ -1,0 +1,371 @@
+"""What a model is fed: its inputs, data and shapes from the user, and generated data.
+
+    x      float [N, H, W, 3]       N = 2, H = 33, W = 40: reals in -1.5 .. 1.5, of a seed
+    pads   int32 [2, 2]             a parameter of an operator: a value of `legal_sizes`
+    w      float [3] = {1, -2, 3}   its default
+
+Data for a whole model is `usual`. An operator that only moves data gets `patterns`: any bits, all of
+them different while the type has enough.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+
+from onnx_spatial.errors import Code, UsageError
+from onnx_spatial.model.graph.strip_weights import strip_weights
+from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.operators import Dim
+from onnx_spatial.operators.shapes import show
+from onnx_spatial.verification.arrays import (
+    BOOL,
+    FLOATS,
+    STRING,
+    Array,
+    bits_of,
+    constant_value,
+    dtype_name,
+    dtype_of,
+    is_float,
+    special_patterns,
+)
+
+#: Ways to fill integers, in the order in which they are tried: a model that uses them as indices, sizes
+#: or classes only runs with some.
+INTEGER_MODES = ("wide", "ids", "few", "binary", "ones")
+
+#: At most so many integers are more likely sizes, counts or steps than data: they are 2 or more.
+FEW = 8
+
+
+@dataclass(frozen=True)
+class GraphInput:
+    """One input of a model.
+
+    Attributes:
+        name: of the input.
+        element_type: ONNX's; None if it is no dense tensor.
+        dims: sizes, and symbols for unknown ones; None if the rank is unknown.
+        default: initializer with its default value, if there is one.
+    """
+
+    name: str
+    element_type: int | None
+    dims: tuple[int | str, ...] | None
+    default: onnx.TensorProto | None = None
+
+    @property
+    def symbols(self) -> list[str]:
+        """The symbols among its dims."""
+        return [dim for dim in self.dims or () if isinstance(dim, str)]
+
+
+def graph_inputs(model: onnx.ModelProto) -> list[GraphInput]:
+    """Return the inputs of a model; unknown dims without a name get one like "x[2]"."""
+    initializers = {t.name: t for t in model.graph.initializer}
+    declared = {d for v in model.graph.input for d in shape_inference.dims(v.type) or ()}
+    inputs = []
+    for value in model.graph.input:
+        default = initializers.get(value.name)
+        if default is not None and model.ir_version < 4:
+            continue  # all initializers were inputs, and none could be fed
+        known = shape_inference.dims(value.type)
+        dims = None
+        if known is not None:
+            dims = tuple(_symbol(value.name, axis, d, declared) for axis, d in enumerate(known))
+        element_type = shape_inference.element_type(value.type)
+        inputs.append(GraphInput(value.name, element_type, dims, default))
+    return inputs
+
+
+def _symbol(name: str, axis: int, dim: Dim, declared: Container[Dim]) -> int | str:
+    """Return a dim, or a name for an unknown one that no other dim has."""
+    if dim is not None and not (isinstance(dim, int) and dim < 0):  # some exporters write -1
+        return dim
+    symbol = f"{name}[{axis}]"
+    while symbol in declared:
+        symbol += "'"
+    return symbol
+
+
+def named_dims(model: onnx.ModelProto, inputs: Sequence[GraphInput]) -> onnx.ModelProto:
+    """Copy a model without its weights, and name every unknown input dim by its symbol."""
+    copy = strip_weights(model)
+    dims = {i.name: i.dims for i in inputs}
+    for value in copy.graph.input:
+        known = dims.get(value.name)
+        if known is not None:
+            shape = value.type.tensor_type.shape
+            if not value.type.tensor_type.HasField("shape"):  # the rank follows from an operator
+                shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in known)
+            for target, dim in zip(shape.dim, known, strict=True):
+                if isinstance(dim, str):
+                    target.dim_param = dim
+    return copy
+
+
+# Data and shapes from the user
+
+
+def fixed_sizes(
+    inputs: Sequence[GraphInput], given: Mapping[str, Sequence[int]]
+) -> tuple[list[GraphInput], dict[str, int]]:
+    """Apply shapes from the user: return the inputs with their ranks, and the sizes of symbols.
+
+    Raises:
+        UsageError: there is no such input, or it cannot have that shape.
+    """
+    by_name = _by_name(inputs, given)
+    sizes: dict[str, int] = {}
+    for name, shape in given.items():
+        shape = tuple(int(d) for d in shape)
+        dims = by_name[name].dims
+        if dims is None:
+            dims = tuple(f"{name}[{axis}]" for axis in range(len(shape)))
+            by_name[name] = replace(by_name[name], dims=dims)
+        _match(name, dims, shape, sizes)
+    return list(by_name.values()), sizes
+
+
+def check_given(inputs: Sequence[GraphInput], given: Mapping[str, Any]) -> dict[str, Array]:
+    """Check arrays from the user against the inputs of the model, and return them.
+
+    Raises:
+        UsageError: an input is missing, unknown, or of another type or shape than the model's.
+    """
+    by_name = _by_name(inputs, given)
+    missing = [i.name for i in inputs if i.default is None and i.name not in given]
+    if missing:
+        raise UsageError(
+            f"there is no data for input {', '.join(map(repr, missing))}", code=Code.INPUT_DATA
+        )
+    sizes: dict[str, int] = {}
+    arrays = {}
+    for name, value in given.items():
+        graph_input, array = by_name[name], np.asarray(value)
+        if array.dtype.kind in "UST":
+            array = array.astype(object)
+        if (element_type := graph_input.element_type) is not None:
+            wanted = dtype_of(element_type)
+            if array.dtype.type is np.void and array.dtype.itemsize == wanted.itemsize:
+                array = array.view(wanted)  # .npz files keep only the bits of a bfloat16
+            if array.dtype != wanted:
+                type_name = onnx.TensorProto.DataType.Name(element_type).lower()
+                raise UsageError(
+                    f"input {name!r} must be {type_name}, not {dtype_name(array)}",
+                    code=Code.INPUT_DATA,
+                )
+        if graph_input.dims is not None:
+            _match(name, graph_input.dims, array.shape, sizes)
+        arrays[name] = array
+    return arrays
+
+
+def _by_name(inputs: Sequence[GraphInput], given: Iterable[str]) -> dict[str, GraphInput]:
+    """Return the inputs by name, which all names from the user must be among."""
+    names = ", ".join(repr(i.name) for i in inputs) or "none"
+    for name in given:
+        if not any(name == i.name for i in inputs):
+            raise UsageError(
+                f"the model has no input {name!r}; it has {names}", code=Code.UNKNOWN_NAME
+            )
+    return {i.name: i for i in inputs}
+
+
+def _match(
+    name: str, dims: Sequence[int | str], shape: Sequence[int], sizes: dict[str, int]
+) -> None:
+    """Check a shape from the user, and add the sizes of its symbols."""
+    wrong = f"input {name!r} must have shape {show(dims)}, not {show(shape)}"
+    if len(dims) != len(shape):
+        raise UsageError(wrong, code=Code.INPUT_DATA)
+    for dim, size in zip(dims, shape, strict=True):
+        if size < 0 or (isinstance(dim, int) and dim != size):
+            raise UsageError(wrong, code=Code.INPUT_DATA)
+        if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
+            raise UsageError(
+                f"{wrong}: dim {dim} is {sizes[dim]} in another place", code=Code.INPUT_DATA
+            )
+
+
+# Generated data
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The sizes and values that the inputs of a run are made of.
+
+    Attributes:
+        sizes: of every symbol.
+        values: parameters of operators, and overridden initializers.
+        mode: how integers are filled, see `usual`.
+        number: part of the seed: runs of other numbers have other data.
+    """
+
+    sizes: Mapping[str, int]
+    values: Mapping[str, Array] = field(default_factory=dict)
+    mode: str = INTEGER_MODES[0]
+    number: int = 0
+
+    def shape(self, graph_input: GraphInput) -> tuple[int, ...]:
+        """Return the shape of an input."""
+        assert graph_input.dims is not None
+        return tuple(d if isinstance(d, int) else self.sizes[d] for d in graph_input.dims)
+
+    def resized(self, sizes: Mapping[str, int]) -> Assignment:
+        """Return the assignment with other sizes of some symbols."""
+        return replace(self, sizes={**self.sizes, **sizes})
+
+
+def feeds(inputs: Sequence[GraphInput], assignment: Assignment, seed: int) -> dict[str, Array]:
+    """Make the inputs of one run, by name; initializers keep their default unless assigned."""
+    arrays: dict[str, Array] = {}
+    flags = 0
+    for position, graph_input in enumerate(inputs):
+        name, element_type = graph_input.name, graph_input.element_type
+        if name in assignment.values:
+            arrays[name] = assignment.values[name]
+        elif graph_input.default is None:
+            assert element_type is not None
+            rng = np.random.default_rng([seed, assignment.number, position])
+            array = usual(element_type, assignment.shape(graph_input), rng, assignment.mode)
+            if element_type == BOOL and array.size == 1:
+                # Both branches of an If, not one by luck; of two of them all four.
+                array[...] = (assignment.number >> flags) % 2 == 0
+                flags += 1
+            arrays[name] = array
+    return arrays
+
+
+def overrides(
+    inputs: Sequence[GraphInput], skip: Container[str], folder: Path | None, seed: int
+) -> Iterator[dict[str, Array]]:
+    """Yield other values for initializers that may be overridden, as `Assignment.values`.
+
+    First all reals at once, of the magnitude of their defaults, so that a net with other weights still
+    works; then, one by one, integers and truth values. Not every one of these is legal.
+    """
+    reals: dict[str, Array] = {}
+    others: list[dict[str, Array]] = []
+    for position, graph_input in enumerate(inputs):
+        name = graph_input.name
+        if graph_input.default is None or name in skip:
+            continue
+        default = constant_value(graph_input.default, folder)
+        if is_float(default.dtype) and default.size:
+            rng = np.random.default_rng([seed, position])
+            wide = default.astype(np.float64)
+            scale = float(np.abs(wide).max()) or 1.0
+            noise = usual(onnx.TensorProto.DOUBLE, default.shape, rng) * (scale / 8)
+            reals[name] = (wide + noise).astype(default.dtype)
+        elif default.dtype == np.bool_ and default.size:
+            others.append({name: np.asarray(~default)})
+        elif default.dtype.kind in "iu" and default.size:
+            others += [{name: np.asarray(default + step, default.dtype)} for step in (1, -1)]
+    yield from [reals] if reals else []
+    yield from others
+
+
+def usual(
+    element_type: int, shape: Sequence[int], rng: np.random.Generator, mode: str = INTEGER_MODES[0]
+) -> Array:
+    """Make data for a whole model: reals in -1.5 .. 1.5, truth values, strings, integers by `mode`.
+
+    Integers are "wide", different ones around 0; "ids", different ones from 0 on; "few", below 10;
+    "binary", 0 and 1; "ones". A `FEW` of the first two kinds begin at 2.
+    """
+    count = math.prod(shape)
+    if element_type == STRING:
+        return _strings(count, rng).reshape(shape)
+    if element_type == BOOL:
+        return _booleans(count, rng).reshape(shape)
+    dtype = dtype_of(element_type)
+    if dtype.kind in "iu" or "int" in dtype.name:
+        return _integers(count, rng, mode).astype(dtype).reshape(shape)  # short types wrap around
+    values: Array = np.linspace(-1.5, 1.4375, count) if count > 1 else np.full(count, 0.8125)
+    values = rng.permutation(values)
+    if dtype == ml_dtypes.float8_e8m0fnu:  # which has no sign
+        values = np.abs(values)
+    if dtype.kind == "c":
+        values = values + 1j * rng.permutation(values)
+    return values.astype(dtype).reshape(shape)
+
+
+def patterns(element_type: int, shape: Sequence[int], rng: np.random.Generator) -> Array:
+    """Make data for operators that only move it: any bits, distinct while the type has enough.
+
+    Reals have -0.0, infinities, NaNs with payloads, subnormals and extremes among them.
+    """
+    count = math.prod(shape)
+    if element_type == STRING:
+        return _strings(count, rng).reshape(shape)
+    if element_type == BOOL:
+        return _booleans(count, rng).reshape(shape)
+    dtype = dtype_of(element_type)
+    if bits_of(dtype) <= 16:
+        codes = _short_codes(dtype)
+        rows = np.tile(codes, (-(-count // len(codes)), 1))
+        raw = rng.permuted(rows, axis=1).reshape(-1)[:count]
+    else:
+        unit = np.dtype(f"u{min(dtype.itemsize, 8)}")
+        raw = _odd_steps(count * (dtype.itemsize // unit.itemsize), unit, rng)
+    if dtype in FLOATS:
+        special = special_patterns(dtype)
+        missing = rng.permutation(np.setdiff1d(special, raw))[: count // 2]
+        places = rng.permutation(np.flatnonzero(~np.isin(raw, special)))[: len(missing)]
+        raw[places] = missing[: len(places)]
+    return raw.view(dtype).reshape(shape)
+
+
+def _strings(count: int, rng: np.random.Generator) -> Array:
+    values = np.empty(count, object)
+    values[:] = [f"{i} é" for i in rng.permutation(count)]
+    if count > 1:
+        values[rng.integers(count)] = ""  # the padding of strings, too
+    return values
+
+
+def _booleans(count: int, rng: np.random.Generator) -> Array:
+    values = rng.integers(0, 2, count).astype(np.bool_)
+    if count > 1 and values.all() == values.any():
+        values[rng.integers(count)] ^= True
+    return values
+
+
+def _integers(count: int, rng: np.random.Generator, mode: str) -> Array:
+    if mode == "ones":
+        return np.ones(count, np.int64)
+    if mode == "binary":
+        return _booleans(count, rng).astype(np.int64)
+    if mode == "few":
+        return rng.integers(0, 10, count)
+    if count <= FEW:
+        return rng.permutation(np.arange(2, 2 + count))
+    return rng.permutation(np.arange(count)) - (count // 2 if mode == "wide" else 0)
+
+
+def _short_codes(dtype: np.dtype[Any]) -> Array:
+    """Return all bit patterns of a type of 16 bits or less that every runtime keeps."""
+    codes: Array = np.arange(2 ** bits_of(dtype), dtype=f"u{dtype.itemsize}")
+    if dtype != np.float16:
+        return codes
+    # onnxruntime's float16 kernels of Pad, Tile, Where and SpaceToDepth go through float32, which
+    # sets the quiet bit of a signalling NaN; measured on 1.31: all other patterns survive.
+    signalling = ((codes & 0x7C00) == 0x7C00) & ((codes & 0x03FF) != 0) & ((codes & 0x0200) == 0)
+    return np.asarray(codes[~signalling])
+
+
+def _odd_steps(count: int, unit: np.dtype[Any], rng: np.random.Generator) -> Array:
+    """start + i * step modulo 2^bits with an odd step: distinct numbers all over the range."""
+    limit = 2 ** (8 * unit.itemsize)
+    start = rng.integers(0, limit, dtype=unit, endpoint=False)
+    step = rng.integers(0, limit, dtype=unit, endpoint=False) | unit.type(1)
+    return np.asarray(np.arange(count, dtype=unit) * step + start)
