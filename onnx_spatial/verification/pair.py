@@ -16,7 +16,7 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import STRING, Array, dtype_of, is_float
-from onnx_spatial.verification.subgraphs.renamed import with_names_of
+from onnx_spatial.verification.match.names import with_names_of
 
 _WITH_SIZE = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED, STRING}
 

@@ -75,3 +75,22 @@ class Unmatched:
     output: str
     nodes: frozenset[int]
     reason: str
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """How the original computes some of the values that a part reads.
+
+    Attributes:
+        names: names of these values.
+        ties: those that are no sizes: they are only needed where one depends on another.
+        nodes: the nodes that compute them.
+        stored: the constants of these nodes.
+        inputs: types of the values that it reads, by name.
+    """
+
+    names: set[str]
+    ties: set[str]
+    nodes: list[onnx.NodeProto]
+    stored: list[onnx.TensorProto]
+    inputs: dict[str, onnx.TypeProto]

@@ -28,8 +28,12 @@ from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.model.io import external_data
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.arrays import STRING, constant_value
-from onnx_spatial.verification.match.graphs import Graphs, is_computed, scopes
-from onnx_spatial.verification.runtime.scope import is_dense_constant
+from onnx_spatial.verification.match.graphs import (
+    Graphs,
+    is_computed,
+    is_dense_constant,
+    scopes,
+)
 
 #: A value by its graph and name.
 Key = tuple[traversal.Place, str]
@@ -52,18 +56,12 @@ class Definitions:
         numbers: dict[Hashable, int] = {}
         stored = _Stored((original, converted), folders)
 
-        def both_compute(name: str, place: traversal.Place) -> bool:
-            return all(
-                g.computes(name, place) and is_computed(g.find(name, place))
-                for g in (original, converted)
-            )
-
         def both_feed(name: str, place: traversal.Place) -> bool:
             return original.is_fed(name, place) and converted.is_fed(name, place)
 
         self._before, self._after = (
             _Numbering(
-                graphs, folders[side], numbers, stored.tensors[side], both_compute, both_feed
+                graphs, folders[side], numbers, stored.tensors[side], self.is_shared, both_feed
             )
             for side, graphs in enumerate((original, converted))
         )
@@ -74,6 +72,21 @@ class Definitions:
         """Return whether both models define a value alike."""
         number = self._before.values.get((place, name))
         return number is not None and self._after.values.get((place, name)) == number
+
+    def is_shared(self, name: str, place: traversal.Place) -> bool:
+        """Return whether nodes of both models compute a value under one name in the same graph."""
+        return all(
+            g.computes(name, place) and is_computed(g.find(name, place))
+            for g in (self.original, self.converted)
+        )
+
+    def alike(self, name: str, place: traversal.Place) -> bool:
+        """Return whether the graph at `place` reads the same value under a name in both models.
+
+        A shared value is taken for the same, however it is defined.
+        """
+        number = self._before.read_as(name, place)
+        return number is not None and self._after.read_as(name, place) == number
 
     def same_results(self, place: traversal.Place) -> bool:
         """Return whether the outputs of a graph are the same values in both models."""
@@ -178,9 +191,10 @@ class _Numbering:
         graphs, folder: the model, and the folder of its external data.
         numbers: the number of each definition so far, shared by both models.
         stored: keys of its stored tensors.
-        both_compute, both_feed: tell whether nodes of both models compute a value, or both have it as
+        is_shared, both_feed: tell whether nodes of both models compute a value, or both have it as
             an input of the graph.
         values: number of the definition of each value.
+        reads: number of each value where it is read.
         results: numbers of the outputs of each graph.
         operators: numbers of operator, attributes and count of outputs of the node of each value.
         fed: names of the inputs of each graph; None in the place of a name that only one model has.
@@ -190,9 +204,10 @@ class _Numbering:
     folder: Path | None
     numbers: dict[Hashable, int]
     stored: Mapping[Key, Hashable]
-    both_compute: Callable[[str, traversal.Place], bool]
+    is_shared: Callable[[str, traversal.Place], bool]
     both_feed: Callable[[str, traversal.Place], bool]
     values: dict[Key, int] = field(default_factory=dict)
+    reads: dict[Key, int] = field(default_factory=dict)
     results: dict[traversal.Place, tuple[int, ...]] = field(default_factory=dict)
     fed: dict[traversal.Place, tuple[str | None, ...]] = field(default_factory=dict)
     operators: dict[Key, int] = field(default_factory=dict)
@@ -200,6 +215,11 @@ class _Numbering:
     def number_of(self, key: Key) -> int | None:
         """Return the number of a value that a graph reads."""
         known = (self.values.get((scope, key[1])) for scope in scopes(key[0]))
+        return next((number for number in known if number is not None), None)
+
+    def read_as(self, name: str, place: traversal.Place) -> int | None:
+        """Return the number of a value where the graph at `place` reads it."""
+        known = (self.reads.get((scope, name)) for scope in scopes(place))
         return next((number for number in known if number is not None), None)
 
     def run(self) -> None:
@@ -254,11 +274,12 @@ class _Numbering:
             for name, number in zip(node.output, numbers, strict=False):
                 if name:
                     defined[name] = number
-                    shared = self.both_compute(name, place)
+                    shared = self.is_shared(name, place)
                     known[name] = self._number("shared", place, name) if shared else number
         outputs = (v if isinstance(v, str) else v.name for v in graph.output)
         results = tuple(known.get(n, -1) for n in outputs)
         self.values.update(((place, name), number) for name, number in defined.items())
+        self.reads.update(((place, name), number) for name, number in known.maps[0].items())
         self.results[place] = results
         self.fed[place] = tuple(n if self.both_feed(n, place) else None for n in inputs)
         return results

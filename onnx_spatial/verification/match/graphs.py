@@ -9,6 +9,7 @@ between its inputs and its output.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,15 +17,35 @@ from functools import cached_property
 import onnx
 
 from onnx_spatial.analysis import GraphFacts, OperatorInfo
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.repeated_fields import remove_named
-from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.verification import extract
+from onnx_spatial.model.inference import constant_folding, shape_inference
 
 #: Produces a value: a node, an initializer, a sparse initializer.
 Producer = onnx.NodeProto | onnx.TensorProto | onnx.SparseTensorProto
 
-_MAIN = traversal.Place()
+MAIN = traversal.Place()
+
+
+class NoPartError(Exception):
+    """No part computes a value; the message says why, as the rest of a sentence."""
+
+
+@dataclass(frozen=True)
+class Imports:
+    """The opsets by domain ("" is the default) and functions that a part takes from its model."""
+
+    ir_version: int
+    opsets: Mapping[str, int]
+    functions: Sequence[onnx.FunctionProto] = ()
+
+    @classmethod
+    def of(cls, model: onnx.ModelProto, body: traversal.GraphLike | None = None) -> Imports:
+        """Return the imports of a model, or of its function `body`."""
+        holder = body if isinstance(body, onnx.FunctionProto) else model
+        assumed = {"": op_traits.assumed_opset(model.ir_version)}
+        opsets = assumed | op_traits.opsets_of(holder.opset_import)
+        return cls(model.ir_version, opsets, list(model.functions))
 
 
 @dataclass(frozen=True)
@@ -32,7 +53,7 @@ class Part:
     """Nodes that compute a value.
 
     Attributes:
-        nodes: in the order of the model.
+        nodes: in the order of computation.
         read: names that they read from outside.
         stored: initializers that they read.
         sparse: sparse initializers that they read.
@@ -43,7 +64,7 @@ class Part:
     read: set[str]
     stored: list[onnx.TensorProto]
     sparse: list[onnx.SparseTensorProto]
-    imports: extract.Imports
+    imports: Imports
 
     def model(
         self,
@@ -53,7 +74,7 @@ class Part:
     ) -> onnx.ModelProto:
         """Make the part a model with some inputs, and with `known` as further constants."""
         stored = [*known, *self.stored]
-        return extract.model_of(self.imports, self.nodes, inputs, [output], stored, self.sparse)
+        return model_of(self.imports, self.nodes, inputs, [output], stored, self.sparse)
 
 
 class Graphs:
@@ -84,18 +105,26 @@ class Graphs:
             given = graph_facts.given.items()
             self._stored[place] |= {n: onnx.numpy_helper.from_array(v, n) for n, v in given}
         self._fed = {place: _fed(graph) for place, graph in self._graphs.items()}
+        self._imports: dict[tuple[str, str, str] | None, Imports] = {}
 
     def position(self, node: onnx.NodeProto) -> int:
         """Return the position in `traversal.nodes` of a node of a part."""
         return self._positions[id(node)]
 
-    def computes(self, name: str, place: traversal.Place = _MAIN) -> bool:
+    def imports(self, place: traversal.Place) -> Imports:
+        """Return the imports of the model or function that holds the graph at `place`."""
+        if place.function not in self._imports:
+            body = self._graphs[traversal.Place(place.function)]
+            self._imports[place.function] = Imports.of(self.model, body)
+        return self._imports[place.function]
+
+    def computes(self, name: str, place: traversal.Place = MAIN) -> bool:
         """Return whether a node of the graph at `place` computes a value."""
         return name in self._producers.get(place, ())
 
     def holds(self, name: str) -> bool:
         """Return whether the main graph computes or stores a value, or has it as an input."""
-        return self.computes(name) or name in self._stored[_MAIN] or name in self._fed[_MAIN]
+        return self.computes(name) or name in self._stored[MAIN] or name in self._fed[MAIN]
 
     def is_fed(self, name: str, place: traversal.Place) -> bool:
         """Return whether a name is an input of the graph at `place` itself."""
@@ -106,7 +135,7 @@ class Graphs:
         """Names of the inputs that have an initializer for a default."""
         if self.model.ir_version < 4:  # every initializer was listed as an input; none could be fed
             return set()
-        return {t.name for t in self.model.graph.initializer if t.name in self._fed[_MAIN]}
+        return {t.name for t in self.model.graph.initializer if t.name in self._fed[MAIN]}
 
     def find(self, name: str, place: traversal.Place) -> Producer | None:
         """Return the producer of a value that a graph reads; None for inputs and unknown names."""
@@ -120,6 +149,21 @@ class Graphs:
                 return None
         return None
 
+    def is_replaceable(self, producer: Producer | None) -> bool:
+        """Return whether a caller of the model may feed another value than this one."""
+        return (
+            isinstance(producer, onnx.TensorProto)
+            and producer.name in self.overridable
+            and self._stored[MAIN].get(producer.name) is producer
+        )
+
+    def order(self, node: onnx.NodeProto) -> tuple[int, int]:
+        """Return depth and position of a node: nodes of an outer graph come first."""
+        position = self._positions[id(node)]
+        return len(self._messages[position][0].steps), position
+
+    # What follows goes with the old pipeline.
+
     def part(
         self, place: traversal.Place, output: str, stops: Callable[[str, Producer | None], bool]
     ) -> Part | str:
@@ -131,32 +175,12 @@ class Graphs:
             stops: whether a part reads a value from outside, by its name and producer; values without a
                 producer are read from outside in any case.
         """
-        nodes: dict[int, onnx.NodeProto] = {}
-        read: set[str] = set()
-        stored: dict[str, onnx.TensorProto] = {}
-        sparse: dict[str, onnx.SparseTensorProto] = {}
-        seen, todo = {output}, [output]
-        while todo:
-            name = todo.pop()
-            producer = self.find(name, place)
-            if name != output and (producer is None or stops(name, producer)):
-                read.add(name)
-            elif isinstance(producer, onnx.TensorProto):
-                stored[name] = producer
-            elif isinstance(producer, onnx.SparseTensorProto):
-                sparse[name] = producer
-            elif producer is not None:
-                if place.function and any(a.ref_attr_name for a in producer.attribute):
-                    return "it uses attributes of its function"
-                nodes[id(producer)] = producer
-                new = traversal.needs(producer) - seen
-                seen |= new
-                todo.extend(new)
-            else:
-                return f"no node, input or initializer produces {name!r}"
-        ordered = sorted(nodes.values(), key=self._order)
-        imports = extract.Imports.of(self.model, self._graphs[scopes(place)[-1]])
-        return Part(ordered, read, list(stored.values()), list(sparse.values()), imports)
+        growing = GrowingPart(self, place, stops)
+        try:
+            growing.include(output)
+        except NoPartError as error:
+            return str(error)
+        return growing.part()
 
     def slice(
         self,
@@ -182,10 +206,77 @@ class Graphs:
             return f"it also reads {other[0]!r}: it was merged with other nodes"
         return part
 
-    def _order(self, node: onnx.NodeProto) -> tuple[int, int]:
-        """Return depth and position of a node: nodes of an outer graph come first."""
-        position = self._positions[id(node)]
-        return len(self._messages[position][0].steps), position
+
+class GrowingPart:
+    """A part that grows back from a value, as far as the values where it stops.
+
+    Args:
+        graphs: of the model.
+        place: of the graph that holds the value.
+        stops: whether the part reads a value from outside, by its name and producer; values without a
+            producer are read from outside in any case.
+        most_nodes: number of nodes that it may have.
+
+    Attributes:
+        read: names of the values that it reads from outside so far.
+    """
+
+    def __init__(
+        self,
+        graphs: Graphs,
+        place: traversal.Place,
+        stops: Callable[[str, Producer | None], bool],
+        most_nodes: int = sys.maxsize,
+    ) -> None:
+        self.read: set[str] = set()
+        self._graphs, self._place, self._stops = graphs, place, stops
+        self._most_nodes = most_nodes
+        self._nodes: dict[int, onnx.NodeProto] = {}
+        self._stored: dict[str, onnx.TensorProto] = {}
+        self._sparse: dict[str, onnx.SparseTensorProto] = {}
+        self._seen: set[str] = set()
+
+    @property
+    def nodes(self) -> Iterable[onnx.NodeProto]:
+        """Its nodes so far."""
+        return self._nodes.values()
+
+    def include(self, value: str) -> None:
+        """Add what computes a value.
+
+        Raises:
+            NoPartError: nothing does; it has too many nodes; it cannot be taken out of its function.
+        """
+        self.read.discard(value)
+        self._seen.add(value)
+        todo = [value]
+        while todo:
+            name = todo.pop()
+            producer = self._graphs.find(name, self._place)
+            if name != value and (producer is None or self._stops(name, producer)):
+                self.read.add(name)
+            elif isinstance(producer, onnx.TensorProto):
+                self._stored[name] = producer
+            elif isinstance(producer, onnx.SparseTensorProto):
+                self._sparse[name] = producer
+            elif producer is not None:
+                if self._place.function and any(a.ref_attr_name for a in producer.attribute):
+                    raise NoPartError("it uses attributes of its function")
+                self._nodes[id(producer)] = producer
+                if len(self._nodes) > self._most_nodes:
+                    raise NoPartError("it was merged with too many nodes")
+                new = traversal.needs(producer) - self._seen
+                self._seen |= new
+                todo.extend(new)
+            else:
+                raise NoPartError(f"no node, input or initializer produces {name!r}")
+
+    def part(self) -> Part:
+        """Return the part as it is now."""
+        nodes = sorted(self._nodes.values(), key=self._graphs.order)
+        imports = self._graphs.imports(self._place)
+        stored, sparse = list(self._stored.values()), list(self._sparse.values())
+        return Part(nodes, self.read, stored, sparse, imports)
 
 
 class KnownTypes:
@@ -222,6 +313,83 @@ class KnownTypes:
         return next((each for each in known if each is not None), None)
 
 
+def model_of(
+    imports: Imports,
+    nodes: Iterable[onnx.NodeProto],
+    inputs: Mapping[str, onnx.TypeProto],
+    outputs: Iterable[str],
+    initializers: Iterable[onnx.TensorProto] = (),
+    sparse: Iterable[onnx.SparseTensorProto] = (),
+) -> onnx.ModelProto:
+    """Make a model of some nodes; the runtime infers the types of its outputs."""
+    model = onnx.ModelProto(ir_version=imports.ir_version)
+    graph = model.graph
+    graph.name = "part"
+    graph.node.extend(nodes)
+    for node in graph.node:
+        node.name = traversal.label(node)  # for messages
+    graph.initializer.extend(initializers)
+    graph.sparse_initializer.extend(sparse)
+    graph.input.extend(onnx.ValueInfoProto(name=n, type=t) for n, t in inputs.items())
+    graph.output.extend(onnx.ValueInfoProto(name=n) for n in outputs)
+    for position in sorted(called(graph.node, imports.functions)):
+        model.functions.append(imports.functions[position])
+    domains = {op_traits.canonical_domain(n.domain) for _, _, n in traversal.nodes(model)} | {""}
+    for function in model.functions:
+        domains.update(op_traits.canonical_domain(o.domain) for o in function.opset_import)
+    for domain in sorted(domains):
+        model.opset_import.append(onnx.helper.make_opsetid(domain, imports.opsets.get(domain, 1)))
+    return model
+
+
+def called(nodes: Iterable[onnx.NodeProto], functions: Sequence[onnx.FunctionProto]) -> set[int]:
+    """Return the positions of the functions that nodes call, directly or through other functions."""
+    positions: dict[tuple[str, str], list[int]] = {}
+    for position, function in enumerate(functions):
+        positions.setdefault((function.domain, function.name), []).append(position)
+    result: set[int] = set()
+    todo = list(nodes)
+    while todo:
+        node = todo.pop()
+        for position in positions.get((node.domain, node.op_type), ()):
+            if position not in result:
+                result.add(position)
+                todo.extend(functions[position].node)
+        for _, graph in traversal.subgraphs(node):
+            todo.extend(graph.node)
+    return result
+
+
+def is_computed(producer: Producer | None) -> bool:
+    """Return whether a value is computed from others, and not a constant or an input."""
+    return isinstance(producer, onnx.NodeProto) and bool(producer.input)
+
+
+def is_constant(producer: Producer) -> bool:
+    """Return whether a value is stored in the model: an initializer or a Constant node."""
+    if not isinstance(producer, onnx.NodeProto):
+        return True
+    return producer.op_type == "Constant" and op_traits.is_standard(producer)
+
+
+def is_dense_constant(node: onnx.NodeProto) -> bool:
+    """Return whether a node is a Constant with a plain tensor or numbers."""
+    return (
+        node.op_type == "Constant"
+        and op_traits.is_standard(node)
+        and len(node.attribute) == 1
+        and node.attribute[0].name in constant_folding.HELD
+    )
+
+
+def scopes(place: traversal.Place) -> list[traversal.Place]:
+    """Return the place of a graph and of its outer graphs, inner before outer."""
+    if not place.steps:
+        return [place]
+    count = len(place.steps)
+    return [traversal.Place(place.function, place.steps[: count - i]) for i in range(count + 1)]
+
+
 def _with_attributes(node: onnx.NodeProto, known: GraphFacts | None) -> onnx.NodeProto:
     """Return a node with the attributes of its function that all calls give alike; else `node`."""
     references = {a.name for a in node.attribute if a.ref_attr_name}
@@ -238,19 +406,6 @@ def _with_attributes(node: onnx.NodeProto, known: GraphFacts | None) -> onnx.Nod
 def _is_complete(known: onnx.TypeProto) -> bool:
     """Return whether a type has an element type, as each of another kind than tensors has."""
     return not known.HasField("tensor_type") or bool(known.tensor_type.elem_type)
-
-
-def is_computed(producer: Producer | None) -> bool:
-    """Return whether a value is computed from others, and not a constant or an input."""
-    return isinstance(producer, onnx.NodeProto) and bool(producer.input)
-
-
-def scopes(place: traversal.Place) -> list[traversal.Place]:
-    """Return the place of a graph and of its outer graphs, inner before outer."""
-    if not place.steps:
-        return [place]
-    count = len(place.steps)
-    return [traversal.Place(place.function, place.steps[: count - i]) for i in range(count + 1)]
 
 
 def _fed(graph: traversal.GraphLike) -> set[str]:

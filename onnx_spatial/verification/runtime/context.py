@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 
 from onnx_spatial.verification.arrays import Array, element_type_of
-from onnx_spatial.verification.extract import Imports
+from onnx_spatial.verification.match.graphs import Imports
 from onnx_spatial.verification.runtime.sessions import Session
 from onnx_spatial.verification.runtime.stopwatch import Stopwatch
 

@@ -12,7 +12,7 @@ import onnxruntime as ort
 
 from onnx_spatial.model import traversal
 from onnx_spatial.verification.arrays import type_of
-from onnx_spatial.verification.extract import Imports, model_of
+from onnx_spatial.verification.match.graphs import Imports, model_of
 from onnx_spatial.verification.run.ort_values import from_ort, to_ort
 
 _SILENT = 4

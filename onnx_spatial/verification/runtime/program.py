@@ -22,7 +22,7 @@ from onnx_spatial import analysis
 from onnx_spatial.analysis.unknown_operators import is_known
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.verification.arrays import Array
-from onnx_spatial.verification.extract import Imports
+from onnx_spatial.verification.match.graphs import Imports
 from onnx_spatial.verification.runtime.context import RunContext, Sessions
 from onnx_spatial.verification.runtime.flat_model import FlatModel
 from onnx_spatial.verification.runtime.numpy_ops import Kernel

@@ -16,7 +16,6 @@ from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.io import external_data
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.verification import extract
 from onnx_spatial.verification.arrays import (
     STRING,
     Array,
@@ -24,6 +23,7 @@ from onnx_spatial.verification.arrays import (
     element_type_of,
     is_float,
 )
+from onnx_spatial.verification.match.graphs import called, model_of
 from onnx_spatial.verification.runtime.context import RunContext
 from onnx_spatial.verification.runtime.scope import RunScope
 from onnx_spatial.verification.runtime.sessions import (
@@ -155,7 +155,7 @@ class Segment(Step):
             return None
         if not all(op_traits.is_standard(n) and _is_plain(n) for n in self.nodes):
             return None
-        if extract.called(self.nodes, self.context.imports.functions):
+        if called(self.nodes, self.context.imports.functions):
             return None
         own = [node.name for node in self.nodes if node.name]
         if len({*own}) < len(own):  # onnxruntime refuses the model; names are not shared
@@ -191,7 +191,7 @@ class Segment(Step):
             if len(context.sessions) >= _MOST_SESSIONS:
                 context.sessions.clear()
             types = {o: _type_of(o, fed[n], exact=exact[n]) for o, n in inputs.items()}
-            model = extract.model_of(context.imports, nodes, types, outputs)
+            model = model_of(context.imports, nodes, types, outputs)
             try:
                 context.sessions[key] = self._session(model.SerializeToString())
             except RunFailure:
@@ -257,7 +257,7 @@ class Segment(Step):
         nodes, outputs = nodes or self.nodes, outputs or self.outputs
         types = {n: _type_of(n, v, exact=self._exact) for n, v in feeds.items()}
         stored = [s for n in self._inputs if n not in types if (s := scope.stored(n)) is not None]
-        return extract.model_of(
+        return model_of(
             self.context.imports,
             [*(s for s in stored if isinstance(s, onnx.NodeProto)), *nodes],
             types,

@@ -1,0 +1,365 @@
+"""Find every part of two models that must compute the same, and say what else differs.
+
+    original    x -> [SpaceToBatch] -> s -> [Conv] -> c -> [BatchToSpace] -> y -> [Transpose] -> t
+    converted   x ----------------> [Conv, dilated] --------------------------> y -> [Transpose] -> t
+
+A value is shared if nodes of both models compute it under one name in the same graph. Here x, y and t
+are shared; t is defined alike in both models, y is not. So y leads to a changed part: what computes it
+in either model, back to the nearest values that both models read alike.
+
+If both parts of each changed part compute the same, then all shared values are equal, in the order in
+which the original computes them: a value is either defined alike, or the value of a changed part, from
+values that come before it. An output is a shared value, or computed alike from such. Hence if nothing is
+unmatched and nothing else differs, both files compute the same. Names are hints: a name that means
+another value in the converted model makes a changed part that is not proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import onnx
+
+from onnx_spatial import analysis
+from onnx_spatial.analysis import GraphFacts, OperatorInfo
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph import layout_marks
+from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.model.op_traits import Trait
+from onnx_spatial.operators.spellings import recognise
+from onnx_spatial.verification.match.changed_part import ChangedPart, Unmatched, Upstream
+from onnx_spatial.verification.match.definitions import Definitions, Key
+from onnx_spatial.verification.match.graphs import (
+    MAIN,
+    Graphs,
+    GrowingPart,
+    KnownTypes,
+    NoPartError,
+    Part,
+    Producer,
+    is_constant,
+    scopes,
+)
+from onnx_spatial.verification.match.names import with_names_of
+
+if TYPE_CHECKING:
+    from onnx_spatial.verification.pair import ModelPair
+
+#: Nodes of a part at most: larger ones cannot be proven, and hold little that both models share.
+MOST_NODES = 2048
+#: Values that are followed back to learn how a value that a part reads depends on others.
+MOST_UPSTREAM = 256
+
+_INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+_SIZES = op_traits.having(Trait.SIZES)
+_RANDOM = op_traits.having(Trait.RANDOM)
+
+
+def find(
+    models: ModelPair, infos: Sequence[OperatorInfo] = (), facts: Sequence[GraphFacts] = ()
+) -> Matches:
+    """Match two models.
+
+    Args:
+        models: the original and the converted model.
+        infos: the spatial operators of the original.
+        facts: what is known of its graphs, in the order of `traversal.graphs`.
+    """
+    original, source = models.original.proto, models.converted
+    proto = with_names_of(original, source.proto, models.folders)
+    proto = layout_marks.with_original_values(proto)
+    known = analysis.graph_facts(proto, (), source.folder) if proto.functions else ()
+    graphs = Graphs(original, facts), Graphs(proto, known)
+    types = KnownTypes(original, infos, facts or analysis.graph_facts(original, infos))
+    return Matches(Definitions(*graphs, models.folders), types, infos)
+
+
+class Matches:
+    """What differs between two models, in parts.
+
+    Attributes:
+        changed: parts that compute a value that the models define differently, in the order of the
+            original.
+        unmatched: values of the original that differ, but of which there are no two parts.
+        rest: what else differs, one sentence each.
+    """
+
+    def __init__(
+        self, definitions: Definitions, types: KnownTypes, infos: Sequence[OperatorInfo]
+    ) -> None:
+        self._definitions, self._types, self._infos = definitions, types, infos
+        self.original, self.converted = definitions.original, definitions.converted
+        self._constant, self._sized = _derived(self.original)
+        self.changed: list[ChangedPart] = []
+        self.unmatched: list[Unmatched] = []
+        for place, name in self._differing():
+            found = self._part(place, name, self._is_alike)
+            if isinstance(found, ChangedPart):
+                self.changed.append(found)
+            else:
+                self.unmatched.append(found)
+        self.rest = [
+            *_redefined(self.original.model, self.converted.model),
+            *_added_and_unread(self.original, self.converted),
+            *_disorder(self.converted.model),
+        ]
+
+    def followed(self, part: ChangedPart) -> ChangedPart | Unmatched:
+        """Extend a part by what computes the sizes and other integers that it reads."""
+
+        def stops(name: str, place: traversal.Place) -> bool:
+            return self._is_alike(name, place) and not self._is_size(name, place)
+
+        return self._part(part.place, part.output, stops)
+
+    def widened(self, part: ChangedPart) -> ChangedPart | Unmatched:
+        """Extend a part to the inputs of the graph."""
+
+        def stops(name: str, place: traversal.Place) -> bool:
+            producer = self.original.find(name, place)
+            return self.original.is_replaceable(producer) and self._is_alike(name, place)
+
+        return self._part(part.place, part.output, stops)
+
+    def upstream(self, part: ChangedPart) -> Upstream:
+        """Return how the original computes values that a part reads from others.
+
+        These are integers, which depend on sizes, and values that depend on others that it reads.
+        """
+        names, ties = set[str](), set[str]()
+        nodes, read = dict[int, onnx.NodeProto](), set[str]()
+        stored = dict[str, onnx.TensorProto]()
+        for name in part.inputs:
+            growing = self._behind(name, part)
+            if growing is None:
+                continue
+            names.add(name)
+            if not self._is_size(name, part.place):
+                ties.add(name)
+            found = growing.part()
+            nodes.update((self.original.position(node), node) for node in found.nodes)
+            stored.update((tensor.name, tensor) for tensor in found.stored)
+            read |= found.read
+        read -= {output for node in nodes.values() for output in node.output}
+        ordered = sorted(nodes.values(), key=self.original.order)
+        inputs = {name: self._type(name, part.place) for name in sorted(read)}
+        return Upstream(names, ties, ordered, list(stored.values()), inputs)
+
+    def _behind(self, name: str, part: ChangedPart) -> GrowingPart | None:
+        """Return what computes a value that a part reads; None if that says nothing of it."""
+        place, others = part.place, part.inputs.keys() - {name}
+        size, seen = self._is_size(name, place), 0
+        if not isinstance(self.original.find(name, place), onnx.NodeProto):
+            return None
+
+        def stops(other: str, producer: Producer | None) -> bool:
+            nonlocal seen
+            seen += 1
+            if self.original.is_replaceable(producer) or seen > MOST_UPSTREAM:
+                return True
+            if size:
+                return not (producer is None or is_constant(producer)) and not self._is_size(
+                    other, place
+                )
+            return other in others
+
+        growing = GrowingPart(self.original, place, stops)
+        try:
+            growing.include(name)
+        except NoPartError:
+            return None
+        return growing if seen <= MOST_UPSTREAM and (size or growing.read <= others) else None
+
+    def _differing(self) -> Iterator[Key]:
+        """Yield each value of both models that they define differently, then such outputs."""
+        shared = set[Key]()
+        for place, _, node in traversal.nodes(self.original.model):
+            for name in node.output:
+                if self._definitions.is_shared(name, place):
+                    shared.add((place, name))
+                    if not self._definitions.same(name, place):
+                        yield place, name
+        for value in self.original.model.graph.output:
+            if (MAIN, value.name) not in shared and not self._definitions.alike(value.name, MAIN):
+                yield MAIN, value.name
+
+    def _part(
+        self, place: traversal.Place, output: str, stops: Callable[[str, traversal.Place], bool]
+    ) -> ChangedPart | Unmatched:
+        """Find the smallest part with a value that ends at values which stop it."""
+        inside = {output}
+
+        def ends(name: str, producer: Producer | None) -> bool:
+            return name not in inside and stops(name, place)
+
+        before, after = (
+            GrowingPart(graphs, place, ends, MOST_NODES)
+            for graphs in (self.original, self.converted)
+        )
+        try:
+            value: str | None = output
+            while value is not None:
+                inside.add(value)
+                for growing in (before, after):
+                    if value == output or value in growing.read:
+                        growing.include(value)
+                value = self._to_include(before.read, after.read, place)
+            found = before.part(), after.part()
+            self._check(*found, place)
+        except NoPartError as error:
+            positions = frozenset(map(self.original.position, before.nodes))
+            return Unmatched(place, output, positions, str(error))
+        inputs = {name: self._type(name, place) for name in sorted(found[0].read)}
+        positions = frozenset(map(self.original.position, found[0].nodes))
+        fed = all(self._is_input(name, place) for name in inputs)
+        return ChangedPart(place, output, *found, inputs, positions, fed)
+
+    def _to_include(self, before: set[str], after: set[str], place: traversal.Place) -> str | None:
+        """Return a value that is to be part of both parts; None if they can end here.
+
+        Of the values that only one part reads, the one that is computed last cannot be one that both
+        begin with.
+        """
+        latest = self._latest(before ^ after, place)
+        return self._latest(before | after, place) if latest is None and after - before else latest
+
+    def _latest(self, names: set[str], place: traversal.Place) -> str | None:
+        """Return the value that the original computes last among some; None if it computes none."""
+        computed = [
+            (self.original.order(node), name)
+            for name in names
+            if isinstance(node := self.original.find(name, place), onnx.NodeProto)
+            and self._definitions.alike(name, place)
+        ]
+        return max(computed)[1] if computed else None
+
+    def _check(self, before: Part, after: Part, place: traversal.Place) -> None:
+        """Check that what both parts read is the same, and that they keep their constants.
+
+        Raises:
+            NoPartError: it is not.
+        """
+        if foreign := sorted(after.read - before.read):
+            raise NoPartError(f"the converted model computes it from {foreign[0]!r}, too")
+        for name in sorted(before.read):
+            if not self._definitions.alike(name, place):
+                raise NoPartError(f"{name!r} is another value in the converted model")
+        for graphs, part in ((self.original, before), (self.converted, after)):
+            for tensor in part.stored:
+                if graphs.is_replaceable(tensor):
+                    raise NoPartError(f"the caller of the model may replace {tensor.name!r}")
+
+    def _is_alike(self, name: str, place: traversal.Place) -> bool:
+        """Return whether a part may begin with a value: both models read it alike, and compute it.
+
+        Integers that are computed from constants alone are no boundary: their values count.
+        """
+        if not self._definitions.alike(name, place):
+            return False
+        producers = [graphs.find(name, place) for graphs in (self.original, self.converted)]
+        if self.original.is_replaceable(producers[0]):
+            return True
+        if not all(isinstance(p, onnx.NodeProto) and not is_constant(p) for p in producers):
+            return False
+        return not (self._is_derived(name, place, self._constant) and self._is_integer(name, place))
+
+    def _is_size(self, name: str, place: traversal.Place) -> bool:
+        """Return whether a value is a list or table of integers, or depends on sizes alone."""
+        return self._is_integer(name, place) or self._is_derived(name, place, self._sized)
+
+    def _is_derived(self, name: str, place: traversal.Place, values: set[Key]) -> bool:
+        return any((scope, name) in values for scope in scopes(place))
+
+    def _is_integer(self, name: str, place: traversal.Place) -> bool:
+        known = self._types.find(name, place)
+        dims = shape_inference.dims(known)
+        integer = shape_inference.element_type(known) in _INTEGERS
+        return integer and (dims is None or len(dims) < 3)
+
+    def _is_input(self, name: str, place: traversal.Place) -> bool:
+        """Return whether a value is an input of the whole model."""
+        inner = [scope for scope in scopes(place) if scope != MAIN]
+        fed = self.original.is_fed
+        return (
+            place.function is None
+            and fed(name, MAIN)
+            and not any(fed(name, scope) for scope in inner)
+        )
+
+    def _type(self, name: str, place: traversal.Place) -> onnx.TypeProto:
+        known = self._types.find(name, place)
+        if known is None and place.function is not None:
+            # A function declares no types; most likely its inputs have the type of its operators.
+            types = {t for info in self._infos if info.place == place for t in info.element_types}
+            if len(types) == 1:
+                known = onnx.helper.make_tensor_type_proto(min(types), None)
+        return known or onnx.TypeProto()
+
+
+def _derived(graphs: Graphs) -> tuple[set[Key], set[Key]]:
+    """Return the values that nodes compute from constants alone, and those from constants and sizes."""
+    constant, sized = set[Key](), set[Key]()
+    for place, _, node in traversal.nodes(graphs.model):
+        random = not op_traits.is_standard(node) or node.op_type in _RANDOM
+        if random or any(traversal.subgraphs(node)):
+            continue
+        values = {(place, name) for name in node.output if name}
+        for known in (constant, sized):
+            if (known is sized and node.op_type in _SIZES) or all(
+                any((scope, name) in known for scope in scopes(place))
+                or _is_fixed(graphs, graphs.find(name, place))
+                for name in traversal.needs(node)
+            ):
+                known |= values
+    return constant, sized
+
+
+def _is_fixed(graphs: Graphs, producer: Producer | None) -> bool:
+    return producer is not None and is_constant(producer) and not graphs.is_replaceable(producer)
+
+
+def _redefined(original: onnx.ModelProto, converted: onnx.ModelProto) -> Iterator[str]:
+    """Yield the functions that the converted model adds in place of standard operators.
+
+    Which of the two is meant is left to the runtime; onnxruntime runs its own kernel.
+    """
+    known = {(f.domain, f.name, f.overload) for f in original.functions}
+    for function in converted.functions:
+        if (function.domain, function.name, function.overload) in known:
+            continue
+        # Programs may register schemas of the spatial operators with onnx.
+        if recognise(function.name, function.domain, 1):
+            continue
+        if onnx.defs.has(function.name, op_traits.canonical_domain(function.domain)):
+            yield f"function {function.name!r} was added, which redefines a standard operator"
+
+
+def _added_and_unread(original: Graphs, converted: Graphs) -> Iterator[str]:
+    """Yield the nodes that the converted model adds and whose outputs nothing reads.
+
+    Runtimes run them all the same, and may fail.
+    """
+    for place, graph in traversal.graphs(converted.model):
+        read = {v if isinstance(v, str) else v.name for v in graph.output}
+        read = read.union(*map(traversal.needs, graph.node))
+        for node in graph.node:
+            names = [name for name in node.output if name]
+            if read.isdisjoint(names) and not any(original.computes(n, place) for n in names):
+                yield f"{_label(node, place)} was added, and nothing reads it"
+
+
+def _disorder(model: onnx.ModelProto) -> Iterator[str]:
+    """Yield the first node of each graph that comes before one that computes its input."""
+    for place, graph in traversal.graphs(model):
+        later = {name for node in graph.node for name in node.output if name}
+        for node in graph.node:
+            if early := sorted(traversal.needs(node) & later):
+                label = _label(node, place)
+                yield f"the nodes are not in topological order: {label} reads {early[0]!r} too early"
+                break
+            later.difference_update(node.output)
+
+
+def _label(node: onnx.NodeProto, place: traversal.Place) -> str:
+    return f"{node.op_type} node {traversal.label(node)!r} ({place})"
