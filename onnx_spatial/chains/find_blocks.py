@@ -91,7 +91,7 @@ class _Search:
         self._ranks = [self._rank(name) for name in path.values]
 
     def _case(self, steps: int) -> Case:
-        return Case(budget=Budget(steps, within=self._budget))
+        return Case(Budget(steps, within=self._budget))
 
     def _rank(self, name: str) -> int | None:
         dims = self._graph.dims(name)

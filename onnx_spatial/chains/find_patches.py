@@ -164,7 +164,7 @@ class _Search:
         return True
 
     def _case(self, steps: int) -> Case:
-        return Case(budget=Budget(steps, within=self._budget))
+        return Case(Budget(steps, within=self._budget))
 
     def _map(self, start: int, end: int, case: Case) -> ChainMap:
         return ChainMap(case, self._graph, self._path, start, end)

@@ -88,7 +88,7 @@ class MovementMaps:
         return ChainMap(case, self._graph, plain, 0, len(nodes), multiples)
 
     def _case(self) -> Case:
-        return Case(budget=Budget(_PART_STEPS, within=self._budget))
+        return Case(Budget(_PART_STEPS, within=self._budget))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from onnx_spatial.index_map import expressions, operators
 from onnx_spatial.index_map.cases import Case
 from onnx_spatial.index_map.compare import compare
 from onnx_spatial.index_map.expressions import show
-from onnx_spatial.index_map.rules_numbers import maximum
 from onnx_spatial.index_map.rules_reshape import transposed
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
@@ -97,38 +96,9 @@ def _parameters(
     case: Case, chain: ChainMap, blocks: Blocks[Formula]
 ) -> tuple[list[Polynomial], list[Polynomial], list[Polynomial]]:
     """Return the block, the begins and the ends of an operator in a case."""
-    sizes = _CaseArithmetic(case)
+    sizes = operators.CaseArithmetic(case)
     begins, ends = (
         [sizes.polynomial(amount.compute(sizes, chain.size)) for amount in amounts]
         for amounts in (blocks.begins, blocks.ends)
     )
     return [Polynomial.of(b) for b in blocks.block], begins, ends
-
-
-class _CaseArithmetic:
-    """Arithmetic on polynomials of a case, see `operators.Arithmetic`."""
-
-    def __init__(self, case: Case) -> None:
-        self._case = case
-
-    @staticmethod
-    def polynomial(a: Polynomial | int) -> Polynomial:
-        return Polynomial.of(a) if isinstance(a, int) else a
-
-    def add(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
-        return self.polynomial(a) + self.polynomial(b)
-
-    def sub(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
-        return self.polynomial(a) - self.polynomial(b)
-
-    def mul(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
-        return self.polynomial(a) * self.polynomial(b)
-
-    def div(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
-        return self._case.floor_div(self.polynomial(a), self.polynomial(b))
-
-    def max(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
-        return maximum(self._case, [self.polynomial(a), self.polynomial(b)])
-
-    def product(self, sizes: Sequence[Polynomial | int]) -> Polynomial:
-        return expressions.product(list(map(self.polynomial, sizes)))

@@ -36,13 +36,10 @@ from onnx_spatial.index_map.grids import MAX_DECIDED, Values, evaluate, everywhe
 from onnx_spatial.index_map.splits import AgainError, Splits, UndecidedError
 from onnx_spatial.model.symbolic.polynomial import Atom, Polynomial
 
-__all__ = ["MAX_SECONDS", "Case", "ElementUse", "IllegalError", "UndecidedError"]
+__all__ = ["Case", "ElementUse", "IllegalError", "UndecidedError"]
 
 #: The most elements of a tensor that `Case.for_all` checks one by one.
 _FEW = 64
-
-#: The most seconds of one comparison.
-MAX_SECONDS = 1.0
 
 #: The most values of an index that are tried one by one.
 MAX_VALUES = 512
@@ -69,14 +66,9 @@ class ElementUse(NamedTuple):
 class Case(Splits):
     """The symbols of one case, and what its facts say of them."""
 
-    def __init__(self, seconds: float = MAX_SECONDS, budget: Budget | None = None) -> None:
-        """Begin with no facts.
-
-        Args:
-            seconds: of processor time of this thread.
-            budget: for its computations, in the place of `seconds`.
-        """
-        super().__init__(Budget(seconds=seconds) if budget is None else budget)
+    def __init__(self, budget: Budget | None = None) -> None:
+        """Begin with no facts; `budget` is for all computations, without a bound if it is omitted."""
+        super().__init__(Budget() if budget is None else budget)
         self._serial = next(_serials)
         self.assumptions: dict[str, None] = {}
         self._symbols: dict[Atom, None] = {}
@@ -202,7 +194,7 @@ class Case(Splits):
         """
         if not self.surely(p) and not self.everywhere(p, lambda values: values >= 0):
             self.check_budget()
-            raise UndecidedError(f"{problem} ({show(p)} < 0)")
+            raise UndecidedError(f"{problem} ({show(p)} < 0)", p)
 
     def require_equal(self, a: Polynomial, b: Polynomial, problem: str) -> None:
         """Fail unless two sizes are provably equal.
@@ -215,7 +207,7 @@ class Case(Splits):
             self.check_budget()
             differ = self.surely(a - b - 1) or self.surely(b - a - 1)
             kind = IllegalError if differ else UndecidedError
-            raise kind(f"{problem} ({show(a)} and {show(b)})")
+            raise kind(f"{problem} ({show(a)} and {show(b)})", a - b, b - a)
 
     def split_by_value(self, atoms: set[Atom]) -> NoReturn:
         """Split by the values of one of several indices, the one with the fewest.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from onnx_spatial.index_map import linear
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import same_values
 from onnx_spatial.index_map.elements import COMMUTATIVE, settled
-from onnx_spatial.index_map.expressions import FLOOR, ZERO, Symbol, show, show_place
+from onnx_spatial.index_map.expressions import FLOOR, ZERO, Index, Symbol, show, show_place
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
@@ -28,6 +28,7 @@ class Difference:
         left: the expected element or dim.
         right: the actual element or dim.
         symbols: values of the symbols in this case, by kind and name.
+        index: of the element; None if a dim or the rank differs.
     """
 
     message: str
@@ -35,6 +36,7 @@ class Difference:
     left: Polynomial
     right: Polynomial
     symbols: Mapping[tuple[Hashable, str], Polynomial]
+    index: Index | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Comparison:
         assumptions: what is assumed of the sizes.
         cases: how many there are.
         differences: the first cases in which they are not provably equal.
+        failures: cases in which a node may fail, if the comparison ended there.
     """
 
     equal: bool
@@ -54,6 +57,7 @@ class Comparison:
     assumptions: tuple[str, ...] = ()
     cases: int = 0
     differences: tuple[Difference, ...] = ()
+    failures: tuple[Difference, ...] = ()
 
 
 def compare(
@@ -87,7 +91,8 @@ def compare(
             return _different(case, count, differences)
         long = isinstance(error, RecursionError)
         reason = "the chain of nodes is too long" if long else str(error)
-        return Comparison(False, reason, tuple(case.assumptions), count)
+        failures = tuple(_failure(case, reason, p) for p in getattr(error, "unmet", ()))
+        return Comparison(False, reason, tuple(case.assumptions), count, (), failures)
     except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
         # A node that breaks its operator's rules: the model is wrong, or fails when it is run.
         reason = f"a node has no index map ({type(error).__name__}: {error})"
@@ -134,17 +139,25 @@ def _differs(case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]]) -> Diffe
     if not equal(case, left, right) and not _is_impossible(case):
         case.check_budget()
         message = f"the element at {show_place(index)} is {show(right)}, not {show(left)}"
-        return _difference(case, message, left, right)
+        return _difference(case, message, left, right, index)
     return None
 
 
-def _difference(case: Case, message: str, left: Polynomial, right: Polynomial) -> Difference:
+def _difference(
+    case: Case, message: str, left: Polynomial, right: Polynomial, index: Index | None = None
+) -> Difference:
     symbols = {
         (atom.key.kind, atom.key.name): case.replaced(Polynomial({(atom,): 1}))
         for atom in case.symbols
         if isinstance(atom.key, Symbol)
     }
-    return Difference(message, tuple(case.facts), left, right, symbols)
+    return Difference(message, tuple(case.facts), left, right, symbols, index)
+
+
+def _failure(case: Case, message: str, unmet: Polynomial) -> Difference:
+    """Return the case in which a number is negative, and a node fails."""
+    found = _difference(case, message, ZERO, ZERO)
+    return replace(found, case=(*found.case, -unmet - 1))
 
 
 def _is_impossible(case: Case) -> bool:

@@ -251,3 +251,39 @@ def _rearrange(case: Case, op: Rearrange, x: Tensor) -> Tensor:
 
     axes = [Axis([sizes[f] for f in axis]) for axis in op.outputs]
     return Tensor(case, dims, at, whole=x.whole, type=x.type, axes=axes)
+
+
+class CaseArithmetic:
+    """Arithmetic on polynomials of a case, see `operators.Arithmetic`."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+
+    @staticmethod
+    def polynomial(a: Polynomial | int) -> Polynomial:
+        """Return a size as a polynomial."""
+        return Polynomial.of(a) if isinstance(a, int) else a
+
+    def add(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
+        """Return a + b."""
+        return self.polynomial(a) + self.polynomial(b)
+
+    def sub(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
+        """Return a - b."""
+        return self.polynomial(a) - self.polynomial(b)
+
+    def mul(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
+        """Return a * b."""
+        return self.polynomial(a) * self.polynomial(b)
+
+    def div(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
+        """Return a // b."""
+        return self._case.floor_div(self.polynomial(a), self.polynomial(b))
+
+    def max(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
+        """Return the larger of two sizes."""
+        return maximum(self._case, [self.polynomial(a), self.polynomial(b)])
+
+    def product(self, sizes: Sequence[Polynomial | int]) -> Polynomial:
+        """Return the product of sizes."""
+        return product([self.polynomial(size) for size in sizes])

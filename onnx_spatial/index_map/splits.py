@@ -25,7 +25,16 @@ MAX_CASES = 4096
 
 
 class UndecidedError(Exception):
-    """Failure to compute or compare a map; the message says why."""
+    """Failure to compute or compare a map; the message says why.
+
+    Attributes:
+        unmet: what would have to be 0 or more for a node to succeed, and may be negative.
+    """
+
+    def __init__(self, message: str, *unmet: Polynomial) -> None:
+        """Fail with a message."""
+        super().__init__(message)
+        self.unmet = unmet
 
 
 class AgainError(Exception):
@@ -179,10 +188,10 @@ class Splits:
             self.check_budget()
 
     def check_budget(self) -> None:
-        """Stop a proof that takes too long.
+        """Stop a proof that takes too many steps.
 
         Raises:
             UndecidedError: the budget is exhausted.
         """
         if self._budget.is_exhausted:
-            raise UndecidedError("the proof takes too long")
+            raise UndecidedError("no steps are left")

@@ -21,7 +21,7 @@ def disagreement(
     Raises:
         UndecidedError: there is no map.
     """
-    explored = maps.Explored.of(model, seconds=20)
+    explored = maps.Explored.of(model, steps=150_000)
     for each in sizes:
         feeds = maps.feeds_of(model, each, parameters or {})
         try:

@@ -23,6 +23,7 @@ from onnx import TensorProto, numpy_helper
 from onnx_spatial import analysis
 from onnx_spatial.index_map import compare as comparison
 from onnx_spatial.index_map import operators
+from onnx_spatial.index_map.budget import Budget
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.expressions import Index, Symbol
 from onnx_spatial.index_map.graph import GraphMaps
@@ -131,7 +132,7 @@ def _neutral(case: Case, known: Tensor, read: list[Index], least: int) -> Tensor
 
 
 def compare(
-    original: onnx.ModelProto, converted: onnx.ModelProto, seconds: float = 60
+    original: onnx.ModelProto, converted: onnx.ModelProto, steps: int = 500_000
 ) -> comparison.Comparison:
     """The prover's judgement of two models with the same inputs."""
     is_operator = any(node.domain for node in original.graph.node)
@@ -145,7 +146,7 @@ def compare(
         case.counts = [product_of(sizes), product_of(expected.dims)]
         return expected, mapped(case, converted)
 
-    return comparison.compare(Case(seconds), both)
+    return comparison.compare(Case(Budget(steps)), both)
 
 
 def run(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -180,14 +181,14 @@ class Outcome:
 
 
 def explored(
-    compute: Callable[[Case], tuple[Polynomial, ...]], seconds: float = 60
+    compute: Callable[[Case], tuple[Polynomial, ...]], steps: int = 500_000
 ) -> list[Outcome]:
     """What is computed in every case.
 
     Raises:
         UndecidedError: it cannot be followed in one of them.
     """
-    case = Case(seconds)
+    case = Case(Budget(steps))
     obligations: dict[str, None] = {}
     outcomes = []
     try:
@@ -224,7 +225,7 @@ class Explored:
         UndecidedError: it cannot be followed.
     """
 
-    def __init__(self, make: Callable[[Case], Tensor], seconds: float = 60) -> None:
+    def __init__(self, make: Callable[[Case], Tensor], steps: int = 500_000) -> None:
         def dims(case: Case) -> tuple[Polynomial, ...]:
             return _made(case, make).dims
 
@@ -233,13 +234,13 @@ class Explored:
             index = tuple(case.index(f"i{axis}", dim) for axis, dim in enumerate(tensor.dims))
             return (tensor.at(index),)
 
-        self.dims = explored(dims, seconds)
-        self.elements = explored(element, seconds)
+        self.dims = explored(dims, steps)
+        self.elements = explored(element, steps)
 
     @classmethod
-    def of(cls, model: onnx.ModelProto, seconds: float = 60) -> Explored:
+    def of(cls, model: onnx.ModelProto, steps: int = 500_000) -> Explored:
         """The map of a model's output."""
-        return cls(lambda case: mapped(case, model), seconds)
+        return cls(lambda case: mapped(case, model), steps)
 
     def shape(self, symbols: Sizes) -> tuple[int, ...]:
         """The output's shape; exactly one case is that of these sizes."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from threading import Thread
-from time import thread_time
 from typing import Any, NamedTuple
 
 import maps
@@ -152,7 +150,7 @@ def cases(compute: Program, names: str = "hwpik") -> Cases:
     def body(case: Case) -> tuple[Polynomial, ...]:
         return (compute(case, symbols(case)),)
 
-    outcomes = maps.explored(body, seconds=20)
+    outcomes = maps.explored(body, steps=150_000)
     rows = [r for r in maps.assignments({n: VALUES[n] for n in names}) if r["i"] < r["h"]]
     columns = {name: np.array([row[name] for row in rows]) for name in names}
     found = Cases(len(outcomes), rows, [[] for _ in rows], [[] for _ in rows])
@@ -297,20 +295,6 @@ def test_extent_of_an_index_is_that_of_its_case():
         return case.are_equal(i * (i - 1) * (i - 2), i * 0)
 
     assert list(case.all(body)) == [True, False]
-
-
-def test_time_of_other_threads_does_not_count():
-    case = Case(seconds=0.05)
-
-    def busy() -> None:
-        end = thread_time() + 0.1
-        while thread_time() < end:
-            pass
-
-    thread = Thread(target=busy)
-    thread.start()
-    thread.join()
-    case.check_budget()
 
 
 @pytest.mark.parametrize(("added", "count"), [(0, 2), (5, 2), (3, 4)])

@@ -85,7 +85,7 @@ def check(rng: Random, operator: str, strategy: str | None) -> bool:
     """Whether an operator and its lowering have maps; they are right, at several sizes."""
     sample, form = drawn(rng, operator)
     model = form.model(sample)
-    wanted = maps.Explored(lambda case: maps.operator_map(case, model)[0], seconds=20)
+    wanted = maps.Explored(lambda case: maps.operator_map(case, model)[0], steps=150_000)
     try:
         converted = convert(model, **({"strategy": strategy} if strategy else {}))
     except ConversionError:
@@ -96,7 +96,7 @@ def check(rng: Random, operator: str, strategy: str | None) -> bool:
         return maps.mapped(case, converted, parameters=parameters)
 
     try:
-        found = maps.Explored(lowered, seconds=2)
+        found = maps.Explored(lowered, steps=15_000)
     except UndecidedError:
         found = None
     for sizes, parameters in sizes_of(rng, sample, form):

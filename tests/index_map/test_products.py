@@ -43,7 +43,7 @@ def weights(*shape: int) -> np.ndarray:
 
 def total(maps: Callable[[Case], Tensor], inputs: dict[str, np.ndarray]) -> np.ndarray:
     """Sum up what a map of sums of products says, over all indices, in every case."""
-    case, dims = Case(60), tuple[int, ...]()
+    case, dims = Case(), tuple[int, ...]()
     result = np.zeros(0)
 
     def value(p: Polynomial, grid: dict) -> np.ndarray | float:
@@ -320,7 +320,7 @@ def compared(first: str, second: str) -> Comparison:
             values.append(graph.value("y"))
         return values[0], values[1]
 
-    return compare(Case(60), maps)
+    return compare(Case(), maps)
 
 
 @pytest.mark.parametrize(("first", "second"), EQUAL)
@@ -570,5 +570,5 @@ def test_an_index_that_takes_one_value_is_not_that_of_an_inner_sum(place) -> Non
             values.append(graph.value("y"))
         return values[0], values[1]
 
-    assert compare(Case(60), partial(maps, (first, same))).equal
-    assert not compare(Case(60), partial(maps, (first, second))).equal
+    assert compare(Case(), partial(maps, (first, same))).equal
+    assert not compare(Case(), partial(maps, (first, second))).equal

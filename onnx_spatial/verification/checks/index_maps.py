@@ -13,7 +13,8 @@ import onnx
 
 from onnx_spatial.analysis import OperatorInfo, element_type_named
 from onnx_spatial.index_map import operators
-from onnx_spatial.index_map.cases import MAX_SECONDS, Case, UndecidedError
+from onnx_spatial.index_map.budget import Budget
+from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.constants import constant
 from onnx_spatial.index_map.expressions import Index, product
@@ -29,6 +30,9 @@ from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.match.graphs import Part
 from onnx_spatial.verification.subgraphs.matched_parts import Upstream
 from onnx_spatial.verification.subgraphs.transpose_chain import Transpose, TransposeChain
+
+#: The most seconds of one comparison.
+MAX_SECONDS = 1.0
 
 #: The largest rank that is tried where the rank is unknown.
 MAX_RANK = 8
@@ -95,7 +99,7 @@ def _prove(
         inputs = {n: t for n, t in (parameters | {chain.source: source}).items() if n in part.read}
         return expected, graph_maps(case, part, functions, folder, inputs).value(chain.sink)
 
-    return Attempt(compare(Case(seconds), maps), dims)
+    return Attempt(compare(Case(Budget(seconds=seconds)), maps), dims)
 
 
 def graph_maps(

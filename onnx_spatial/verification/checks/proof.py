@@ -17,13 +17,13 @@ import numpy as np
 import onnx
 
 from onnx_spatial.errors import ModelFileError, OperatorError
-from onnx_spatial.index_map.cases import MAX_SECONDS
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators.spellings import python_ops
 from onnx_spatial.verification.arrays import STRING, dtype_of, is_native, same_bits
 from onnx_spatial.verification.checks import counterexample, index_maps, region_keys, region_maps
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import OperatorCheck, Proof
+from onnx_spatial.verification.checks.index_maps import MAX_SECONDS
 from onnx_spatial.verification.checks.replacement import (
     MAX_ELEMENTS,
     Replacement,

@@ -10,7 +10,8 @@ from time import thread_time
 import onnx
 
 from onnx_spatial.analysis import OperatorInfo
-from onnx_spatial.index_map.cases import MAX_SECONDS, Case, UndecidedError
+from onnx_spatial.index_map.budget import Budget
+from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.expressions import ELEMENT, Index, product
 from onnx_spatial.index_map.graph import GraphMaps
@@ -19,7 +20,12 @@ from onnx_spatial.index_map.tensor import Tensor, given
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 from onnx_spatial.verification.checks import case_values
-from onnx_spatial.verification.checks.index_maps import graph_maps, operator_map, opset_of
+from onnx_spatial.verification.checks.index_maps import (
+    MAX_SECONDS,
+    graph_maps,
+    operator_map,
+    opset_of,
+)
 from onnx_spatial.verification.match.graphs import Part
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion, Upstream
@@ -84,9 +90,11 @@ def prove_region(
         return expected, actual.value(region.output)
 
     end = thread_time() + seconds
-    comparison = compare(Case(seconds), partial(maps, upstream.names - upstream.ties), _DIFFERENCES)
+    comparison = compare(
+        Case(Budget(seconds=seconds)), partial(maps, upstream.names - upstream.ties), _DIFFERENCES
+    )
     if upstream.ties and not comparison.equal:
-        left = Case(end - thread_time())
+        left = Case(Budget(seconds=end - thread_time()))
         comparison = compare(left, partial(maps, upstream.names), _DIFFERENCES)
     return comparison
 

@@ -1,0 +1,282 @@
+"""Write both sides of a changed part as formulas: each element as a function of the values read.
+
+    original    x -> [SpaceToBatchND, block b] -> y     y[(r*N + n), o] = x[n, o*b + r - p] or 0
+    converted   x -> [Pad] -> [Reshape] -> ... -> y     the same, from the rules of these nodes
+
+The values that a part reads are given: data by its elements, integers by a symbol for each. The original
+is legal: what its operators demand of sizes and parameters are facts. The converted model has to prove
+that its nodes succeed wherever the original does.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+import onnx
+
+from onnx_spatial import analysis
+from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.index_map import operators
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.expressions import ELEMENT, PARAMETER, Index, Symbol
+from onnx_spatial.index_map.graph import GraphMaps
+from onnx_spatial.index_map.integers import INTEGER
+from onnx_spatial.index_map.node import MAX_OPSET, assume_equal
+from onnx_spatial.index_map.tensor import Tensor
+from onnx_spatial.index_map.tensor import given as data_map
+from onnx_spatial.model import traversal
+from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.model.io.source import Source
+from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
+from onnx_spatial.operators import Dim
+from onnx_spatial.operators.spellings import Vector, recognise
+from onnx_spatial.operators.spellings.call import Parameter
+from onnx_spatial.verification.arrays import constant_value
+from onnx_spatial.verification.match.graphs import Part
+
+_INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+
+
+@dataclass
+class Formulas:
+    """The formulas of the values of one model.
+
+    Attributes:
+        source: the model.
+        domains: further domains that hold spatial operators.
+        legal: whether its nodes are known to succeed, as those of the original.
+        infos: its spatial operators; found if they are omitted.
+    """
+
+    source: Source
+    domains: frozenset[str]
+    legal: bool
+    infos: Sequence[OperatorInfo] | None = None
+    _functions: dict[tuple[str, str, str], onnx.FunctionProto] = field(init=False)
+
+    def __post_init__(self) -> None:
+        functions = self.source.proto.functions
+        self._functions = {(f.domain, f.name, f.overload): f for f in functions}
+
+    def of(
+        self,
+        case: Case,
+        nodes: Sequence[onnx.NodeProto],
+        stored: Sequence[onnx.TensorProto],
+        inputs: Mapping[str, Tensor],
+        place: traversal.Place,
+        opset: int,
+    ) -> GraphMaps:
+        """Return the formulas of the values of some nodes of the graph at `place`.
+
+        Args:
+            case: the case to compute them in.
+            nodes: nodes of the model.
+            stored: constants that they read.
+            inputs: formulas of the values that they read.
+            place: graph of the nodes.
+            opset: version of ONNX's own operators.
+        """
+        constants = {t.name: partial(constant_value, t, self.source.folder) for t in stored}
+
+        def spatial(
+            case: Case, node: onnx.NodeProto, values: Sequence[Tensor | None]
+        ) -> Tensor | None:
+            info = self.operator(node, place)
+            return None if info is None else operator_map(case, info, values, legal=self.legal)
+
+        return GraphMaps(
+            case, nodes, inputs, constants, self._functions, spatial, opset=opset, legal=self.legal
+        )
+
+    def operator(self, node: onnx.NodeProto, place: traversal.Place) -> OperatorInfo | None:
+        """Return the spatial operator that a node is, in the graph at `place` or one that it calls."""
+        if not recognise(node.op_type, node.domain, len(node.input)):
+            return None
+        candidates = self._operators.get(_signature(node), ())
+        here = [info for info in candidates if info.place == place]
+        return next(iter(here or candidates)) if len(here or candidates) == 1 else None
+
+    def parameters(
+        self, nodes: Iterable[onnx.NodeProto], place: traversal.Place
+    ) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the parameters that spatial operators read, by name."""
+        shapes = {}
+        for node in nodes:
+            info = self.operator(node, place)
+            for parameter in () if info is None or info.call is None else info.call.parameters:
+                if parameter.vector.input is not None:
+                    shapes[node.input[parameter.vector.input]] = _shape(parameter.vector)
+        return shapes
+
+    @cached_property
+    def _operators(self) -> dict[tuple[object, ...], list[OperatorInfo]]:
+        infos, source = self.infos, self.source
+        if infos is None:
+            infos = analysis.find(source.proto, self.domains, source.folder)
+        table: dict[tuple[object, ...], list[OperatorInfo]] = {}
+        for info in infos:
+            table.setdefault(_signature(info.node), []).append(info)
+        return table
+
+
+def _signature(node: onnx.NodeProto) -> tuple[object, ...]:
+    return node.domain, node.op_type, *node.input, "->", *node.output
+
+
+def opset_of(part: Part) -> int:
+    """Return the version of ONNX's own operators that a part imports."""
+    opsets = part.imports.opsets
+    return opsets.get("", opsets.get("ai.onnx", MAX_OPSET))
+
+
+# What a part reads
+
+
+def given(
+    case: Case, name: str, known: onnx.TypeProto, parameter: tuple[int, ...] | None = None
+) -> Tensor:
+    """Return the formula of a value that a part reads.
+
+    Lists and tables of integers may be sizes: each element is a symbol.
+
+    Args:
+        case: the case.
+        name: of the value.
+        known: its type.
+        parameter: the shape of a parameter of a spatial operator, which may have any type of integers.
+
+    Raises:
+        UndecidedError: its rank is unknown, or it is empty.
+    """
+    dims = shape_inference.dims(known)
+    dims = parameter if dims is None else dims
+    if dims is None:
+        raise UndecidedError(f"the rank of {name!r} is unknown")
+    if 0 in dims:
+        raise UndecidedError(f"{name!r} is empty")
+    sizes = []
+    for axis, dim in enumerate(dims):
+        kind, label = size_symbol(name, axis, dim)
+        known_size = isinstance(dim, int)
+        sizes.append(Polynomial.of(dim) if known_size else case.symbol(label, kind=kind))
+    element_type = shape_inference.element_type(known) or 0
+    if parameter is None and not may_be_sizes(known):
+        return data_map(case, name, sizes, type=element_type)
+
+    def at(index: Index) -> Polynomial:
+        if case.use.opaque or any(i.constant is None for i in index):
+            return Polynomial.atom(OperationKey(ELEMENT, (name,), index))
+        return case.symbol(
+            integer_symbol(name, [i.constant or 0 for i in index]), None, kind=INTEGER
+        )
+
+    return Tensor(case, sizes, at, whole=True, type=element_type)
+
+
+def may_be_sizes(known: onnx.TypeProto) -> bool:
+    """Return whether a value is a list or table of integers, by its type."""
+    dims = shape_inference.dims(known)
+    integers = shape_inference.element_type(known) in _INTEGERS
+    return integers and dims is not None and len(dims) <= 2
+
+
+def size_symbol(name: str, axis: int, dim: Dim) -> tuple[str, str]:
+    """Return kind and name of the symbol of an unknown dim, which the model may have named."""
+    return ("size", dim) if isinstance(dim, str) and dim else ("dim", f"{name}.{axis}")
+
+
+def integer_symbol(name: str, place: Sequence[int]) -> str:
+    """Return the name of the symbol of an integer that a part reads."""
+    return f"{name}{list(place)}"
+
+
+# Spatial operators
+
+
+def operator_map(
+    case: Case, info: OperatorInfo, inputs: Sequence[Tensor | None], *, legal: bool = True
+) -> Tensor:
+    """Return the formula of the output of a spatial operator, by its definition.
+
+    Args:
+        case: the case.
+        info: the operator.
+        inputs: formulas of its inputs.
+        legal: whether it is known to succeed: what it demands is a fact then.
+
+    Raises:
+        UndecidedError: its parameters are unknown, or it may fail.
+    """
+    call, x, op_type = info.call, inputs[0], info.node.op_type
+    if call is None or x is None:
+        raise UndecidedError(f"the parameters of {op_type} are unknown")
+    parameters = [
+        [Polynomial.of(v) for v in parameter.vector.values]
+        if parameter.vector.values is not None
+        else _entries(case, info, parameter, inputs, legal)
+        for parameter in call.parameters
+    ]
+    if legal:
+        return operators.apply(case, call.kind, call.operator, x, *parameters)
+    arithmetic = operators.CaseArithmetic(case)
+    for rest in call.constraints(arithmetic, list(x.dims), *parameters):
+        case.require(arithmetic.polynomial(rest), f"{op_type} may fail")
+    known = len(case.assumptions)
+    result = operators.apply(case, call.kind, call.operator, x, *parameters)
+    if len(case.assumptions) > known:
+        raise UndecidedError(f"{op_type} may fail")
+    return result
+
+
+def _shape(vector: Vector) -> tuple[int, ...]:
+    """Return the shape of the input that holds a vector."""
+    return (vector.rows,) if vector.step == 1 else (vector.rows, vector.step)
+
+
+def _entries(
+    case: Case,
+    info: OperatorInfo,
+    parameter: Parameter,
+    inputs: Sequence[Tensor | None],
+    legal: bool,
+) -> list[Polynomial]:
+    """Return the integers of a parameter that an input holds.
+
+    The entries in front of them are those of the batch axis, which have one legal value.
+    """
+    vector, least = parameter.vector, Polynomial.of(parameter.least)
+    tensor = inputs[vector.input] if vector.input is not None else None
+    if tensor is None or not tensor.whole:
+        raise UndecidedError(f"a parameter of {info.node.op_type} is unknown")
+    sizes = list(_shape(vector))
+    if tensor.rank != len(sizes):
+        sizes = [vector.rows * vector.step] if tensor.rank == 1 else [vector.length]
+    for dim, size in zip(tensor.dims, sizes, strict=False):
+        if legal:
+            assume_equal(case, dim, Polynomial.of(size))
+        else:
+            case.require_equal(dim, Polynomial.of(size), f"{info.node.op_type} may fail")
+    places = itertools.product(*(range(d.constant or 0) for d in tensor.dims))
+    table = [tensor.at(tuple(map(Polynomial.of, place))) for place in places]
+    entries = table[vector.start :: vector.step][: vector.length]
+    batch = table[vector.start % vector.step : vector.start : vector.step]
+    if not legal:
+        for entry in (*batch, *entries):
+            case.require(entry - least, f"{info.node.op_type} may fail")
+        for entry in batch:
+            case.require(least - entry, f"{info.node.op_type} may fail")
+        return entries
+    for entry in batch:
+        assume_equal(case, entry, least)
+    for entry in entries:
+        atom = entry.lone_atom
+        if atom is not None and isinstance(atom.key, Symbol) and atom.key.kind == INTEGER:
+            case.replace(atom, case.symbol(atom.key.name, parameter.least, kind=PARAMETER))
+        if atom is not None:
+            case.bounded.add(atom)
+        case.assume(entry - least)
+    return entries

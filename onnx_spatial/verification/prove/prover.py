@@ -1,0 +1,246 @@
+"""Prove that both sides of a changed part compute the same, for all sizes and values.
+
+    1  both sides as formulas, in every case of sizes, parameters and indices     `formulas`
+    2  the formulas are compared, case by case                                    `index_map.compare`
+    3  parts that differ in names and weights only share a proof                  `equal_parts`
+    4  where formulas differ: in words, and at which sizes to try it              `words`, `trials`
+
+The work is counted in steps: the same files get the same verdict on every machine, however busy it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import onnx
+
+from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.errors import ModelFileError, OperatorError
+from onnx_spatial.index_map.budget import Budget
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.compare import Comparison, compare
+from onnx_spatial.index_map.expressions import product
+from onnx_spatial.index_map.graph import GraphMaps
+from onnx_spatial.index_map.tensor import Tensor
+from onnx_spatial.model import op_traits
+from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.verification.match import ChangedPart, Matches, Upstream
+from onnx_spatial.verification.pair import ModelPair
+from onnx_spatial.verification.prove import equal_parts, trials, words
+from onnx_spatial.verification.prove.formulas import Formulas, given, opset_of
+from onnx_spatial.verification.prove.proof import Proof
+
+#: Assumptions of every proof for all sizes.
+STANDING = (
+    "every size, of results too, is at least 1 and below 2^27",
+    "every tensor has fewer than 2^31 elements",
+)
+
+#: Steps of one comparison, and of all of a model: benchmarks/proof_steps.py.
+PART_STEPS, MODEL_STEPS = 200_000, 1_000_000
+
+#: The largest rank that is tried where a rank is unknown.
+MAX_RANK = 8
+
+#: Differences that are looked for: where two functions have different names, they may be the same.
+_DIFFERENCES = 6
+
+
+class Prover:
+    """Prove changed parts of two models.
+
+    Args:
+        models: the models.
+        infos: the spatial operators of the original.
+        matches: how parts go on in front of them.
+    """
+
+    def __init__(self, models: ModelPair, infos: Sequence[OperatorInfo], matches: Matches) -> None:
+        converted = models.converted.holding(matches.converted.model)
+        self._before = Formulas(models.original, models.domains, True, infos)
+        self._after = Formulas(converted, models.domains, False)
+        self._matches = matches
+        self._budget = Budget(MODEL_STEPS)
+        #: By `equal_parts.digest`; None where a first one was tried with its own weights.
+        self._shared: dict[bytes, Proof | None] = {}
+
+    def prove(self, part: ChangedPart) -> Proof:
+        """Prove that both sides of a part compute the same, or say what was found instead."""
+        proof = self._proven(part)
+        if proof.scope is not None:
+            return proof
+        followed = self._matches.followed(part)
+        if isinstance(followed, ChangedPart) and followed.nodes != part.nodes:
+            again = self._proven(followed)
+            if again.scope is not None:
+                return again
+        values = any(trial.values for trial in proof.trials)
+        if part.fed or (part.sizes_occur and not values) or not proof.trials:
+            return proof
+        # What the part reads may never have these sizes or values in the model: its inputs can.
+        wider = self._matches.widened(part)
+        tried = self._proven(wider).trials if isinstance(wider, ChangedPart) else ()
+        return replace(proof, trials=tried)
+
+    def _proven(self, part: ChangedPart) -> Proof:
+        """Prove a part, or give it the proof of an equal one."""
+        try:
+            weights = equal_parts.common_weights(part, self._before.source.folder)
+            upstream = self._matches.upstream(part)
+        except ModelFileError as error:
+            return _gave_up(str(error))
+        operators = (self._before.operator, self._after.operator)
+        key = equal_parts.digest(part, upstream, operators, weights)
+        known = self._shared.get(key) if key is not None else None
+        if known is not None:
+            return known
+        if (
+            key in self._shared or not weights
+        ):  # the first of its kind is proven with its own weights
+            proof = self._compared(part, upstream, weights)
+            if key is not None and proof.scope is not None and not _mentions_names(proof, part):
+                self._shared[key] = proof
+            if proof.scope is not None or not weights:
+                return proof
+        if key is not None:
+            self._shared.setdefault(key)
+        return self._compared(part, upstream, {})
+
+    def _compared(
+        self, part: ChangedPart, upstream: Upstream, weights: Mapping[str, onnx.TypeProto]
+    ) -> Proof:
+        """Compare the formulas of both sides, with any finite numbers in some weights."""
+        try:
+            comparison, ranked = self._of_all_ranks(part, upstream, weights)
+        except (OperatorError, ModelFileError, UndecidedError) as error:
+            return _gave_up(str(error))
+        if comparison.equal:
+            if part.is_static:
+                return Proof("these sizes", comparison.assumptions)
+            return Proof("all sizes", (*comparison.assumptions, *STANDING))
+        if not comparison.differences:
+            tried = trials.of(ranked, comparison.failures)
+            return replace(_gave_up(comparison.reason or ""), trials=tried)
+        reason = words.difference(comparison.differences[0])
+        tried = trials.of(ranked, comparison.differences)
+        return Proof(None, found="other formula", reason=reason, trials=tried)
+
+    def _of_all_ranks(
+        self, part: ChangedPart, upstream: Upstream, weights: Mapping[str, onnx.TypeProto]
+    ) -> tuple[Comparison, ChangedPart]:
+        """Compare a part at every rank that it may have; return the first difference, else the last.
+
+        Returns:
+            The comparison, and the part at its rank.
+        """
+        unknown = [n for n, t in part.inputs.items() if shape_inference.dims(t) is None]
+        if not unknown:
+            return self._at_rank(part, upstream, weights), part
+        if len(unknown) > 1:
+            raise UndecidedError(f"the ranks of {unknown[0]!r} and {unknown[1]!r} are unknown")
+        (name,) = unknown
+        ranks = self._ranks(part, name)
+        for rank in ranks:
+            ranked = _with_rank(part, name, rank)
+            comparison = self._at_rank(ranked, upstream, weights)
+            if not comparison.equal:
+                return comparison, ranked
+        assumptions = comparison.assumptions
+        if len(ranks) > 1:
+            assumptions = (*assumptions, f"the rank is at most {ranks[-1]}")
+        return replace(comparison, assumptions=assumptions), ranked
+
+    def _ranks(self, part: ChangedPart, name: str) -> Sequence[int]:
+        """Return the ranks that a value may have, by the nodes that read it."""
+        least = 1
+        for node in part.before.nodes:
+            if not node.input or node.input[0] != name:
+                continue
+            info = self._before.operator(node, part.place)
+            if info is not None and info.call is not None:
+                if info.call.rank:
+                    return [info.call.rank]
+                least = max(least, info.call.axes)
+            perm = [a.ints for a in node.attribute if a.name == "perm"]
+            if node.op_type == "Transpose" and op_traits.is_standard(node) and perm:
+                return [len(perm[0])]
+        return range(least, max(least, MAX_RANK) + 1)
+
+    def _at_rank(
+        self, part: ChangedPart, upstream: Upstream, weights: Mapping[str, onnx.TypeProto]
+    ) -> Comparison:
+        """Compare a part with free integers; then with those that the model computes; then all."""
+        attempts = [set[str](), upstream.names - upstream.ties, upstream.names]
+        for number, followed in enumerate(attempts):
+            if number and followed == attempts[number - 1]:
+                continue
+            maps = partial(self._maps, part, upstream, followed, weights)
+            case = Case(Budget(PART_STEPS, within=self._budget))
+            comparison = compare(case, maps, _DIFFERENCES)
+            if comparison.equal:
+                break
+        return comparison
+
+    def _maps(
+        self,
+        part: ChangedPart,
+        upstream: Upstream,
+        followed: Collection[str],
+        weights: Mapping[str, onnx.TypeProto],
+        case: Case,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the formulas of the original's side and of the converted one."""
+        place, opset = part.place, opset_of(part.before)
+        parameters = self._before.parameters(part.before.nodes, place)
+
+        def free(types: Mapping[str, onnx.TypeProto]) -> dict[str, Tensor]:
+            return {n: given(case, n, t, parameters.get(n)) for n, t in types.items()}
+
+        read = free({n: part.inputs.get(n, t) for n, t in upstream.inputs.items()})
+        ahead = self._before.of(case, upstream.nodes, upstream.stored, read, place, opset)
+        computed = {name: _value(ahead, name) for name in followed}
+        inputs = {name: t for name, t in computed.items() if t is not None and name in part.inputs}
+        inputs |= free({n: t for n, t in part.inputs.items() if n not in inputs})
+        stored = free(weights)
+        case.finite.update(stored)
+        own = inputs | stored
+        before = self._before.of(
+            case, part.before.nodes, part.before.stored, own, place, opset
+        ).value(part.output)
+        case.counts = [product(t.dims) for t in (*inputs.values(), before) if not t.whole]
+        after = self._after.of(
+            case, part.after.nodes, part.after.stored, own, place, opset_of(part.after)
+        ).value(part.output)
+        return before, after
+
+
+def _value(formulas: GraphMaps, name: str) -> Tensor | None:
+    """Return the formula of a value; None if it has none."""
+    try:
+        return formulas.value(name)
+    except UndecidedError:
+        return None
+
+
+def _gave_up(reason: str) -> Proof:
+    return Proof(None, found="gave up", reason=f"gave up: {reason}")
+
+
+def _with_rank(part: ChangedPart, name: str, rank: int) -> ChangedPart:
+    """Return a part with unknown sizes for the value of an unknown rank."""
+    element_type = shape_inference.element_type(part.inputs[name]) or 0
+    known = onnx.helper.make_tensor_type_proto(element_type, [None] * rank)
+    return replace(part, inputs=part.inputs | {name: known})
+
+
+def _mentions_names(proof: Proof, part: ChangedPart) -> bool:
+    """Tell whether assumptions name a value or a size, which equal parts do not have."""
+    dims = (shape_inference.dims(known) or () for known in part.inputs.values())
+    names: Iterable[str] = [
+        *part.inputs,
+        *(d for sizes in dims for d in sizes if isinstance(d, str)),
+    ]
+    own = set(proof.assumptions) - set(STANDING)
+    return any(name in text for name in names for text in own)
