@@ -78,10 +78,19 @@ def compare(
     ]
 
 
-def find_mismatch(expected: Any, actual: Any, kind: Kind) -> Mismatch | None:
-    """Say how the output of a part differs from the expected one; None if they agree."""
+def find_mismatch(
+    expected: Any, actual: Any, kind: Kind, tolerance: Tolerance | None = None
+) -> Mismatch | None:
+    """Say how a value differs from the expected one; None if they agree.
+
+    Args:
+        expected, actual: the original's and the converted model's.
+        kind: of the value.
+        tolerance: that the caller sets; None: by its kind.
+    """
     for item, a, b in _items("", expected, actual):
-        result, differing = _compare_values(OutputResult(item, 0, False, "", ()), a, b, kind)
+        blank = OutputResult(item, 0, False, "", ())
+        result, differing = _compare_values(blank, a, b, kind, tolerance)
         if not result.passed:
             reason = f"{item}: {result.reason}" if item else str(result.reason)
             first = None if differing is None else int(np.flatnonzero(differing)[0])
@@ -121,7 +130,7 @@ def _items(name: str, expected: Any, actual: Any) -> Iterator[tuple[str, Any, An
 
 
 def _compare_values(
-    result: OutputResult, expected: Any, actual: Any, kind: Kind, tolerance: Tolerance | None = None
+    result: OutputResult, expected: Any, actual: Any, kind: Kind, tolerance: Tolerance | None
 ) -> tuple[OutputResult, Mask | None]:
     """Complete a comparison, and return the elements that differ by more than is allowed, if any do."""
     if isinstance(expected, np.ndarray) and isinstance(actual, np.ndarray):

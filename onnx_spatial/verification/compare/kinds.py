@@ -98,9 +98,9 @@ class Kinds:
         return self._walk(Place(), traversal.in_order(self._graph), {})
 
     def of_part(self, place: Place, nodes: Iterable[onnx.NodeProto], output: str) -> Kind:
-        """Return the kind of a value that some nodes compute from equal inputs.
+        """Return the kind of a value that a part of the model computes from equal inputs.
 
-        `place` is the graph that holds the value; the nodes are in the order of computation.
+        `place` is the graph that holds it; the nodes are this model's, in the order of computation.
         """
         return self._walk(place, nodes, {}).get(output, _MOVED)
 

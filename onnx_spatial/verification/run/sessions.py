@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 
+from onnx_spatial.model.io import reader
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification.run import time_limit
 from onnx_spatial.verification.run.ort_values import (
@@ -207,6 +209,22 @@ def _fed(value: Any) -> Any:
     if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
         return np.ascontiguousarray(value)
     return value
+
+
+def with_values(model: onnx.ModelProto, names: Iterable[str]) -> bytes:
+    """Serialize a model whose outputs are also some of its inner values.
+
+    Raises:
+        ModelFileError: the model exceeds protobuf's 2 GiB.
+    """
+    outputs = {value.name for value in model.graph.output}
+    added = [name for name in names if name not in outputs]
+    if not added:
+        return reader.serialize(model)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in added)
+    return reader.serialize(copy)
 
 
 def first_line(error: Exception) -> str:
