@@ -17,4 +17,4 @@ def limit_memory() -> None:
     """
     size = limits.machine_memory()
     if size is not None:
-        limits.limit_memory(size)
+        limits.lower("RLIMIT_DATA", size)

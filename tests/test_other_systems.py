@@ -98,14 +98,14 @@ def test_a_bound_that_is_refused_is_none(monkeypatch, error):
         raise error("current limit exceeds maximum limit")
 
     monkeypatch.setattr(resource, "setrlimit", refuse)
-    assert not limits.limit_memory(2**40)
-    assert not limits.leave_no_core()
+    assert not limits.lower("RLIMIT_DATA", 2**40)
+    assert not limits.lower("RLIMIT_CORE", 0)
 
 
 def test_a_bound_of_an_unknown_kind_is_none(monkeypatch):
     resource = pytest.importorskip("resource")
     monkeypatch.delattr(resource, "RLIMIT_DATA")
-    assert not limits.limit_memory(2**40)
+    assert not limits.lower("RLIMIT_DATA", 2**40)
 
 
 def test_a_bound_is_never_raised(monkeypatch):
@@ -115,7 +115,7 @@ def test_a_bound_is_never_raised(monkeypatch):
     monkeypatch.setattr(resource, "setrlimit", lambda _, both: given.append(both))
     for now in ((most, most), (10, most), (most, 20), (10, 20)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, now=now: now)
-        assert limits.limit_memory(15)
+        assert limits.lower("RLIMIT_DATA", 15)
     assert given == [(15, most), (10, most), (15, 20), (10, 20)]
 
 

@@ -27,6 +27,9 @@ from onnx_spatial.verification.process.child import Progress
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
 from onnx_spatial.verification.with_chains import verify_with_chains
 
+#: Kinds of warnings that leave a model unverified.
+_UNDECIDED: tuple[Kind, ...] = ("unverified", "memory")
+
 
 def examine(
     path: str,
@@ -217,7 +220,7 @@ def _is_valid(subject: ExaminedModel) -> bool:
 def _status(subject: ExaminedModel) -> Status:
     if subject.has_failed():
         return "failed"
-    unverified = any(e.kind == "unverified" and e.level == "warning" for e in subject.entries)
+    unverified = any(e.kind in _UNDECIDED and e.level == "warning" for e in subject.entries)
     return "unverified" if unverified else "passed"
 
 
@@ -225,7 +228,7 @@ def _result(subject: ExaminedModel) -> ModelResult:
     status = _status(subject)
     problems = [e for e in subject.entries if e.level == "error"]
     if status == "unverified":
-        problems = [e for e in subject.entries if e.kind == "unverified"]
+        problems = [e for e in subject.entries if e.kind in _UNDECIDED]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     message = f"{status}: {problems[0].message}{more}" if problems else _passed(subject)
     return ModelResult(

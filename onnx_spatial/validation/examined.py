@@ -21,7 +21,7 @@ from onnx_spatial.verification.sizes.reference_runs import GIVE_DATA
 _SHOWN = 20
 _OUT_OF_MEMORY = re.compile(
     r"(Failed to|Cannot) allocate memory|Arena alloc failed|bad_alloc|[Nn]ot enough memory"
-    r"|can't start new thread"
+    r"|can't start new thread|needs more memory than there is|of memory \(--memory"
 )
 
 #: Replaces `GIVE_DATA` in messages: `validate` takes data only from files beside the model.
@@ -96,11 +96,12 @@ class ExaminedModel:
         nodes: tuple[str, ...] = (),
         code: Code | None = None,
     ) -> None:
-        """Add an entry; its kind becomes "memory" if the message says that memory ran out."""
+        """Add an entry. If its message says that memory ran out, it decides nothing."""
         message = message.removeprefix(f"{self.path}: ").replace(GIVE_DATA, _RECORD_DATA)
         if kind is not None and _OUT_OF_MEMORY.search(message):
             message = message.removesuffix(f"; {_RECORD_DATA}")
-            level, kind, message = "error", "memory", f"it ran out of memory: {message}"
+            level, kind = "error" if self.options.strict_proof else "warning", "memory"
+            message = f"it ran out of memory: {message}"
             code = Code.MEMORY_LIMIT
         self.entries.append(Entry(level, source, message, nodes, kind, code))
 

@@ -108,6 +108,7 @@ def _reference(subject: ExaminedModel) -> _Reference:
 def _replay(subject: ExaminedModel, form: ModelForm, reference: _Reference) -> None:
     """Run a form on every data set, with optimisations off and on, and add what differs."""
     for optimised in (False, True):
+        subject.progress(f"verify:{form.name}")("loading")
         try:
             session = Session(
                 serialized(form.source), optimise=optimised, folder=form.source.folder

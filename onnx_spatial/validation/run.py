@@ -2,7 +2,7 @@
 
 An executor, as `concurrent.futures` has it, calls `validate_model` for each model: threads here, or the
 workers of a Dask cluster. Each call starts a child process, keeps its limits, and returns a result in
-any case: a child that crashes, hangs or takes too much memory fails its model alone.
+any case: that a child crashes, hangs or takes too much memory is the result of its model alone.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import importlib.metadata
 import os
 import platform
+import sys
 import tempfile
 import threading
 import time
@@ -35,8 +36,8 @@ from onnx_spatial.report import side_by_side
 from onnx_spatial.validation import models as selection
 from onnx_spatial.validation.examine import examine
 from onnx_spatial.validation.options import Options
-from onnx_spatial.validation.result import ModelResult, Report
-from onnx_spatial.verification.process import child, limits
+from onnx_spatial.validation.result import ModelResult, Report, Status
+from onnx_spatial.verification.process import child
 
 _DEPENDENCIES = ("ml_dtypes", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-extensions")
 #: Bytes of the output of a crashed process that are kept.
@@ -70,14 +71,14 @@ class Examination:
             os.chdir(self.folder)
             result = examine(self.model, self.options, note, graphs=self.graphs)
         except MemoryError:
-            message = "it needs more memory than there is"
-            return ModelResult.without(self.model, "failed", "memory", message)
+            message = f"it {child.lack_of_memory()}"
+            return ModelResult.without(self.model, _undecided(self.options), "memory", message)
         except Exception as error:  # a bug, or a kind of model that was not thought of
             traceback.print_exc()
             detail = str(error).splitlines()[0] if str(error) else ""
             message = f"unexpected {type(error).__name__}: {detail}; please report it"
             return ModelResult.without(self.model, "failed", "crash", message)
-        result.peak_memory = limits.peak_memory()
+        result.peak_memory = _peak_memory()
         return result
 
 
@@ -101,21 +102,35 @@ def validate_model(
     if work.version != onnx_spatial.__version__:
         message = f"the worker has onnx-spatial {onnx_spatial.__version__}, not {work.version}"
         return ModelResult.without(work.model, "failed", "lost", message)
-    limit = None if memory is None else child.MemoryLimit(memory, limits.show_bytes(memory))
     started = time.monotonic()
     with tempfile.TemporaryFile() as log:
         try:
-            bounds = child.Bounds(limit, timeout, stop)
+            bounds = child.Bounds(memory, seconds=timeout, stop=stop)
             result = child.run(work, lambda text: None, bounds, log=log, fork=fork)
         except child.Died as death:
             if death.ending == "stopped":
                 return _skipped(work.model)
-            message = f"it {death.reason}" + (f" ({death.doing})" if death.doing else "")
-            result = ModelResult.without(work.model, "failed", death.ending, message)
+            status = "failed" if death.status == "failed" else _undecided(work.options)
+            result = ModelResult.without(work.model, status, death.ending, str(death))
         if result.kind == "crash":
             result.log = _end_of(log)
     result.seconds = round(time.monotonic() - started, 3)
     return result
+
+
+def _undecided(options: Options) -> Status:
+    """Return the status of a model of which nothing is known: with strict_proof it must be proven."""
+    return "failed" if options.strict_proof else "unverified"
+
+
+def _peak_memory() -> int | None:
+    """Return the bytes of memory that this process had in use at most; None if unknown."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _end_of(log: IO[bytes]) -> str | None:

@@ -24,7 +24,7 @@ from onnx_spatial.verification.checks.context import Context, ModelCheck
 from onnx_spatial.verification.diagnosis import advice, changes, inner_names, precision, roles
 from onnx_spatial.verification.options import VerifyOptions
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.process import child, limits, retries
+from onnx_spatial.verification.process import child
 from onnx_spatial.verification.report import Verification
 from onnx_spatial.verification.runtime import time_limit
 from onnx_spatial.verification.runtime.time_limit import TimeLimitError
@@ -131,12 +131,11 @@ def verify(
     work, progress = _Work(models, options), progress or _silent
     if options.memory is None:
         return work(progress)
-    most = options.memory + _LOADED * models.weight_bytes()
+    weights = _LOADED * models.weight_bytes()
     try:
-        limit = child.MemoryLimit(most, limits.show_bytes(options.memory))
-        return retries.run(work, progress, limit)
-    except retries.Ended as reason:
-        return _undecided(str(reason))
+        return child.run(work, progress, child.Bounds(options.memory, weights))
+    except child.Died as death:
+        return Verification(death.status, f"{death.status}: {death}", [str(death)])
 
 
 def _silent(text: str) -> None:
@@ -152,8 +151,7 @@ class _Work:
 
     def __call__(self, progress: Callable[[str], None]) -> Verification:
         """Run every check and explain what differs."""
-        options = self.options
-        with limits.allowing(options.memory), time_limit.allowing(options.time_limit):
+        with time_limit.allowing(self.options.time_limit):
             return self._compare(progress)
 
     @staticmethod
@@ -188,8 +186,5 @@ class _Work:
                 result.notes += one_hot.notes(copied, result)
             return result
         except MemoryError:
-            return _undecided("not enough memory to run the models; use smaller sizes (--shape)")
-
-
-def _undecided(reason: str) -> Verification:
-    return Verification("unverified", f"unverified: {reason}", [reason])
+            reason = f"the verification {child.lack_of_memory()}"
+            return Verification("unverified", f"unverified: {reason}", [reason])

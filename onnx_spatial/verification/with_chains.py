@@ -67,7 +67,8 @@ def verify_with_chains(
     if rewritten.status == "failed":
         return one_hot.describe(rewritten, named.chains)
     outputs = compared(original, outputs_only)
-    if outputs.status == "failed" or not rewritten.operators:  # without any, all chains vanish
+    vanished = not rewritten.operators and rewritten.status == "passed"
+    if outputs.status == "failed" or vanished:
         return outputs
     worse = min(rewritten, outputs, key=lambda each: _STATUSES.index(each.status))
     with_chains = outputs.message.removeprefix(f"{outputs.status}: ").partition(";")[0]

@@ -30,7 +30,7 @@ def test_each_task_has_a_process_and_a_timeout_of_its_own(address, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     for name, text in (("a", S2B), ("b", CRASHING), ("c", PLAIN)):
         save(tmp_path / f"{name}.onnx", text)
-    words = ["--executor", "dask", "--scheduler", address, "--json"]
+    words = ["--executor", "dask", "--scheduler", address, "--json", "--strict"]
     assert run(["validate", ".", *words]) == 1
     found = json.loads(capsys.readouterr().out)["models"]
     assert [(m["model"], m["kind"]) for m in found] == [

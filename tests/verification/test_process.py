@@ -19,14 +19,14 @@ from onnx_spatial import UsageError, VerifyOptions
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.pipeline import _Work
 from onnx_spatial.verification.process import child
-from onnx_spatial.verification.process.child import Bounds, Died, MemoryLimit
+from onnx_spatial.verification.process.child import CONVERTED, ORIGINAL, Bounds, Died
 
 needs_fork = pytest.mark.skipif(
     not child.can_fork(), reason="a new interpreter for each takes long"
 )
 pytestmark = needs_fork
 
-BOUNDS = Bounds(MemoryLimit(2**31, "2 GiB"))
+BOUNDS = Bounds(memory=2**31)
 WRONG = "4, 2, 0, 1, 3, 5"
 #: A division of the least integer by -1 is a trap of the processor; `N` is the size of the batch.
 LEAST = "-9223372036854775808"
@@ -64,25 +64,26 @@ def pair(
     )
 
 
-def test_an_original_that_ends_the_process_is_unverified_and_its_node_is_named() -> None:
+def test_an_original_that_ends_the_process_is_unverified() -> None:
     result = verify(*pair(ALWAYS, ALWAYS), isolate=True)
     assert result.status == "unverified"
-    assert "Div node 'd' ends the process with SIGFPE" in result.message
-    assert result.operators_only  # the operator was compared on its own all the same
-    assert result.operators[0].passed
+    (line,) = result.problems
+    assert line.startswith("the process ends with SIGFPE: the original runs with optimisations off")
+    assert line.endswith(" (--shape gives other sizes)")
+    assert result.message == f"unverified: {line}"
 
 
-def test_only_the_converted_model_ends_the_process() -> None:
+def test_a_converted_model_that_alone_ends_the_process_fails() -> None:
     result = verify(*pair("Neg(l)", ALWAYS), isolate=True)
     assert result.status == "failed"
-    assert any("ends the process with SIGFPE" in problem for problem in result.problems)
+    (line,) = result.problems
+    assert line.startswith("the process ends with SIGFPE: the converted model runs with ")
+    assert result.message == f"failed: {line}"
 
 
-def test_one_size_of_the_original_ends_the_process() -> None:
-    """The first batch that is tried; others are compared."""
-    result = verify(*pair(trap=2), isolate=True)
-    assert result.status == "passed", result.problems
-    assert result.runs and all(run.shapes["x"][0] != 2 for run in result.runs)
+def test_other_sizes_than_those_that_end_the_process_can_be_given() -> None:
+    assert verify(*pair(trap=2), shapes={"x": (2, 4, 6, 3)}, isolate=True).status == "unverified"
+    assert verify(*pair(trap=2), shapes={"x": (3, 4, 6, 3)}, isolate=True).status == "passed"
 
 
 def test_optimisations_that_end_the_process_on_a_branch_that_is_never_taken() -> None:
@@ -94,7 +95,7 @@ def test_optimisations_that_end_the_process_on_a_branch_that_is_never_taken() ->
     """
     result = verify(*pair(branch, branch), isolate=True)
     assert result.status == "unverified"
-    assert "with optimisations on: it ends the process with SIGFPE" in result.message
+    assert "ends with SIGFPE: the converted model loads with optimisations on" in result.message
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the memory of a process")
@@ -106,7 +107,7 @@ def test_more_memory_than_allowed() -> None:
     )
     result = verify(before, after, isolate=True, memory=2**27)
     assert result.status == "unverified"
-    assert "Loop node 'd' needs more than 128 MiB of memory" in " ".join(result.problems)
+    assert "needs more than 128 MiB of memory (--memory" in " ".join(result.problems)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the memory of a process")
@@ -127,7 +128,7 @@ def test_a_converted_model_that_needs_more_memory_than_allowed() -> None:
     """)
     result = verify(before, after, memory=2**28)
     assert result.status != "passed"
-    assert "256 MiB of memory (--memory)" in " ".join((result.message, *result.problems))
+    assert "256 MiB of memory (--memory" in " ".join((result.message, *result.problems))
 
 
 def test_results_come_back_complete() -> None:
@@ -165,22 +166,45 @@ def test_a_new_interpreter_gives_the_same_result(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "reason"),
+    ("number", "model", "ending", "status", "how"),
     [
-        (signal.SIGKILL, "was killed by the system, most likely out of memory"),
-        (signal.SIGABRT, "ends the process with SIGABRT"),
+        (signal.SIGABRT, None, "crash", "unverified", "ends with SIGABRT"),
+        (signal.SIGABRT, ORIGINAL, "crash", "unverified", "ends with SIGABRT"),
+        (signal.SIGABRT, CONVERTED, "crash", "failed", "ends with SIGABRT"),
+        (
+            signal.SIGKILL,
+            CONVERTED,
+            "memory",
+            "unverified",
+            "was killed by the system, most likely ",
+        ),
     ],
 )
-def test_a_signal(number: int, reason: str) -> None:
+def test_a_signal(number: int, model: str | None, ending: str, status: str, how: str) -> None:
     def work(progress: child.Progress) -> None:
-        progress("the last words")
+        progress("run 1/1: x 2x3")
+        child.report("the last words", model)
         os.kill(os.getpid(), number)
 
+    lines: list[str] = []
     with pytest.raises(Died) as died:
+        child.run(work, lines.append, BOUNDS)
+    assert str(died.value).startswith(f"the process {how}")
+    assert ": the last words" in str(died.value)
+    assert ("--shape" in str(died.value)) == (model == ORIGINAL or number == signal.SIGKILL)
+    assert (died.value.ending, died.value.status) == (ending, status)
+    assert lines == ["run 1/1: x 2x3"]
+
+
+def test_a_step_after_a_run_is_no_part_of_it() -> None:
+    def work(progress: child.Progress) -> None:
+        child.report("the converted model runs", CONVERTED)
+        progress("reading")
+        os._exit(3)
+
+    with pytest.raises(Died, match=r"^the process ends with exit code 3: reading$") as died:
         child.run(work, lambda _: None, BOUNDS)
-    assert died.value.reason == reason
-    assert died.value.ending == ("memory" if number == signal.SIGKILL else "crash")
-    assert died.value.doing == "the last words"
+    assert died.value.status == "unverified"
 
 
 def test_what_libraries_print_stays_in_the_child(capfd: pytest.CaptureFixture[str]) -> None:
@@ -217,8 +241,10 @@ def test_a_hang_ends_in_time() -> None:
 
     with pytest.raises(Died) as died:
         child.run(work, lambda _: None, Bounds(seconds=0.5))
-    assert (died.value.ending, died.value.doing) == ("timeout", "waiting")
-    assert died.value.reason == "takes longer than 0.5 s (--timeout)"
+    assert (died.value.ending, died.value.status) == ("timeout", "unverified")
+    assert str(died.value) == (
+        "the process takes longer than 0.5 s (--timeout allows more): waiting"
+    )
 
 
 def test_an_event_ends_the_children_of_all_threads() -> None:

@@ -210,8 +210,7 @@ def _broken(
     obstacle = None
     if refused or any(_anonymous(str(failure)) == _anonymous(s) for s in program.substitutes):
         obstacle = f"onnxruntime cannot run the rest of the model: {failure}"
-    # Too little memory says nothing; and an optimiser that fails may fail on the original's nodes.
-    elif failure.out_of_memory or (failure.fatal and optimised):
+    elif failure.out_of_memory:  # that says nothing
         obstacle = message
     if obstacle is not None:
         if obstacle not in findings.obstacles:

@@ -23,7 +23,7 @@ from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import OperatorCheck
 from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.match.graphs import Part
-from onnx_spatial.verification.runtime.sessions import RunFailure, Session
+from onnx_spatial.verification.runtime.sessions import CONVERTED, RunFailure, Session
 from onnx_spatial.verification.sizes.trial_runs import Trial
 from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion
 from onnx_spatial.verification.subgraphs.transpose_chain import TransposeChain
@@ -162,7 +162,7 @@ class _Runs:
     def _run(self, feeds: dict[str, Array], optimised: bool) -> dict[str, Array]:
         if optimised not in self._sessions:
             self._sessions[optimised] = Session(
-                self._model, optimise=optimised, folder=self._folder, threads=1
+                self._model, optimise=optimised, folder=self._folder, threads=1, of=CONVERTED
             )
         session = self._sessions[optimised]
         names = {*session.inputs, *session.overridable}

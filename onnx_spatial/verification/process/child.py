@@ -1,13 +1,15 @@
-"""Run a function in a child process, and say how the process ended if it did not return.
+"""Do work in a child process: a model may crash, hang or take all memory, and only the child ends.
+
+    parent                              child
+    run(work, ...)          ------->    work(progress)
+    progress(text)          <-------    progress("run 1/3: x 2x4x6x3")
+                            <-------    report("the converted model runs on x ...", CONVERTED)
+    Died: "the process ends with SIGFPE: the converted model runs on x ..."
 
 The child is forked where that is safe, which takes milliseconds: it has the arguments and libraries
 already. Elsewhere a new interpreter runs `main`, which reads them from its stdin. Both answer through a
-pipe, in a stream of pickled pairs. What libraries print is lost, or goes to a log.
-
-    ("progress", text) ...    ("result", value) or ("error", exception)
-
-A thread of the parent watches the child: it kills it when it takes too much memory or time, or when
-somebody asks for that.
+pipe, in pickles of (kind, value). What libraries print is lost, or goes to a log. A thread of the
+parent watches the child, and kills it when it leaves its bounds.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import IO, Any, BinaryIO, Literal, TypeVar, cast
 
+from onnx_spatial.errors import one_line
 from onnx_spatial.verification.process import limits
 
 T = TypeVar("T")
@@ -35,45 +37,24 @@ Progress = Callable[[str], None]
 #: How a child ended: "memory" also if the system killed it, which it does when memory runs out.
 Ending = Literal["crash", "memory", "timeout", "stopped"]
 
+#: The models that are compared, in messages.
+ORIGINAL, CONVERTED = "the original", "the converted model"
+
 #: Seconds between two looks at the child.
-_INTERVAL = 0.02
-#: The system's own limit, against which reserved memory counts, too, is so much higher than the one
-#: that is watched here: times the latter, and bytes for the stacks of threads.
-_RESERVED, _STACKS = 2, 2**32
+_INTERVAL_SECONDS = 0.02
+#: The system's own limit counts memory that is reserved, too. It is higher than the one that is watched
+#: here: times the latter, and bytes for the stacks of threads.
+_RESERVED_FACTOR, _STACK_BYTES = 2, 2**32
 #: Held while a child starts: another one would inherit the pipe of the first, and keep it open.
 _starting = threading.Lock()
 
 
-class Died(Exception):
-    """The child ended without a result.
-
-    Attributes:
-        ending: how it ended.
-        reason: the same as the rest of a sentence about what it did.
-        doing: its last line of progress; "" if there was none.
-    """
-
-    def __init__(self, ending: Ending, reason: str, doing: str) -> None:
-        super().__init__(reason)
-        self.ending, self.reason, self.doing = ending, reason, doing
-
-
 @dataclass(frozen=True)
-class MemoryLimit:
-    """Limit of the memory of a child.
+class Doing:
+    """What a child does: a line of text, and which model's native code runs; None: neither's."""
 
-    Attributes:
-        size: bytes of private memory that it may take beside what it has from the start.
-        named: what the user calls that limit: "4 GiB".
-    """
-
-    size: int
-    named: str
-
-    @property
-    def exceeded(self) -> str:
-        """What is said of a node that takes more, as the rest of a sentence."""
-        return f"needs more than {self.named} of memory (--memory)"
+    text: str
+    model: str | None = None
 
 
 @dataclass(frozen=True)
@@ -81,20 +62,69 @@ class Bounds:
     """What ends a child.
 
     Attributes:
-        memory: limit of its memory; None: that of the system.
+        memory: bytes of private memory that it may take beside what it has from the start; None: any.
+        weights: bytes that it may take beside these.
         seconds: time that it may take; None: any time.
         stop: ends it when it is set.
     """
 
-    memory: MemoryLimit | None = None
+    memory: int | None = None
+    weights: int = 0
     seconds: float | None = None
     stop: threading.Event | None = None
 
+    @property
+    def beyond_memory(self) -> str:
+        """What is said of work that takes more memory, as the rest of a sentence."""
+        if self.memory is None:
+            return "needs more memory than there is (--shape gives smaller sizes)"
+        return f"needs more than {limits.show_bytes(self.memory)} of memory (--memory allows more)"
 
-def _interrupts() -> list[signal.Signals]:
-    """Return the signals that end the parent, which then ends the child."""
-    names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
-    return [getattr(signal, name) for name in names if hasattr(signal, name)]
+
+class Died(Exception):
+    """The child ended without a result; the message says how, and the last thing that it did.
+
+    Attributes:
+        ending: how it ended.
+        doing: the last thing that it did.
+    """
+
+    def __init__(self, ending: Ending, how: str, doing: Doing) -> None:
+        last = f": {doing.text}" if doing.text else ""
+        of_original = ending == "crash" and doing.model == ORIGINAL
+        advice = " (--shape gives other sizes)" if of_original else ""
+        super().__init__(one_line(f"the process {how}{last}{advice}"))
+        self.ending, self.doing = ending, doing
+
+    @property
+    def status(self) -> Literal["failed", "unverified"]:
+        """What it says of the converted model, which runs on nothing before the original did."""
+        crashed = self.ending == "crash" and self.doing.model == CONVERTED
+        return "failed" if crashed else "unverified"
+
+
+#: The pipe to the parent of this process, and its bounds; None if it is nobody's child.
+_pipe: BinaryIO | None = None
+_bounds = Bounds()
+
+
+def report(text: str, model: str | None) -> None:
+    """Tell the parent, if there is one, what runs next: native code may end this process.
+
+    Users see this line only if none follows: there may be thousands.
+    """
+    _send("report", Doing(text, model))
+
+
+def lack_of_memory() -> str:
+    """Say that something needs more memory than this process may take, as the rest of a sentence."""
+    return _bounds.beyond_memory
+
+
+def _send(kind: str, value: object) -> None:
+    if _pipe is not None:
+        pickle.dump((kind, value), _pipe, pickle.HIGHEST_PROTOCOL)
+        _pipe.flush()
 
 
 def can_fork() -> bool:
@@ -123,26 +153,26 @@ def run(
         Died: the child ended without a result.
     """
     start = _forked if (can_fork() if fork is None else fork) else _spawned
-    doing = ""
-    with start(work, bounds.memory, log) as (process, stream), stream:
+    doing = Doing("")
+    with start(work, replace(bounds, stop=None), log) as (process, stream), stream:
         with _watched(process, bounds) as killed:
-            while answer := _answer(stream):
-                kind, value = answer
-                if kind == "progress":
-                    doing = value
-                    progress(value)
-                elif kind == "result":
+            while (message := _received(stream)) is not None:
+                kind, value = message
+                if kind == "result":
                     result: T = value
                     return result
-                else:
+                if kind == "error":
                     raise value
+                doing = value
+                if kind == "progress":
+                    progress(doing.text)
             code = process.wait()
-        ending, reason = killed[0] if killed else _ending(code)
-        raise Died(ending, reason, doing)
+        ending, how = killed[0] if killed else _ending(code)
+        raise Died(ending, how, doing)
 
 
-def _answer(stream: BinaryIO) -> tuple[str, Any] | None:
-    """Read the next message of a child; None if it ended."""
+def _received(stream: BinaryIO) -> tuple[str, Any] | None:
+    """Return the next message of a child; None if it ended."""
     try:
         kind, value = pickle.load(stream)  # what this package wrote
         return kind, value
@@ -153,15 +183,16 @@ def _answer(stream: BinaryIO) -> tuple[str, Any] | None:
 def _ending(code: int) -> tuple[Ending, str]:
     """Say how a child ended by its exit code."""
     if -code == getattr(signal, "SIGKILL", None):
-        return "memory", "was killed by the system, most likely out of memory"
-    if code < 0:
-        return "crash", f"ends the process with {limits.signal_name(-code)}"
-    return "crash", f"ends the process with exit code {code}"
+        advice = "(--memory sets a limit, --shape gives smaller sizes)"
+        return "memory", f"was killed by the system, most likely for want of memory {advice}"
+    names = {int(number): number.name for number in signal.Signals}
+    end = names.get(-code, f"signal {-code}") if code < 0 else f"exit code {code}"
+    return "crash", f"ends with {end}"
 
 
 @contextmanager
 def _watched(process: _Process, bounds: Bounds) -> Iterator[list[tuple[Ending, str]]]:
-    """Kill a process that leaves its bounds; yield a list that then says how it ended, and why."""
+    """Kill a process that leaves its bounds; yield a list that then says how it ended."""
     killed: list[tuple[Ending, str]] = []
     over = threading.Event()
     started = time.monotonic()
@@ -171,16 +202,17 @@ def _watched(process: _Process, bounds: Bounds) -> Iterator[list[tuple[Ending, s
         if bounds.stop is not None and bounds.stop.is_set():
             return "stopped", "was stopped"
         if bounds.seconds is not None and time.monotonic() - started > bounds.seconds:
-            return "timeout", f"takes longer than {bounds.seconds:g} s (--timeout)"
-        now = None if bounds.memory is None else limits.private_memory(process.pid)
-        if bounds.memory is not None and now is not None and now - first > bounds.memory.size:
-            return "memory", bounds.memory.exceeded
+            return "timeout", f"takes longer than {bounds.seconds:g} s (--timeout allows more)"
+        if bounds.memory is not None:
+            taken = (limits.private_memory(process.pid) or 0) - first
+            if taken > bounds.memory + bounds.weights:
+                return "memory", bounds.beyond_memory
         return None
 
     def watch() -> None:
-        while not over.wait(_INTERVAL):
-            if (reason := left()) is not None:
-                killed.append(reason)
+        while not over.wait(_INTERVAL_SECONDS):
+            if (ending := left()) is not None:
+                killed.append(ending)
                 process.kill()
                 return
 
@@ -215,7 +247,7 @@ _Process = _Forked | subprocess.Popen[bytes]
 
 @contextmanager
 def _forked(
-    work: Callable[[Progress], Any], memory: MemoryLimit | None, log: IO[bytes] | None
+    work: Callable[[Progress], Any], bounds: Bounds, log: IO[bytes] | None
 ) -> Iterator[tuple[_Process, BinaryIO]]:
     with _starting:
         reading, writing = os.pipe()
@@ -227,7 +259,7 @@ def _forked(
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
-            _in_fork(work, memory, log, writing)
+            _in_fork(work, bounds, log, writing)
         os.close(writing)
     process = _Forked(pid)
     try:
@@ -241,7 +273,7 @@ def _forked(
 
 
 def _in_fork(
-    work: Callable[[Progress], Any], memory: MemoryLimit | None, log: IO[bytes] | None, writing: int
+    work: Callable[[Progress], Any], bounds: Bounds, log: IO[bytes] | None, writing: int
 ) -> None:
     """Run the function in a forked child, and exit without the parent's cleanup."""
     code = 1
@@ -251,7 +283,7 @@ def _in_fork(
         printed = os.open(os.devnull, os.O_WRONLY) if log is None else log.fileno()
         os.dup2(printed, 1)
         os.dup2(printed, 2)
-        _do(work, memory, os.fdopen(writing, "wb"))
+        _do(work, bounds, os.fdopen(writing, "wb"))
         code = 0
     finally:
         os._exit(code)
@@ -259,19 +291,20 @@ def _in_fork(
 
 @contextmanager
 def _spawned(
-    work: Callable[[Progress], Any], memory: MemoryLimit | None, log: IO[bytes] | None
+    work: Callable[[Progress], Any], bounds: Bounds, log: IO[bytes] | None
 ) -> Iterator[tuple[_Process, BinaryIO]]:
+    # It imports this copy of the package, of a checkout, too.
+    code = f"import sys; sys.path[:] = {[*map(str, sys.path)]}; import {__name__} as m; m.main()"
     process = subprocess.Popen(
-        [sys.executable, "-P", "-c", f"from {__name__} import main; main()"],
+        [sys.executable, "-P", "-c", code],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL if log is None else log,
-        env=environment(),
     )
     assert process.stdin is not None and process.stdout is not None
     try:
         with suppress(BrokenPipeError), process.stdin:
-            pickle.dump((work, memory), process.stdin, pickle.HIGHEST_PROTOCOL)
+            pickle.dump((work, bounds), process.stdin, pickle.HIGHEST_PROTOCOL)
         yield process, cast(BinaryIO, process.stdout)
     except BaseException:
         process.kill()
@@ -280,37 +313,40 @@ def _spawned(
         process.wait()
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of an interpreter that imports this copy of the package."""
-    result = dict(os.environ)
-    package = sys.modules[__package__.partition(".")[0]]
-    top = str(Path(str(package.__file__)).resolve().parent.parent)
-    if top in package.__path__:  # a checkout
-        result["PYTHONPATH"] = os.pathsep.join(filter(None, (top, result.get("PYTHONPATH"))))
-    return result
+def main() -> None:
+    """Run the function that comes on stdin, in a new interpreter."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # other output must not mix with the answers
+    work, bounds = pickle.load(sys.stdin.buffer)
+    _do(work, bounds, answers)
+    os._exit(0)  # threads of libraries are not waited for
 
 
-def _do(work: Callable[[Progress], Any], memory: MemoryLimit | None, stream: BinaryIO) -> None:
+def _do(work: Callable[[Progress], Any], bounds: Bounds, pipe: BinaryIO) -> None:
     """Run the function in the child and send what comes of it."""
+    global _pipe, _bounds
     for number in _interrupts():
         signal.signal(number, signal.SIG_IGN)
     limits.die_with_parent()
-    limits.leave_no_core()
+    limits.lower("RLIMIT_CORE", 0)
     faulthandler.enable(2)  # the log of a crash says where it happened
     own = limits.private_memory(os.getpid(), reserved=True)
-    if memory is not None and own is not None:
-        limits.limit_memory(own + _RESERVED * memory.size + _STACKS)
-
-    def send(kind: str, value: object) -> None:
-        pickle.dump((kind, value), stream, pickle.HIGHEST_PROTOCOL)
-        stream.flush()
-
+    if bounds.memory is not None and own is not None:
+        most = _RESERVED_FACTOR * (bounds.memory + bounds.weights) + _STACK_BYTES
+        limits.lower("RLIMIT_DATA", own + most)
+    _pipe, _bounds = pipe, bounds
     try:
-        result = work(lambda text: send("progress", text))
+        result = work(lambda text: _send("progress", Doing(text)))
     except Exception as error:
-        send("error", _portable(error))
+        _send("error", _portable(error))
     else:
-        send("result", result)
+        _send("result", result)
+
+
+def _interrupts() -> list[signal.Signals]:
+    """Return the signals that end the parent, which then ends the child."""
+    names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+    return [getattr(signal, name) for name in names if hasattr(signal, name)]
 
 
 def _portable(error: Exception) -> Exception:
@@ -320,12 +356,3 @@ def _portable(error: Exception) -> Exception:
     except Exception:  # of any type
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
-
-
-def main() -> None:
-    """Run the function that comes on stdin."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # other output must not mix with the answers
-    work, memory = pickle.load(sys.stdin.buffer)
-    _do(work, memory, answers)
-    os._exit(0)  # threads of libraries are not waited for

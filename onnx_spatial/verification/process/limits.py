@@ -1,4 +1,4 @@
-"""Limit the resources of a process, where the system can: macOS refuses some limits, Windows all."""
+"""Measure and limit the resources of a process. macOS refuses some limits, Windows all."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from functools import cache
+from contextlib import suppress
 from pathlib import Path
 
-#: Memory that a verification may take beside the weights of its models, at most.
+#: Bytes that a verification may take beside the weights of its models, at most.
 MOST_MEMORY = 4 * 2**30
-#: Memory that the verification which runs here may take in its own estimate; None: the default.
-_allowed: ContextVar[int | None] = ContextVar("_allowed", default=None)
 #: Where containers find their limit (control groups, version 2 and 1).
 _CONTAINER_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -23,22 +18,14 @@ _CONTAINER_LIMITS = (
 )
 
 
-def limit_memory(size: int) -> bool:
-    """Limit the bytes of private memory of this process; mapped files do not count.
+def lower(name: str, value: int) -> bool:
+    """Lower a soft limit of this process, and return whether that worked.
 
-    Returns:
-        Whether they are limited now.
+    Args:
+        name: "RLIMIT_DATA" for its private memory, without mapped files; "RLIMIT_CORE" for the file that
+            a crash leaves.
+        value: bytes.
     """
-    return _limit("RLIMIT_DATA", size)
-
-
-def leave_no_core() -> bool:
-    """Make a crash of this process leave no core file; return whether that worked."""
-    return _limit("RLIMIT_CORE", 0)
-
-
-def _limit(name: str, value: int) -> bool:
-    """Lower a soft limit. Systems differ in the exception that they refuse with."""
     try:
         import resource
 
@@ -46,7 +33,7 @@ def _limit(name: str, value: int) -> bool:
         now, most = resource.getrlimit(number)
         lowest = min([value, *(bound for bound in (now, most) if bound != resource.RLIM_INFINITY)])
         resource.setrlimit(number, (lowest, most))
-    except (ImportError, AttributeError, OSError, ValueError):
+    except (ImportError, AttributeError, OSError, ValueError):  # systems differ in what they raise
         return False
     return True
 
@@ -73,27 +60,6 @@ def default_memory() -> int:
     return MOST_MEMORY if machine is None else min(MOST_MEMORY, machine // 4)
 
 
-@contextmanager
-def allowing(memory: int | None) -> Iterator[None]:
-    """Let verifications in the block take some bytes of memory; None: the default."""
-    token = _allowed.set(memory)
-    try:
-        yield
-    finally:
-        _allowed.reset(token)
-
-
-def allowed_memory() -> int:
-    """Return the bytes of memory that a verification may take here."""
-    memory = _allowed.get()
-    return _default_here() if memory is None else memory
-
-
-@cache
-def _default_here() -> int:
-    return default_memory()
-
-
 def private_memory(pid: int, *, reserved: bool = False) -> int | None:
     """Return the bytes of private memory that a process has in use or reserved; None if unknown."""
     key = "VmData:" if reserved else "RssAnon:"
@@ -105,30 +71,12 @@ def private_memory(pid: int, *, reserved: bool = False) -> int | None:
         return None
 
 
-def peak_memory() -> int | None:
-    """Return the bytes of memory that this process had in use at most; None if unknown."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    unit = 1 if sys.platform == "darwin" else 1024
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
 def die_with_parent() -> None:
     """Make the system kill this process when the thread that started it ends, where it can."""
     if sys.platform == "linux":
         parent_death_signal = 1  # PR_SET_PDEATHSIG
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(parent_death_signal, signal.SIGKILL)
-
-
-def signal_name(number: int) -> str:
-    """Return the name of a signal: SIGSEGV."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def show_bytes(size: float) -> str:

@@ -18,6 +18,7 @@ import onnxruntime as ort
 
 from onnx_spatial.model.io import reader
 from onnx_spatial.operators.shapes import show
+from onnx_spatial.verification.process import child
 from onnx_spatial.verification.run import time_limit
 from onnx_spatial.verification.run.ort_values import (
     dense,
@@ -28,7 +29,7 @@ from onnx_spatial.verification.run.ort_values import (
 )
 
 #: Models that sessions belong to, in messages.
-ORIGINAL, CONVERTED = "the original", "the converted model"
+ORIGINAL, CONVERTED = child.ORIGINAL, child.CONVERTED
 
 #: Gets a line of progress and the model that it is about, ORIGINAL or CONVERTED.
 Report = Callable[[str, str], None]

@@ -18,7 +18,7 @@ def load_part(model: bytes, optimise: bool, folder: Path | None) -> Session:
     Raises:
         RunFailure: it does not load.
     """
-    return Session(model, optimise=optimise, folder=folder, threads=1, of=f"a part of {CONVERTED}")
+    return Session(model, optimise=optimise, folder=folder, threads=1, of=CONVERTED)
 
 
 class BothLevels:

@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,8 +18,7 @@ import onnxruntime as ort
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
 from onnx_spatial.python_ops import registration
-from onnx_spatial.verification.process import calls
-from onnx_spatial.verification.process.calls import FatalCall
+from onnx_spatial.verification.process import child
 from onnx_spatial.verification.run.ort_values import (
     dense,
     from_ort,
@@ -27,7 +26,7 @@ from onnx_spatial.verification.run.ort_values import (
     is_raw_type,
     to_ort,
 )
-from onnx_spatial.verification.runtime import node_by_node, time_limit
+from onnx_spatial.verification.runtime import time_limit
 from onnx_spatial.verification.runtime.stopwatch import Stopwatch
 
 _SILENT = 4
@@ -56,7 +55,7 @@ _NO_MEMORY = ("bad_alloc", "bad allocation", "Failed to allocate memory", "Unabl
 Stage = Literal["load", "run", "rule"]
 
 #: Models that sessions belong to, in messages.
-ORIGINAL, CONVERTED = "the original", "the converted model"
+ORIGINAL, CONVERTED = child.ORIGINAL, child.CONVERTED
 
 #: Messages of onnxruntime for models that do not load whatever the sizes of their inputs.
 _HOPELESS = (
@@ -114,7 +113,6 @@ class RunFailure(Exception):
         node: name of the node that failed, where it is known.
         lacks_kernel: onnxruntime does not know the operator, or not with this type or attribute.
         hopeless: other sizes would fail, too.
-        fatal: it ended the process that ran it before.
         out_of_memory: it needs more memory than there is, or than is allowed.
         progress: number of nodes that ran before.
         operands: the inputs of the node, if requested (`RunContext.explains`).
@@ -129,7 +127,6 @@ class RunFailure(Exception):
         self.node = node
         self.lacks_kernel = lacks_kernel
         self.hopeless = any(words in message for words in _HOPELESS)
-        self.fatal = False
         self.out_of_memory = _has_no_memory(message)
         self.progress = 0
         self.operands: Operands | None = None
@@ -143,7 +140,7 @@ class Session:
         optimise: with all of onnxruntime's optimisations, or without any.
         folder: folder of its external data.
         threads: for one node; 0 is onnxruntime's default.
-        of: what it is a part of, for messages.
+        of: the model that it is, or is a part of: ORIGINAL or CONVERTED.
 
     Raises:
         RunFailure: it does not load.
@@ -158,10 +155,7 @@ class Session:
         threads: int = THREADS,
         of: str = ORIGINAL,
     ) -> None:
-        self._of, self._optimise, self._folder = of, optimise, folder
-        self._size = len(model)
-        # Needed to find the node that ended an earlier process.
-        self._model = model if calls.current is not None and calls.current.fatal else b""
+        self._of, self._optimise = of, optimise
         options = ort.SessionOptions()
         options.log_severity_level = _SILENT
         level = ort.GraphOptimizationLevel
@@ -184,16 +178,14 @@ class Session:
         self._raising = needed[0].raising if needed else nullcontext
         for extension in needed:
             extension.register(options)
+        self._report("loads", {})
         try:
-            with self._recorded("load", {}):
-                self._session = ort.InferenceSession(
-                    model,
-                    options,
-                    providers=["CPUExecutionProvider"],
-                    enable_fallback=False,  # to the same provider, after lines on stdout
-                )
-        except RunFailure:
-            raise
+            self._session = ort.InferenceSession(
+                model,
+                options,
+                providers=["CPUExecutionProvider"],
+                enable_fallback=False,  # to the same provider, after lines on stdout
+            )
         except Exception as error:  # onnxruntime has a dozen types of its own
             raise _failure(error, "load") from None
         self.inputs = {i.name: i.type for i in self._session.get_inputs()}
@@ -210,12 +202,9 @@ class Session:
         names = list(outputs if outputs is not None else self.outputs)
         options = ort.RunOptions()
         options.log_severity_level = _SILENT
+        self._report("runs", feeds)
         try:
-            with (
-                self._recorded("run", feeds),
-                _deadline(options, self._has_loop),
-                self._raising(),
-            ):
+            with _deadline(options, self._has_loop), self._raising():
                 if not any(is_raw_type(self.outputs[n]) for n in names):
                     fed = {n: _fed(a) for n, a in feeds.items()}
                     results = map(dense, self._session.run(names, fed, options))
@@ -224,51 +213,24 @@ class Session:
                 values = {n: to_ort(a) for n, a in feeds.items()}
                 results = self._session.run_with_ort_values(names, values, options)
                 return {n: from_ort(v) for n, v in zip(names, results, strict=True)}
-        except RunFailure:
-            raise
         except Exception as error:  # as above
             if options.terminate:
                 raise endless() from None
             raise _failure(error, "run") from None
 
-    @contextmanager
-    def _recorded(self, stage: Stage, feeds: Mapping[str, Any]) -> Iterator[None]:
-        """Record that native code runs, which may end the process.
-
-        Raises:
-            RunFailure: it ended an earlier process.
-        """
-        record = calls.current
-        if record is None:
-            yield
-            return
+    def _report(self, does: str, feeds: Mapping[str, Any]) -> None:
+        """Say what native code does next: it may end the process."""
         level = "on" if self._optimise else "off"
-        data = ", ".join(f"{n} {show(np.shape(a))}" for n, a in feeds.items())
-        text = f"{self._of} {stage}s with optimisations {level}{' on ' if data else ''}{data}"
-        if (call := record.begin(f"{self._of}, {self._size} bytes, {stage}", text)) is not None:
-            if call.node is None:
-                node = node_by_node.run(
-                    self._model, feeds, self._folder, record.at_node, _has_no_memory
-                )
-                call = replace(call, node=node)
-            record.end()
-            raise _fatal(call, stage)
-        try:
-            yield
-        finally:
-            record.end()
+        shapes = {n: show(a.shape) if isinstance(a, np.ndarray) else "" for n, a in feeds.items()}
+        data = ", ".join(f"{n} {shape}".strip() for n, shape in shapes.items())
+        text = f"{self._of} {does} with optimisations {level}{' on ' if data else ''}{data}"
+        # The original runs without optimisations before. With them it may end the process as well.
+        known = self._of == ORIGINAL or not self._optimise
+        child.report(text, self._of if known else None)
 
 
 def _has_no_memory(message: object) -> bool:
     return any(words in str(message) for words in _NO_MEMORY)
-
-
-def _fatal(call: FatalCall, stage: Stage) -> RunFailure:
-    """Return the failure of a call that ended an earlier process."""
-    where = f"{call.node or 'it'} {call.reason}"
-    failure = RunFailure(where, "load" if call.hopeless else stage)
-    failure.fatal, failure.out_of_memory = True, call.out_of_memory
-    return failure
 
 
 def endless() -> RunFailure:
@@ -312,8 +274,8 @@ def _failure(error: Exception, stage: Stage) -> RunFailure:
     node = (name.group(1) or name.group(2) or "") if name else ""
     lacks_kernel = any(words in text for words in _LACKS_KERNEL)
     message, out_of_memory = first_line(error), _has_no_memory(text)
-    if out_of_memory and calls.current is not None:
-        message = f"{f'node {node!r}' if node else 'it'} {calls.current.too_large}"
+    if out_of_memory:
+        message = f"{f'node {node!r}' if node else 'it'} {child.lack_of_memory()}"
     failure = RunFailure(message, stage, node, lacks_kernel=lacks_kernel)
     failure.out_of_memory = out_of_memory
     return failure

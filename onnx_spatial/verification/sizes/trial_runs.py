@@ -172,7 +172,7 @@ class TrialRuns:
             if any(s in self.least for s in symbols) and size > self.most:
                 self.outgrown = True
                 return False
-            most = min(LARGEST_INPUT, limits.allowed_memory() // _MADE_OF)
+            most = min(LARGEST_INPUT, limits.default_memory() // _MADE_OF)
             if size > most or not is_countable(assignment.shape(graph_input)):
                 how_many = f"{size:.0e} elements" if size else "no elements, but very large dims"
                 limit = f", too many to generate (at most {most:.0e})"
