@@ -45,18 +45,21 @@ def dilated_net() -> onnx.ModelProto:
     net, channels = _Net(), 8
     for index in range(_OPERATORS // 2):
         kernel, outputs = (3, 1, 3, 5)[index % 4], (8, 12, 16)[index % 3]
-        block = 2 if kernel == 5 else (2, 4, 8)[index % 3]
-        margin = kernel // 2 * block
-        rest = -(_SIZE + 2 * margin) % block
-        shape = (outputs, channels, kernel, kernel)
-        weights = net.normal(shape) * np.sqrt(2 / (channels * kernel**2))
-        net.add("SpaceToBatchND", block, [[margin, margin + rest]] * 2)
-        net.node("Transpose", perm=[0, 3, 1, 2])
-        net.node("Conv", weights.astype(np.float32))
-        net.node("Transpose", perm=[0, 2, 3, 1])
-        net.add("BatchToSpaceND", block, [[0, rest]] * 2)
-        net.node("Relu")
+        net.dilated(kernel, channels, outputs, 2 if kernel == 5 else (2, 4, 8)[index % 3])
         channels = outputs
+    return net.model()
+
+
+def regions_net() -> onnx.ModelProto:
+    """Build a net of 5,000 nodes, 20 dilated convolutions among them."""
+    net = _Net()
+    for _ in range(20):
+        net.dilated(3, 8, 8, 2)
+        for number in range(244):
+            if number % 2:
+                net.node("Tanh")
+            else:
+                net.node("Mul", np.array(1.1, np.float32))
     return net.model()
 
 
@@ -72,6 +75,19 @@ class _Net:
         """Add an operator with a block and pads or crops."""
         arrays = np.array([block, block], np.int32), np.array(pads, np.int32)
         self.node(kind, *arrays, domain=DOMAIN)
+
+    def dilated(self, kernel: int, channels: int, outputs: int, block: int) -> None:
+        """Add a convolution between two operators, and a Relu."""
+        margin = kernel // 2 * block
+        rest = -(_SIZE + 2 * margin) % block
+        shape = (outputs, channels, kernel, kernel)
+        weights = self.normal(shape) * np.sqrt(2 / (channels * kernel**2))
+        self.add("SpaceToBatchND", block, [[margin, margin + rest]] * 2)
+        self.node("Transpose", perm=[0, 3, 1, 2])
+        self.node("Conv", weights.astype(np.float32))
+        self.node("Transpose", perm=[0, 2, 3, 1])
+        self.add("BatchToSpaceND", block, [[0, rest]] * 2)
+        self.node("Relu")
 
     def node(self, kind: str, *constants: np.ndarray, **more: object) -> None:
         """Add a node behind the last one, with further inputs and attributes."""

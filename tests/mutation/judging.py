@@ -8,7 +8,7 @@ test is asked.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,6 +127,7 @@ def witness(
     wrong: onnx.ModelProto,
     feeds: Iterable[Feeds],
     exact: bool = False,
+    run: Callable[[onnx.ModelProto, Feeds], Iterable[np.ndarray]] = reference.run,
 ) -> str | None:
     """Return how a wrong conversion differs from the original on one of the inputs.
 
@@ -134,10 +135,11 @@ def witness(
     tell nothing. None if no input shows a difference.
 
     Args:
-        original: runs in onnx's evaluator.
+        original: runs in onnx's evaluator, or as `run` says.
         right, wrong: run in onnxruntime with optimisations off.
         feeds: inputs to try.
         exact: whether every bit counts.
+        run: gives the outputs of the original.
     """
     level = running.LEVELS[0]
     opened = running.session(right, level)
@@ -148,7 +150,7 @@ def witness(
     if [o.name for o in broken.get_outputs()] != [o.name for o in opened.get_outputs()]:
         return "its outputs have other names, or another order"
     for given in feeds:
-        expected = [np.asarray(o) for o in reference.run(original, given)]
+        expected = [np.asarray(o) for o in run(original, given)]
         noise = [
             apart(e, r) for e, r in zip(expected, running.run_session(opened, given), strict=True)
         ]

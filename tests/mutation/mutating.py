@@ -93,6 +93,8 @@ def classes(
 
     return {
         "permutation swapped": lambda: mutations.permutation_swapped(converted),
+        "Transposes exchanged": lambda: mutations.transposes_exchanged(converted),
+        "attribute lost": lambda: mutations.attribute_lost(converted),
         "pads off by one": lambda: mutations.pads_off_by_one(converted),
         "pads on the wrong side": lambda: mutations.pads_on_the_wrong_side(converted),
         "crops dropped or off by one": lambda: mutations.crops(converted),
@@ -141,31 +143,33 @@ def mutants(
     subject: str, strategy: str | None, fuse: bool, share: int, seed: int
 ) -> Iterator[tuple[Outcome, onnx.ModelProto]]:
     """Up to `share` mutants of each class of one converted model."""
-    judge, right = _judge(subject), converted(subject, strategy, fuse)
-    noise = _noise(subject, strategy, fuse)
+    original = subjects.get(subject).model
+    for kind in classes(subject, converted(subject, strategy, fuse), strategy, fuse):
+        found = broken(subject, strategy, fuse, kind, seed)
+        for what, mutant, (differs, why) in itertools.islice(found, share):
+            verdict = onnx_spatial.verify(original, mutant, onnx_spatial.VerifyOptions(seed=seed))
+            made = (kind, subject, strategy, fuse, what, differs, why)
+            yield Outcome(*made, verdict.status, verdict.message), mutant
+
+
+def broken(
+    subject: str, strategy: str | None, fuse: bool, kind: str, seed: int
+) -> Iterator[tuple[str, onnx.ModelProto, tuple[str, str]]]:
+    """Mutants of one class in random order: the mistake, the model, and how it differs as a `Judge`
+    says it; two empty texts where no input tells.
+    """
+    right = converted(subject, strategy, fuse)
     same = right.SerializeToString(deterministic=True)
-    for kind, make in classes(subject, right, strategy, fuse).items():
-        rng = Random(f"{kind} {subject} {strategy} {fuse} {seed}")
-        places = list(make())
-        rng.shuffle(places)
-        taken = 0
-        for mutation in places:
-            if taken == share:
-                break
-            try:
-                mutant = mutation.make()
-            except SpatialError:
-                continue  # other parameters than these are refused at once
-            if mutant.SerializeToString(deterministic=True) == same:
-                continue
-            taken += 1
-            difference = judge.difference(mutant, noise)
-            differs, why = difference or ("", "")
-            verdict = onnx_spatial.verify(
-                judge.subject.model, mutant, onnx_spatial.VerifyOptions(seed=seed)
-            )
-            what = (kind, subject, strategy, fuse, mutation.what, differs, why)
-            yield Outcome(*what, verdict.status, verdict.message), mutant
+    places = list(classes(subject, right, strategy, fuse)[kind]())
+    Random(f"{kind} {subject} {strategy} {fuse} {seed}").shuffle(places)
+    for mutation in places:
+        try:
+            mutant = mutation.make()
+        except SpatialError:
+            continue  # other parameters than these are refused at once
+        if mutant.SerializeToString(deterministic=True) != same:
+            difference = _judge(subject).difference(mutant, _noise(subject, strategy, fuse))
+            yield mutation.what, mutant, difference or ("", "")
 
 
 def flagged(subject: str, strategy: str | None, fuse: bool, seeds: range) -> list[tuple[str, str]]:

@@ -60,6 +60,37 @@ def permutation_swapped(model: onnx.ModelProto) -> Mutations:
             )
 
 
+def transposes_exchanged(model: onnx.ModelProto) -> Mutations:
+    perms = {
+        spot.number: list(perm)
+        for spot in spots(model)
+        if spot.node.op_type == "Transpose" and (perm := attribute(spot.node, "perm"))
+    }
+    for (first, a), (second, b) in combinations(perms.items(), 2):
+        if a != b and len(a) == len(b):
+
+            def make(first=first, a=a, second=second, b=b) -> onnx.ModelProto:
+                once = edited(model, first, setting("perm", b))
+                return edited(once, second, setting("perm", a))
+
+            yield Mutation(f"perms {a} and {b} of nodes {first} and {second} exchanged", make)
+
+
+def attribute_lost(model: onnx.ModelProto) -> Mutations:
+    for spot in spots(model):
+        if spot.node.op_type == "Constant":
+            continue
+        for number, lost in enumerate(spot.node.attribute):
+
+            def drop(holder: Holder, index: int, node: onnx.NodeProto, at=number) -> None:
+                del node.attribute[at]
+
+            yield Mutation(
+                f"{_label(spot.node)}: without {lost.name}",
+                lambda n=spot.number, d=drop: edited(model, n, d),
+            )
+
+
 def _pads(
     model: onnx.ModelProto, change: Callable[[np.ndarray], Iterator[np.ndarray]]
 ) -> Mutations:

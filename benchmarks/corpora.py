@@ -1,0 +1,391 @@
+"""Build pairs of models of which it is known whether they compute the same, for `verdicts`.
+
+    own        conversions of nets, of exported files and of tests/grid                    right
+    right      conversions as onnxslim, onnxsim and onnxruntime's optimisers rewrite them  right
+    renamed    conversions written in another way, with other names (tests/mutation)       right
+    mutants    conversions with one mistake that shows in numbers (tests/mutation)         wrong
+    wrong      deceptions, models written by hand, mistakes that only rare sizes show      wrong
+    chains     results of `optimize` with one mistake                                      wrong
+
+The truth never comes from the package's verifier: originals run in onnx's reference evaluator with the
+definitions of the tests, results in onnxruntime, on several data sets. A wrong pair is left out where no
+data set shows a difference, a right one where one does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import onnx
+
+import onnx_spatial
+from onnx_spatial import SpatialError
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests"
+# What pytest's `pythonpath` does.
+sys.path[:0] = [str(TESTS / f) for f in ("", "campaign", "chains", "fusion", "mutation")]
+
+import campaign_of_chains  # noqa: E402
+import chain_models  # noqa: E402
+import deceiving  # noqa: E402
+import deceptions  # noqa: E402
+import equivalents  # noqa: E402
+import grid  # noqa: E402
+import judging  # noqa: E402
+import movement_models  # noqa: E402
+import mutating  # noqa: E402
+import mutations  # noqa: E402
+import reference  # noqa: E402
+import rewritten_by_tools  # noqa: E402
+import running  # noqa: E402
+import subjects  # noqa: E402
+import targeted  # noqa: E402
+import wrong_models  # noqa: E402
+
+Feeds = dict[str, np.ndarray]
+
+#: Places for a mistake that are tried before a model is given up.
+TRIES = 8
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An original and a model that is, or is not, a right conversion of it.
+
+    Attributes:
+        name: base and change.
+        original, changed: the models.
+        options: of `VerifyOptions`, with which a right one must pass.
+    """
+
+    name: str
+    original: onnx.ModelProto
+    changed: onnx.ModelProto
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is wanted of a corpus.
+
+    Attributes:
+        count: how many pairs will be looked at.
+        seed: of all that is drawn.
+        exports: folders with more models.
+    """
+
+    count: int
+    seed: int = 0
+    exports: tuple[Path, ...] = ()
+
+
+#: Makes some pairs of a corpus; it can be sent to another process.
+Task = Callable[[], Iterator[Pair]]
+
+
+def _in_turn(*several: Iterable[Any]) -> Iterator[Any]:
+    """Yield the first of each, the second of each, and so on, as long as there are some."""
+    for row in itertools.zip_longest(*several):
+        yield from (each for each in row if each is not None)
+
+
+# ---------------------------------------------------------------- own
+
+WAYS: dict[str, dict[str, Any]] = {
+    "lower": {},
+    "function": {"mode": "function"},
+    "optimize": {"chains": True},
+    "optimize, function": {"chains": True, "mode": "function"},
+}
+
+
+def own(wanted: Wanted) -> Iterator[Task]:
+    """Convert nets and files in all ways, cells of the grid in both modes."""
+    nets = sorted([*ROOT.glob("models/*/model.onnx"), *ROOT.glob("models/chains/*/model.onnx")])
+    files = sorted(path for folder in wanted.exports for path in folder.rglob("*.onnx"))
+    files += sorted((TESTS / "chains" / "exported").glob("*.onnx"))
+    cells = Random(wanted.seed).sample(subjects.CELLS, len(subjects.CELLS))
+    yield from (partial(converted_file, path) for path in nets)
+    yield from _in_turn(
+        (partial(converted_file, path) for path in files),
+        (partial(converted_cell, cell) for cell in cells),
+    )
+
+
+def converted_file(path: Path) -> Iterator[Pair]:
+    """Convert a file in all ways that give another model."""
+    yield from _converted(f"{path.parent.name}/{path.stem}", onnx.load(path), WAYS)
+
+
+def converted_cell(name: str) -> Iterator[Pair]:
+    """Convert a cell of the grid in both modes."""
+    yield from _converted(f"grid {name}", grid.model(grid.get(name)), [*WAYS][:2])
+
+
+def _converted(name: str, original: onnx.ModelProto, ways: Iterable[str]) -> Iterator[Pair]:
+    seen = set()
+    for way in ways:
+        try:
+            made = onnx_spatial.convert(original, verify=False, **WAYS[way])
+        except SpatialError:
+            continue  # refused, as some cells are by some modes
+        data = made.model.SerializeToString(deterministic=True)
+        if made.changed and data not in seen:
+            seen.add(data)
+            yield Pair(f"{name}: {way}", original, made.model)
+
+
+# ---------------------------------------------------------------- right ones of others
+
+TOOLS = [tool for tool in rewritten_by_tools.TOOLS if not tool.startswith("float16")]
+
+
+def right(wanted: Wanted) -> Iterator[Task]:
+    """Let each tool rewrite each conversion."""
+    there = [tool for tool in TOOLS if tool not in rewritten_by_tools.missing()]
+    for number, tool in itertools.product(range(2 * len(rewritten_by_tools.sources())), there):
+        yield partial(rewritten, tool, number)
+
+
+def rewritten(tool: str, number: int) -> Iterator[Pair]:
+    """Let a tool rewrite the conversion of one of `rewritten_by_tools.sources`."""
+    made = rewritten_by_tools.CLASSES[tool](number)
+    if made is not None and deceiving.unlike(made) is None:
+        yield Pair(made.what, made.original, made.rewritten)
+
+
+def renamed(wanted: Wanted) -> Iterator[Task]:
+    """Draw right conversions that look like wrong ones."""
+    for number, kind in itertools.product(range(20), equivalents.CLASSES):
+        yield partial(equivalent, kind, number, wanted.seed)
+
+
+def equivalent(kind: str, number: int, seed: int) -> Iterator[Pair]:
+    """Draw a conversion that is written in another way."""
+    made = equivalents.draw(kind, number, seed)
+    if made is not None and deceiving.unlike(made) is None:
+        yield Pair(f"{kind} {number}: {made.what}", made.original, made.rewritten, made.options)
+
+
+# ---------------------------------------------------------------- mutants of conversions
+
+
+def mutants(wanted: Wanted) -> Iterator[Task]:
+    """Break conversions of nets and small models, a quarter of them cells of the grid."""
+    share = -(-3 * wanted.count // (4 * len(subjects.NAMES)))
+    yield from (partial(mutants_of, name, share, wanted.seed) for name in subjects.NAMES)
+    cells = Random(wanted.seed).sample(subjects.CELLS, len(subjects.CELLS))
+    yield from (partial(mutants_of, cell, 1, wanted.seed) for cell in cells)
+
+
+def mutants_of(subject: str, share: int, seed: int) -> Iterator[Pair]:
+    """Yield mutants of a subject whose numbers are wrong, at most one of each form and class."""
+    drawn = [
+        (*form[1:], kind)
+        for form in mutating.forms([subject])
+        for kind in mutating.classes(subject, mutating.converted(*form), *form[1:])
+    ]
+    Random(f"{subject} {seed}").shuffle(drawn)
+    found = (pair for form in drawn for pair in itertools.islice(_silent(subject, *form, seed), 1))
+    yield from itertools.islice(found, share)
+
+
+def _silent(subject: str, strategy: str | None, fuse: bool, kind: str, seed: int) -> Iterator[Pair]:
+    broken = mutating.broken(subject, strategy, fuse, kind, seed)
+    for what, mutant, (differs, _) in itertools.islice(broken, TRIES):
+        if differs == "silent":
+            form = f"{strategy or 'cheapest'}{'' if fuse else ' not fused'}"
+            name = f"{subject} {form}: {kind}: {what}"
+            yield Pair(name, subjects.get(subject).model, mutant)
+
+
+# ---------------------------------------------------------------- wrong on purpose
+
+
+def wrong(wanted: Wanted) -> Iterator[Task]:
+    """Draw deceptions, models by hand and models that are wrong for rare sizes, in turn."""
+    numbers = Random(wanted.seed).sample(range(len(wrong_models.WRONG)), len(wrong_models.WRONG))
+    kinds = itertools.product(range(20), deceptions.CLASSES)
+    yield from _in_turn(
+        (partial(deception, kind, number, wanted.seed) for number, kind in kinds),
+        (partial(written, number) for number in numbers),
+        (partial(rare, 1000 * wanted.seed + number) for number in range(560)),
+    )
+
+
+def deception(kind: str, number: int, seed: int) -> Iterator[Pair]:
+    """Draw a wrong model that usual data does not betray."""
+    made = deceiving.case(deceiving.Draw("wrong", kind, number, seed))
+    if made is not None and made.shown is not None:
+        yield Pair(f"{kind} {number}: {made.what}", made.original, made.changed)
+
+
+def written(number: int) -> Iterator[Pair]:
+    """Yield one of the wrong models that were written by hand."""
+    made = wrong_models.WRONG[number]
+    original, changed = made.models()
+    if made.outside or _refuted(original, changed, made.inputs()):
+        yield Pair(f"by hand: {made.name}", original, changed)
+
+
+def rare(number: int) -> Iterator[Pair]:
+    """Draw a model that is wrong for few sizes or parameters."""
+    made = targeted.draw(number)
+    if _refuted(made.original, made.mutant, made.inputs):
+        yield Pair(f"rare sizes {number}: {', '.join(made.what)}", made.original, made.mutant)
+
+
+def _refuted(original: onnx.ModelProto, changed: onnx.ModelProto, feeds: Feeds) -> bool:
+    """Return whether moved data differs; results without elements are nothing to differ in."""
+    expected = [np.asarray(output) for output in reference.run(original, feeds)]
+    if not all(output.size for output in expected):
+        return False
+    for level in running.LEVELS:
+        try:
+            outputs = running.run(changed, feeds, level)
+        except Exception:  # onnxruntime's errors have no common class
+            return True
+        if not all(map(running.same_bits, expected, outputs)):
+            return True
+    return False
+
+
+# ---------------------------------------------------------------- results of optimize with a mistake
+
+#: What may become of a node that optimize wrote, or of one far from all that it rewrote.
+MISTAKES = {
+    "attribute lost": mutations.attribute_lost,
+    "Transposes exchanged": mutations.transposes_exchanged,
+    "permutation swapped": mutations.permutation_swapped,
+    "pads off by one": mutations.pads_off_by_one,
+    "crops": mutations.crops,
+    "rates ignored": mutations.rates,
+    "kernel positions": mutations.kernel_positions,
+    "shape arithmetic": mutations.shape_arithmetic,
+    "readers mixed up": mutations.readers_mixed_up,
+    "one weight": mutations.one_weight,
+}
+#: Sizes of dims that no name gives away.
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24)
+
+
+def chains(wanted: Wanted) -> Iterator[Task]:
+    """Break what optimize writes, each model in each way."""
+    files = [*ROOT.glob("models/chains/*/model.onnx"), *(TESTS / "chains").glob("exported/*.onnx")]
+    files += [path for folder in wanted.exports for path in folder.rglob("default.onnx")]
+    forms = [*movement_models.FORMS, *range(len(campaign_of_chains.FORMS)), *sorted(files)]
+    far, near = ([*itertools.product(some, MISTAKES)] for some in (FAR, forms))
+    for drawn in (far, near):
+        Random(wanted.seed).shuffle(drawn)
+    yield from (partial(broken_chain, *drawn, wanted.seed) for drawn in _in_turn(far, near))
+
+
+def broken_chain(form: Path | str | int, kind: str, seed: int) -> Iterator[Pair]:
+    """Yield the first of some results with this mistake that gives other numbers."""
+    rng = Random(f"{form} {kind} {seed}")
+    original = _chain_model(form, rng)
+    made = onnx_spatial.optimize(original, verify=False)
+    places = list(MISTAKES[kind](made.model)) if made.changed else []
+    feeds = list(_legal(original, rng)) if places else []
+    rng.shuffle(places)
+    name = f"{form.parent.name}/{form.stem}" if isinstance(form, Path) else f"form {form}"
+    for place in places[:TRIES]:
+        changed = place.make()
+        shown = judging.witness(original, made.model, changed, feeds, run=running.run)
+        if shown is not None and not shown.startswith("does not"):
+            yield Pair(f"{name}: {kind}: {place.what}", original, changed)
+            return
+
+
+def _chain_model(form: Path | str | int, rng: Random) -> onnx.ModelProto:
+    if isinstance(form, Path):
+        return onnx.load(form)
+    if isinstance(form, int):
+        return campaign_of_chains.FORMS[form](rng)
+    return FAR[form]() if form in FAR else movement_models.FORMS[form]
+
+
+def _far(dilated: bool, rare: bool) -> onnx.ModelProto:
+    """Build a chain in front of nodes with attributes and Transposes of cubes, which may count only
+    where some number is large.
+    """
+    net = chain_models.Net()
+    if dilated:
+        x = chain_models.to_batch(net, "x", (2, 8, 8, 8), 0, 2)
+        x = chain_models.to_space(net, chain_models.conv(net, x, channels=8), 2, None)
+        first = x = net("Concat", x, x, axis=3)
+    else:
+        x = net("Transpose", net("Reshape", "x", [-1, 2, 8, 2, 8, 2]), perm=[0, 1, 3, 5, 2, 4])
+        first = x = net("Reshape", x, [-1, 8, 8, 8])
+    for number in range(6):
+        x = net("LeakyRelu", net("Transpose", x, perm=[0, 2, 3, 1]), alpha=0.3)
+        x = net("Softmax", net("Mul", x, np.float32(3)), axis=1 + number % 3)
+        x = net("Elu", net("Sub", x, np.float32(0.1)), alpha=0.5)
+        x = net("Transpose", x, perm=[0, 1, 3, 2] if number % 2 else [0, 3, 1, 2])
+    last = net("Cast", net("ArgMax", x, axis=1, select_last_index=1), to=onnx.TensorProto.FLOAT)
+    x = net("Add", x, last)
+    if rare:
+        large = net("Greater", net("ReduceMax", first, keepdims=0), np.float32(50))
+        x = net("Where", large, x, first)
+    return net.model((2, 8, 8, 8) if dilated else ("n", 2, 16, 16), x)
+
+
+FAR = {
+    f"far, {'dilated' if dilated else 'moved'}{', rare' if rare else ''}": partial(_far, *kind)
+    for kind in itertools.product((False, True), repeat=2)
+    for dilated, rare in [kind]
+}
+
+
+def _legal(model: onnx.ModelProto, rng: Random) -> Iterator[Feeds]:
+    """Yield up to six inputs on which a model of standard nodes runs."""
+    drawn = (_data(model, rng) for _ in range(30))
+    yield from itertools.islice((feeds for feeds in drawn if _runs(model, feeds)), 6)
+
+
+def _runs(model: onnx.ModelProto, feeds: Feeds) -> bool:
+    try:
+        running.run(model, feeds, running.LEVELS[0])
+    except Exception:  # onnxruntime's errors have no common class
+        return False
+    return True
+
+
+def _data(model: onnx.ModelProto, rng: Random) -> Feeds:
+    numbers = np.random.default_rng(rng.randrange(1 << 30))
+    sizes: dict[str, int] = {}
+    found = {}
+    for value in model.graph.input:
+        shape = [
+            dim.dim_value
+            or sizes.setdefault(
+                dim.dim_param, rng.choice(campaign_of_chains.SIZES.get(dim.dim_param, SIZES))
+            )
+            for dim in value.type.tensor_type.shape.dim
+        ]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        if dtype.kind == "f":
+            array = numbers.standard_normal(shape) * rng.choice([1, 1000])
+        else:
+            array = numbers.integers(0, 4, shape)
+        found[value.name] = array.astype(dtype)
+    return found
+
+
+CORPORA = {
+    "own": own,
+    "right": right,
+    "renamed": renamed,
+    "mutants": mutants,
+    "wrong": wrong,
+    "chains": chains,
+}

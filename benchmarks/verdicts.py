@@ -1,0 +1,273 @@
+"""Judge `onnx_spatial.verify` by pairs of models of which the truth is known.
+
+    python -m benchmarks.verdicts [--corpus NAME ...] [--limit N] [--jobs N] [--seed N]
+                                  [--exports FOLDER ...] [--json FILE]
+    python -m benchmarks.verdicts --time [--against PYTHON] [--rounds 5]
+
+`corpora` says what the pairs are and where their truth comes from. The table has, for each corpus, what
+`verify` says of its pairs, and whether the gates hold. Pairs that count against a gate are listed with
+the verdict's message; exit code 1 if a gate does not hold. With --limit 40 it takes some minutes.
+
+--time measures the processor time of `convert` with its proof instead (`proof_time`).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import click
+
+import onnx_spatial
+from benchmarks import corpora, proof_time, results
+from benchmarks.corpora import Pair, Task, Wanted
+from onnx_spatial import SpatialError, Verification
+
+#: Pairs of a corpus at most, without --limit.
+ALL = 2000
+#: What can become of a pair: "refused" raises an error for users, "crashed" any other.
+ANSWERS = ("proven", "sampled", "FAILED", "UNVERIFIED", "refused", "crashed")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What `verify` says of a pair.
+
+    Attributes:
+        corpus, name: of the pair.
+        answer: one of ANSWERS.
+        message: of the verdict, or of the error.
+        unproven: what is not proven, and why.
+        seconds: of processor time.
+    """
+
+    corpus: str
+    name: str
+    answer: str
+    message: str
+    unproven: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What has to hold for a corpus.
+
+    Attributes:
+        words: it, in words.
+        counts: whether an answer counts against it.
+        share: of the answers that may count against it.
+    """
+
+    words: str
+    counts: Callable[[Answer], bool]
+    share: float = 0.0
+
+    def against(self, answers: Sequence[Answer]) -> list[Answer]:
+        """Return the answers that count against it; crashes always do."""
+        return [a for a in answers if a.answer == "crashed" or self.counts(a)]
+
+    def holds(self, answers: Sequence[Answer]) -> bool:
+        """Tell whether few enough answers count against it."""
+        return len(self.against(answers)) <= self.share * len(answers)
+
+
+_NOT_PROVEN = Gate("none is proven", lambda a: a.answer == "proven")
+_NOT_FAILED = Gate("none is FAILED", lambda a: a.answer in ("FAILED", "refused"))
+
+GATES = {
+    "own": [
+        Gate("98 % are proven", lambda a: a.answer != "proven", 0.02),
+        _NOT_FAILED,
+        Gate(
+            "UNVERIFIED only for want of sizes",
+            lambda a: a.answer == "UNVERIFIED" and "--shape" not in a.message,
+        ),
+    ],
+    "right": [_NOT_FAILED],
+    "renamed": [_NOT_FAILED],
+    "mutants": [
+        _NOT_PROVEN,
+        Gate("97 % are FAILED", lambda a: a.answer not in ("FAILED", "refused"), 0.03),
+        Gate(
+            "the rest is sampled, with a reason",
+            lambda a: a.answer == "UNVERIFIED" or (a.answer == "sampled" and not a.unproven),
+        ),
+    ],
+    "wrong": [_NOT_PROVEN],
+    "chains": [
+        Gate(
+            "none passes in silence",
+            lambda a: a.answer == "proven" or (a.answer == "sampled" and not a.unproven),
+        )
+    ],
+}
+
+
+def ask(corpus: str, pair: Pair, seed: int) -> Answer:
+    """Ask the public interface about a pair."""
+    started = time.process_time()
+    options = onnx_spatial.VerifyOptions(**{"seed": seed, **pair.options})
+    unproven: tuple[str, ...] = ()
+    try:
+        found = onnx_spatial.verify(pair.original, pair.changed, options)
+    except SpatialError as error:
+        answer, message = "refused", str(error)
+    except Exception as error:  # a mistake of the package, which is listed
+        answer, message = "crashed", f"{type(error).__name__}: {error}"
+    else:
+        answer, message = read(found), found.message
+        unproven = tuple(map(str, found.unproven))
+    seconds = round(time.process_time() - started, 2)
+    return Answer(corpus, pair.name, answer, message, unproven, seconds)
+
+
+def read(found: Verification) -> str:
+    """Return a verdict as one of ANSWERS."""
+    if found.status != "passed":
+        return found.status.upper()
+    if hasattr(found, "evidence"):
+        return str(found.evidence)
+    return "sampled" if found.unproven or found.outputs_only else "proven"
+
+
+def _asked(corpus: str, seed: int, task: Task) -> list[Answer]:
+    try:
+        return [ask(corpus, pair, seed) for pair in task()]
+    except Exception as error:  # a mistake of the corpus, or of the conversion
+        message = f"no pair was made: {type(error).__name__}: {error}"
+        return [Answer(corpus, _name(task), "crashed", message)]
+
+
+def _name(task: Task) -> str:
+    assert isinstance(task, partial)
+    return f"{task.func.__name__}{task.args}"
+
+
+def answers(corpus: str, wanted: Wanted, jobs: int = 1) -> Iterator[Answer]:
+    """Yield what `verify` says of so many pairs of a corpus, the same for any number of jobs.
+
+    Pairs are made and judged in other processes; one that ends is the answer of its pair.
+    """
+    tasks = corpora.CORPORA[corpus](wanted)
+    call = partial(_asked, corpus, wanted.seed)
+    pool, waiting = _pool(jobs), deque[tuple[Task, Future[list[Answer]]]]()
+    count = 0
+    try:
+        while count < wanted.count:
+            for task in islice(tasks, 2 * jobs - len(waiting)):
+                waiting.append((task, pool.submit(call, task)))
+            if not waiting:
+                return
+            task, future = waiting.popleft()
+            try:
+                found = future.result()
+            except BrokenProcessPool:
+                pool = _pool(jobs)
+                waiting = deque((each, pool.submit(call, each)) for each, _ in waiting)
+                found = _alone(call, task) or [
+                    Answer(corpus, _name(task), "crashed", "the process ended")
+                ]
+            yield from found[: wanted.count - count]
+            count += len(found)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _alone(call: Callable[[Task], list[Answer]], task: Task) -> list[Answer] | None:
+    """Run a task that may have ended a process which ran others too; None if it ends this one."""
+    with _pool(1) as pool:
+        try:
+            return pool.submit(call, task).result()
+        except BrokenProcessPool:
+            return None
+
+
+def _pool(jobs: int) -> ProcessPoolExecutor:
+    context = multiprocessing.get_context("forkserver")
+    return ProcessPoolExecutor(jobs, mp_context=context, initializer=corpora.mutating.limit)
+
+
+def table(found: Sequence[Answer]) -> Iterator[str]:
+    """Yield the lines of a table of answers and gates, and of all that counts against a gate."""
+    yield f"| corpus | pairs | {' | '.join(ANSWERS)} | gates | CPU s |"
+    yield f"|---|{'---:|' * (1 + len(ANSWERS))}---|---:|"
+    listed: dict[Answer, list[str]] = {}
+    for corpus, gates in GATES.items():
+        own = [answer for answer in found if answer.corpus == corpus]
+        counts = Counter(answer.answer for answer in own)
+        said = []
+        for gate in gates if own else []:
+            said.append(f"{gate.words}: {'yes' if gate.holds(own) else 'NO'}")
+            for answer in gate.against(own):
+                listed.setdefault(answer, []).append(gate.words)
+        numbers = [str(len(own)), *(str(counts[each] or "") for each in ANSWERS)]
+        if own:
+            seconds = sum(answer.seconds for answer in own)
+            yield f"| {corpus} | {' | '.join(numbers)} | {'; '.join(said)} | {seconds:.0f} |"
+    for answer, words in listed.items():
+        yield f"\n{answer.corpus}: {answer.name}\n  counts against: {', '.join(words)}"
+        yield f"  {answer.answer}: {answer.message}"
+        yield from (f"  not proven: {reason}" for reason in answer.unproven[:3])
+
+
+def hold(found: Sequence[Answer]) -> bool:
+    """Tell whether every gate holds."""
+    groups = {c: [answer for answer in found if answer.corpus == c] for c in GATES}
+    return all(gate.holds(own) for corpus, own in groups.items() for gate in GATES[corpus])
+
+
+_FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
+
+
+@click.command(help=__doc__)
+@click.option("--corpus", "names", type=click.Choice(list(GATES)), multiple=True)
+@click.option("--limit", type=click.IntRange(1), default=ALL, help="pairs of each corpus at most")
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="processes")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--exports", type=_FOLDER, multiple=True, help="more models for `own` and `chains`")
+@click.option("--json", "output", type=click.Path(path_type=Path), help="write every answer")
+@click.option("--time", "timed", is_flag=True, help="measure `convert` instead")
+@click.option("--against", type=click.Path(path_type=Path, exists=True), help="another Python")
+@click.option("--rounds", default=5, show_default=True, help="measurements of each")
+def main(
+    names: Sequence[str],
+    limit: int,
+    jobs: int,
+    seed: int,
+    exports: Sequence[Path],
+    output: Path | None,
+    timed: bool,
+    against: Path | None,
+    rounds: int,
+) -> None:
+    """Print the table."""
+    if timed:
+        for line in proof_time.table(against, rounds):
+            click.echo(line)
+        return
+    wanted, found = Wanted(limit, seed, tuple(exports)), []
+    for corpus in names or GATES:
+        given = answers(corpus, wanted, jobs)
+        with click.progressbar(given, length=limit, label=corpus, file=sys.stderr) as shown:
+            found += shown
+    click.echo("\n".join(table(found)))
+    for tool in sorted(set(corpora.TOOLS) & set(corpora.rewritten_by_tools.missing())):
+        click.echo(f"\nright: without {tool}, which is not installed")
+    if output is not None:
+        records = [asdict(answer) for answer in found]
+        results.write(output, records, limit=limit, seed=seed, table=list(table(found)))
+    raise SystemExit(0 if hold(found) else 1)
+
+
+if __name__ == "__main__":
+    main()
