@@ -67,8 +67,8 @@ def find(
         facts: what is known of its graphs, in the order of `traversal.graphs`.
     """
     original, source = models.original.proto, models.converted
-    proto = with_names_of(original, source.proto, models.folders)
-    proto = layout_marks.with_original_values(proto)
+    proto = layout_marks.with_original_values(source.proto)
+    proto = with_names_of(original, proto, models.folders)
     known = analysis.graph_facts(proto, (), source.folder) if proto.functions else ()
     graphs = Graphs(original, facts), Graphs(proto, known)
     types = KnownTypes(original, infos, facts or analysis.graph_facts(original, infos))
