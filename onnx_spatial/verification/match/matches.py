@@ -94,7 +94,7 @@ class Matches:
         self.changed: list[ChangedPart] = []
         self.unmatched: list[Unmatched] = []
         for place, name in self._differing():
-            found = self._part(place, name, self._is_alike)
+            found = self._part(place, name, self._is_boundary)
             if isinstance(found, ChangedPart):
                 self.changed.append(found)
             else:
@@ -109,7 +109,7 @@ class Matches:
         """Extend a part by what computes the sizes and other integers that it reads."""
 
         def stops(name: str, place: traversal.Place) -> bool:
-            return self._is_alike(name, place) and not self._is_size(name, place)
+            return self._is_boundary(name, place) and not self._is_size(name, place)
 
         return self._part(part.place, part.output, stops)
 
@@ -118,7 +118,7 @@ class Matches:
 
         def stops(name: str, place: traversal.Place) -> bool:
             producer = self.original.find(name, place)
-            return self.original.is_replaceable(producer) and self._is_alike(name, place)
+            return self.original.is_replaceable(producer) and self._is_boundary(name, place)
 
         return self._part(part.place, part.output, stops)
 
@@ -128,16 +128,16 @@ class Matches:
         These are integers, which depend on sizes, and values that depend on others that it reads.
         """
         names, ties = set[str](), set[str]()
-        nodes, read = dict[int, onnx.NodeProto](), set[str]()
-        stored = dict[str, onnx.TensorProto]()
+        nodes, stored = dict[int, onnx.NodeProto](), dict[str, onnx.TensorProto]()
+        read: set[str] = set()
         for name in part.inputs:
-            growing = self._behind(name, part)
-            if growing is None:
+            try:
+                found = self._upstream(name, part)
+            except NoPartError:
                 continue
             names.add(name)
             if not self._is_size(name, part.place):
                 ties.add(name)
-            found = growing.part()
             nodes.update((self.original.position(node), node) for node in found.nodes)
             stored.update((tensor.name, tensor) for tensor in found.stored)
             read |= found.read
@@ -146,30 +146,37 @@ class Matches:
         inputs = {name: self._type(name, part.place) for name in sorted(read)}
         return Upstream(names, ties, ordered, list(stored.values()), inputs)
 
-    def _behind(self, name: str, part: ChangedPart) -> GrowingPart | None:
-        """Return what computes a value that a part reads; None if that says nothing of it."""
+    def _upstream(self, name: str, part: ChangedPart) -> Part:
+        """Return what computes a value that a part reads: a size from data, another value from others.
+
+        Raises:
+            NoPartError: no node does, or it depends on too many values or on others than these.
+        """
         place, others = part.place, part.inputs.keys() - {name}
-        size, seen = self._is_size(name, place), 0
         if not isinstance(self.original.find(name, place), onnx.NodeProto):
-            return None
+            raise NoPartError("it is an input")
+        size = self._is_size(name, place)
+        first = min((self._order(other, place) for other in others), default=None)
 
         def stops(other: str, producer: Producer | None) -> bool:
-            nonlocal seen
-            seen += 1
-            if self.original.is_replaceable(producer) or seen > MOST_UPSTREAM:
-                return True
+            if producer is not None and is_constant(producer):
+                return self.original.is_replaceable(producer)
             if size:
-                return not (producer is None or is_constant(producer)) and not self._is_size(
-                    other, place
-                )
+                return not self._is_size(other, place)
+            if other not in others and (first is None or self._order(other, place) < first):
+                raise NoPartError(f"it depends on {other!r}")
             return other in others
 
-        growing = GrowingPart(self.original, place, stops)
-        try:
-            growing.include(name)
-        except NoPartError:
-            return None
-        return growing if seen <= MOST_UPSTREAM and (size or growing.read <= others) else None
+        growing = GrowingPart(self.original, place, stops, MOST_UPSTREAM)
+        growing.include(name)
+        if not size and not growing.read <= others:
+            raise NoPartError("it depends on other inputs")
+        return growing.part()
+
+    def _order(self, name: str, place: traversal.Place) -> tuple[int, int]:
+        """Return when the original computes a value; stored values and inputs come first."""
+        producer = self.original.find(name, place)
+        return self.original.order(producer) if isinstance(producer, onnx.NodeProto) else (-1, -1)
 
     def _differing(self) -> Iterator[Key]:
         """Yield each value of both models that they define differently, then such outputs."""
@@ -227,12 +234,12 @@ class Matches:
     def _latest(self, names: set[str], place: traversal.Place) -> str | None:
         """Return the value that the original computes last among some; None if it computes none."""
         computed = [
-            (self.original.order(node), name)
+            name
             for name in names
-            if isinstance(node := self.original.find(name, place), onnx.NodeProto)
+            if isinstance(self.original.find(name, place), onnx.NodeProto)
             and self._definitions.alike(name, place)
         ]
-        return max(computed)[1] if computed else None
+        return max(computed, key=lambda name: (self._order(name, place), name), default=None)
 
     def _check(self, before: Part, after: Part, place: traversal.Place) -> None:
         """Check that what both parts read is the same, and that they keep their constants.
@@ -250,7 +257,7 @@ class Matches:
                 if graphs.is_replaceable(tensor):
                     raise NoPartError(f"the caller of the model may replace {tensor.name!r}")
 
-    def _is_alike(self, name: str, place: traversal.Place) -> bool:
+    def _is_boundary(self, name: str, place: traversal.Place) -> bool:
         """Return whether a part may begin with a value: both models read it alike, and compute it.
 
         Integers that are computed from constants alone are no boundary: their values count.
