@@ -10,6 +10,8 @@ of the terms that it is the sum of.
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -48,18 +50,24 @@ def errors_of(expected: Array, actual: Array) -> tuple[Errors, float]:
     """
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
     short = is_float(expected.dtype) and expected.dtype.itemsize <= 4
-    errors: Errors = np.empty(expected.size, np.float32 if short else np.float64)
-    before, after, largest = expected.reshape(-1), actual.reshape(-1), 0.0
-    for start in range(0, expected.size, _CHUNK_ELEMENTS):
-        chunk = slice(start, start + _CHUNK_ELEMENTS)
+    errors: Errors = np.empty(expected.shape, np.float32 if short else np.float64)
+    largest = 0.0
+    for before, after, result in _chunks(expected, actual, errors):
         with np.errstate(all="ignore"):
-            a, b = before[chunk].astype(wide), after[chunk].astype(wide)
+            a, b = before.astype(wide), after.astype(wide)
             finite = np.isfinite(a) & np.isfinite(b)
             same = (np.isnan(a) & np.isnan(b)) | (a == b)
             apart = np.minimum(np.abs(a - b), np.finfo(errors.dtype).max)
-            errors[chunk] = np.where(finite, apart, np.where(same, 0.0, np.inf))
+            result[:] = np.where(finite, apart, np.where(same, 0.0, np.inf))
             largest = max(largest, np.max(np.abs(a), initial=0.0, where=np.isfinite(a)))
-    return errors.reshape(expected.shape), float(largest)
+    return errors, float(largest)
+
+
+def _chunks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """Yield the elements of arrays of one shape, some at a time."""
+    flat = [array.reshape(-1) for array in arrays]
+    for start in range(0, flat[0].size, _CHUNK_ELEMENTS):
+        yield tuple(each[start : start + _CHUNK_ELEMENTS] for each in flat)
 
 
 def measure(expected: Array, actual: Array, errors: Errors, largest: float) -> dict[str, Any]:
@@ -95,12 +103,15 @@ def no_errors(array: Array) -> dict[str, Any]:
 
 def _count_decades(errors: Errors, largest: float) -> dict[str, int]:
     """Count elements by the decade of their relative error, from "0" to "inf"."""
-    with np.errstate(all="ignore"):
-        powers = np.floor(np.log10(errors / largest))
-    powers = np.where(np.isfinite(powers), np.clip(powers, *_DECADES), powers)
-    powers[errors == 0] = -np.inf  # also 0 / 0
-    values, counts = np.unique(powers, return_counts=True)
-    return {_decade(power): int(n) for power, n in zip(values, counts, strict=True)}
+    counts: Counter[float] = Counter()
+    for (chunk,) in _chunks(errors):
+        with np.errstate(all="ignore"):
+            powers = np.floor(np.log10(chunk / largest))
+        powers = np.where(np.isfinite(powers), np.clip(powers, *_DECADES), powers)
+        powers[chunk == 0] = -np.inf  # also 0 / 0
+        values, numbers = np.unique(powers, return_counts=True)
+        counts.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
+    return {_decade(power): counts[power] for power in sorted(counts)}
 
 
 def _decade(power: float) -> str:
@@ -134,6 +145,10 @@ def _most_steps(expected: Array, actual: Array) -> float | None:
     dtype = expected.dtype
     if dtype != actual.dtype or not is_float(dtype) or dtype.itemsize > 8:
         return None
+    return max((_chunk_steps(*chunks) for chunks in _chunks(expected, actual)), default=0.0)
+
+
+def _chunk_steps(expected: Array, actual: Array) -> float:
     before, after = _ranks(expected), _ranks(actual)
     # A distance of 64-bit ranks needs 64 bits without a sign.
     with np.errstate(over="ignore"):
@@ -146,8 +161,7 @@ def _most_steps(expected: Array, actual: Array) -> float | None:
 
 def _ranks(array: Array) -> npt.NDArray[np.int64]:
     """Return the rank of each number among all numbers of its type; -0.0 and 0.0 share one."""
-    bits = np.ascontiguousarray(array).reshape(array.shape).view(f"i{array.dtype.itemsize}")
-    ranks = bits.astype(np.int64)
+    ranks = np.ascontiguousarray(array).view(f"i{array.dtype.itemsize}").astype(np.int64)
     lowest = np.int64(-(2 ** (8 * array.dtype.itemsize - 1)))
     with np.errstate(over="ignore"):
         return np.where(ranks < 0, lowest - ranks, ranks)
