@@ -2,7 +2,7 @@
 
     $ polygraphy run original.onnx --spatial --onnxrt
 
-`--spatial` runs the original: its spatial operators in numpy, all other nodes in onnxruntime one by one.
+`--spatial` runs the original: its spatial operators in numpy, all other nodes in onnxruntime.
 The other runners, which cannot load the original, get the converted model. Polygraphy finds this module
 by the entry point `polygraphy.run.plugins`.
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -46,6 +46,11 @@ PREPARED_TYPES = (
     TensorProto.BOOL,
 )
 
+#: Operators that call a function of this process, by number of inputs, all of int64; the attribute KEY
+#: is the number of the function. They serve sessions that are made and run here.
+CALLS = {count: f"Call{count}" for count in range(1, 6)}
+KEY = "key"
+
 #: Inputs of at least this size, in bytes, are freed before onnxruntime allocates the output.
 _LARGE = 1 << 24
 
@@ -73,16 +78,23 @@ class Result(np.ndarray[Any, np.dtype[Any]]):
         return self.view(np.ndarray)
 
 
-def bodies(failures: Failures, signals: Signals, *, raw: bool) -> dict[str, Body]:
+def bodies(
+    failures: Failures,
+    signals: Signals,
+    functions: Mapping[int, Callable[..., Array]],
+    *,
+    raw: bool,
+) -> dict[str, Body]:
     """Return the function of each operator of the domain.
 
     Args:
         failures: keeps errors.
         signals: says whether the run was interrupted.
+        functions: functions that CALLS may call, by number; the first argument is a shape.
         raw: whether onnxruntime-extensions accepts a `Result`.
     """
 
-    def guarded(compute: Callable[..., Array]) -> Body:
+    def guarded(compute: Callable[..., Array], rank: Callable[[Array], int] = np.ndim) -> Body:
         def body(x: Array, *parameters: Array, site: str, **attributes: Any) -> Array:
             try:
                 if signals.pending():
@@ -93,7 +105,7 @@ def bodies(failures: Failures, signals: Signals, *, raw: bool) -> dict[str, Body
                 with suppress(BaseException):  # of the program's own handlers and filters
                     level = logging.DEBUG if failures.awaited else logging.ERROR
                     logger.log(level, "%s: %s", site, error or type(error).__name__)
-                result = answer(number, x.ndim, x.dtype)
+                result = answer(number, rank(x), x.dtype)
             return result.view(Result) if raw else _boxed(result)
 
         return body
@@ -111,7 +123,14 @@ def bodies(failures: Failures, signals: Signals, *, raw: bool) -> dict[str, Body
 
         return guarded(compute)
 
-    return {**{name: block(name) for name in BLOCKS}, **{name: fixed(name) for name in FIXED}}
+    def call(*inputs: Array, key: int) -> Array:
+        return functions[key](*inputs)
+
+    return {
+        **{name: block(name) for name in BLOCKS},
+        **{name: fixed(name) for name in FIXED},
+        **{name: guarded(call, np.size) for name in CALLS.values()},
+    }
 
 
 def _run(plan: Copies, x: Array) -> Array:

@@ -13,7 +13,7 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace, TracebackType
 from typing import Any
@@ -211,6 +211,18 @@ def state() -> Any:
     return found
 
 
+def provide(function: Callable[..., Any]) -> int:
+    """Let the nodes of `kernels.CALLS` call a function; return the number by which they find it."""
+    state().functions[id(function)] = function
+    return id(function)
+
+
+def withdraw(numbers: Iterable[int]) -> None:
+    """Forget functions that no session calls any more."""
+    for number in numbers:
+        state().functions.pop(number, None)
+
+
 def _new_state(library: ModuleType) -> Any:
     """Put a state on the module onnxruntime_extensions, unless another thread was faster."""
     fresh = SimpleNamespace(
@@ -220,6 +232,7 @@ def _new_state(library: ModuleType) -> Any:
         ready=False,
         failures=Failures(),
         signals=Signals(),
+        functions={},
         operators=[],
     )
     found = library.__dict__.setdefault(_MARK, fresh)
@@ -241,25 +254,30 @@ def _register_operators(library: ModuleType, state: Any) -> None:
     if state.ready:
         return
     kinds = library.PyOp
-    tables = [kinds.dt_int64, kinds.dt_int64]
-    signatures = {
-        **{name: (tables, {SITE: kinds.dt_string, BATCH_ENTRY: kinds.dt_int64}) for name in BLOCKS},
-        **{name: ([], {SITE: kinds.dt_string, PARAMETERS: kinds.dt_string}) for name in FIXED},
-    }
-    bodies = kernels.bodies(state.failures, state.signals, raw=_takes_results(library))
-    for name, body in bodies.items():
-        parameters, attributes = signatures[name]
-        for element_type in kernels.PREPARED_TYPES:
-            kind = getattr(kinds, f"dt_{TensorProto.DataType.Name(element_type).lower()}")
-            state.operators.append(
-                library.Opdef.create(
-                    body,
-                    op_type=f"{DOMAIN}::{name}",
-                    inputs=[kind, *parameters],
-                    outputs=[kind],
-                    attrs=attributes,
-                )
+    int64, text = kinds.dt_int64, kinds.dt_string
+    signatures = [
+        (name, [int64] * count, {SITE: text, kernels.KEY: int64})
+        for count, name in kernels.CALLS.items()
+    ]
+    for element_type in kernels.PREPARED_TYPES:
+        data = getattr(kinds, f"dt_{TensorProto.DataType.Name(element_type).lower()}")
+        block = ([data, int64, int64], {SITE: text, BATCH_ENTRY: int64})
+        fixed = ([data], {SITE: text, PARAMETERS: text})
+        signatures += [(name, *block) for name in BLOCKS]
+        signatures += [(name, *fixed) for name in FIXED]
+    bodies = kernels.bodies(
+        state.failures, state.signals, state.functions, raw=_takes_results(library)
+    )
+    for name, inputs, attributes in signatures:
+        state.operators.append(
+            library.Opdef.create(
+                bodies[name],
+                op_type=f"{DOMAIN}::{name}",
+                inputs=inputs,
+                outputs=inputs[:1],
+                attrs=attributes,
             )
+        )
     state.ready = True
 
 

@@ -9,7 +9,6 @@ behind floating-point arithmetic. Nothing is printed: a `Verification` holds the
 
 from onnx_spatial.verification.compare.outputs import RTOL
 from onnx_spatial.verification.compare.tolerance import Bound, Tolerances
-from onnx_spatial.verification.evaluate import evaluate
 from onnx_spatial.verification.options import VerifyOptions
 from onnx_spatial.verification.pipeline import Model, verify
 from onnx_spatial.verification.report import (
@@ -22,6 +21,7 @@ from onnx_spatial.verification.report import (
     Run,
     Verification,
 )
+from onnx_spatial.verification.run.original import evaluate
 
 __all__ = [
     "RTOL",

@@ -1,29 +1,24 @@
-"""Run a model that no runtime loads: spatial operators by numpy kernels, the rest in onnxruntime."""
+"""A model that no runtime loads, ready to run in parts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import onnx
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion.local_functions.marked import without_earlier_form
-from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.model.io import reader
-from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.run.data import (
     GraphInput,
-    check_given,
     graph_inputs,
     named_dims,
 )
 from onnx_spatial.verification.runtime.context import Sessions
 from onnx_spatial.verification.runtime.program import Program
-from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes import reference_runs
 
 
@@ -83,31 +78,3 @@ class ReferenceModel:
         """Release the sessions of the program."""
         if "program" in self.__dict__:
             self.program.close()
-
-
-def evaluate(
-    model: reader.Model | reader.Source,
-    inputs: Mapping[str, Array],
-    *,
-    domains: Iterable[str] = (),
-) -> dict[str, Any]:
-    """Return the outputs of a model by name; no runtime has to know its spatial operators.
-
-    Args:
-        model: path, bytes, onnx.ModelProto, onnx_ir.Model, or a model read before. Not changed.
-        inputs: data by input name.
-        domains: operator domains of the user's own that hold spatial operators.
-
-    Raises:
-        UsageError: the inputs do not fit the model, or it does not run on them.
-        ModelFileError: the model cannot be read.
-    """
-    source = model if isinstance(model, reader.Source) else reader.read(model)
-    reference = ReferenceModel.before_conversion(source, domains)
-    feeds = check_given(reference.inputs, inputs)
-    try:
-        return reference.program.run(feeds)
-    except RunFailure as failure:
-        raise UsageError(
-            f"{source.name}: cannot be run on this data: {failure}", code=Code.INPUT_DATA
-        ) from None

@@ -29,10 +29,10 @@ from onnx_spatial.verification.arrays import Array, dtype_name, is_float, same_b
 from onnx_spatial.verification.compare.outputs import RTOL
 from onnx_spatial.verification.diagnosis import script
 from onnx_spatial.verification.diagnosis.bisect import Bisection
-from onnx_spatial.verification.evaluate import evaluate
 from onnx_spatial.verification.match.graphs import Graphs, Part, Producer, is_computed
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.report import Difference
+from onnx_spatial.verification.run.original import evaluate
 from onnx_spatial.verification.runtime.sessions import CONVERTED, RunFailure, Session
 
 #: Arithmetic that is on sizes in a converted part which moves data.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,8 +17,11 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
+from onnx_spatial.errors import OperatorError
 from onnx_spatial.model.io import reader
 from onnx_spatial.operators.shapes import show
+from onnx_spatial.operators.spellings.python_ops import DOMAIN
+from onnx_spatial.python_ops import registration
 from onnx_spatial.verification.process import child
 from onnx_spatial.verification.run import time_limit
 from onnx_spatial.verification.run.ort_values import (
@@ -56,6 +60,9 @@ _NO_MEMORY = ("bad_alloc", "bad allocation", "Failed to allocate memory", "Unabl
 
 #: The name of a node in a message of onnxruntime.
 _NODE_NAME = re.compile(r"[Nn]ame:? ?'([^']*)'|Node \(([^)]*)\) Op \(")
+
+#: The name of a spatial operator in its error.
+_OPERATOR = re.compile(r"\S+ '([^']*)'")
 
 #: A C++ function of onnxruntime, at times with file and line, in front of a message.
 _SIGNATURE = re.compile(
@@ -103,6 +110,12 @@ class RunError(Exception):
             out_of_memory=isinstance(error, MemoryError) or any(w in text for w in _NO_MEMORY),
         )
 
+    @classmethod
+    def broken_rule(cls, error: OperatorError) -> RunError:
+        """Describe an error of a spatial operator, which begins with the operator and its name."""
+        name = _OPERATOR.match(str(error))
+        return cls(str(error), "rule", name.group(1) if name else "")
+
 
 def no_report(text: str, model: str) -> None:
     """Report nothing."""
@@ -123,7 +136,11 @@ class Session:
 
     Raises:
         RunError: it does not load.
+        UsageError: it has Python operators, which are not available.
     """
+
+    #: What runs the model; see `evaluator.Evaluator` for the other kind.
+    kind = "session"
 
     def __init__(
         self,
@@ -136,16 +153,24 @@ class Session:
     ) -> None:
         self._of, self._report = of, report
         self._level = f"optimisations {'on' if optimise else 'off'}"
+        options = _options(optimise, folder)
+        self._raising: Callable[[], AbstractContextManager[None]] = nullcontext
+        if DOMAIN.encode() in model:
+            self._raising = registration.raising
+            registration.register_fresh(options)
         doing = f"{of} loads ({self._level})"
         time_limit.check(doing)
         report(doing, of)
         try:
-            self._session = ort.InferenceSession(
-                model,
-                _options(optimise, folder),
-                providers=["CPUExecutionProvider"],
-                enable_fallback=False,  # to the same provider, after lines on stdout
-            )
+            with self._raising():  # constants are computed while it loads
+                self._session = ort.InferenceSession(
+                    model,
+                    options,
+                    providers=["CPUExecutionProvider"],
+                    enable_fallback=False,  # to the same provider, after lines on stdout
+                )
+        except OperatorError as error:
+            raise RunError.broken_rule(error) from None
         except Exception as error:  # of onnxruntime's own types
             raise RunError.of(error, "load") from None
         self.inputs = {i.name: i.type for i in self._session.get_inputs()}
@@ -166,8 +191,10 @@ class Session:
         options = ort.RunOptions()
         options.log_severity_level = _SILENT
         try:
-            with time_limit.stopping(options, doing):
+            with time_limit.stopping(options, doing), self._raising():
                 return self._run(feeds, list(self.outputs if outputs is None else outputs), options)
+        except OperatorError as error:
+            raise RunError.broken_rule(error) from None
         except Exception as error:  # of onnxruntime's own types
             raise RunError.of(error, "run") from None
 

@@ -1,0 +1,132 @@
+"""Run an original model in onnx's reference evaluator, with the operators of `onnx_spatial.reference`.
+
+That is for systems without onnxruntime-extensions, and for types that onnxruntime does not move. The
+evaluator is wrong about some operators, so a difference from it proves no mistake: scan outputs of a
+Loop, BatchNormalization before opset 14; it lacks QuantizeLinear before opset 19.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.model import traversal
+from onnx_spatial.model.graph import insert_nodes
+from onnx_spatial.model.io import external_data
+from onnx_spatial.operators.spellings.python_ops import DOMAIN
+from onnx_spatial.reference import OPS, SpatialOp, operators
+from onnx_spatial.verification.arrays import Array
+from onnx_spatial.verification.run import same_padding, time_limit
+from onnx_spatial.verification.run.sessions import ORIGINAL, Report, RunError, first_line
+
+_DOING = f"{ORIGINAL} runs in onnx's reference evaluator"
+
+
+class Evaluator:
+    """A model without local functions in the evaluator, like a `sessions.Session`.
+
+    Args:
+        model: the model, which is changed.
+        domains: domains of spatial operators, beside those that converters use.
+        folder: folder of its external data.
+        report: gets a line of progress before each run.
+
+    Attributes:
+        inputs, outputs: by name.
+
+    Raises:
+        RunError: it does not load.
+    """
+
+    #: What runs the model.
+    kind = "evaluator"
+
+    def __init__(
+        self, model: onnx.ModelProto, domains: Iterable[str], folder: Path | None, report: Report
+    ) -> None:
+        self._report = report
+        _pad(model)
+        imported = {entry.domain for entry in model.opset_import}
+        used = {node.domain for _, _, node in traversal.nodes(model)}
+        model.opset_import.extend(helper.make_opsetid(d, 1) for d in sorted(used - imported))
+        external_data.embed_all(model, folder)
+        found = [*OPS, *(op for domain in domains for op in operators(domain))]
+        named = [type(op.__name__, (_Named, op), {}) for op in found]
+        try:
+            self._evaluator = _Evaluator(model, new_ops=[*named, SamePadding])
+        except NotImplementedError as error:
+            raise RunError(first_line(error), "load", lacks_kernel=True) from None
+        except Exception as error:  # of onnx and numpy, of any type
+            raise RunError(first_line(error), "load") from None
+        self.inputs = dict.fromkeys(self._evaluator.input_names, "")
+        self.outputs = dict.fromkeys(self._evaluator.output_names, "")
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
+        """Run the model and return its outputs by name, or some of them; sequences are lists.
+
+        Raises:
+            RunError: it does not run on this data.
+        """
+        names = list(self.outputs if outputs is None else outputs)
+        self._report(_DOING, ORIGINAL)
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                return dict(zip(names, self._evaluator.run(names, dict(feeds)), strict=True))
+        except OperatorError as error:
+            raise RunError.broken_rule(error) from None
+        except Exception as error:  # of onnx and numpy, of any type
+            raise RunError.of(error, "run") from None
+
+
+def _pad(model: onnx.ModelProto) -> None:
+    """Insert the padding of convolutions in front of them, in place."""
+    inserted = {}
+    for each in same_padding.find(model):
+        name = f"onnx_spatial.run/{each.index}"
+        inputs = [each.node.input[0], each.weight, *filter(None, [each.zero_point])]
+        padding = helper.make_node(SamePadding.__name__, inputs, [name], name, domain=DOMAIN)
+        padding.attribute.extend(each.node.attribute)
+        each.become_valid(name)
+        inserted[each.index] = insert_nodes.Inserted([padding], ())
+    insert_nodes.in_front(model, inserted)
+
+
+class _Evaluator(ReferenceEvaluator):
+    """An evaluator that ends when the time is over: it logs a line before each node."""
+
+    def _log(self, *arguments: Any) -> None:
+        time_limit.check(_DOING)
+
+
+class _Named(SpatialOp):
+    """Names the node in errors of an operator."""
+
+    def compute(
+        self, op_type: str, inputs: Sequence[Array | None], attributes: dict[str, Any]
+    ) -> Array:
+        try:
+            return super().compute(op_type, inputs, attributes)
+        except OperatorError as error:
+            label = traversal.label(self.onnx_node)
+            raise OperatorError(f"{op_type} {label!r}: {error}", code=error.code) from None
+
+
+class SamePadding(OpRun):
+    """The padding of a convolution."""
+
+    op_domain = DOMAIN
+    op_schema = None
+
+    def _run(self, x: Array, weight: Array, zero: Any = 0, **attributes: Any) -> tuple[Array]:
+        zero = np.asarray(zero).reshape(())
+        return (same_padding.padded(x, weight.shape[2:], attributes, zero),)

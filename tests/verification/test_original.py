@@ -1,0 +1,318 @@
+"""Originals run in a session and in onnx's evaluator, and both give what they must.
+
+Every model of the golden tests is run in both, with the inputs and the checks of those tests: recorded
+outputs of TensorFlow and OpenVINO, or the definitions in `tests/definitions.py`.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import structure
+from building import one_node
+from definitions import space_to_batch
+from golden import subjects
+from onnx import TensorProto, parser
+
+from onnx_spatial import UsageError
+from onnx_spatial.model.io import reader
+from onnx_spatial.python_ops import registration
+from onnx_spatial.verification import evaluate
+from onnx_spatial.verification.arrays import Array, dtype_of, same_bits
+from onnx_spatial.verification.run import time_limit
+from onnx_spatial.verification.run.data import patterns
+from onnx_spatial.verification.run.original import open_original
+from onnx_spatial.verification.run.sessions import RunError
+
+KINDS = ("session", "evaluator")
+X = np.arange(2 * 4 * 6 * 3, dtype=np.float32).reshape(2, 4, 6, 3)
+BLOCK, NONE = np.array([2, 2]), np.zeros((2, 2), np.int64)
+
+
+@pytest.fixture(name="opened", params=KINDS)
+def opener(request, monkeypatch):
+    """Opens models in a session, or, as if onnxruntime-extensions were missing, in the evaluator."""
+    if request.param == "evaluator":
+        monkeypatch.setattr(registration, "available", lambda: False)
+    elif not registration.available():
+        pytest.skip("needs onnxruntime-extensions")
+
+    def opened(model, *arguments, **named):
+        original = open_original(reader.read(model), *arguments, **named)
+        assert original.kind == request.param
+        return original
+
+    opened.kind = request.param
+    return opened
+
+
+# Every model of the golden tests
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """Operators that onnx's evaluator does not run, or does not run as ONNX defines them."""
+
+    op_types: frozenset[str]
+    reason: str
+    below_opset: int = 10**6
+
+    def is_in(self, model: onnx.ModelProto) -> bool:
+        opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+        return opset < self.below_opset and not self.op_types.isdisjoint(structure.counts(model))
+
+
+MISTAKES = [
+    Mistake(frozenset({"Loop"}), "concatenates what the turns give, where ONNX stacks it"),
+    Mistake(frozenset({"QuantizeLinear", "DequantizeLinear"}), "lacks them before opset 19", 19),
+    Mistake(frozenset({"BatchNormalization"}), "normalizes as in training before opset 14", 14),
+    Mistake(frozenset({"ConvTranspose"}), "does not know groups of several channels"),
+]
+if onnx.__version__ < "1.23":
+    MISTAKES.append(Mistake(frozenset({"Scan"}), "gives the body no values of outer graphs"))
+
+
+def golden(group: str) -> Iterator[tuple[str, subjects.Built]]:
+    """Yield each model of a group once."""
+    seen = set()
+    for subject in getattr(subjects, f"of_{group}")():
+        built = subject.build()
+        data = built.model.SerializeToString()
+        if data not in seen:
+            seen.add(data)
+            yield subject.name, built
+
+
+@pytest.mark.parametrize("group", ["cases", "grid", "lowerings", "nets", "regions", "chains"])
+def test_every_golden_model_gives_what_it_must(opened, group):
+    exempt = number = 0
+    for name, built in golden(group):
+        number += 1
+        if opened.kind == "evaluator" and any(m.is_in(built.model) for m in MISTAKES):
+            exempt += 1
+            continue
+        original = opened(built.model)
+        for feeds, check in built.runs:
+            outputs = original.run(feeds)
+            try:
+                check([np.asarray(outputs[v.name]) for v in built.model.graph.output])
+            except AssertionError:
+                raise AssertionError(name) from None
+    assert exempt <= number // 3
+
+
+def in_loop(turns: int) -> onnx.ModelProto:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[2,4,6,3] x) => (float[T,A,B,C,D] y)
+        <int64 turns = {{{turns}}}, bool go = {{1}}, int64[2] block = {{2, 2}},
+         int64[2,2] none = {{0, 0, 0, 0}}> {{
+            y = Loop <body = b (int64 i, bool c) => (bool d, float[A,B,C,D] s) {{
+                d = Identity(c) s = SpaceToBatchND(x, block, none) }}> (turns, go)
+        }}"""
+    return parser.parse_model(text)
+
+
+def test_a_loop_without_turns_has_the_sizes_that_are_known():
+    (y,) = open_original(reader.read(in_loop(0))).run({"x": X}).values()
+    assert y.shape == (0, 8, 2, 3, 3)
+
+
+# Values, types and domains
+
+
+def two_operators() -> onnx.ModelProto:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,4,6,3] x) => (float[A,B,C,D] y)
+        <int64[2] block = {2, 2}, int64[2,2] none = {0, 0, 0, 0}> {
+            s = SpaceToBatchND(x, block, none) e = Neg(s) y = BatchToSpaceND(e, block, none)
+        }"""
+    return parser.parse_model(text)
+
+
+def test_inner_values_become_outputs(opened):
+    original = opened(two_operators(), values=["s", "e", "y"])
+    outputs = original.run({"x": X})
+    expected = space_to_batch(X, BLOCK, NONE)
+    assert [*outputs] == ["y", "s", "e"]
+    assert same_bits(outputs["s"], expected) and same_bits(outputs["e"], -expected)
+    assert [*original.run({"x": X}, ["e"])] == ["e"]
+
+
+def type_number(name: str) -> int:
+    return int(getattr(TensorProto, name))
+
+
+#: Types that onnxruntime moves, and others.
+MOVED = (
+    "FLOAT DOUBLE FLOAT16 BFLOAT16 INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64 BOOL STRING"
+)
+OTHERS = "COMPLEX64 FLOAT8E4M3FN FLOAT8E5M2 INT4 UINT4"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(name, "session") for name in MOVED.split()] + [(n, "evaluator") for n in OTHERS.split()],
+)
+def test_every_bit_of_every_type_survives(name, kind):
+    x = patterns(type_number(name), X.shape, np.random.default_rng(0))
+    model = two_operators()
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = type_number(name)
+    model.graph.node[1].op_type = "Identity"
+    model.opset_import[0].version, model.ir_version = 21, 10
+    original = open_original(reader.read(model), values=["s"])
+    assert original.kind == kind
+    outputs = original.run({"x": x})
+    assert same_bits(outputs["y"], x)
+    padded = one_node("SpaceToBatchND", (x, BLOCK, NONE + 1), opset=21)
+    result = open_original(reader.read(padded)).run({"x": x})["y"]
+    zero = "" if name == "STRING" else dtype_of(type_number(name)).type(0)
+    assert result.shape == (8, 3, 4, 3) and (result[0, 0] == zero).all()
+
+
+def test_domains_of_the_user(opened):
+    model = one_node("SpaceToBatchND", (X, BLOCK, NONE), domain="my.domain")
+    result = opened(model, ["my.domain"]).run({"x": X})["y"]
+    assert same_bits(result, space_to_batch(X, BLOCK, NONE))
+    with pytest.raises(RunError) as caught:
+        opened(model)
+    assert (caught.value.stage, caught.value.lacks_kernel) == ("load", True)
+
+
+def test_data_whose_type_nobody_infers_is_padded():
+    """onnx infers nothing behind an operator of com.microsoft."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[2,4,6,3] x) => (float[A,B,C,D] y)
+        <int64[2] block = {2, 2}, int64[2,2] one = {1, 1, 1, 1}> {
+            h = com.microsoft.Gelu(x) y = SpaceToBatchND(h, block, one)
+        }"""
+    result = open_original(reader.read(parser.parse_model(text))).run({"x": X})["y"]
+    assert result.shape == (8, 3, 4, 3) and not result[0, 0].any()
+
+
+def test_external_data_stays_where_it_is(tmp_path: Path, opened):
+    model = two_operators()
+    weight = np.arange(3, dtype=np.float32)
+    model.graph.node[1].CopyFrom(onnx.helper.make_node("Mul", ["s", "w"], ["e"]))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(
+        model, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="w.bin"
+    )
+    assert same_bits(opened(tmp_path / "m.onnx").run({"x": X})["y"], X * weight)
+
+
+# What fails
+
+
+def test_a_rule_that_a_run_breaks_is_told(opened):
+    original = opened(one_node("SpaceToBatchND", (X, BLOCK, NONE), run_time=(1, 2)))
+    feeds = {"x": X, "p1": BLOCK, "p2": NONE}
+    assert same_bits(original.run(feeds)["y"], space_to_batch(X, BLOCK, NONE))
+    for wrong in (NONE - 1, np.array([[1, 0], [0, 0]])):
+        with pytest.raises(RunError, match="SpaceToBatchND 'site'") as caught:
+            original.run({**feeds, "p2": wrong})
+        assert (caught.value.stage, caught.value.node) == ("rule", "site")
+    assert same_bits(original.run(feeds)["y"], space_to_batch(X, BLOCK, NONE))
+
+
+def test_an_output_that_is_too_large_is_not_computed():
+    model = one_node("SpaceToBatchND", (X, BLOCK, NONE), run_time=(2,))
+    with pytest.raises(RunError, match="too large"):
+        open_original(reader.read(model)).run({"x": X, "p2": NONE + 2 * 10**6})
+
+
+def test_a_rule_that_every_run_breaks_is_told(opened):
+    with pytest.raises(RunError, match="block_shape") as caught:
+        opened(one_node("SpaceToBatchND", (X, BLOCK - 2, NONE))).run({"x": X})
+    assert caught.value.stage == "rule"
+
+
+def test_a_loop_that_does_not_end_is_stopped(opened):
+    model = in_loop(2**62)
+    start = time.monotonic()
+    with pytest.raises(time_limit.TimeLimitError), time_limit.allowing(0.2):
+        opened(model).run({"x": X})
+    assert time.monotonic() - start < 30
+
+
+def test_functions_are_forgotten_with_their_session():
+    gc.collect()
+    before = len(registration.state().functions)
+    original = open_original(reader.read(two_operators()))
+    assert len(registration.state().functions) == before + 2
+    del original
+    gc.collect()
+    assert len(registration.state().functions) == before
+
+
+def test_evaluate_says_in_one_line_what_does_not_fit():
+    model = two_operators()
+    assert same_bits(evaluate(model, {"x": X})["y"], -X)
+    for wrong in ({}, {"x": X[0]}, {"x": X.astype(int)}, {"x": X, "z": X}):
+        with pytest.raises(UsageError) as caught:
+            evaluate(model, wrong)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match=r"cannot be run on this data.*block_shape"):
+        evaluate(one_node("SpaceToBatchND", (X, BLOCK - 2, NONE)), {"x": X})
+
+
+# Convolutions with auto_pad SAME and dilations
+
+
+def explicitly(x: Array, w: Array, mode: str, strides: list[int], dilations: list[int]) -> Array:
+    """The convolution one product at a time; windows that reach over the edge read zeros."""
+    sizes = [-(-n // s) for n, s in zip(x.shape[2:], strides, strict=True)]
+    y = np.zeros((x.shape[0], w.shape[0], *sizes))
+    lows = []
+    for n, out, k, s, d in zip(x.shape[2:], sizes, w.shape[2:], strides, dilations, strict=True):
+        total = max((out - 1) * s + (k - 1) * d + 1 - n, 0)
+        lows.append(total // 2 if mode == "SAME_UPPER" else -(-total // 2))
+    for place in np.ndindex(*sizes):
+        for tap in np.ndindex(*w.shape[2:]):
+            at = [
+                p * s - low + t * d
+                for p, s, low, t, d in zip(place, strides, lows, tap, dilations, strict=True)
+            ]
+            if all(0 <= a < n for a, n in zip(at, x.shape[2:], strict=True)):
+                y[(..., *place)] += x[(..., *at)] @ w[(..., *tap)].T
+    return y
+
+
+@pytest.mark.parametrize("opset", [10, 17])
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize(
+    ("strides", "dilations"), [([1, 1], [2, 3]), ([2, 3], [2, 1]), ([3, 1], [1, 4])]
+)
+def test_refused_convolutions_are_padded(opened, mode, strides, dilations, opset):
+    rng = np.random.default_rng(0)
+    w = rng.integers(-4, 5, (3, 2, 3, 2)).astype(np.float32)
+    values = ", ".join(map(str, w.reshape(-1)))
+    text = f"""<ir_version: 7, opset_import: ["" : {opset}]> g (float[N,2,H,W] x) => (float[A,B,C,D] y)
+        <float[3,2,3,2] w = {{{values}}}>
+        {{ y = Conv<auto_pad = "{mode}", strides = {strides}, dilations = {dilations}>(x, w) }}"""
+    original = opened(parser.parse_model(text))
+    for size in ((5, 7), (4, 4), (1, 6), (9, 2)):
+        x = rng.integers(-4, 5, (2, 2, *size)).astype(np.float32)
+        expected = explicitly(x, w, mode, strides, dilations)
+        np.testing.assert_array_equal(original.run({"x": x})["y"], expected)
+
+
+@pytest.mark.parametrize("op_type", ["ConvInteger", "QLinearConv"])
+def test_quantised_data_is_padded_with_its_zero_point(op_type):
+    call = "ConvInteger<ATTRIBUTES>(x, w, z)"
+    if op_type == "QLinearConv":
+        call = "QLinearConv<ATTRIBUTES>(x, one, z, w, one, none, one, none)"
+    text = f"""<ir_version: 7, opset_import: ["" : 13]> g (uint8[N,1,H] x) => (T[A,B,C] y)
+        <uint8[1,1,3] w = {{1, 2, 3}}, uint8 z = {{7}}, float one = {{1}}, uint8 none = {{0}}>
+        {{ y = {call} }}"""
+    text = text.replace("T[A", "uint8[A" if op_type == "QLinearConv" else "int32[A")
+    text = text.replace("ATTRIBUTES", 'auto_pad = "SAME_UPPER", dilations = [2]')
+    x = np.full((1, 1, 6), 7, np.uint8)
+    x[0, 0, 0] = 10
+    result = open_original(reader.read(parser.parse_model(text))).run({"x": x})["y"]
+    assert result.reshape(-1).tolist() == [6, 0, 3, 0, 0, 0]
