@@ -1,0 +1,100 @@
+"""What `verify` says of a few pairs of each corpus of benchmarks/, and that the gates can be broken."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+TOP = Path(__file__).parents[1]
+MODELS = TOP / "models"
+
+
+@pytest.fixture(scope="module")
+def verdicts():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(TOP))
+        yield importlib.import_module("benchmarks.verdicts")
+
+
+#: Corpus, function of benchmarks/corpora.py that makes pairs, and what it is given.
+SAMPLE = (
+    ("own", "converted_file", MODELS / "openvino_style" / "model.onnx"),
+    ("own", "converted_file", MODELS / "chains" / "keras_patches" / "model.onnx"),
+    ("own", "converted_cell", "tf_batch_to_space_nd/subgraph_loop"),
+    ("own", "converted_cell", "openvino_space_to_batch/computed"),
+    ("right", "rewritten", "onnxruntime, basic", 12),
+    ("right", "rewritten", "onnxslim", 8),
+    ("right", "rewritten", "onnxsim", 9),
+    ("renamed", "equivalent", "names swapped", 1, 0),
+    ("renamed", "equivalent", "Transposes inserted", 1, 0),
+    ("mutants", "mutants_of", "s2b_float", 3, 0),
+    ("mutants", "mutants_of", "patches_uint8", 3, 0),
+    ("wrong", "deception", "sparse initializer", 0, 0),
+    ("wrong", "deception", "last state only", 0, 0),
+    ("wrong", "written", 0),
+    ("wrong", "written", 120),
+    ("wrong", "rare", 0),
+    ("wrong", "rare", 3),
+    ("chains", "broken_chain", "axes of one", "permutation swapped", 0),
+    ("chains", "broken_chain", "far, moved, rare", "attribute lost", 0),
+    ("chains", "broken_chain", "far, dilated", "Transposes exchanged", 0),
+)
+
+
+@pytest.mark.parametrize(("corpus", "make", "given"), [(c, m, g) for c, m, *g in SAMPLE])
+def test_the_gates_hold(verdicts, corpus, make, given) -> None:
+    if given[0] in verdicts.corpora.rewritten_by_tools.missing():
+        pytest.skip(f"{given[0]} is not installed")
+    pairs = list(getattr(verdicts.corpora, make)(*given))
+    assert pairs
+    found = [verdicts.ask(corpus, pair, seed=0) for pair in pairs]
+    assert not [(g.words, a) for g in verdicts.GATES[corpus] for a in g.against(found)]
+
+
+@pytest.fixture(scope="module")
+def pair(verdicts):
+    return next(verdicts.corpora.mutants_of("s2b_float", 1, 0))
+
+
+@pytest.mark.parametrize(
+    ("corpus", "verdict", "broken"),
+    [
+        ("own", {"status": "failed"}, ["98 % are proven", "none is FAILED"]),
+        ("own", {"status": "unverified", "message": "give --shape"}, ["98 % are proven"]),
+        ("right", {"status": "passed", "unproven": ["a node"]}, []),
+        ("right", {"status": "failed"}, ["none is FAILED"]),
+        ("mutants", {"status": "failed"}, []),
+        ("mutants", {"status": "passed", "unproven": ["Relu(x)"]}, ["97 % are FAILED"]),
+        ("wrong", {"status": "passed", "evidence": "proven"}, ["none is proven"]),
+        ("wrong", {"status": "passed", "evidence": "sampled"}, []),
+        ("chains", {"status": "passed", "evidence": "sampled"}, ["none passes in silence"]),
+        ("chains", {"status": "passed", "unproven": ["Relu(x)"]}, []),
+    ],
+)
+def test_a_verdict_breaks_gates(verdicts, monkeypatch, pair, corpus, verdict, broken) -> None:
+    known = {"message": "", "unproven": [], "outputs_only": False} | verdict
+    monkeypatch.setattr("onnx_spatial.verify", lambda *_: SimpleNamespace(**known))
+    found = [verdicts.ask(corpus, pair, seed=0)]
+    assert [gate.words for gate in verdicts.GATES[corpus] if not gate.holds(found)] == broken
+    assert verdicts.hold(found) == (not broken)
+    assert any(pair.name in line for line in verdicts.table(found)) == bool(broken)
+
+
+def test_a_crash_counts_against_every_gate(verdicts, monkeypatch, pair) -> None:
+    monkeypatch.setattr("onnx_spatial.verify", lambda *_: 1 / 0)
+    found = verdicts.ask("chains", pair, seed=0)
+    assert found.answer == "crashed"
+    assert not verdicts.hold([found])
+
+
+def test_a_task_that_ends_its_process_is_named(verdicts, monkeypatch) -> None:
+    tasks = [partial(verdicts.corpora.written, 0), partial(os._exit, 3)]
+    monkeypatch.setitem(verdicts.corpora.CORPORA, "wrong", lambda wanted: iter(tasks))
+    found = list(verdicts.answers("wrong", verdicts.Wanted(2)))
+    assert [a.answer for a in found] == ["FAILED", "crashed"]
+    assert found[1].message == "the process ended"
