@@ -1,0 +1,217 @@
+"""Save a difference as two small models, their data, and a script that shows it.
+
+    DIR/original.onnx     the part of the original that leads to the first value that differs
+    DIR/converted.onnx    the part of the converted model that leads there
+    DIR/inputs.npz        data on which they differ, by input name
+    DIR/reproduce.py      compares both on this data, and exits with 1 while they differ
+
+Each pair of parts runs before it is saved, and differs; where no part does, the whole models are saved.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from onnx_spatial import analysis
+from onnx_spatial.errors import Code, ModelFileError
+from onnx_spatial.model.io import external_data, reader
+from onnx_spatial.model.traversal import Place
+from onnx_spatial.verification.arrays import Array, is_native, type_of
+from onnx_spatial.verification.compare.comparison import compare
+from onnx_spatial.verification.compare.kinds import Kind, Kinds
+from onnx_spatial.verification.compare.tolerance import Tolerance
+from onnx_spatial.verification.evidence import Difference
+from onnx_spatial.verification.explain.first_value import Divergence
+from onnx_spatial.verification.match.graphs import (
+    MAIN,
+    Graphs,
+    GrowingPart,
+    NoPartError,
+    Part,
+    Producer,
+    is_computed,
+)
+from onnx_spatial.verification.pair import ModelPair
+from onnx_spatial.verification.run.original import open_original
+from onnx_spatial.verification.run.sessions import CONVERTED, RunError, Session
+
+_SCRIPT = '''"""{message}
+
+Compares converted.onnx with original.onnx on inputs.npz, and exits with 1 while they differ.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import onnx_spatial
+
+here = Path(__file__).parent
+with np.load(here / "inputs.npz") as inputs:
+    options = onnx_spatial.VerifyOptions(inputs=dict(inputs), outputs_only=True{tolerance})
+result = onnx_spatial.verify(here / "original.onnx", here / "converted.onnx", options{domains})
+print(result.message)
+for output in result.outputs:
+    for worst in output.worst_elements:
+        place = f"{{output.name}}{{list(worst.index)}}"
+        print(f"{{place}} is {{worst.converted}} instead of {{worst.original}}")
+sys.exit(not result)
+'''
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two models whose outputs differ on the same data."""
+
+    original: onnx.ModelProto
+    converted: onnx.ModelProto
+    feeds: Mapping[str, Array]
+    optimised: bool
+
+
+def save(
+    folder: Path,
+    models: ModelPair,
+    difference: Difference,
+    divergence: Divergence | None,
+    tolerance: Tolerance | None = None,
+) -> Path:
+    """Write a reproducer of the first difference and return the path of its script.
+
+    Args:
+        folder: where it is written.
+        models: the original and the converted model.
+        difference: the first one that was found.
+        divergence: the first value that differs in a run of both models, if that is known.
+        tolerance: that the caller sets for the output that differs.
+
+    Raises:
+        ModelFileError: nothing that can be saved shows the difference, or it cannot be written.
+    """
+    optimised = difference.optimised
+    cuts: list[_Cut] = []  # the smallest parts first
+    if difference.value is not None and difference.place is not None:
+        cuts.append(_Cut(difference.place, difference.value, difference.inputs, optimised))
+    if divergence is not None and divergence.first is not None:
+        first = divergence.first
+        cuts.append(_Cut(MAIN, first.name, divergence.agreed, first.optimised))
+    if difference.kind in ("output", "model"):
+        cuts.append(_Cut(MAIN, None, difference.inputs, optimised))
+    for cut in cuts:
+        try:
+            pair = cut.out_of(models)
+            if pair is not None and _differs(pair, models.domains, tolerance):
+                return _write(folder, pair, _script(difference.message, models.domains, tolerance))
+        except (RunError, NoPartError, OSError, ValueError):
+            continue  # a part that cannot stand alone: a larger one will
+    raise ModelFileError(
+        "not saved: no part of the models shows the difference on its own", code=Code.NO_REPRODUCER
+    )
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Parts of both models: the nodes between known values and an output; None for the whole models."""
+
+    place: Place
+    output: str | None
+    known: Mapping[str, Array]
+    optimised: bool
+
+    def out_of(self, models: ModelPair) -> _Pair | None:
+        """Cut the parts out; None if they need other values. Each model keeps its own constants.
+
+        Raises:
+            NoPartError: nothing computes the output, or its nodes cannot be taken out of a function.
+        """
+        sources, known = (models.original, models.converted), self.known
+        if self.output is None:
+            protos, read = [onnx.ModelProto(), onnx.ModelProto()], sorted(known)
+            for copy, source in zip(protos, sources, strict=True):
+                copy.CopyFrom(source.proto)
+        else:
+            parts = [self._part(source.proto, self.output) for source in sources]
+            read = sorted(parts[0].read | parts[1].read)
+            if not known.keys() >= set(read):
+                return None
+            types = {name: type_of(known[name]) for name in read}
+            protos = [part.model(types, self.output) for part in parts]
+        for proto, source in zip(protos, sources, strict=True):
+            external_data.embed_all(proto, source.folder)
+        return _Pair(protos[0], protos[1], {name: known[name] for name in read}, self.optimised)
+
+    def _part(self, model: onnx.ModelProto, output: str) -> Part:
+        def stops(name: str, producer: Producer | None) -> bool:
+            return name in self.known and (producer is None or is_computed(producer))
+
+        growing = GrowingPart(Graphs(model), self.place, stops)
+        growing.include(output)
+        return growing.part()
+
+
+def _differs(pair: _Pair, domains: Collection[str], tolerance: Tolerance | None) -> bool:
+    """Run both models of a pair, and return whether their outputs differ.
+
+    Raises:
+        RunError: the original does not run.
+    """
+    expected = open_original(reader.Source(pair.original), domains).run(pair.feeds)
+    try:
+        session = Session(reader.serialize(pair.converted), of=CONVERTED, optimise=pair.optimised)
+        feeds = {name: array for name, array in pair.feeds.items() if name in session.inputs}
+        actual = session.run(feeds)
+    except RunError:
+        return True  # that it does not run is the difference
+    infos = analysis.find(pair.original, domains)
+    facts = analysis.graph_facts(pair.original, infos)
+    kinds = Kinds(pair.original, infos, facts).of_values()
+    return any(
+        result.passed is False
+        for name, value in expected.items()
+        for result in compare(
+            name, 0, pair.optimised, value, actual[name], kinds.get(name, Kind()), tolerance
+        )
+    )
+
+
+def _script(message: str, domains: Collection[str], tolerance: Tolerance | None) -> str:
+    bounds = "" if tolerance is None else f", rtol={tolerance.rtol!r}, atol={tolerance.atol!r}"
+    return _SCRIPT.format(
+        message=message.replace("\\", "/").replace('"""', "'''"),
+        tolerance=bounds,
+        domains=f", domains={sorted(domains)!r}" if domains else "",
+    )
+
+
+def _write(folder: Path, pair: _Pair, script: str) -> Path:
+    path = folder / "reproduce.py"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "original.onnx").write_bytes(reader.serialize(pair.original))
+        (folder / "converted.onnx").write_bytes(reader.serialize(pair.converted))
+        with zipfile.ZipFile(folder / "inputs.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, array in pair.feeds.items():  # np.savez takes no array called "file"
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, _plain(array), allow_pickle=False)
+        path.write_text(script, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or error
+        raise ModelFileError(
+            f"{os.fspath(folder)}: cannot be written: {reason}", code=Code.UNWRITABLE
+        ) from None
+    return path
+
+
+def _plain(array: Array) -> Array:
+    """Return an array without Python objects; of a type that numpy lacks, its bits."""
+    if array.dtype.kind == "O":
+        return array.astype(np.str_)
+    return array if is_native(array.dtype) else array.view(f"V{array.dtype.itemsize}")
