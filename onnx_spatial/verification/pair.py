@@ -16,7 +16,9 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import STRING, Array, dtype_of, is_float
-from onnx_spatial.verification.match.names import with_names_of
+from onnx_spatial.verification.match.definitions import Definitions
+from onnx_spatial.verification.match.graphs import Graphs
+from onnx_spatial.verification.match.names import original_names, renamed
 
 _WITH_SIZE = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED, STRING}
 
@@ -84,11 +86,12 @@ class ModelPair:
 
     def with_original_names(self) -> ModelPair:
         """Return the pair with the names of the original in a converted model that was renamed."""
-        converted = self.converted
-        proto = with_names_of(self.original.proto, converted.proto, self.folders)
-        return (
-            self if proto is converted.proto else replace(self, converted=converted.holding(proto))
-        )
+        graphs = Graphs(self.original.proto), Graphs(self.converted.proto)
+        names = original_names(Definitions(*graphs, self.folders))
+        if not names:
+            return self
+        proto = renamed(self.converted.proto, names)
+        return replace(self, converted=self.converted.holding(proto))
 
     def without_earlier_form(self) -> ModelPair:
         """Return the pair with the original as it was before an earlier conversion wrapped it."""

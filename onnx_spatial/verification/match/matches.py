@@ -41,7 +41,7 @@ from onnx_spatial.verification.match.graphs import (
     is_constant,
     scopes,
 )
-from onnx_spatial.verification.match.names import with_names_of
+from onnx_spatial.verification.match.names import original_names, renamed
 
 if TYPE_CHECKING:
     from onnx_spatial.verification.pair import ModelPair
@@ -67,12 +67,20 @@ def find(
         facts: what is known of its graphs, in the order of `traversal.graphs`.
     """
     original, source = models.original.proto, models.converted
+    before = Graphs(original, facts)
+
+    def defined(proto: onnx.ModelProto) -> Definitions:
+        own = {(f.domain, f.name) for f in original.functions}
+        common = any((f.domain, f.name) in own for f in proto.functions)
+        known = analysis.graph_facts(proto, (), source.folder) if common else ()
+        return Definitions(before, Graphs(proto, known), models.folders)
+
     proto = layout_marks.with_original_values(source.proto)
-    proto = with_names_of(original, proto, models.folders)
-    known = analysis.graph_facts(proto, (), source.folder) if proto.functions else ()
-    graphs = Graphs(original, facts), Graphs(proto, known)
+    definitions = defined(proto)
+    if names := original_names(definitions):
+        definitions = defined(renamed(proto, names))
     types = KnownTypes(original, infos, facts or analysis.graph_facts(original, infos))
-    return Matches(Definitions(*graphs, models.folders), types, infos)
+    return Matches(definitions, types, infos)
 
 
 class Matches:

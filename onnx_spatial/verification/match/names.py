@@ -5,21 +5,19 @@
 
 Tools that write a model anew may number its values. Then the two models share the names of inputs and
 outputs alone, and could only be compared as a whole. Values with the same definition get the same name;
-so do, from the outputs on, the inputs of nodes that are the same but for one input. Such a name is a
-hint where to compare: whether the values are equal is for the comparison to say.
+so do, from the outputs on, the inputs of nodes that are the same but for their inputs. Such a name is a
+hint where to compare: whether the values are equal is for the proof to say.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import onnx
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.match.definitions import Definitions
-from onnx_spatial.verification.match.graphs import Graphs, is_computed
 
 #: Operators of which equal outputs mean equal inputs, as far as rewritten models go. A Reshape has the
 #: same output for data of another shape, a Slice for data that is equal in part.
@@ -30,164 +28,108 @@ _FAITHFUL = (
 _COMMUTATIVE = frozenset({"Add", "And", "Max", "Mean", "Min", "Mul", "Or", "Sum", "Xor"})
 
 
-def with_names_of(
-    original: onnx.ModelProto,
-    converted: onnx.ModelProto,
-    folders: tuple[Path | None, Path | None],
-) -> onnx.ModelProto:
-    """Return the converted model with names of the original; itself if it has most of them.
+def original_names(definitions: Definitions) -> dict[str, str]:
+    """Return the names in the original of values of the converted model; none if it has most of them.
 
     Only names that the original does not have are replaced, by names that the converted model does not
     have: no name gets another meaning.
     """
-    before, after = _names(original), _names(converted)
-    if before.keys() >= after.keys():
-        return converted
-    computed = [n for n, count in before.items() if count == 1]
-    if 2 * sum(name in after for name in computed) > len(computed):
-        return converted
-    graphs = Graphs(original), Graphs(converted)
-    names = _Pairing(Definitions(*graphs, folders), before, after).names()
-    if not names:
-        return converted
-    renamed = onnx.ModelProto()
-    renamed.CopyFrom(converted)
-    for _, graph in traversal.graphs(renamed):
+    before, after = (
+        Counter(name for values in numbering.values.values() for name in values)
+        for numbering in (definitions.before, definitions.after)
+    )
+    once = [name for name, count in before.items() if count == 1]
+    if before.keys() >= after.keys() or 2 * sum(name in after for name in once) > len(once):
+        return {}
+    old = {name for name in once if name not in after}
+    new = {name for name, count in after.items() if count == 1 and name not in before}
+    pairing = _Pairing(definitions, old, new)
+    pairing.pair_graphs(traversal.Place(), traversal.Place())
+    return pairing.names
+
+
+def renamed(model: onnx.ModelProto, names: dict[str, str]) -> onnx.ModelProto:
+    """Return a copy of a model with other names for some values of its graphs."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for _, graph in traversal.graphs(copy):
         for node in graph.node:
-            node.input[:] = [names.get(n, n) for n in node.input]
-            node.output[:] = [names.get(n, n) for n in node.output]
+            node.input[:] = [names.get(name, name) for name in node.input]
+            node.output[:] = [names.get(name, name) for name in node.output]
         if isinstance(graph, onnx.GraphProto):
-            for value in (*graph.input, *graph.output, *graph.value_info):
+            stored = (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer))
+            for value in (*graph.input, *graph.output, *graph.value_info, *stored):
                 value.name = names.get(value.name, value.name)
-    return renamed
-
-
-def _names(model: onnx.ModelProto) -> Counter[str]:
-    """Return how many graphs of a model have a value of each name."""
-    names = Counter[str]()
-    for _, graph in traversal.graphs(model):
-        own = {name for node in graph.node for name in node.output if name}
-        own.update(v if isinstance(v, str) else v.name for v in graph.input)
-        own.update(t.name for t in getattr(graph, "initializer", ()))
-        own.update(s.values.name for s in getattr(graph, "sparse_initializer", ()))
-        names.update(own)
-    return names
+    return copy
 
 
 class _Pairing:
-    """Pairs of values, one of each model; `before` and `after` are the names in both."""
+    """Pairs of values, one of each model.
 
-    def __init__(self, definitions: Definitions, before: Counter[str], after: Counter[str]) -> None:
-        self._definitions = definitions
-        self._before, self._after = before, after
-        self._original: dict[str, str] = {}  # name in the original, by that in the converted model
-        self._paired: set[str] = set()
+    Args:
+        definitions: of both models.
+        old, new: names of the original and of the converted model that may be paired.
 
-    def names(self) -> dict[str, str]:
-        """Return the new names of values of the converted model."""
-        self._pair_graphs(traversal.Place(), traversal.Place())
-        return self._original
+    Attributes:
+        names: the name in the original of each value of the converted model that has a pair.
+    """
 
-    def _pair_graphs(self, here: traversal.Place, there: traversal.Place) -> None:
-        """Pair the values of a graph of the original with those of one of the converted model."""
-        before, after = self._definitions.numbers(here, there)
-        by_number: dict[int, list[str]] = {}
-        for name, number in before.items():
-            by_number.setdefault(number, []).append(name)
-        for name, number in after.items():
-            any(self._pair(here, other, there, name) for other in by_number.get(number, ()))
-        todo = [(self._original.get(n, n), n) for n in after if self._original.get(n, n) in before]
+    def __init__(self, definitions: Definitions, old: set[str], new: set[str]) -> None:
+        self.names: dict[str, str] = {}
+        self._definitions, self._old, self._new = definitions, old, new
+
+    def _pair(self, old: str, new: str) -> bool:
+        """Pair two values, if both have no pair yet; return whether that was possible."""
+        if old not in self._old or new not in self._new:
+            return False
+        self.names[new] = old
+        self._old.remove(old)
+        self._new.remove(new)
+        return True
+
+    def pair_graphs(self, here: traversal.Place, there: traversal.Place) -> None:
+        """Pair the values of a graph of each model: by their definitions, then from the outputs back."""
+        models = self._definitions.before, self._definitions.after
+        before, after = (
+            m.values.get(place, {}) for m, place in zip(models, (here, there), strict=True)
+        )
+        by_number = {number: name for name, number in before.items() if name in self._old}
+        for new, number in after.items():
+            self._pair(by_number.get(number, ""), new)
+        todo = [(old, new) for new in after if (old := self.names.get(new, new)) in before]
         while todo:
-            name, other = todo.pop()
-            node = self._definitions.original.find(name, here)
-            counterpart = self._definitions.converted.find(other, there)
-            if not isinstance(node, onnx.NodeProto) or not isinstance(counterpart, onnx.NodeProto):
+            old, new = todo.pop()
+            node = self._definitions.original.find(old, here)
+            other = self._definitions.converted.find(new, there)
+            if not isinstance(node, onnx.NodeProto) or not isinstance(other, onnx.NodeProto):
                 continue
-            self._pair_bodies(here, node, there, counterpart)
-            if not (op_traits.is_standard(node) and node.op_type in _FAITHFUL):
-                continue
-            if self._definitions.same_operator((here, name), (there, other)):
-                pairs = self._inputs(here, node, there, counterpart)
-                todo += (pair for pair in pairs if self._pair(here, pair[0], there, pair[1]))
+            self._pair_bodies(here, node, there, other)
+            operators = models[0].operators, models[1].operators
+            same = operators[0].get((here, old), -1) == operators[1].get((there, new))
+            if same and node.op_type in _FAITHFUL:
+                inputs = [list(node.input), list(other.input)]
+                if node.op_type in _COMMUTATIVE:
+                    for names, numbers, place in zip(inputs, operators, (here, there), strict=True):
+                        names.sort(key=lambda name: numbers.get((place, name), -1))
+                todo += [pair for pair in zip(*inputs, strict=False) if self._pair(*pair)]
 
     def _pair_bodies(
         self,
         here: traversal.Place,
         node: onnx.NodeProto,
         there: traversal.Place,
-        counterpart: onnx.NodeProto,
+        other: onnx.NodeProto,
     ) -> None:
-        """Pair the inputs and results of the graphs inside two nodes by position, then their values."""
-        if node.op_type != counterpart.op_type or node.domain != counterpart.domain:
-            return
-        bodies = dict(traversal.subgraphs(counterpart))
+        """Pair inputs and results of the graphs inside two nodes by position, then their values."""
+        bodies = dict(traversal.subgraphs(other))
         for attribute, body in traversal.subgraphs(node):
-            other = bodies.get(attribute)
-            if other is None:
+            if node.op_type != other.op_type or (its := bodies.get(attribute)) is None:
                 continue
-            inner, inner_there = (
-                place.inside(traversal.step(node.op_type, each.output, attribute))
-                for place, each in ((here, node), (there, counterpart))
-            )
-            for mine, its in ((body.input, other.input), (body.output, other.output)):
-                for value, counterpart_value in zip(mine, its, strict=False):
-                    if self._is_free(value.name, counterpart_value.name):
-                        self._name(value.name, counterpart_value.name)
-            self._pair_graphs(inner, inner_there)
-
-    def _inputs(
-        self,
-        here: traversal.Place,
-        node: onnx.NodeProto,
-        there: traversal.Place,
-        counterpart: onnx.NodeProto,
-    ) -> list[tuple[str, str]]:
-        """Return the pairs of inputs of two nodes that must be equal, if it is clear which these are."""
-        mine, others = list(node.input), list(counterpart.input)
-        if len(mine) != len(others):
-            return []
-        if node.op_type not in _COMMUTATIVE:
-            return list(zip(mine, others, strict=True))
-        for name in list(mine):
-            known = (o for o in others if self._is_same(here, name, there, o))
-            if (equal := next(known, None)) is not None:
-                mine.remove(name)
-                others.remove(equal)
-        if len(mine) == 1:
-            return [(mine[0], others[0])]
-        alike = [
-            (name, other)
-            for name in mine
-            for other in others
-            if self._definitions.same_operator((here, name), (there, other))
-        ]
-        counts = Counter(name for pair in alike for name in set(pair))
-        return [pair for pair in alike if all(counts[name] == 1 for name in pair)]
-
-    def _is_same(
-        self, here: traversal.Place, name: str, there: traversal.Place, other: str
-    ) -> bool:
-        known = self._original.get(other, other)
-        return name == known or self._definitions.equal((here, name), (there, other))
-
-    def _pair(self, here: traversal.Place, name: str, there: traversal.Place, other: str) -> bool:
-        """Pair two values that nodes compute; return whether that was possible."""
-        producers = (
-            self._definitions.original.find(name, here),
-            self._definitions.converted.find(other, there),
-        )
-        if not self._is_free(name, other) or not all(map(is_computed, producers)):
-            return False
-        self._name(name, other)
-        return True
-
-    def _is_free(self, name: str, other: str) -> bool:
-        """Tell whether each name is of one value of its own model, and of none of the other."""
-        if name in self._paired or other in self._original:
-            return False
-        once = self._before[name] == self._after[other] == 1
-        return once and not self._after[name] and not self._before[other]
-
-    def _name(self, name: str, other: str) -> None:
-        self._original[other] = name
-        self._paired.add(name)
+            for side, its_side in ((body.input, its.input), (body.output, its.output)):
+                for value, counterpart in zip(side, its_side, strict=False):
+                    self._pair(value.name, counterpart.name)
+            inner = [
+                place.inside(traversal.step(n.op_type, n.output, attribute))
+                for place, n in ((here, node), (there, other))
+            ]
+            self.pair_graphs(*inner)
