@@ -211,10 +211,9 @@ def state() -> Any:
     return found
 
 
-def provide(function: Callable[..., Any]) -> int:
-    """Let the nodes of `kernels.CALLS` call a function; return the number by which they find it."""
-    state().functions[id(function)] = function
-    return id(function)
+def provide(functions: Mapping[int, Callable[..., Any]]) -> None:
+    """Let the nodes of `kernels.CALLS` call functions, which they find by number."""
+    state().functions.update(functions)
 
 
 def withdraw(numbers: Iterable[int]) -> None:

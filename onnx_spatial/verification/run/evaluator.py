@@ -16,16 +16,13 @@ import numpy as np
 import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
 
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.model import traversal
-from onnx_spatial.model.graph import insert_nodes
 from onnx_spatial.model.io import external_data
-from onnx_spatial.operators.spellings.python_ops import DOMAIN
 from onnx_spatial.reference import OPS, SpatialOp, operators
 from onnx_spatial.verification.arrays import Array
-from onnx_spatial.verification.run import same_padding, time_limit
+from onnx_spatial.verification.run import time_limit
 from onnx_spatial.verification.run.sessions import ORIGINAL, Report, RunError, first_line
 
 _DOING = f"{ORIGINAL} runs in onnx's reference evaluator"
@@ -54,7 +51,6 @@ class Evaluator:
         self, model: onnx.ModelProto, domains: Iterable[str], folder: Path | None, report: Report
     ) -> None:
         self._report = report
-        _pad(model)
         imported = {entry.domain for entry in model.opset_import}
         used = {node.domain for _, _, node in traversal.nodes(model)}
         model.opset_import.extend(helper.make_opsetid(d, 1) for d in sorted(used - imported))
@@ -62,7 +58,7 @@ class Evaluator:
         found = [*OPS, *(op for domain in domains for op in operators(domain))]
         named = [type(op.__name__, (_Named, op), {}) for op in found]
         try:
-            self._evaluator = _Evaluator(model, new_ops=[*named, SamePadding])
+            self._evaluator = _Evaluator(model, new_ops=named)
         except NotImplementedError as error:
             raise RunError(first_line(error), "load", lacks_kernel=True) from None
         except Exception as error:  # of onnx and numpy, of any type
@@ -88,19 +84,6 @@ class Evaluator:
             raise RunError.of(error, "run") from None
 
 
-def _pad(model: onnx.ModelProto) -> None:
-    """Insert the padding of convolutions in front of them, in place."""
-    inserted = {}
-    for each in same_padding.find(model):
-        name = f"onnx_spatial.run/{each.index}"
-        inputs = [each.node.input[0], each.weight, *filter(None, [each.zero_point])]
-        padding = helper.make_node(SamePadding.__name__, inputs, [name], name, domain=DOMAIN)
-        padding.attribute.extend(each.node.attribute)
-        each.become_valid(name)
-        inserted[each.index] = insert_nodes.Inserted([padding], ())
-    insert_nodes.in_front(model, inserted)
-
-
 class _Evaluator(ReferenceEvaluator):
     """An evaluator that ends when the time is over: it logs a line before each node."""
 
@@ -119,14 +102,3 @@ class _Named(SpatialOp):
         except OperatorError as error:
             label = traversal.label(self.onnx_node)
             raise OperatorError(f"{op_type} {label!r}: {error}", code=error.code) from None
-
-
-class SamePadding(OpRun):
-    """The padding of a convolution."""
-
-    op_domain = DOMAIN
-    op_schema = None
-
-    def _run(self, x: Array, weight: Array, zero: Any = 0, **attributes: Any) -> tuple[Array]:
-        zero = np.asarray(zero).reshape(())
-        return (same_padding.padded(x, weight.shape[2:], attributes, zero),)

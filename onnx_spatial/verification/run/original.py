@@ -6,8 +6,9 @@ for padding; Gather fetches the elements, of any type:
     x -> Shape -> Call(., parameters) -> Reshape -> Gather -> y
     x -> Reshape [-1] -> Concat(zero, .) -----------^
 
-Convolutions that onnxruntime refuses, auto_pad SAME with dilations, get their padding in the same way
-and become VALID. Nothing here is shared with what converts models: a mistake there is none here.
+The code that replaces operators in converted models is not used: a mistake there is none here. Only
+convolutions that onnxruntime refuses, auto_pad SAME with dilations, get the pads that conversion gives
+them. That these are right is proven from the files.
 
 Where onnxruntime-extensions is not available, and for types that Gather does not take, onnx's reference
 evaluator runs the model (`evaluator`).
@@ -19,6 +20,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,20 +35,20 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import insert_nodes
 from onnx_spatial.model.inference import functions
 from onnx_spatial.model.io import reader
-from onnx_spatial.operators import Dim
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
 from onnx_spatial.operators.spellings.python_ops import DOMAIN, SITE, VERSION
 from onnx_spatial.python_ops import registration
 from onnx_spatial.python_ops.kernels import CALLS, KEY, PREPARED_TYPES
 from onnx_spatial.verification.arrays import Array, dtype_of
-from onnx_spatial.verification.run import data, same_padding
-from onnx_spatial.verification.run.same_padding import RefusedConvolution
+from onnx_spatial.verification.run.data import check_given, graph_inputs
 from onnx_spatial.verification.run.sessions import Report, RunError, Session, first_line, no_report
 
 if TYPE_CHECKING:
     from onnx_spatial.verification.run.evaluator import Evaluator
 
+#: Most elements of the output of an operator: a block of 10^9 must not exhaust the memory.
+_MOST_ELEMENTS = 2**27
 #: Most positions in a window or block; each is one step of the kernel.
 _MOST_POSITIONS = 2**16
 
@@ -75,7 +77,7 @@ def evaluate(
         ModelFileError: the model cannot be read.
     """
     source = model if isinstance(model, reader.Source) else reader.read(model)
-    feeds = data.check_given(data.graph_inputs(source.proto), inputs)
+    feeds = check_given(graph_inputs(source.proto), inputs)
     try:
         return open_original(source, domains).run(feeds)
     except RunError as error:
@@ -106,7 +108,7 @@ def open_original(
     """
     before = without_earlier_form(source.proto, folder=source.folder)
     source, domains = reader.resolved(source.holding(before.model)), before.domains.union(domains)
-    model = _inlined(source.proto)
+    model = _padded(_inlined(source.proto), source.folder)
     declared = {value.name for value in model.graph.output}
     model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in values if n not in declared)
     infos = [info for info in analysis.find(model, domains, source.folder) if info.known_domain]
@@ -117,19 +119,15 @@ def open_original(
         from onnx_spatial.verification.run.evaluator import Evaluator  # takes long to import
 
         return Evaluator(model, domains, source.folder, report)
-    calls = _Calls(model)
+    called = _replace(model, infos)
+    registration.provide(called)
     try:
-        calls.replace(infos)
-        session = Session(
-            reader.serialize(model, source.name),
-            optimise=optimise,
-            folder=source.folder,
-            report=report,
-        )
+        data = reader.serialize(model, source.name)
+        session = Session(data, optimise=optimise, folder=source.folder, report=report)
     except BaseException:
-        registration.withdraw(calls.keys)
+        registration.withdraw(called)
         raise
-    weakref.finalize(session, registration.withdraw, calls.keys)
+    weakref.finalize(session, registration.withdraw, [*called])
     return session
 
 
@@ -149,11 +147,27 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def _site(place: traversal.Place, node: onnx.NodeProto) -> str:
-    return f"{node.op_type} {traversal.label(node)!r} in {place}"
+def _padded(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
+    """Return the model with explicit pads of the convolutions that onnxruntime refuses.
+
+    Raises:
+        RunError: the pads of one cannot be computed.
+    """
+    if not any(map(_may_be_refused, (node for _, _, node in traversal.nodes(model)))):
+        return model
+    from onnx_spatial.conversion.same_padding import explicit_pads  # loads the lowerings
+
+    opset = op_traits.opset_of(model.opset_import) or 0
+    result = explicit_pads.add_explicit_pads(model, opset, folder)
+    for each in result.operator_at.values():
+        if not each.converted:
+            raise RunError(f"{each.op_type} {each.node!r}: {each.reason}", "load", each.node)
+    return model if result.model is None else result.model
 
 
-# onnxruntime
+def _may_be_refused(node: onnx.NodeProto) -> bool:
+    names = {attribute.name for attribute in node.attribute}
+    return {"auto_pad", "dilations"} <= names and "pads" not in names
 
 
 def _is_gathered(info: OperatorInfo) -> bool:
@@ -162,80 +176,30 @@ def _is_gathered(info: OperatorInfo) -> bool:
     return info.element_types <= _GATHERED - (set() if has_bfloat16 else {TensorProto.BFLOAT16})
 
 
-class _Calls:
-    """Calls of Python functions in the place of nodes that onnxruntime does not run.
-
-    Attributes:
-        keys: the numbers by which nodes find their functions.
-    """
-
-    def __init__(self, model: onnx.ModelProto) -> None:
-        self._model = model
-        self._opset = op_traits.opset_of(model.opset_import) or 0
-        self.keys: list[int] = []
-
-    def replace(self, infos: Sequence[OperatorInfo]) -> None:
-        """Replace spatial operators and refused convolutions, in place."""
-        inserted = {info.index: self._operator(info) for info in infos}
-        inserted |= {each.index: self._convolution(each) for each in same_padding.find(self._model)}
-        insert_nodes.in_front(
-            self._model, {i: insert_nodes.Inserted(nodes, ()) for i, nodes in inserted.items()}
-        )
-        if inserted and not any(o.domain == DOMAIN for o in self._model.opset_import):
-            self._model.opset_import.append(helper.make_opsetid(DOMAIN, VERSION))
-
-    def _operator(self, info: OperatorInfo) -> _Nodes:
-        """Write a spatial operator; its node becomes an Identity behind the new nodes."""
-        node, nodes = info.node, _Nodes(info.index)
-        given = [index for index, name in enumerate(node.input) if name]
-        if given[:1] != [0]:
-            raise RunError(f"{_site(info.place, node)}: the data input is missing", "load")
-        x, *parameters = (node.input[index] for index in given)
-        integers = [nodes.op("Cast", name, to=int(TensorProto.INT64)) for name in parameters]
-        known = info.facts.inputs[0]
-        dims = info.output_shape if known is not None and known.ranked else None
-        types = info.element_types
-        zero = nodes.zero(x, min(types) if len(types) == 1 else None, self._opset)
+def _replace(
+    model: onnx.ModelProto, infos: Sequence[OperatorInfo]
+) -> dict[int, Callable[..., Array]]:
+    """Replace spatial operators in place; return the functions that are called for them, by number."""
+    opset = op_traits.opset_of(model.opset_import) or 0
+    called: dict[int, Callable[..., Array]] = {}
+    inserted: dict[int, insert_nodes.Inserted] = {}
+    for info in infos:
+        given = [index for index, name in enumerate(info.node.input) if name]
+        site = f"{info.node.op_type} {traversal.label(info.node)!r} in {info.place}"
+        if given[:1] != [0] or len(given) not in CALLS:
+            reason = "the data input is missing" if given[:1] != [0] else "has too many inputs"
+            raise RunError(f"{site}: {reason}", "load")
         function = _positions(info.facts, given[1:])
-        call = self._call(nodes, _site(info.place, node), function, nodes.op("Shape", x), *integers)
-        result = nodes.moved(x, zero, call, dims)
-        name, outputs = node.name, list(filter(None, node.output[:1])) or [nodes.unused()]
-        node.CopyFrom(helper.make_node("Identity", [result], outputs, name))
-        return nodes
-
-    def _convolution(self, refused: RefusedConvolution) -> _Nodes:
-        """Write the padding of a convolution."""
-        node, nodes = refused.node, _Nodes(refused.index)
-        attributes, x = analysis.attributes(node), node.input[0]
-        dilations: Any = attributes["dilations"]
-
-        def positions(shape: Array, weight: Array) -> Array:
-            return same_padding.padded(_counted(shape), weight.tolist()[2:], attributes)
-
-        if refused.zero_point:
-            zero = nodes.op("Reshape", refused.zero_point, nodes.constant(np.array([1])))
-        else:
-            zero = nodes.zero(x, self._stored_type(refused.weight), self._opset)
-        shapes = [nodes.op("Shape", name) for name in (x, refused.weight)]
-        call = self._call(nodes, _site(refused.place, node), positions, *shapes)
-        refused.become_valid(nodes.moved(x, zero, call, (None, None, *[None] * len(dilations))))
-        return nodes
-
-    def _call(
-        self, nodes: _Nodes, site: str, function: Callable[..., Array], *integers: str
-    ) -> str:
-        """Write a call of a function of the shape of data and other integers."""
-        if len(integers) not in CALLS:
-            raise RunError(f"{site}: has {len(integers)} inputs", "load")
-        self.keys.append(registration.provide(function))
-        attributes = {SITE: site, KEY: self.keys[-1]}
-        return nodes.op(CALLS[len(integers)], *integers, domain=DOMAIN, **attributes)
-
-    def _stored_type(self, name: str) -> int | None:
-        """Return the element type of an initializer; None for other names."""
-        graphs = (g for _, g in traversal.graphs(self._model) if isinstance(g, onnx.GraphProto))
-        stored = (tensor for graph in graphs for tensor in graph.initializer)
-        return next((tensor.data_type for tensor in stored if tensor.name == name), None)
+        called[id(function)] = function
+        nodes = _Nodes(info.index)
+        nodes.fetch(
+            info, [info.node.input[i] for i in given], opset, {SITE: site, KEY: id(function)}
+        )
+        inserted[info.index] = insert_nodes.Inserted(nodes, ())
+    insert_nodes.in_front(model, inserted)
+    if inserted and not any(o.domain == DOMAIN for o in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(DOMAIN, VERSION))
+    return called
 
 
 class _Nodes(list[onnx.NodeProto]):
@@ -259,35 +223,54 @@ class _Nodes(list[onnx.NodeProto]):
         """Add a constant and return its name."""
         return self.op("Constant", value=numpy_helper.from_array(array))
 
-    def zero(self, x: str, element_type: int | None, opset: int) -> str:
+    def zero(self, x: str, element_types: frozenset[int], opset: int) -> str:
         """Add a vector of one zero of the type of the data, which is perhaps unknown."""
-        if element_type is None and opset >= _CAST_LIKE_OPSET:
+        if not element_types and opset >= _CAST_LIKE_OPSET:
             return self.op("CastLike", self.constant(np.zeros(1, np.int64)), x)
-        if element_type == TensorProto.STRING:
+        if TensorProto.STRING in element_types:
             return self.constant(np.full(1, "", object))
-        return self.constant(np.zeros(1, dtype_of(element_type or TensorProto.FLOAT)))
+        return self.constant(np.zeros(1, dtype_of(min(element_types, default=TensorProto.FLOAT))))
 
-    def moved(self, x: str, zero: str, call: str, dims: Sequence[Dim] | None) -> str:
-        """Add the nodes that fetch the elements at the positions from a call.
+    def fetch(
+        self, info: OperatorInfo, inputs: Sequence[str], opset: int, attributes: Mapping[str, Any]
+    ) -> None:
+        """Add the nodes that fetch elements from where a call says; the operator becomes an Identity.
 
         The first Reshape changes nothing. It tells onnxruntime the sizes that are known, and fails where
         the call has failed (`python_ops.failures`), unless it makes no elements.
         """
-        if dims is None:
-            shape = self.op("Shape", x)
+        x, *parameters = inputs
+        shape = self.op("Shape", x)
+        integers = [self.op("Cast", name, to=int(TensorProto.INT64)) for name in parameters]
+        call = self.op(CALLS[len(inputs)], shape, *integers, domain=DOMAIN, **attributes)
+        known, dims = info.facts.inputs[0], info.output_shape
+        if known is None or not known.ranked or dims is None:
             same = self.op("Sub", shape, shape)
         else:
             sizes = [d if isinstance(d, int) else 0 for d in dims]
             same = self.constant(np.array([0] * len(sizes) if 0 in dims else sizes, np.int64))
         positions = self.op("Reshape", call, same)
+        zero = self.zero(x, info.element_types, opset)
         flat = self.op("Reshape", x, self.constant(np.array([-1])))
-        return self.op("Gather", self.op("Concat", zero, flat, axis=0), positions, axis=0)
+        y = self.op("Gather", self.op("Concat", zero, flat, axis=0), positions, axis=0)
+        outputs = list(filter(None, info.node.output[:1])) or [self.unused()]
+        info.node.CopyFrom(helper.make_node("Identity", [y], outputs, info.node.name))
+
+
+def _check_elements(shape: Sequence[Any]) -> None:
+    """Refuse an output that is too large to be computed.
+
+    Raises:
+        OperatorError: it is.
+    """
+    if math.prod(shape) > _MOST_ELEMENTS:
+        raise OperatorError(f"its output {show(shape)} is too large to be compared")
 
 
 def _counted(shape: Array) -> Array:
     """Return 1, 2, 3, .. in a shape."""
     sizes = shape.tolist()
-    same_padding.check_elements(sizes)
+    _check_elements(sizes)
     return np.arange(1, math.prod(sizes) + 1).reshape(sizes)
 
 
@@ -309,7 +292,7 @@ def _positions(facts: NodeFacts, given: Sequence[int]) -> Callable[..., Array]:
         inputs = [None if array is None else InputFacts.of(array) for array in arrays]
         call = read(replace(facts, inputs=tuple(inputs)))
         operator = call.bind(arrays)
-        same_padding.check_elements(operator.output_shape(x.shape))
+        _check_elements(operator.output_shape(x.shape))
         if math.prod(operator.positions) > _MOST_POSITIONS:
             raise OperatorError(
                 f"{operator.positions_of} of {show(operator.positions)} are too large to be compared"
