@@ -1,0 +1,554 @@
+"""Find sizes of the open dims of a model, and parameters of its operators, at which it runs.
+
+    x [N, H, W, 3] -> SpaceToBatchND, blocks 4 x 4 -> .. -> MatMul with a weight [12, 5]
+
+    what operators demand    4 divides H and W
+    likely sizes             N = 2, H = 40, W = 24: small ones where dims are many
+    one repair               the MatMul fails: W // 2 = 12 is one more demand, which W = 24 meets
+    the rest                 other integers and parameters, larger sizes, sizes that the message names
+    else                     a reason that says which shapes to give
+
+A repair follows each run that fails at another node. Runs are counted, so that every machine finds the
+same sizes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import onnx
+
+from onnx_spatial import analysis
+from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.model import traversal
+from onnx_spatial.model.inference import functions
+from onnx_spatial.model.symbolic.symbolic_tensor import INTEGERS
+from onnx_spatial.operators import Dim, Operator
+from onnx_spatial.operators.shapes import is_countable, show
+from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
+from onnx_spatial.verification.arrays import Array
+from onnx_spatial.verification.run.data import (
+    INTEGER_MODES,
+    Assignment,
+    GraphInput,
+    feeds,
+    named_dims,
+)
+from onnx_spatial.verification.run.demands import Demands, ModelDemands, Values, fits
+from onnx_spatial.verification.run.sessions import RunError
+
+#: Runs of the model, at most.
+MAX_RUNS = 64
+#: Elements of an input with open dims, unless it has more at its least sizes.
+MAX_ELEMENTS = 2**20
+#: Elements of an input beyond which no data is made up, and bytes that one takes meanwhile.
+_LARGEST_INPUT, _BYTES_PER_ELEMENT = 2**28, 16
+#: Largest rank of a numpy array; 64 since numpy 2.
+_MAX_RANK = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
+
+#: Likely sizes of an open dim, odd and even ones in turn: of one or two beside the batch (images,
+#: sequences), of three (volumes), of more; and of a batch.
+_USUAL = (33, 40, 17, 24, 65, 48, 35, 32, 113, 64, 49, 16, 129, 96, 225, 128, 299, 224, 257, 256)
+_VOLUME = (9, 12, 7, 8, 5, 16, 11, 6, 17, 24, 3, 4, 33, 32)
+_MANY = (3, 4, 5, 6, 2, 7, 8, 9, 12)
+_BATCH = (2, 3, 1, 4, 6, 8)
+#: All sizes below this one may be chosen.
+_ALL_BELOW = 130
+#: Of the sizes that a dim may have, the first so many are used: others differ too much from usual ones.
+_LEGAL, _FEW_LEGAL = 7, 3
+#: Sets of parameters that are drawn.
+_PARAMETER_SETS = 4
+#: Attempts to draw legal parameters and sizes of one operator.
+_DRAWS = 60
+#: Other sizes that are run to find some that differ, and sizes next to one that are tried.
+_OTHERS, _NEXT = 3, 8
+#: Inputs whose shapes a line of progress shows; symbols that a message names, before it names inputs.
+_SHOWN, _NAMED = 3, 4
+
+#: Strides between the input and a value whose size a message names.
+_STRIDES = (1, 2, 4, 8, 16, 32)
+#: Messages of onnxruntime where windows do not fit, and sizes of 0 or less in its other messages.
+_NOTHING_LEFT = re.compile(
+    r"Invalid input shape|[Ww]indow|pooled|[{,[(x ](?:0|-[1-9]\d*)(?=[},\])x ]|$)"
+)
+#: Name of a node in a message of onnxruntime; the last one is that in the innermost body.
+_NODE = re.compile(r"[Nn]ame: ?'([^']*)'")
+
+#: What is said of a run whose outputs have no elements.
+_EMPTY = "the outputs have no elements"
+#: The key of the group of batches.
+_BATCHES = (0, 0)
+#: Symbols that nobody would know: a message names the inputs instead.
+_MADE_UP = re.compile(r"unk_*\d+|.*\[\d+\]")
+#: Number of the input that is a shape, or that a shape is made of.
+_SHAPED_BY = {"Reshape": 1, "Expand": 1, "Tile": 1, "ConstantOfShape": 0}
+#: Operators that compute shapes from shapes.
+_OF_SHAPES = frozenset({"Cast", "Concat", "Gather", "Identity", "Slice", "Squeeze", "Unsqueeze"})
+
+#: Advice where generated data does not help, for command lines.
+GIVE_DATA = "pass data with --inputs"
+
+
+class Runner(Protocol):
+    """A model that is ready to run, such as `run.original` opens."""
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Any]:
+        """Return the outputs by name.
+
+        Raises:
+            RunError: the model does not run on this data.
+        """
+
+
+@dataclass(frozen=True)
+class LegalSizes:
+    """A run of the model that succeeded.
+
+    Attributes:
+        assignment: sizes and values that its inputs were made of.
+        feeds, outputs: its inputs and outputs.
+        runs: how many runs it took.
+        forced: sizes of the symbols that can have no other, as far as is known.
+    """
+
+    assignment: Assignment
+    feeds: dict[str, Array]
+    outputs: dict[str, Any]
+    runs: int
+    forced: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NoLegalSizes:
+    """No run succeeded: why, and what to do about it; and how many runs there were."""
+
+    reason: str
+    runs: int = 0
+
+
+@dataclass(frozen=True)
+class OperatorSample:
+    """Legal sizes of the data of an operator, values of its run-time parameters by input number."""
+
+    shape: tuple[int, ...]
+    parameters: dict[int, Array]
+
+
+def operator_sample(
+    facts: NodeFacts, rng: np.random.Generator, number: int = 0
+) -> OperatorSample | None:
+    """Draw sizes and parameters for a node, which are small and legal; None if none are found.
+
+    Known ones stay; of samples with other numbers the others differ.
+    """
+    try:
+        call = read(facts)
+    except OperatorError:
+        return None
+    data = facts.inputs[0]
+    for attempt in range(number, number + _DRAWS):
+        dims: Sequence[Dim] = (None,) * call.sample_rank(attempt)
+        if data is not None and data.shape is not None:
+            dims = data.shape
+        drawn = call.sample_parameters(dims, facts, rng, number)
+        if drawn is not None and (shape := _sample_shape(drawn[0], dims, attempt)) is not None:
+            return OperatorSample(shape, drawn[1])
+    return None
+
+
+def _sample_shape(operator: Operator, dims: Sequence[Dim], number: int) -> tuple[int, ...] | None:
+    """Choose the unknown dims; those of one name get the same size."""
+    shape = list(dims)
+    for axis, dim in enumerate(dims):
+        if isinstance(shape[axis], int):
+            continue
+        same = [a for a, d in enumerate(dims) if a == axis or (d is not None and d == dim)]
+        likely = [size for a in same for size in operator.typical_sizes(a)]
+        if len(same) > 1:
+            likely += range(1, 4 * max(likely) + 1)
+        legal = [s for s in likely if all(fits(operator, len(dims), a, s) for a in same)]
+        if not legal:
+            return None
+        for a in same:  # neighbouring axes get neighbours in the list
+            shape[a] = legal[(number + axis) % len(legal)]
+    sizes = tuple(d for d in shape if isinstance(d, int))
+    try:
+        return sizes if 0 not in operator.output_shape(sizes) else None
+    except OperatorError:
+        return None
+
+
+class SizeSearch:
+    """Look for legal sizes of one model.
+
+    Args:
+        model: the model; its weights are not read.
+        inputs: its inputs.
+        infos: its spatial operators, analysed with a name for each open dim (`data.named_dims`).
+        runner: runs it.
+        fixed: sizes that the user gave, by symbol.
+        seed: of the generated data.
+        memory: bytes that an input may take while it is generated; None: no limit of the caller.
+        progress: called with a line of text before each run.
+    """
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        inputs: Sequence[GraphInput],
+        infos: Sequence[OperatorInfo],
+        runner: Runner,
+        *,
+        fixed: Mapping[str, int] | None = None,
+        seed: int = 0,
+        memory: int | None = None,
+        progress: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._runner, self._seed, self._progress = runner, seed, progress
+        self._most = min(_LARGEST_INPUT, (memory or 1 << 62) // _BYTES_PER_ELEMENT)
+        self._inputs = [_with_rank(i, infos) for i in inputs]
+        self._needed = [i for i in self._inputs if i.default is None]
+        self._fixed = dict(fixed or {})
+        symbols = dict.fromkeys(s for i in self._needed for s in i.symbols)
+        self._symbols = [s for s in symbols if s not in self._fixed]
+        self._model, self._infos = named_dims(model, self._inputs), infos
+        if model.functions:
+            domains = {info.node.domain for info in infos}
+            self._model = functions.inline(self._model)
+            self._infos = [i for i in analysis.find(self._model, domains) if i.known_domain]
+        labels = (traversal.label(node) for _, _, node in traversal.nodes(self._model))
+        self._positions = {label: position for position, label in enumerate(labels)}
+        self._runs = 0
+        self._limits: dict[str, float] = {}
+        self._is_limited = False
+
+    def first(self) -> LegalSizes | NoLegalSizes:
+        """Run the model at likely sizes, and repair what fails, until a run succeeds."""
+        for known in self._needed:
+            if problem := _problem(known):
+                return NoLegalSizes(f"input {known.name!r} {problem}")
+        if unknown := [i for i in self._needed if i.dims is None]:
+            names = ", ".join(i.name for i in unknown)
+            return NoLegalSizes(f"the rank of input {names} is unknown; {_advice(unknown)}")
+        start = self._with_parameters(self._likely(0), 0)
+        for known in self._needed:
+            if problem := self._too_large(known, start):
+                return self._none(f"input {known.name!r} {problem}")
+        reached, furthest = (-2, -1), ""
+        empty: LegalSizes | None = None
+        tried: set[object] = set()
+        proposals: Iterator[Assignment] = iter([start])
+        while self._runs < MAX_RUNS and (assignment := next(proposals, None)) is not None:
+            if _key(assignment) in tried or self._exceeds(assignment):
+                continue
+            tried.add(_key(assignment))
+            result = self._run(assignment)
+            if isinstance(result, LegalSizes):
+                if not result.outputs or any(map(np.size, result.outputs.values())):
+                    return replace(result, forced=self._forced(assignment))
+                empty = empty or result
+                message, progress = _EMPTY, (len(self._positions), -1)
+            elif result.stage == "load" or result.lacks_kernel or result.out_of_memory:
+                return NoLegalSizes(f"the original does not run: {result}", self._runs)
+            else:
+                message, progress = str(result), self._progress_of(result)
+            learned = isinstance(result, RunError) and self._learn(result, assignment)
+            if progress >= reached:
+                furthest = message
+            if learned or progress > reached:
+                reached = progress
+                proposals = self._repairs(assignment, message)
+        return empty or self._none(furthest)
+
+    def another(self, first: LegalSizes) -> LegalSizes | None:
+        """Run the model at other sizes than those of a run; None if none of a few succeeds."""
+        old = first.assignment
+        for turn in range(1, _OTHERS + 1):
+            assignment = replace(self._likely(turn), mode=old.mode, number=old.number + 1)
+            assignment = self._with_parameters(assignment, turn, override=True)
+            if assignment.sizes != old.sizes and not self._exceeds(assignment):
+                result = self._run(assignment)
+                if isinstance(result, LegalSizes):
+                    return replace(result, forced=first.forced)
+        return None
+
+    def _run(self, assignment: Assignment) -> LegalSizes | RunError:
+        self._runs += 1
+        arrays = feeds(self._inputs, assignment, self._seed)
+        shapes = [f"{name} {show(array.shape)}" for name, array in arrays.items()]
+        shown = ", ".join([*shapes[:_SHOWN], *([".."] if len(shapes) > _SHOWN else [])])
+        self._progress(f"looking for legal input sizes, try {self._runs}: {shown}")
+        try:
+            return LegalSizes(assignment, arrays, self._runner.run(arrays), self._runs)
+        except RunError as error:
+            return error
+
+    # What is demanded
+
+    @cached_property
+    def _model_demands(self) -> ModelDemands:
+        return ModelDemands(self._model, self._infos)
+
+    @cached_property
+    def _demands(self) -> Demands:
+        demands = Demands(self._choices)
+        for demand in self._model_demands.of_operators():
+            demands.add(demand)
+        least = {s: demands.least(s) for s in self._symbols} | self._fixed
+        for known in self._needed:
+            if known.symbols:
+                dims = [d if isinstance(d, int) else least[d] for d in known.dims or ()]
+                # A large image may have a batch of one, and of two.
+                self._limits[known.name] = max(MAX_ELEMENTS, 2.0 * math.prod(dims))
+                few = self._model_demands.of_elements(known.name, self._limits[known.name])
+                demands.add(few)
+        return demands
+
+    def _learn(self, failure: RunError, assignment: Assignment) -> bool:
+        """Add what the node that failed demands; return whether that is new, and not met."""
+        if not self._symbols:
+            return False
+        demands = self._model_demands.of_node(_label(failure))
+        new = [demand for demand in demands if self._demands.add(demand)]
+        return any(demand.excess(Values(assignment.sizes, assignment.values)) for demand in new)
+
+    def _forced(self, assignment: Assignment) -> dict[str, int]:
+        """Return the symbols that have no other size with which all demands are met."""
+        return {
+            symbol: assignment.sizes[symbol]
+            for symbol in (self._symbols if self._runs > 1 else ())
+            if self._demands.forces(assignment, symbol)
+        }
+
+    # Proposals
+
+    @cached_property
+    def _groups(self) -> dict[tuple[int, int], list[str]]:
+        """The symbols that most likely share a size, by the rank and the axis; `_BATCHES` are one."""
+        groups: dict[tuple[int, int], list[str]] = {}
+        grouped = set[str]()
+        for known in self._needed:
+            for axis, dim in enumerate(dims := known.dims or ()):
+                if isinstance(dim, str) and dim not in grouped and dim not in self._fixed:
+                    grouped.add(dim)
+                    key = _BATCHES if axis == 0 and len(dims) > 1 else (len(dims), axis)
+                    groups.setdefault(key, []).append(dim)
+        return groups
+
+    @cached_property
+    def _choices(self) -> dict[str, list[int]]:
+        """Sizes that each symbol may have, the likely ones first."""
+        batches = set(self._groups.get(_BATCHES, ()))
+        blocks = [i.call.typical_batch for i in self._infos if i.call and i.call.operator is None]
+        choices = {}
+        for key, symbols in self._groups.items():
+            inputs = (set(i.symbols) for i in self._needed)
+            open_dims = min(len(each - batches) for each in inputs if each & set(symbols))
+            likely = _USUAL if open_dims < 3 else _VOLUME if open_dims == 3 else _MANY
+            first = [*blocks, *_BATCH] if key == _BATCHES else likely
+            every = list(dict.fromkeys((*first, *range(1, _ALL_BELOW))))
+            choices.update(dict.fromkeys(symbols, every))
+        return {s: choices[s] for s in self._symbols}
+
+    def _likely(self, turn: int) -> Assignment:
+        """Return likely sizes that meet the demands; others in each turn."""
+        sizes = dict(self._fixed)
+        position = turn
+        for key, symbols in self._groups.items():
+            choices = self._choices[symbols[0]]
+            allowed = (c for c in choices if self._allows(dict.fromkeys(symbols, c)))
+            few = _FEW_LEGAL if choices[0] == _MANY[0] else _LEGAL
+            legal = list(itertools.islice(allowed, few)) or choices[:1]
+            index = turn if key == _BATCHES else position
+            sizes |= dict.fromkeys(symbols, legal[index % len(legal)])
+            position += 0 if key == _BATCHES else 2  # in most lists odd or even like this one
+        return self._settled(Assignment(sizes))
+
+    def _allows(self, sizes: Mapping[str, int]) -> bool:
+        """Tell whether some sizes meet the demands that depend on no other ones."""
+        return self._demands.excess(Assignment(sizes)) == 0
+
+    def _settled(self, assignment: Assignment, keep: Sequence[str] = ()) -> Assignment:
+        return self._demands.settled(assignment, keep) if self._symbols else assignment
+
+    def _changed(self, assignment: Assignment, symbols: Sequence[str], size: int) -> Assignment:
+        """Return an assignment with another size of some symbols, and others as these demand."""
+        return self._settled(assignment.resized(dict.fromkeys(symbols, size)), symbols)
+
+    def _with_parameters(
+        self, assignment: Assignment, number: int, *, override: bool = False
+    ) -> Assignment:
+        """Return an assignment with values for inputs that are parameters of operators.
+
+        They are drawn for the data that comes to the operators; other numbers draw others. With
+        `override`, those that have a default get another value, too.
+        """
+        fed = {i.name for i in self._inputs if i.default is None or override}
+        rng = np.random.default_rng([self._seed, number])
+        values = dict(assignment.values)
+        for info in self._infos:
+            names = [name for name in info.node.input[1:] if name in fed]
+            if not names or info.place != traversal.Place():
+                continue
+            known = Values(assignment.sizes, values)
+            inputs = [
+                InputFacts.of(values[name]) if name in values else fact
+                for name, fact in zip(info.node.input, info.facts.inputs, strict=True)
+            ]
+            dims = self._model_demands.dims(info)
+            if dims is not None:
+                shape = tuple(known.of(size) for size in dims)
+                inputs[0] = replace(inputs[0] or InputFacts(), shape=shape)
+            sample = operator_sample(replace(info.facts, inputs=tuple(inputs)), rng, number)
+            if sample is not None:
+                drawn = {info.node.input[i]: value for i, value in sample.parameters.items()}
+                values |= {name: value for name, value in drawn.items() if name in names}
+        return self._settled(replace(assignment, values=values))
+
+    def _repairs(self, base: Assignment, message: str) -> Iterator[Assignment]:
+        """Yield what may run where an assignment failed with a message, the most likely first."""
+        yield self._settled(base)
+        integers = [i.name for i in self._needed if i.element_type in INTEGERS]
+        if set(integers) - base.values.keys():
+            yield from (replace(base, mode=mode) for mode in INTEGER_MODES)
+        if base.values:
+            yield from (self._with_parameters(base, n) for n in range(1, _PARAMETER_SETS))
+        sides = [symbols for key, symbols in self._groups.items() if key != _BATCHES]
+        groups = [*sides, *(s for key, s in self._groups.items() if key == _BATCHES)]
+        if _NOTHING_LEFT.search(message):
+            yield from self._larger(base, sides)
+        numbers = dict.fromkeys(int(n) for n in re.findall(r"\d+", message) if len(n) < 8)
+        for stride, symbols, number in itertools.product(_STRIDES, groups, numbers):
+            if number:
+                yield self._changed(base, symbols, number * stride)
+        for symbols in groups:
+            for step in range(1, _NEXT):
+                yield self._changed(base, symbols, base.sizes[symbols[0]] + step)
+        yield from self._larger(base, sides)
+
+    def _larger(self, base: Assignment, groups: Sequence[Sequence[str]]) -> Iterator[Assignment]:
+        """Yield an assignment with all sizes of some groups doubled, again and again."""
+        while groups:
+            base = base.resized({s: 2 * base.sizes[s] for symbols in groups for s in symbols})
+            if self._exceeds(base):
+                return
+            base = self._settled(base)
+            yield base
+
+    # Messages
+
+    def _progress_of(self, failure: RunError) -> tuple[int, int]:
+        """Return how far a run got: the position of the node that failed, and the axis it names."""
+        axis = re.search(r"axis (\d+)", str(failure))
+        return self._positions.get(_label(failure), -1), int(axis[1]) if axis else -1
+
+    def _exceeds(self, assignment: Assignment) -> bool:
+        """Tell whether an input with open dims has too many elements to be tried."""
+        exceeds = any(
+            _count(known, assignment) > self._limits.get(known.name, math.inf)
+            for known in self._needed
+        )
+        self._is_limited |= exceeds
+        return exceeds
+
+    def _too_large(self, known: GraphInput, assignment: Assignment) -> str:
+        """Say that an input is too large to be generated; "" if it is not."""
+        count = _count(known, assignment)
+        if count <= self._most and is_countable(assignment.shape(known)):
+            return ""
+        how_many = f"{count:.0e} elements" if count else "no elements, but very large dims"
+        return f"has {how_many}, too many to generate (at most {self._most:.0e})"
+
+    def _none(self, failure: str) -> NoLegalSizes:
+        """Say why no legal sizes were found, and what to do."""
+        reasons = [failure] if failure else []
+        if self._is_limited:
+            limit = int(max(self._limits.values()))
+            reasons.append(f"inputs of more than {limit:,} elements were not tried")
+        reason = f" ({'; '.join(reasons)})" if reasons else ""
+        shapes = _shape_inputs(self._model, {i.name for i in self._needed})
+        open_inputs = [i for i in self._needed if i.symbols]
+        if shapes:
+            names = ", ".join(map(repr, shapes))
+            what = f"no legal values were found for {names}, from which the model computes shapes"
+        elif not open_inputs:
+            what = "the original does not run on generated data"
+        else:
+            symbols = list(dict.fromkeys(s for i in open_inputs for s in i.symbols))
+            if len(symbols) > _NAMED or any(map(_MADE_UP.fullmatch, symbols)):
+                of = "input" if len(open_inputs) == 1 else "inputs"
+                symbols = [f"{of} {', '.join(repr(i.name) for i in open_inputs)}"]
+            what = f"no legal sizes were found for {', '.join(symbols)}"
+        advice = _advice(open_inputs) if open_inputs and not shapes else GIVE_DATA
+        return NoLegalSizes(f"{what}{reason}; {advice}", self._runs)
+
+
+def _key(assignment: Assignment) -> object:
+    """Return what tells assignments apart."""
+    values = ((name, value.tobytes()) for name, value in sorted(assignment.values.items()))
+    return (*sorted(assignment.sizes.items()), *values, assignment.mode, assignment.number)
+
+
+def _label(failure: RunError) -> str:
+    """Return the label of the node that failed: in a body, of the innermost one."""
+    names = _NODE.findall(str(failure))
+    return names[-1] if names else failure.node
+
+
+def _count(known: GraphInput, assignment: Assignment) -> float:
+    """Return the elements of an input; a float, which has room for any product."""
+    if known.name in assignment.values:
+        return 0.0
+    return float(np.prod([float(size) for size in assignment.shape(known)]))
+
+
+def _with_rank(known: GraphInput, infos: Iterable[OperatorInfo]) -> GraphInput:
+    """Give an input of unknown rank the rank that an operator requires, if one reads it."""
+    for info in infos:
+        reads = info.place == traversal.Place() and info.node.input[0] == known.name
+        if known.dims is None and reads and info.call is not None:
+            axes = range(info.call.sample_rank())
+            return replace(known, dims=tuple(f"{known.name}[{axis}]" for axis in axes))
+    return known
+
+
+def _problem(known: GraphInput) -> str:
+    """Say why no data can be made for an input; "" if it can."""
+    if known.element_type not in onnx.TensorProto.DataType.values():
+        return "is not a dense tensor of a known type"
+    if len(known.dims or ()) > _MAX_RANK:
+        return f"has {len(known.dims or ())} dims; numpy supports at most {_MAX_RANK}"
+    if known.element_type in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128):
+        return "is complex, and onnxruntime has no complex tensors"
+    return ""
+
+
+def _advice(inputs: Sequence[GraphInput]) -> str:
+    """Advise to give the shapes of inputs with open dims, or data."""
+    options = []
+    for known in inputs:
+        sizes = [str(d) if isinstance(d, int) else "SIZE" for d in known.dims or ()]
+        shape = "SIZE,SIZE,..." if known.dims is None else ",".join(sizes)
+        options.append(f"--shape {shlex.quote(known.name)}={shape}")
+    return f"set sizes with {' '.join(options)}, or {GIVE_DATA}"
+
+
+def _shape_inputs(model: onnx.ModelProto, inputs: set[str]) -> list[str]:
+    """Return inputs whose values are used as a shape, directly or as a part of one."""
+    shapes: set[str] = set()
+    for node in reversed(model.graph.node):
+        index = _SHAPED_BY.get(node.op_type)
+        if index is not None and index < len(node.input):
+            shapes.add(node.input[index])
+        if node.op_type in _OF_SHAPES and not shapes.isdisjoint(node.output):
+            shapes.update(node.input)
+    return [v.name for v in model.graph.input if v.name in shapes & inputs]
