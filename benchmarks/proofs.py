@@ -4,7 +4,7 @@
 
 Parts: `operators` (every lowering on tests/grid), `cases` (the same on the cases of the tests),
 `nets` (models/), `regions` (random fused regions of the tests). Nothing is run: `verify` does that.
-With --pages the tables go into docs/internals/index-maps.md, and their sums into docs/verification.md.
+With --pages the tables go into docs/internals/index-maps.md.
 Times are processor time. Equal operators of a model share a proof, which counts once.
 """
 
@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = (ROOT / "tests", ROOT / "tests" / "fusion")
 
 #: The pages of the tables and of their sums, and the lines around them.
-PAGE, SUMMARY = ROOT / "docs" / "internals" / "index-maps.md", ROOT / "docs" / "verification.md"
+PAGE = ROOT / "docs" / "internals" / "index-maps.md"
 BEGIN, END = "<!-- proofs: python -m benchmarks.proofs --pages -->", "<!-- end of proofs -->"
 
 SCOPES = ("all sizes", "these sizes", "sampled")
@@ -262,11 +262,9 @@ def main(parts: Sequence[str], count: int, pages: bool) -> None:
         sections.append("\n".join([*lines, *reasons(outcomes), "", times(outcomes)]))
         click.echo(sections[-1])
         proven[part] = outcomes
-    summary = "\n".join(sums(proven))
-    click.echo(f"\n{summary}")
+    click.echo("\n" + "\n".join(sums(proven)))
     if pages:
         results.put(PAGE, BEGIN, END, "\n\n".join(sections))
-        results.put(SUMMARY, BEGIN, END, summary)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from onnx_spatial.report.figures import headline
 from onnx_spatial.report.results import Conversion
 
 #: Of a result that was written all the same.
-UNDECIDED = "the result is not fully verified; --strict makes this an error"
+UNVERIFIED = "the result is not verified; --strict makes this an error"
 
 
 def convert_models(
@@ -121,8 +121,8 @@ class _Run:
         if self.destinations.check and result.changed:
             text = f"{model} would change; nothing was written"
             say(console, text)
-        if _is_undecided(result):
-            say(console, f"warning: {UNDECIDED}", style="yellow")
+        if _is_unverified(result):
+            say(console, f"warning: {UNVERIFIED}", style="yellow")
         if result.output is None:
             return
         if self.options.mode == "custom-op":
@@ -143,10 +143,10 @@ class _Run:
             words += ["--shape", f"{name}={','.join(map(str, shape))}"]
         words += ["--inputs", given["inputs"]] if given["inputs"] else []
         words += ["--seed", str(given["seed"])] if given["seed"] else []
-        # Nodes of chains have no partner in the result: outputs alone can be compared.
-        only = given["outputs_only"] or any(s.converted for s in result.inspection.chains)
-        tolerances = tolerance_words(given["rtol"], given["atol"], outputs_only=only)
-        return shlex.join([*words, *tolerances])
+        only = given["outputs_only"]
+        return shlex.join(
+            [*words, *tolerance_words(given["rtol"], given["atol"], outputs_only=only)]
+        )
 
     def explain(self, error: SpatialError) -> None:
         """Print what a verification found, and keep the inputs of the first difference."""
@@ -171,11 +171,11 @@ class _Run:
 
 
 def _say_problems(console: Console, model: str, result: Conversion) -> None:
-    """Print what --quiet leaves of a result: what is beyond the limits, or undecided."""
+    """Print what --quiet leaves of a result: what is beyond the limits, or unverified."""
     if (beyond := _beyond(result)) is not None:
         say(console, f"error: {model}: {beyond}", style="red")
-    if _is_undecided(result):
-        say(console, f"warning: {model}: {UNDECIDED}", style="yellow")
+    if _is_unverified(result):
+        say(console, f"warning: {model}: {UNVERIFIED}", style="yellow")
 
 
 def _beyond(result: Conversion) -> str | None:
@@ -184,7 +184,7 @@ def _beyond(result: Conversion) -> str | None:
     return None if limits is None else limits.text
 
 
-def _is_undecided(result: Conversion) -> bool:
+def _is_unverified(result: Conversion) -> bool:
     return result.verification is not None and not result.verification
 
 

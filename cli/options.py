@@ -231,8 +231,8 @@ tolerance_options: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--outputs-only",
         is_flag=True,
-        help="Compare outputs only, not single operators and other nodes: for a version of a model "
-        "with other types or weights (float16, int8).",
+        help="Compare outputs only, and prove nothing: for a version of a model with other types or "
+        "weights (float16, int8).",
     ),
 )
 
@@ -280,7 +280,7 @@ checked_option = click.option(
 strict_proof_option = click.option(
     "--strict-proof",
     is_flag=True,
-    help="Fail if an operator is not proven, only compared at sampled sizes.",
+    help="Fail if a part that differs is not proven.",
 )
 
 
@@ -290,7 +290,7 @@ memory_option_help = (
 )
 
 strict_option = click.option(
-    "--strict", is_flag=True, help="Fail unless the whole model was run end to end."
+    "--strict", is_flag=True, help="Fail if the result cannot be verified, or operators are left."
 )
 
 #: The attributes of `onnx_spatial.VerifyOptions`, with `inputs` a path: the argument `how_to_verify`.
@@ -333,7 +333,7 @@ _editing_options = grouped(
 def conversion_options(command: F) -> F:
     """Add the options of `convert` and `optimize`, --json and the like included."""
     no_verify = click.option(
-        "--no-verify", is_flag=True, help="Do not run and compare the two models."
+        "--no-verify", is_flag=True, help="Do not compare the result with the original."
     )
     rest = static_option(no_verify(verification_options(output_options(command))))
     decorated: F = _editing_options(rest)

@@ -17,7 +17,7 @@ from onnx_spatial.errors import one_line
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.report.figures import duration, headline
-from onnx_spatial.verification import OutputResult, Verification
+from onnx_spatial.verification import OperatorResult, OutputResult, Verification
 
 if TYPE_CHECKING:
     from onnx_spatial.conversion.report import OperatorReport
@@ -248,20 +248,23 @@ def how_to_run(console: Console, model: Path) -> None:
 
 
 def verification(console: Console, result: object, *, verbose: bool) -> None:
-    """Print the verdict in one line, and the figures with -v or if something differs."""
+    """Print the verdict in one sentence and what is not proven; more with -v or if something differs."""
     if not isinstance(result, Verification):
         return
     word, style = _VERDICTS[result.status]
     message = result.message.removeprefix(f"{result.status}: ")
     say(console, Text(word, style).append(f"  {message}", "default"))
-    problems = [p for p in result.problems if not message.startswith(p)]
-    shown = problems if verbose else problems[:_SHOWN]
-    for problem in shown:
-        say(console, f"  {problem}")
-    if len(shown) < len(problems):
-        say(console, f"  and {len(problems) - len(shown)} more (-v shows them)")
-    for line in result.unsteady:
-        say(console, f"  not compared: {line}")
+    lines = [
+        p for p in result.problems if not message.startswith(p) and f"; and {p}" not in message
+    ]
+    if not result.problems:
+        others = [each for each in result.unproven if str(each) not in message]
+        lines = _grouped("not proven", ((each.node, each.reason) for each in others))
+    shown = lines if verbose else lines[:_SHOWN]
+    for line in shown:
+        say(console, f"  {line}")
+    if len(shown) < len(lines):
+        say(console, f"  and {len(lines) - len(shown)} more (-v shows them)")
     first = result.first_value
     known = result.first_difference
     if first is not None and not (known and (known.kind, known.name) == ("value", first.name)):
@@ -277,65 +280,51 @@ def verification(console: Console, result: object, *, verbose: bool) -> None:
     for note in result.notes:
         if note not in message:
             say(console, f"  {note}")
-    if result.operators and result.status != "failed" and not result.outputs_only:
-        say(console, f"  {result.proofs}")
-    if verbose:
-        _checked_operators(console, result)
+    if verbose and result.operators:
+        _checked_operators(console, result.operators)
+        assumptions(console, [vars(operator) for operator in result.operators])
     if verbose or result.status == "failed":
         _outputs(console, result, verbose=verbose)
 
 
-def _checked_operators(console: Console, result: Verification) -> None:
-    if not result.operators:
-        return
+def _checked_operators(console: Console, operators: Sequence[OperatorResult]) -> None:
+    """Print what is proven of each operator, and whether it ran; as a list where no table fits."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("node", "operator", "compared", "elements", "result", "proven"):
-        table.add_column(name, overflow="fold", justify="right" if name == "elements" else "left")
-    for operator in result.operators:
-        passed = "bit for bit" if operator.exact else "within tolerance"
-        verdict = {True: passed, False: "DIFFERS", None: "end to end only"}[operator.passed]
-        how = ", ".join(operator.how) or (operator.reason or "")
-        elements = sum(check.elements for check in operator.checks)
-        table.add_row(
-            operator.node, operator.op_type, how, f"{elements:,}", verdict, operator.proven or ""
-        )
+    for name in ("node", "operator", "proven", "ran"):
+        table.add_column(name, overflow="fold")
+    for operator in operators:
+        kind = "" if operator.unproven is None else operator.unproven.kind
+        ran = "agrees" if operator.ran else operator.reason or ""
+        ran = ran if operator.counterexample is None else "DIFFERS"
+        table.add_row(operator.node, operator.op_type, operator.proven or kind, ran)
     if fits(console, table):
         console.print(table)
-    else:
-        for cells in zip(*(column.cells for column in table.columns), strict=True):
-            name, op_type, ways, number, passed, proven = map(str, cells)
-            console.print(Text(one_line(name), "bold"), soft_wrap=True)
-            parts = filter(None, (ways, f"{number} elements", passed, proven))
-            say(console, f"    {op_type}: {', '.join(parts)}")
-    proofs(console, [vars(operator) for operator in result.operators], result.sampled)
+        return
+    for cells in zip(*(column.cells for column in table.columns), strict=True):
+        node, op_type, proven, ran = map(str, cells)
+        console.print(Text(one_line(node), "bold"), soft_wrap=True)
+        say(console, f"    {op_type}: proven: {proven or '-'}; ran: {ran or '-'}")
 
 
-def proofs(
-    console: Console, operators: Sequence[Mapping[str, Any]], others: Sequence[str] = ()
-) -> None:
-    """Print what the proofs of operators assume, and why operators and other nodes are not proven."""
+def assumptions(console: Console, operators: Sequence[Mapping[str, Any]]) -> None:
+    """Print what the proofs of operators assume, each with the operators that it is assumed for."""
     assuming: dict[str, list[str]] = {}
     for operator in operators:
         for assumption in operator["assumptions"]:
             assuming.setdefault(assumption, []).append(operator["node"])
     proven = sum(bool(operator["assumptions"]) for operator in operators)
-    lines = [
-        f"assumed: {assumption}{'' if len(nodes) == proven else f' (for {listed(nodes)})'}"
-        for assumption, nodes in assuming.items()
-    ]
-    reasons = [(s["node"], s["proof_reason"]) for s in operators if s["proof_reason"]]
-    lines += _grouped("not proven", reasons)
-    for line in (*lines, *others):
-        say(console, "  " + one_line(line))
+    for assumption, nodes in assuming.items():
+        which = "" if len(nodes) == proven else f" (for {listed(nodes)})"
+        say(console, "  " + one_line(f"assumed: {assumption}{which}"))
 
 
-def _grouped(state: str, reasons: Iterable[tuple[str, str]], colon: str = ":") -> list[str]:
+def _grouped(state: str, reasons: Iterable[tuple[str, str]]) -> list[str]:
     """Return one line for each reason: "a, b and 12 more are not fused: the reason"."""
     nodes: dict[str, list[str]] = {}
     for node, reason in reasons:
         nodes.setdefault(reason, []).append(node)
     return [
-        f"{listed(names)} {'is' if len(names) == 1 else 'are'} {state}{colon} {reason}"
+        f"{listed(names)} {'is' if len(names) == 1 else 'are'} {state}: {reason}"
         for reason, names in nodes.items()
     ]
 

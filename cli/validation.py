@@ -15,7 +15,7 @@ from onnx_spatial.cli.text import fits, say, say_command
 from onnx_spatial.errors import one_line
 from onnx_spatial.report.figures import duration
 from onnx_spatial.validation import ModelResult, Report
-from onnx_spatial.verification.report import count_proofs
+from onnx_spatial.verification.evidence import count_proofs
 
 _STYLES = {
     "passed": "bold green",
@@ -173,8 +173,7 @@ def _problems(console: Console, report: Report, model: ModelResult, *, verbose: 
         say(console, f"  and {len(entries) - _SHOWN} more (-v shows them)")
     if verbose:
         for mode in model.modes:
-            found = mode["verification"] or {"operators": []}
-            render.proofs(console, found["operators"], found.get("sampled", ()))
+            render.assumptions(console, (mode["verification"] or {"operators": []})["operators"])
     if verbose and model.log:
         console.print("\n".join(f"  | {one_line(line)}" for line in model.log.splitlines()))
     if model.status not in ("passed", "xfailed"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=help.Command,
-    short_help="Run two models and compare them.",
+    short_help="Prove that two models compute the same, and run them.",
     examples=(
         "verify model.onnx converted.onnx",
         "verify model.onnx converted.onnx --html report.html",
@@ -40,20 +41,21 @@ def verify(
     how_to_verify: dict[str, Any],
     output: Output,
 ) -> int:
-    """Run ORIGINAL and CONVERTED on the same data and compare their outputs.
+    """Prove that CONVERTED computes what ORIGINAL does, then run both on the same data and compare.
 
-    CONVERTED runs in onnxruntime, and so does ORIGINAL, except for its spatial operators, which are
-    computed with numpy by their definition.
+    Each part in which the files differ is proven from its nodes, for all sizes if possible. CONVERTED
+    runs in onnxruntime, and so does ORIGINAL, with its spatial operators in Python.
 
     A version of ORIGINAL in float16 or int8 is compared with --rtol 1e-2 --outputs-only, or whatever
     difference of outputs you accept.
 
-    Exit code 1 if anything differs, with --strict-proof also if an operator is not proven.
+    Exit code 1 if anything differs or nothing could be shown, with --strict-proof also if a part is not
+    proven.
     """
     from onnx_spatial.cli import data, render, step_summary
     from onnx_spatial.model.static_dims import read_source
     from onnx_spatial.verification import verify as compare
-    from onnx_spatial.verification.report import check_verified
+    from onnx_spatial.verification.evidence import check_verified
 
     def section() -> Section:
         from onnx_spatial.report.section import verification_section
@@ -75,7 +77,7 @@ def verify(
     if not output.json and not output.quiet:
         render.verification(output.out, result, verbose=output.verbose)
     try:
-        check_verified(original, result, how)
+        check_verified(original, result, replace(how, strict=True))
     except VerificationError:
         data.keep(output, result)
         raise

@@ -13,7 +13,7 @@ from onnx_spatial.model.static_dims import read_source
 from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.verification import Verification, VerifyOptions
 from onnx_spatial.verification import verify as run_verification
-from onnx_spatial.verification.report import check_verified
+from onnx_spatial.verification.evidence import check_verified
 
 
 def inspect(
@@ -96,14 +96,15 @@ def convert(
             always fails.
         domains: operator domains to accept beside the ones that converters are known to use.
         static: sizes of symbolic dims, by name; they are fixed in the result.
-        verify: run the original and the result, and compare them; `VerifyOptions` say how.
+        verify: prove that the result computes the same, and run both; `VerifyOptions` say how.
         external_data: write the initializers of 1 KiB and more to a file OUTPUT.data. A model
             with nothing to convert is copied all the same.
         progress: called with lines of text.
 
     Returns:
-        The conversion. An undecided result is written, with `verification.status` "unverified". With
-        `chains` and `max_rank`, `inspection.limits` has the nodes that still exceed the rank.
+        The conversion. A result that could not be verified is written, with `verification.status`
+        "unverified". With `chains` and `max_rank`, `inspection.limits` has the nodes that still exceed
+        the rank.
 
     Raises:
         UsageError: an argument is invalid (unknown mode, output equals input, ...), or two arguments
@@ -176,12 +177,11 @@ def verify(
     domains: Iterable[str] = (),
     static: Mapping[str, int] | None = None,
 ) -> Verification:
-    """Compare a converted model with its original, and report the first difference.
+    """Prove that a converted model computes what its original does, and run both.
 
-    Every operator node of the original is compared bit for bit with the nodes that replace it in the
-    converted model, on its own and inside the model; one that became part of a convolution is
-    compared together with that, within a tolerance. Then both models run on the same data, the
-    original by the numpy kernels, the converted one in onnxruntime with optimisations off and on.
+    Each part in which the two differ is proven from their nodes, for all sizes if possible; all other
+    nodes must be identical. Each operator and both models run on generated data, the original with its
+    spatial operators in Python, the converted model with onnxruntime's optimisations off and on.
 
     Args:
         original: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
@@ -191,13 +191,14 @@ def verify(
         static: sizes of symbolic dims of the original, by name, which `converted` has fixed.
 
     Returns:
-        The verdict; it is true if everything that has to be compared was compared and agreed.
+        The verdict; true if passed. `evidence` says whether every part is proven, or some only ran.
 
     Raises:
         UsageError: data, shapes or a tolerance do not fit the model.
         ModelFileError: a model cannot be read.
         OperatorError: an operator of the original breaks its own rules on any data.
-        VerificationError: with `strict` or `strict_proof`, less was shown than they ask for.
+        VerificationError: with `strict` or `strict_proof`, the models differ, or less was shown than
+            these ask for.
     """
     before = read_source(original, static)
     result = run_verification(before, converted, options, domains=domains)

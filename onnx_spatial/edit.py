@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,12 +24,12 @@ from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
 from onnx_spatial.model.static_dims import read_source
 from onnx_spatial.report.results import Conversion, Inspection
-from onnx_spatial.verification import VerifyOptions
-from onnx_spatial.verification.report import check_verified
-from onnx_spatial.verification.with_chains import verify_with_chains
+from onnx_spatial.verification import Verification, VerifyOptions
+from onnx_spatial.verification import verify as compare
+from onnx_spatial.verification.evidence import check_verified
 
 if TYPE_CHECKING:
-    from onnx_spatial.conversion.rewrite_chains import NamedChains, OptimizeResult
+    from onnx_spatial.conversion.rewrite_chains import OptimizeResult
 
 Progress = Callable[[str], None]
 
@@ -91,14 +91,16 @@ def edit_model(
         result.model is not None,
         result.touched,
         original=source,
-        named=_named_chains(source, optimized),
+        chains=() if optimized is None else optimized.rewritten,
         ir_original=model if isinstance(model, ir.Model) else None,
     )
     if verify is not None and conversion.changed:
-        conversion.verification = verify_with_chains(
-            source, converted, conversion.named, verify, options.domains, progress
-        )
-        _check_conversion(conversion, verify)
+        conversion.verification = verify_conversion(conversion, verify, options.domains, progress)
+        try:
+            check_verified(converted.name, conversion.verification, verify)
+        except VerificationError as error:
+            error.conversion = conversion
+            raise
     return _finish(conversion, target, static, progress, in_place, external_data)
 
 
@@ -115,14 +117,18 @@ def convert_source(
     return optimized.edit, optimized
 
 
-def _named_chains(source: reader.Source, optimized: OptimizeResult | None) -> NamedChains | None:
-    """Return the model with operators in the place of the chains that were rewritten."""
-    if optimized is None or optimized.named is None:
-        return None
-    from onnx_spatial.conversion.rewrite_chains import NamedChains
-
-    named = source.holding(optimized.named)
-    return NamedChains(named, tuple(optimized.named_chains), tuple(optimized.kept_functions))
+def verify_conversion(
+    conversion: Conversion, options: VerifyOptions, domains: Iterable[str], progress: Progress
+) -> Verification:
+    """Compare a conversion with its original, and report chains that were rewritten like operators."""
+    return compare(
+        conversion.original,
+        conversion.result,
+        options,
+        domains=domains,
+        progress=progress,
+        chains=conversion.chains,
+    )
 
 
 def _output_file(
@@ -178,24 +184,6 @@ def _finish(
         writing.write(conversion.result, target, external=external_data)
     conversion.output = target
     return conversion
-
-
-def _check_conversion(conversion: Conversion, options: VerifyOptions) -> None:
-    """Raise if the result of a conversion may not be written.
-
-    Raises:
-        VerificationError: as `check_verified`, with the conversion.
-    """
-    found = conversion.verification
-    assert found is not None
-    strict = options.strict or options.strict_proof
-    if not (strict or found.status == "failed" or found.rest):
-        return
-    try:
-        check_verified(conversion.result.name, found, options)
-    except VerificationError as error:
-        error.conversion = conversion
-        raise
 
 
 def _silent(text: str) -> None:

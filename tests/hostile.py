@@ -22,7 +22,6 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import onnx_spatial
-from onnx_spatial.verification.runtime import sessions
 
 TF = "ai.onnx.converters.tensorflow"
 HEAD = f'<ir_version: 8, opset_import: ["" : 17, "{TF}" : 1, "loc" : 1, "my.own" : 1]>\n'
@@ -341,18 +340,18 @@ def sized(dims: list[int]) -> onnx.ModelProto:
 
 
 OVERFLOWS = f"{REFUSED} .*overflows int64"
-TOO_MANY = "converted: unverified: .*too many to generate"
+NOT_RUN = "converted: unverified: "
 cases(
     "dims",
     sized,
     {
         "0": ([1, 0, 4, 1], "converted"),
         "-1": ([1, -1, 4, 1], f"{REFUSED} .*size -1|converted"),
-        "2^31": ([1, 2**31, 4, 1], TOO_MANY),
+        "2^31": ([1, 2**31, 4, 1], NOT_RUN),
         "2^62": ([1, 2**62, 4, 1], OVERFLOWS),
         "2^62 each": ([2**62] * 4, OVERFLOWS),
-        "40,000 by 40,000": ([1, 40_000, 40_000, 1], TOO_MANY),
-        "1,000 of them": ([1, 4, 4] + [1] * 1000, "converted: unverified: .*has 1003 dims"),
+        "40,000 by 40,000": ([1, 40_000, 40_000, 1], NOT_RUN),
+        "1,000 of them": ([1, 4, 4] + [1] * 1000, NOT_RUN),
         "100,000 of them": ([2] * 100_000, f"{REFUSED} .*100000 dims"),
     },
 )
@@ -427,11 +426,11 @@ cases(
     {
         "of 10^9, padded to fit": (
             ("1,4,4,1", f"{BILLION},{BILLION}", f"0,{BILLION - 4},0,{BILLION - 4}"),
-            "converted: unverified: .*too large for a comparison",
+            NOT_RUN,
         ),
         "of 10^9, sizes open": (
             ("N,H,W,1", f"{BILLION},{BILLION}", "0,0,0,0"),
-            "converted: unverified: .*no legal sizes",
+            NOT_RUN,
         ),
         "of 10^9 that do not fit": (
             ("1,4,4,1", f"{BILLION},1", "0,0,0,0"),
@@ -440,7 +439,7 @@ cases(
         "padded by 10^12": (("1,4,4,1", "2,2", f"0,{10**12},{10**12},0"), OVERFLOWS),
         "padded by 10^12, sizes open": (
             ("N,H,W,1", "2,2", f"0,{10**12},{10**12},0"),
-            "converted: unverified: .*no legal sizes",
+            NOT_RUN,
         ),
         "of -2^63": (("1,4,4,1", f"{-(2**63)},2", "0,0,0,0"), f"{REFUSED} .*at least 1"),
     },
@@ -468,11 +467,11 @@ cases(
         "spread over 10^9": (("1,4,4,1", 3, 1, BILLION, "VALID"), f"{PATCHES} .*negative output"),
         "of 10^18 images": (
             (f"1,{BILLION},{BILLION},1", 2, 1, 1, "VALID"),
-            TOO_MANY,
+            NOT_RUN,
         ),
         "of 300 by 300": (
             ("1,300,300,1", 300, 1, 1, "VALID"),
-            "converted: unverified: .*too large to be compared",
+            NOT_RUN,
         ),
     },
 )
@@ -669,7 +668,7 @@ def looped(arguments: tuple[str, int]) -> onnx.ModelProto:
 
 
 THERE_AND_BACK = "q = M.SpaceToBatchND(v, block, none) w = M.BatchToSpaceND(q, block, none)"
-GIVEN_UP = "converted.*a loop was still running after"
+GIVEN_UP = "converted: unverified: .*the verification was stopped after 5 s"
 cases(
     "loop",
     looped,
@@ -767,11 +766,15 @@ LARGE: dict[str, Case] = {
 
 # Trying out
 
+#: Seconds of a verification: loops of 2^63 turns take all of them.
+TIME_LIMIT = 5.0
+
 
 def attempt(case: Case, *, verify: bool) -> str:
     """What becomes of a case, in words."""
     try:
-        result = onnx_spatial.convert(case.make(), verify=verify)
+        options = onnx_spatial.VerifyOptions(time_limit=TIME_LIMIT)
+        result = onnx_spatial.convert(case.make(), verify=options if verify else False)
     except onnx_spatial.SpatialError as error:
         return f"{type(error).__name__}: {error}"
     if not result.changed:
@@ -805,7 +808,6 @@ def main() -> None:
 
     limit = 4 << 30
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    sessions.LOOP_SECONDS = 1.0
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # onnxruntime prints what it pleases
     for line in sys.stdin:

@@ -181,14 +181,14 @@ def test_what_a_call_says_of_its_verification_reaches_verify(rewrite, path, tmp_
     )
     got = []
 
-    def watched(*arguments: object) -> Verification:
-        got.extend(arguments)
+    def watched(*arguments: object, **named: object) -> Verification:
+        got.append((arguments, named))
         return Verification("passed", "passed: on purpose")
 
-    monkeypatch.setattr("onnx_spatial.edit.verify_with_chains", watched)
+    monkeypatch.setattr("onnx_spatial.edit.compare", watched)
     assert rewrite(path, domains=("com.mine",), verify=options).verification
-    assert got[3] is options
-    assert got[4] == ("com.mine",)
+    (((_, _, given), named),) = got
+    assert given is options and named["domains"] == ("com.mine",)
 
 
 def test_the_same_seed_verifies_the_same(path):

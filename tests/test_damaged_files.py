@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 
 import onnx_spatial
 from onnx_spatial import SpatialError
-from onnx_spatial.verification.runtime import sessions
+from onnx_spatial.verification.run import sessions
 
 BLOCK, NONE = np.array([2, 2]), np.zeros((2, 2), np.int64)
 

@@ -17,7 +17,6 @@ from definitions import space_to_batch
 from onnx import parser
 
 import onnx_spatial
-from onnx_spatial.verification.runtime.spatial_kernels import run_node
 
 TF = "ai.onnx.converters.tensorflow"
 HEAD = f'<ir_version: 8, opset_import: ["" : 17, "{TF}" : 1, "loc" : 1, "my.own" : 1]>\n'
@@ -131,17 +130,21 @@ FOREIGN = f"""g (float[1,4,4,1] x) => (float[a,b,c,d] z) <{PARAMETERS}, float tw
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("Mul", "Sub"), ("{2}", "{77}"), ("Magic", "Other"), ("", "")]
+    ("old", "new", "verdict"),
+    [
+        ("Mul", "Sub", "FAILED"),
+        ("{2}", "{77}", "FAILED"),
+        # What Magic does nobody knows.
+        ("Magic", "Other", "UNVERIFIED"),
+        ("{2}", "{2}", "PASSED"),
+    ],
 )
-def test_what_cannot_be_run_must_be_the_same_message_by_message(old, new, tmp_path, capsys):
+def test_what_cannot_be_run_must_be_the_same(old, new, verdict, tmp_path, capsys):
     original = save(model(FOREIGN), tmp_path / "m.onnx")
-    tampered = onnx_spatial.convert(model(FOREIGN.replace(old, new) if old else FOREIGN)).model
+    tampered = onnx_spatial.convert(model(FOREIGN.replace(old, new))).model
     other = save(tampered, tmp_path / "o.onnx")
-    assert run(["verify", original, other]) == (1 if old else 0)
-    shown = capsys.readouterr()
-    # What leads to w can be run, and differs; what Magic does nobody knows.
-    assert ("FAILED" if old in ("Mul", "{2}") else "UNVERIFIED") in shown.out
-    assert ("was changed" in shown.err) == bool(old)
+    assert run(["verify", original, other]) == (0 if verdict == "PASSED" else 1)
+    assert capsys.readouterr().out.startswith(f"{verdict}  ")
 
 
 def test_the_command_that_verifies_it_again_does(tmp_path, capsys, monkeypatch):
@@ -294,14 +297,6 @@ def test_a_second_conversion_lists_only_what_it_added_itself():
     twice = onnx_spatial.convert(once.model, domains=["mine"], prefer="transpose")
     assert once.touched["nodes_added"] == [f"first/{n}" for n in REARRANGED]
     assert twice.touched["nodes_added"] == [f"second/{n}" for n in REARRANGED]
-
-
-def test_the_reference_refuses_what_would_fill_the_memory():
-    node = onnx.helper.make_node("SpaceToBatchND", ["x", "b", "p"], ["y"], domain=TF)
-    x, block = np.zeros((1, 8, 8, 1), np.float32), np.array([10**9, 1])
-    pads = np.array([[0, 10**9 - 8], [0, 0]])
-    with pytest.raises(onnx_spatial.OperatorError, match="too large for a comparison"):
-        run_node(node, [x, block, pads])
 
 
 def test_nodes_that_stand_in_any_order_are_verified_all_the_same():

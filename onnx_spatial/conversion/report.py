@@ -16,8 +16,8 @@ from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings import InputFacts
 
-#: For which sizes an operator is proven; "sampled": for none.
-ProofScope = Literal["all sizes", "these sizes", "sampled"]
+#: For which sizes an operator is proven: for all, or for those of the file, which are static.
+ProofScope = Literal["all sizes", "these sizes"]
 
 #: What is done with an operator; see `OperatorReport.action`.
 Action = Literal["lower", "fuse", "function", "custom-op", "leave", "refuse"]
@@ -71,8 +71,8 @@ class OperatorReport:
         between: at the end of a region, labels of the nodes inside, which work without the blocks now;
             they count in `nodes_before` and `nodes_after`.
         notes: what differs from the original, for which inputs, one sentence each.
-        proven: for what it is proven to compute the same: "all sizes", "these sizes" (of a file with
-            static sizes), or "sampled" (not proven, only compared); None if it was not verified.
+        proven: for what it is proven to compute the same: "all sizes", or "these sizes" (of a file with
+            static sizes); None if it is not proven, or was not verified.
         assumptions: what the proof assumes, one sentence each.
     """
 

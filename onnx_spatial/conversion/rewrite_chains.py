@@ -35,7 +35,6 @@ from onnx_spatial.conversion.pipeline import Progress, convert_operators
 from onnx_spatial.conversion.report import EditResult, OperatorReport
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.remove_unused import remove_unused
-from onnx_spatial.model.io.source import Source
 from onnx_spatial.operators import Rearrange
 
 #: A chain is replaced by its operator alone if the estimated time is shorter by this factor.
@@ -44,25 +43,6 @@ _MARGIN = 1.5
 #: Why chains stay.
 _ALONE = "it does not fuse with other nodes, and alone nothing is gained"
 _HINDERS = "rewritten, it would keep other operators from fusing"
-
-
-#: A node that changes elements inside a chain that was rewritten, and its graph.
-KeptFunction = tuple[traversal.Place, onnx.NodeProto]
-
-
-@dataclass(frozen=True)
-class NamedChains:
-    """A model with operators in the place of the chains that were rewritten.
-
-    Attributes:
-        source: the model.
-        chains: the chains, apart from those that only move data.
-        kept_functions: see `OptimizeResult`.
-    """
-
-    source: Source
-    chains: tuple[Chain, ...]
-    kept_functions: tuple[KeptFunction, ...] = ()
 
 
 @dataclass
@@ -74,27 +54,21 @@ class OptimizeResult:
         plain: what `convert` does: the model with its chains as they are.
         chains: each chain of standard nodes that is a spatial operator, is rewritten or exceeds the rank
             limit, and what was done with it.
-        named: the model with operators in the place of the chains that were rewritten;
-            None if none was.
         nodes: number of nodes in all graphs of the plain result, and of this one.
         layouts: number of nodes before and after that change the layout of a value, where some of them
             were removed or moved beside convolutions that no chain became part of; else 0 and 0.
         limits: the nodes of the result above the rank limit of the options; None without one.
-        named_chains: the chains that were rewritten, apart from those that only move data.
-        kept_functions: the nodes that change elements inside the chains that only moved data: the
-            result must compute the same functions.
+        rewritten: the chains that were rewritten, apart from those that only move data.
         notes: where the search for chains stopped at its limits.
     """
 
     edit: EditResult
     plain: EditResult
     chains: list[OperatorReport] = field(default_factory=list)
-    named: onnx.ModelProto | None = None
     nodes: tuple[int, int] = (0, 0)
     layouts: tuple[int, int] = (0, 0)
     limits: LimitReport | None = None
-    named_chains: list[Chain] = field(default_factory=list)
-    kept_functions: list[KeptFunction] = field(default_factory=list)
+    rewritten: list[Chain] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -248,9 +222,7 @@ def _rewritten(
         edit.model = after
         nodes = (alone.nodes[0], traversal.number_of_nodes(after))
         found = [chain for chain in chains if isinstance(chain, Chain)]
-        moves = (chain for chain in chains if isinstance(chain, Movement))
-        kept = [(move.place, node) for move in moves for node in move.functions]
-        return OptimizeResult(edit, alone.plain, rewritten, named, nodes, (0, 0), None, found, kept)
+        return OptimizeResult(edit, alone.plain, rewritten, nodes, rewritten=found)
     return None
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onnx_spatial.model.io.reader import Model
-    from onnx_spatial.verification.report import Verification
+    from onnx_spatial.verification import Verification
 
 
 def verification_html(verification: Verification, original: Model, converted: Model) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.report.figures import count, duration
+from onnx_spatial.report.figures import duration
 
 Document = Mapping[str, Any]
 
@@ -15,7 +15,6 @@ Document = Mapping[str, Any]
 PROOFS = {
     "all sizes": "proven for all sizes",
     "these sizes": "proven for these sizes",
-    "sampled": "not proven, compared at sampled sizes",
 }
 
 
@@ -32,7 +31,7 @@ class OperatorRow:
         price: estimated (~) or measured time of what replaces it.
         proof: in words; empty if nothing was verified.
         level: "passed", "failed", "unverified" or "".
-        compared: how, and the largest error.
+        ran: whether it ran on its own and agreed.
         remarks: reasons and assumptions, one sentence each.
     """
 
@@ -47,7 +46,7 @@ class OperatorRow:
     price: str = ""
     proof: str = ""
     level: str = ""
-    compared: str = ""
+    ran: str = ""
     remarks: list[str] = field(default_factory=list)
 
 
@@ -118,25 +117,16 @@ def price(operator: Document) -> str:
 
 
 def _add_result(row: OperatorRow, result: Document) -> None:
-    """Add how an operator was compared and proven."""
-    passed = result["passed"]
-    row.proof = PROOFS.get(result["proven"], "differs" if passed is False else "not compared")
-    bits = "bit for bit" if result["exact"] else "within tolerance"
-    word = {True: bits, False: "DIFFERS", None: "as part of the whole model only"}[passed]
-    ways = ", ".join(result["how"])
-    row.compared = f"{word} ({ways})" if ways else word
-    elements = sum(check["elements"] for check in result["checks"])
-    errors = [c["max_relative_error"] for c in result["checks"] if c["max_relative_error"]]
-    parts = [count(elements, "element")] if elements else []
-    parts += [f"largest error {max(errors):.1e}"] if errors else []
-    row.compared += "".join(f", {part}" for part in parts)
-    row.level = "failed" if passed is False else "passed" if result["proven"] else "unverified"
+    """Add what is proven of an operator, and whether it ran."""
+    differs = result["counterexample"] is not None
+    unproven = "differs" if differs else "not proven" if result["unproven"] else ""
+    row.proof = PROOFS.get(result["proven"], unproven)
+    row.ran = "ran and agrees" if result["ran"] else ""
+    level = "failed" if differs else "unverified" if unproven else ""
+    row.level = "passed" if result["proven"] and not differs else level
     row.remarks += [f"assumed: {each}" for each in result["assumptions"]]
-    reasons = (result["reason"], result["proof_reason"])
-    row.remarks += dict.fromkeys(reason for reason in reasons if reason)
-    if result["counterexample"] is not None:
+    row.remarks += [f"not proven: {result['unproven']['reason']}"] if result["unproven"] else []
+    row.remarks += [result["reason"]] if result["reason"] else []
+    if differs:
         row.remarks.append(f"counterexample: {result['counterexample']['reason']}")
-    for check in result["checks"]:
-        if check["reason"]:
-            row.remarks.append(f"{check['how']}: {check['reason']}")
     row.remarks = list(dict.fromkeys(row.remarks))

@@ -23,10 +23,10 @@ from onnx_spatial.errors import one_line
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import rebuild_ir
 from onnx_spatial.model.io.source import Source
-from onnx_spatial.verification.report import OperatorResult, Verification
+from onnx_spatial.verification import OperatorResult, Verification
 
 if TYPE_CHECKING:
-    from onnx_spatial.conversion.rewrite_chains import NamedChains
+    from onnx_spatial.chains import Chain
     from onnx_spatial.report.section import Section
 
 
@@ -178,7 +178,7 @@ class Conversion:
         output: the file that was written; None if none was.
         backup: the original of a conversion in place, if it was kept.
         original: the model that was read, as `result`.
-        named: the chains that `optimize` rewrote; None if there are none.
+        chains: the chains that `optimize` rewrote, apart from those that only move data.
         ir_original: the model that was passed, if it was an onnx_ir.Model.
     """
 
@@ -190,7 +190,7 @@ class Conversion:
     original: Source
     output: Path | None = None
     backup: Path | None = None
-    named: NamedChains | None = None
+    chains: Sequence[Chain] = ()
     ir_original: ir.Model | None = None
 
     def __repr__(self) -> str:

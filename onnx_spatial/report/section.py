@@ -19,7 +19,7 @@ from onnx_spatial.report.figures import count, headline
 from onnx_spatial.report.graph_data import script_json
 from onnx_spatial.report.operator_rows import OperatorRow, operator_rows
 from onnx_spatial.report.side_by_side import SideBySide
-from onnx_spatial.verification.report import Verification
+from onnx_spatial.verification import Verification
 
 Document = Mapping[str, Any]
 

@@ -12,20 +12,19 @@ import onnx
 
 from onnx_spatial.conversion.options import ConvertOptions, Mode
 from onnx_spatial.custom_ops import available
-from onnx_spatial.edit import edit_model
+from onnx_spatial.edit import edit_model, verify_conversion
 from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError, UsageError
 from onnx_spatial.model import op_traits, static_dims
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Inspection
 from onnx_spatial.report.side_by_side import SideBySide
 from onnx_spatial.validation import recorded
-from onnx_spatial.validation.examined import ExaminedModel, ModelForm, serialized
+from onnx_spatial.validation.examined import ExaminedModel, ModelForm
 from onnx_spatial.validation.options import Options
-from onnx_spatial.validation.result import Entry, Kind, Level, ModelResult, Status
+from onnx_spatial.validation.result import Entry, Kind, ModelResult, Status
 from onnx_spatial.verification import VerifyOptions
 from onnx_spatial.verification.process.child import Progress
-from onnx_spatial.verification.runtime.sessions import RunFailure, Session
-from onnx_spatial.verification.with_chains import verify_with_chains
+from onnx_spatial.verification.run.sessions import RunError
 
 #: Kinds of warnings that leave a model unverified.
 _UNDECIDED: tuple[Kind, ...] = ("unverified", "memory")
@@ -71,11 +70,11 @@ def _read(path: str, options: Options, note: Progress) -> ExaminedModel:
     note("load: reading the model")
     source = reader.read(path)
     frozen, missing = static_dims.freeze(source.proto, dict(options.static))
-    static = {n: d for n, d in options.static if n not in missing}
-    source = reader.resolved(source.holding(frozen) if static else source)
+    is_frozen = any(name not in missing for name, _ in options.static)
+    source = reader.resolved(source.holding(frozen) if is_frozen else source)
     names = {v.name for v in source.proto.graph.input}
     shapes = {n: s for n, s in options.shapes if n in names}
-    subject = ExaminedModel(Path(path), options, source, static, shapes, note)
+    subject = ExaminedModel(Path(path), options, source, shapes, note)
     for name in missing:
         subject.add("info", "load", f"--static {name}: the model has no dim of this name")
     for name, _ in options.shapes:
@@ -113,7 +112,7 @@ def _convert(subject: ExaminedModel, mode: Mode) -> ModelForm | None:
         options.domains,
     )
     try:
-        done = edit_model(subject.path, asked, static=subject.static, strict=options.strict)
+        done = edit_model(subject.source, asked, strict=options.strict)
     except ConversionError as error:
         _add_refusals(subject, source, error)
         return None
@@ -121,7 +120,7 @@ def _convert(subject: ExaminedModel, mode: Mode) -> ModelForm | None:
         subject.add("error", source, str(error), _kind_of(error), code=error.code)
         return None
     _set_inspection(subject, done.inspection)
-    return ModelForm(mode, done.result if done.changed else subject.source, done)
+    return ModelForm(mode, done)
 
 
 def _kind_of(error: SpatialError) -> Kind:
@@ -155,46 +154,47 @@ def _add_refusals(subject: ExaminedModel, source: str, error: ConversionError) -
 
 
 def _verify(subject: ExaminedModel, form: ModelForm) -> None:
-    """Compare a form with the original on generated data; with strict_proof it must be proven."""
-    source = f"verify:{form.name}"
-    unverified: Level = "error" if subject.options.strict_proof else "warning"
+    """Compare a form with the original; with strict_proof each part that differs must be proven."""
+    source, unverified = f"verify:{form.name}", subject.level_of_unverified(form)
     if form.mode == "custom-op" and not available():
         form.message = "Python operators need onnxruntime-extensions, which is not installed"
         subject.add(unverified, source, form.message, "unverified")
         return
+    options = VerifyOptions(seed=subject.options.seed, shapes=subject.shapes)
     try:
-        form.verification = verify_with_chains(
-            subject.source,
-            form.source,
-            form.conversion.named,
-            VerifyOptions(seed=subject.options.seed, shapes=subject.shapes),
-            subject.options.domains,
-            subject.progress(source),
+        form.verification = result = verify_conversion(
+            form.conversion, options, subject.options.domains, subject.progress(source)
         )
     except UsageError as error:  # the shapes of the options do not fit
         form.message = str(error)
         subject.add(unverified, source, str(error), "unverified")
+        return
     except SpatialError as error:
         form.message = str(error)
         subject.add("error", source, str(error), _kind_of(error), code=error.code)
-    if form.verification is not None and form.verification.status == "failed":
-        subject.add_differences(source, form.verification)
-    elif form.verification is not None and subject.options.strict_proof:
-        for operator in form.verification.operators:
-            if operator.unproven is not None:
-                subject.add("error", source, operator.unproven, "unverified", (operator.node,))
+        return
+    if result.status == "failed":
+        subject.add_differences(source, result)
+    elif result.status == "passed":
+        names = {operator.label: operator.node for operator in result.operators}
+        for part in result.unproven:
+            nodes = (names[part.node],) if part.node in names else ()
+            if subject.options.strict_proof:
+                subject.add("error", source, str(part), "unverified", nodes)
+            else:
+                subject.add("info", source, str(part), nodes=nodes)
 
 
 def _check_unchanged(subject: ExaminedModel, form: ModelForm) -> None:
     """Load a model that conversion does not change, and compare its outputs optimised and not."""
     subject.progress("run")("loading")
     try:
-        Session(serialized(form.source), optimise=True, folder=form.source.folder)
-    except RunFailure as failure:
-        valid = not failure.lacks_kernel and _is_valid(subject)
-        although = ", although onnx.checker accepts it" if valid else ""
-        form.message = f"onnxruntime does not load it{although}: {failure}"
-        if failure.lacks_kernel or valid:
+        form.session(optimise=True)
+    except RunError as error:
+        is_valid = not error.lacks_kernel and _is_valid(subject)
+        although = ", although onnx.checker accepts it" if is_valid else ""
+        form.message = f"onnxruntime does not load it{although}: {error}"
+        if error.lacks_kernel or is_valid:
             subject.add("warning", "run", form.message, "unverified")
         else:
             subject.add("error", "run", form.message, "does-not-run")
@@ -253,8 +253,6 @@ def _passed(subject: ExaminedModel) -> str:
             operators = subject.inspection is not None and subject.inspection.named
             text = f"{'nothing' if operators else 'no operators'} to convert; it runs, "
             text += "with optimisations off and on"
-        elif result is not None and result.operators:
-            text += f"; {result.proofs}"
         parts.append(f"mode {form.mode}: {text}" if len(subject.forms) > 1 else text)
     sets = dict.fromkeys(str(line["set"]) for line in subject.recorded if line["passed"])
     if sets:
@@ -272,7 +270,9 @@ def _graphs(subject: ExaminedModel) -> SideBySide:
     """Show what the first mode changed; of a model that no mode changes, the model alone."""
     for form in subject.forms:
         if form.changed:
-            made = SideBySide.of(subject.source.proto, form.source.proto, form.conversion.summary)
+            made = SideBySide.of(
+                subject.source.proto, form.conversion.model, form.conversion.summary
+            )
             if len(subject.options.modes) > 1:
                 made.sides = ("before", f"after, mode {form.mode}")
             return made

@@ -15,7 +15,8 @@ from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, Kind, Level
 from onnx_spatial.verification import Verification
 from onnx_spatial.verification.process.child import Progress
-from onnx_spatial.verification.sizes.reference_runs import GIVE_DATA
+from onnx_spatial.verification.run.legal_sizes import GIVE_DATA
+from onnx_spatial.verification.run.sessions import Session
 
 #: Number of problems of a verification that get an entry of their own.
 _SHOWN = 20
@@ -34,7 +35,6 @@ class ModelForm:
 
     Attributes:
         mode: mode of the conversion; None: unconverted.
-        source: the model in this form.
         conversion: how it was made.
         verification: comparison with the original on generated data.
         message: result in place of the verification's message.
@@ -42,7 +42,6 @@ class ModelForm:
     """
 
     mode: str | None
-    source: reader.Source
     conversion: Conversion
     verification: Verification | None = None
     message: str | None = None
@@ -52,6 +51,16 @@ class ModelForm:
     def changed(self) -> bool:
         """Whether it differs from the original."""
         return self.conversion.changed
+
+    def session(self, *, optimise: bool) -> Session:
+        """Open a session of the form.
+
+        Raises:
+            RunError: it does not load.
+        """
+        source = self.conversion.result
+        data = source.data or reader.serialize(source.proto, source.name)
+        return Session(data, optimise=optimise, folder=source.folder)
 
     @property
     def name(self) -> str:
@@ -67,7 +76,7 @@ class ExaminedModel:
         path: path of its file.
         options: options of the run.
         source: the model, with symbolic dims fixed as the options say.
-        static, shapes: those of the options that apply to this model.
+        shapes: those of the options that apply to this model.
         note: takes the current step, a line of text.
         inspection: its spatial operators; None until it is converted.
         sets: its recorded data.
@@ -78,7 +87,6 @@ class ExaminedModel:
     path: Path
     options: Options
     source: reader.Source
-    static: dict[str, int]
     shapes: dict[str, tuple[int, ...]]
     note: Progress
     inspection: Inspection | None = None
@@ -105,6 +113,10 @@ class ExaminedModel:
             code = Code.MEMORY_LIMIT
         self.entries.append(Entry(level, source, message, nodes, kind, code))
 
+    def level_of_unverified(self, form: ModelForm) -> Level:
+        """Return the level of what could not be shown of a form."""
+        return "error" if form.changed and self.options.strict_proof else "warning"
+
     def has_failed(self) -> bool:
         """Return whether there is an error."""
         return any(entry.level == "error" for entry in self.entries)
@@ -122,8 +134,3 @@ class ExaminedModel:
             messages.append(f"and {len(result.problems) - _SHOWN} more problems")
         for number, message in enumerate(messages):
             self.add("error", source, message, "difference", () if number else node)
-
-
-def serialized(source: reader.Source) -> bytes:
-    """Serialize a model for a session, which reads external data from `source.folder`."""
-    return source.data or reader.serialize(source.proto, source.name)

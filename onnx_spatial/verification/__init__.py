@@ -1,40 +1,39 @@
 """Verify that a converted model computes what its original does.
 
-`verify` runs the original with the numpy kernels of `onnx_spatial.operators` and the converted model
-in onnxruntime. Spatial operators only move data and are compared by bit pattern, each on its own and
-inside the model; those that became part of a convolution are compared together with it, to a reference
-in double precision. The outputs of the whole are compared bit for bit, or with a stated tolerance
-behind floating-point arithmetic. Nothing is printed: a `Verification` holds the results.
+    original   -> the parts that differ -> formulas  =  formulas <- the parts that differ <- converted
+               -> one run of the whole  -> outputs   ~  outputs  <- one run of the whole  <-
+
+`verify` proves each part of the converted file that differs, for all sizes, by index maps. All else is
+identical. Then both models run once: a test of the runtime. What is not proven is named, and the verdict
+is "sampled". Nothing is printed: a `Verification` holds the results.
 """
 
-from onnx_spatial.verification.compare.outputs import RTOL
 from onnx_spatial.verification.compare.tolerance import Bound, Tolerances
-from onnx_spatial.verification.options import VerifyOptions
-from onnx_spatial.verification.pipeline import Model, verify
-from onnx_spatial.verification.report import (
-    Check,
+from onnx_spatial.verification.evidence import (
     Counterexample,
     Difference,
     FirstValue,
     OperatorResult,
     OutputResult,
     Run,
+    Unproven,
     Verification,
 )
+from onnx_spatial.verification.options import VerifyOptions
 from onnx_spatial.verification.run.original import evaluate
+from onnx_spatial.verification.verify import Model, verify
 
 __all__ = [
-    "RTOL",
     "Bound",
-    "Check",
     "Counterexample",
     "Difference",
     "FirstValue",
     "Model",
+    "OperatorResult",
     "OutputResult",
     "Run",
-    "OperatorResult",
     "Tolerances",
+    "Unproven",
     "Verification",
     "VerifyOptions",
     "evaluate",

@@ -27,6 +27,8 @@ from onnx_spatial.verification.prove.proof import Found, Scope
 Status = Literal["passed", "failed", "unverified"]
 #: What a pass rests on: a proof of every part that differs, or runs.
 Evidence = Literal["proven", "sampled"]
+#: Reason of an operator that the converted model keeps: there is nothing to prove.
+UNCHANGED = "it is left as it is"
 
 
 @dataclass(frozen=True)

@@ -12,22 +12,10 @@ def _unverified(wrong: str, *says: str, graph: str) -> Case:
 
 
 UNVERIFIED = {
-    "foreign_operator": _unverified(
-        "an operator of somebody else behind a good one",
-        *("no runtime here has", "somebody.else:Magic (node 'magic')"),
-        graph=f"net (float[2,4,6,3] x) => (float[?,?,?,?] y) <{BLOCK}> "
-        f"{{ [s2b] z = {S2B} [magic] y = somebody.else.Magic(z) }}",
-    ),
     "foreign_operator_alone": _unverified(
         "an operator of somebody else, and nothing to convert",
         *("Magic", "somebody.else"),
         graph="net (float[4] x) => (float[4] y) { [magic] y = somebody.else.Magic(x) }",
-    ),
-    "random_numbers": _unverified(
-        "random numbers are added to what a good operator gives",
-        *("output 'y' differs from run to run", "RandomNormalLike node 'noise'"),
-        graph=f"net (float[2,4,6,3] x) => (float[?,?,?,?] y) <{BLOCK}> "
-        f"{{ [s2b] z = {S2B} [noise] r = RandomNormalLike(z) y = Add(z, r) }}",
     ),
     "no_legal_sizes": _unverified(
         "sizes that no input satisfies: the width is a multiple of 3, and 7",

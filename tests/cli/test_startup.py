@@ -156,7 +156,7 @@ def test_every_public_name_is_found_and_listed():
 
 
 @pytest.mark.parametrize(
-    "first", ["verification.runtime.sessions", "verification", "api", "cli.verify", "custom_ops"]
+    "first", ["verification.run.sessions", "verification", "api", "cli.verify", "custom_ops"]
 )
 def test_functions_are_not_shadowed_by_modules(first):
     code = f"import onnx_spatial.{first}; print(onnx_spatial.verify, onnx_spatial.convert)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shlex
+from functools import partial
 
 import pytest
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.text import Text
 from onnx_spatial.cli import render, summary
 from onnx_spatial.cli.text import PIPE_WIDTH, say, say_command, wrapped
 from onnx_spatial.conversion.summary import Replacement
+from onnx_spatial.verification import Unproven, Verification
 
 LONG = "  output 'logits': 5610 of 5610 elements differ, by at most 1.2 of the largest value"
 
@@ -75,9 +77,25 @@ def test_a_command_can_be_pasted():
 
 
 def test_equal_reasons_are_one_line():
-    sites = [{"node": f"n{i}", "assumptions": (), "proof_reason": "a loop"} for i in range(5)]
-    sites.append({"node": "other", "assumptions": (), "proof_reason": "a gap"})
-    assert printed(PIPE_WIDTH, render.proofs, sites).splitlines() == [
-        "  n0, n1, n2 and 2 more are not proven: a loop",
-        "  other is not proven: a gap",
+    parts = [Unproven(f"n{i}", "gave up", "gave up: a loop") for i in range(6)]
+    parts.append(Unproven("other", "other formula", "computes Clip(x, 0, 6), the original Relu(x)"))
+    message = f"passed: sampled; {parts[0]} (and 6 more); outputs are equal in every bit"
+    result = Verification("passed", message, "sampled", unproven=parts)
+    shown = printed(PIPE_WIDTH, partial(render.verification, verbose=False), result)
+    assert shown.splitlines() == [
+        f"PASSED  {message.removeprefix('passed: ')}",
+        "  n1, n2, n3 and 2 more are not proven: gave up: a loop",
+        "  other is not proven: computes Clip(x, 0, 6), the original Relu(x)",
+    ]
+
+
+def test_what_proofs_assume_is_said_once():
+    operators = [
+        {"node": "a", "assumptions": ("H is even", "W is even")},
+        {"node": "b", "assumptions": ("H is even",)},
+        {"node": "c", "assumptions": ()},
+    ]
+    assert printed(PIPE_WIDTH, render.assumptions, operators).splitlines() == [
+        "  assumed: H is even",
+        "  assumed: W is even (for a)",
     ]

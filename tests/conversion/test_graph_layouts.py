@@ -63,7 +63,7 @@ def test_residual_adds_of_a_tcn():
     made = result.model
     assert (number_of_changes(given), number_of_changes(made)) == (24, 4)
     assert not any(n.op_type == "Add" and "bias" in n.input for n in made.graph.node)
-    assert result.verification.message.startswith("passed: 1 output in ")
+    assert result.verification
     for shape in ((1, 1, 4), (3, 17, 4)):
         x = RNG.normal(size=shape).astype(np.float32)
         (expected,), (actual,) = running.run(given, {"x": x}), running.run(made, {"x": x})

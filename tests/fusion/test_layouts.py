@@ -112,7 +112,7 @@ def test_every_sum_is_proven_for_all_sizes() -> None:
     result = verify(made, convert(made, domains=["tf"]), domains=["tf"])
     assert result, result.message
     assert {site.proven for site in result.operators} == {"all sizes"}
-    assert not result.sampled
+    assert result.evidence == "proven"
 
 
 def test_a_wrong_layout_is_found() -> None:

@@ -103,7 +103,7 @@ def test_it_is_converted_and_verified_in_every_mode(declared, mode):
     done = onnx_spatial.convert(model(declared), mode=mode)
     assert done.verification.status == "passed"
     (site,) = done.verification.operators
-    assert {c.how for c in site.checks} >= {"isolated"}
+    assert site.ran
     assert bool(structure.spatial(done.model)) == (mode != "lower")
     sizes = [int(dim) if dim.isdigit() else 2 for dim in declared.split(", ")]
     x = numbered((sizes[0], 5 if "C" in declared else sizes[1], *sizes[2:]))

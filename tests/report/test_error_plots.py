@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from onnx_spatial.report.error_plots import HEIGHT, STEP, output_plots
-from onnx_spatial.verification.report import OutputResult, plain
+from onnx_spatial.verification.evidence import OutputResult, plain
 
 RESULT = OutputResult(
     "y",

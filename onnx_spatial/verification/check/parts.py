@@ -1,0 +1,288 @@
+"""Run the changed parts of both models: operators on their own, and what the prover could not prove.
+
+    x -> part of the original    (spatial operators in Python)   -> y   \\
+                                                                          equal bits, or within rtol
+    x -> part of the converted   (optimisations off, then on)    -> y   /
+
+A proof leaves out a batch of zero and the bits of NaNs: so each operator runs once on them. Of a part
+that is not proven, the prover names sizes at which the formulas differ: a run there decides.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import onnx
+
+from onnx_spatial import analysis
+from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.errors import SpatialError
+from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.verification.arrays import Array, element_type_of, is_float
+from onnx_spatial.verification.compare.comparison import Mismatch, describe_element, find_mismatch
+from onnx_spatial.verification.compare.kinds import Kinds
+from onnx_spatial.verification.evidence import Counterexample, Difference, Unproven
+from onnx_spatial.verification.match.changed_part import ChangedPart
+from onnx_spatial.verification.options import VerifyOptions
+from onnx_spatial.verification.pair import ModelPair
+from onnx_spatial.verification.process import child
+from onnx_spatial.verification.prove.proof import Proof, Trial
+from onnx_spatial.verification.run import data
+from onnx_spatial.verification.run.legal_sizes import NoLegalSizes, SizeSearch
+from onnx_spatial.verification.run.original import open_original
+from onnx_spatial.verification.run.sessions import CONVERTED, RunError, Session
+
+#: Elements of the largest input of a part that runs on its own: 128 MiB of float32.
+_MOST_ELEMENTS = 2**25
+#: Type of values whose type is not known.
+_FLOAT = onnx.TensorProto.FLOAT
+
+#: onnxruntime refuses a -1 in the shape of a Reshape next to a 0: it could be any number.
+_REQUESTED_SHAPE = re.compile(r"requested shape:\{([^}]*)\}")
+
+
+@dataclass
+class PartFinding:
+    """What was found of one changed part.
+
+    Attributes:
+        part: the part.
+        operators: its operators: positions in `traversal.nodes` of the original, and labels.
+        label: the node that computes its output.
+        proof: what is proven of it.
+        ran: whether it ran on its own, and agreed.
+        reason: why it did not run on its own, or why a difference does not count; None otherwise.
+        difference: how it differs, if that counts.
+        counterexample: the data that shows it.
+    """
+
+    part: ChangedPart
+    operators: Mapping[int, str]
+    label: str
+    proof: Proof
+    ran: bool = False
+    reason: str | None = None
+    difference: Difference | None = None
+    counterexample: Counterexample | None = None
+
+    @property
+    def labels(self) -> list[str]:
+        """Labels of its operators; without any, of the node that computes its output."""
+        return list(self.operators.values()) or [self.label]
+
+    @property
+    def unproven(self) -> list[Unproven]:
+        """What is not proven, a line for each label."""
+        if self.proof.found is None:
+            return []
+        return [Unproven(label, self.proof.found, self.proof.reason) for label in self.labels]
+
+
+@dataclass
+class PartRuns:
+    """Runs of the changed parts of two models.
+
+    Attributes:
+        models: the models.
+        infos: the spatial operators of the original.
+        kinds: how exactly its values are determined.
+        options: seed of the data.
+        passed: digests of proven parts that ran: equal ones are one model to a runtime.
+    """
+
+    models: ModelPair
+    infos: Sequence[OperatorInfo]
+    kinds: Kinds
+    options: VerifyOptions
+    passed: set[bytes] = field(default_factory=set)
+
+    def check(
+        self, finding: PartFinding, other_values: frozenset[str], *, outputs_agree: bool
+    ) -> None:
+        """Run a part on usual data if it has operators, and where the prover names sizes.
+
+        Args:
+            finding: gets what is found.
+            other_values: values of one name that differ in the run of the whole models.
+            outputs_agree: whether all outputs agree in that run.
+        """
+        part, proof = finding.part, finding.proof
+        if not finding.operators and not proof.trials:
+            return
+        runs = _Sides(part, self)
+        try:
+            if finding.operators and proof.digest not in self.passed:
+                shown = self._first_difference(runs, runs.usual_data())
+            else:
+                shown = None
+            if shown is None:
+                shown = self._first_difference(runs, runs.data_of(proof.trials))
+        except (RunError, SpatialError) as error:
+            finding.reason = str(error)
+            return
+        if shown is None:
+            finding.ran = bool(finding.operators)
+            if proof.digest is not None:
+                self.passed.add(proof.digest)
+            return
+        if part.output in other_values and outputs_agree:
+            finding.reason = "its name may mean another value there: no output differs"
+        elif not (part.sizes_occur or finding.operators):
+            finding.reason = f"{shown.reason}, at sizes that may not occur in the model"
+        else:
+            self._keep(finding, shown)
+
+    def _first_difference(
+        self, runs: _Sides, data: Iterator[Mapping[str, Array]]
+    ) -> Counterexample | None:
+        found = (runs.compare(feeds) for feeds in data)
+        return next((each for each in found if each is not None), None)
+
+    def _keep(self, finding: PartFinding, shown: Counterexample) -> None:
+        label, part = finding.labels[0], finding.part
+        message = f"{label}: {shown.message}"
+        if not finding.operators:
+            message = f"{label} was changed: {shown.message}"
+        finding.counterexample = shown
+        finding.difference = Difference(
+            "operator" if finding.operators else "value",
+            label if finding.operators else part.output,
+            str(part.place),
+            message,
+            shown.inputs,
+            part.output,
+            part.place,
+            shown.optimised,
+        )
+
+
+class _Sides:
+    """Both sides of a part, ready to run.
+
+    Args:
+        part: the part.
+        runs: the models and options.
+    """
+
+    def __init__(self, part: ChangedPart, runs: PartRuns) -> None:
+        self._part, self._runs = part, runs
+        models = runs.models
+        self._source = models.original.holding(part.original())
+        self._original = open_original(self._source, models.domains, report=child.report)
+        self._kind = runs.kinds.of_part(part.place, part.before.nodes, part.output)
+        self._rng = np.random.default_rng(runs.options.seed)
+        self._sessions: dict[bool, Session] = {}
+
+    def usual_data(self) -> Iterator[Mapping[str, Array]]:
+        """Yield data of a usual size for an operator: any bits where it is only moved; then no batch.
+
+        Raises:
+            RunError: there are no sizes at which the original runs.
+        """
+        options, model = self._runs.options, self._source.proto
+        inputs = data.graph_inputs(model)
+        named = data.named_dims(model, inputs)
+        infos = analysis.find(named, self._runs.models.domains, self._source.folder)
+        search = SizeSearch(
+            model, inputs, infos, self._original, seed=options.seed, memory=options.memory
+        )
+        found = search.first()
+        if isinstance(found, NoLegalSizes):
+            raise RunError(found.reason, "run")
+        yield {name: self._any_bits(name, array) for name, array in found.feeds.items()}
+        if (empty := self._without_batch(found.feeds)) is not None:
+            yield empty
+
+    def data_of(self, trials: Sequence[Trial]) -> Iterator[Mapping[str, Array]]:
+        """Yield data of the sizes at which the prover found a difference."""
+        types = {name: shape_inference.element_type(t) for name, t in self._part.inputs.items()}
+        for trial in trials:
+            sizes = [math.prod(shape) for shape in trial.shapes.values()]
+            if trial.shapes.keys() >= types.keys() and max(sizes, default=0) <= _MOST_ELEMENTS:
+                yield {
+                    name: trial.values[name]
+                    if name in trial.values
+                    else self._any_bits(
+                        name, data.usual(types[name] or _FLOAT, trial.shapes[name], self._rng)
+                    )
+                    for name in types
+                }
+
+    def compare(self, feeds: Mapping[str, Array]) -> Counterexample | None:
+        """Run both sides, and return how they differ; None if they agree, or the original fails."""
+        name = self._part.output
+        try:
+            expected = self._original.run(feeds)[name]
+        except RunError:
+            return None
+        read = {n: array for n, array in feeds.items() if n in self._part.after.read}
+        for optimise in (False, True):
+            try:
+                actual = self._session(optimise).run(read)[name]
+            except RunError as error:
+                if error.out_of_memory or _is_ambiguous(str(error)):
+                    continue
+                return self._counterexample(
+                    feeds, Mismatch(f"cannot be computed: {error}"), optimise
+                )
+            mismatch = find_mismatch(expected, actual, self._kind)
+            if mismatch is not None:
+                if mismatch.element is not None and not self._kind.rtol:
+                    words = describe_element(expected, actual, mismatch.element, feeds)
+                    mismatch = replace(mismatch, reason=words)
+                return self._counterexample(feeds, mismatch, optimise)
+        return None
+
+    def _counterexample(
+        self, feeds: Mapping[str, Array], mismatch: Mismatch, optimise: bool
+    ) -> Counterexample:
+        whole = {n: a.tolist() for n, a in feeds.items() if a.dtype.kind in "iu" and a.ndim <= 2}
+        return Counterexample(
+            feeds, whole, mismatch.element, mismatch.reason, self._part.output, optimise
+        )
+
+    def _session(self, optimise: bool) -> Session:
+        """Return the converted part with optimisations off or on."""
+        if optimise not in self._sessions:
+            self._sessions[optimise] = Session(
+                self._part.converted().SerializeToString(),
+                of=CONVERTED,
+                optimise=optimise,
+                folder=self._runs.models.converted.folder,
+                report=child.report,
+            )
+        return self._sessions[optimise]
+
+    def _any_bits(self, name: str, array: Array) -> Array:
+        """Return any bits in the place of reals that are only moved."""
+        if self._kind.rtol or self._kind.steps or not is_float(array.dtype):
+            return array
+        return data.patterns(element_type_of(array), array.shape, self._rng)
+
+    def _without_batch(self, feeds: Mapping[str, Array]) -> dict[str, Array] | None:
+        """Return the data without any element of the batch; None where the batch is fixed."""
+        dims = {n: shape_inference.dims(known) for n, known in self._part.inputs.items()}
+        data = next((n for n in self._heads() if dims.get(n)), None)
+        batch = (dims[data] or (1,))[0] if data is not None else 1
+        if data is None or isinstance(batch, int):
+            return None
+        return {
+            name: array[:0] if name == data or (dims.get(name) or (None,))[0] == batch else array
+            for name, array in feeds.items()
+        }
+
+    def _heads(self) -> list[str]:
+        """Return the values that the operators of the part move."""
+        heads = {(i.place, i.node.output[0]): i.node.input[0] for i in self._runs.infos}
+        keys = ((self._part.place, node.output[0]) for node in self._part.before.nodes)
+        return [str(heads[key]) for key in keys if key in heads]
+
+
+def _is_ambiguous(message: str) -> bool:
+    """Tell whether a Reshape refuses a -1 because another size is 0: it could be any number."""
+    requested = _REQUESTED_SHAPE.search(message)
+    return requested is not None and {"0", "-1"} <= set(requested[1].split(","))

@@ -1,0 +1,395 @@
+"""Run the whole original and the whole converted model on the same data, and compare every output.
+
+    data -> original    (spatial operators in Python)        -> outputs   \\
+                                                                            within the tolerance
+    data -> converted   (optimisations off, then on)         -> outputs   /
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.model.io import reader
+from onnx_spatial.model.io.source import Source
+from onnx_spatial.verification import interface
+from onnx_spatial.verification.arrays import Array, dtype_name, same_bits
+from onnx_spatial.verification.compare.comparison import compare
+from onnx_spatial.verification.compare.kinds import RTOL, Kind, Kinds
+from onnx_spatial.verification.evidence import Difference, OutputResult, Run
+from onnx_spatial.verification.options import VerifyOptions
+from onnx_spatial.verification.pair import ModelPair
+from onnx_spatial.verification.process import child
+from onnx_spatial.verification.run import data
+from onnx_spatial.verification.run.evaluator import Evaluator
+from onnx_spatial.verification.run.legal_sizes import NoLegalSizes, SizeSearch
+from onnx_spatial.verification.run.original import open_original
+from onnx_spatial.verification.run.sessions import (
+    CONVERTED,
+    RunError,
+    Session,
+    Stage,
+)
+
+#: Kind of inner values: whether they are moved or sums, a hint is all that is needed.
+_SUMS = Kind(rtol=RTOL[onnx.TensorProto.FLOAT])
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """Why the whole models were not compared.
+
+    Attributes:
+        reason: in one line, with what the user can give.
+        no_runtime: whether no runtime has an operator of the rest of the model: nothing helps.
+    """
+
+    reason: str
+    no_runtime: bool = False
+
+
+@dataclass(frozen=True)
+class Broken:
+    """How the converted model fails where the original runs.
+
+    Attributes:
+        stage: "load" or "run".
+        message: in one line.
+    """
+
+    stage: Stage
+    message: str
+
+
+@dataclass
+class Whole:
+    """The runs of both models.
+
+    Attributes:
+        runs, outputs: see `Verification`.
+        broken: how the converted model does not load or run.
+        differences: outputs that differ, and declarations that are wrong, one line each.
+        difference: the first of these, with its data.
+        warnings: what is odd but no failure.
+        not_run: why nothing was compared; None if something was.
+        other_values: inner values of one name that differ in the first run.
+    """
+
+    runs: list[Run] = field(default_factory=list)
+    outputs: list[OutputResult] = field(default_factory=list)
+    broken: list[Broken] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+    difference: Difference | None = None
+    warnings: list[str] = field(default_factory=list)
+    not_run: NotRun | None = None
+    other_values: frozenset[str] = frozenset()
+
+
+def check(
+    models: ModelPair,
+    infos: Sequence[OperatorInfo],
+    kinds: Kinds,
+    options: VerifyOptions,
+    progress: Callable[[str], None],
+    *,
+    proven: bool,
+    watched: Sequence[str] = (),
+) -> Whole:
+    """Compare the outputs of two models that have the same inputs and outputs.
+
+    Args:
+        models: the models.
+        infos: the spatial operators of the original.
+        kinds: how exactly its values are determined.
+        options: data, sizes, seed and tolerances.
+        progress: called with lines of text.
+        proven: whether every part that differs is proven: then runs only test the runtime.
+        watched: values of the main graph that are not proven, to be compared in the first run.
+
+    Raises:
+        UsageError: the data or shapes that were given do not fit the model, or it does not run on them.
+    """
+    runs = _Runs(models, options, progress, proven, list(watched), Whole())
+    try:
+        runs.compare(infos, kinds)
+    except RunError as error:
+        reason = f"the original cannot be run: {error}"
+        if error.out_of_memory:
+            reason += "; use smaller sizes (--shape) or allow more memory (--memory)"
+        runs.whole.not_run = NotRun(reason, no_runtime=error.lacks_kernel)
+    return runs.whole
+
+
+@dataclass
+class _Runs:
+    """The runs in progress; see `check`."""
+
+    models: ModelPair
+    options: VerifyOptions
+    progress: Callable[[str], None]
+    proven: bool
+    watched: list[str]
+    whole: Whole
+
+    def compare(self, infos: Sequence[OperatorInfo], kinds: Kinds) -> None:
+        """Run the original, then the converted model with optimisations off and on.
+
+        Raises:
+            RunError: the original does not load or run.
+        """
+        models, whole = self.models, self.whole
+        original = self._original()
+        found = self._data(original, infos)
+        if isinstance(found, NotRun):
+            whole.not_run = found
+            return
+        self.feeds = found
+        self.expected = [original.run(feeds) for feeds in self.feeds]
+        self.kinds = self._steady(original, kinds)
+        whole.runs = [self._described(feeds) for feeds in self.feeds]
+        for optimised in (False, True):
+            self._compare_level(original, optimised=optimised)
+            if whole.broken:
+                return
+        self._note_differences()
+        shapes = ((output.name, output.shape) for output in whole.outputs)
+        whole.differences += interface.wrong_declarations(models, shapes)
+        self._note_random(kinds)
+
+    def _data(
+        self, original: Session | Evaluator, infos: Sequence[OperatorInfo]
+    ) -> list[Mapping[str, Array]] | NotRun:
+        """Return the data of each run: what the user gave, or of sizes at which the original runs."""
+        options, model = self.options, self.models.original.proto
+        inputs = data.graph_inputs(model)
+        if options.inputs is not None:
+            return [data.check_given(inputs, options.inputs)]
+        inputs, fixed = data.fixed_sizes(inputs, options.shapes or {})
+        search = SizeSearch(
+            model,
+            inputs,
+            infos,
+            original,
+            fixed=fixed,
+            seed=options.seed,
+            memory=options.memory,
+            progress=self.progress,
+        )
+        first = search.first()
+        if isinstance(first, NoLegalSizes):
+            return NotRun(first.reason)
+        if first.forced:
+            dims = ", ".join(f"{name} = {size}" for name, size in first.forced.items())
+            self.whole.warnings.append(f"only one size was found for {dims}")
+        others = [] if self.proven else [search.another(first)]
+        return [first.feeds, *(other.feeds for other in others if other is not None)]
+
+    def _original(self, *, optimise: bool = False) -> Session | Evaluator:
+        return open_original(
+            self.models.original,
+            self.models.domains,
+            values=self.watched,
+            optimise=optimise,
+            report=child.report,
+        )
+
+    def _steady(self, original: Session | Evaluator, kinds: Kinds) -> dict[str, Kind]:
+        """Return the kind of each output; one that changes from run to run is random."""
+        values, found = kinds.of_values(), dict[str, Kind]()
+        again = original.run(self.feeds[0])
+        for output in self.models.original.proto.graph.output:
+            kind = values.get(output.name, Kind())
+            same = _same(self.expected[0][output.name], again[output.name])
+            found[output.name] = kind if same else replace(kind, random=True)
+        return found
+
+    def _described(self, feeds: Mapping[str, Array]) -> Run:
+        defaults = {t.name for t in self.models.original.proto.graph.initializer}
+        return Run(
+            self.options.seed,
+            {name: np.shape(array) for name, array in feeds.items()},
+            {name: dtype_name(array) for name, array in feeds.items()},
+            tuple(name for name in feeds if name in defaults),
+        )
+
+    def _compare_level(self, original: Session | Evaluator, *, optimised: bool) -> None:
+        """Run the converted model at one level of optimisation."""
+        source, watched = self.models.converted, [] if optimised else self.watched
+        try:
+            session = Session(
+                _serialized(source, watched),
+                of=CONVERTED,
+                optimise=optimised,
+                folder=source.folder,
+                report=child.report,
+            )
+        except RunError as error:
+            self._fail(error, self.feeds[0], optimised=optimised)
+            return
+        for number, feeds in enumerate(self.feeds):
+            self.progress(f"run {number + 1}/{len(self.feeds)}, optimisations {_level(optimised)}")
+            try:
+                outputs = session.run(self.models.as_fed(feeds))
+            except RunError as error:
+                self._fail(error, feeds, optimised=optimised)
+                return
+            self._compare_run(original, number, outputs, optimised=optimised)
+            if not number:
+                self._watch(watched, outputs)
+
+    def _compare_run(
+        self,
+        original: Session | Evaluator,
+        number: int,
+        outputs: Mapping[str, Any],
+        *,
+        optimised: bool,
+    ) -> None:
+        for name, kind in self.kinds.items():
+            for result in self._results(name, kind, number, outputs[name], optimised=optimised):
+                self._keep(result, original, outputs[name])
+
+    def _results(
+        self, name: str, kind: Kind, number: int, actual: Any, *, optimised: bool
+    ) -> list[OutputResult]:
+        tolerance = self.options.tolerances.of_output(name)
+        wanted = self.expected[number][name]
+        results = compare(name, number, optimised, wanted, actual, kind, tolerance)
+        if kind.random:
+            return [replace(r, passed=None, reason="random: not compared") for r in results]
+        return results
+
+    def _keep(self, result: OutputResult, original: Session | Evaluator, actual: Any) -> None:
+        """Keep the comparison of an output, unless something else than the conversion explains it."""
+        if result.passed is False and result.optimised:
+            result = self._excused(result, actual)
+        if result.passed is False and isinstance(original, Evaluator) and self.proven:
+            reason = f"{result.reason}; but it is proven, and onnx's evaluator ran the original"
+            result = replace(result, passed=None, reason=reason)
+            self.whole.not_run = NotRun(f"output {result.name!r}: {reason}")
+        self.whole.outputs.append(result)
+        if result.passed is False and self.whole.difference is None:
+            message = f"output {result.name!r}{_with(result.optimised)}: {result.reason}"
+            feeds = self.feeds[result.run]
+            self.whole.difference = Difference(
+                "output", result.name, None, message, feeds, optimised=result.optimised
+            )
+
+    def _excused(self, result: OutputResult, actual: Any) -> OutputResult:
+        """Accept what the optimised original computes, too; of proven parts any such difference."""
+        feeds, kind = self.feeds[result.run], self.kinds[result.name.partition("[")[0]]
+        try:
+            wanted = self._optimised_original.run(feeds)[result.name.partition("[")[0]]
+        except RunError:
+            wanted = None
+        if wanted is not None:
+            tolerance = self.options.tolerances.of_output(result.name)
+            again = compare(result.name, result.run, True, wanted, actual, kind, tolerance)
+            if all(each.passed for each in again):
+                remark = "accepted: the original computes the same with optimisations on"
+                return replace(result, passed=True, reason=f"{result.reason}; {remark}")
+        if not self.proven:
+            return result
+        warning = f"output {result.name!r} with onnxruntime's optimisations on: {result.reason}"
+        self.whole.warnings.append(f"{warning}; all parts are proven, and without them it agrees")
+        return replace(result, passed=True)
+
+    @cached_property
+    def _optimised_original(self) -> Session | Evaluator:
+        return self._original(optimise=True)
+
+    def _watch(self, watched: Sequence[str], outputs: Mapping[str, Any]) -> None:
+        """Note the inner values of one name that differ in the first run."""
+        wanted = self.expected[0]
+        self.whole.other_values |= {
+            name
+            for name in watched
+            if name in wanted
+            and name in outputs
+            and any(
+                each.passed is False
+                for each in compare(name, 0, False, wanted[name], outputs[name], _SUMS, None)
+            )
+        }
+
+    def _fail(self, error: RunError, feeds: Mapping[str, Array], *, optimised: bool) -> None:
+        """Note that the converted model does not load or run; no failure if the original fails, too."""
+        what = "load" if error.stage == "load" else "run"
+        message = f"the converted model does not {what}{_with(optimised)}: {error}"
+        if error.out_of_memory:
+            self.whole.not_run = NotRun(f"{message}; use smaller sizes (--shape)")
+            return
+        if optimised and self._original_fails(feeds):
+            self.whole.warnings.append(f"{message}; nor does the original")
+            return
+        self.whole.broken.append(Broken(error.stage, message))
+        self.whole.difference = Difference("model", "", None, message, feeds, optimised=optimised)
+
+    def _original_fails(self, feeds: Mapping[str, Array]) -> bool:
+        """Tell whether the original does not load or run with optimisations on either."""
+        try:
+            self._optimised_original.run(feeds)
+        except RunError:
+            return True
+        return False
+
+    def _note_differences(self) -> None:
+        """Say which outputs differ, each once, by its first run that shows it."""
+        levels: dict[str, set[bool]] = {}
+        first: dict[str, OutputResult] = {}
+        for output in self.whole.outputs:
+            if output.passed is False:
+                levels.setdefault(output.name, set()).add(output.optimised)
+                first.setdefault(output.name, output)
+        for name, output in first.items():
+            level = (
+                "" if len(levels[name]) > 1 else f" with optimisations {_level(output.optimised)}"
+            )
+            self.whole.differences.append(f"output {name!r}{level}: {output.reason}")
+
+    def _note_random(self, kinds: Kinds) -> None:
+        """Say which outputs were not compared because they change from run to run."""
+        for name, kind in self.kinds.items():
+            if kind.random:
+                source = kinds.random_source(name)
+                self.whole.warnings.append(
+                    f"output {name!r} differs from run to run and is not compared: {source}"
+                )
+        if self.kinds and all(kind.random for kind in self.kinds.values()) and not self.proven:
+            self.whole.not_run = NotRun("all outputs differ from run to run")
+
+
+def _serialized(source: Source, values: Sequence[str]) -> bytes:
+    """Return the bytes of a model with some inner values as outputs, too."""
+    if not values:
+        return reader.serialize(source.proto, source.name)
+    model = onnx.ModelProto()
+    model.CopyFrom(source.proto)
+    computed = {name for node in model.graph.node for name in node.output}
+    declared = {value.name for value in model.graph.output}
+    names = [name for name in values if name in computed - declared]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    return reader.serialize(model, source.name)
+
+
+def _level(optimised: bool) -> str:
+    return "on" if optimised else "off"
+
+
+def _with(optimised: bool) -> str:
+    """Name the level of optimisation where it is not the plain one."""
+    return " with optimisations on" if optimised else ""
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return same_bits(a, b)
+    return bool(a == b)

@@ -1,1 +1,0 @@
-"""Run models: onnxruntime sessions, numpy kernels, control flow; `program` runs a whole model."""

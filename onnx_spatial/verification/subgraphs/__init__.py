@@ -1,1 +1,0 @@
-"""Match parts of the original with the parts of the converted model that compute the same."""

@@ -1,0 +1,173 @@
+"""Conclude what a verification says: the table of docs/verification.md as code.
+
+something differs                                       FAILED
+every changed part proven, one run agrees               PASSED, proven
+every changed part proven, no runtime for the model     PASSED, proven, not run
+some parts not proven, the runs agree                   PASSED, sampled
+no run, although one would have said something          UNVERIFIED
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from onnx_spatial.verification.check.parts import PartFinding
+from onnx_spatial.verification.check.whole import Whole
+from onnx_spatial.verification.evidence import (
+    UNCHANGED,
+    OperatorResult,
+    OutputResult,
+    Unproven,
+    Verification,
+    count_proofs,
+)
+from onnx_spatial.verification.interface import Interface
+
+#: What the user asked to leave out.
+ONLY_OUTPUTS = "only outputs were compared, no single operators and no other nodes"
+
+
+@dataclass
+class Findings:
+    """What the steps of a verification found so far.
+
+    Attributes:
+        interface: differences of inputs and outputs.
+        parts: the changed parts, with proofs and runs.
+        operators: results of the operators, from the parts that they are in.
+        unproven: everything that is not proven: parts, and what is not in two parts.
+        whole: runs of both models; None if there was none yet.
+        out_of_time: at what the time was over; None if it was not.
+        notes: what was left out or is allowed.
+        outputs_only: whether nothing but outputs is compared.
+    """
+
+    interface: Interface = field(default_factory=Interface)
+    parts: list[PartFinding] = field(default_factory=list)
+    operators: list[OperatorResult] = field(default_factory=list)
+    unproven: list[Unproven] = field(default_factory=list)
+    whole: Whole = field(default_factory=Whole)
+    out_of_time: str | None = None
+    notes: list[str] = field(default_factory=list)
+    outputs_only: bool = False
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether every part that differs is proven, and all else is identical."""
+        return not self.unproven and not self.outputs_only and self.out_of_time is None
+
+    @property
+    def failures(self) -> list[str]:
+        """What differs, one line each; what explains most comes first."""
+        loads = not any(failure.stage == "load" for failure in self.whole.broken)
+        parts = [p.difference.message for p in self.parts if p.difference is not None and loads]
+        return [
+            *self.interface.blocking,
+            *self.interface.types,
+            *(failure.message for failure in self.whole.broken),
+            *_grouped(parts),
+            *self.whole.differences,
+        ]
+
+
+def conclude(findings: Findings) -> Verification:
+    """Return the verdict on the findings, with all evidence."""
+    whole = findings.whole
+    notes = [*findings.interface.notes, *findings.notes, *whole.warnings]
+    if findings.outputs_only:
+        notes.insert(0, ONLY_OUTPUTS)
+    result = Verification(
+        "unverified",
+        "",
+        unproven=findings.unproven,
+        outputs=whole.outputs,
+        operators=findings.operators,
+        runs=whole.runs,
+        notes=list(dict.fromkeys(notes)),
+        outputs_only=findings.outputs_only,
+    )
+    differing = [p.difference for p in findings.parts if p.difference is not None]
+    failures = findings.failures
+    if failures:
+        result.status, result.problems = "failed", failures
+        result.message = f"failed: {_first(failures)}"
+        result.first_difference = next(iter([*differing, whole.difference]), None)
+        if any(failure.stage == "load" for failure in whole.broken):
+            result.first_difference = whole.difference
+        return result
+    if (gap := _gap(findings)) is not None:
+        result.problems = [gap, *map(str, findings.unproven)]
+        result.message = f"unverified: {gap}"
+        return result
+    result.status = "passed"
+    result.evidence = "proven" if findings.is_proven else "sampled"
+    result.message = f"passed: {'; '.join(_passed(findings))}"
+    return result
+
+
+def _gap(findings: Findings) -> str | None:
+    """Return why nothing can be concluded; None if there is a pass."""
+    not_run = findings.whole.not_run
+    if findings.out_of_time is not None:
+        return findings.out_of_time
+    if not_run is None:
+        return None
+    if findings.is_proven and not_run.no_runtime:
+        return None
+    if findings.unproven:
+        more = len(findings.unproven) - 1
+        others = f" (and {more} more)" if more else ""
+        return f"{not_run.reason}; and {findings.unproven[0]}{others}"
+    return not_run.reason
+
+
+def _passed(findings: Findings) -> list[str]:
+    """Say in a few clauses what a pass rests on."""
+    clauses = [] if findings.outputs_only else [_proofs(findings)]
+    if findings.unproven:
+        clauses[0] = f"sampled, {clauses[0]}"
+        more = len(findings.unproven) - 1
+        clauses.append(f"{findings.unproven[0]}{f' (and {more} more)' if more else ''}")
+    whole = findings.whole
+    if whole.not_run is not None:
+        clauses.append(f"not run: {whole.not_run.reason}")
+    else:
+        clauses.append(_agreement(whole.outputs, len(whole.runs)))
+    if findings.outputs_only:
+        clauses.append(ONLY_OUTPUTS)
+    return clauses
+
+
+def _proofs(findings: Findings) -> str:
+    """Count what is proven: operators, or changed parts where the model has no operators."""
+    if findings.operators:
+        return count_proofs([o.proven for o in findings.operators if o.reason != UNCHANGED])
+    scopes = [finding.proof.scope for finding in findings.parts]
+    if not scopes:
+        return "both models have the same nodes"
+    return count_proofs(scopes).replace("operator", "changed part")
+
+
+def _agreement(outputs: Sequence[OutputResult], runs: int) -> str:
+    """Say how far the outputs of all runs are apart, and how far they may be."""
+    where = "" if runs == 1 else f" in {runs} runs"
+    compared = [output for output in outputs if output.passed is not None]
+    if not compared:
+        return "no output was compared"
+    if all(output.equal_bits for output in compared):
+        return f"outputs are equal in every bit{where}"
+    worst = max(compared, key=lambda output: output.max_relative_error or 0.0)
+    allowed = f"{worst.tolerance:g} is allowed"
+    error = f"{worst.max_relative_error or 0:.1e} of the largest value"
+    return f"outputs agree to {error}{where} ({allowed})"
+
+
+def _grouped(messages: Sequence[str]) -> list[str]:
+    """Return messages once each."""
+    return list(dict.fromkeys(messages))
+
+
+def _first(messages: Sequence[str]) -> str:
+    more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
+    return f"{messages[0]}{more}"
