@@ -10,6 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
+import onnx_spatial
+
 TOP = Path(__file__).parents[1]
 MODELS = TOP / "models"
 
@@ -54,6 +56,15 @@ def test_the_gates_hold(verdicts, corpus, make, given) -> None:
     assert pairs
     found = [verdicts.ask(corpus, pair, seed=0) for pair in pairs]
     assert not [(g.words, a) for g in verdicts.GATES[corpus] for a in g.against(found)]
+
+
+@pytest.mark.parametrize("name", ["chains/conv1d", "chains/keras_patches", "openvino_style"])
+def test_optimize_says_what_verify_says_of_its_file(verdicts, name) -> None:
+    path = MODELS / name / "model.onnx"
+    made = onnx_spatial.optimize(path)
+    assert made.verification is not None
+    again = onnx_spatial.verify(path, made.model)
+    assert verdicts.read(made.verification) == verdicts.read(again) == "proven"
 
 
 @pytest.fixture(scope="module")
