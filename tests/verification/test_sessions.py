@@ -85,6 +85,18 @@ def test_a_loop_that_does_not_end_is_stopped_by_the_time_limit():
         session(adding())
 
 
+@pytest.mark.parametrize(("clock", "processor", "seconds"), [(50, 4, 4), (3, 12, 3)])
+def test_neither_a_busy_machine_nor_many_threads_use_the_time_up(
+    monkeypatch, clock, processor, seconds
+):
+    times = {"monotonic": 100, "process_time": 7}
+    for name in times:
+        monkeypatch.setattr(time, name, lambda name=name: times[name])
+    stopwatch = time_limit.Stopwatch()
+    times.update(monotonic=100 + clock, process_time=7 + processor)
+    assert stopwatch.seconds == seconds
+
+
 def test_runs_in_time_are_not_touched():
     with time_limit.allowing(60):
         model = session(adding())
