@@ -18,7 +18,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -179,33 +179,44 @@ def equivalent(kind: str, number: int, seed: int) -> Iterator[Pair]:
 # ---------------------------------------------------------------- mutants of conversions
 
 
+#: Each mutant of a net is drawn from one of so many parts of its forms and classes.
+PARTS = 24
+
+
 def mutants(wanted: Wanted) -> Iterator[Task]:
-    """Break conversions of nets and small models, a quarter of them cells of the grid."""
-    share = -(-3 * wanted.count // (4 * len(subjects.NAMES)))
-    yield from (partial(mutants_of, name, share, wanted.seed) for name in subjects.NAMES)
-    cells = Random(wanted.seed).sample(subjects.CELLS, len(subjects.CELLS))
-    yield from (partial(mutants_of, cell, 1, wanted.seed) for cell in cells)
-
-
-def mutants_of(subject: str, share: int, seed: int) -> Iterator[Pair]:
-    """Yield mutants of a subject whose numbers are wrong, at most one of each form and class."""
-    drawn = [
-        (*form[1:], kind)
-        for form in mutating.forms([subject])
-        for kind in mutating.classes(subject, mutating.converted(*form), *form[1:])
+    """Break conversions of nets and small models, and of cells of the grid, in turn."""
+    nets = [
+        [partial(mutant, name, part, PARTS, wanted.seed) for part in range(PARTS)]
+        for name in subjects.NAMES
     ]
+    names = Random(wanted.seed).sample(subjects.CELLS, len(subjects.CELLS))
+    cells = [partial(mutant, name, 0, 1, wanted.seed) for name in names]
+    yield from _in_turn(*nets, *(cells[number::5] for number in range(5)))
+
+
+def mutant(subject: str, part: int, parts: int, seed: int) -> Iterator[Pair]:
+    """Draw a mutant of a subject that gives other numbers, from a part of its forms and classes."""
+    drawn = [(*form[1:], kind) for form in _forms(subject) for kind in _kinds(*form)]
     Random(f"{subject} {seed}").shuffle(drawn)
-    found = (pair for form in drawn for pair in itertools.islice(_silent(subject, *form, seed), 1))
-    yield from itertools.islice(found, share)
+    for strategy, fuse, kind in drawn[part::parts]:
+        broken = mutating.broken(subject, strategy, fuse, kind, seed)
+        for what, changed, (differs, _) in itertools.islice(broken, TRIES):
+            if differs == "silent":
+                form = f"{strategy or 'cheapest'}{'' if fuse else ' not fused'}"
+                name = f"{subject} {form}: {kind}: {what}"
+                yield Pair(name, subjects.get(subject).model, changed)
+                return
 
 
-def _silent(subject: str, strategy: str | None, fuse: bool, kind: str, seed: int) -> Iterator[Pair]:
-    broken = mutating.broken(subject, strategy, fuse, kind, seed)
-    for what, mutant, (differs, _) in itertools.islice(broken, TRIES):
-        if differs == "silent":
-            form = f"{strategy or 'cheapest'}{'' if fuse else ' not fused'}"
-            name = f"{subject} {form}: {kind}: {what}"
-            yield Pair(name, subjects.get(subject).model, mutant)
+@cache
+def _forms(subject: str) -> list[tuple[str, str | None, bool]]:
+    return list(mutating.forms([subject]))
+
+
+def _kinds(subject: str, strategy: str | None, fuse: bool) -> Iterable[str]:
+    return mutating.classes(
+        subject, mutating.converted(subject, strategy, fuse), strategy, fuse
+    ).keys()
 
 
 # ---------------------------------------------------------------- wrong on purpose

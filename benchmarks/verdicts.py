@@ -174,22 +174,20 @@ def answers(corpus: str, wanted: Wanted, jobs: int = 1) -> Iterator[Answer]:
             except BrokenProcessPool:
                 pool = _pool(jobs)
                 waiting = deque((each, pool.submit(call, each)) for each, _ in waiting)
-                found = _alone(call, task) or [
-                    Answer(corpus, _name(task), "crashed", "the process ended")
-                ]
+                found = _alone(corpus, call, task)
             yield from found[: wanted.count - count]
             count += len(found)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _alone(call: Callable[[Task], list[Answer]], task: Task) -> list[Answer] | None:
-    """Run a task that may have ended a process which ran others too; None if it ends this one."""
+def _alone(corpus: str, call: Callable[[Task], list[Answer]], task: Task) -> list[Answer]:
+    """Run a task again that may have ended a process, or ran beside one that did."""
     with _pool(1) as pool:
         try:
             return pool.submit(call, task).result()
         except BrokenProcessPool:
-            return None
+            return [Answer(corpus, _name(task), "crashed", "the process ended")]
 
 
 def _pool(jobs: int) -> ProcessPoolExecutor:

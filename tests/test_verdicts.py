@@ -34,8 +34,10 @@ SAMPLE = (
     ("right", "rewritten", "onnxsim", 9),
     ("renamed", "equivalent", "names swapped", 1, 0),
     ("renamed", "equivalent", "Transposes inserted", 1, 0),
-    ("mutants", "mutants_of", "s2b_float", 3, 0),
-    ("mutants", "mutants_of", "patches_uint8", 3, 0),
+    ("mutants", "mutant", "s2b_float", 1, 24, 0),
+    ("mutants", "mutant", "patches_uint8", 1, 24, 0),
+    ("mutants", "mutant", "b2s_int32", 2, 24, 0),
+    ("mutants", "mutant", "tf_batch_to_space_nd/subgraph_loop", 0, 1, 0),
     ("wrong", "deception", "sparse initializer", 0, 0),
     ("wrong", "deception", "last state only", 0, 0),
     ("wrong", "written", 0),
@@ -69,7 +71,7 @@ def test_optimize_says_what_verify_says_of_its_file(verdicts, name) -> None:
 
 @pytest.fixture(scope="module")
 def pair(verdicts):
-    return next(verdicts.corpora.mutants_of("s2b_float", 1, 0))
+    return next(verdicts.corpora.mutant("s2b_float", 1, 24, 0))
 
 
 @pytest.mark.parametrize(
