@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 import onnx
@@ -101,32 +102,37 @@ class PartRuns:
     passed: set[bytes] = field(default_factory=set)
 
     def check(
-        self, finding: PartFinding, other_values: frozenset[str], *, outputs_agree: bool
+        self,
+        finding: PartFinding,
+        other_values: frozenset[str],
+        *,
+        outputs_agree: bool,
+        usual: bool,
     ) -> None:
-        """Run a part on usual data if it has operators, and where the prover names sizes.
+        """Run a part where the prover names sizes, and on usual data.
 
         Args:
             finding: gets what is found.
             other_values: values of one name that differ in the run of the whole models.
             outputs_agree: whether all outputs agree in that run.
+            usual: whether it runs on usual data.
         """
         part, proof = finding.part, finding.proof
-        if not finding.operators and not proof.trials:
+        if not usual and not proof.trials:
             return
-        runs = _Sides(part, self)
+        if proof.digest in self.passed:
+            finding.ran = True
+            return
         try:
-            if finding.operators and proof.digest not in self.passed:
-                shown = self._first_difference(runs, runs.usual_data())
-            else:
-                shown = None
-            if shown is None:
-                shown = self._first_difference(runs, runs.data_of(proof.trials))
+            runs = _Sides(part, self)
+            usual_data = runs.usual_data() if usual else ()
+            shown = self._first_difference(runs, chain(usual_data, runs.data_of(proof.trials)))
         except (RunError, SpatialError) as error:
             finding.reason = str(error)
             return
         if shown is None:
-            finding.ran = bool(finding.operators)
-            if proof.digest is not None:
+            finding.ran = usual
+            if proof.digest is not None and proof.scope is not None:
                 self.passed.add(proof.digest)
             return
         if part.output in other_values and outputs_agree:
@@ -137,9 +143,9 @@ class PartRuns:
             self._keep(finding, shown)
 
     def _first_difference(
-        self, runs: _Sides, data: Iterator[Mapping[str, Array]]
+        self, runs: _Sides, samples: Iterable[Mapping[str, Array]]
     ) -> Counterexample | None:
-        found = (runs.compare(feeds) for feeds in data)
+        found = (runs.compare(feeds) for feeds in samples)
         return next((each for each in found if each is not None), None)
 
     def _keep(self, finding: PartFinding, shown: Counterexample) -> None:

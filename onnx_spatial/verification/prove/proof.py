@@ -37,7 +37,7 @@ class Proof:
         found: what was found instead of a proof; None if it is proven.
         reason: why it is not proven: "gave up: ...", or which formula differs.
         trials: where the formulas differ, the smallest first; a run there decides.
-        digest: equal for proven parts with equal nodes; None if it is not proven, or has none.
+        digest: equal for parts that differ in names and in the numbers of weights; None if unknown.
     """
 
     scope: Scope | None

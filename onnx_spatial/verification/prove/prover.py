@@ -99,14 +99,14 @@ class Prover:
         if (
             key in self._shared or not weights
         ):  # the first of its kind is proven with its own weights
-            proof = self._compared(part, upstream, weights)
+            proof = replace(self._compared(part, upstream, weights), digest=key)
             if key is not None and proof.scope is not None and not _mentions_names(proof, part):
                 self._shared[key] = proof
             if proof.scope is not None or not weights:
                 return proof
         if key is not None:
             self._shared.setdefault(key)
-        return self._compared(part, upstream, {})
+        return replace(self._compared(part, upstream, {}), digest=key)
 
     def _compared(
         self, part: ChangedPart, upstream: Upstream, weights: Mapping[str, onnx.TypeProto]

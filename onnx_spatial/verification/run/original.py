@@ -90,6 +90,7 @@ def open_original(
     source: reader.Source,
     domains: Iterable[str] = (),
     *,
+    infos: Sequence[OperatorInfo] = (),
     values: Iterable[str] = (),
     optimise: bool = False,
     report: Report = no_report,
@@ -99,6 +100,7 @@ def open_original(
     Args:
         source: the model, and where its external data lies.
         domains: operator domains of the user's own that hold spatial operators.
+        infos: its spatial operators, if they are known already; else they are looked for.
         values: inner values of the main graph that become outputs, too.
         optimise: with all of onnxruntime's optimisations, or without any.
         report: gets a line of progress before each load and run.
@@ -108,10 +110,16 @@ def open_original(
     """
     before = without_earlier_form(source.proto, folder=source.folder)
     source, domains = reader.resolved(source.holding(before.model)), before.domains.union(domains)
+    unpadded = source.proto
     model = _padded(_inlined(source.proto), source.folder)
     declared = {value.name for value in model.graph.output}
     model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in values if n not in declared)
-    infos = [info for info in analysis.find(model, domains, source.folder) if info.known_domain]
+    nodes = [node for _, _, node in traversal.nodes(model)]
+    if infos and len(nodes) == traversal.number_of_nodes(unpadded):
+        infos = [replace(info, node=nodes[info.index]) for info in infos]
+    else:  # positions of nodes are others where functions are inlined
+        infos = analysis.find(model, domains, source.folder)
+    infos = [info for info in infos if info.known_domain]
     for info in infos:
         if info.place.function is not None:
             raise RunError(f"{info.place} has spatial operators and cannot be inlined", "load")

@@ -37,6 +37,10 @@ class Stopwatch:
         """The time so far."""
         return min(time.monotonic() - self._clock, time.process_time() - self._processor)
 
+    def exceeds(self, seconds: float) -> bool:
+        """Tell whether more time is over. The clock is read first, which is a thousand times faster."""
+        return time.monotonic() - self._clock > seconds and self.seconds > seconds
+
 
 @dataclass
 class _Limit:
@@ -49,7 +53,7 @@ class _Limit:
     watcher: threading.Thread | None = None
 
     def check(self, doing: str) -> None:
-        if self.stopwatch.seconds > self.seconds:
+        if self.stopwatch.exceeds(self.seconds):
             raise TimeLimitError(
                 f"the verification was stopped after {self.seconds:g} s, at {doing!r} "
                 "(--time-limit allows more)"
@@ -60,7 +64,7 @@ class _Limit:
         while not self.closed.wait(
             max(self.seconds - self.stopwatch.seconds, _SHORTEST_WAIT_SECONDS)
         ):
-            if self.stopwatch.seconds > self.seconds and (run := self.run) is not None:
+            if self.stopwatch.exceeds(self.seconds) and (run := self.run) is not None:
                 run.terminate = True
 
 
