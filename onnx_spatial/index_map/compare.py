@@ -10,7 +10,7 @@ from onnx_spatial.index_map import linear
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import same_values
 from onnx_spatial.index_map.elements import COMMUTATIVE, settled
-from onnx_spatial.index_map.expressions import FLOOR, ZERO, Index, Symbol, show, show_place
+from onnx_spatial.index_map.expressions import COMPUTED, ZERO, Index, Symbol, show, show_place
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
@@ -194,10 +194,10 @@ def equal(case: Case, a: Polynomial, b: Polynomial) -> bool:
     if left is not None and right is not None:
         one, other = left.key, right.key
         if isinstance(one, OperationKey) and isinstance(other, OperationKey):
+            if {one.operator, other.operator} <= COMPUTED:
+                return case.are_equal(a, b)
             if one.operator != other.operator or one.details != other.details:
                 return False
-            if one.operator == FLOOR:
-                return case.are_equal(a, b)
             return _all_equal(case, tuple(one.operands), _in_order(one, other))
     if any(_holds_element(p) for p in (a, b)):
         return False
@@ -226,7 +226,7 @@ def _kind(p: Polynomial) -> object:
 
 def _holds_element(p: Polynomial) -> bool:
     return any(
-        isinstance(atom.key, OperationKey) and atom.key.operator != FLOOR
+        isinstance(atom.key, OperationKey) and atom.key.operator not in COMPUTED
         for product in p.terms
         for atom in product
     )

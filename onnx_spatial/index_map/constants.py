@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.index_map.expressions import ZERO, Index, atoms_of, bases_of
+from onnx_spatial.index_map.cases import MAX_VALUES, Case, UndecidedError
+from onnx_spatial.index_map.expressions import LOOKUP, ZERO, Index, atoms_of, bases_of
 from onnx_spatial.index_map.grids import Grid, evaluate, grid_of
 from onnx_spatial.index_map.node import number
 from onnx_spatial.index_map.tensor import Tensor
@@ -158,7 +158,7 @@ def constant(case: Case, array: Array) -> Tensor:
             start, steps = formula
             return sum((i * s for i, s in zip(index, steps, strict=True)), Polynomial.of(start))
         if whole and not case.use.opaque:
-            return _look_up(case, array, index)
+            return _look_up(case, stored, index)
         return Polynomial.atom(OperationKey(CONSTANT, (stored,), index))
 
     return Tensor(case, dims, at, whole=whole, type=element_type)
@@ -199,11 +199,13 @@ def _affine(array: Array) -> tuple[int, list[int]] | None:
     return (start, steps) if (expected == values).all() else None
 
 
-def _look_up(case: Case, array: Array, index: Index) -> Polynomial:
+def _look_up(case: Case, stored: Stored, index: Index) -> Polynomial:
     """Return an element of an array of integers as a formula of its index.
 
-    The formula is checked for all values of the index in this case; the case is split if there is none.
+    The formula is checked for all values of the index in this case. If there is none, the case is split
+    by an index of few values; else the element is an integer that is only known by its place.
     """
+    array = stored.array
     bases: set[Atom] = set()
     for i in index:
         bases |= bases_of(i)
@@ -224,9 +226,15 @@ def _look_up(case: Case, array: Array, index: Index) -> Polynomial:
     if array.dtype == np.uint64 or abs(values.astype(float)).max(initial=0) >= 2**31:
         raise UndecidedError("a constant of indices holds numbers of 2^31 or more")
     formula = _fitted(values, features, grid)
-    if formula is None:
+    if formula is not None:
+        return formula
+    if min(case.extents[atom] for atom in bases) <= MAX_VALUES:
         case.split_by_value(bases)
-    return formula
+    key = OperationKey(LOOKUP, (stored,), index)
+    p = Polynomial.atom(key, nonnegative=bool((values >= 0).all()))
+    case.assume(p - int(values.min()))
+    case.assume(int(values.max()) - p)
+    return p
 
 
 def _fitted(

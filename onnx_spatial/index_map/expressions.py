@@ -18,6 +18,12 @@ Index = tuple[Polynomial, ...]
 #: The operator of the atoms for quotients, rounded down.
 FLOOR = "Floor"
 
+#: The operator of the atoms for integers of a constant, whose index is computed.
+LOOKUP = "Lookup"
+
+#: Operators of the atoms for integers that follow from others.
+COMPUTED = frozenset({FLOOR, LOOKUP})
+
 #: The operator of the atoms for elements of given values, whose name is the only detail.
 ELEMENT = "Element"
 
@@ -69,11 +75,11 @@ def product(sizes: Sequence[Polynomial]) -> Polynomial:
 
 
 def bases_of(p: Polynomial) -> set[Atom]:
-    """Return all atoms of a polynomial other than quotients, those inside quotients included."""
+    """Return all atoms of a polynomial that do not follow from others, those inside atoms included."""
     return {
         atom
         for atom in atoms_of(p)
-        if not isinstance(atom.key, OperationKey) or atom.key.operator != FLOOR
+        if not isinstance(atom.key, OperationKey) or atom.key.operator not in COMPUTED
     }
 
 

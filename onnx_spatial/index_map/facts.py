@@ -354,9 +354,12 @@ def _outermost_quotient(p: Polynomial) -> Atom | None:
 
 
 def _without_common_factor(p: Polynomial) -> Polynomial:
-    """Return the polynomial without atoms that are a factor of all terms, if these are 0 or more."""
+    """Return the polynomial without atoms that are a factor of all terms, if these are 0 or more.
+
+    A lone negative term is 0 or more where an atom is 0.
+    """
     shared = [atom for atom in shared_atoms(p) if atom.nonnegative]
-    if not shared:
+    if not shared or len(p.terms) == 1:
         return p
     return Polynomial({tuple(apart(m, shared)[0]): f for m, f in p.terms.items()})
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from onnx_spatial.index_map.expressions import FLOOR, bases_of
+from onnx_spatial.index_map.expressions import FLOOR, LOOKUP, bases_of
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
 #: The most combinations of indices: of a grid, and of one for a single decision.
@@ -89,4 +89,13 @@ def _value(atom: Atom, values: Mapping[Atom, Values]) -> Values:
     if isinstance(key, OperationKey) and key.operator == FLOOR:
         a, b = key.operands
         return evaluate(a, values) // evaluate(b, values)
+    if isinstance(key, OperationKey) and key.operator == LOOKUP:
+        (stored,) = key.details
+        return looked_up(stored.array, [evaluate(q, values) for q in key.operands])  # type: ignore[attr-defined]
     raise LookupError("an atom has no value")
+
+
+def looked_up(array: npt.NDArray[np.generic], places: Sequence[Values]) -> Values:
+    """Return the integers of an array at some places; those beyond its ends do not occur."""
+    inside = [np.clip(p, 0, n - 1) for p, n in zip(places, array.shape, strict=True)]
+    return array[tuple(np.broadcast_arrays(*inside))].astype(np.int64)

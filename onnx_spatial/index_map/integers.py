@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from onnx import TensorProto
 
 from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.index_map.expressions import FLOOR, ZERO, show, top_atoms
+from onnx_spatial.index_map.expressions import FLOOR, LOOKUP, ZERO, show, top_atoms
 from onnx_spatial.index_map.limits import LIMIT, MOST_ELEMENTS, limit_of
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial, remainder
 
@@ -105,6 +106,9 @@ def _bound(case: Case, atom: Atom, counted: bool) -> int:
         return limit
     if isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR:
         return _magnitude(case, atom.key.operands[0], counted)  # type: ignore[index]
+    if isinstance(atom.key, OperationKey) and atom.key.operator == LOOKUP:
+        (stored,) = atom.key.details
+        return int(np.abs(stored.array).max()) + 1  # type: ignore[attr-defined]
     if (divisor := _divisor(atom)) is not None:
         return divisor
     raise UndecidedError("an integer may overflow: its range is unknown")

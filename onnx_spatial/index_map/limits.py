@@ -30,13 +30,29 @@ def is_far(p: Polynomial) -> bool:
 def limit_of(atom: Atom) -> int | None:
     """Return a number that a size, an index or a parameter is below; None for any other atom.
 
-    The extent of an index may be a product of sizes, where axes are merged.
+    The extent of an index may be a product of sizes, where axes are merged. A quotient of a number that
+    is a sum of such atoms is below it.
     """
     key = atom.key
+    if isinstance(key, OperationKey) and key.operator == FLOOR and atom.nonnegative:
+        return _limit_of_sum(next(iter(key.operands)))
     if not isinstance(key, Symbol) or not atom.nonnegative:
         return None
     merged = isinstance(key.kind, IndexKind) and not _is_linear(key.kind.extent)
     return MOST_ELEMENTS if merged else LIMIT
+
+
+def _limit_of_sum(p: Polynomial) -> int | None:
+    """Return a number that a sum of atoms with limits is below."""
+    total = p.terms.get((), 0) + 1
+    for product, factor in p.terms.items():
+        if not product:
+            continue
+        limit = limit_of(product[0]) if len(product) == 1 else None
+        if limit is None:
+            return None
+        total += max(factor, 0) * (limit - 1)
+    return total
 
 
 def _is_linear(p: Polynomial) -> bool:

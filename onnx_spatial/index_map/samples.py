@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from onnx_spatial.index_map.expressions import FLOOR
+from onnx_spatial.index_map.expressions import COMPUTED, LOOKUP
+from onnx_spatial.index_map.grids import looked_up
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
 Values = npt.NDArray[np.int64]
@@ -69,11 +70,15 @@ class Samples:
         if known is not None:
             return known
         key = atom.key
-        if not isinstance(key, OperationKey) or key.operator != FLOOR:
+        if not isinstance(key, OperationKey) or key.operator not in COMPUTED:
             return None
-        a, b = (self.evaluate(q) for q in key.operands)
-        if a is None or b is None:
+        operands = [p for q in key.operands if (p := self.evaluate(q)) is not None]
+        if len(operands) < len(key.operands):
             return None
-        result: Values = a // np.maximum(b, 1)
+        if key.operator == LOOKUP:
+            (stored,) = key.details
+            result = looked_up(stored.array, operands)  # type: ignore[attr-defined]
+        else:
+            result = operands[0] // np.maximum(operands[1], 1)
         self._values[atom] = result
         return result
