@@ -24,6 +24,7 @@ from onnx import helper
 from onnx_spatial.chains.weights import Weights
 from onnx_spatial.index_map.cases import Case
 from onnx_spatial.index_map.constants import Array
+from onnx_spatial.index_map.elements import FINITE_DATA
 from onnx_spatial.index_map.node import NodeView
 from onnx_spatial.index_map.rules_windows import copying_conv
 from onnx_spatial.index_map.tensor import Tensor
@@ -46,7 +47,7 @@ NOTE_OF_SUMS = (
 )
 
 #: What a proof assumes of the values for that reason.
-ASSUMPTION = "the data holds no NaN, no infinity and no -0.0"
+ASSUMPTION = FINITE_DATA
 
 _KEPT = ("auto_pad", "dilations", "pads", "strides")
 

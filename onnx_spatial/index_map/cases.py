@@ -81,6 +81,8 @@ class Case(Splits):
         self.bounded: set[Atom] = set()
         #: Names of given tensors whose elements are all finite.
         self.finite: set[str] = set()
+        #: Whether a sum of one element times 1 and of others times 0 is that element (`FINITE_DATA`).
+        self.copies = False
         #: Numbers of elements of tensors of the model, and so below `limits.MOST_ELEMENTS`.
         self.counts: list[Polynomial] = []
         #: Checks of all elements of a tensor, without which a run may fail, by node.
@@ -235,6 +237,12 @@ class Case(Splits):
         self._split_into(count, fix)
         raise AgainError
 
+    @staticmethod
+    def is_size(p: Polynomial) -> bool:
+        """Tell whether a polynomial is a symbol plus a number."""
+        atom = (p - p.terms.get((), 0)).lone_atom
+        return atom is not None and isinstance(atom.key, Symbol)
+
     def residue(self, p: Polynomial, count: int) -> int:
         """Return what is left of a number divided by `count`; split by the values that may be left.
 
@@ -248,8 +256,9 @@ class Case(Splits):
             return left
         added = p.terms.get((), 0)
         atom = (p - added).lone_atom
-        if atom is None or not isinstance(atom.key, Symbol) or count > MAX_VALUES:
+        if not self.is_size(p) or count > MAX_VALUES:
             raise UndecidedError(f"the rest of {show(p)} divided by {count} is unknown")
+        assert atom is not None and isinstance(atom.key, Symbol)
         self._fresh += 1
         name = f"{atom.key.name}'{self._fresh}"
 

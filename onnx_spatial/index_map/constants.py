@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -93,12 +95,12 @@ def same_values(case: Case, a: Polynomial, b: Polynomial) -> bool:
     one, other = stored_in(a), stored_in(b)
     if one is None or other is None:
         return False
-    places = [_places(p) for p in (a, b)]
+    places = [places_of(p) for p in (a, b)]
     bases = {base for i in (*places[0], *places[1]) for base in bases_of(i)}
     grid = grid_of(bases, case.extents, case.facts)
     if grid is None:
         return False
-    left, right = _read(one.array, places[0], grid), _read(other.array, places[1], grid)
+    left, right = read(one.array, places[0], grid), read(other.array, places[1], grid)
     if left is None or right is None:
         return False
     kinds = {left.dtype.kind, right.dtype.kind}
@@ -111,13 +113,14 @@ def same_values(case: Case, a: Polynomial, b: Polynomial) -> bool:
     return left.itemsize == right.itemsize and bool((_raw(left) == _raw(right)).all())
 
 
-def _places(p: Polynomial) -> tuple[Polynomial, ...]:
+def places_of(p: Polynomial) -> tuple[Polynomial, ...]:
+    """Return the index of an element of a constant."""
     atom = p.lone_atom
     key = atom.key if atom is not None else None
     return tuple(key.operands) if isinstance(key, OperationKey) else ()
 
 
-def _read(array: Array, places: tuple[Polynomial, ...], grid: Grid) -> Array | None:
+def read(array: Array, places: tuple[Polynomial, ...], grid: Grid) -> Array | None:
     """Return the elements at all indices of a grid; None if one may be out of bounds."""
     if not places:
         return array.reshape(-1)[:1]
@@ -230,6 +233,34 @@ def _look_up(case: Case, stored: Stored, index: Index) -> Polynomial:
         return formula
     if min(case.extents[atom] for atom in bases) <= MAX_VALUES:
         case.split_by_value(bases)
+    return _lookup(case, stored, index, values)
+
+
+def formula_of(
+    case: Case, table: npt.NDArray[np.integer[Any]], atoms: Sequence[Atom]
+) -> Polynomial:
+    """Return the integer of a table at indices, an atom for each axis, as a formula of these.
+
+    It is an affine one, or a digit of the only index; else the integer is only known by its place.
+    """
+    values = np.asarray(table, np.int64)
+    axes = np.meshgrid(*map(np.arange, values.shape), indexing="ij")
+    grid = {atom: axis.reshape(-1) for atom, axis in zip(atoms, axes, strict=True)}
+    index = tuple(Polynomial({(atom,): 1}) for atom in atoms)
+    flat = values.reshape(-1)
+    formula = _fitted(flat, list(index), grid)
+    if formula is not None:
+        return formula
+    if len(index) == 1:
+        stride, count = int(np.argmax(flat != flat[0])), int(flat.max()) + 1
+        if (np.arange(len(flat)) // stride % count == flat).all():
+            digit = case.floor_div(index[0], Polynomial.of(stride))
+            return case.mod(digit, Polynomial.of(count))
+    return _lookup(case, Stored(values), index, flat)
+
+
+def _lookup(case: Case, stored: Stored, index: Index, values: npt.NDArray[np.int64]) -> Polynomial:
+    """Return an element of a constant as an integer that is one of some values."""
     key = OperationKey(LOOKUP, (stored,), index)
     p = Polynomial.atom(key, nonnegative=bool((values >= 0).all()))
     case.assume(p - int(values.min()))

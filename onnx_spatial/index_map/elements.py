@@ -11,15 +11,26 @@ indices, so these are named by the number of sums around them and by their exten
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
 from onnx import TensorProto
 
 from onnx_spatial.index_map.broadcasting import broadcast_at
 from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.index_map.constants import stored_in
-from onnx_spatial.index_map.expressions import ELEMENT, ONE, UNKNOWN, ZERO, Index, unknown
+from onnx_spatial.index_map.constants import formula_of, places_of, read, stored_in
+from onnx_spatial.index_map.expressions import (
+    ELEMENT,
+    ONE,
+    UNKNOWN,
+    ZERO,
+    Index,
+    bases_of,
+    unknown,
+)
+from onnx_spatial.index_map.grids import MAX_PLACES
 from onnx_spatial.index_map.node import NodeView
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import op_traits
@@ -31,6 +42,10 @@ PRODUCTS = "Products"
 
 #: Operators of the atoms whose operands may be swapped.
 COMMUTATIVE = frozenset({f"{UNKNOWN}Add", f"{UNKNOWN}Mul"})
+
+#: What is assumed of the data where a sum of products is one of its elements: it makes NaN of an
+#: infinity and 0, and 0.0 of -0.0.
+FINITE_DATA = "the data holds no NaN, no infinity and no -0.0"
 
 #: Operators that return 0 if all inputs are 0.
 KEEP_ZERO = op_traits.having(Trait.KEEPS_ZERO)
@@ -81,15 +96,63 @@ def flat(indices: Sequence[Polynomial], extents: Sequence[Polynomial]) -> Polyno
 
 
 def sum_of_products(
-    factor: Polynomial,
-    data: Polynomial,
+    case: Case,
     extents: Sequence[Polynomial],
+    factor_at: Callable[[Sequence[Polynomial]], Polynomial],
+    data_at: Callable[[Sequence[Polynomial]], Polynomial],
     added: Polynomial | None,
 ) -> Polynomial:
-    """Return a sum of products along indices of some extents, plus a summand."""
+    """Return a sum of products along indices of some extents, plus a summand.
+
+    A sum of one element times 1 and of others times 0 may be taken for that element, see `Case.copies`.
+    """
+    indices = indices_of(case, extents)
+    with case.within(sums=1):
+        factor = factor_at(indices)
+    if case.copies and added in (None, ZERO):
+        places = _selected(case, factor, indices)
+        if places is not None:
+            case.assumptions[FINITE_DATA] = None
+            return data_at(places)
+    with case.within(sums=1):
+        data = data_at(indices)
+    if stored_in(data) is not None and stored_in(factor) is None:
+        data, factor = factor, data
     key = OperationKey(PRODUCTS, (), (factor, data, *lengths(extents)))
     total = Polynomial.atom(key)
     return total if added is None else unknown("Add", (False, False), (total, added))
+
+
+def _selected(
+    case: Case, factor: Polynomial, indices: Sequence[Polynomial]
+) -> list[Polynomial] | None:
+    """Return the indices of a sum at which a constant factor is 1; None if it is not 0 at all others."""
+    stored = stored_in(factor)
+    if stored is None or stored.array.dtype.kind != "f":
+        return None
+    inner = [index.lone_atom for index in indices]
+    summed = [atom for atom in inner if atom is not None]
+    bases = {atom for place in places_of(factor) for atom in bases_of(place)}
+    outer = sorted(bases - set(summed), key=lambda atom: atom.serial)
+    atoms = [*outer, *summed]
+    if not all(atom in case.extents for atom in atoms):
+        return None
+    counts = [case.extents[atom] for atom in atoms]
+    if math.prod(counts) > MAX_PLACES:
+        return None
+    axes = np.meshgrid(*map(np.arange, counts), indexing="ij")
+    grid = {atom: axis.reshape(-1) for atom, axis in zip(atoms, axes, strict=True)}
+    weights = read(stored.array, places_of(factor), grid)
+    if weights is None:
+        return None
+    rows = np.broadcast_to(weights, math.prod(counts)).reshape(*counts[: len(outer)], -1)
+    if not (((rows != 0).sum(-1) == 1) & ((rows == 1).sum(-1) == 1)).all():
+        return None
+    tables = np.unravel_index(np.argmax(rows != 0, axis=-1), counts[len(outer) :] or (1,))
+    places = {
+        atom: formula_of(case, table, outer) for atom, table in zip(summed, tables, strict=False)
+    }
+    return [ZERO if atom is None else places[atom] for atom in inner]
 
 
 def need_list(case: Case, node: NodeView, x: Tensor, length: Polynomial) -> None:

@@ -98,4 +98,5 @@ def _value(atom: Atom, values: Mapping[Atom, Values]) -> Values:
 def looked_up(array: npt.NDArray[np.generic], places: Sequence[Values]) -> Values:
     """Return the integers of an array at some places; those beyond its ends do not occur."""
     inside = [np.clip(p, 0, n - 1) for p, n in zip(places, array.shape, strict=True)]
-    return array[tuple(np.broadcast_arrays(*inside))].astype(np.int64)
+    found: Values = array[tuple(np.broadcast_arrays(*inside))].astype(np.int64)
+    return found

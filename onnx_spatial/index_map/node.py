@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.index_map.expressions import ZERO, Index, Symbol, atoms_of, show
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
@@ -194,13 +194,13 @@ def assume_equal(case: Case, a: Polynomial, b: Polynomial) -> None:
     """Assume that two sizes are equal; one that is a symbol is replaced by the other.
 
     Raises:
-        UndecidedError: they are known to differ.
+        IllegalError: they are known to differ.
     """
     difference = a - b
     if difference == ZERO:
         return
     if difference.constant is not None:
-        raise UndecidedError(f"two dims differ ({show(a)} and {show(b)})")
+        raise IllegalError(f"two dims differ ({show(a)} and {show(b)})", difference, -difference)
     for one, other in ((a, b), (b, a)):
         atom = one.lone_atom
         if atom is not None and isinstance(atom.key, Symbol) and atom not in atoms_of(other):

@@ -273,6 +273,33 @@ def _one_hot(case: Case, node: NodeView) -> list[Tensor]:
     return [Tensor(case, dims, at, whole=False, type=values.type, axes=axes)]
 
 
+def _resize(case: Case, node: NodeView) -> list[Tensor]:
+    """Return the map of a Resize to given sizes: a function of all elements along the resized axes."""
+    x, scales, sizes = node.input(0), node.optional(2), node.optional(3)
+    modes = (
+        node.get("coordinate_transformation_mode", b""),
+        node.get("keep_aspect_ratio_policy", b""),
+    )
+    if b"tf_crop_and_resize" in modes or not set(modes[1:]) <= {b"", b"stretch"}:
+        raise UndecidedError("Resize of a part, or with a kept aspect ratio, has no index map")
+    if sizes is None or (scales is not None and product(scales.dims) != ZERO):
+        raise UndecidedError("Resize by scales has no index map")
+    axes = axes_of(node.get("axes", range(x.rank)), x.rank)
+    dims = list(x.dims)
+    for axis, size in zip(axes, sizes.elements(), strict=True):
+        node.need(case, size - 1, "Resize: a size may not be positive")
+        dims[axis] = size
+    axes = [axis for axis in sorted(axes) if not case.are_equal(dims[axis], x.dims[axis])]
+    details = node.details("axes")
+
+    def at(index: Index) -> Polynomial:
+        others = [place for axis in axes for place in (index[axis], dims[axis])]
+        return _over(case, node, x, details, index, axes, others)
+
+    kept = [Axis([dims[a]]) if a in axes else x.axes[a] for a in range(x.rank)]
+    return [Tensor(case, dims, at, whole=False, type=x.type, axes=kept)]
+
+
 def _mean_variance(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     axes = axes_of(node.get("axes", [0, 2, 3]), x.rank)
@@ -315,5 +342,6 @@ RULES: dict[str, Rule] = {
     "MeanVarianceNormalization": _mean_variance,
     "OneHot": _one_hot,
     "RMSNormalization": _normalization,
+    "Resize": _resize,
     "TopK": _top_k,
 }

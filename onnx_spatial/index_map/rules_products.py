@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from onnx_spatial.index_map.broadcasting import broadcast
 from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.index_map.constants import stored_in
 from onnx_spatial.index_map.elements import (
     broadcast_element,
     digits,
     element,
     flat,
-    indices_of,
     sum_of_products,
 )
 from onnx_spatial.index_map.expressions import ONE, ZERO, Index
@@ -60,15 +59,14 @@ def _product(
             raise UndecidedError(f"{node.op_type}: the summand is larger than the product")
 
     def at(index: Index) -> Polynomial:
-        indices = indices_of(case, extents)
-        place = flat(indices, extents)
-        with case.within(sums=1):
-            data = _broadcast_outer(case, a, (*index[:-1], place))
-            factor = _broadcast_outer(case, b, (*index[:-2], place, index[-1]))
-        if stored_in(data) is not None and stored_in(factor) is None:
-            data, factor = factor, data
+        def left(indices: Sequence[Polynomial]) -> Polynomial:
+            return _broadcast_outer(case, a, (*index[:-1], flat(indices, extents)))
+
+        def right(indices: Sequence[Polynomial]) -> Polynomial:
+            return _broadcast_outer(case, b, (*index[:-2], flat(indices, extents), index[-1]))
+
         more = None if added is None else broadcast_element(added, case, index)
-        return sum_of_products(factor, data, extents, more)
+        return sum_of_products(case, extents, right, left, more)
 
     axes = [*(Axis([d]) for d in batch), a.axes[-2], b.axes[-1]]
     if a.rank == len(dims) and a.dims[:-1] == tuple(dims[:-1]):
@@ -99,16 +97,11 @@ def _einsum(case: Case, node: NodeView) -> list[Tensor]:
     extents = [sizes[letter] for letter in summed]
 
     def at(index: Index) -> Polynomial:
-        place = dict(zip(result, index, strict=True))
-        place |= dict(zip(summed, indices_of(case, extents), strict=True))
-        with case.within(sums=1):
-            data, factor = (
-                element(tensor, case, tuple(place[letter] for letter in term))
-                for term, tensor in zip(terms, inputs, strict=True)
-            )
-        if stored_in(data) is not None and stored_in(factor) is None:
-            data, factor = factor, data
-        return sum_of_products(factor, data, extents, None)
+        def factor(number: int, indices: Sequence[Polynomial]) -> Polynomial:
+            place = dict(zip(result, index, strict=True)) | dict(zip(summed, indices, strict=True))
+            return element(inputs[number], case, tuple(place[letter] for letter in terms[number]))
+
+        return sum_of_products(case, extents, partial(factor, 1), partial(factor, 0), None)
 
     dims = [sizes[letter] for letter in result]
     axis_of = {

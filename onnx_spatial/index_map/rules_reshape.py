@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from onnx_spatial.index_map.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.index_map.division import exact
-from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product, show
+from onnx_spatial.index_map.expressions import FLOOR, ONE, ZERO, Index, product, show, top_atoms
 from onnx_spatial.index_map.node import NodeView, Rule, assume_equal, axes_of
 from onnx_spatial.index_map.regrouping import reshaped
 from onnx_spatial.index_map.tensor import Axis, Tensor
-from onnx_spatial.model.symbolic.polynomial import Polynomial
+from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 
 
 def _identity(case: Case, node: NodeView) -> list[Tensor]:
@@ -46,6 +46,8 @@ def _reshape(case: Case, node: NodeView) -> list[Tensor]:
         rest = exact(total, known)
         if rest is None:
             rest = case.floor_div(total, known)
+            if node.legal:
+                _split_by_rests(case, rest * known, total)
             case.require_equal(rest * known, total, "Reshape: the numbers of elements may differ")
         # A quotient of numbers of elements is not negative, which its terms may not show.
         case.assume(rest - (1 if all(case.surely(d - 1) for d in x.dims) else 0))
@@ -56,9 +58,25 @@ def _reshape(case: Case, node: NodeView) -> list[Tensor]:
             for a, b in zip(x.dims, dims, strict=True):
                 assume_equal(case, a, b)
             return [x]
+        _split_by_rests(case, before, after)
         if _is_linear(before - after):
             assume_equal(case, before, after)
     return [reshaped(case, x, dims)]
+
+
+def _split_by_rests(case: Case, before: Polynomial, after: Polynomial) -> None:
+    """Split by what is left of sizes: whether two numbers of elements are equal depends on it.
+
+    A legal node [h] -> [h/2, 2] with h = 2*h' + r only runs where r is 0.
+    """
+    if case.are_equal(before, after):
+        return
+    for atom in sorted(top_atoms(before - after), key=lambda atom: atom.serial):
+        key = atom.key
+        if isinstance(key, OperationKey) and key.operator == FLOOR:
+            size, divisor = key.operands
+            if divisor.constant is not None and case.is_size(size):
+                case.residue(size, divisor.constant)
 
 
 def _are_all_equal(case: Case, before: Sequence[Polynomial], after: Sequence[Polynomial]) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx
 from onnx import TensorProto
 
 from onnx_spatial.index_map.broadcasting import broadcast, broadcast_at
 from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.constants import constant
 from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product
+from onnx_spatial.index_map.grids import MAX_PLACES
 from onnx_spatial.index_map.integers import fitting
 from onnx_spatial.index_map.node import WHOLE, NodeView, Rule
 from onnx_spatial.index_map.tensor import Tensor, filled, moved, vector
@@ -84,7 +88,18 @@ def _tile(case: Case, node: NodeView) -> list[Tensor]:
     return [moved(x, case, dims, at)]
 
 
+def _eye_like(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    rows, columns = (d.constant for d in x.dims)
+    if rows is None or columns is None or rows * columns > MAX_PLACES:
+        raise UndecidedError("EyeLike of an unknown or large size has no index map")
+    element_type = node.get("dtype", 0) or x.type
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(element_type)
+    return [constant(case, np.eye(rows, columns, node.get("k", 0), dtype))]
+
+
 RULES: dict[str, Rule] = {
+    "EyeLike": _eye_like,
     "Shape": _shape,
     "Size": _size,
     "ConstantOfShape": _constant_of_shape,

@@ -136,24 +136,30 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
 
     def at(index: Index) -> Polynomial:
         group = case.floor_div(index[1], each) if groups != ONE else ZERO
-        indices = indices_of(case, extents)
-        channel = flat(indices[count:], own)
-        source = windows.at(index, indices[:count], channel + group * channels)
-        with case.within(sums=1):
-            factor = element(weight, case, (index[1], channel, *indices[:count]))
+
+        def factor_at(indices: Sequence[Polynomial]) -> Polynomial:
+            channel = flat(indices[count:], own)
+            return element(weight, case, (index[1], channel, *indices[:count]))
+
+        def data_at(indices: Sequence[Polynomial]) -> Polynomial:
+            channel = flat(indices[count:], own) + group * channels
+            source = windows.at(index, indices[:count], channel)
             if source is not None:
-                data = element(x, case, source)
-            else:
-                data = ZERO if zero is None else parameter(zero, ZERO)
-                if not finite(case, factor):  # 0 times infinity, where zeros are explicit
-                    raise UndecidedError(f"{node.op_type}: a weight may be infinite or NaN")
+                return element(x, case, source)
+            if not finite(case, factor_at(indices)):  # 0 times infinity, where zeros are explicit
+                raise UndecidedError(f"{node.op_type}: a weight may be infinite or NaN")
+            return ZERO if zero is None else parameter(zero, ZERO)
+
         added = None if bias is None else parameter(bias, index[1])
         if node.op_type == "Conv":
-            return sum_of_products(factor, data, extents, added)
-        row = [parameter(t, index[1]) for _, t in parameters]
+            return sum_of_products(case, extents, factor_at, data_at, added)
+        indices = indices_of(case, extents)
+        with case.within(sums=1):
+            row = [factor_at(indices), data_at(indices)]
+        row += [parameter(t, index[1]) for _, t in parameters]
         row += [] if added is None else [added]
         details = (added is None, *(i for i, _ in parameters))
-        return unknown(node.op_type, details, (factor, data, *row, *lengths(extents)))
+        return unknown(node.op_type, details, (*row, *lengths(extents)))
 
     axes = [x.axes[0], Axis([outputs]), *windows.axes]
     dims = [x.dims[0], outputs, *windows.dims]
@@ -227,19 +233,22 @@ def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
 
     def at(index: Index) -> Polynomial:
         group = case.floor_div(index[1], each) if groups != ONE else ZERO
-        indices = indices_of(case, extents)
-        channel = flat(indices[count:], own) + group * channels
-        source = [index[0], channel]
-        for axis in range(count):
-            place = index[axis + 2] + pads[axis] - indices[axis] * dilations[axis]
-            if not (case.decide(place) and case.decide(x.dims[axis + 2] - 1 - place)):
-                break
-            source.append(place)
-        with case.within(sums=1):
-            factor = element(weight, case, (channel, index[1] - group * each, *indices[:count]))
-            data = element(x, case, tuple(source)) if len(source) == x.rank else ZERO
+
+        def factor_at(indices: Sequence[Polynomial]) -> Polynomial:
+            channel = flat(indices[count:], own) + group * channels
+            return element(weight, case, (channel, index[1] - group * each, *indices[:count]))
+
+        def data_at(indices: Sequence[Polynomial]) -> Polynomial:
+            source = [index[0], flat(indices[count:], own) + group * channels]
+            for axis in range(count):
+                place = index[axis + 2] + pads[axis] - indices[axis] * dilations[axis]
+                if not (case.decide(place) and case.decide(x.dims[axis + 2] - 1 - place)):
+                    return ZERO
+                source.append(place)
+            return element(x, case, tuple(source))
+
         added = None if bias is None else element(bias, case, (index[1],))
-        return sum_of_products(factor, data, extents, added)
+        return sum_of_products(case, extents, factor_at, data_at, added)
 
     axes = [x.axes[0], Axis([outputs])]
     axes += [x.axes[a] if dims[a] == x.dims[a] else Axis([dims[a]]) for a in range(2, x.rank)]
@@ -273,14 +282,18 @@ def _pool(case: Case, node: NodeView) -> list[Tensor]:
     count = product(windows.kernel).constant
 
     def at(index: Index) -> Polynomial:
+        def data_at(indices: Sequence[Polynomial]) -> Polynomial:
+            source = windows.at(index, indices, index[1])
+            return outside if source is None else element(x, case, source)
+
+        if is_sum and count:
+            share = number(_REALS[x.type](1 / count))
+            return sum_of_products(case, windows.kernel, lambda _: share, data_at, None)
         indices = indices_of(case, windows.kernel)
-        source = windows.at(index, indices, index[1])
         with case.within(sums=1):
-            data = outside if source is None else element(x, case, source)
+            data = data_at(indices)
         if data == ZERO and all(k == ONE for k in windows.kernel):
             return ZERO
-        if is_sum and count:
-            return sum_of_products(number(_REALS[x.type](1 / count)), data, windows.kernel, None)
         return unknown(node.op_type, details, (data, *indices, *windows.kernel))
 
     axes = [*x.axes[:2], *windows.axes]

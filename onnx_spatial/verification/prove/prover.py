@@ -19,14 +19,16 @@ import onnx
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ModelFileError, OperatorError
 from onnx_spatial.index_map.budget import Budget
-from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.expressions import product
 from onnx_spatial.index_map.graph import GraphMaps
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.match import ChangedPart, Matches, Upstream
+from onnx_spatial.verification.match.graphs import Part
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.prove import equal_parts, trials, words
 from onnx_spatial.verification.prove.formulas import Formulas, given, opset_of
@@ -39,7 +41,7 @@ STANDING = (
 )
 
 #: Steps of one comparison, and of all of a model: benchmarks/proof_steps.py.
-PART_STEPS, MODEL_STEPS = 200_000, 1_000_000
+PART_STEPS, MODEL_STEPS = 60_000, 1_000_000
 
 #: The largest rank that is tried where a rank is unknown.
 MAX_RANK = 8
@@ -172,13 +174,16 @@ class Prover:
         self, part: ChangedPart, upstream: Upstream, weights: Mapping[str, onnx.TypeProto]
     ) -> Comparison:
         """Compare a part with free integers; then with those that the model computes; then all."""
-        attempts = [set[str](), upstream.names - upstream.ties, upstream.names]
-        for number, followed in enumerate(attempts):
-            if number and followed == attempts[number - 1]:
-                continue
-            maps = partial(self._maps, part, upstream, followed, weights)
+        followed = [set[str](), upstream.names - upstream.ties, upstream.names]
+        attempts = [(names, False) for names in dict.fromkeys(map(frozenset, followed))]
+        if _sums(part.before) != _sums(part.after):
+            attempts.append((frozenset(upstream.names), True))
+        for names, copies in attempts:
             case = Case(Budget(PART_STEPS, within=self._budget))
-            comparison = compare(case, maps, _DIFFERENCES)
+            case.copies = copies
+            comparison = compare(
+                case, partial(self._maps, part, upstream, names, weights), _DIFFERENCES
+            )
             if comparison.equal:
                 break
         return comparison
@@ -190,8 +195,8 @@ class Prover:
         followed: Collection[str],
         weights: Mapping[str, onnx.TypeProto],
         case: Case,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the formulas of the original's side and of the converted one."""
+    ) -> tuple[Tensor, Tensor] | None:
+        """Return the formulas of both sides; None where the original fails."""
         place, opset = part.place, opset_of(part.before)
         parameters = self._before.parameters(part.before.nodes, place)
 
@@ -206,9 +211,11 @@ class Prover:
         stored = free(weights)
         case.finite.update(stored)
         own = inputs | stored
-        before = self._before.of(
-            case, part.before.nodes, part.before.stored, own, place, opset
-        ).value(part.output)
+        original = self._before.of(case, part.before.nodes, part.before.stored, own, place, opset)
+        try:
+            before = original.value(part.output)
+        except IllegalError:
+            return None
         case.counts = [product(t.dims) for t in (*inputs.values(), before) if not t.whole]
         after = self._after.of(
             case, part.after.nodes, part.after.stored, own, place, opset_of(part.after)
@@ -222,6 +229,11 @@ def _value(formulas: GraphMaps, name: str) -> Tensor | None:
         return formulas.value(name)
     except UndecidedError:
         return None
+
+
+def _sums(side: Part) -> int:
+    """Return how many nodes of a side are sums of products."""
+    return sum(Trait.PRODUCTS in op_traits.of(node).traits for node in side.nodes)
 
 
 def _gave_up(reason: str) -> Proof:
