@@ -251,12 +251,20 @@ def formula_of(
     formula = _fitted(flat, list(index), grid)
     if formula is not None:
         return formula
-    if len(index) == 1:
-        stride, count = int(np.argmax(flat != flat[0])), int(flat.max()) + 1
-        if (np.arange(len(flat)) // stride % count == flat).all():
-            digit = case.floor_div(index[0], Polynomial.of(stride))
-            return case.mod(digit, Polynomial.of(count))
+    digit = digit_of(values)
+    if digit is not None:
+        stride, count = map(Polynomial.of, digit)
+        return case.mod(case.floor_div(index[0], stride), count)
     return _lookup(case, Stored(values), index, flat)
+
+
+def digit_of(values: npt.NDArray[np.integer[Any]]) -> tuple[int, int] | None:
+    """Return stride and extent if a list holds a digit of its index: [0 0 1 1 0 0 1 1] has 2 and 2."""
+    if values.ndim != 1 or (values == values[0]).all():
+        return None
+    stride, count = int(np.argmax(values != values[0])), int(values.max()) + 1
+    is_digit = (np.arange(len(values)) // stride % count == values).all()
+    return (stride, count) if is_digit else None
 
 
 def _lookup(case: Case, stored: Stored, index: Index, values: npt.NDArray[np.int64]) -> Polynomial:

@@ -112,8 +112,9 @@ def _divisions(a: Polynomial, b: Polynomial) -> Iterator[tuple[Polynomial, Polyn
 def _long_division(
     a: Polynomial, b: Polynomial, lead: tuple[Atom, ...]
 ) -> tuple[Polynomial, Polynomial]:
+    """Divide by one term of `b`; by a small one the rest may grow without end."""
     quotient, rest = ZERO, a
-    factor = b.terms[lead]
+    factor, most = b.terms[lead], max(_degree(a), _degree(b))
     for _ in range(32):
         for product, f in rest.terms.items():
             if f % factor:
@@ -124,5 +125,12 @@ def _long_division(
                 break
         else:
             break
-        quotient, rest = quotient + step, rest - step * b
+        smaller = rest - step * b
+        if _degree(smaller) > most:
+            break
+        quotient, rest = quotient + step, smaller
     return quotient, rest
+
+
+def _degree(p: Polynomial) -> int:
+    return max(map(len, p.terms), default=0)

@@ -14,13 +14,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from onnx import TensorProto
 
 from onnx_spatial.index_map.broadcasting import broadcast_at
 from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.index_map.constants import formula_of, places_of, read, stored_in
+from onnx_spatial.index_map.constants import digit_of, formula_of, places_of, read, stored_in
 from onnx_spatial.index_map.expressions import (
     ELEMENT,
     ONE,
@@ -35,7 +37,9 @@ from onnx_spatial.index_map.node import NodeView
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
+from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
+
+Table = npt.NDArray[np.integer[Any]]
 
 #: The operator of the atoms for sums of products; the first two operands are the factors.
 PRODUCTS = "Products"
@@ -123,15 +127,58 @@ def sum_of_products(
     return total if added is None else unknown("Add", (False, False), (total, added))
 
 
+def copied_digits(
+    case: Case,
+    outputs: Polynomial,
+    extents: Sequence[Polynomial],
+    factor_at: Callable[[Polynomial, Sequence[Polynomial]], Polynomial],
+) -> list[Polynomial]:
+    """Return the extents of the digits of an output channel, whose sum of products is one element.
+
+    They say which one: channel (i*3 + j)*c + k of a kernel of 3 by 3 copies x[.. + i, .. + j, k].
+    Other channels have their number for the only extent.
+    """
+    if not case.copies or outputs.constant is None:
+        return [outputs]
+    indices = indices_of(case, extents)
+    channel = case.index("o", outputs)
+    with case.within(sums=1):
+        factor = factor_at(channel, indices)
+    selection = _selection(case, factor, indices)
+    if selection is None or selection[0] != [channel.lone_atom]:
+        return [outputs]
+    digits = [digit_of(table) for table in selection[1].values()]
+    ordered = sorted((digit for digit in digits if digit is not None), reverse=True)
+    counts = [count for _, count in ordered]
+    strides = [math.prod(counts[place + 1 :]) for place in range(len(counts))]
+    fits = strides == [stride for stride, _ in ordered] and math.prod(counts) == outputs.constant
+    return list(map(Polynomial.of, counts)) if fits else [outputs]
+
+
 def _selected(
     case: Case, factor: Polynomial, indices: Sequence[Polynomial]
 ) -> list[Polynomial] | None:
     """Return the indices of a sum at which a constant factor is 1; None if it is not 0 at all others."""
+    selection = _selection(case, factor, indices)
+    if selection is None:
+        return None
+    outer, tables = selection
+    atoms = [index.lone_atom for index in indices]
+    return [ZERO if a is None else formula_of(case, tables[a], outer) for a in atoms]
+
+
+def _selection(
+    case: Case, factor: Polynomial, indices: Sequence[Polynomial]
+) -> tuple[list[Atom], dict[Atom, Table]] | None:
+    """Return where a constant factor is 1, if it is 0 at all other indices of a sum.
+
+    Returns:
+        The other indices that it depends on, and for each index of the sum a table over those.
+    """
     stored = stored_in(factor)
     if stored is None or stored.array.dtype.kind != "f":
         return None
-    inner = [index.lone_atom for index in indices]
-    summed = [atom for atom in inner if atom is not None]
+    summed = [atom for index in indices if (atom := index.lone_atom) is not None]
     bases = {atom for place in places_of(factor) for atom in bases_of(place)}
     outer = sorted(bases - set(summed), key=lambda atom: atom.serial)
     atoms = [*outer, *summed]
@@ -149,10 +196,7 @@ def _selected(
     if not (((rows != 0).sum(-1) == 1) & ((rows == 1).sum(-1) == 1)).all():
         return None
     tables = np.unravel_index(np.argmax(rows != 0, axis=-1), counts[len(outer) :] or (1,))
-    places = {
-        atom: formula_of(case, table, outer) for atom, table in zip(summed, tables, strict=False)
-    }
-    return [ZERO if atom is None else places[atom] for atom in inner]
+    return outer, dict(zip(summed, tables, strict=False))
 
 
 def need_list(case: Case, node: NodeView, x: Tensor, length: Polynomial) -> None:

@@ -19,7 +19,15 @@ import numpy.typing as npt
 
 from onnx_spatial.index_map import linear
 from onnx_spatial.index_map.budget import Budget
-from onnx_spatial.index_map.expressions import FLOOR, apart, is_inside_of, shared_atoms
+from onnx_spatial.index_map.expressions import (
+    FLOOR,
+    IndexKind,
+    Symbol,
+    apart,
+    is_inside_of,
+    shared_atoms,
+    top_atoms,
+)
 from onnx_spatial.index_map.limits import is_far
 from onnx_spatial.index_map.samples import Samples
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
@@ -34,8 +42,9 @@ _MAX_ROUNDED = 12
 #: The most terms that a polynomial of (size - least value) has.
 _MAX_SHIFTED = 640
 
-#: The most quotients that are replaced by their bounds.
+#: The most quotients, and the most indices, that are replaced by their bounds.
 _MAX_QUOTIENTS = 4
+_MAX_BOUNDS = 16
 
 
 class Facts:
@@ -177,12 +186,54 @@ class Facts:
         if not found:
             degree = max((len(m) for q in (p, *related) for m in q.terms), default=0)
             steps = _MAX_STEPS if degree > 1 else _MAX_ROUNDED
-            found = self._search(p, steps) or self._without_quotients(p, steps)
+            found = (degree > 1 and self._at_bounds(p)) or (
+                self._search(p, steps) or self._without_quotients(p, steps)
+            )
         if found:
             self._proven[p] = len(self._facts)
             return True
         self._failed[p] = self._version
         return False
+
+    def _at_bounds(self, p: Polynomial) -> bool:
+        """Tell whether `p` is 0 or more where each index has the value that makes it least.
+
+        n*h*w - h*w*i - w*j - k - 1  is 0 at  i = n - 1, j = h - 1, k = w - 1.
+        """
+        for _ in range(_MAX_BOUNDS):
+            self._budget.spend()
+            if self._is_trivial(p):
+                return True
+            least = next(self._less(p), None)
+            if least is None:
+                return False
+            p = _tightened(least)
+        return False
+
+    def _less(self, p: Polynomial) -> Iterator[Polynomial]:
+        """Yield `p` with an index at a bound where it is no larger, those in large products first."""
+        sizes: dict[Atom, int] = {}
+        for product in p.terms:
+            for atom in product:
+                if isinstance(atom.key, Symbol) and isinstance(atom.key.kind, IndexKind):
+                    sizes[atom] = max(sizes.get(atom, 0), len(product))
+        for atom in sorted(sizes, key=lambda atom: (-sizes[atom], atom.serial)):
+            factor, rest = _factor_of(p, atom)
+            if factor is None:
+                continue
+            if self._is_trivial(factor):
+                yield rest
+            elif self._is_trivial(-factor):
+                bounds = (
+                    fact + Polynomial({(atom,): 1})
+                    for _, (fact, product, f) in self._by_atom.get(atom, ())
+                    if product == (atom,) and f == -1
+                )
+                yield from (
+                    factor * bound + rest
+                    for bound in sorted(bounds, key=lambda bound: len(bound.terms))
+                    if atom not in top_atoms(bound)
+                )
 
     def _without_quotients(self, p: Polynomial, steps: int) -> bool:
         """Tell whether `p` is 0 or more by the bounds of its quotients, the outer ones first.
@@ -337,6 +388,21 @@ class Facts:
             # See `_dominated` for facts of single sizes.
             if p.constant is not None or len(term[0].terms) > 2 or term[0] not in self._lone:
                 yield term
+
+
+def _factor_of(p: Polynomial, atom: Atom) -> tuple[Polynomial | None, Polynomial]:
+    """Return the factor of an atom, None if it occurs in a higher power, and the terms without it."""
+    factor, rest = dict[_Product, int](), dict[_Product, int]()
+    for product, f in p.terms.items():
+        if atom in product:
+            others = list(product)
+            others.remove(atom)
+            if atom in others:
+                return None, p
+            factor[tuple(others)] = f
+        else:
+            rest[product] = f
+    return Polynomial(factor), Polynomial(rest)
 
 
 def _outermost_quotient(p: Polynomial) -> Atom | None:

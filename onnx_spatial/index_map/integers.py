@@ -55,16 +55,19 @@ def _magnitude(case: Case, p: Polynomial, counted: bool) -> int:
         bound = 1
         for atom in product:
             bound *= _bound(case, atom, counted)
-        term = Polynomial({tuple(a for a in product if _divisor(a) is None): 1})
+        below = {a: limit for a in product if (limit := _known_limit(case, a)) is not None}
+        term = Polynomial({tuple(a for a in product if a not in below): 1})
         large = counted and bound > MOST_ELEMENTS and term.nonnegative
         if large and any(case.surely(count - term) for count in case.counts):
-            bound = MOST_ELEMENTS * math.prod(d for a in product if (d := _divisor(a)) is not None)
+            bound = MOST_ELEMENTS * math.prod(below[a] for a in product if a in below)
         total += abs(factor) * bound
     return total
 
 
-def _divisor(atom: Atom) -> int | None:
-    """Return the known divisor that an atom is a remainder by; None for all others."""
+def _known_limit(case: Case, atom: Atom) -> int | None:
+    """Return the extent of an index, the divisor of a remainder; None if it is unknown."""
+    if atom in case.extents:
+        return case.extents[atom]
     if not isinstance(atom.key, OperationKey) or atom.key.operator != "Mod" or not atom.nonnegative:
         return None
     return atom.key.operands[1].constant or None  # type: ignore[index]
@@ -109,6 +112,6 @@ def _bound(case: Case, atom: Atom, counted: bool) -> int:
     if isinstance(atom.key, OperationKey) and atom.key.operator == LOOKUP:
         (stored,) = atom.key.details
         return int(np.abs(stored.array).max()) + 1  # type: ignore[attr-defined]
-    if (divisor := _divisor(atom)) is not None:
-        return divisor
+    if (below := _known_limit(case, atom)) is not None:
+        return below
     raise UndecidedError("an integer may overflow: its range is unknown")

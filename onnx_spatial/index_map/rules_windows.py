@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from onnx import TensorProto
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.division import exact
 from onnx_spatial.index_map.elements import (
+    copied_digits,
     digits,
     element,
     finite,
@@ -134,12 +136,12 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
     def parameter(t: Tensor, channel: Polynomial) -> Polynomial:
         return element(t, case, tuple(ZERO if d == ONE else channel for d in t.dims))
 
+    def factor_of(output: Polynomial, indices: Sequence[Polynomial]) -> Polynomial:
+        return element(weight, case, (output, flat(indices[count:], own), *indices[:count]))
+
     def at(index: Index) -> Polynomial:
         group = case.floor_div(index[1], each) if groups != ONE else ZERO
-
-        def factor_at(indices: Sequence[Polynomial]) -> Polynomial:
-            channel = flat(indices[count:], own)
-            return element(weight, case, (index[1], channel, *indices[:count]))
+        factor_at = partial(factor_of, index[1])
 
         def data_at(indices: Sequence[Polynomial]) -> Polynomial:
             channel = flat(indices[count:], own) + group * channels
@@ -161,7 +163,8 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
         details = (added is None, *(i for i, _ in parameters))
         return unknown(node.op_type, details, (*row, *lengths(extents)))
 
-    axes = [x.axes[0], Axis([outputs]), *windows.axes]
+    copied = copied_digits(case, outputs, extents, factor_of)
+    axes = [x.axes[0], Axis(copied), *windows.axes]
     dims = [x.dims[0], outputs, *windows.dims]
     types = {"Conv": x.type, "ConvInteger": int(TensorProto.INT32)}
     point = node.optional(7)
