@@ -57,7 +57,7 @@ class Counterexample:
         inputs: data of the part of the original that was compared.
         parameters: values of those of the inputs that are parameters.
         element: index of the first element of the output that differs; None if its shape does.
-        reason: how it differs, as the rest of a sentence: "is x[0, 4, 1, 0] instead of ...".
+        reason: how it differs: "is x[0, 4, 1, 0] instead of ...", or a sentence.
         value: name of the output.
         optimised: whether onnxruntime's optimisations were on in the run that confirmed it.
     """
@@ -74,8 +74,12 @@ class Counterexample:
         """The counterexample in one line."""
         data = [f"{n} {show(a.shape)}" for n, a in self.inputs.items() if n not in self.parameters]
         parameters = [f"{name} = {values}" for name, values in self.parameters.items()]
-        where = "" if self.element is None else f"element {show(self.element)} of "
-        return f"for {', '.join([*data, *parameters])}, {where}the output {self.reason}"
+        where, what = "", self.reason
+        if not self.reason.startswith(("is ", "cannot ")):
+            what = f"differs: {self.reason}"
+        elif self.element is not None:
+            where = f"element {show(self.element)} of "
+        return f"for {', '.join([*data, *parameters])}, {where}the output {what}"
 
 
 @dataclass

@@ -184,12 +184,13 @@ class _Steps:
             for finding in findings.parts
             if finding.proof.scope is None and finding.part.place == traversal.Place()
         ]
-        findings.whole = whole.check(
+        whole.check(
             self.models,
             self.infos,
             self.kinds,
             self.options,
             self.progress,
+            found=findings.whole,
             proven=findings.is_proven,
             watched=watched,
         )

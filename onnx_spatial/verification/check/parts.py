@@ -10,11 +10,11 @@ that is not proven, the prover names sizes at which the formulas differ: a run t
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 import numpy as np
 import onnx
@@ -118,35 +118,40 @@ class PartRuns:
             usual: whether it runs on usual data.
         """
         part, proof = finding.part, finding.proof
-        if not usual and not proof.trials:
-            return
-        if proof.digest in self.passed:
+        if proof.scope is not None and proof.digest in self.passed:
             finding.ran = True
             return
         try:
-            runs = _Sides(part, self)
-            usual_data = runs.usual_data() if usual else ()
-            shown = self._first_difference(runs, chain(usual_data, runs.data_of(proof.trials)))
+            for tried, shown in self._differences(part, proof, usual):
+                if part.output in other_values and outputs_agree:
+                    finding.reason = "its name may mean another value there: no output differs"
+                elif _occurs(tried, shown) or (finding.operators and shown.element is not None):
+                    self._keep(finding, shown)
+                    return
+                else:
+                    finding.reason = f"{shown.message}: these sizes may not occur in the model"
         except (RunError, SpatialError) as error:
             finding.reason = str(error)
             return
-        if shown is None:
-            finding.ran = usual
-            if proof.digest is not None and proof.scope is not None:
-                self.passed.add(proof.digest)
-            return
-        if part.output in other_values and outputs_agree:
-            finding.reason = "its name may mean another value there: no output differs"
-        elif not (part.sizes_occur or finding.operators):
-            finding.reason = f"{shown.reason}, at sizes that may not occur in the model"
-        else:
-            self._keep(finding, shown)
+        finding.ran = usual and finding.reason is None
+        if finding.ran and proof.digest is not None and proof.scope is not None:
+            self.passed.add(proof.digest)
 
-    def _first_difference(
-        self, runs: _Sides, samples: Iterable[Mapping[str, Array]]
-    ) -> Counterexample | None:
-        found = (runs.compare(feeds) for feeds in samples)
-        return next((each for each in found if each is not None), None)
+    def _differences(
+        self, part: ChangedPart, proof: Proof, usual: bool
+    ) -> Iterator[tuple[ChangedPart, Counterexample]]:
+        """Yield the first difference on usual data, and the first where the prover names sizes.
+
+        Raises:
+            RunError: the original does not run on its own.
+        """
+        if usual:
+            runs = _Sides(part, self)
+            yield from ((part, shown) for shown in runs.first_difference(runs.usual_data()))
+        if proof.trials:
+            tried = proof.wider or part
+            runs = _Sides(tried, self)
+            yield from ((tried, s) for s in runs.first_difference(runs.data_of(proof.trials)))
 
     def _keep(self, finding: PartFinding, shown: Counterexample) -> None:
         label, part = finding.labels[0], finding.part
@@ -218,6 +223,11 @@ class _Sides:
                     for name in types
                 }
 
+    def first_difference(self, samples: Iterable[Mapping[str, Array]]) -> list[Counterexample]:
+        """Run both sides on data until they differ, and return how, if they do."""
+        found = (self.compare(feeds) for feeds in samples)
+        return list(itertools.islice((each for each in found if each is not None), 1))
+
     def compare(self, feeds: Mapping[str, Array]) -> Counterexample | None:
         """Run both sides, and return how they differ; None if they agree, or the original fails."""
         name = self._part.output
@@ -286,6 +296,11 @@ class _Sides:
         heads = {(i.place, i.node.output[0]): i.node.input[0] for i in self._runs.infos}
         keys = ((self._part.place, node.output[0]) for node in self._part.before.nodes)
         return [str(heads[key]) for key in keys if key in heads]
+
+
+def _occurs(part: ChangedPart, shown: Counterexample) -> bool:
+    """Tell whether what a part was fed may come to it in the model."""
+    return part.fed or (part.is_static and not shown.parameters)
 
 
 def _is_ambiguous(message: str) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from onnx_spatial.verification.arrays import Array
+from onnx_spatial.verification.match.changed_part import ChangedPart
 
 #: Sizes that a proof holds for: all, or those of the file, which are static.
 Scope = Literal["all sizes", "these sizes"]
@@ -37,6 +38,7 @@ class Proof:
         found: what was found instead of a proof; None if it is proven.
         reason: why it is not proven: "gave up: ...", or which formula differs.
         trials: where the formulas differ, the smallest first; a run there decides.
+        wider: the part that the trials are of, up to the inputs of the graph; None: the part itself.
         digest: equal for parts that differ in names and in the numbers of weights; None if unknown.
     """
 
@@ -45,4 +47,5 @@ class Proof:
     found: Found | None = None
     reason: str = ""
     trials: tuple[Trial, ...] = ()
+    wider: ChangedPart | None = None
     digest: bytes | None = None

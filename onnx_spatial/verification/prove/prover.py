@@ -83,8 +83,12 @@ class Prover:
             return proof
         # What the part reads may never have these sizes or values in the model: its inputs can.
         wider = self._matches.widened(part)
-        tried = self._proven(wider).trials if isinstance(wider, ChangedPart) else ()
-        return replace(proof, trials=tried)
+        again = self._proven(wider) if isinstance(wider, ChangedPart) else proof
+        if again.scope is not None:
+            return again
+        if isinstance(wider, ChangedPart) and again.trials:
+            return replace(proof, trials=again.trials, wider=wider)
+        return replace(proof, trials=()) if values else proof
 
     def _proven(self, part: ChangedPart) -> Proof:
         """Prove a part, or give it the proof of an equal one."""
