@@ -20,8 +20,14 @@ from onnx_spatial import (
     OperatorReport,
     Verification,
     VerifyOptions,
+    analysis,
     verification,
 )
+from onnx_spatial.verification import Tolerances, interface, match
+from onnx_spatial.verification.pair import ModelPair
+from onnx_spatial.verification.prove.proof import Proof
+from onnx_spatial.verification.prove.prover import Prover
+from onnx_spatial.verification.run import data
 
 
 @dataclass(frozen=True)
@@ -123,6 +129,38 @@ def verify(
     if progress is None:
         return onnx_spatial.verify(original, converted, asked, domains=domains)
     return verification.verify(original, converted, asked, domains=domains, progress=progress)
+
+
+@dataclass(frozen=True)
+class Proofs:
+    """What the prover says of two models; a run may hide a wrong proof in a verdict.
+
+    Attributes:
+        parts: the parts that differ, each with what is proven of it.
+        rest: what differs and is in no part, one sentence each.
+    """
+
+    parts: list[tuple[match.ChangedPart, Proof]]
+    rest: list[str]
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether both models are proven to compute the same."""
+        return not self.rest and all(proof.scope is not None for _, proof in self.parts)
+
+
+def prove(original: Any, converted: Any) -> Proofs:
+    """Prove what differs between two models, and run nothing."""
+    models = ModelPair.read(original, converted, ()).resolved().without_earlier_form()
+    source = models.original
+    named = data.named_dims(source.proto, data.graph_inputs(source.proto))
+    infos = analysis.find(named, models.domains, source.folder)
+    matches = match.find(models, infos, analysis.graph_facts(named, infos))
+    prover = Prover(models, infos, matches)
+    found = interface.compare(models, Tolerances())
+    rest = [*found.blocking, *found.types, *found.narrowed, *matches.rest]
+    rest += [each.reason for each in matches.unmatched]
+    return Proofs([(part, prover.prove(part)) for part in matches.changed], rest)
 
 
 def convert_in_place(path: Path) -> Conversion:

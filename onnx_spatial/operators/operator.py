@@ -133,11 +133,6 @@ class FixedOperator(Operator):
         """Whether the output may hold elements that are not in the input."""
         return False
 
-    @property
-    def number_of_samples(self) -> int:
-        """Number of shape samples that cover all different cases of the operator."""
-        return USUAL_SAMPLES
-
     def multiple(self, axis: int) -> int:
         """Return a number that divides the size of an axis of the input."""
         return 1

@@ -143,11 +143,6 @@ class ExtractPatches(FixedOperator):
         """Whether amounts of `padding` may be negative."""
         return self.auto_pad == "same_unclamped"
 
-    @property
-    def number_of_samples(self) -> int:
-        """Number of shape samples: the paddings depend on the remainder of a size by the stride."""
-        return 8 if self.auto_pad == "valid" else max(8, min(MOST_SIZES, 4 + max(self.strides)))
-
     def typical_sizes(self, axis: int) -> list[int]:
         """Return sizes just below and above those at which another window fits, and the smallest.
 

@@ -59,11 +59,6 @@ class ReorgYolo(FixedOperator):
         """Whether cells have one element."""
         return self.stride == 1
 
-    @property
-    def number_of_samples(self) -> int:
-        """Number of shape samples: s*s divides the channels of some, and not those of others."""
-        return 4
-
     def typical_sizes(self, axis: int) -> list[int]:
         """Return channels with and without a remainder, and sizes of some cells."""
         s = self.stride

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from adapter import convert, prove
 from onnx import numpy_helper, parser
 
-import onnx_spatial
 from onnx_spatial.fusion.strided_conv import patch_conv
 from onnx_spatial.index_map.cases import Case
 from onnx_spatial.index_map.compare import Comparison, compare
@@ -23,11 +22,7 @@ from onnx_spatial.index_map.graph import GraphMaps
 from onnx_spatial.index_map.grids import evaluate, grid_of
 from onnx_spatial.index_map.tensor import Tensor, given
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
-from onnx_spatial.verification.checks.context import Context
-from onnx_spatial.verification.checks.region_maps import prove_region
-from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.sizes.reference_runs import RunRequest
-from onnx_spatial.verification.subgraphs.matched_parts import MatchingRegion
+from onnx_spatial.verification.prove.proof import Proof
 
 TF = "ai.onnx.converters.tensorflow"
 HEAD = f'<ir_version: 8, opset_import: ["" : 17, "{TF}" : 1]>\n'
@@ -365,22 +360,11 @@ def dilated(layers: str, **arrays: np.ndarray) -> onnx.ModelProto:
     return model(text, **known, **arrays)
 
 
-def regions(original: onnx.ModelProto) -> tuple[list[MatchingRegion], Context]:
-    """Return the regions that a conversion merged."""
-    converted = onnx_spatial.convert(original, verify=False).model
-    pair = ModelPair.read(original, converted, ()).resolved()
-    context = Context(pair, RunRequest(None, {}, 0, lambda _: None))
-    found: dict[str, MatchingRegion] = {}
-    for info in context.reference.infos:
-        around = context.regions.around(info)
-        assert not isinstance(around, str), around
-        found.update((region.output, region) for region in around)
-    return list(found.values()), context
-
-
-def proven(region: MatchingRegion, context: Context) -> Comparison:
-    upstream = context.regions.upstream(region)
-    return prove_region(region, upstream, context.reference.infos, context.models, 60)
+def region(original: onnx.ModelProto, changed: onnx.ModelProto | None = None) -> Proof:
+    """Return what is proven of the only region that a conversion merges, of a changed one if given."""
+    ((part, proof),) = prove(original, changed or convert(original)).parts
+    assert len(part.before.nodes) > 1, "nothing was merged"
+    return proof
 
 
 WEIGHTS = {
@@ -421,12 +405,8 @@ EXTRA = {"d2": weights(4, 4, 1, 1), "low": np.float32(-1), "high": np.float32(6)
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_dilated_convolution_is_proven_for_all_sizes(name) -> None:
-    found, context = regions(dilated(LAYERS[name], **WEIGHTS, **EXTRA))
-    (region,) = found
-    assert not any(node.domain for node in region.after.nodes), "it was fused"
-    assert len(region.after.nodes) < len(region.before.nodes)
-    comparison = proven(region, context)
-    assert comparison.equal, comparison.reason
+    proof = region(dilated(LAYERS[name], **WEIGHTS, **EXTRA))
+    assert proof.scope == "all sizes", proof.reason
 
 
 PATCHES = {
@@ -448,11 +428,10 @@ def test_a_strided_patch_convolution_is_proven(name, channels, monkeypatch) -> N
         }}"""
     rows = 6 * channels
     original = model(text, k=weights(5, rows, 1, 1), m=weights(rows, 5))
-    (region,), context = regions(original)
-    (conv,) = (node for node in region.after.nodes if node.op_type == "Conv")
+    (conv,) = (node for node in convert(original).graph.node if node.op_type == "Conv")
     assert [a.ints for a in conv.attribute if a.name == "strides"] == [[2, 1]]
-    comparison = proven(region, context)
-    assert comparison.equal, comparison.reason
+    proof = region(original)
+    assert proof.scope == "all sizes", proof.reason
 
 
 def test_a_weight_that_is_fed_is_assumed_to_be_finite() -> None:
@@ -460,20 +439,12 @@ def test_a_weight_that_is_fed_is_assumed_to_be_finite() -> None:
     original.graph.input.append(
         onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [4, 4, 3, 3])
     )
-    (region,), context = regions(original)
-    comparison = proven(region, context)
-    assert comparison.equal, comparison.reason
-    assert "weights are finite" in comparison.assumptions
+    proof = region(original)
+    assert proof.scope == "all sizes", proof.reason
+    assert "weights are finite" in proof.assumptions
 
 
 # Wrong regions
-
-
-def changed(region: MatchingRegion, change: Callable[[onnx.NodeProto], object]) -> MatchingRegion:
-    """Return a region with one node of the converted part changed."""
-    nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in region.after.nodes]
-    assert any(change(node) for node in nodes), "nothing to change"
-    return replace(region, after=replace(region.after, nodes=nodes))
 
 
 def ints(op_type: str, name: str, place: int, more: int) -> Callable[[onnx.NodeProto], bool]:
@@ -513,39 +484,40 @@ CHANGES = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_wrong_region_is_not_proven(name) -> None:
-    layers = "a = Conv <strides = [1, 1]> (s, w, bias) c = Relu(a)"
-    (region,), context = regions(dilated(layers, **WEIGHTS))
-    assert proven(region, context).equal
-    assert not proven(changed(region, CHANGES[name]), context).equal
+    original = dilated("a = Conv <strides = [1, 1]> (s, w, bias) c = Relu(a)", **WEIGHTS)
+    assert region(original).scope == "all sizes"
+    wrong = convert(original)
+    assert any(CHANGES[name](node) for node in wrong.graph.node), "nothing to change"
+    assert region(original, wrong).scope is None
 
 
 @pytest.mark.parametrize("place", [0, 77, 143])
 def test_one_other_entry_of_a_kernel_is_not_proven(place) -> None:
-    (region,), context = regions(dilated("c = Conv(s, w)", **WEIGHTS))
-    wrong = WEIGHTS["w"].copy()
-    wrong.reshape(-1)[place] += 1
-    stored = [
-        numpy_helper.from_array(wrong, t.name) if t.name == "w" else t for t in region.after.stored
-    ]
-    assert len(stored) == len(region.after.stored) > 0
-    assert not proven(replace(region, after=replace(region.after, stored=stored)), context).equal
+    original = dilated("c = Conv(s, w)", **WEIGHTS)
+    wrong = convert(original)
+    (stored,) = (tensor for tensor in wrong.graph.initializer if tensor.name == "w")
+    array = WEIGHTS["w"].copy()
+    array.reshape(-1)[place] += 1
+    stored.CopyFrom(numpy_helper.from_array(array, "w"))
+    assert region(original, wrong).scope is None
 
 
 def test_the_same_kernel_in_another_order_is_equal_bit_for_bit() -> None:
-    (region,), context = regions(dilated("c = Conv(s, w)", **WEIGHTS))
+    original = dilated("c = Conv(s, w)", **WEIGHTS)
     turned = WEIGHTS["w"].transpose(1, 0, 2, 3)
 
-    def with_kernel(kernel: np.ndarray) -> MatchingRegion:
-        nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in region.after.nodes]
-        conv = next(node for node in nodes if node.op_type == "Conv")
+    def with_kernel(kernel: np.ndarray) -> onnx.ModelProto:
+        made = convert(original)
+        (conv,) = (node for node in made.graph.node if node.op_type == "Conv")
         conv.input[1] = "turned"
         back = onnx.helper.make_node("Transpose", ["other"], ["turned"], perm=[1, 0, 2, 3])
-        stored = [*region.after.stored, numpy_helper.from_array(kernel.copy(), "other")]
-        return replace(region, after=replace(region.after, nodes=[back, *nodes], stored=stored))
+        made.graph.node.insert(0, back)
+        made.graph.initializer.append(numpy_helper.from_array(kernel.copy(), "other"))
+        return made
 
-    comparison = proven(with_kernel(turned), context)
-    assert comparison.equal, comparison.reason
-    assert not proven(with_kernel(turned[..., ::-1]), context).equal
+    proof = region(original, with_kernel(turned))
+    assert proof.scope == "all sizes", proof.reason
+    assert region(original, with_kernel(turned[..., ::-1])).scope is None
 
 
 @pytest.mark.parametrize("place", range(9))

@@ -6,10 +6,10 @@ import maps
 import numpy as np
 import onnx
 import pytest
-from adapter import convert, verify
+from adapter import convert, prove, verify
 from onnx import numpy_helper
 
-from onnx_spatial.verification.checks import region_maps
+from onnx_spatial.verification.prove import prover
 
 ORIGINAL = """f (float[N,H,3] x, float[N,H,3] z, int64[1] k={2})
     => (float[A,B,3] y1, float[C,D,3] y2, int64[1] y3)
@@ -42,26 +42,26 @@ def rotated(number: int, source: str, result: str, other: str) -> str:
     return lowered(number, source, f"v{number}m") + (text + split).replace("@", f"v{number}")
 
 
-def proven(body: str) -> list[str]:
-    """What is proven of both operators."""
+def proven(body: str) -> dict[str, str | None]:
+    """What is proven of both results."""
     original, converted = maps.parse(ORIGINAL), maps.parse(CONVERTED.replace("BODY", body))
     onnx.checker.check_model(converted)
-    return [site.proven for site in verify(original, converted).operators]
+    return {part.output: proof.scope for part, proof in prove(original, converted).parts}
 
 
 def test_equal_replacements_are_proven():
     body = lowered(1, "x", "y1") + lowered(2, "z", "y2")
-    assert proven(body) == ["all sizes", "all sizes"]
+    assert proven(body) == {"y1": "all sizes", "y2": "all sizes"}
 
 
 def test_other_output_of_the_same_nodes():
     body = rotated(1, "x", "y1", "other1") + rotated(2, "z", "other2", "y2")
-    assert proven(body)[1] != "all sizes"
+    assert proven(body) == {"y1": "all sizes", "y2": None}
 
 
 def test_constant_that_the_caller_may_replace():
     body = lowered(1, "x", "y1") + lowered(2, "z", "y2", "k")
-    assert proven(body) == ["all sizes", "sampled"]
+    assert proven(body) == {"y1": "all sizes"}  # y2 is in no part
 
 
 LAYERS = 12
@@ -94,21 +94,20 @@ def layers(rates: list[int]) -> onnx.ModelProto:
 
 def test_regions_that_differ_in_names_and_weights_are_proven_together(monkeypatch):
     made = layers([2, 4] * (LAYERS // 2))
-    proofs = []
+    compared = []
 
-    def counting(region, *arguments):
-        proofs.append(region.output)
-        return prove(region, *arguments)
+    def counting(*arguments):
+        compared.append(arguments)
+        return compare(*arguments)
 
-    prove = region_maps.prove_region
-    monkeypatch.setattr(region_maps, "prove_region", counting)
-    result = verify(made, convert(made))
-    assert result.status == "passed"
-    assert {site.proven for site in result.operators} == {"all sizes"}
-    assert not any("finite" in text for site in result.operators for text in site.assumptions)
+    compare = prover.compare
+    monkeypatch.setattr(prover, "compare", counting)
+    found = prove(made, convert(made))
+    assert {proof.scope for _, proof in found.parts} == {"all sizes"}
+    assert not any("finite" in text for _, proof in found.parts for text in proof.assumptions)
     # Two of each rate: one for its own weights, one for any. The first two layers have other inputs,
     # and the last one ends elsewhere.
-    assert len(proofs) <= 6
+    assert len(found.parts) == LAYERS and len(compared) <= 6
 
 
 @pytest.mark.parametrize("wrong", ["dilations", "weights", "two weights"])
@@ -127,7 +126,6 @@ def test_a_region_that_differs_in_anything_else_has_no_part_in_them(wrong):
         stored["w5"].CopyFrom(numpy_helper.from_array(array, "w5"))
     else:
         convolutions[5].input[1], convolutions[6].input[1] = "w6", "w5"
-    result = verify(made, converted)
-    assert result.status == "failed"
-    by_node = {site.node: site.proven for site in result.operators}
-    assert sum(proven != "all sizes" for proven in by_node.values()) in (2, 4)
+    scopes = [proof.scope for _, proof in prove(made, converted).parts]
+    assert scopes.count(None) == (2 if wrong == "two weights" else 1)
+    assert verify(made, converted).status == "failed"

@@ -35,9 +35,6 @@ BLOCKS: dict[str, tuple[type[SpaceToBatch] | type[BatchToSpace], str]] = {
 #: An unknown block in estimates.
 TYPICAL_BLOCK = 2
 
-#: Shape samples for a node with unknown parameters.
-_PARAMETER_SAMPLES = 9
-
 #: Unknown blocks of even axes and of odd ones, for the samples after the usual ones.
 _BLOCKS = ((1, 1), (4, 1), (2, 2), (3, 4), (5, 2))
 
@@ -110,11 +107,6 @@ class BlockCall:
     def family(self) -> tuple[object, ...]:
         """The operator and the number of blocked axes."""
         return (self.kind, self.blocked)
-
-    @property
-    def number_of_samples(self) -> int:
-        """Number of shape samples that cover all different cases."""
-        return USUAL_SAMPLES if self.operator is not None else _PARAMETER_SAMPLES
 
     def check(self) -> None:
         """Check the known parameters.

@@ -223,10 +223,6 @@ class Call(Protocol):
     def referable(self) -> frozenset[str]:
         """Attributes that a function may read by reference, see `with_reference`."""
 
-    @property
-    def number_of_samples(self) -> int:
-        """Number of shape samples that cover all different cases of sizes and parameters."""
-
     def check(self) -> None:
         """Check the rules that do not depend on run-time parameters.
 
@@ -314,11 +310,6 @@ class FixedCall:
     def family(self) -> tuple[object, ...]:
         """The operator with its parameters."""
         return (self.operator,)
-
-    @property
-    def number_of_samples(self) -> int:
-        """Number of shape samples that cover all different cases."""
-        return self.operator.number_of_samples
 
     def check(self) -> None:
         """Check nothing: the operator has checked itself."""
