@@ -22,6 +22,7 @@ import onnx
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import SpatialError
+from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.verification.arrays import Array, element_type_of, is_float
 from onnx_spatial.verification.compare.comparison import Mismatch, describe_element, find_mismatch
@@ -184,7 +185,8 @@ class _Sides:
         models = runs.models
         self._source = models.original.holding(part.original())
         self._original = open_original(self._source, models.domains, report=child.report)
-        self._kind = runs.kinds.of_part(part.place, part.before.nodes, part.output)
+        ordered = traversal.in_order(self._source.proto.graph)
+        self._kind = runs.kinds.of_part(part.place, ordered, part.output)
         self._rng = np.random.default_rng(runs.options.seed)
         self._sessions: dict[bool, Session] = {}
 
