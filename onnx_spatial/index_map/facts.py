@@ -42,6 +42,9 @@ _MAX_ROUNDED = 12
 #: The most terms that a polynomial of (size - least value) has.
 _MAX_SHIFTED = 640
 
+#: Terms of polynomials that are computed in about the time of a usual step, 0.1 ms.
+_TERMS_A_STEP = 16
+
 #: The most quotients, and the most indices, that are replaced by their bounds.
 _MAX_QUOTIENTS = 4
 _MAX_BOUNDS = 16
@@ -280,7 +283,7 @@ class Facts:
             # Sizes that are 1 or more may be outweighed in the end: indices first.
             product, factor = min(bad, key=lambda t: (self._least.keys() >= set(t[0]), -len(t[0])))
             for place, (scale, rest) in enumerate(self._cancellations(p, product, factor)):
-                self._budget.spend()
+                self._budget.spend(1 + len(rest.terms) // _TERMS_A_STEP)
                 rest = _tightened(rest)
                 if rest in seen:
                     continue
@@ -307,8 +310,10 @@ class Facts:
             return False
         least = {a: max(self._least[a]) for a in atoms if a in self._least}
         # A product of n atoms becomes up to 2**n terms.
-        if not least or sum(2 ** len(product) for product in p.terms) > _MAX_SHIFTED:
+        count = sum(2 ** len(product) for product in p.terms)
+        if not least or count > _MAX_SHIFTED:
             return False
+        self._budget.spend(count // (4 * _TERMS_A_STEP))
         terms: dict[_Product, int] = {}
         for product, factor in p.terms.items():
             shifted: dict[_Product, int] = {(): factor}

@@ -41,7 +41,7 @@ STANDING = (
 )
 
 #: Steps of one comparison, and of all of a model: benchmarks/proof_steps.py.
-PART_STEPS, MODEL_STEPS = 20_000, 200_000
+PART_STEPS, MODEL_STEPS = 30_000, 150_000
 
 #: The largest rank that is tried where a rank is unknown.
 MAX_RANK = 8
