@@ -24,6 +24,8 @@ from onnx_spatial.verification.evidence import (
 )
 from onnx_spatial.verification.interface import Interface
 
+#: What is said of mode custom-op: the runs of both models are one computation.
+_SAME_OPERATORS = "both models run the same Python operators, so no run of the whole adds to it"
 #: What the user asked to leave out.
 ONLY_OUTPUTS = "only outputs were compared, no single operators and no other nodes"
 
@@ -134,6 +136,7 @@ def _passed(findings: Findings) -> list[str]:
         clauses.append(f"not run: {whole.not_run.reason}")
     else:
         clauses.append(_agreement(whole.outputs, len(whole.runs)))
+        clauses += [_SAME_OPERATORS] if whole.same_operators and findings.is_proven else []
     if findings.outputs_only:
         clauses.append(ONLY_OUTPUTS)
     return clauses

@@ -111,7 +111,13 @@ class _Work:
             if result.status == "failed":
                 with suppress(time_limit.TimeLimitError):
                     explain.add(
-                        result, steps.models, steps.infos, steps.kinds, self.options, child.report
+                        result,
+                        steps.models,
+                        steps.infos,
+                        steps.kinds,
+                        self.options,
+                        child.report,
+                        of_run=steps.findings.whole.difference,
                     )
         return result
 

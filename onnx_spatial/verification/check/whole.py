@@ -21,6 +21,7 @@ from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io.source import Source
+from onnx_spatial.operators.spellings.python_ops import DOMAIN
 from onnx_spatial.verification import interface
 from onnx_spatial.verification.arrays import Array, dtype_name, same_bits
 from onnx_spatial.verification.compare.comparison import compare
@@ -82,6 +83,7 @@ class Whole:
         warnings: what is odd but no failure.
         not_run: why nothing was compared; None if something was.
         other_values: inner values of one name that differ in the first run.
+        same_operators: whether the converted model runs Python operators, as the original does.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -92,6 +94,7 @@ class Whole:
     warnings: list[str] = field(default_factory=list)
     not_run: NotRun | None = None
     other_values: frozenset[str] = frozenset()
+    same_operators: bool = False
 
     @property
     def may_have_grown(self) -> bool:
@@ -164,6 +167,8 @@ class _Runs:
             RunError: the original does not load or run.
         """
         models, whole = self.models, self.whole
+        nodes = traversal.nodes(models.converted.proto)
+        whole.same_operators = any(node.domain == DOMAIN for _, _, node in nodes)
         self.infos = infos
         original = self._original()
         found = self._data(original)

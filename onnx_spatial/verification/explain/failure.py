@@ -25,7 +25,7 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
 from onnx_spatial.verification.compare.kinds import Kinds
-from onnx_spatial.verification.evidence import Verification
+from onnx_spatial.verification.evidence import Difference, Verification
 from onnx_spatial.verification.explain import changes, first_value, reproducer
 from onnx_spatial.verification.explain.first_value import Divergence
 from onnx_spatial.verification.match.definitions import Definitions
@@ -67,6 +67,8 @@ def add(
     kinds: Kinds,
     options: VerifyOptions,
     report: Report = no_report,
+    *,
+    of_run: Difference | None = None,
 ) -> None:
     """Complete a failed verification, in place.
 
@@ -77,19 +79,21 @@ def add(
         kinds: of the original's values.
         options: tolerances, and the folder of the reproducer.
         report: gets a line of progress before each load and run.
+        of_run: the first difference in a run of both models, where the first one is of a part.
     """
     original, converted = (Graphs(each.proto) for each in (models.original, models.converted))
     definitions = Definitions(original, converted, models.folders)
     difference, divergence = result.first_difference, None
-    tolerance = None if difference is None else options.tolerances.of_output(difference.name)
     if difference is not None and difference.kind in ("output", "model"):
-        optimised = difference.optimised
+        of_run = difference
+    tolerance = None if of_run is None else options.tolerances.of_output(of_run.name)
+    if of_run is not None:
         divergence = first_value.find(
             models,
             definitions,
             kinds,
-            difference.inputs,
-            optimised=optimised,
+            of_run.inputs,
+            optimised=of_run.optimised,
             tolerance=tolerance,
             report=report,
         )
@@ -108,7 +112,8 @@ def add(
         return
     try:
         folder = Path(options.reproducer)
-        result.reproducer = reproducer.save(folder, models, difference, divergence, tolerance)
+        allowed = tolerance if difference is of_run else None  # it is about outputs of the whole
+        result.reproducer = reproducer.save(folder, models, difference, divergence, allowed)
     except ModelFileError as error:
         result.problems.append(f"no reproducer: {error}")
 
@@ -174,9 +179,11 @@ def _change_of_precision(original: onnx.ModelProto, converted: onnx.ModelProto) 
 
 
 def _real_types(model: onnx.ModelProto) -> set[int]:
-    """Return the types of the reals that a model is fed or stores."""
+    """Return the types of the reals that a model is fed, stores or casts to."""
     types = {tensor.data_type for tensor in traversal.tensors(model)}
     types |= {shape_inference.element_type(value.type) or 0 for value in model.graph.input}
+    casts = (node for _, _, node in traversal.nodes(model) if node.op_type == "Cast")
+    types |= {a.i for node in casts for a in node.attribute if a.name == "to"}
     return types & _REALS.keys()
 
 

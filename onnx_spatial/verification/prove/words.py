@@ -7,6 +7,10 @@ Add(Clip(x[i0, i1], 0, 6), b[i1])  and  Add(Relu(x[i0, i1]), b[i1])
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from onnx_spatial.index_map.compare import Difference
 from onnx_spatial.index_map.constants import CONSTANT, stored_in
 from onnx_spatial.index_map.elements import PRODUCTS
@@ -79,7 +83,7 @@ class _Text:
         key = atom.key
         if isinstance(key, LiteralKey):
             stored = stored_in(Polynomial({(atom,): 1}))
-            return "?" if stored is None else f"{float(stored.array[0]):.6g}"
+            return "?" if stored is None else _number(stored.array[0])
         if not isinstance(key, OperationKey):
             return show(Polynomial({(atom,): 1}))
         operands = list(key.operands)
@@ -92,9 +96,20 @@ class _Text:
             return show(Polynomial({(atom,): 1}))
         kept = [q for q in operands if self._indices or not _is_index(q)]
         named = [d for d in key.details if isinstance(d, tuple) and len(d) == 2]
-        attributes = [f"{name}={value}" for name, value in named]
+        attributes = [f"{name}={_attribute(value)}" for name, value in named]
         arguments = ", ".join([*map(self.of, kept), *attributes])
         return f"{key.operator.removeprefix(UNKNOWN)}({arguments})"
+
+
+def _attribute(value: object) -> object:
+    """Return the text of an attribute; its reals are float32."""
+    return _number(np.float32(value)) if isinstance(value, float) else value
+
+
+def _number(value: np.floating[Any]) -> str:
+    """Return the digits that tell a number from others of its type."""
+    short = f"{float(value):.6g}"
+    return short if value.dtype.type(short) == value else str(value)
 
 
 def _is_index(p: Polynomial) -> bool:

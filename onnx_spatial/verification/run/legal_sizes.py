@@ -232,7 +232,11 @@ class SizeSearch:
         self._is_limited = False
 
     def first(self) -> LegalSizes | NoLegalSizes:
-        """Run the model at likely sizes, and repair what fails, until a run succeeds."""
+        """Run the model at likely sizes, and repair what fails, until a run succeeds.
+
+        Raises:
+            RunError: it does not run, and other sizes of this kind would not help.
+        """
         for known in self._needed:
             if problem := _problem(known):
                 return NoLegalSizes(f"input {known.name!r} {problem}")
@@ -258,7 +262,7 @@ class SizeSearch:
                 empty = empty or result
                 message, progress = _EMPTY, (len(self._positions), -1)
             elif result.stage == "load" or result.lacks_kernel or result.out_of_memory:
-                return NoLegalSizes(f"the original does not run: {result}", self._runs)
+                raise result
             else:
                 message, progress = str(result), self._progress_of(result)
             learned = isinstance(result, RunError) and self._learn(result, assignment)

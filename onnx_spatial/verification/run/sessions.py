@@ -58,6 +58,14 @@ _LACKS_KERNEL = (
 #: Messages of onnxruntime, numpy and the C++ library where memory runs out.
 _NO_MEMORY = ("bad_alloc", "bad allocation", "Failed to allocate memory", "Unable to allocate")
 
+#: What to do about an error of onnxruntime, by words of its message.
+_ADVICE = {
+    "two nodes with same node name": "rename one of them",
+    "Cannot parse data from external tensors": (
+        "onnx.save(onnx.load(MODEL), OUT, save_as_external_data=True) keeps shapes in the model"
+    ),
+}
+
 #: The name of a node in a message of onnxruntime.
 _NODE_NAME = re.compile(r"[Nn]ame:? ?'([^']*)'|Node \(([^)]*)\) Op \(")
 
@@ -102,8 +110,10 @@ class RunError(Exception):
         """Describe an exception of onnxruntime, which has a dozen types."""
         text = str(error)
         name = _NODE_NAME.search(text)
+        advice = [what for words, what in _ADVICE.items() if words in text]
+        message = first_line(error)
         return cls(
-            first_line(error),
+            "; ".join([message.removesuffix("."), *advice]) if advice else message,
             stage,
             (name.group(1) or name.group(2) or "") if name else "",
             lacks_kernel=any(words in text for words in _LACKS_KERNEL),

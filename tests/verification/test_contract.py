@@ -1,0 +1,532 @@
+"""The verdicts, row by row of the table in docs/verification.md: what makes each, and what it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from adapter import run, verify
+from hand_lowered import model, space_to_batch, space_to_batch_lowered
+from onnx import numpy_helper
+
+import onnx_spatial
+from onnx_spatial import Verification, VerificationError, VerifyOptions
+from onnx_spatial.python_ops import registration
+from onnx_spatial.verification.prove import prover
+from onnx_spatial.verification.run import sessions, time_limit
+
+CONSTANTS = "<int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}, float[1] limit = {2}>"
+NET = f"""g (float[N,H,W,3] x) => (float[P,Q,R,S] y) {CONSTANTS}
+    {{ u = Neg(x) [site] s = tf.SpaceToBatchND(u, block, pads) [act] y = Relu(s) }}"""
+FOREIGN = NET.replace("Neg(x)", "loc.Strange(x)")
+#: Ordinary data of (-1.5, 1.5) never reaches the limit.
+CLIPPED = """g (float[N,4] x) => (float[N,4] y) <float zero = {0}, float six = {6}>
+    { a = Neg(x) [act] r = Clip(a, zero, six) y = Exp(r) }"""
+RELU = CLIPPED.replace("Clip(a, zero, six)", "Relu(a)")
+CLIP_REASON = "computes Clip(a, 0, 6), the original Relu(a)"
+
+
+def converted(text: str, **options: Any) -> onnx.ModelProto:
+    return onnx_spatial.convert(model(text), verify=False, **options).model
+
+
+def with_op(made: onnx.ModelProto, node: str, op_type: str) -> onnx.ModelProto:
+    """The model with another operator in the place of a node."""
+    (each,) = (n for n in made.graph.node if n.name == node)
+    each.op_type = op_type
+    return made
+
+
+# PASSED, proven
+
+
+@pytest.mark.parametrize("mode", ["lower", "function"])
+def test_proven_for_all_sizes(mode: str) -> None:
+    result = onnx_spatial.convert(model(NET), mode=mode).verification
+    assert result is not None and result
+    assert (result.status, result.evidence, result.unproven) == ("passed", "proven", [])
+    assert result.message == (
+        "passed: proven for all sizes: 1 of 1 operator; outputs are equal in every bit"
+    )
+    (operator,) = result.operators
+    assert (operator.proven, operator.ran, operator.unproven) == ("all sizes", True, None)
+    assert len(result.runs) == 1 and result.notes == result.problems == []
+    assert {(o.name, o.optimised) for o in result.outputs} == {("y", False), ("y", True)}
+
+
+def test_proven_for_the_static_sizes_of_the_file() -> None:
+    text = NET.replace("N,H,W,3", "2,4,6,3")
+    result = verify(model(text), converted(text))
+    assert (result.evidence, result.operators[0].proven) == ("proven", "these sizes")
+    assert "proven for these sizes: 1 of 1 operator" in result.message
+
+
+def test_the_same_model_is_proven() -> None:
+    result = verify(model(RELU), model(RELU))
+    assert (result.evidence, result.unproven) == ("proven", [])
+    assert "both models have the same nodes" in result.message
+
+
+def test_parts_without_operators_are_proven_and_counted() -> None:
+    result = verify(
+        model(RELU),
+        model(RELU.replace("r = Relu(a)", "t = Transpose(a) s = Relu(t) r = Transpose(s)")),
+    )
+    assert result.evidence == "proven", result.message
+    assert "proven for all sizes: 1 of 1 changed part" in result.message
+
+
+def test_it_is_not_run_where_no_runtime_has_another_operator() -> None:
+    result = onnx_spatial.convert(model(FOREIGN)).verification
+    assert (result.status, result.evidence, result.runs) == ("passed", "proven", [])
+    assert "; not run: " in result.message and "loc:Strange" in result.message
+    assert result.operators[0].ran  # on its own it can
+    assert onnx_spatial.convert(model(FOREIGN), verify=VerifyOptions(strict_proof=True)).changed
+
+
+def test_runs_of_the_same_python_operators_add_nothing() -> None:
+    result = onnx_spatial.convert(model(NET), mode="custom-op").verification
+    assert result.evidence == "proven" and result.operators[0].ran
+    assert result.message.endswith(
+        "both models run the same Python operators, so no run of the whole adds to it"
+    )
+
+
+@pytest.fixture
+def optimised(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let onnxruntime's optimisations change the outputs of some models."""
+    run_session = sessions.Session.run
+
+    def change(*models: str) -> None:
+        def changed(self: Any, *arguments: Any) -> dict[str, Any]:
+            outputs = run_session(self, *arguments)
+            if self._of in models and self._level == "optimisations on":
+                outputs = {n: a * np.float32(1.001) for n, a in outputs.items()}
+            return outputs
+
+        monkeypatch.setattr(sessions.Session, "run", changed)
+
+    return change
+
+
+def test_only_optimisations_differ_of_a_proven_model(optimised) -> None:
+    optimised(sessions.CONVERTED)
+    part = model("g (float[N,4] x) => (float[N,4] y) { a = Tanh(x) y = Abs(a) }")
+    same = model("g (float[N,4] x) => (float[N,4] y) { b = Tanh(x) y = Abs(b) }")
+    result = verify(part, same)
+    assert (result.status, result.evidence) == ("passed", "proven")
+    (note,) = result.notes
+    assert note.startswith("output 'y' with onnxruntime's optimisations on: ")
+    assert "by at most 0.001 of the largest value" in note
+    assert note.endswith("all parts are proven, and without them it agrees")
+    other = model("g (float[N,4] x) => (float[N,4] y) <float six = {6}> { b = Tanh(x) c = Abs(b) "
+                  "y = Min(c, six) }")  # fmt: skip
+    assert verify(part, other).status == "failed"  # of a model that is sampled they count
+
+
+def test_the_optimised_original_may_agree_with_the_optimised_model(optimised) -> None:
+    optimised(sessions.CONVERTED, sessions.ORIGINAL)
+    before = model(
+        "g (float[N,4] x) => (float[N,4] y) <float six = {6}> { a = Tanh(x) y = Abs(a) }"
+    )
+    after = model("g (float[N,4] x) => (float[N,4] y) <float six = {6}> { a = Tanh(x) b = Abs(a) "
+                  "y = Min(b, six) }")  # fmt: skip
+    result = verify(before, after)
+    assert (result.status, result.evidence) == ("passed", "sampled")
+    for output in result.outputs:
+        remark = "accepted: the original computes the same with optimisations on"
+        assert (remark in str(output.reason)) == output.optimised
+
+
+QUANTISED = """g (int8[6,9,3] x) => (int8[2,24,3] y)
+    <float scale = {0.5}, int8 zero = {3}, int32[1] block = {3}, int32[1,2] crops = {1, 2}>
+    { r = DequantizeLinear(x, scale, zero) m = tf.BatchToSpaceND(r, block, crops)
+      y = QuantizeLinear(m, scale, zero) }"""
+
+
+def test_what_the_optimiser_breaks_in_both_models_is_a_warning() -> None:
+    """onnxruntime puts a QuantizeLinear of another type behind the Gather."""
+    before = model(QUANTISED, 21, 10)
+    after = onnx_spatial.convert(before, prefer="row-gather", verify=False).model
+    result = verify(before, after)
+    assert (result.status, result.evidence) == ("passed", "proven"), result.message
+    if result.notes:  # this onnxruntime does
+        assert "does not load with optimisations on" in result.notes[0]
+        assert "nor does the original" in result.notes[0]
+
+
+# PASSED, sampled
+
+
+def test_sampled_names_the_part_and_the_other_formula() -> None:
+    result = verify(model(RELU), model(CLIPPED))
+    assert (result.status, result.evidence) == ("passed", "sampled")
+    (part,) = result.unproven
+    assert (part.node, part.kind) == ("Relu node 'act' (main graph)", "other formula")
+    assert part.reason == CLIP_REASON
+    assert result.message.startswith("passed: sampled, proven for all sizes: 0 of 1 changed part; ")
+    assert f"{part.node} is not proven: {CLIP_REASON}" in result.message
+    sizes = [run.shapes["x"] for run in result.runs]
+    assert len(sizes) == 2 and sizes[0] != sizes[1]
+
+
+def test_sampled_says_why_the_prover_gave_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work of the prover is counted in steps; no run makes up for them."""
+    monkeypatch.setattr(prover, "PART_STEPS", 3)
+    result = verify(space_to_batch(), space_to_batch_lowered())
+    assert (result.status, result.evidence) == ("passed", "sampled")
+    (part,) = result.unproven
+    assert part.kind == "gave up" and part.reason.startswith("gave up: ")
+    (operator,) = result.operators
+    assert (operator.proven, operator.unproven, operator.ran) == (None, part, True)
+
+
+def test_an_input_that_takes_fewer_sizes_is_sampled() -> None:
+    fixed = model(RELU.replace("float[N,4] x", "float[2,4] x"))
+    result = verify(model(RELU), fixed, shapes={"x": (2, 4)})
+    assert result.evidence == "sampled"
+    assert result.unproven[0].reason == "input 'x' is declared as [2, 4], not [N, 4]"
+    assert verify(model(RELU), fixed).status == "failed"  # of two runs one has another size
+
+
+def test_names_that_are_used_again_are_no_failure() -> None:
+    head = "g (float[N,4] x) => (float[N,4] y)"
+    before = model(f"{head} {{ a = Neg(x) b = Exp(a) y = Sin(b) }}")
+    swapped = model(f"{head} {{ b = Neg(x) a = Exp(b) y = Sin(a) }}")
+    result = verify(before, swapped)
+    assert (result.status, result.evidence) == ("passed", "sampled"), result.message
+    assert {part.kind for part in result.unproven} == {"other formula"}
+    wrong = model(f"{head} {{ b = Neg(x) a = Exp(b) y = Cos(a) }}")
+    assert verify(before, wrong).status == "failed"
+
+
+# FAILED
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (" y) <", " z) <", "output 'y' is missing in the converted model"),
+        ("float[P,Q,R,S] y)", "float[P,Q,R,S] y, float[P,Q,R,S] s)", "output 's' of the converted"),
+        ("(float[N,H,W,3] x)", "(float[N,H,W,3] image)", "input 'x' is missing"),
+        ("(float[N,H,W,3] x)", "(float[N,H,W,4] x)", "declared as [N, H, W, 4], not [N, H, W, 3]"),
+        ("(float[N,H,W,3] x)", "(float[N,H,W] x)", "declared as [N, H, W], not [N, H, W, 3]"),
+        ("float[P,Q,R,S] y", "double[P,Q,R,S] y", "output 'y' is declared as double, not float"),
+        ("float[P,Q,R,S] y", "int64[P,Q,R,S] y", "output 'y' is declared as int64, not float"),
+        ("float[P,Q,R,S] y", "float[P,Q,R,99] y", "declared as [P, Q, R, 99], but has shape ["),
+    ],
+)  # fmt: skip
+def test_another_interface_fails(old: str, new: str, message: str) -> None:
+    after = converted(NET)
+    declared = model(NET.replace(old, new)).graph
+    for kind in ("input", "output"):
+        del getattr(after.graph, kind)[:]
+        getattr(after.graph, kind).extend(getattr(declared, kind))
+    for node in after.graph.node:
+        node.input[:] = ["image" if "image" in new and name == "x" else name for name in node.input]
+        node.output[:] = ["z" if " z)" in new and name == "y" else name for name in node.output]
+    result = verify(model(NET), after)
+    assert result.status == "failed" and message in result.message, result.message
+
+
+def test_an_order_of_outputs_is_part_of_the_interface() -> None:
+    before = model("g (float[2] x) => (float[2] y, float[2] z) { y = Neg(x) z = Abs(x) }")
+    after = onnx.ModelProto.FromString(before.SerializeToString())
+    after.graph.output.reverse()
+    assert "the outputs are in another order: z, y, not y, z" in verify(before, after).message
+
+
+def test_what_does_not_load_fails() -> None:
+    after = converted(NET)
+    after.opset_import[0].version = 999
+    result = verify(model(NET), after)
+    assert result.status == "failed"
+    assert "the converted model does not load: " in result.message
+    assert result.first_difference is not None and result.first_difference.kind == "model"
+    assert "an opset and an IR version that it knows" in str(result.advice)
+
+
+def test_what_does_not_run_fails() -> None:
+    wrong = space_to_batch_lowered(split="2, 4, 2, 3, 3, 3")  # right for a batch of 2
+    result = verify(space_to_batch(), wrong)
+    assert result.status == "failed"
+    assert "the converted model does not run: running Reshape node" in "".join(result.problems)
+
+
+def test_an_output_that_differs_fails() -> None:
+    result = verify(model(RELU), model(RELU.replace("Relu(a)", "Abs(a)")))
+    assert result.status == "failed" and not result
+    assert (result.evidence, result.code) == (None, "different")
+    assert "output 'y': " in "".join(result.problems)
+    assert result.first_difference is not None and result.first_value is not None
+    assert result.first_difference.inputs["x"].size
+    assert (result.first_value.name, result.first_value.node) == ("r", "act")
+    assert result.first_value.reason and result.advice
+
+
+def test_a_wrong_operator_fails_with_the_element() -> None:
+    result = verify(space_to_batch(), space_to_batch_lowered(perm="4, 2, 0, 1, 3, 5"))
+    assert result.status == "failed"
+    (operator,) = result.operators
+    assert (operator.proven, operator.unproven, operator.ran) == (None, None, False)
+    shown = operator.counterexample
+    assert shown is not None and shown.element is not None
+    assert result.problems[0] == f"{operator.label}: {shown.message}"
+    assert f", element {list(shown.element)} of the output is x[" in shown.message
+    assert "] instead of x[" in shown.message
+    assert result.first_difference is not None
+    assert (result.first_difference.kind, result.first_difference.value) == ("operator", "y")
+
+
+def far(front: str, site: str = "s = tf.SpaceToBatchND(u, block, pads)") -> tuple[Any, Any]:
+    """A model, and its conversion, which loses what is behind 2,000 rows."""
+    text = NET.replace("u = Neg(x)", front).replace(
+        "[site] s = tf.SpaceToBatchND(u, block, pads)", site
+    )
+    after = converted(text)
+    reader = next(n for n in after.graph.node if "s" in n.input)
+    for node in after.graph.node:
+        node.output[:] = ["all" if name == "s" else name for name in node.output]
+    cut = model("""g (float[A,B,C,D] all) => (float[P,Q,R,S] s) <int64[1] zero = {0},
+        int64[1] end = {2000}, int64[1] one = {1}> { s = Slice(all, zero, end, one) }""").graph
+    after.graph.node.insert(list(after.graph.node).index(reader), cut.node[0])
+    after.graph.initializer.extend(cut.initializer)
+    return model(text), after
+
+
+@pytest.mark.parametrize(
+    ("front", "site"),
+    [
+        ("u = Neg(x)", "s = tf.SpaceToBatchND(u, block, pads)"),
+        ("v = Tanh(x) u = Mul(v, limit)", "s = tf.SpaceToBatchND(u, block, pads)"),
+        ("u = Neg(x)", "s = Exp(u)"),
+    ],
+)
+def test_a_part_that_differs_at_the_sizes_of_the_prover_fails(front: str, site: str) -> None:
+    """Both models agree at ordinary sizes."""
+    before, after = far(front, site)
+    result = verify(before, after)
+    assert result.status == "failed", result.message
+    assert all(output.passed for output in result.outputs)
+    assert "its shape is [" in result.message
+    difference = result.first_difference
+    assert difference is not None and max(difference.inputs["x"].shape) > 2000
+
+
+def test_what_is_not_converted_is_said_to_be() -> None:
+    result = verify(space_to_batch(), space_to_batch())
+    assert result.status == "failed"
+    assert result.problems == [
+        "the second model is not converted: it still holds 1 spatial operator"
+    ]
+    assert "pass the original first" in str(result.advice)
+    swapped = verify(space_to_batch_lowered(), space_to_batch())
+    assert "are the arguments swapped?" in swapped.message
+
+
+# UNVERIFIED
+
+
+def test_without_legal_sizes_it_is_unverified_and_asks_for_them() -> None:
+    text = NET.replace("N,H,W,3", "N,H,W,C").replace(
+        "y = Relu(s)", "t = Slice(s, from, to, last) y = MatMul(t, w)"
+    )
+    weights = ", ".join(["1"] * 4099)
+    constants = "int64[1] from = {1}, int64[1] to = {-2}, int64[1] last = {3}"
+    text = text.replace("<int32", f"<float[4099,1] w = {{{weights}}}, {constants}, int32")
+    before, after = model(text), converted(text)
+    result = verify(before, after)
+    assert (result.status, result.evidence) == ("unverified", None)
+    assert "no legal sizes were found for N, H, W, C (" in result.message
+    assert result.message.endswith("--shape x=SIZE,SIZE,SIZE,SIZE, or pass data with --inputs")
+    assert result.operators[0].proven == "all sizes"
+    assert verify(before, after, shapes={"x": (1, 2, 2, 4102)}).evidence == "proven"
+
+
+def test_an_unproven_model_that_no_runtime_has_is_unverified() -> None:
+    result = verify(model(FOREIGN), with_op(converted(FOREIGN), "act", "Abs"))
+    assert (result.status, result.evidence) == ("unverified", None)
+    assert "loc:Strange" in result.problems[0]
+    assert result.problems[1] == (
+        "Relu node 'act' (main graph) is not proven: computes Abs(s), the original Relu(s)"
+    )
+    assert result.problems[1] in result.message
+
+
+def test_a_wrong_part_fails_where_the_whole_cannot_run() -> None:
+    after = converted(FOREIGN)
+    for node in after.graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Transpose" and len(attribute.ints) > 4:
+                attribute.ints[:] = [
+                    attribute.ints[i] for i in (1, 0, *range(2, len(attribute.ints)))
+                ]
+    assert verify(model(FOREIGN), after).status == "failed"
+
+
+def test_out_of_time_is_unverified() -> None:
+    told: list[str] = []
+    result = verify(
+        space_to_batch(), space_to_batch_lowered(), time_limit=1e-9, progress=told.append
+    )
+    assert (result.status, result.outputs) == ("unverified", [])
+    assert "the verification was stopped after 1e-09 s, at '" in result.message
+    assert "(--time-limit allows more)" in result.message
+
+
+def test_what_was_found_in_time_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    late: list[bool] = []
+    monkeypatch.setattr(
+        time_limit.Stopwatch, "seconds", property(lambda self: 1e9 if late else 0.0)
+    )
+
+    def told(line: str) -> None:
+        if "optimisations on" in line:
+            late.append(True)
+
+    options = {"progress": told, "time_limit": 1e-6}
+    result = verify(model(RELU), model(RELU.replace("Relu(a)", "Abs(a)")), **options)
+    assert late and result.status == "failed"
+    assert "output 'y'" in result.problems[0]
+    late.clear()
+    assert verify(model(RELU), model(RELU), **options).status == "unverified"
+
+
+def test_out_of_memory_is_unverified() -> None:
+    text = NET.replace("y)", "y, float[J] z)", 1).replace(
+        "y = Relu(s)", "y = Relu(s) z = ConstantOfShape(k)"
+    )
+    text = text.replace("<int32", "<int64[2] k = {16777216, 16777216}, int32")
+    made = model(text)
+    made.graph.output[1].type.tensor_type.ClearField("shape")
+    result = onnx_spatial.convert(made).verification
+    assert result.status == "unverified"
+    assert "use smaller sizes (--shape) or allow more memory (--memory)" in result.message
+
+
+def in_loop() -> onnx.ModelProto:
+    return model(f"""g (float[2,4,6,3] x) => (float[T,A,B,C,D] y)
+        {CONSTANTS.replace("<", "<int64 turns = {3}, bool go = {1}, ")} {{
+            y = Loop <body = b (int64 i, bool c) => (bool d, float[A,B,C,D] s) {{
+                d = Identity(c) s = tf.SpaceToBatchND(x, block, pads) }}> (turns, go)
+        }}""")
+
+
+def test_a_difference_from_the_evaluator_is_unverified_if_all_is_proven(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without onnxruntime-extensions onnx's evaluator runs the original; it does not stack."""
+    after = onnx_spatial.convert(in_loop(), verify=False).model
+    assert verify(in_loop(), after).evidence == "proven"
+    monkeypatch.setattr(registration, "available", lambda: False)
+    assert verify(space_to_batch(), space_to_batch_lowered()).evidence == "proven"
+    result = verify(in_loop(), after)
+    assert result.status == "unverified"
+    assert "it is proven, and onnx's evaluator ran the original" in result.message
+    (transpose,) = (n for n in after.graph.node[0].attribute[0].g.node if n.op_type == "Transpose")
+    transpose.attribute[0].ints[:2] = list(transpose.attribute[0].ints)[1::-1]
+    assert verify(in_loop(), after).status == "failed"
+
+
+# Exit codes, strict, and the report
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Callable[[str], list[str]]:
+    """Paths of a pair of models for each verdict."""
+    made = {
+        "proven": (model(NET), converted(NET)),
+        "sampled": (model(RELU), model(CLIPPED)),
+        "failed": (model(NET), with_op(converted(NET), "act", "Abs")),
+        "unverified": (model(FOREIGN), with_op(converted(FOREIGN), "act", "Abs")),
+    }
+
+    def saved(name: str) -> list[str]:
+        paths = [str(tmp_path / f"{name}{number}.onnx") for number in (0, 1)]
+        for path, each in zip(paths, made[name], strict=True):
+            onnx.save(each, path)
+        return paths
+
+    return saved
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "code", "word"),
+    [
+        ("proven", "--strict-proof", 0, "PASSED"),
+        ("sampled", "--strict", 0, "PASSED"),
+        ("sampled", "--strict-proof", 1, "PASSED"),
+        ("failed", "--strict", 1, "FAILED"),
+        ("unverified", "--seed=0", 1, "UNVERIFIED"),
+    ],
+)
+def test_exit_codes_of_verify(pairs, capsys, name: str, option: str, code: int, word: str) -> None:
+    assert run(["verify", *pairs(name), option]) == code
+    out, err = capsys.readouterr()
+    assert out.startswith(word)
+    if option == "--strict-proof" and code:
+        assert f"Relu node 'act' (main graph) is not proven: {CLIP_REASON}" in err
+
+
+def test_convert_writes_what_is_unverified_with_a_warning_unless_strict(tmp_path, capsys) -> None:
+    text = NET.replace("[act] y = Relu(s)", "y = MatMul(s, w)")
+    text = text.replace("<int32", "<float[7,1] w = {1, 2, 3, 4, 5, 6, 7}, int32")
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    onnx.save(model(text), path)
+    assert run(["convert", str(path), "-o", str(out)]) == 0
+    captured = capsys.readouterr()
+    assert "UNVERIFIED" in captured.out + captured.err
+    assert out.exists()
+    out.unlink()
+    assert run(["convert", str(path), "-o", str(out), "--strict"]) == 1
+    assert "unverified" in capsys.readouterr().err and not out.exists()
+
+
+def test_strict_proof_of_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    strict = VerifyOptions(strict_proof=True)
+    assert onnx_spatial.convert(model(NET), verify=strict).verification.evidence == "proven"
+    monkeypatch.setattr(prover, "PART_STEPS", 3)
+    with pytest.raises(
+        VerificationError, match=r"'site' \(main graph\) is not proven: gave up: "
+    ) as error:
+        onnx_spatial.convert(model(NET), verify=strict)
+    assert error.value.verification.status == "passed" and error.value.code == "not-proven"
+
+
+def test_the_report_has_the_evidence(pairs) -> None:
+    def document(result: Verification) -> dict[str, Any]:
+        return json.loads(json.dumps(result.to_dict()))
+
+    proven = document(verify(*pairs("proven")))
+    assert (proven["version"], proven["status"]) == (2, "passed")
+    assert (proven["evidence"], proven["unproven"], proven["code"]) == ("proven", [], None)
+    (operator,) = proven["operators"]
+    assert operator["proven"] == "all sizes" and operator["ran"] and operator["unproven"] is None
+    assert any("every size" in assumption for assumption in operator["assumptions"])
+    sampled = document(verify(*pairs("sampled")))
+    assert sampled["evidence"] == "sampled"
+    assert sampled["unproven"] == [
+        {"node": "Relu node 'act' (main graph)", "kind": "other formula", "reason": CLIP_REASON}
+    ]
+    failed = document(verify(*pairs("failed")))
+    assert (failed["evidence"], failed["code"]) == (None, "different")
+    assert failed["first_difference"]["inputs"]["x"]["dtype"] == "float32"
+    assert document(verify(*pairs("unverified")))["code"] == "unverified"
+
+
+def test_a_weight_that_is_another_is_named() -> None:
+    text = "g (float[N,4] x) => (float[N,4] y) <float[4] w = {1, 2, 3, 4}> { a = Mul(x, w) y = Exp(a) }"
+    after = model(text)
+    after.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.float32([1, 2, 3, 5]), "w"))
+    result = verify(model(text), after)
+    assert result.status == "failed"
+    assert result.problems[0].startswith("Mul node '<a>' (main graph) was changed: ")
+    assert (
+        "1 of 4 elements differ" in result.problems[0]
+        and "[3] is 5.0 instead of 4.0" in result.problems[0]
+    )
