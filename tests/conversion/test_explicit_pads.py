@@ -14,7 +14,6 @@ from onnx import helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 import onnx_spatial
-from onnx_spatial import VerificationError
 from onnx_spatial.model.inference import functions
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>\n'
@@ -366,7 +365,8 @@ def test_attributes_of_a_function_that_its_callers_do_not_agree_on_are_left() ->
     assert (site.action, site.lowering) == ("leave", None)
     assert site.reason is not None and "attribute dilations" in site.reason
     assert found.model is None
-    assert onnx_spatial.verify(made, made).status == "unverified"
+    verification = onnx_spatial.verify(made, made)
+    assert verification and "not run: onnxruntime cannot run what is left" in verification.message
 
 
 def test_a_function_that_no_caller_makes_refused_is_no_site() -> None:
@@ -486,8 +486,6 @@ def test_beside_an_operator_that_nothing_can_run() -> None:
     wrong.CopyFrom(result.model)
     next(a for a in wrong.graph.node[0].attribute if a.name == "pads").ints[:] = [2, 1, 1, 1]
     assert onnx_spatial.verify(made, wrong).status == "failed"
-    with pytest.raises(VerificationError):
-        onnx_spatial.convert(made, verify=onnx_spatial.VerifyOptions(strict=True))
 
 
 def test_functions_are_inlined_to_see_what_is_known() -> None:

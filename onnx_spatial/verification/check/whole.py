@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.conversion.same_padding.find import find as find_refused
 from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
@@ -379,11 +381,21 @@ class _Runs:
         if error.out_of_memory:
             self.whole.not_run = NotRun(f"{message}; use smaller sizes (--shape)")
             return
+        if self._is_left():
+            reason = f"onnxruntime cannot run what is left: {error}"
+            self.whole.not_run = NotRun(reason, no_runtime=True)
+            return
         if optimised and self._original_fails(feeds):
             self.whole.warnings.append(f"{message}; nor does the original")
             return
         self.whole.broken.append(Broken(error.stage, message))
         self.whole.difference = Difference("model", "", None, message, feeds, optimised=optimised)
+
+    def _is_left(self) -> bool:
+        """Tell whether the converted model keeps operators that onnxruntime does not run."""
+        proto, folder = self.models.converted.proto, self.models.converted.folder
+        kept = analysis.find(proto, self.models.domains, folder)
+        return any(info.node.domain != DOMAIN for info in kept) or bool(find_refused(proto))
 
     def _original_fails(self, feeds: Mapping[str, Array]) -> bool:
         """Tell whether the original does not load or run with optimisations on either."""

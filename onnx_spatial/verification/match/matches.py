@@ -110,8 +110,9 @@ class Matches:
         self.rest = [
             *_redefined(self.original.model, self.converted.model),
             *_added_and_unread(self.original, self.converted),
-            *_disorder(self.converted.model),
         ]
+        if not any(_disorder(self.original.model)):
+            self.rest += _disorder(self.converted.model)
 
     def followed(self, part: ChangedPart) -> ChangedPart | Unmatched:
         """Extend a part by what computes the sizes and other integers that it reads."""
