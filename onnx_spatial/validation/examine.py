@@ -19,7 +19,7 @@ from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Inspection
 from onnx_spatial.report.side_by_side import SideBySide
 from onnx_spatial.validation import recorded
-from onnx_spatial.validation.examined import ExaminedModel, ModelForm
+from onnx_spatial.validation.examined import ExaminedModel, ModelForm, nodes_by_label
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, Kind, ModelResult, Status
 from onnx_spatial.verification import VerifyOptions
@@ -176,9 +176,8 @@ def _verify(subject: ExaminedModel, form: ModelForm) -> None:
     if result.status == "failed":
         subject.add_differences(source, result)
     elif result.status == "passed":
-        names = {operator.label: operator.node for operator in result.operators}
         for part in result.unproven:
-            nodes = (names[part.node],) if part.node in names else ()
+            nodes = nodes_by_label(result).get(part.node, ())
             if subject.options.strict_proof:
                 subject.add("error", source, str(part), "unverified", nodes)
             else:

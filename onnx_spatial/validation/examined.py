@@ -14,9 +14,10 @@ from onnx_spatial.validation.data_sets import DataSet
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, Kind, Level
 from onnx_spatial.verification import Verification
+from onnx_spatial.verification.process import child
 from onnx_spatial.verification.process.child import Progress
 from onnx_spatial.verification.run.legal_sizes import GIVE_DATA
-from onnx_spatial.verification.run.sessions import Session
+from onnx_spatial.verification.run.sessions import CONVERTED, ORIGINAL, Session
 
 #: Number of problems of a verification that get an entry of their own.
 _SHOWN = 20
@@ -60,7 +61,8 @@ class ModelForm:
         """
         source = self.conversion.result
         data = source.data or reader.serialize(source.proto, source.name)
-        return Session(data, optimise=optimise, folder=source.folder)
+        of = CONVERTED if self.changed else ORIGINAL
+        return Session(data, of=of, optimise=optimise, folder=source.folder, report=child.report)
 
     @property
     def name(self) -> str:
@@ -128,9 +130,14 @@ class ExaminedModel:
     def add_differences(self, source: str, result: Verification) -> None:
         """Add an error for each problem of a verification; the first one names its node."""
         first = result.first_difference
-        node = (first.name,) if first is not None and first.kind == "operator" else ()
+        node = () if first is None else nodes_by_label(result).get(first.name, ())
         messages = result.problems[:_SHOWN]
         if len(result.problems) > _SHOWN:
             messages.append(f"and {len(result.problems) - _SHOWN} more problems")
         for number, message in enumerate(messages):
             self.add("error", source, message, "difference", () if number else node)
+
+
+def nodes_by_label(result: Verification) -> dict[str, tuple[str, ...]]:
+    """Return the node of each operator by its label in messages."""
+    return {operator.label: (operator.node,) for operator in result.operators}

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import onnx
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
-from onnx_spatial.chains import Chain, op_type_of
 from onnx_spatial.conversion.same_padding.find import find as find_refused
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.model import traversal
@@ -40,6 +40,9 @@ from onnx_spatial.verification.process import child
 from onnx_spatial.verification.prove.prover import Prover
 from onnx_spatial.verification.run import data, time_limit
 from onnx_spatial.verification.verdict import Findings
+
+if TYPE_CHECKING:
+    from onnx_spatial.chains import Chain
 
 Model = reader.Model | reader.Source
 
@@ -235,6 +238,8 @@ class _Steps:
             for index, (place, _, node) in enumerate(nodes)
             for name in node.output
         }
+        if chains:
+            from onnx_spatial.chains import op_type_of  # a file without chains loads no lowering
         for chain in chains:
             inside = {makers.get((chain.place, n.output[0])) for n in chain.nodes} - {None}
             last = chain.nodes[-1]
