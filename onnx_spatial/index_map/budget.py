@@ -35,6 +35,11 @@ class Budget:
         self._spent[0] += steps
 
     @property
+    def spent(self) -> int:
+        """Steps that were counted, of all budgets that it is a part of too."""
+        return self._spent[0]
+
+    @property
     def is_exhausted(self) -> bool:
         """Whether no steps or no time are left."""
         return self._spent[0] >= self._last or self.is_timed_out

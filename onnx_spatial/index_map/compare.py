@@ -73,12 +73,13 @@ def compare(case: Case, maps: Maps, most_differences: int = 1) -> Comparison:
         maps: returns the maps.
         most_differences: number of differences at which to stop.
     """
-    count = 0
+    count = compared = 0
     differences: list[Difference] = []
     obligations: set[str] = set()
     try:
         for difference in case.all(lambda: _differs(case, maps)):
             count += 1
+            compared += _maps(case, maps) is not None
             if difference is not None:
                 differences.append(difference)
                 if len(differences) == most_differences:
@@ -100,6 +101,8 @@ def compare(case: Case, maps: Maps, most_differences: int = 1) -> Comparison:
         # A node that breaks its operator's rules: the model is wrong, or fails when it is run.
         reason = f"a node has no index map ({type(error).__name__}: {error})"
         return Comparison(False, reason, tuple(case.assumptions), count)
+    if not compared:
+        return Comparison(False, "the original fails in every run", tuple(case.assumptions), count)
     return Comparison(True, None, tuple(case.assumptions), count)
 
 

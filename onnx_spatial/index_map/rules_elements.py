@@ -290,7 +290,7 @@ def _resize(case: Case, node: NodeView) -> list[Tensor]:
         node.need(case, size - 1, "Resize: a size may not be positive")
         dims[axis] = size
     axes = [axis for axis in sorted(axes) if not case.are_equal(dims[axis], x.dims[axis])]
-    details = node.details("axes")
+    details = (*node.details("axes"), node.opset)
 
     def at(index: Index) -> Polynomial:
         others = [place for axis in axes for place in (index[axis], dims[axis])]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
+import patch_models
 import pytest
 from hand_lowered import (
     batch_to_space,
@@ -16,19 +18,27 @@ from hand_lowered import (
 
 import onnx_spatial
 from onnx_spatial import analysis
-from onnx_spatial.verification.match import find
+from onnx_spatial.index_map.elements import FINITE_DATA
+from onnx_spatial.verification.match import ChangedPart, find
 from onnx_spatial.verification.pair import ModelPair
+from onnx_spatial.verification.prove import prover as prover_module
 from onnx_spatial.verification.prove.proof import Proof
 from onnx_spatial.verification.prove.prover import STANDING, Prover
 
 
-def prove(original: onnx.ModelProto, converted: onnx.ModelProto) -> Proof:
-    """What the prover says of the only part of two models that differs."""
+def prover_of(original: onnx.ModelProto, converted: onnx.ModelProto) -> tuple[Prover, ChangedPart]:
+    """A prover, and the only part of two models that differs."""
     pair, infos = ModelPair.read(original, converted, ()), analysis.find(original)
     matches = find(pair, infos)
     (part,) = matches.changed
     assert not matches.unmatched
-    return Prover(pair, infos, matches).prove(part)
+    return Prover(pair, infos, matches), part
+
+
+def prove(original: onnx.ModelProto, converted: onnx.ModelProto) -> Proof:
+    """What the prover says of the only part of two models that differs."""
+    prover, part = prover_of(original, converted)
+    return prover.prove(part)
 
 
 @pytest.mark.parametrize(
@@ -126,3 +136,140 @@ def test_the_reason_for_giving_up_names_the_node() -> None:
     proof = prove(model(text.format("tf.Anything")), model(text.format("Relu")))
     assert (proof.scope, proof.found) == (None, "gave up")
     assert proof.reason.startswith("gave up: operator ai.onnx.converters.tensorflow:Anything")
+
+
+# Rules, each with models that are wrong by one detail.
+
+EVEN = """g (float[H,3] x) => (float[A,3] y) <int64[1] zero = {{0}}, int64[1] one = {{1}},
+    int64[1] two = {{2}}, int64[1] three = {{3}}, int64[3] pairs = {{-1, 2, 3}},
+    int64[2] rows = {{-1, 3}}>
+    {{ {} t = Transpose<perm = [{}]>(r) y = Reshape(t, rows) }}"""
+HALVED = """s = Shape(x) h = Slice(s, zero, one) d = Div(h, two) p = Concat<axis = 0>(d, two, three)
+    r = Reshape(x, p)"""
+
+
+def test_a_reshape_of_the_original_only_runs_where_it_divides() -> None:
+    """[h] -> [h/2, 2] fails for odd h, so -1 in the place of h/2 may fail there, too."""
+    before, after = (model(EVEN.format(n, "1, 0, 2")) for n in (HALVED, "r = Reshape(x, pairs)"))
+    proof = prove(before, after)
+    assert (proof.scope, proof.assumptions) == ("all sizes", STANDING)
+    assert prove(before, model(EVEN.format("r = Reshape(x, pairs)", "0, 1, 2"))).scope is None
+    assert prove(after, before).scope == "all sizes"
+
+
+def test_an_original_that_always_fails_is_not_proven() -> None:
+    text = "g (float[N,3] x) => (float[A,B] y) <int64[2] s = {{{}}}> {{ y = Reshape(x, s) }}"
+    proof = prove(model(text.format("-1, -1")), model(text.format("-1, 3")))
+    assert proof.reason == "gave up: the original fails in every run"
+
+
+TABLES = (
+    "g (float[900,N] x) => (float[A,N] y) <int64[900] p = {{{}}}, int64[900] q = {{{}}}> {{ {} }}"
+)
+
+
+def test_integers_of_large_tables_are_looked_up() -> None:
+    rng = np.random.default_rng(0)
+    first, second = rng.permutation(900), rng.permutation(900)
+    joined = first[second]
+
+    def taken(p: np.ndarray, q: np.ndarray, nodes: str) -> onnx.ModelProto:
+        return model(TABLES.format(",".join(map(str, p)), ",".join(map(str, q)), nodes))
+
+    before = taken(first, second, "t = Gather(x, p) y = Gather(t, q)")
+    assert prove(before, taken(joined, joined, "y = Gather(x, p)")).scope == "all sizes"
+    other = joined.copy()
+    other[[7, 8]] = other[[8, 7]]
+    assert prove(before, taken(other, other, "y = Gather(x, p)")).scope is None
+
+
+@pytest.mark.parametrize("mode", ["lower", "custom-op"])
+def test_a_one_hot_convolution_copies_finite_data(mode: str) -> None:
+    kernel = patch_models.one_hot((3, 3), 2)
+    before, double = (
+        patch_models.channels_first(weight, ("n", 2, "h", "w"), strides=[3, 3])
+        for weight in (kernel, 2 * kernel)
+    )
+    after = onnx_spatial.optimize(before, mode=mode, prefer="row-gather", verify=False).model
+    assert all(node.op_type != "Conv" for node in after.graph.node)
+    proof = prove(before, after)
+    assert proof.scope == "all sizes" and FINITE_DATA in proof.assumptions
+    assert prove(double, after).found == "other formula"
+    major = patch_models.one_hot((3, 3), 2, major="channel")
+    turned = patch_models.channels_first(major, ("n", 2, "h", "w"), strides=[3, 3])
+    assert prove(turned, after).found == "other formula"
+
+
+def test_the_same_one_hot_convolution_needs_no_assumption() -> None:
+    weight = patch_models.one_hot((3, 3), 2)
+    before = patch_models.channels_first(weight, ("n", 2, "h", "w"))
+    after = patch_models.channels_first(weight, ("n", 2, "h", "w"), auto_pad="VALID")
+    assert FINITE_DATA not in prove(before, after).assumptions
+
+
+IDENTITIES = """g (float[N,4] x) => (float[A,B] y) <int64[2] size = {{{}, 4}}>
+    {{ z = ConstantOfShape(size) e = EyeLike{}(z) y = MatMul(x, e) }}"""
+
+
+def test_a_product_with_an_identity_copies() -> None:
+    copied = model("g (float[N,4] x) => (float[A,B] y) { y = Identity(x) }")
+    proof = prove(model(IDENTITIES.format(4, "")), copied)
+    assert proof.scope == "all sizes" and FINITE_DATA in proof.assumptions
+    assert prove(model(IDENTITIES.format(4, "<k = 1>")), copied).found == "other formula"
+
+
+RESIZED = """g (float[N,8,6,3] x) => (float[A,B,C,D] y) <float[0] none = {{}}, int64[4] size = {{{}}}>
+    {{ {} }}"""
+
+
+def test_a_resize_is_a_function_of_the_resized_axes() -> None:
+    mode = 'mode = "linear", coordinate_transformation_mode = "half_pixel"'
+
+    def resized(nodes: str, size: str, attributes: str = mode) -> onnx.ModelProto:
+        shape = f"2,{size}" if "@" not in nodes else f"2,3,{size.removesuffix(',3')}"
+        text = RESIZED.format(
+            shape, nodes.replace("@", f"Resize<{attributes}>(t, none, none, size)")
+        )
+        return model(text.replace("N,", "2,").replace("#", attributes))
+
+    before = resized("t = Transpose<perm = [0, 3, 1, 2]>(x) r = @ "
+                     "y = Transpose<perm = [0, 2, 3, 1]>(r)", "16,12,3")  # fmt: skip
+    assert prove(before, resized("y = Resize<#>(x, none, none, size)", "16,12,3")).scope
+    cubic = mode.replace("linear", "cubic")
+    for wrong in (
+        resized("y = Resize<#>(x, none, none, size)", "16,12,3", cubic),
+        resized("y = Resize<#>(x, none, none, size)", "12,16,3"),
+    ):
+        assert prove(before, wrong).found == "other formula"
+
+
+def test_an_operator_that_is_added_has_to_succeed() -> None:
+    """Blocks there and back are nothing, but they fail where 2 does not divide the size."""
+    text = """g (float[N,H,3] x) => (float[A,B,C] y)
+        <int64[1] block = {{2}}, int64[1,2] none = {{0, 0}}> {{ {} y = Abs(z) }}"""
+    before, after = (
+        model(text.format(nodes))
+        for nodes in (
+            "z = Neg(x)",
+            "s = tf.SpaceToBatchND(x, block, none) b = tf.BatchToSpaceND(s, block, none) z = Neg(b)",
+        )
+    )
+    proof = prove(before, after)
+    assert proof.reason.startswith("gave up: SpaceToBatchND may fail")
+    assert all(trial.shapes["x"][1] % 2 for trial in proof.trials) and proof.trials
+    assert prove(after, before).scope == "all sizes"
+
+
+# The budget.
+
+
+def test_the_work_is_counted_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = space_to_batch(), space_to_batch_lowered()
+    counted = set()
+    for _ in range(2):
+        prover, part = prover_of(*models)
+        assert prover.prove(part).scope == "all sizes"
+        counted.add(prover.steps)
+    assert len(counted) == 1
+    monkeypatch.setattr(prover_module, "PART_STEPS", 50)
+    assert prove(*models).reason == "gave up: no steps are left"

@@ -68,6 +68,11 @@ class Prover:
         #: By `equal_parts.digest`; None where a first one was tried with its own weights.
         self._shared: dict[bytes, Proof | None] = {}
 
+    @property
+    def steps(self) -> int:
+        """Steps that all proofs took so far."""
+        return self._budget.spent
+
     def prove(self, part: ChangedPart) -> Proof:
         """Prove that both sides of a part compute the same, or say what was found instead."""
         proof = self._proven(part)
@@ -102,9 +107,8 @@ class Prover:
         known = self._shared.get(key) if key is not None else None
         if known is not None:
             return known
-        if (
-            key in self._shared or not weights
-        ):  # the first of its kind is proven with its own weights
+        # The first of its kind is proven with its own weights.
+        if key in self._shared or not weights:
             proof = replace(self._compared(part, upstream, weights), digest=key)
             if key is not None and proof.scope is not None and not _mentions_names(proof, part):
                 self._shared[key] = proof
