@@ -47,8 +47,6 @@ class Trait(Flag):
         SIZES: depends on the shape of the input only, not on its values.
 
     Values:
-        MOVES: each element of every output is a bitwise copy of an element of the inputs `data`, or
-            a constant.
         BITWISE: fully determined, bit for bit, by the inputs: no rounding, order of summation or
             sign of zero is left to the implementation.
         EXACT: no rounding, but the sign of zero or NaNs may be left to the implementation.
@@ -57,9 +55,6 @@ class Trait(Flag):
         TRUTH: of type bool.
         RANDOM: random numbers.
         KEEPS_ZERO: 0 if the inputs are 0 (numeric, and not -0).
-        SHRINKS: no larger than the first input; where it is continuous, an error of the input grows
-            by a factor of 2 at most.
-        SHRINKS_TO_ONE: the same bound, by 1 + the absolute value of the input.
         PRODUCTS: sums of products of elements of the first two inputs.
     """
 
@@ -73,15 +68,12 @@ class Trait(Flag):
     WINDOWS = auto()
     ACROSS = auto()
     SIZES = auto()
-    MOVES = auto()
     BITWISE = auto()
     EXACT = auto()
     STEPS = auto()
     TRUTH = auto()
     RANDOM = auto()
     KEEPS_ZERO = auto()
-    SHRINKS = auto()
-    SHRINKS_TO_ONE = auto()
     PRODUCTS = auto()
 
 
@@ -91,13 +83,10 @@ class OpTraits:
 
     Attributes:
         traits: see `Trait`.
-        data: positions of the inputs whose elements it moves; None for all. Other inputs are sizes,
-            axes or indices.
         weight: position of a convolution's weight; None for other operators.
     """
 
     traits: Trait = Trait.NONE
-    data: tuple[int, ...] | None = (0,)
     weight: int | None = None
 
 
@@ -105,24 +94,21 @@ _SHAPE = Trait.SAME_SHAPE | Trait.SAME_RANK
 _RANK = Trait.SAME_RANK
 _UNARY = Trait.UNARY | _SHAPE
 _BROADCAST = Trait.BROADCASTS
-_MOVE = Trait.MOVES | Trait.BITWISE
 _BITS = Trait.BITWISE
 _EXACT = Trait.EXACT
 _STEP = Trait.STEPS
 _TRUTH = Trait.TRUTH | Trait.BITWISE
 _ZERO = Trait.KEEPS_ZERO
-_SHRINK = Trait.SHRINKS
-_SHRINK1 = Trait.SHRINKS_TO_ONE
 _REDUCE = Trait.REDUCES
 _WINDOWS = Trait.WINDOWS | _RANK
 _ACROSS = Trait.ACROSS
 _RANDOM = Trait.RANDOM
 _PRODUCTS = Trait.PRODUCTS
-_FLAT = Trait.RESHAPES | _MOVE
+_FLAT = Trait.RESHAPES | _BITS
 
 _ROWS: tuple[tuple[str, OpTraits], ...] = (
     # Functions of one element
-    ("Abs Relu ThresholdedRelu", OpTraits(_UNARY | _EXACT | _ZERO | _SHRINK)),
+    ("Abs Relu ThresholdedRelu", OpTraits(_UNARY | _EXACT | _ZERO)),
     ("Acos Acosh Cos Cosh Exp Log Reciprocal Shrink", OpTraits(_UNARY)),
     ("Asin Asinh Atan Atanh Sin Sinh Sqrt Tan", OpTraits(_UNARY | _ZERO)),
     ("BitCast Cast CastLike", OpTraits(_UNARY | _BITS | _STEP)),
@@ -130,10 +116,10 @@ _ROWS: tuple[tuple[str, OpTraits], ...] = (
     ("Ceil Floor Round Sign", OpTraits(_UNARY | _STEP | _ZERO)),
     (
         "Celu Elu Erf Gelu HardSwish LeakyRelu Mish Selu Softsign Swish Tanh",
-        OpTraits(_UNARY | _ZERO | _SHRINK),
+        OpTraits(_UNARY | _ZERO),
     ),
-    ("Clip Neg", OpTraits(_UNARY | _EXACT | _SHRINK)),
-    ("HardSigmoid Sigmoid Softplus", OpTraits(_UNARY | _SHRINK1)),
+    ("Clip Neg", OpTraits(_UNARY | _EXACT)),
+    ("HardSigmoid Sigmoid Softplus", OpTraits(_UNARY)),
     ("Identity", OpTraits(_UNARY | _FLAT | _ZERO)),
     ("IsInf IsNaN Not RegexFullMatch", OpTraits(_UNARY | _TRUTH)),
     # Functions of elements of several inputs
@@ -146,24 +132,24 @@ _ROWS: tuple[tuple[str, OpTraits], ...] = (
     ("Mod", OpTraits(_BROADCAST | _STEP)),
     ("PRelu SwiGLU", OpTraits(_BROADCAST | _SHAPE | _ZERO)),
     ("StringConcat", OpTraits(_BROADCAST | _BITS)),
-    ("Where", OpTraits(_BROADCAST | _MOVE, data=(1, 2))),
+    ("Where", OpTraits(_BROADCAST | _BITS)),
     # Data movement
-    ("CenterCropPad DepthToSpace SpaceToDepth Tile", OpTraits(_MOVE | _RANK | _ACROSS)),
+    ("CenterCropPad DepthToSpace SpaceToDepth Tile", OpTraits(_BITS | _RANK | _ACROSS)),
     (
         "Compress ConcatFromSequence Expand Gather GatherND Optional OptionalGetElement "
         "SequenceAt SequenceErase SplitToSequence",
-        OpTraits(_MOVE),
+        OpTraits(_BITS),
     ),
-    ("Concat SequenceConstruct", OpTraits(_MOVE, data=None)),
+    ("Concat SequenceConstruct", OpTraits(_BITS)),
     ("Flatten Reshape Squeeze Unsqueeze", OpTraits(_FLAT)),
-    ("GatherElements Slice Split Transpose", OpTraits(_MOVE | _RANK)),
-    ("OneHot", OpTraits(_MOVE, data=(2,))),
-    ("Pad", OpTraits(_MOVE | _RANK | _ACROSS, data=(0, 2))),
-    ("ReverseSequence", OpTraits(_MOVE | _SHAPE | _ACROSS)),
-    ("Scatter ScatterElements ScatterND", OpTraits(_MOVE | _SHAPE, data=(0, 2))),
-    ("SequenceInsert", OpTraits(_MOVE, data=(0, 1))),
-    ("TensorScatter", OpTraits(_MOVE | _SHAPE, data=(0, 1))),
-    ("Trilu", OpTraits(_MOVE | _SHAPE)),
+    ("GatherElements Slice Split Transpose", OpTraits(_BITS | _RANK)),
+    ("OneHot", OpTraits(_BITS)),
+    ("Pad", OpTraits(_BITS | _RANK | _ACROSS)),
+    ("ReverseSequence", OpTraits(_BITS | _SHAPE | _ACROSS)),
+    ("Scatter ScatterElements ScatterND", OpTraits(_BITS | _SHAPE)),
+    ("SequenceInsert", OpTraits(_BITS)),
+    ("TensorScatter", OpTraits(_BITS | _SHAPE)),
+    ("Trilu", OpTraits(_BITS | _SHAPE)),
     # Constants, sizes, positions, strings
     ("ArgMax ArgMin", OpTraits(_REDUCE | _BITS | _STEP)),
     (
@@ -246,28 +232,11 @@ def of(node: onnx.NodeProto | ir.Node) -> OpTraits:
 
 
 _BITWISE = having(Trait.BITWISE)
-_NO_ROUNDING = having(Trait.BITWISE, Trait.EXACT, Trait.STEPS)
-#: `reduction` of the scatter operators -> whether it rounds. Without one they only move elements.
-_REDUCTIONS = {b"none": False, b"max": False, b"min": False, b"add": True, b"mul": True}
 
 
 def is_bitwise(node: onnx.NodeProto) -> bool:
     """Tell whether the inputs of a standard node determine its outputs bit for bit."""
     return is_standard(node) and node.op_type in _BITWISE and _reduction(node) == b"none"
-
-
-def is_exact(node: onnx.NodeProto) -> bool:
-    """Tell whether a standard node returns its input values, or integers, without rounding."""
-    exact = is_standard(node) and node.op_type in _NO_ROUNDING
-    return exact and not _REDUCTIONS.get(_reduction(node), True)
-
-
-def moved_inputs(node: onnx.NodeProto) -> tuple[int, ...]:
-    """Return the positions of the inputs that a data-movement node moves; () for other nodes."""
-    operator = of(node)
-    if Trait.MOVES not in operator.traits or not is_bitwise(node):
-        return ()
-    return tuple(range(len(node.input))) if operator.data is None else operator.data
 
 
 def _reduction(node: onnx.NodeProto) -> bytes:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,20 +104,6 @@ def differing_bits(a: Array, b: Array) -> npt.NDArray[np.bool_]:
 def same_bits(a: Array, b: Array) -> bool:
     """Return whether two arrays have the same type, shape and bits."""
     return dtype_name(a) == dtype_name(b) and a.shape == b.shape and not differing_bits(a, b).any()
-
-
-def extremes(element_type: int, shape: Sequence[int], rng: np.random.Generator) -> Array | None:
-    """Make data of NaNs with payloads, infinities, -0.0, subnormals and largest numbers only.
-
-    There are few of them, so elements are not distinct. None for types without them.
-    """
-    dtype = dtype_of(element_type) if element_type not in (STRING, BOOL) else None
-    if dtype not in FLOATS:
-        return None
-    special = special_patterns(dtype)
-    rows = np.tile(special, (-(-math.prod(shape) // len(special)), 1))
-    raw = rng.permuted(rows, axis=1).reshape(-1)[: math.prod(shape)]
-    return raw.view(dtype).reshape(shape)
 
 
 def special_patterns(dtype: np.dtype[Any]) -> Array:

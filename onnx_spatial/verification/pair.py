@@ -16,9 +16,6 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import STRING, Array, dtype_of, is_float
-from onnx_spatial.verification.match.definitions import Definitions
-from onnx_spatial.verification.match.graphs import Graphs
-from onnx_spatial.verification.match.names import original_names, renamed
 
 _WITH_SIZE = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED, STRING}
 
@@ -83,15 +80,6 @@ class ModelPair:
     def folders(self) -> tuple[Path | None, Path | None]:
         """The folders of the external data of both."""
         return self.original.folder, self.converted.folder
-
-    def with_original_names(self) -> ModelPair:
-        """Return the pair with the names of the original in a converted model that was renamed."""
-        graphs = Graphs(self.original.proto), Graphs(self.converted.proto)
-        names = original_names(Definitions(*graphs, self.folders))
-        if not names:
-            return self
-        proto = renamed(self.converted.proto, names)
-        return replace(self, converted=self.converted.holding(proto))
 
     def without_earlier_form(self) -> ModelPair:
         """Return the pair with the original as it was before an earlier conversion wrapped it."""

@@ -91,15 +91,6 @@ class Definitions:
 
     # What follows goes with the old pipeline.
 
-    def same_results(self, place: traversal.Place) -> bool:
-        """Return whether the outputs of a graph are the same values in both models."""
-        results = self.before.results.get(place)
-        return results is not None and self.after.results.get(place) == results
-
-    def same_inputs(self, place: traversal.Place) -> bool:
-        """Return whether the inputs of a graph that have a name in both models are in the same order."""
-        return self.before.fed.get(place) == self.after.fed.get(place)
-
 
 def _find(
     numbers: Mapping[traversal.Place, Mapping[str, int]], name: str, place: traversal.Place

@@ -11,9 +11,8 @@ them different while the type has enough.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -31,10 +30,8 @@ from onnx_spatial.verification.arrays import (
     STRING,
     Array,
     bits_of,
-    constant_value,
     dtype_name,
     dtype_of,
-    is_float,
     special_patterns,
 )
 
@@ -243,35 +240,6 @@ def feeds(inputs: Sequence[GraphInput], assignment: Assignment, seed: int) -> di
                 flags += 1
             arrays[name] = array
     return arrays
-
-
-def overrides(
-    inputs: Sequence[GraphInput], skip: Container[str], folder: Path | None, seed: int
-) -> Iterator[dict[str, Array]]:
-    """Yield other values for initializers that may be overridden, as `Assignment.values`.
-
-    First all reals at once, of the magnitude of their defaults, so that a net with other weights still
-    works; then, one by one, integers and truth values. Not every one of these is legal.
-    """
-    reals: dict[str, Array] = {}
-    others: list[dict[str, Array]] = []
-    for position, graph_input in enumerate(inputs):
-        name = graph_input.name
-        if graph_input.default is None or name in skip:
-            continue
-        default = constant_value(graph_input.default, folder)
-        if is_float(default.dtype) and default.size:
-            rng = np.random.default_rng([seed, position])
-            wide = default.astype(np.float64)
-            scale = float(np.abs(wide).max()) or 1.0
-            noise = usual(onnx.TensorProto.DOUBLE, default.shape, rng) * (scale / 8)
-            reals[name] = (wide + noise).astype(default.dtype)
-        elif default.dtype == np.bool_ and default.size:
-            others.append({name: np.asarray(~default)})
-        elif default.dtype.kind in "iu" and default.size:
-            others += [{name: np.asarray(default + step, default.dtype)} for step in (1, -1)]
-    yield from [reals] if reals else []
-    yield from others
 
 
 def usual(
