@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from onnx_spatial.index_map.elements import FINITE_DATA
 from onnx_spatial.verification.check.parts import PartFinding
 from onnx_spatial.verification.check.whole import Whole
 from onnx_spatial.verification.evidence import (
@@ -77,6 +78,9 @@ def conclude(findings: Findings) -> Verification:
     """Return the verdict on the findings, with all evidence."""
     whole = findings.whole
     notes = [*findings.interface.notes, *findings.notes, *whole.warnings]
+    # Of operators it is among their assumptions; other parts have no place of their own.
+    if any(FINITE_DATA in p.proof.assumptions for p in findings.parts if not p.operators):
+        notes.append(f"the proof assumes that {FINITE_DATA}")
     if findings.outputs_only:
         notes.insert(0, ONLY_OUTPUTS)
     result = Verification(
@@ -143,9 +147,9 @@ def _passed(findings: Findings) -> list[str]:
 
 
 def _proofs(findings: Findings) -> str:
-    """Count what is proven: operators, or changed parts where the model has no operators."""
-    if findings.operators:
-        return count_proofs([o.proven for o in findings.operators if o.reason != UNCHANGED])
+    """Count what is proven: operators, or changed parts where no operator changes."""
+    if operators := [o.proven for o in findings.operators if o.reason != UNCHANGED]:
+        return count_proofs(operators)
     scopes = [finding.proof.scope for finding in findings.parts]
     if not scopes:
         return "both models have the same nodes"

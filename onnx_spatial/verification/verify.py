@@ -81,11 +81,17 @@ def verify(
     work, progress = _Work(models, options, tuple(chains)), progress or _silent
     if options.memory is None:
         return work(progress)
-    weights = _LOADED_COPIES * models.weight_bytes()
+    bounds = child.Bounds(options.memory, _LOADED_COPIES * models.weight_bytes())
     try:
-        return child.run(work, progress, child.Bounds(options.memory, weights))
+        return child.run(work, progress, bounds)
     except child.Died as death:
-        return Verification(death.status, f"{death.status}: {death}", problems=[str(death)])
+        last = death
+    if last.status == "failed":  # unless the original ends the process with optimisations on, too
+        try:
+            child.run(replace(work, both_optimised=True), progress, bounds)
+        except child.Died as death:
+            last = death
+    return Verification(last.status, f"{last.status}: {last}", problems=[str(last)])
 
 
 def _silent(text: str) -> None:
@@ -94,15 +100,20 @@ def _silent(text: str) -> None:
 
 @dataclass(frozen=True)
 class _Work:
-    """The comparison of two models, with the arguments of `verify`."""
+    """The comparison of two models, with the arguments of `verify`.
+
+    With `both_optimised` the original runs with optimisations on before the converted model does.
+    """
 
     models: ModelPair
     options: VerifyOptions
     chains: tuple[Chain, ...]
+    both_optimised: bool = False
 
     def __call__(self, progress: Callable[[str], None]) -> Verification:
         """Take all steps, and explain what differs."""
-        steps = _Steps(self.models.resolved().without_earlier_form(), self.options, progress)
+        models = self.models.resolved().without_earlier_form()
+        steps = _Steps(models, self.options, progress, self.both_optimised)
         with time_limit.allowing(self.options.time_limit):
             try:
                 steps.take(self.chains)
@@ -129,9 +140,14 @@ class _Steps:
     """The steps of a verification, and what they found so far."""
 
     def __init__(
-        self, models: ModelPair, options: VerifyOptions, progress: Callable[[str], None]
+        self,
+        models: ModelPair,
+        options: VerifyOptions,
+        progress: Callable[[str], None],
+        both_optimised: bool,
     ) -> None:
         self.models, self.options, self.progress = models, options, progress
+        self.both_optimised = both_optimised
         self.findings = Findings(outputs_only=options.outputs_only)
         self.infos: list[OperatorInfo] = []
 
@@ -202,6 +218,7 @@ class _Steps:
             found=findings.whole,
             proven=findings.is_proven,
             watched=watched,
+            both_optimised=self.both_optimised,
         )
         if findings.whole.not_run is None:
             return

@@ -45,6 +45,8 @@ from onnx_spatial.verification.run.sessions import (
 
 #: Kind of inner values: whether they are moved or sums, a hint is all that is needed.
 _SUMS = Kind(rtol=RTOL[onnx.TensorProto.FLOAT])
+#: What to do about a run that needs too much memory.
+_SMALLER = "use smaller sizes (--shape) or allow more memory (--memory)"
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ def check(
     found: Whole,
     proven: bool,
     watched: Sequence[str] = (),
+    both_optimised: bool = False,
 ) -> None:
     """Compare the outputs of two models that have the same inputs and outputs.
 
@@ -137,17 +140,18 @@ def check(
         found: gets what is found, as far as there is time.
         proven: whether every part that differs is proven: then runs only test the runtime.
         watched: values of the main graph that are not proven, to be compared in the first run.
+        both_optimised: whether the original runs with optimisations on, too, before the converted model.
 
     Raises:
         UsageError: the data or shapes that were given do not fit the model, or it does not run on them.
     """
-    runs = _Runs(models, options, progress, proven, list(watched), found)
+    runs = _Runs(models, options, progress, proven, list(watched), found, both_optimised)
     try:
         runs.compare(infos, kinds)
     except RunError as error:
         reason = f"the original cannot be run: {error}"
         if error.out_of_memory:
-            reason += "; use smaller sizes (--shape) or allow more memory (--memory)"
+            reason += f"; {_SMALLER}"
         found.not_run = NotRun(reason, no_runtime=error.lacks_kernel)
 
 
@@ -161,6 +165,7 @@ class _Runs:
     proven: bool
     watched: list[str]
     whole: Whole
+    both_optimised: bool
 
     def compare(self, infos: Sequence[OperatorInfo], kinds: Kinds) -> None:
         """Run the original, then the converted model with optimisations off and on.
@@ -262,6 +267,8 @@ class _Runs:
     def _compare_level(self, original: Session | Evaluator, *, optimised: bool) -> None:
         """Run the converted model at one level of optimisation."""
         source, watched = self.models.converted, [] if optimised else self.watched
+        for feeds in self.feeds if optimised and self.both_optimised else ():
+            self._original_fails(feeds)  # or it ends this process, as is to be seen
         try:
             session = Session(
                 _serialized(source, watched),
@@ -379,7 +386,7 @@ class _Runs:
         what = "load" if error.stage == "load" else "run"
         message = f"the converted model does not {what}{_with(optimised)}: {error}"
         if error.out_of_memory:
-            self.whole.not_run = NotRun(f"{message}; use smaller sizes (--shape)")
+            self.whole.not_run = NotRun(f"{message}; {_SMALLER}")
             return
         if self._is_left():
             reason = f"onnxruntime cannot run what is left: {error}"
@@ -392,10 +399,16 @@ class _Runs:
         self.whole.difference = Difference("model", "", None, message, feeds, optimised=optimised)
 
     def _is_left(self) -> bool:
-        """Tell whether the converted model keeps operators that onnxruntime does not run."""
+        """Tell whether the converted model keeps operators that onnxruntime does not run.
+
+        One that keeps all of the spatial operators is not converted.
+        """
         proto, folder = self.models.converted.proto, self.models.converted.folder
-        kept = analysis.find(proto, self.models.domains, folder)
-        return any(info.node.domain != DOMAIN for info in kept) or bool(find_refused(proto))
+        found = analysis.find(proto, self.models.domains, folder)
+        kept = [info for info in found if info.node.domain != DOMAIN]
+        if any(info.known_domain for info in kept) and len(kept) >= len(self.infos):
+            return False
+        return bool(kept or find_refused(proto))
 
     def _original_fails(self, feeds: Mapping[str, Array]) -> bool:
         """Tell whether the original does not load or run with optimisations on either."""

@@ -158,12 +158,12 @@ class Prover:
             if not comparison.equal:
                 return comparison, ranked
         assumptions = comparison.assumptions
-        if len(ranks) > 1:
+        if isinstance(ranks, range):
             assumptions = (*assumptions, f"the rank is at most {ranks[-1]}")
         return replace(comparison, assumptions=assumptions), ranked
 
-    def _ranks(self, part: ChangedPart, name: str) -> Sequence[int]:
-        """Return the ranks that a value may have, by the nodes that read it."""
+    def _ranks(self, part: ChangedPart, name: str) -> list[int] | range:
+        """Return the rank that a value has, by the nodes that read it; else a range of usual ones."""
         least = 1
         for node in part.before.nodes:
             if not node.input or node.input[0] != name:
