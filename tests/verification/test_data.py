@@ -44,17 +44,6 @@ def test_what_a_run_is_fed() -> None:
     assert fed["k"].tolist() == [7, 8]
 
 
-def test_other_values_than_the_defaults() -> None:
-    reals, *others = data.overrides(data.graph_inputs(NET), (), None, seed=0)
-    assert list(reals) == ["w"]
-    assert np.abs(reals["w"] - [1, -2, 8]).max() < 2 and (reals["w"] != [1, -2, 8]).any()
-    assert [(name, v.tolist()) for each in others for name, v in each.items()] == [
-        ("s", [5, 6]),
-        ("s", [3, 4]),
-    ]
-    assert list(data.overrides(data.graph_inputs(NET), {"w", "s"}, None, seed=0)) == []
-
-
 def test_types_that_npz_files_lose_are_restored() -> None:
     inputs = data.graph_inputs(model("g (bfloat16[N] x) => (bfloat16[N] y) { y = Neg(x) }"))
     array = np.array([1, 2], ml_dtypes.bfloat16)

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from adapter import verify
 from fused_by_hand import CASES, filled
 from hand_lowered import model, space_to_batch, space_to_batch_lowered
 from onnx import numpy_helper
 
-from onnx_spatial import VerifyOptions, analysis
+from onnx_spatial import VerifyOptions, analysis, convert
 from onnx_spatial.model.traversal import Place
 from onnx_spatial.verification import explain
 from onnx_spatial.verification.compare.kinds import Kinds
@@ -143,14 +144,8 @@ def test_defaults_and_names_are_no_changes() -> None:
 
 
 def test_a_weight_in_a_fused_region_is_named() -> None:
-    case = CASES["gate"]
-    wrong = filled(case.converted)
-    tensor = next(t for t in wrong.graph.initializer if t.name == "filter")
-    values = numpy_helper.to_array(tensor).copy()
-    values[4, 1, 1] *= 1.5
-    tensor.CopyFrom(numpy_helper.from_array(values, "filter"))
     shown = Difference("operator", "s", "main graph", "it differs", {})
-    result = failed(filled(case.original), wrong, shown)
+    result = failed(*wrong_weight_of_a_region(), shown)
     assert re.match(
         r"Conv node '.*' \(main graph\) was changed: its constant 'filter' differs: ",
         result.problems[0],
@@ -174,16 +169,26 @@ def test_a_model_with_other_weights_everywhere_is_another_model() -> None:
 # Wrong models, another precision, what to do
 
 
-def test_models_that_are_not_converted_or_swapped() -> None:
-    found = failed(space_to_batch(), space_to_batch())
+def test_a_model_that_is_not_converted_is_said_to_be_that() -> None:
+    found = verify(space_to_batch(), space_to_batch())
+    assert found.status == "failed"
     assert found.problems == [
         "the second model is not converted: it still holds 1 spatial operator"
     ]
     assert found.message == f"failed: {found.problems[0]}"
-    found = failed(space_to_batch_lowered(), space_to_batch())
-    assert found.problems == [
-        "the second model still holds 1 spatial operator, the first none: are the arguments swapped?"
-    ]
+    assert "pass the original first" in str(found.advice)
+
+
+@pytest.mark.parametrize("mode", ["lower", "function", "custom-op"])
+def test_models_that_are_swapped_are_said_to_be(mode: str) -> None:
+    converted = convert(space_to_batch(), mode=mode, verify=False).model
+    assert verify(converted, converted).evidence == "proven"
+    found = verify(converted, space_to_batch())
+    assert found.status == "failed"
+    (problem,) = found.problems
+    # A local function of ours is the operator that it was made of.
+    assert problem.endswith("are the arguments swapped?") or mode == "function"
+    assert problem.startswith("the second model ") and "still holds 1 spatial operator" in problem
     assert "pass the original first" in str(found.advice)
 
 
@@ -276,6 +281,38 @@ def test_the_part_with_the_first_value_is_saved_and_reproduces(
     assert differs and re.search(r"^b\[\d, \d\] is .+ instead of .+", text, re.MULTILINE)
     onnx.save(saved[0], tmp_path / "r" / "converted.onnx")
     assert not reproduce(result, capsys)[0]
+
+
+def wrong_operator() -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    return space_to_batch(), space_to_batch_lowered(perm="4, 2, 0, 1, 3, 5")
+
+
+def wrong_weight_of_a_region() -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    case = CASES["gate"]
+    wrong = filled(case.converted)
+    tensor = next(t for t in wrong.graph.initializer if t.name == "filter")
+    values = numpy_helper.to_array(tensor).copy()
+    values[4, 1, 1] *= 1.5
+    tensor.CopyFrom(numpy_helper.from_array(values, "filter"))
+    return filled(case.original), wrong
+
+
+def does_not_run() -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    return space_to_batch(), space_to_batch_lowered(split="-1, 4, 2, 3, 3, 1009")
+
+
+@pytest.mark.parametrize("pair", [wrong_operator, wrong_weight_of_a_region, does_not_run])
+def test_verify_saves_what_reproduces(tmp_path: Path, capsys, pair: Any) -> None:
+    original, wrong = pair()
+    result = verify(original, wrong, reproducer=tmp_path)
+    assert result.status == "failed"
+    assert reproduce(result, capsys)[0]
+
+
+def test_nothing_is_saved_where_nothing_differs(tmp_path: Path) -> None:
+    result = verify(space_to_batch(), space_to_batch_lowered(), reproducer=tmp_path / "r")
+    assert (result.status, result.reproducer, result.advice) == ("passed", None, None)
+    assert not (tmp_path / "r").exists()
 
 
 def test_a_wrong_operator_is_saved_with_its_data(tmp_path: Path) -> None:

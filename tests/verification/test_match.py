@@ -11,8 +11,11 @@ from hand_lowered import model
 from onnx import helper, numpy_helper
 
 from onnx_spatial import analysis, convert
+from onnx_spatial.model.traversal import Place
 from onnx_spatial.verification import match
 from onnx_spatial.verification.match import ChangedPart, Matches
+from onnx_spatial.verification.match.definitions import Definitions
+from onnx_spatial.verification.match.graphs import Graphs
 from onnx_spatial.verification.pair import ModelPair
 
 
@@ -181,6 +184,42 @@ def test_a_value_that_depends_on_another_one_that_is_read() -> None:
     assert [node.op_type for node in upstream.nodes] == ["Exp"]
 
 
+PLAIN = "g (float[1,2,N,M] x) => (float[1,2,A,B] y) <float[2,2,3,3] w, float k = {2}> { NODES }"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "equal"),
+    [
+        ("y = Conv(x, w)", "y = Conv<group = 1>(x, w)", True),
+        ("y = Conv(x, w)", "y = Conv<group = 2>(x, w)", False),
+        ("y = Conv(x, w)", "y = Conv<pads = [0, 0, 0, 0]>(x, w)", False),  # no default is declared
+        ("y = Mul(x, k)", "[other] y = Mul(x, k)", True),
+        ("y = Mul(x, k)", "i = Identity(x) y = Mul(i, k)", True),
+        ("t = Neg(x) y = Mul(t, k)", "v = Neg(x) y = Mul(v, k)", True),
+        ("t = Neg(x) y = Mul(t, k)", "v = Abs(x) y = Mul(v, k)", False),
+        ("t = Neg(x) y = Mul(t, k)", "t = Abs(x) y = Mul(t, k)", True),  # t itself is not
+        ("y = Sub(x, k)", "y = Sub(k, x)", False),
+        ("a = RandomNormalLike(x) b = RandomNormalLike(x) y = Sub(a, b)",
+         "a = RandomNormalLike(x) y = Sub(a, a)", False),
+    ],
+)  # fmt: skip
+def test_definitions(before: str, after: str, equal: bool) -> None:
+    """An attribute may be left out, names and Identity do not count; inputs, order and draws do."""
+    models = [model(PLAIN.replace("NODES", nodes)) for nodes in (before, after)]
+    definitions = Definitions(Graphs(models[0]), Graphs(models[1]), (None, None))
+    assert definitions.same("y", Place()) is equal
+
+
+@pytest.mark.parametrize(("op_type", "equal"), [("Softmax", False), ("Tanh", True)])
+def test_a_bumped_opset(op_type: str, equal: bool) -> None:
+    """The axis of Softmax has another default since opset 13; Tanh accepts more types."""
+    before, after = (
+        model(f"g (float[N,3,4] x) => (float[N,3,4] y) {{ y = {op_type}(x) }}", opset=opset)
+        for opset in (12, 13)
+    )
+    assert nothing_differs(find(before, after)) is equal
+
+
 # What must not be lost
 
 WHOLE = """
@@ -321,6 +360,10 @@ def function_computes_another(made: onnx.ModelProto) -> None:
     made.functions[0].node[2].op_type = "Add"
 
 
+def function_has_a_default_more(made: onnx.ModelProto) -> None:
+    made.functions[0].attribute_proto.append(helper.make_attribute("k", 1))
+
+
 def function_is_gone(made: onnx.ModelProto) -> None:
     del made.functions[:]
 
@@ -440,6 +483,7 @@ WRONG = (
     function_gives_another,
     function_takes_in_another_order,
     function_computes_another,
+    function_has_a_default_more,
     function_is_gone,
     function_is_of_another_opset,
     function_of_that_name_is_called,

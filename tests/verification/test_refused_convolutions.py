@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx
 import pytest
 from adapter import convert, verify
 from onnx import parser
-from onnx.reference import ReferenceEvaluator
 
 from onnx_spatial.model import traversal
-from onnx_spatial.verification.runtime.program import Program
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "local" : 1]>\n'
 
@@ -49,34 +46,22 @@ def model(
     )
 
 
-def strided(place: str) -> tuple[int, int]:
-    """In a loop the sizes stay as they are."""
-    return (1, 1) if place == "loop" else (2, 3)
-
-
 @pytest.mark.parametrize("strides", [(1, 1), (2, 3)])
 @pytest.mark.parametrize("place", PLACES)
-def test_what_is_right_is_verified(place: str, strides: tuple[int, int]) -> None:
-    strides = (1, 1) if strides == (1, 1) else strided(place)
+def test_what_is_right_is_proven_and_what_is_wrong_is_found(
+    place: str, strides: tuple[int, int]
+) -> None:
+    if place == "loop":
+        strides = (1, 1)  # its sizes stay as they are
     made = model(place, strides=strides)
-    result = verify(made, convert(made))
-    assert result, result.message
-    (site,) = result.operators
-    assert site.refused and site.end_to_end
-    alone = place != "function"  # whose weight is an input
-    assert ("isolated" in site.how) == alone
-    assert not site.exact and not any(check.exact for check in site.checks)
-    assert site.passed is (True if alone else None)
-    assert site.reason is None if alone else "not compared on its own" in (site.reason or "")
-
-
-@pytest.mark.parametrize("strided_too", [False, True])
-@pytest.mark.parametrize("place", PLACES)
-def test_an_odd_zero_on_the_wrong_side_is_found(place: str, strided_too: bool) -> None:
-    strides = strided(place) if strided_too else (1, 1)
-    wrong = convert(model(place, "SAME_LOWER", strides))
-    result = verify(model(place, "SAME_UPPER", strides), wrong)
-    assert result.status == "failed", result.message
+    right = convert(made)
+    result = verify(made, right)
+    assert result.evidence == "proven", result.message
+    (operator,) = result.operators
+    assert (operator.node, operator.op_type) == ("conv", "Conv")
+    assert operator.proven == ("these sizes" if place == "static" else "all sizes")
+    # The odd zero is on the wrong side.
+    assert verify(made, convert(model(place, "SAME_LOWER", strides))).status == "failed"
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -104,29 +89,13 @@ def test_a_weight_that_was_touched_is_found() -> None:
     wrong.graph.initializer[0].float_data[5] += 1
     result = verify(made, wrong)
     assert result.status == "failed"
-    assert result.first_difference is not None and result.first_difference.name == "conv"
+    assert result.first_difference is not None and "'conv'" in result.first_difference.name
 
 
-def test_the_first_difference_is_the_convolution_with_its_data() -> None:
-    result = verify(model("main"), convert(model("main", "SAME_LOWER")))
-    difference = result.first_difference
-    assert difference is not None
-    assert (difference.kind, difference.name, difference.graph) == (
-        "operator",
-        "conv",
-        "main graph",
-    )
-    assert list(difference.inputs) == ["x"]
-    assert "1e-05 is allowed" in difference.message
-
-
-def test_what_nobody_put_right_is_unverified() -> None:
-    made = model("main")
-    result = verify(made, made)
-    assert result.status == "unverified"
-    assert "onnxruntime cannot run the rest of the model" in result.message
-    (site,) = result.operators
-    assert site.reason is not None and "refuses" in site.reason
+def test_what_nobody_put_right_is_not_run() -> None:
+    result = verify(model("main"), model("main"))
+    assert result.evidence == "proven"
+    assert "both models have the same nodes; not run: onnxruntime cannot run" in result.message
 
 
 QUANTISED = """g (uint8[2,2,H,W] x) => (uint8[2,3,P,Q] y)
@@ -138,32 +107,9 @@ QUANTISED = """g (uint8[2,2,H,W] x) => (uint8[2,3,P,Q] y)
 def test_whole_numbers_are_padded_with_their_zero() -> None:
     made = parser.parse_model(HEAD + QUANTISED.replace("VALUES", ", ".join(map(str, range(36)))))
     right = convert(made)
-    assert verify(made, right)
+    assert verify(made, right), verify(made, right).message
     wrong = onnx.ModelProto()
     wrong.CopyFrom(right)
     (pad,) = (n for n in wrong.graph.node if n.op_type == "Pad")
     del pad.input[2]
     assert verify(made, wrong).status == "failed"
-
-
-@pytest.mark.parametrize("place", ["main", "static", "function"])
-@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
-def test_the_original_runs_by_onnxruntime_with_data_that_numpy_padded(
-    place: str, auto_pad: str
-) -> None:
-    made = model(place, auto_pad, strided(place))
-    program = Program(made, ())
-    x = np.random.default_rng(0).standard_normal((2, 2, 10, 8)).astype(np.float32)
-    got = program.run({"x": x})["y"]
-    assert program.substitutes == [] and program.pads
-    (want,) = ReferenceEvaluator(made).run(None, {"x": x})
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
-
-
-def test_which_branch_ran_is_known() -> None:
-    program = Program(model("branch"), ())
-    x = np.ones((1, 2, 6, 7), np.float32)
-    program.run({"b": np.array(False), "x": x})
-    assert program.executed == set()
-    program.run({"b": np.array(True), "x": x})
-    assert program.executed == {1}

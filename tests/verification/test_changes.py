@@ -1,0 +1,544 @@
+"""Changes of a model: what is right passes, what is wrong fails or is never called proven."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from adapter import verify
+from hand_lowered import (
+    batch_to_space,
+    batch_to_space_lowered,
+    model,
+    patches,
+    patches_lowered,
+    space_to_batch,
+    space_to_batch_lowered,
+)
+from onnx import helper, numpy_helper
+
+import onnx_spatial
+from onnx_spatial.model import traversal
+
+# Operators
+
+
+WRONG_OPERATORS = {
+    "batch minor instead of major": (
+        space_to_batch(),
+        space_to_batch_lowered(perm="0, 2, 4, 1, 3, 5"),
+    ),
+    "block offsets swapped": (space_to_batch(), space_to_batch_lowered(perm="4, 2, 0, 1, 3, 5")),
+    "rows and offsets swapped": (
+        space_to_batch(),
+        space_to_batch_lowered(split="-1, 2, 4, 3, 3, 3", perm="1, 4, 0, 2, 3, 5"),
+    ),
+    "pad on the wrong side": (
+        space_to_batch(),
+        space_to_batch_lowered(pads="0, 2, 0, 0, 0, 1, 3, 0"),
+    ),
+    "pad on the wrong axis side": (
+        space_to_batch(),
+        space_to_batch_lowered(pads="0, 1, 3, 0, 0, 2, 0, 0"),
+    ),
+    "batch order of the inverse": (
+        batch_to_space(),
+        batch_to_space_lowered(split="-1, 2, 3, 4, 3, 3", perm="0, 3, 1, 4, 2, 5"),
+    ),
+    "crop dropped": (batch_to_space(), batch_to_space_lowered(starts="0, 0", ends="5, -3")),
+    "crop on the wrong side": (
+        batch_to_space(),
+        batch_to_space_lowered(starts="2, 0", ends="-1, -3"),
+    ),
+    "crop off by one": (batch_to_space(), batch_to_space_lowered(ends="-1, -3")),
+    "torch's channel order": (patches(), patches_lowered(perm="0, 1, 3, 5, 2, 4")),
+    "kernel position transposed": (patches(), patches_lowered(perm="0, 1, 3, 4, 2, 5")),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_OPERATORS)
+def test_wrong_operators_fail_with_the_data(name: str) -> None:
+    original, converted = WRONG_OPERATORS[name]
+    result = verify(original, converted)
+    assert result.status == "failed"
+    assert "node 'site' (main graph): for x [" in result.message
+    found = result.first_difference
+    assert found is not None and (found.kind, found.graph) == ("operator", "main graph")
+    assert found.inputs["x"].size
+    assert any(output.passed is False for output in result.outputs)
+
+
+MOVED = """
+    g (float[N,H,W,3] x) => (float[P,Q,R,S] y)
+      <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}>
+    { u = Tanh(x) y = tf.SpaceToBatchND(u, block, none) }
+"""
+MOVED_LOWERED = """
+    g (float[N,H,W,3] x) => (float[P,Q,R,S] y)
+      <int64[1] axis0 = {0}, int64[1] axis1 = {1}, int64[1] axis2 = {2}, int64[1] axis3 = {3},
+       int64[1] two = {2}, int64[1] rest = {-1}, float one = {FACTOR}>
+    {
+        u = Tanh(x)
+        sizes = Shape(WHOSE)
+        n = Gather<axis = 0>(sizes, axis0) h = Gather<axis = 0>(sizes, axis1)
+        w = Gather<axis = 0>(sizes, axis2) c = Gather<axis = 0>(sizes, axis3)
+        rows = Div(h, two) columns = Div(w, two)
+        split = Concat<axis = 0>(n, rows, two, columns, two, c)
+        cells = Reshape(u, split)
+        moved = Transpose<perm = [PERM]>(cells)
+        merged = Concat<axis = 0>(rest, rows, columns, c)
+        whole = Reshape(moved, merged)
+        y = LAST
+    }
+"""
+
+
+def lowered(
+    whose: str = "x",
+    perm: str = "2, 4, 0, 1, 3, 5",
+    last: str = "Identity(whole)",
+    factor: str = "1",
+) -> onnx.ModelProto:
+    pieces = {"WHOSE": whose, "PERM": perm, "LAST": last, "FACTOR": factor}
+    text = MOVED_LOWERED
+    for piece, meaning in pieces.items():
+        text = text.replace(piece, meaning)
+    return model(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "evidence"),
+    [
+        ({}, "proven"),
+        ({"whose": "u"}, "proven"),  # sizes of another value
+        ({"perm": "4, 2, 0, 1, 3, 5"}, None),
+        # Within the tolerance of sums, but these are moved.
+        ({"whose": "u", "last": "Mul(whole, one)", "factor": "1.0000005"}, None),
+        ({"whose": "u", "last": "Add(whole, one)", "factor": "1e-8"}, None),
+        ({"whose": "u", "last": "Relu(whole)"}, None),
+        ({"whose": "u", "last": "Clip(whole, one)", "factor": "-0.99"}, None),
+        # What reads x, too, is no operator on its own.
+        ({"last": "Add(whole, one)", "factor": "1e-8"}, "sampled"),
+    ],
+)
+def test_moved_data_keeps_its_bits(change: dict[str, str], evidence: str | None) -> None:
+    result = verify(model(MOVED), lowered(**change))
+    assert (result.status == "passed", result.evidence) == (evidence is not None, evidence)
+    if evidence is None:
+        assert result.first_difference is not None
+        assert result.first_difference.kind == "operator"
+
+
+def test_sums_between_operators_are_compared_within_a_tolerance() -> None:
+    """The source of BatchToSpace stays for another reader, and its sink is computed from other data."""
+    text = """
+        g (float[N,4,6,3] x) => (float[P,Q,R,S] y, float[A,B,C,D] z)
+          <int64[2] block = {2, 2}, int64[2,2] none = {0, 0, 0, 0}, float[3,3] w = {W}>
+        { s = tf.SpaceToBatchND(x, block, none) c = MatMul(s, w) z = Neg(c) Y }
+    """.replace("W", "0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9", 1)
+    before = model(text.replace("Y }", "y = tf.BatchToSpaceND(c, block, none) }"))
+    after = model(
+        text.replace("Y }", "y = MatMul(x, w) }")
+        .replace("int64[2] block = {2, 2}, int64[2,2] none = {0, 0, 0, 0}",
+                 "int64[6] split = {-1, 2, 2, 3, 2, 3}, int64[4] merged = {-1, 2, 3, 3}")
+        .replace("s = tf.SpaceToBatchND(x, block, none)",
+                 "k = Reshape(x, split) m = Transpose<perm = [2, 4, 0, 1, 3, 5]>(k) "
+                 "s = Reshape(m, merged)")
+    )  # fmt: skip
+    result = verify(before, after)
+    assert result, result.message
+    assert result.outputs[0].tolerance == 1e-5
+
+
+def test_a_batch_of_zero_that_a_reshape_cannot_hold() -> None:
+    """Beside sizes of which the product is zero, -1 could be any number: onnxruntime refuses."""
+    before = model("""
+        g (float[N,8,6,3] x) => (float[A,B,C,D] y)
+          <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}>
+        { y = tf.SpaceToBatchND(x, block, pads) }
+    """)
+    text = """
+        g (float[N,8,6,3] x) => (float[A,B,C,D] y)
+          <int64[6] split = {0, -1, 2, 3, 2, 3}, int64[4] shape = {-1, 4, 3, 3}>
+        { a = Reshape(x, split) b = Transpose<perm = [PERM]>(a) y = Reshape(b, shape) }
+    """
+    result = verify(before, model(text.replace("PERM", "2, 4, 0, 1, 3, 5")))
+    assert result.status == "passed", result.message
+    assert verify(before, model(text.replace("PERM", "4, 2, 0, 1, 3, 5"))).status == "failed"
+
+
+# Nodes that are no operators of ours: one table, (what is before, what is after)
+
+
+CONSTANTS = """float zero = {0}, float one = {1}, float two = {2}, float three = {3}, float six = {6},
+    float half = {0.5}, float[6] w = {1, 1, 1, 1, 1, 1}, float[6] small = {1, 2, 3, 4, 5, 6}"""
+
+
+def reals(nodes: str) -> onnx.ModelProto:
+    return model(f"g (float[N,6] x) => (float[N,6] y) <{CONSTANTS}> {{ {nodes} }}")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a = Mul(x, small) y = Tanh(a)", "k = Identity(small) b = Mul(k, x) y = Tanh(b)"),
+        ("a = Mul(x, small) y = Tanh(a)", "w1 = Constant<value = float[6] {1, 2, 3, 4, 5, 6}>() "
+         "a = Mul(x, w1) y = Tanh(a)"),
+        ("a = Mul(x, small) y = Tanh(a)", "w1 = Constant<value_floats = [1.0, 2.0, 3.0, 4.0, 5.0, "
+         "6.0]>() a = Mul(x, w1) y = Tanh(a)"),
+        ("y = LeakyRelu(x)", "y = LeakyRelu<alpha = 0.01>(x)"),
+        ("y = Relu(x)", "t = Transpose(x) u = Relu(t) y = Transpose(u)"),
+    ],
+)  # fmt: skip
+def test_what_is_written_otherwise_is_proven(before: str, after: str) -> None:
+    for pair in ((before, after), (after, before)):
+        result = verify(*map(reals, pair))
+        assert result.evidence == "proven", result.message
+
+
+#: (original, the same in other numbers, the same with a mistake)
+FORMS = {
+    "hard swish": (
+        "y = HardSwish(x)",
+        "a = Add(x, three) c = Clip(a, zero, six) m = Mul(x, c) y = Div(m, six)",
+        "a = Add(x, three) c = Clip(a, zero, six) m = Mul(x, c) d = Constant<value_float = 5.9>()"
+        " y = Div(m, d)",
+    ),
+    "division": (
+        "k = Constant<value_float = 255.0>() y = Div(x, k)",
+        "k = Constant<value_float = 0.003921569>() y = Mul(x, k)",
+        "k = Constant<value_float = 0.00392>() y = Mul(x, k)",
+    ),
+    "names of other values": (
+        "a = Mul(x, six) b = Add(a, three) c = Tanh(x) y = Add(b, c)",
+        "a = Tanh(x) b = Mul(x, six) c = Add(b, a) y = Add(c, three)",
+        "a = Tanh(x) b = Mul(x, six) c = Add(b, a) y = Add(c, one)",
+    ),
+    "softmax": (
+        "m = ReduceMax<axes = [1]>(x) d = Sub(x, m) e = Exp(d) s = ReduceL1<axes = [1]>(e)"
+        " z = Div(e, s) y = Sum(z, m)",
+        "m = ReduceMax<axes = [1]>(x) z = Softmax<axis = 1>(x) y = Sum(z, m)",
+        "m = ReduceMax<axes = [1]>(x) z = Softmax<axis = 0>(x) y = Sum(z, m)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_other_forms_pass_and_their_mistakes_fail(name: str) -> None:
+    before, same, wrong = map(reals, FORMS[name])
+    for pair in ((before, same), (same, before)):
+        assert verify(*pair).status == "passed", verify(*pair).message
+    assert verify(before, wrong).status == "failed"
+
+
+LOOP = """y = Loop (trips, yes, x) < body = turn (int64 i, bool go, float[N,6] a)
+    => (bool go2, float[N,6] a2)
+    { go2 = Identity(go) late = Greater(i, nine) n = Neg(a) a2 = Where(late, LATE, a) } >
+    nine = Constant<value_int = 9>() trips = Constant<value_int = 3>()
+    yes = Constant<value = bool {1}>()"""
+HIDING = """a = Mul(x, k) b = Tanh(a) c = Mul(x, h) y = Add(b, c) h = Constant<value_float = 1000.0>()
+    k = Constant<value_floats = [FIRST, 2.0, 3.0, 4.0, 5.0, 6.0]>()"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ("y = Relu(x)", "y = Clip(x, zero, six)", "computes Clip(x, 0, 6), the original Relu(x)"),
+        ("y = Tanh(x)", "c = Min(x, six) y = Tanh(c)", "Min(x[i0, i1], 6)"),
+        ("y = Mul(x, two)", "n = IsNaN(x) c = Where(n, zero, x) y = Mul(c, two)", "IsNaN"),
+        ("y = Reciprocal(x)", "c = Add(x, zero) y = Reciprocal(c)", "Add(x[i0, i1], 0)"),
+        ("y = LayerNormalization<epsilon = 0.00001>(x, w)",
+         "y = LayerNormalization<epsilon = 0.000011>(x, w)", "epsilon=1.1"),
+        ("y = Elu(x)", "c = Where(yes, x, zero) y = Elu(c) yes = IsNaN(x)", ""),
+        (LOOP.replace("LATE", "a"), LOOP.replace("LATE", "n"), ""),
+        (HIDING.replace("FIRST", "1.0"), HIDING.replace("FIRST", "1.001"), "another constant"),
+    ],
+)  # fmt: skip
+def test_what_no_usual_run_shows_is_sampled_with_the_formula(
+    before: str, after: str, reason: str
+) -> None:
+    result = verify(ordered(reals(before)), ordered(reals(after)))
+    assert result.evidence != "proven", result.message
+    assert result.status == "failed" or reason in result.unproven[0].reason, result.message
+
+
+def ordered(made: onnx.ModelProto) -> onnx.ModelProto:
+    nodes = list(traversal.in_order(made.graph))
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    return made
+
+
+def test_one_weight_in_a_long_sum() -> None:
+    """Beside 256 products it is as rounding would be: the proof compares weights bit for bit."""
+    ones = ", ".join(["1"] * 256)
+    text = f"g (float[64,256] x) => (float[64,1] y) <float[256,1] w = {{{ones}}}> {{ y = MatMul(x, w) }}"
+    before, after = model(text), model(text)
+    weights = numpy_helper.to_array(after.graph.initializer[0]).copy()
+    weights[100] *= np.float32(1.000001)
+    after.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, "w"))
+    result = verify(before, after)
+    assert result.evidence == "sampled"
+    assert "MatMul node '<y>' (main graph) is not proven: computes " in result.message
+
+
+def test_nan_must_stay_nan() -> None:
+    text = "g (float[N,3] x) => (float[N,3] y) { y = Log(x) }"
+    data = {"x": np.array([[-1.0, 0.0, 2.0]], np.float32)}
+    result = verify(
+        model(text), model(text.replace("y = Log(x)", "a = Abs(x) y = Log(a)")), inputs=data
+    )
+    assert result.status == "failed" and result.outputs[0].mismatches == 1
+
+
+# Models whose inner values have fresh names
+
+
+NET = """
+    g (float[N,3,H,W] x) => (float[N,4,C,D] y)
+      <float[4,1,1] s = {S}, float[4,1,1] t = {1, 2, 3, 4},
+       float[4,1,1] big = {9, 9, 9, 9}>
+    { c = Conv(x, w) m = Mul(c, s) a = Add(m, t) r = Relu(a) d = Conv(r, v) p = Tanh(d) q = Sigmoid(d)
+      e = Add(p, q) k = Mul(r, big) y = Add(e, k) }
+"""
+SCALES, WRONG = "1.5, 2, 0.5, 0.25", "1.5, 2, 0.5, 0.2501"
+
+
+def net(scales: str = SCALES) -> onnx.ModelProto:
+    made = model(NET.replace("{S}", f"{{{scales}}}"))
+    rng = np.random.default_rng(0)
+    for name, shape in (("w", (4, 3, 3, 3)), ("v", (4, 4, 1, 1))):
+        tensor = numpy_helper.from_array(rng.standard_normal(shape, np.float32), name)
+        made.graph.initializer.append(tensor)
+    return made
+
+
+def renamed(made: onnx.ModelProto) -> onnx.ModelProto:
+    """Number all values but inputs and outputs of the model, also inside of graphs."""
+    copy = onnx.ModelProto.FromString(made.SerializeToString())
+    kept = {v.name for v in (*copy.graph.input, *copy.graph.output)} | {""}
+    names: dict[str, str] = {}
+
+    def new(name: str) -> str:
+        return name if name in kept else names.setdefault(name, f"v{len(names)}")
+
+    for _, graph in traversal.graphs(copy):
+        del graph.value_info[:]
+        for node in graph.node:
+            node.input[:], node.output[:] = map(new, node.input), map(new, node.output)
+            node.name = ""
+        for value in (*graph.input, *graph.output, *graph.initializer):
+            value.name = new(value.name)
+    return copy
+
+
+def node(made: onnx.ModelProto, op_type: str, output: str) -> onnx.NodeProto:
+    (only,) = (n for n in made.graph.node if n.op_type == op_type and n.output[0] == output)
+    return only
+
+
+def test_a_renamed_model_is_the_same() -> None:
+    result = verify(net(), renamed(net()))
+    assert result.evidence == "proven"
+
+
+def test_a_wrong_weight_is_found_where_it_is() -> None:
+    result = verify(net(), renamed(net(WRONG)))
+    assert result.status == "failed"
+    changed = [line for line in result.problems if "was changed" in line]
+    assert len(changed) == 1
+    assert changed[0].startswith("Mul node '<m>' (main graph)")
+
+
+def test_swapped_inputs_are_the_same() -> None:
+    made = net()
+    for output in ("m", "a", "e", "y"):
+        (each,) = (n for n in made.graph.node if n.output[0] == output)
+        each.input[:] = list(each.input)[::-1]
+    assert verify(net(), renamed(made))
+
+
+@pytest.mark.parametrize(("factor", "passes"), [(1.0, True), (1.001, False)])
+def test_a_scale_that_was_folded_into_the_weight(factor: float, passes: bool) -> None:
+    """The convolution is no longer that of the original: its output has no counterpart."""
+    made = net()
+    weight, scale = (next(t for t in made.graph.initializer if t.name == n) for n in "ws")
+    folded = numpy_helper.to_array(weight) * numpy_helper.to_array(scale)[..., None]
+    folded[3] *= factor
+    weight.CopyFrom(numpy_helper.from_array(folded, "w"))
+    made.graph.node.remove(node(made, "Mul", "m"))
+    node(made, "Add", "a").input[0] = "c"
+    result = verify(net(), renamed(made))
+    assert bool(result) is passes, result.message
+    assert (result.status == "failed") is not passes
+
+
+def test_an_operator_in_a_renamed_model() -> None:
+    text = """
+        g (float[N,5,6,3] x) => (float[P,Q,R,S] y)
+          <int32[2] block = {2, 3}, int32[2,2] pads = {1, 2, 0, 3}>
+        { a = Tanh(x) b = tf.SpaceToBatchND(a, block, pads) y = Abs(b) }
+    """
+    before = model(text)
+    after = renamed(onnx_spatial.convert(before, verify=False).model)
+    assert verify(before, after).evidence == "proven"
+    (transpose,) = (n for n in after.graph.node if n.op_type == "Transpose")
+    transpose.attribute[0].ints[:] = [4, 2, 0, 1, 3, 5]
+    assert verify(before, after).status == "failed"
+
+
+BRANCH = """
+    g (float[N,3,4] x) => (float[N,3,4] y) <int64 none = {0}>
+    {
+        sizes = Shape(x) least = ReduceMin<keepdims = 0>(sizes) usual = GreaterOrEqual(least, none)
+        z = If (usual) <
+            then_branch = then () => (float[N,3,4] a) { a = Identity(x) },
+            else_branch = els () => (float[N,3,4] b) { c = Tanh(x) b = OP(c) }
+        >
+        y = Neg(z)
+    }
+"""
+
+
+def test_a_branch_that_no_run_takes() -> None:
+    before = model(BRANCH.replace("OP", "Abs"))
+    assert verify(before, renamed(before))
+    result = verify(before, renamed(model(BRANCH.replace("OP", "Neg"))))
+    assert result.status == "failed"
+    assert "Abs node '<b>' (main graph > If z.else_branch) was changed" in result.message
+
+
+# Inputs, outputs and what is beside the nodes
+
+
+def test_a_declaration_of_the_original_that_is_wrong_may_be_left_or_put_right() -> None:
+    before = space_to_batch()
+    before.graph.output[0].type.CopyFrom(helper.make_tensor_type_proto(1, [7, 7]))
+    as_it_was = space_to_batch_lowered()
+    as_it_was.graph.output[0].type.CopyFrom(before.graph.output[0].type)
+    assert verify(before, as_it_was)
+    assert verify(before, space_to_batch_lowered())
+
+
+def declared(data: str) -> onnx.ModelProto:
+    return model(f"g (float[{data}] x) => (float[N,C,H,W] y) {{ y = Tanh(x) }}")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("N,3,H,9", "input 'x' is declared as [N, 3, H, 9], not [N, 3, H, 8]"),
+        ("N,3,H", "input 'x' is declared as [N, 3, H], not [N, 3, H, 8]"),
+        ("N,3,16,8", "does not run"),
+        ("1,3,H,8", "does not run"),
+    ],
+)
+def test_an_input_that_no_longer_takes_all_data(data: str, message: str) -> None:
+    result = verify(declared("N,3,H,8"), declared(data))
+    assert result.status == "failed"
+    assert message in result.message
+
+
+@pytest.mark.parametrize("data", ["N,3,H,W", "B,3,rows,8", "N,C,H,8"])
+def test_an_input_that_takes_more_data(data: str) -> None:
+    assert verify(declared("N,3,H,8"), declared(data))
+
+
+def test_an_open_size_that_is_fixed_beside_a_proven_operator() -> None:
+    """One run, which is enough for what is proven, would be at the fixed size."""
+    right, fixed = space_to_batch_lowered(), space_to_batch_lowered(shape="2,5,6,3")
+    assert {run.shapes["x"][0] for run in verify(space_to_batch(), right).runs}
+    assert verify(space_to_batch(), fixed).status == "failed"
+
+
+def test_what_outputs_without_a_declaration_are() -> None:
+    text = "g (float[2,5,6,3] x) => (z) { a = Relu(x) z = LAST }"
+    before = model(text.replace("LAST", "Neg(a)"))
+    for last, message in (
+        ("Cast<to = 11>(a)", "its type is float64, not float32"),
+        ("Transpose(a)", "its shape is [3, 6, 5, 2], not [2, 5, 6, 3]"),
+    ):
+        result = verify(before, model(text.replace("LAST", last)))
+        assert result.status == "failed" and message in "".join(result.problems)
+
+
+def test_lost_metadata_is_mentioned() -> None:
+    before = space_to_batch()
+    before.metadata_props.add(key="author", value="somebody")
+    result = verify(before, space_to_batch_lowered())
+    assert result.notes == ["metadata of the model is lost: 'author'"]
+
+
+FOREIGN = """
+    g (float[N,C,H,W] x) => (float[N,D,E,F] y) <float[1,1,2,2] w = {1, -2, 3, 0.5}>
+    { r = Relu(x) v = loc.Foo(r) c = Conv(v, w) y = Tanh(c) }
+"""
+
+
+def redefined(made: onnx.ModelProto) -> None:
+    text = '<domain: "", opset_import: ["" : 17]> Relu (v) => (o) { o = Neg (v) }'
+    made.functions.append(onnx.parser.parse_function(text))
+
+
+def other_weight(made: onnx.ModelProto) -> None:
+    weight = np.float32([1, -2.02, 3, 0.5]).reshape(1, 1, 2, 2)
+    made.graph.initializer[0].CopyFrom(numpy_helper.from_array(weight, "w"))
+
+
+def no_import(made: onnx.ModelProto) -> None:
+    made.opset_import.remove(next(o for o in made.opset_import if o.domain == "loc"))
+
+
+def first_node_last(made: onnx.ModelProto) -> None:
+    made.graph.node.append(made.graph.node[0])
+    del made.graph.node[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "message"),
+    [
+        (lambda made: None, "passed", "both models have the same nodes; not run: "),
+        (redefined, "unverified", "function 'Relu' was added, which redefines a standard operator"),
+        (
+            other_weight,
+            "unverified",
+            "Conv node '<c>' (main graph) is not proven: reads another const",
+        ),
+        (
+            no_import,
+            "unverified",
+            "Foo node '<v>' (main graph) is not proven: gave up: operator loc:Foo",
+        ),
+        (first_node_last, "unverified", "not in topological order"),
+    ],
+)
+def test_where_no_runtime_has_an_operator(
+    change: Callable[[onnx.ModelProto], None], status: str, message: str
+) -> None:
+    after = model(FOREIGN)
+    change(after)
+    result = verify(model(FOREIGN), after)
+    assert result.status == status and message in result.message
+
+
+RANDOM = "g (float[N,4] x) => (float[N,4] y, float[N,4] z) { [dice] r = RandomUniformLike(x) BODY }"
+
+
+def test_random_outputs_are_not_compared_and_named() -> None:
+    text = RANDOM.replace("BODY", "y = Add(x, r) z = LAST")
+    noisy = model(text.replace("LAST", "Neg(x)"))
+    result = verify(noisy, noisy)
+    assert result.evidence == "proven"
+    (note,) = result.notes
+    assert "output 'y'" in note and "RandomUniformLike node 'dice'" in note
+    assert {o.name: o.passed for o in result.outputs} == {"y": None, "z": True}
+    assert verify(noisy, model(text.replace("LAST", "Abs(x)"))).status == "failed"
+    # Without anything that could be compared nothing is known of what is not proven.
+    every = model(RANDOM.replace("BODY", "y = Add(x, r) z = Mul(x, r)"))
+    other = model(RANDOM.replace("BODY", "y = Add(x, r) z = Sub(x, r)"))
+    assert verify(every, other).status == "unverified"
+    head = "g (float[N,4] x) => (int64[2] y)"
+    shapes = model(f"{head} {{ r = RandomUniformLike(x) a = Neg(x) y = Shape(a) }}")
+    assert verify(shapes, shapes).notes == []
