@@ -89,8 +89,6 @@ class Definitions:
         number = _find(self.before.reads, name, place)
         return number is not None and _find(self.after.reads, name, place) == number
 
-    # What follows goes with the old pipeline.
-
 
 def _find(
     numbers: Mapping[traversal.Place, Mapping[str, int]], name: str, place: traversal.Place
@@ -171,8 +169,7 @@ class Numbering:
         values: number of the definition of each value, by graph and name.
         reads: number of each value where it is read, likewise.
         operators: numbers of operator, attributes and count of outputs of the node of each value.
-        results, fed: go with the old pipeline. Numbers of the outputs of each graph, and names of its
-            inputs; None in the place of a name that only one model has.
+        fed: names of the inputs of each graph; None in the place of a name that only one model has.
     """
 
     def __init__(
@@ -187,7 +184,6 @@ class Numbering:
         self.values: dict[traversal.Place, dict[str, int]] = {}
         self.reads: dict[traversal.Place, Mapping[str, int]] = {}
         self.operators: dict[Key, int] = {}
-        self.results: dict[traversal.Place, tuple[int, ...]] = {}
         self.fed: dict[traversal.Place, tuple[str | None, ...]] = {}
         self._folder, self._numbers, self._stored = folder, numbers, stored
         self._is_shared, self._both_feed = is_shared, both_feed
@@ -262,9 +258,8 @@ class Numbering:
                     reads[name] = self._number("shared", place, name) if shared else number
         outputs = (v if isinstance(v, str) else v.name for v in graph.output)
         self.values[place], self.reads[place] = values, reads.maps[0]
-        self.results[place] = tuple(reads.get(name, _UNKNOWN) for name in outputs)
         self.fed[place] = tuple(n if self._both_feed(n, place) else None for n in inputs)
-        return self.results[place]
+        return tuple(reads.get(name, _UNKNOWN) for name in outputs)
 
     def _node(
         self,

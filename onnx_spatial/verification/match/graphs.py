@@ -10,7 +10,7 @@ between its inputs and its output.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -161,50 +161,6 @@ class Graphs:
         """Return depth and position of a node: nodes of an outer graph come first."""
         position = self._positions[id(node)]
         return len(self._messages[position][0].steps), position
-
-    # What follows goes with the old pipeline.
-
-    def part(
-        self, place: traversal.Place, output: str, stops: Callable[[str, Producer | None], bool]
-    ) -> Part | str:
-        """Extract the part that computes a value, or say why that is impossible.
-
-        Args:
-            place: of the graph.
-            output: name of a value that it computes.
-            stops: whether a part reads a value from outside, by its name and producer; values without a
-                producer are read from outside in any case.
-        """
-        growing = GrowingPart(self, place, stops)
-        try:
-            growing.include(output)
-        except NoPartError as error:
-            return str(error)
-        return growing.part()
-
-    def slice(
-        self,
-        place: traversal.Place,
-        output: str,
-        stops: Collection[str],
-        known: Collection[str] = (),
-    ) -> Part | str:
-        """Extract the part that computes a value from `stops` alone, or say why there is none.
-
-        Constants of the model for stops that are `known` are in the part.
-        """
-        if place not in self._graphs:
-            return f"the converted model has no {place}"
-        if not self.computes(output, place):
-            return "its output is not in the converted model: it was merged with other nodes"
-
-        def stop(name: str, producer: Producer | None) -> bool:
-            return name in stops and (name not in known or is_computed(producer))
-
-        part = self.part(place, output, stop)
-        if isinstance(part, Part) and (other := sorted(part.read - set(stops))):
-            return f"it also reads {other[0]!r}: it was merged with other nodes"
-        return part
 
 
 class GrowingPart:
