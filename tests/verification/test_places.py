@@ -336,21 +336,27 @@ def test_an_operator_that_breaks_its_rules() -> None:
 
 
 def test_external_data(tmp_path: Path) -> None:
-    """Weights beside the files are found, also where the converted model is still in memory."""
+    """Weights are found beside each file, also where the converted model is still in memory."""
     text = f"""
         g (float[2,5,6,3] x) => (float[A,B,C,D] y) <{PARAMETERS}>
-        {{ t = Add(x, w)
-          SITE
-          y = Mul(b, b) }}
+        {{ t = Add(x, w) SITE y = Mul(b, b) }}
     """
     weights = np.random.default_rng(0).normal(size=(5, 6, 3)).astype(np.float32)
     paths = []
-    for name, body in (("a.onnx", SITE), ("b.onnx", LOWERED)):
+    for name, body, factor in (("one", SITE, 1), ("two", LOWERED, 1), ("wrong", LOWERED, 1.5)):
         saved = model(text.replace("SITE", body))
-        saved.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
-        options = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 100}
-        onnx.save(saved, tmp_path / name, **options)
-        paths.append(tmp_path / name)
-    assert verify(*paths)
-    in_memory = onnx.load(paths[1], load_external_data=False)
-    assert verify(paths[0], in_memory)
+        saved.graph.initializer.append(numpy_helper.from_array(weights * np.float32(factor), "w"))
+        paths.append(tmp_path / name / "m.onnx")
+        paths[-1].parent.mkdir()
+        options = {"save_as_external_data": True, "location": f"{name}.bin", "size_threshold": 100}
+        onnx.save(saved, paths[-1], **options)
+    original, right, wrong = paths
+    result = verify(original, right)
+    assert result.evidence == "proven" and "1 of 1 operator" in result.message, result.message
+    result = verify(original, wrong)
+    assert result.status == "failed" and "reads another constant 'w'" in result.message
+    value = f"{weights.flat[0] * np.float32(1.5)!s} instead of {weights.flat[0]!s}"
+    assert f"[0, 0, 0] is {value}" in result.message
+    # In memory they still lie beside the original.
+    (right.parent / "two.bin").rename(original.parent / "two.bin")
+    assert verify(original, onnx.load(right, load_external_data=False)).evidence == "proven"

@@ -162,8 +162,6 @@ def test_a_loop_without_end_is_unverified(isolate: bool) -> None:
 def test_errors_come_back() -> None:
     with pytest.raises(UsageError, match="no input 'z'"):
         verify(space_to_batch(), space_to_batch_lowered(), shapes={"z": (1, 2, 2, 1)}, isolate=True)
-    with pytest.raises(UsageError, match="memory"):
-        verify(space_to_batch(), space_to_batch_lowered(), isolate=True, memory=0)
 
 
 def test_a_new_interpreter_gives_the_same_result(tmp_path: Path) -> None:

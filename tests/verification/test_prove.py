@@ -60,11 +60,6 @@ def test_right_nodes_are_proven_for_all_sizes(before, after) -> None:
     assert (proof.found, proof.reason, proof.trials) == (None, "", ())
 
 
-def test_static_sizes_are_proven_for_these_sizes() -> None:
-    proof = prove(space_to_batch(shape="2,5,6,3"), space_to_batch_lowered(shape="2,5,6,3"))
-    assert (proof.scope, proof.assumptions) == ("these sizes", ())
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -122,17 +117,6 @@ def test_parameters_of_the_batch_have_one_legal_value() -> None:
     original = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]>' + OPENVINO)
     converted = onnx_spatial.convert(original, verify=False).model
     assert prove(original, converted).scope == "all sizes"
-
-
-def test_the_reason_names_the_innermost_functions() -> None:
-    text = "g (float[N,3] x) => (float[A,B] y) <float zero = {{0}}, float six = {{6}}> {{ {} }}"
-    before, after = (
-        model(text.format(f"a = Neg(x) r = {function} y = Exp(r)"))
-        for function in ("Relu(a)", "Clip(a, zero, six)")
-    )
-    proof = prove(before, after)
-    assert proof.found == "other formula"
-    assert proof.reason == "computes Clip(a, 0, 6), the original Relu(a)"
 
 
 def test_the_reason_for_giving_up_names_the_node() -> None:
