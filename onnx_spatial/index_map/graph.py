@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,8 @@ class GraphMaps:
             if function is None:
                 raise UndecidedError(f"operator {node.domain}:{node.op_type} has no index map")
             return self._call(function, node, inputs)
+        if not self._legal:
+            _check_signature(node, self._opset)
         if node.op_type == "Constant":
             return [constant(self._case, self._constant_value(node))]
         if node.op_type == "If":
@@ -235,3 +238,31 @@ class GraphMaps:
             legal=self._legal,
         )
         return [body.value(v.name) for v in graph.output]
+
+
+def _check_signature(node: onnx.NodeProto, opset: int) -> None:
+    """Require that a node has no more than its operator knows, because rules look no further.
+
+    Raises:
+        UndecidedError: it has another attribute, or an input or an output too many.
+    """
+    inputs, outputs, attributes = _signature(node.op_type, opset)
+    if len(node.input) > inputs or len(node.output) > outputs:
+        raise UndecidedError(f"{node.op_type}: an input or an output too many")
+    unknown = [a.name for a in node.attribute if a.name not in attributes]
+    if unknown:
+        raise UndecidedError(f"{node.op_type} has no attribute {unknown[0]!r}")
+
+
+@cache
+def _signature(op_type: str, opset: int) -> tuple[int, int, frozenset[str]]:
+    """Return the most inputs and outputs of an operator, and the names of its attributes.
+
+    Raises:
+        UndecidedError: this opset has no such operator.
+    """
+    try:
+        schema = onnx.defs.get_schema(op_type, opset)
+    except onnx.defs.SchemaError:
+        raise UndecidedError(f"opset {opset} has no operator {op_type}") from None
+    return schema.max_input, schema.max_output, frozenset(schema.attributes)

@@ -184,6 +184,8 @@ def _split(case: Case, node: NodeView) -> list[Tensor]:
         sizes = [each] * (count - 1)
         sizes.append(x.dims[axis] - each * (count - 1))
     else:
+        if len(sizes) != count:
+            raise UndecidedError("Split: the number of parts is not the number of outputs")
         total = ZERO
         for size in sizes:
             total = total + size

@@ -58,6 +58,21 @@ def test_overloads_of_a_function_are_different():
     assert not maps.compare(original, converted).equal
 
 
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "y = Identity(x, x)",
+        "a = Transpose<slow = 1>(x) y = Transpose(a)",
+        "a, b = Transpose(x) y = Transpose(a)",
+        "a = Inverted(x) y = Inverted(a)",
+        "k = Constant<value_ints = [2]>() a, b = Split(x, k) y = Identity(a)",
+    ],
+)
+def test_nodes_that_no_runtime_takes_have_no_map(nodes):
+    original = maps.parse("f (int64[2,M] x) => (y) { y = Identity(x) }")
+    assert not maps.compare(original, maps.parse(f"f (int64[2,M] x) => (y) {{ {nodes} }}")).equal
+
+
 def branches(then: str, otherwise: str, condition: str = "Greater(n, three)") -> onnx.ModelProto:
     return maps.parse(
         f"""f (int64[N,M] x) => (y) <int64 three={{3}}> {{

@@ -229,8 +229,8 @@ EQUAL = [
         "y = MeanVarianceNormalization <axes = [1]> (x)",
     ),
     (
-        "y = ReduceMax <axes = [1], keepdims = 0> (x)",
-        "r = ReduceMax <axes = [1]> (x) y = Squeeze(r, one)",
+        "y = ReduceMax <keepdims = 0> (x, one)",
+        "r = ReduceMax (x, one) y = Squeeze(r, one)",
     ),
 ]
 
