@@ -40,7 +40,7 @@ STANDING = (
     "every tensor has fewer than 2^31 elements",
 )
 
-#: Steps of one comparison, and of all of a model: benchmarks/proof_steps.py.
+#: Steps of one comparison, and of all of a model: benchmarks/proofs.py.
 PART_STEPS, MODEL_STEPS = 30_000, 150_000
 
 #: The largest rank that is tried where a rank is unknown.
