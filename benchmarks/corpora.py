@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from random import Random
@@ -36,7 +36,6 @@ sys.path[:0] = [str(TESTS / f) for f in ("", "campaign", "chains", "fusion", "mu
 
 import campaign_of_chains  # noqa: E402
 import chain_models  # noqa: E402
-import deceiving  # noqa: E402
 import deceptions  # noqa: E402
 import equivalents  # noqa: E402
 import grid  # noqa: E402
@@ -44,7 +43,6 @@ import judging  # noqa: E402
 import movement_models  # noqa: E402
 import mutating  # noqa: E402
 import mutations  # noqa: E402
-import reference  # noqa: E402
 import rewritten_by_tools  # noqa: E402
 import running  # noqa: E402
 import subjects  # noqa: E402
@@ -64,13 +62,11 @@ class Pair:
     Attributes:
         name: base and change.
         original, changed: the models.
-        options: of `VerifyOptions`, with which a right one must pass.
     """
 
     name: str
     original: onnx.ModelProto
     changed: onnx.ModelProto
-    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -146,7 +142,7 @@ def _converted(name: str, original: onnx.ModelProto, ways: Iterable[str]) -> Ite
 
 # ---------------------------------------------------------------- right ones of others
 
-TOOLS = [tool for tool in rewritten_by_tools.TOOLS if not tool.startswith("float16")]
+TOOLS = [*rewritten_by_tools.TOOLS]
 
 
 def right(wanted: Wanted) -> Iterator[Task]:
@@ -158,8 +154,8 @@ def right(wanted: Wanted) -> Iterator[Task]:
 
 def rewritten(tool: str, number: int) -> Iterator[Pair]:
     """Let a tool rewrite the conversion of one of `rewritten_by_tools.sources`."""
-    made = rewritten_by_tools.CLASSES[tool](number)
-    if made is not None and deceiving.unlike(made) is None:
+    made = rewritten_by_tools.draw(tool, number)
+    if made is not None and made.shown() is None:
         yield Pair(made.what, made.original, made.rewritten)
 
 
@@ -172,8 +168,8 @@ def renamed(wanted: Wanted) -> Iterator[Task]:
 def equivalent(kind: str, number: int, seed: int) -> Iterator[Pair]:
     """Draw a conversion that is written in another way."""
     made = equivalents.draw(kind, number, seed)
-    if made is not None and deceiving.unlike(made) is None:
-        yield Pair(f"{kind} {number}: {made.what}", made.original, made.rewritten, made.options)
+    if made is not None and made.shown() is None:
+        yield Pair(f"{kind} {number}: {made.what}", made.original, made.rewritten)
 
 
 # ---------------------------------------------------------------- mutants of conversions
@@ -196,27 +192,19 @@ def mutants(wanted: Wanted) -> Iterator[Task]:
 
 def mutant(subject: str, part: int, parts: int, seed: int) -> Iterator[Pair]:
     """Draw a mutant of a subject that gives other numbers, from a part of its forms and classes."""
-    drawn = [(*form[1:], kind) for form in _forms(subject) for kind in _kinds(*form)]
+    drawn = [(form, kind) for form in _forms(subject) for kind in form.classes()]
     Random(f"{subject} {seed}").shuffle(drawn)
-    for strategy, fuse, kind in drawn[part::parts]:
-        broken = mutating.broken(subject, strategy, fuse, kind, seed)
-        for what, changed, (differs, _) in itertools.islice(broken, TRIES):
-            if differs == "silent":
-                form = f"{strategy or 'cheapest'}{'' if fuse else ' not fused'}"
-                name = f"{subject} {form}: {kind}: {what}"
-                yield Pair(name, subjects.get(subject).model, changed)
+    for form, kind in drawn[part::parts]:
+        for what, changed in itertools.islice(form.mutants(kind, seed), TRIES):
+            found = form.difference(changed)
+            if found is not None and found[0] == "silent":
+                yield Pair(f"{form}: {kind}: {what}", form.original, changed)
                 return
 
 
 @cache
-def _forms(subject: str) -> list[tuple[str, str | None, bool]]:
+def _forms(subject: str) -> list[mutating.Form]:
     return list(mutating.forms([subject]))
-
-
-def _kinds(subject: str, strategy: str | None, fuse: bool) -> Iterable[str]:
-    return mutating.classes(
-        subject, mutating.converted(subject, strategy, fuse), strategy, fuse
-    ).keys()
 
 
 # ---------------------------------------------------------------- wrong on purpose
@@ -235,56 +223,41 @@ def wrong(wanted: Wanted) -> Iterator[Task]:
 
 def deception(kind: str, number: int, seed: int) -> Iterator[Pair]:
     """Draw a wrong model that usual data does not betray."""
-    made = deceiving.case(deceiving.Draw("wrong", kind, number, seed))
-    if made is not None and made.shown is not None:
-        yield Pair(f"{kind} {number}: {made.what}", made.original, made.changed)
+    made = deceptions.draw(kind, number, seed)
+    if made is not None and made.shown() is not None:
+        yield Pair(f"{kind} {number}: {made.what}", made.original, made.wrong)
 
 
 def written(number: int) -> Iterator[Pair]:
     """Yield one of the wrong models that were written by hand."""
     made = wrong_models.WRONG[number]
-    original, changed = made.models()
-    if made.outside or _refuted(original, changed, made.inputs()):
-        yield Pair(f"by hand: {made.name}", original, changed)
+    models = made.models()
+    if made.shown(*models) is not None:
+        yield Pair(f"by hand: {made.name}", *models)
 
 
 def rare(number: int) -> Iterator[Pair]:
     """Draw a model that is wrong for few sizes or parameters."""
     made = targeted.draw(number)
-    if _refuted(made.original, made.mutant, made.inputs):
-        yield Pair(f"rare sizes {number}: {', '.join(made.what)}", made.original, made.mutant)
-
-
-def _refuted(original: onnx.ModelProto, changed: onnx.ModelProto, feeds: Feeds) -> bool:
-    """Return whether moved data differs; results without elements are nothing to differ in."""
-    expected = [np.asarray(output) for output in reference.run(original, feeds)]
-    if not all(output.size for output in expected):
-        return False
-    for level in running.LEVELS:
-        try:
-            outputs = running.run(changed, feeds, level)
-        except Exception:  # onnxruntime's errors have no common class
-            return True
-        if not all(map(running.same_bits, expected, outputs)):
-            return True
-    return False
+    if judging.moved(made.original, made.mutant, made.inputs) is not None:
+        yield Pair(f"rare sizes {number}: {made.what}", made.original, made.mutant)
 
 
 # ---------------------------------------------------------------- results of optimize with a mistake
 
 #: What may become of a node that optimize wrote, or of one far from all that it rewrote.
-MISTAKES = {
-    "attribute lost": mutations.attribute_lost,
-    "Transposes exchanged": mutations.transposes_exchanged,
-    "permutation swapped": mutations.permutation_swapped,
-    "pads off by one": mutations.pads_off_by_one,
-    "crops": mutations.crops,
-    "rates ignored": mutations.rates,
-    "kernel positions": mutations.kernel_positions,
-    "shape arithmetic": mutations.shape_arithmetic,
-    "readers mixed up": mutations.readers_mixed_up,
-    "one weight": mutations.one_weight,
-}
+MISTAKES = (
+    "attribute lost",
+    "Transposes exchanged",
+    "permutation swapped",
+    "pads off by one",
+    "crops dropped or off by one",
+    "rates ignored",
+    "kernel positions",
+    "shape arithmetic",
+    "readers mixed up",
+    "one weight",
+)
 #: Sizes of dims that no name gives away.
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 
@@ -305,14 +278,16 @@ def broken_chain(form: Path | str | int, kind: str, seed: int) -> Iterator[Pair]
     rng = Random(f"{form} {kind} {seed}")
     original = _chain_model(form, rng)
     made = onnx_spatial.optimize(original, verify=False)
-    places = list(MISTAKES[kind](made.model)) if made.changed else []
-    feeds = list(_legal(original, rng)) if places else []
+    places = list(mutations.CLASSES[kind](made.model)) if made.changed else []
+    if not places:
+        return
+    judge = judging.Judge(original, made.model, _legal(original, rng), run=running.run)
     rng.shuffle(places)
     name = f"{form.parent.name}/{form.stem}" if isinstance(form, Path) else f"form {form}"
     for place in places[:TRIES]:
         changed = place.make()
-        shown = judging.witness(original, made.model, changed, feeds, run=running.run)
-        if shown is not None and not shown.startswith("does not"):
+        found = judge.difference(changed)
+        if found is not None and found[0] == "silent":
             yield Pair(f"{name}: {kind}: {place.what}", original, changed)
             return
 

@@ -39,7 +39,7 @@ SAMPLE = (
     ("mutants", "mutant", "b2s_int32", 2, 24, 0),
     ("mutants", "mutant", "tf_batch_to_space_nd/subgraph_loop", 0, 1, 0),
     ("wrong", "deception", "sparse initializer", 0, 0),
-    ("wrong", "deception", "last state only", 0, 0),
+    ("wrong", "deception", "mistake in a net", 0, 0),
     ("wrong", "written", 0),
     ("wrong", "written", 120),
     ("wrong", "rare", 0),

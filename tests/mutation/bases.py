@@ -1,4 +1,4 @@
-"""Nets around the operators: in front of, behind and beside ordinary nodes, which deceptions change.
+"""Nets around the operators, and what is drawn of them: right and wrong conversions.
 
 A net is a head, which holds the operator and gives `z`, with a tail of ordinary nodes; a region that
 becomes a convolution; or one of `models/`.
@@ -7,16 +7,19 @@ becomes a convolution; or one of `models/`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import numpy as np
 import onnx
+import running
 import subjects
-from nets import NUMPY, TF, Net, net, renamed, weight
-from onnx import TensorProto
+from judging import Judge, apart
+from nets import KINDS, TF, Feeds, Net, Rng, net, parsed, renamed, weight
+
+import onnx_spatial
 
 #: A block of 2 by 2, without paddings or crops.
 BLOCK = {"block": np.array([2, 2]), "none": np.zeros((2, 2), np.int64)}
@@ -31,14 +34,12 @@ class Head:
         constants: that they read.
         channels: of z.
         step: of legal sizes.
-        arithmetic: whether z is computed; otherwise its elements are those of x.
     """
 
     text: str
     constants: Mapping[str, np.ndarray]
     channels: int
     step: Mapping[str, int]
-    arithmetic: bool = False
 
 
 _EVEN = {"h": 2, "w": 2}
@@ -52,12 +53,6 @@ HEADS: dict[str, Head] = {
         12,
         {},
     ),
-    "beside": Head(
-        f"blocks = {TF}.SpaceToBatchND (x, block, none); also = Identity (blocks); z = Identity (x)",
-        BLOCK,
-        3,
-        _EVEN,
-    ),
     "dilated": Head(
         f"blocks = {TF}.SpaceToBatchND (x, block, ring); "
         "turned = Transpose <perm = [0, 3, 1, 2]> (blocks); summed = Conv (turned, hw); "
@@ -66,7 +61,6 @@ HEADS: dict[str, Head] = {
         {**BLOCK, "ring": np.full((2, 2), 2), "hw": weight("hw", 6, 3, 3, 3)},
         6,
         _EVEN,
-        arithmetic=True,
     ),
 }
 
@@ -81,32 +75,13 @@ def tailed(
     """Build a net of a head and nodes behind it, which read z (or x) and give y; options of `net`."""
     start = HEADS[head]
     stored = {**start.constants, **(constants or {})}
-    if head == "beside":
-        options.setdefault("outputs", {"y": TensorProto.FLOAT, "also": TensorProto.FLOAT})
     text = f"{start.text}; {text}"
     return net(f"{head}/{name}", "float[n,h,w,3] x", text, stored, step=start.step, **options)
 
 
-def beside(name: str, given: str, text: str, element_type: int) -> Net:
-    """Build a net of a SpaceToBatchND of `x`, and of nodes that make `y` of another input."""
-    head = f"also = {TF}.SpaceToBatchND (x, block, none); "
-    outputs = {"y": element_type, "also": TensorProto.FLOAT}
-    inputs = f"float[b,h,w,3] x, {given}"
-    return net(name, inputs, head + text, BLOCK, outputs=outputs, step=_EVEN)
-
-
-def gated(text: str) -> str:
-    """Let what a tail gives as `gy` count only where the data is large somewhere."""
-    return (
-        f"{text}; top = ReduceMax <keepdims = 0> (x); g = Greater (top, $50); "
-        "off = Sub (gy, gy); y = Where (g, gy, off)"
-    )
-
-
 def rename_inner(model: onnx.ModelProto, head: str) -> None:
     """Give the values behind a head other names, so that none means something else than before."""
-    text = HEADS[head].text.replace(";", " ")
-    kept = {n.output[0] for n in onnx.parser.parse_graph(f"g () => () {{ {text} }}").node}
+    kept = {o for n in parsed(HEADS[head].text)[0] for o in n.output}
     kept |= {v.name for v in (*model.graph.input, *model.graph.output)}
     inner = {o for n in model.graph.node for o in n.output} - kept
     renamed(model, {n: f"{n}_again" for n in inner if n and not n.startswith(("z/", "blocks/"))})
@@ -117,7 +92,7 @@ def _dilated(between: str, kind: str = "float", channels: int = 4, rank: int = 4
     axes = rank - 2
     front, back = ("[0, 2, 1]", "[0, 2, 1]") if axes == 1 else ("[0, 3, 1, 2]", "[0, 2, 3, 1]")
     dims = {1: "n,h,3", 2: "n,h,w,3"}[axes]
-    dtype = NUMPY[kind]
+    dtype = {"float": np.float32, "float16": np.float16}[kind]
     one = (1,) * axes
     constants = {
         "block": np.array([2] * axes),
@@ -168,10 +143,6 @@ _BETWEEN = (
 )
 
 
-def _wrapped(name: str, dims: dict[str, tuple[int | str, ...]], **options: Any) -> Net:
-    return Net(name, subjects.get(name).model, dims, **options)
-
-
 @cache
 def regions() -> dict[str, Net]:
     """Nets whose operators become part of a convolution."""
@@ -187,18 +158,8 @@ def regions() -> dict[str, Net]:
 @cache
 def whole() -> dict[str, Net]:
     """Nets of models/, and small ones with ordinary nodes."""
-    image = {"image": ("n", "h", "w", 3)}
-    made = [
-        _wrapped("deeplab", image),
-        _wrapped("yolov2_dynamic", image, step={"h": 4, "w": 4}, offset={"h": 8, "w": 8}),
-        _wrapped("wavenet", {"audio": ("n", "h", 4)}),
-        _wrapped("wavenet_noncausal", {"audio": ("n", "h", 4)}),
-        _wrapped(
-            "raft",
-            {"first": ("n", "h", "w", 3), "second": ("n", "h", "w", 3)},
-            step={"h": 6, "w": 6},
-        ),
-    ]
+    names = ("deeplab", "yolov2_dynamic", "wavenet", "wavenet_noncausal", "raft")
+    made = [subjects.get(name) for name in names]
     for head in HEADS:
         tail = "q = Relu (z); a = Mul (q, $1.7); b = Add (a, $0.3); y = Sigmoid (b)"
         made.append(tailed(head, "relu", tail))
@@ -220,3 +181,91 @@ def whole() -> dict[str, Net]:
 def everything() -> dict[str, Net]:
     """Nets of both kinds."""
     return regions() | whole()
+
+
+def converted(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the conversion, not verified."""
+    return onnx_spatial.convert(model, verify=False).model
+
+
+@cache
+def converted_net(key: str) -> onnx.ModelProto:
+    """Return the conversion of one of the nets."""
+    return converted(everything()[key].model)
+
+
+def copied(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the same model as another message."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
+@dataclass
+class Deception:
+    """A wrong conversion.
+
+    Attributes:
+        what: base and mistake.
+        original: the model that was converted.
+        right: its right conversion.
+        wrong: the wrong one.
+        feeds: data on which they may differ, the likeliest first.
+        fact: why it is wrong where no run shows it.
+        runnable: makes each of the models one that the judges can run.
+    """
+
+    what: str
+    original: onnx.ModelProto
+    right: onnx.ModelProto
+    wrong: onnx.ModelProto
+    feeds: Callable[[], Iterable[Feeds]] = field(default=lambda: ())
+    fact: str = ""
+    runnable: Callable[[onnx.ModelProto], onnx.ModelProto] = field(default=lambda model: model)
+
+    def shown(self) -> str | None:
+        """Return how it differs from the original; None if no data shows it."""
+        original, right, wrong = map(self.runnable, (self.original, self.right, self.wrong))
+        found = None if self.fact else Judge(original, right, self.feeds()).difference(wrong)
+        return self.fact or (found and ": ".join(found))
+
+
+@dataclass
+class Equivalent:
+    """A right conversion.
+
+    Attributes:
+        what: base and rewriting.
+        original: the model that was converted.
+        rewritten: the conversion.
+        feeds: makes inputs.
+        rounds: whether its outputs are rounded to steps or another type, and so may be far apart.
+    """
+
+    what: str
+    original: onnx.ModelProto
+    rewritten: onnx.ModelProto
+    feeds: Callable[[], Feeds]
+    rounds: bool = False
+
+    def shown(self) -> str | None:
+        """Return how it differs from the plain conversion in onnxruntime; None if it is right."""
+        models, feeds = (converted(self.original), self.rewritten), self.feeds()
+        for a, b in zip(*(running.run(m, feeds, running.LEVELS[0]) for m in models), strict=True):
+            error = apart(a, b)
+            if error > (2e-2 if a.dtype == np.float16 else 1e-4) and not self.rounds:
+                return f"{error:.1e} of the largest value apart"
+        return None
+
+
+def equivalent(base: Net, what: str, model: onnx.ModelProto, rounds: bool = False) -> Equivalent:
+    """Return a right conversion of a net."""
+    return Equivalent(
+        what, base.model, model, lambda: base.feeds(np.random.default_rng(11)), rounds
+    )
+
+
+def data(base: Net, rng: Rng, kinds: Sequence[str] = KINDS) -> Callable[[], Iterator[Feeds]]:
+    """Draw data of each kind for a net, later."""
+    seed = int(rng.integers(1 << 30))
+    return lambda: (base.feeds(np.random.default_rng([seed, i]), k) for i, k in enumerate(kinds))

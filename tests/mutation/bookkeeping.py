@@ -11,7 +11,7 @@ import editing
 import nets
 import numpy as np
 import onnx
-from drawn import Equivalent
+from bases import Equivalent, equivalent
 from nets import Rng
 from onnx import TensorProto, helper
 
@@ -228,36 +228,19 @@ _BOOKKEEPING = {
 }
 
 
-#: Names of the original mean other values there.
-MISLEADING = (
-    "names exchanged",
-    "counters one further",
-    "names swapped",
-    "name of a result elsewhere",
-)
-
-
 def _kept(kind: str) -> Callable[[Rng, int], Equivalent | None]:
     """Draw a rewriting of a converted net that changes no value."""
 
     def draw(rng: Rng, number: int) -> Equivalent | None:
         pool = sorted(bases.everything())
-        key = pool[number % len(pool)]
+        key, fuse = pool[number % len(pool)], number // len(pool) % 2 == 0
         base = bases.everything()[key]
         random = Random(int(rng.integers(1 << 30)))
-        fuse = number // len(pool) % 2 == 0
-        model = onnx.ModelProto()
-        model.CopyFrom(onnx_spatial.convert(base.model, verify=False, fuse=fuse).model)
+        model = bases.copied(onnx_spatial.convert(base.model, verify=False, fuse=fuse).model)
         what = _BOOKKEEPING[kind](model, random, base.model)
         if what is None:
             return None
-        return Equivalent(
-            f"{key}{'' if fuse else ' not fused'}: {what}",
-            base.model,
-            model,
-            base,
-            doubtful=kind in MISLEADING,
-        )
+        return equivalent(base, f"{key}{'' if fuse else ' not fused'}: {what}", model)
 
     return draw
 

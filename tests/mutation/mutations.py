@@ -1,7 +1,7 @@
 """Wrong versions of a converted model, one small mistake each, by classes.
 
-Every class is a generator over all places of a model where that mistake can be made; the campaign draws
-from them. Whether a mutant behaves otherwise than the original is not known here.
+Every class finds all places of a model where that mistake can be made; the campaigns draw from them.
+Whether a mutant behaves otherwise than the original is not known here.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial, wraps
 from itertools import combinations
 
 import numpy as np
 import onnx
 import structure
 from editing import (
+    Change,
     Holder,
+    Spot,
     attribute,
     behind,
     constants,
@@ -28,6 +31,7 @@ from editing import (
     spots,
     swapped,
 )
+from nets import spliced
 from onnx import TensorProto, helper
 
 F = TensorProto
@@ -47,17 +51,54 @@ class Mutation:
 
 
 Mutations = Iterator[Mutation]
+#: Nodes to change: the mistake in words, and the change.
+Edits = Iterator[tuple[Spot, str, Change]]
 
 
-def permutation_swapped(model: onnx.ModelProto) -> Mutations:
+def _edits(find: Callable[[onnx.ModelProto], Edits]) -> Callable[[onnx.ModelProto], Mutations]:
+    """Make mutations of changes of single nodes."""
+
+    @wraps(find)
+    def make(model: onnx.ModelProto) -> Mutations:
+        for spot, what, change in find(model):
+            what = f"{_label(spot.node)}: {what}"
+            yield Mutation(what, partial(edited, model, spot.number, change))
+
+    return make
+
+
+def _reading(names: list[str]) -> Change:
+    """Let a node read other values."""
+
+    def change(holder: Holder, index: int, node: onnx.NodeProto) -> None:
+        node.input[:] = names
+
+    return change
+
+
+def _left_out(holder: Holder, index: int, node: onnx.NodeProto) -> None:
+    node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output))
+
+
+def _putting(make: Callable[[str, str], list[onnx.NodeProto]]) -> Change:
+    """Put nodes behind a node."""
+    return lambda holder, index, node: behind(holder, index, make)
+
+
+def _another(op_type: str) -> Change:
+    def change(holder: Holder, index: int, node: onnx.NodeProto) -> None:
+        node.op_type = op_type
+
+    return change
+
+
+@_edits
+def permutation_swapped(model: onnx.ModelProto) -> Edits:
     for spot in spots(model):
         perm = attribute(spot.node, "perm") if spot.node.op_type == "Transpose" else None
         for i, j in combinations(range(len(perm or ())), 2):
             wrong = swapped(perm, i, j)
-            yield Mutation(
-                f"{_label(spot.node)}: perm {wrong} for {list(perm)}",
-                lambda n=spot.number, w=wrong: edited(model, n, setting("perm", w)),
-            )
+            yield spot, f"perm {wrong} for {list(perm)}", setting("perm", wrong)
 
 
 def transposes_exchanged(model: onnx.ModelProto) -> Mutations:
@@ -76,24 +117,35 @@ def transposes_exchanged(model: onnx.ModelProto) -> Mutations:
             yield Mutation(f"perms {a} and {b} of nodes {first} and {second} exchanged", make)
 
 
-def attribute_lost(model: onnx.ModelProto) -> Mutations:
+@_edits
+def attribute_lost(model: onnx.ModelProto) -> Edits:
     for spot in spots(model):
-        if spot.node.op_type == "Constant":
-            continue
         for number, lost in enumerate(spot.node.attribute):
 
             def drop(holder: Holder, index: int, node: onnx.NodeProto, at=number) -> None:
                 del node.attribute[at]
 
-            yield Mutation(
-                f"{_label(spot.node)}: without {lost.name}",
-                lambda n=spot.number, d=drop: edited(model, n, d),
-            )
+            if spot.node.op_type != "Constant":
+                yield spot, f"without {lost.name}", drop
 
 
-def _pads(
-    model: onnx.ModelProto, change: Callable[[np.ndarray], Iterator[np.ndarray]]
-) -> Mutations:
+@_edits
+def attribute_changed(model: onnx.ModelProto) -> Edits:
+    """A number of an attribute is a little larger or smaller."""
+    for spot in spots(model):
+        for changed in () if spot.node.op_type == "Constant" else spot.node.attribute:
+            value = attribute(spot.node, changed.name)
+            numbers = value if isinstance(value, list) else [value]
+            for at, old in enumerate(numbers):
+                if not isinstance(old, int | float):
+                    continue
+                for new in (old * 1.1, old * 0.9) if isinstance(old, float) else (old + 1, old - 1):
+                    wrong = [*numbers[:at], new, *numbers[at + 1 :]]
+                    wrong = wrong if isinstance(value, list) else new
+                    yield spot, f"{changed.name} {wrong} for {value}", setting(changed.name, wrong)
+
+
+def _pads(model: onnx.ModelProto, change: Callable[[np.ndarray], Iterator[np.ndarray]]) -> Edits:
     """Pads of Conv and pools as attribute, of Pad as constant; [begins, ends]."""
     for spot in spots(model):
         given = attribute(spot.node, "pads")
@@ -113,13 +165,11 @@ def _pads(
                 else:
                     set_attribute(node, "pads", w.reshape(-1).tolist())
 
-            yield Mutation(
-                f"{_label(spot.node)}: pads {wrong.tolist()} for {old.tolist()}",
-                lambda n=spot.number, m=make: edited(model, n, m),
-            )
+            yield spot, f"pads {wrong.tolist()} for {old.tolist()}", make
 
 
-def pads_off_by_one(model: onnx.ModelProto) -> Mutations:
+@_edits
+def pads_off_by_one(model: onnx.ModelProto) -> Edits:
     def moved(old: np.ndarray) -> Iterator[np.ndarray]:
         for axis in range(old.shape[1]):
             for begin, end in ((1, -1), (-1, 1), (1, 0), (0, 1)):
@@ -130,92 +180,67 @@ def pads_off_by_one(model: onnx.ModelProto) -> Mutations:
     yield from _pads(model, moved)
 
 
-def pads_on_the_wrong_side(model: onnx.ModelProto) -> Mutations:
+@_edits
+def pads_on_the_wrong_side(model: onnx.ModelProto) -> Edits:
     def turned(old: np.ndarray) -> Iterator[np.ndarray]:
         yield old[::-1].copy()
-        if old.shape[1] > 1:
-            for i, j in combinations(range(old.shape[1]), 2):
-                yield old[:, swapped(range(old.shape[1]), i, j)]
+        for i, j in combinations(range(old.shape[1]), 2):
+            yield old[:, swapped(range(old.shape[1]), i, j)]
 
     yield from _pads(model, turned)
 
 
-def crops(model: onnx.ModelProto) -> Mutations:
+@_edits
+def crops(model: onnx.ModelProto) -> Edits:
     """Slices of data dropped, or moved by one."""
     data = _data(model)
     for spot in spots(model):
         if spot.node.op_type != "Slice" or spot.node.output[0] not in data:
             continue
-        name = _label(spot.node)
-
-        def drop(holder: Holder, index: int, node: onnx.NodeProto) -> None:
-            node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output))
-
-        yield Mutation(f"{name}: dropped", lambda n=spot.number: edited(model, n, drop))
+        yield spot, "dropped", _left_out
         known = constants(spot.holder)
-        starts, ends = (known.get(spot.node.input[i]) for i in (1, 2))
-        for position, old in ((1, starts), (2, ends)):
+        for position, name, step in ((1, "starts", 1), (2, "ends", -1)):
+            old = known.get(spot.node.input[position])
             for axis in range(0 if old is None else old.size):
                 wrong = old.copy()
-                wrong.reshape(-1)[axis] += 1 if position == 1 else -1
-                yield Mutation(
-                    f"{name}: {'starts' if position == 1 else 'ends'} {wrong.tolist()} for "
-                    f"{old.tolist()}",
-                    lambda n=spot.number, p=position, w=wrong: edited(model, n, feeding(p, w)),
-                )
+                wrong.reshape(-1)[axis] += step
+                what = f"{name} {wrong.tolist()} for {old.tolist()}"
+                yield spot, what, feeding(position, wrong)
 
 
-def kernel_positions(model: onnx.ModelProto) -> Mutations:
+@_edits
+def kernel_positions(model: onnx.ModelProto) -> Edits:
     """Weights with their kernel axes exchanged or turned round; parts put together in another order."""
     data = _data(model)
     for spot in spots(model):
         node, known = spot.node, constants(spot.holder)
-        weights = known.get((*node.input, "", "")[1]) if node.op_type == "Conv" else None
-        if weights is not None and weights.ndim > 2:
-            turned = {"turned round": np.flip(weights, tuple(range(2, weights.ndim)))}
-            if weights.ndim == 4 and weights.shape[2] == weights.shape[3]:
-                turned["transposed"] = weights.swapaxes(2, 3)
+        second = known.get((*node.input, "", "")[1])
+        if node.op_type == "Conv" and second is not None and second.ndim > 2:
+            turned = {"turned round": np.flip(second, tuple(range(2, second.ndim)))}
+            if second.ndim == 4 and second.shape[2] == second.shape[3]:
+                turned["transposed"] = second.swapaxes(2, 3)
             for what, wrong in turned.items():
-                if not np.array_equal(wrong, weights):
-                    yield Mutation(
-                        f"{_label(node)}: kernel {what}",
-                        lambda n=spot.number, w=wrong: edited(model, n, feeding(1, w)),
-                    )
-        if node.op_type == "Concat" and node.output[0] in data and len(node.input) > 1:
+                if not np.array_equal(wrong, second):
+                    yield spot, f"kernel {what}", feeding(1, wrong)
+        if node.op_type == "Concat" and node.output[0] in data:
             for i in range(len(node.input) - 1):
-                if node.input[i] == node.input[i + 1]:
-                    continue
-                wrong = swapped(node.input, i, i + 1)
-
-                def reorder(holder: Holder, index: int, node: onnx.NodeProto, w=wrong) -> None:
-                    node.input[:] = w
-
-                yield Mutation(
-                    f"{_label(node)}: parts {i} and {i + 1} exchanged",
-                    lambda n=spot.number, m=reorder: edited(model, n, m),
-                )
-        indices = known.get((*node.input, "", "")[1]) if node.op_type == "Gather" else None
-        if indices is not None and indices.size > 1:
-            flat = indices.reshape(-1)
+                if node.input[i] != node.input[i + 1]:
+                    change = _reading(swapped(node.input, i, i + 1))
+                    yield spot, f"parts {i} and {i + 1} exchanged", change
+        if node.op_type == "Gather" and second is not None and second.size > 1:
+            flat = second.reshape(-1)
             for i in {0, flat.size // 2 - 1, flat.size - 2}:
-                if flat[i] == flat[i + 1]:
-                    continue
-                wrong = np.array(swapped(flat, i, i + 1), indices.dtype).reshape(indices.shape)
-                yield Mutation(
-                    f"{_label(node)}: indices {i} and {i + 1} exchanged",
-                    lambda n=spot.number, w=wrong: edited(model, n, feeding(1, w)),
-                )
-        if node.op_type in ("DepthToSpace", "SpaceToDepth"):
-            mode = b"CRD" if attribute(node, "mode") in (None, b"DCR") else b"DCR"
-            if node.op_type == "DepthToSpace":
-                yield Mutation(
-                    f"{_label(node)}: mode {mode.decode()}",
-                    lambda n=spot.number, m=mode: edited(model, n, setting("mode", m)),
-                )
+                if flat[i] != flat[i + 1]:
+                    wrong = np.array(swapped(flat, i, i + 1), flat.dtype).reshape(second.shape)
+                    yield spot, f"indices {i} and {i + 1} exchanged", feeding(1, wrong)
+        if node.op_type == "DepthToSpace":
+            mode = "CRD" if attribute(node, "mode") in (None, b"DCR") else "DCR"
+            yield spot, f"mode {mode}", setting("mode", mode)
 
 
-def rates(model: onnx.ModelProto) -> Mutations:
-    """Dilations ignored or off by one, with pads that keep the sizes; strides of Slices."""
+@_edits
+def rates(model: onnx.ModelProto) -> Edits:
+    """Dilations ignored or off by one, with pads that keep the sizes."""
     for spot in spots(model):
         node = spot.node
         old = attribute(node, "dilations") if node.op_type == "Conv" else None
@@ -233,17 +258,14 @@ def rates(model: onnx.ModelProto) -> Mutations:
             less = [(o - w) * (k - 1) for o, w, k in zip(old, wrong, kernel, strict=True)]
             moved = pads - [[x // 2 for x in less], [x - x // 2 for x in less]]
             for new in (pads, moved):
-                if (new < 0).any():
-                    continue
 
                 def make(h: Holder, i: int, node: onnx.NodeProto, w=wrong, p=new) -> None:
                     set_attribute(node, "dilations", w)
                     set_attribute(node, "pads", p.reshape(-1).tolist())
 
-                yield Mutation(
-                    f"{_label(node)}: dilations {wrong} for {list(old)}, pads {new.tolist()}",
-                    lambda n=spot.number, m=make: edited(model, n, m),
-                )
+                if (new >= 0).all():
+                    what = f"dilations {wrong} for {list(old)}, pads {new.tolist()}"
+                    yield spot, what, make
 
 
 #: By what a value may be cast to and back on a wrong path.
@@ -258,48 +280,27 @@ _PATHS = {
 }
 
 
-def dtype_paths(model: onnx.ModelProto) -> Mutations:
+@_edits
+def dtype_paths(model: onnx.ModelProto) -> Edits:
     """A value goes through another type, or through arithmetic, on its way."""
-    types = _types(model)
-    data = _data(model)
+    types, data = _types(model), _data(model)
+
     for spot in spots(model):
         name = (*spot.node.output, "")[0]
         kind = types.get(name)
         if kind not in _PATHS or name not in data:
             continue
         for other in _PATHS[kind]:
-
-            def cast(source: str, target: str, k=kind, o=other) -> list[onnx.NodeProto]:
-                middle = f"{source}_cast"
-                return [
-                    helper.make_node("Cast", [source], [middle], to=o),
-                    helper.make_node("Cast", [middle], [target], to=k),
-                ]
-
-            yield Mutation(
-                f"{_label(spot.node)}: through {TensorProto.DataType.Name(other).lower()}",
-                lambda n=spot.number, c=cast: edited(model, n, lambda h, i, node: behind(h, i, c)),
-            )
-        if kind in (F.FLOAT, F.DOUBLE, F.FLOAT16):
-            for op_type, value in (("Add", 0.0), ("Mul", 1.0)):
-
-                def compute(source: str, target: str, k=kind, o=op_type, v=value):
-                    one = f"{source}_number"
-                    tensor = helper.make_tensor(one, k, [], [v])
-                    return [
-                        helper.make_node("Constant", [], [one], value=tensor),
-                        helper.make_node(o, [source, one], [target]),
-                    ]
-
-                yield Mutation(
-                    f"{_label(spot.node)}: {op_type} {value}",
-                    lambda n=spot.number, c=compute: edited(
-                        model, n, lambda h, i, node: behind(h, i, c)
-                    ),
-                )
+            what = f"through {TensorProto.DataType.Name(other).lower()}"
+            casts = f"m = Cast <to = {other}> (s); t = Cast <to = {kind}> (m)"
+            yield spot, what, _putting(spliced(casts))
+        real = helper.tensor_dtype_to_np_dtype(kind)
+        for text in ("Add (s, $0)", "Mul (s, $1)") if real.kind == "f" else ():
+            yield spot, text, _putting(spliced(f"t = {text}", real.type))
 
 
-def one_weight(model: onnx.ModelProto) -> Mutations:
+@_edits
+def one_weight(model: onnx.ModelProto) -> Edits:
     """One number of one constant of reals is another: by half the largest, by 1 %, by 0.1 %."""
     for spot in spots(model):
         known = constants(spot.holder)
@@ -307,24 +308,20 @@ def one_weight(model: onnx.ModelProto) -> Mutations:
             old = known.get(name)
             if old is None or old.dtype.kind != "f" or not old.size:
                 continue
-            rng = np.random.default_rng([spot.number, position])
-            for amount in ("half the largest", "1 %", "0.1 %"):
+            at = int(np.random.default_rng([spot.number, position]).integers(old.size))
+            for amount, factor in (("half the largest", None), ("1 %", 1.01), ("0.1 %", 1.001)):
                 wrong = old.copy()
-                at = int(rng.integers(old.size))
-                if amount == "half the largest":
+                if factor is None:
                     wrong.reshape(-1)[at] += np.abs(old).max() / 2 or 1
                 else:
-                    wrong.reshape(-1)[at] *= 1.01 if amount == "1 %" else 1.001
-                yield Mutation(
-                    f"{_label(spot.node)}: weight {at} of {name!r} other by {amount}",
-                    lambda n=spot.number, p=position, w=wrong: edited(model, n, feeding(p, w)),
-                )
+                    wrong.reshape(-1)[at] *= factor
+                what = f"weight {at} of {name!r} other by {amount}"
+                yield spot, what, feeding(position, wrong)
 
 
 def interface(model: onnx.ModelProto) -> Mutations:
     """An output renamed, dropped, in another place, of another type, or another value's."""
-    graph = model.graph
-    outputs = [v.name for v in graph.output]
+    outputs = [v.name for v in model.graph.output]
 
     def copied(change: Callable[[onnx.GraphProto], None]) -> onnx.ModelProto:
         copy = onnx.ModelProto()
@@ -338,12 +335,8 @@ def interface(model: onnx.ModelProto) -> Mutations:
             g.output[n].name = f"{name}_0"
             g.node.append(helper.make_node("Identity", [name], [f"{name}_0"]))
 
-        yield Mutation(f"output {name!r} renamed", lambda m=rename: copied(m))
-
         def drop(g: onnx.GraphProto, n=number) -> None:
             del g.output[n]
-
-        yield Mutation(f"output {name!r} dropped", lambda m=drop: copied(m))
 
         def retype(g: onnx.GraphProto, n=number, name=name) -> None:
             kind = g.output[n].type.tensor_type.elem_type
@@ -352,26 +345,26 @@ def interface(model: onnx.ModelProto) -> Mutations:
             at = next(i for i, node in enumerate(g.node) if name in node.output)
             behind(g, at, lambda s, t: [helper.make_node("Cast", [s], [t], to=other)])
 
-        if graph.output[number].type.tensor_type.elem_type not in (F.STRING,):
-            yield Mutation(f"output {name!r} of another type", lambda m=retype: copied(m))
+        yield Mutation(f"output {name!r} renamed", partial(copied, rename))
+        yield Mutation(f"output {name!r} dropped", partial(copied, drop))
+        if model.graph.output[number].type.tensor_type.elem_type != F.STRING:
+            yield Mutation(f"output {name!r} of another type", partial(copied, retype))
 
     def extra(g: onnx.GraphProto) -> None:
         name = next(o for node in g.node for o in node.output if o and o not in outputs)
         g.output.append(onnx.ValueInfoProto(name=name))
 
-    if any(o not in outputs for node in graph.node for o in node.output):
-        yield Mutation("one more output", lambda: copied(extra))
+    if any(o not in outputs for node in model.graph.node for o in node.output):
+        yield Mutation("one more output", partial(copied, extra))
     for i, j in combinations(range(len(outputs)), 2):
 
         def exchange(g: onnx.GraphProto, i=i, j=j) -> None:
-            first, second = (
-                onnx.ValueInfoProto.FromString(g.output[k].SerializeToString()) for k in (i, j)
-            )
-            g.output[i].CopyFrom(second)
-            g.output[j].CopyFrom(first)
+            kept = swapped([v.SerializeToString() for v in g.output], i, j)
+            del g.output[:]
+            g.output.extend(map(onnx.ValueInfoProto.FromString, kept))
 
-        yield Mutation(f"outputs {i} and {j} in another order", lambda m=exchange: copied(m))
-    for number, value in enumerate(graph.input):
+        yield Mutation(f"outputs {i} and {j} in another order", partial(copied, exchange))
+    for number, value in enumerate(model.graph.input):
 
         def rename_input(g: onnx.GraphProto, n=number, name=value.name) -> None:
             g.input[n].name = f"{name}_0"
@@ -380,11 +373,31 @@ def interface(model: onnx.ModelProto) -> Mutations:
                     tensor.name = f"{name}_0"
             insert(g, 0, [helper.make_node("Identity", [f"{name}_0"], [name])])
 
-        yield Mutation(f"input {value.name!r} renamed", lambda m=rename_input: copied(m))
+        def shorten(g: onnx.GraphProto, n=number) -> None:
+            del g.input[n].type.tensor_type.shape.dim[-1:]
+
+        def resize(g: onnx.GraphProto, n=number) -> None:
+            last = g.input[n].type.tensor_type.shape.dim[-1]
+            last.dim_value = last.dim_value + 1
+
+        yield Mutation(f"input {value.name!r} renamed", partial(copied, rename_input))
+        if value.type.tensor_type.shape.dim:
+            yield Mutation(f"input {value.name!r} of a rank less", partial(copied, shorten))
+            yield Mutation(f"input {value.name!r} of a size more", partial(copied, resize))
+    for side in ("input", "output"):
+        for number, value in enumerate(getattr(model.graph, side)):
+
+            def declare(g: onnx.GraphProto, side=side, n=number) -> None:
+                known = getattr(g, side)[n].type.tensor_type
+                known.elem_type = F.DOUBLE if known.elem_type != F.DOUBLE else F.INT64
+
+            what = f"{side} {value.name!r} declared of another type"
+            yield Mutation(what, partial(copied, declare))
 
 
-def shape_arithmetic(model: onnx.ModelProto) -> Mutations:
-    """A whole number among those that sizes are made of is off by one, or two are exchanged."""
+@_edits
+def shape_arithmetic(model: onnx.ModelProto) -> Edits:
+    """A whole number among those that sizes are made of is off by one."""
     for spot in spots(model):
         known = constants(spot.holder)
         for position, name in enumerate(spot.node.input):
@@ -397,11 +410,8 @@ def shape_arithmetic(model: onnx.ModelProto) -> Mutations:
                     value = int(old.reshape(-1)[at])
                     # "To the end" is written as the largest number there is.
                     wrong.reshape(-1)[at] = step if abs(value) >= 2**31 - 1 else value + step
-                    yield Mutation(
-                        f"{_label(spot.node)}: input {position} is {wrong.tolist()}, not "
-                        f"{old.tolist()}",
-                        lambda n=spot.number, p=position, w=wrong: edited(model, n, feeding(p, w)),
-                    )
+                    what = f"input {position} is {wrong.tolist()}, not {old.tolist()}"
+                    yield spot, what, feeding(position, wrong)
 
 
 def sizes_baked_in(model: onnx.ModelProto, shapes: dict[str, np.ndarray]) -> Mutations:
@@ -412,160 +422,134 @@ def sizes_baked_in(model: onnx.ModelProto, shapes: dict[str, np.ndarray]) -> Mut
             continue
 
         def bake(holder: Holder, index: int, node: onnx.NodeProto, v=shapes[name]) -> None:
-            value = onnx.numpy_helper.from_array(v)
-            node.CopyFrom(helper.make_node("Constant", [], node.output, value=value))
+            node.CopyFrom(_constant(node.output[0], v))
 
-        yield Mutation(
-            f"{_label(spot.node)}: always {shapes[name].tolist()}",
-            lambda n=spot.number, m=bake: edited(model, n, m),
-        )
+        what = f"{_label(spot.node)}: always {shapes[name].tolist()}"
+        yield Mutation(what, partial(edited, model, spot.number, bake))
 
 
-def readers_mixed_up(model: onnx.ModelProto) -> Mutations:
+@_edits
+def readers_mixed_up(model: onnx.ModelProto) -> Edits:
     """A node reads another value of the same type, two operands are exchanged, or a node is left out."""
-    types = _types(model)
-    data = _data(model)
+    types, data = _types(model), _data(model)
     earlier: list[str] = [v.name for v in model.graph.input]
     for spot in spots(model):
         node = spot.node
         if spot.holder is not model.graph:
             continue
         if node.input and node.input[0] in data:
-            same = [
-                n
-                for n in earlier
-                if n in data and types.get(n) == types.get(node.input[0]) and n != node.input[0]
-            ]
-            for other in same[-2:]:
-
-                def reread(h: Holder, i: int, node: onnx.NodeProto, o=other) -> None:
-                    node.input[0] = o
-
-                yield Mutation(
-                    f"{_label(node)}: reads {other!r}, not {node.input[0]!r}",
-                    lambda n=spot.number, m=reread: edited(model, n, m),
-                )
+            first = node.input[0]
+            same = [n for n in earlier if n in data and types.get(n) == types.get(first)]
+            for other in [n for n in same if n != first][-2:]:
+                change = _reading([other, *node.input[1:]])
+                yield spot, f"reads {other!r}, not {first!r}", change
             if len(node.output) == 1 and node.op_type not in ("Identity", "Constant"):
-
-                def skip(h: Holder, i: int, node: onnx.NodeProto) -> None:
-                    node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output))
-
-                yield Mutation(
-                    f"{_label(node)}: {node.op_type} left out",
-                    lambda n=spot.number: edited(model, n, skip),
-                )
+                yield spot, "left out", _left_out
         if node.op_type in ("Sub", "Div", "Less", "Where", "Mod") and len(node.input) > 1:
-
-            def exchange(h: Holder, i: int, node: onnx.NodeProto) -> None:
-                node.input[-1], node.input[-2] = node.input[-2], node.input[-1]
-
-            yield Mutation(
-                f"{_label(node)}: operands exchanged",
-                lambda n=spot.number: edited(model, n, exchange),
-            )
+            last = len(node.input) - 1
+            yield spot, "operands exchanged", _reading(swapped(node.input, last, last - 1))
         earlier += [o for o in node.output if o]
 
 
-def channel_order(model: onnx.ModelProto, original: onnx.ModelProto) -> Mutations:
-    """Patches with the input channel major and the position minor, as in torch."""
-    for site in structure.nodes(original):
-        if not site.op_type.startswith("Extract"):
+#: Operators with the same number of operands as others.
+_OTHERS = {
+    **{"Relu": "Tanh", "Sigmoid": "HardSigmoid", "Tanh": "Sigmoid", "Neg": "Abs", "Foo": "Bar"},
+    **{"Add": "Sub", "Sub": "Add", "Mul": "Add", "Div": "Mul", "Max": "Min", "Min": "Max"},
+    **{"MaxPool": "AveragePool", "AveragePool": "MaxPool", "ReduceMean": "ReduceMax"},
+}
+_FUNCTION = '<domain: "{}", opset_import: ["" : 17]> {} ({}) => (o) {{ o = Neg (v0) }}'
+
+
+@_edits
+def operators_and_operands(model: onnx.ModelProto) -> Edits:
+    """A node has another operator; its operands are exchanged, or the last one is left out."""
+    for spot in spots(model):
+        given, other = list(spot.node.input), _OTHERS.get(spot.node.op_type)
+        if other is not None:
+            yield spot, f"{other}, not {spot.node.op_type}", _another(other)
+        if len(given) > 1 and given[0] != given[1]:
+            yield spot, "first operands exchanged", _reading(swapped(given, 0, 1))
+            yield spot, "without its last operand", _reading(given[:-1])
+
+
+def _one_result_more(holder: Holder, index: int, node: onnx.NodeProto) -> None:
+    node.output.append(f"{node.output[0]}_more")
+
+
+@_edits
+def impossible_nodes(model: onnx.ModelProto) -> Edits:
+    """A node has an operand, a result or an attribute too many, or reads a value that is not there."""
+    for spot in spots(model):
+        first, *others = (*spot.node.input, "")
+        if first:
+            yield spot, "one operand more", _reading([*spot.node.input, first])
+            yield spot, "reads a value that is not there", _reading(["absent", *others[:-1]])
+        if not spot.node.domain and spot.node.output:
+            yield spot, "an unknown attribute", setting("unknown", 1)
+            yield spot, "one result more", _one_result_more
+
+
+def functions_added(model: onnx.ModelProto) -> Mutations:
+    """A local function takes the place of an operator of another domain than ONNX's."""
+    known = {(f.domain, f.name) for f in model.functions}
+    sites = {(s.node.domain, s.node.op_type): len(s.node.input) for s in spots(model)}
+    for (domain, name), count in sites.items():
+        if not domain or (domain, name) in known:
             continue
-        found = _windows(site)
-        if found is None:
-            continue
-        kernel, first = found
-        positions, rank = int(np.prod(kernel)), len(kernel) + 3
-        axis = 1 if first else rank - 2
+        names = ", ".join(f"v{number}" for number in range(count))
 
-        def order(
-            source: str, target: str, k=positions, axis=axis, rank=rank
-        ) -> list[onnx.NodeProto]:
-            shape, lead, tail, split, wide, turned = (f"{source}_{w}" for w in "sltpwx")
-            return [
-                helper.make_node("Shape", [source], [shape]),
-                helper.make_node("Shape", [source], [tail], start=axis + 1),
-                _constant(lead, np.array([0] * axis + [k, -1], np.int64)),
-                helper.make_node("Concat", [lead, tail], [split], axis=0),
-                helper.make_node("Reshape", [source, split], [wide]),
-                helper.make_node(
-                    "Transpose", [wide], [turned], perm=swapped(range(rank), axis, axis + 1)
-                ),
-                helper.make_node("Reshape", [turned, shape], [target]),
-            ]
+        def make(text: str = _FUNCTION.format(domain, name, names)) -> onnx.ModelProto:
+            copy = onnx.ModelProto()
+            copy.CopyFrom(model)
+            copy.functions.append(onnx.parser.parse_function(text))
+            return copy
 
-        if positions > 1:
-            yield from _behind_value(
-                model, site.output[0], order, f"{_label(site)}: channels in torch's order"
-            )
+        yield Mutation(f"a function {name}", make)
 
 
-def _windows(site: onnx.NodeProto) -> tuple[list[int], bool] | None:
-    """(kernel, whether channels come first) of a patch operator; None if a caller has them."""
-    if (prepared := attribute(site, "parameters")) is not None:
-        given = json.loads(prepared)
-        return given["kernel"], given["layout"] == "channels_first"
-    if (sizes := attribute(site, "sizes")) is not None:
-        return sizes, True
-    ksizes = attribute(site, "ksizes")
-    return None if ksizes is None else (ksizes[1:-1], False)
-
-
-def batch_order(model: onnx.ModelProto, original: onnx.ModelProto) -> Mutations:
-    """The image is the major part of the batch index, and the offset in the block the minor one."""
+def major_and_minor(model: onnx.ModelProto, original: onnx.ModelProto) -> Mutations:
+    """Patches with the channel as the major part, as in torch; batches with the image as that."""
     known = constants(original.graph)
     for site in structure.nodes(original):
-        if site.op_type not in ("SpaceToBatchND", "BatchToSpaceND", "SpaceToBatch", "BatchToSpace"):
+        if site.op_type.startswith("Extract"):
+            count, axis, value = *_window(site), site.output[0]
+            parts = f"#{count}, #-1"
+        elif site.op_type in ("SpaceToBatchND", "BatchToSpaceND", "SpaceToBatch", "BatchToSpace"):
+            size, into = attribute(site, "block_size"), site.op_type.startswith("Space")
+            stored = known.get((*site.input, "", "")[1], ())
+            block = [size, size] if size else attribute(site, "block_shape") or stored
+            count, axis, value = int(np.prod(block)), 0, (site.output if into else site.input)[0]
+            parts = f"#{count}, #-1" if into else f"#-1, #{count}"
+        else:
             continue
-        size = attribute(site, "block_size")
-        block = attribute(site, "block_shape")
-        if size is not None:
-            block = [size, size]
-        elif block is None:
-            stored = known.get(site.input[1]) if len(site.input) > 1 else None
-            block = None if stored is None else stored.tolist()
-        if block is None:
-            continue
-        count = int(np.prod(block))
-        into = site.op_type.startswith("Space")
+        rest = "rest = Identity (#1)"
+        if axis >= 0:
+            rest = f"b = Flatten <axis = {axis + 1}> (s); c = Shape (b); rest = Slice (c, #1, #2)"
+        text = (
+            f"a = Flatten <axis = {axis}> (s); l = Shape (a); lead = Slice (l, #0, #1); {rest}; "
+            f"p = Concat <axis = 0> (lead, {parts}, rest); w = Reshape (s, p); q = Shape (s); "
+            "x = Transpose <perm = [0, 2, 1, 3]> (w); t = Reshape (x, q)"
+        )
+        for spot in spots(model) if count > 1 else ():
+            if value and list(spot.node.output[:1]) == [value]:
+                change = _putting(spliced(text))
+                yield Mutation(
+                    f"{_label(site)}: {parts}", partial(edited, model, spot.number, change)
+                )
 
-        def order(source: str, target: str, b=count, into=into) -> list[onnx.NodeProto]:
-            s, flat, bn, c, d, split, turned = (f"{source}_{w}" for w in "sfbcdpt")
-            shape = [b, -1, 0] if into else [-1, b, 0]
-            return [
-                helper.make_node("Shape", [source], [s]),
-                helper.make_node("Flatten", [source], [flat], axis=1),  # [N, rest]
-                helper.make_node("Shape", [flat], [c], start=1, end=2),  # [rest]
-                _constant(bn, np.array(shape[:2], np.int64)),
-                helper.make_node("Concat", [bn, c], [d], axis=0),
-                helper.make_node("Reshape", [flat, d], [split]),
-                helper.make_node("Transpose", [split], [turned], perm=[1, 0, 2]),
-                helper.make_node("Reshape", [turned, s], [target]),
-            ]
 
-        if count > 1:
-            value = site.output[0] if into else site.input[0]
-            yield from _behind_value(
-                model, value, order, f"{_label(site)}: image major, offset minor"
-            )
+def _window(site: onnx.NodeProto) -> tuple[int, int]:
+    """Number of elements of a window, 0 if a caller has it, and the axis of the channels."""
+    if (prepared := attribute(site, "parameters")) is not None:
+        given = json.loads(prepared)
+        return int(np.prod(given["kernel"])), 1 if given["layout"] == "channels_first" else -1
+    if (sizes := attribute(site, "sizes")) is not None:
+        return int(np.prod(sizes)), 1
+    return int(np.prod(attribute(site, "ksizes") or 0)), -1
 
 
 def _constant(name: str, value: np.ndarray) -> onnx.NodeProto:
     return helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(value))
-
-
-def _behind_value(
-    model: onnx.ModelProto,
-    value: str,
-    make: Callable[[str, str], list[onnx.NodeProto]],
-    what: str,
-) -> Mutations:
-    for spot in spots(model):
-        if value and list(spot.node.output[:1]) == [value]:
-            yield Mutation(
-                what,
-                lambda n=spot.number: edited(model, n, lambda h, i, node: behind(h, i, make)),
-            )
 
 
 def _types(model: onnx.ModelProto) -> dict[str, int]:
@@ -606,48 +590,48 @@ _PARAMETERS = (
 ).split()
 
 
-def misread(original: onnx.ModelProto) -> Mutations:
+@_edits
+def misread(original: onnx.ModelProto) -> Edits:
     """Originals with other parameters; what they are converted to is a wrong conversion."""
+    types = _types(original)
     for spot in spots(original):
         node = spot.node
         leftover = node.op_type in ("SpaceToDepth", "DepthToSpace") and len(node.input) == 3
         if not leftover and node.op_type not in (*structure.SPATIAL, "ExtractPatches"):
             continue
-        name = _label(node)
         for key in _PARAMETERS:
             for wrong in _other_values(key, attribute(node, key)):
-                yield Mutation(
-                    f"{name}: {key} {wrong}",
-                    lambda n=spot.number, k=key, w=wrong: edited(original, n, setting(k, w)),
-                )
+                yield spot, f"{key} {wrong}", setting(key, wrong)
         known = constants(spot.holder)
         for position, value in enumerate(node.input):
             old = known.get(value)
-            if not position or old is None:
-                continue
-            for wrong in _other_arrays(old):
-                yield Mutation(
-                    f"{name}: input {position} is {wrong.tolist()}, not {old.tolist()}",
-                    lambda n=spot.number, p=position, w=wrong: edited(original, n, feeding(p, w)),
-                )
+            for wrong in _other_arrays(old) if position and old is not None else ():
+                what = f"input {position} is {wrong.tolist()}, not {old.tolist()}"
+                yield spot, what, feeding(position, wrong)
         if len(node.input) == 3 and node.input[2] not in known:
-            for i in range(2):
+            rows = known.get(node.input[1], np.zeros(2)).size
+            for step in ((1, -1), (-1, 1)):
 
-                def move(h: Holder, index: int, node: onnx.NodeProto, i=i, known=known) -> None:
+                def move(h: Holder, at: int, node: onnx.NodeProto, rows=rows, step=step) -> None:
                     old = node.input[2]
-                    kind = _types(original).get(old, F.INT32)
-                    node.input[2] = f"{old}_mutant"
-                    rows = known.get(node.input[1], np.zeros(2)).size
-                    step = np.zeros((rows, 2), helper.tensor_dtype_to_np_dtype(kind))
-                    step[-1] = (1, -1) if i else (-1, 1)
-                    made = [_constant(f"{old}_step", step)]
-                    made.append(helper.make_node("Add", [old, f"{old}_step"], [node.input[2]]))
-                    insert(h, index, made)
+                    dtype = helper.tensor_dtype_to_np_dtype(types.get(old, F.INT32))
+                    steps = np.zeros((rows, 2), dtype)
+                    steps[-1] = step
+                    made = [_constant(f"{old}_step", steps)]
+                    made += [helper.make_node("Add", [old, f"{old}_step"], [f"{old}_moved"])]
+                    node.input[2] = f"{old}_moved"
+                    insert(h, at, made)
 
-                yield Mutation(
-                    f"{name}: pads or crops moved by {1 if i else -1}",
-                    lambda n=spot.number, m=move: edited(original, n, m),
-                )
+                yield spot, f"pads or crops moved by {step}", move
+
+
+_OTHER_TEXTS = {
+    b"SAME": b"VALID",
+    b"VALID": b"SAME",
+    b"same_upper": b"same_lower",
+    b"same_lower": b"same_upper",
+    b"valid": b"same_upper",
+}
 
 
 def _other_values(key: str, old: object) -> Iterator[object]:
@@ -657,14 +641,7 @@ def _other_values(key: str, old: object) -> Iterator[object]:
             for wrong in _other_values(field, given[field]):
                 yield json.dumps({**given, field: wrong})
     elif isinstance(old, bytes):
-        texts = {
-            b"SAME": b"VALID",
-            b"VALID": b"SAME",
-            b"same_upper": b"same_lower",
-            b"same_lower": b"same_upper",
-            b"valid": b"same_upper",
-        }
-        yield texts[old]
+        yield _OTHER_TEXTS[old]
     elif isinstance(old, list):
         if key == "rates" and set(old) != {1}:
             yield [1] * len(old)
@@ -686,3 +663,25 @@ def _other_arrays(old: np.ndarray) -> Iterator[np.ndarray]:
             wrong.reshape(-1)[i : i + 2] += np.array([step, -step], old.dtype)
             if (wrong >= 0).all():
                 yield wrong
+
+
+#: Classes of mistakes that a conversion alone shows the places of.
+CLASSES: dict[str, Callable[[onnx.ModelProto], Mutations]] = {
+    "permutation swapped": permutation_swapped,
+    "Transposes exchanged": transposes_exchanged,
+    "attribute lost": attribute_lost,
+    "attribute changed": attribute_changed,
+    "pads off by one": pads_off_by_one,
+    "pads on the wrong side": pads_on_the_wrong_side,
+    "crops dropped or off by one": crops,
+    "kernel positions": kernel_positions,
+    "rates ignored": rates,
+    "wrong dtype path": dtype_paths,
+    "one weight": one_weight,
+    "inputs and outputs": interface,
+    "shape arithmetic": shape_arithmetic,
+    "readers mixed up": readers_mixed_up,
+    "operators and operands": operators_and_operands,
+    "impossible nodes": impossible_nodes,
+    "functions added": functions_added,
+}

@@ -8,25 +8,21 @@ size is in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
 from random import Random
 
 import editing
 import numpy as np
 import onnx
+from nets import TF, Feeds, parsed
 from onnx import helper
-from wrong import TF, Base, parsed, spoiled
+from wrong import Base, spoiled
 
 import onnx_spatial
 from onnx_spatial import SpatialError
 from onnx_spatial.conversion.options import STRATEGY_NAMES
-
-_PATCHES = (
-    f"y = {TF}.ExtractImagePatches <ksizes = [1, {{}}, {{}}, 1], strides = [1, {{}}, {{}}, 1], "
-)
-_PATCHES += 'rates = [1, {}, {}, 1], padding = "{}"> (x)'
 
 
 @dataclass(frozen=True)
@@ -42,57 +38,59 @@ class Kind:
     base: Base
     multiple: tuple[int, ...]
     offset: tuple[int, ...]
-    parameters: Callable[[Random], dict[str, np.ndarray]] = lambda random: {}
+    parameters: Callable[[Random], Feeds] = lambda random: {}
 
-    def shape(self, random: Random, large: int | None) -> tuple[int, ...]:
+    def shape(self, random: Random, large: int | None = None) -> tuple[int, ...]:
         """Draw legal sizes, above 1,000 on one axis if that is given."""
-        small = [
-            m * random.randint(1, 4) + o for m, o in zip(self.multiple, self.offset, strict=True)
-        ]
+        factors = [random.randint(1, 4) for _ in self.multiple]
         if large is not None:
-            small[large] = self.multiple[large] * (
-                1000 // self.multiple[large] + random.randint(1, 300)
-            )
-            small[large] += self.offset[large]
-        return tuple(max(size, 1) for size in small)
+            factors[large] = 1000 // self.multiple[large] + random.randint(1, 300)
+        sizes = zip(self.multiple, factors, self.offset, strict=True)
+        return tuple(max(m * f + o, 1) for m, f, o in sizes)
 
 
-def _blocks(node: str, block: list[int], pads: list[list[int]], dims: str, opset: int = 18) -> Base:
-    return Base(
-        f"y = {TF}.{node} (x, block, pads)", dims, {"block": block, "pads": pads}, opset=opset
-    )
+def _blocks(node: str, dims: str, block: list[int], pads: list[list[int]], opset: int = 18) -> Base:
+    stored = {"block": block, "pads": pads}
+    return Base(f"y = {TF}.{node}ND (x, block, pads)", dims, stored, opset=opset)
 
 
-def _patches(dims: str, *settings: object) -> Base:
-    return Base(_PATCHES.format(*settings), dims, {})
+def _patches(dims: str, kernel: str, strides: str, rates: str, padding: str) -> Base:
+    one = ({"ksizes": kernel, "strides": strides, "rates": rates}).items()
+    attributes = ", ".join(f"{name} = [1, {values}, 1]" for name, values in one)
+    node = f'y = {TF}.ExtractImagePatches <{attributes}, padding = "{padding}"> (x)'
+    return Base(node, dims, {})
 
 
-def _even(random: Random) -> dict[str, np.ndarray]:
+def _fed(node: str) -> Base:
+    text = f"y = {TF}.{node}ND (x, block, pads)"
+    return Base(text, stored={"block": [2, 2]}, inputs={"pads": (2, 2)})
+
+
+def _even(random: Random) -> Feeds:
     return {"pads": 2 * np.array([[random.randint(0, 4) for _ in range(2)] for _ in range(2)])}
 
 
-_S2B, _B2S, _NONE = "SpaceToBatchND", "BatchToSpaceND", [[0, 0], [0, 0]]
-_FED = Base(f"y = {TF}.{_B2S} (x, block, pads)", stored={"block": [2, 2]}, inputs={"pads": (2, 2)})
-_VOLUME = _blocks(_S2B, [2, 1, 2], [[0, 1], [1, 0], [2, 0]], "n,d,h,w,2")
-
-KINDS = (
-    Kind(_blocks(_S2B, [2, 2], _NONE, "n,h,w,c"), (1, 2, 2, 1), (0, 0, 0, 0)),
-    Kind(_blocks(_S2B, [2, 3], [[1, 2], [0, 4]], "n,h,w,3"), (1, 2, 3, 0), (0, 1, -1, 3)),
-    Kind(_blocks(_S2B, [4], [[2, 1]], "n,h,c"), (1, 4, 1), (0, 1, 0)),
-    Kind(_blocks(_S2B, [3, 2], [[2, 2], [1, 1]], "n,h,w", 13), (1, 3, 2), (0, 2, 0)),
-    Kind(_VOLUME, (1, 2, 1, 2, 0), (0, 1, 0, 0, 2)),
-    Kind(_blocks(_B2S, [2, 2], _NONE, "n,h,w,c"), (4, 1, 1, 1), (0, 0, 0, 0)),
-    Kind(_blocks(_B2S, [3, 2], [[1, 2], [1, 0]], "n,h,w,2"), (6, 1, 1, 0), (0, 1, 1, 2)),
-    Kind(_blocks(_B2S, [4], [[1, 1]], "n,h,c", 13), (4, 1, 1), (0, 0, 0)),
-    Kind(_patches("n,h,w,c", 3, 3, 1, 1, 1, 1, "SAME"), (1, 1, 1, 1), (0, 2, 2, 0)),
-    Kind(_patches("n,h,w,3", 3, 2, 2, 1, 2, 3, "SAME"), (1, 1, 1, 0), (0, 2, 2, 3)),
-    Kind(_patches("n,h,w,2", 2, 3, 2, 3, 1, 2, "VALID"), (1, 1, 1, 0), (0, 5, 6, 2)),
-    Kind(Base(stored={"block": [2, 2]}, inputs={"pads": (2, 2)}), (1, 2, 2, 1), (0,) * 4, _even),
-    Kind(_FED, (4, 1, 1, 1), (0, 9, 9, 0), _even),
+_S2B, _B2S, _NONE = "SpaceToBatch", "BatchToSpace", [[0, 0], [0, 0]]
+_RUN_TIME = (
+    Kind(_fed(_S2B), (1, 2, 2, 1), (0, 0, 0, 0), _even),
+    Kind(_fed(_B2S), (4, 1, 1, 1), (0, 9, 9, 0), _even),
 )
-
-#: Kinds with run-time parameters.
-_RUN_TIME = [number for number, kind in enumerate(KINDS) if kind.base.inputs]
+_VOLUME = [[0, 1], [1, 0], [2, 0]]
+KINDS = (
+    Kind(_blocks(_S2B, "n h w c", [2, 2], _NONE), (1, 2, 2, 1), (0, 0, 0, 0)),
+    Kind(_blocks(_S2B, "n h w 3", [2, 3], [[1, 2], [0, 4]]), (1, 2, 3, 0), (0, 1, -1, 3)),
+    Kind(_blocks(_S2B, "n h c", [4], [[2, 1]]), (1, 4, 1), (0, 1, 0)),
+    Kind(_blocks(_S2B, "n h w", [3, 2], [[2, 2], [1, 1]], 13), (1, 3, 2), (0, 2, 0)),
+    Kind(_blocks(_S2B, "n d h w 2", [2, 1, 2], _VOLUME), (1, 2, 1, 2, 0), (0, 1, 0, 0, 2)),
+    Kind(_blocks(_B2S, "n h w c", [2, 2], _NONE), (4, 1, 1, 1), (0, 0, 0, 0)),
+    Kind(_blocks(_B2S, "n h w 2", [3, 2], [[1, 2], [1, 0]]), (6, 1, 1, 0), (0, 1, 1, 2)),
+    Kind(_blocks(_B2S, "n h c", [4], [[1, 1]], 13), (4, 1, 1), (0, 0, 0)),
+    Kind(_patches("n h w c", "3, 3", "1, 1", "1, 1", "SAME"), (1, 1, 1, 1), (0, 2, 2, 0)),
+    Kind(_patches("n h w 3", "3, 2", "2, 1", "2, 3", "SAME"), (1, 1, 1, 0), (0, 2, 2, 3)),
+    Kind(_patches("n h w 2", "2, 3", "2, 3", "1, 2", "VALID"), (1, 1, 1, 0), (0, 5, 6, 2)),
+    *_RUN_TIME,
+    *_RUN_TIME,  # a parameter is one more number that may be rare
+)
 
 
 @dataclass(frozen=True)
@@ -100,179 +98,137 @@ class Mutant:
     """A wrong conversion, and its harmless twin.
 
     Attributes:
-        what: operator and sizes, strategy, case, damage.
+        what: operator and sizes, lowering, case, damage.
         kind: what it is wrong for.
         original, mutant, twin: models.
         inputs: data and parameters for which the mutant is said to be wrong.
+        others: on which the twin must be right.
     """
 
-    what: tuple[str, str, str, str]
+    what: str
     kind: str
     original: onnx.ModelProto
     mutant: onnx.ModelProto
-    twin: onnx.ModelProto | None
-    inputs: dict[str, np.ndarray]
+    twin: onnx.ModelProto
+    inputs: Feeds
+    others: tuple[Feeds, ...]
 
 
 @cache
 def conversions(number: int) -> tuple[tuple[str, onnx.ModelProto], ...]:
-    """Return the conversions of a kind that differ, by strategy."""
-    base, found, seen = KINDS[number].base, [], set()
-    for strategy in (None, *STRATEGY_NAMES):
+    """Return the conversions of a kind that differ, by lowering."""
+    original, found = KINDS[number].base.model(), {}
+    for name in (None, *STRATEGY_NAMES):
         try:
-            made = onnx_spatial.convert(base.model(), verify=False, prefer=strategy, fuse=False)
+            made = onnx_spatial.convert(original, verify=False, prefer=name, fuse=False).model
         except SpatialError:
             continue
-        data = made.model.SerializeToString(deterministic=True)
-        if data not in seen:
-            seen.add(data)
-            found.append((strategy or "cheapest", made.model))
-    return tuple(found)
+        data = made.SerializeToString(deterministic=True)
+        found.setdefault(data, (name or "cheapest", made))
+    return tuple(found.values())
 
 
 def draw(seed: int) -> Mutant:
     """Draw a mutant and its twin."""
     random = Random(f"targeted {seed}")
-    number = random.choice([*range(len(KINDS)), *_RUN_TIME])
+    number = random.randrange(len(KINDS))
     kind = KINDS[number]
-    strategy, right = random.choice(conversions(number))
-    about, name, shape, parameters, value, case, never = _case(kind, random)
-    spelled = random.choice(_SPELLINGS[case.split()[0]])
-    damage, text, edit = _damage(random, right, len(shape))
-    condition, twin = (
-        f"{value}\n{spelled.format(**numbers)}\n" for numbers in (_numbers(case), _numbers(never))
-    )
+    lowering, right = random.choice(conversions(number))
+    case = _case(kind, random)
+    damage, spoil = _damage(random, right, len(case.shape))
     rng = np.random.default_rng(seed)
-    x = rng.permutation(int(np.prod(shape))).astype(np.float32).reshape(shape)
-    original = kind.base.model()
-    models = []
-    for nodes in (condition, twin):
-        models.append(edit(right, nodes) if edit else spoiled(right, nodes + text))
-    what = (
-        f"{kind.base.node.split('.')[-1].split()[0]} {shape}",
-        strategy,
-        f"{name} {case}",
-        damage,
-    )
+
+    def feeds(shape: tuple[int, ...], parameters: Feeds) -> Feeds:
+        x = rng.permutation(int(np.prod(shape))).astype(np.float32).reshape(shape)
+        return {"x": x, **parameters}
+
+    operator = kind.base.node.split(".")[1].split()[0]
     return Mutant(
-        what, f"wrong for {about}", original, models[0], models[1], {"x": x, **parameters}
+        f"{operator} {case.shape}, {lowering}, {case.words}, {damage}",
+        f"wrong for {case.about}",
+        kind.base.model(),
+        *(spoil(nodes) for nodes in case.conditions(random)),
+        feeds(case.shape, case.parameters),
+        tuple(feeds(kind.shape(random), kind.parameters(random)) for _ in range(3)),
     )
 
 
-def _numbers(case: str) -> dict[str, int]:
-    _, modulus, value = case.split()
-    return {"m": int(modulus), "v": int(value), "above": int(value) - 1, "below": int(value) + 1}
+# ---------------------------------------------------------------- the case
 
 
-def _case(
-    kind: Kind, random: Random
-) -> tuple[str, str, tuple[int, ...], dict[str, np.ndarray], str, str, str]:
-    """Draw a rare case: sizes, parameters, the nodes for the number, the case and an impossible one."""
+@dataclass
+class _Case:
+    """A number made of sizes, and when it is rare.
+
+    Attributes:
+        about: what the mutant is wrong for.
+        shape, parameters: a case in point.
+        text: nodes for the number, `d`.
+        value: of `d` there.
+        test: "equal", "above" or "mod".
+        modulus: of "mod".
+    """
+
+    about: str
+    shape: tuple[int, ...]
+    parameters: Feeds
+    text: str
+    value: int
+    test: str = "equal"
+    modulus: int = 0
+    words: str = field(init=False, default="")
+
+    def conditions(self, random: Random) -> list[str]:
+        """Return nodes for `k` in the rare case, and the same in one that never is."""
+        spelled = random.choice(_SPELLINGS[self.test])
+        never = {"equal": -self.value - 1, "above": 2**40, "mod": self.modulus + self.value}
+        return [
+            f"{self.text}; {spelled.format(v=v, above=v - 1, below=v + 1, m=self.modulus)}; "
+            for v in (self.value, never[self.test])
+        ]
+
+
+def _case(kind: Kind, random: Random) -> _Case:
+    """Draw a rare case."""
     axes = [a for a, m in enumerate(kind.multiple) if m]
-    axis = random.choice(axes)
+    axis, other = random.choice(axes), random.randrange(len(kind.multiple))
     about = random.choice(
-        ["residue", "residue", "size", "size", "batch", "threshold", "product", "sum"]
+        "residue residue size size batch threshold product product sum sum".split()
     )
     if kind.base.inputs and random.random() < 0.5:
         about = "parameter"
     if about == "batch":
         axis = 0
-    large = axis if about in ("size", "threshold") else None
-    shape, parameters = kind.shape(random, large), kind.parameters(random)
-    size = random.choice(
-        [
-            f"d = Slice (s, #{axis}, #{axis + 1})",
-            f"d = Gather (s, #{axis})",
-            f"d_size = Gather (s, ##{axis})\n d = Reshape (d_size, #-1)",
-            f"d_size = Gather (s, ##{axis})\n d = Unsqueeze (d_size, #0)",
-        ]
-    )
-    value = shape[axis]
+    shape = kind.shape(random, axis if about in ("size", "threshold") else None)
+    parameters = kind.parameters(random)
+    text, value = random.choice(_OF_AXIS).format(axis=axis, next=axis + 1), shape[axis]
+    pair = f"d0 = Gather (s, #{axis}); d1 = Gather (s, #{other}); "
     if about == "product":
-        other = random.choice(range(len(shape)))
-        size = f"d0 = Gather (s, #{axis})\n d1 = Gather (s, #{other})\n d = Mul (d0, d1)"
-        value *= shape[other]
+        text, value = f"{pair} d = Mul (d0, d1)", value * shape[other]
     elif about == "sum":
-        other = random.choice(range(len(shape)))
-        size = f"d0 = Gather (s, #{axis})\n d1 = Gather (s, #{other})\n"
-        size += " d2 = Mul (d0, #3)\n d = Add (d2, d1)"
-        value = 3 * value + shape[other]
+        text, value = f"{pair} d2 = Mul (d0, #3); d = Add (d2, d1)", 3 * value + shape[other]
     elif about == "parameter":
         entry = random.randrange(4)
-        size = f"flat = Reshape (pads, #-1)\n d = Gather (flat, #{entry})"
+        text = f"flat = Reshape (pads, #-1); d = Gather (flat, #{entry})"
         value = int(parameters["pads"].reshape(-1)[entry])
+    case = _Case(_ABOUT[about], shape, parameters, text, value)
     if about == "threshold":
-        return (
-            _ABOUT[about],
-            f"axis {axis}",
-            shape,
-            parameters,
-            size,
-            f"above 0 {value}",
-            f"above 0 {2**40}",
-        )
-    if about in ("size", "batch", "parameter") or random.random() < 0.3:
-        return (
-            _ABOUT[about],
-            f"axis {axis}",
-            shape,
-            parameters,
-            size,
-            f"equal 0 {value}",
-            f"equal 0 {-value - 1}",
-        )
-    modulus = random.choice([3, 4, 8, 12, 16, 24, 32, 64, 100])
-    rest = value % modulus
-    if about == "product" or about == "sum":
-        about = f"residue of a {about}"
-    return (
-        _ABOUT[about],
-        f"axis {axis}",
-        shape,
-        parameters,
-        size,
-        f"mod {modulus} {rest}",
-        f"mod {modulus} {modulus + rest}",
-    )
+        case.test = "above"
+    elif about == "residue" or (about in ("product", "sum") and random.random() < 0.7):
+        case.test, case.modulus = "mod", random.choice([3, 4, 8, 12, 16, 24, 32, 64, 100])
+        case.value %= case.modulus
+        if about != "residue":
+            case.about = _ABOUT["residue"].replace("a size", f"a {about} of sizes")
+    case.words = f"axis {axis} {case.test} {case.value}"
+    return case
 
 
-_EQUAL = (
-    "e = Equal ({d}, #{v})\n k = Cast <to = 7> (e)",
-    "e = Equal ({d}, #{v})\n k = Where (e, #1, #0)",
-    "e0 = Equal ({d}, #{v})\n e = Not (e0)\n k = Where (e, #0, #1)",
-    "e0 = Equal ({d}, #{v})\n e = Squeeze (e0)\n k = If (e) <then_branch = a () => (int64[1] k1) "
-    "{{k1 = Identity (#1)}}, else_branch = o () => (int64[1] k0) {{k0 = Identity (#0)}}>",
-    "e0 = Sub ({d}, #{v})\n e1 = Abs (e0)\n e2 = Sub (#1, e1)\n k = Max (e2, #0)",
-    "e0 = Less ({d}, #{below})\n e1 = Greater ({d}, #{above})\n e = And (e0, e1)\n"
-    "k = Cast <to = 7> (e)",
-    "e0 = Sub ({d}, #{v})\n e1 = Sign (e0)\n e2 = Mul (e1, e1)\n k = Sub (#1, e2)",
-    "e0 = Sub ({d}, #{v})\n e1 = Cast <to = 9> (e0)\n e2 = Not (e1)\n k = Cast <to = 7> (e2)",
-    "e0 = LessOrEqual ({d}, #{v})\n e1 = GreaterOrEqual ({d}, #{v})\n e2 = Cast <to = 6> (e0)\n"
-    "e3 = Cast <to = 6> (e1)\n e4 = Mul (e2, e3)\n k = Cast <to = 7> (e4)",
+_OF_AXIS = (
+    "d = Slice (s, #{axis}, #{next})",
+    "d = Gather (s, #{axis})",
+    "d_size = Gather (s, ##{axis}); d = Reshape (d_size, #-1)",
+    "d_size = Gather (s, ##{axis}); d = Unsqueeze (d_size, #0)",
 )
-_ABOVE = (
-    "e = Greater ({d}, #{above})\n k = Cast <to = 7> (e)",
-    "e = Less ({d}, #{v})\n k = Where (e, #0, #1)",
-    "e0 = Sub ({d}, #{above})\n e1 = Max (e0, #0)\n k = Min (e1, #1)",
-    "e0 = Div ({d}, #{v})\n k = Min (e0, #1)",
-    "e0 = Min ({d}, #{v})\n e1 = Equal (e0, #{v})\n k = Cast <to = 7> (e1)",
-)
-
-
-def _filled(texts: tuple[str, ...], number: str, before: str = "") -> tuple[str, ...]:
-    return tuple(before + text.replace("{d}", number) for text in texts)
-
-
-_SPELLINGS = {
-    "equal": _filled(_EQUAL, "d"),
-    "above": _filled(_ABOVE, "d"),
-    "mod": (
-        *_filled(_EQUAL, "r", "r = Mod (d, #{m})\n"),
-        *_filled(_EQUAL, "r", "r = Mod <fmod = 1> (d, #{m})\n"),
-        *_filled(_EQUAL, "r", "q = Div (d, #{m})\n f = Mul (q, #{m})\n r = Sub (d, f)\n"),
-    ),
-}
-
 _ABOUT = {
     "residue": "one residue class of a size",
     "size": "one size above 1,000",
@@ -281,156 +237,136 @@ _ABOUT = {
     "product": "one product of sizes",
     "sum": "one sum of sizes",
     "parameter": "one value of a run-time parameter",
-    "residue of a product": "one residue class of a product of sizes",
-    "residue of a sum": "one residue class of a sum of sizes",
+}
+_IF = (
+    "<then_branch = a () => (int64[1] k1) {{k1 = Identity (#1)}}, "
+    "else_branch = o () => (int64[1] k0) {{k0 = Identity (#0)}}>"
+)
+_EQUAL = (
+    "e = Equal (d, #{v}); k = Cast <to = 7> (e)",
+    "e = Equal (d, #{v}); k = Where (e, #1, #0)",
+    "e0 = Equal (d, #{v}); e = Not (e0); k = Where (e, #0, #1)",
+    "e0 = Equal (d, #{v}); e = Squeeze (e0); k = If (e) " + _IF,
+    "e0 = Sub (d, #{v}); e1 = Abs (e0); e2 = Sub (#1, e1); k = Max (e2, #0)",
+    "e0 = Less (d, #{below}); e1 = Greater (d, #{above}); e = And (e0, e1); k = Cast <to = 7> (e)",
+    "e0 = Sub (d, #{v}); e1 = Sign (e0); e2 = Mul (e1, e1); k = Sub (#1, e2)",
+    "e0 = Sub (d, #{v}); e1 = Cast <to = 9> (e0); e2 = Not (e1); k = Cast <to = 7> (e2)",
+    "e0 = LessOrEqual (d, #{v}); e1 = GreaterOrEqual (d, #{v}); e2 = Cast <to = 6> (e0); "
+    "e3 = Cast <to = 6> (e1); e4 = Mul (e2, e3); k = Cast <to = 7> (e4)",
+)
+_REMAINDERS = (
+    "r = Mod (d, #{m}); ",
+    "r = Mod <fmod = 1> (d, #{m}); ",
+    "q = Div (d, #{m}); f = Mul (q, #{m}); r = Sub (d, f); ",
+)
+_SPELLINGS = {
+    "equal": _EQUAL,
+    "above": (
+        "e = Greater (d, #{above}); k = Cast <to = 7> (e)",
+        "e = Less (d, #{v}); k = Where (e, #0, #1)",
+        "e0 = Sub (d, #{above}); e1 = Max (e0, #0); k = Min (e1, #1)",
+        "e0 = Div (d, #{v}); k = Min (e0, #1)",
+        "e0 = Min (d, #{v}); e1 = Equal (e0, #{v}); k = Cast <to = 7> (e1)",
+    ),
+    "mod": tuple(first + t.replace("(d,", "(r,") for first in _REMAINDERS for t in _EQUAL),
 }
 
-_Edit = Callable[[onnx.ModelProto, str], onnx.ModelProto]
+# ---------------------------------------------------------------- the damage
+
+_Spoil = Callable[[str], onnx.ModelProto]
+_BACKWARDS = "Slice (z, #-1, #-9223372036854775807, #{axis}, #-1)"
+_RANGE = "l0 = Gather (t, ##{axis}); i = Range (##0, l0, ##1); l = Reshape (l0, #-1); "
+#: What goes wrong by `k`: nodes from `z` to `y`, {axis} and {rank} of `z`.
+_DAMAGES = {
+    "rows rotated": "u = Slice (z, k, #9223372036854775807, #{axis}); "
+    "v = Slice (z, #0, k, #{axis}); y = Concat <axis = {axis}> (u, v)",
+    "moved up": "u = Slice (z, k, #9223372036854775807, #{axis}); "
+    "v = Concat <axis = 0> ({zeros}, {ends}); y = Pad (u, v)",
+    "moved down": "v = Concat <axis = 0> ({ends}, {zeros}); u = Pad (z, v); "
+    "l = Gather (t, #{axis}); y = Slice (u, #0, l, #{axis})",
+    "indices moved": _RANGE + "j = Add (i, k); m = Mod (j, l); y = Gather <axis = {axis}> (z, m)",
+    "indices backwards": _RANGE + "j0 = Sub (l, #1); j1 = Mul (i, #2); j2 = Sub (j0, j1); "
+    "j3 = Mul (j2, k); j = Add (i, j3); y = Gather <axis = {axis}> (z, j)",
+    "one row": _RANGE + "j0 = Sub (l, #1); e9 = Equal (i, j0); j1 = Cast <to = 7> (e9); "
+    "j2 = Mul (j1, k); j3 = Mul (j2, j0); j = Sub (i, j3); y = Gather <axis = {axis}> (z, j)",
+    "one element is 0": "{element}; zero = Cast <to = 1> (#0); y = Where (here, zero, z)",
+    "one element of another place": "{element}; back = " + _BACKWARDS + "; "
+    "y = Where (here, back, z)",
+    "negated in a branch": "{branch}Neg (z)}}>",
+    "backwards in a branch": "{branch}" + _BACKWARDS + "}}>",
+    "one row too few": "m = Sub (#0, k); l = Gather (t, #{axis}); v = Add (l, m); "
+    "y = Slice (z, #0, v, #{axis})",
+}
 
 
-def _in_branch(rank: int, wrong: str) -> str:
+def _damage(random: Random, right: onnx.ModelProto, rank: int) -> tuple[str, _Spoil]:
+    """Draw what goes wrong by `k`: in words, and what makes the wrong model."""
+    if random.random() < 0.4 and (inner := _inside(random, right)) is not None:
+        return inner
+    axis, name = random.randrange(rank), random.choice([*_DAMAGES])
     kind = f"float[{','.join('?' * rank)}]"
-    return (
-        "c0 = Cast <to = 9> (k)\n c = Squeeze (c0)\n"
-        f"y = If (c) <then_branch = yes () => ({kind} y1) {{y1 = {wrong}}}, "
-        f"else_branch = no () => ({kind} y0) {{y0 = Identity (z)}}>"
-    )
-
-
-def _damage(random: Random, right: onnx.ModelProto, rank: int) -> tuple[str, str, _Edit | None]:
-    """Draw what goes wrong by `k`: in words, and as nodes behind `z` or as an edit of the conversion."""
-    if random.random() < 0.4:
-        inner = _inside(random, right)
-        if inner is not None:
-            return inner
-    axis = random.randrange(rank)
-    largest = "#9223372036854775807"
-    range_ = (
-        f"l0 = Gather (t, ##{axis})\n r0 = Constant <value_int = 0> ()\n"
-        "r1 = Constant <value_int = 1> ()\n"
-        "i = Range (r0, l0, r1)\n l = Reshape (l0, #-1)\n"
-    )
-    zeros = ", ".join(["#0"] * rank)
-    ends = ", ".join("k" if a == axis else "#0" for a in range(rank))
-    element = ""
+    element = ["here0 = Cast <to = 9> (k)"]
     for a in range(rank):
         others = ", ".join(f"#{b}" for b in range(rank) if b != a)
-        element += (
-            f"l{a} = Gather (t, ##{a})\n a{a} = Range (none, l{a}, single)\n"
-            f"b{a} = Concat <axis = 0> ({others})\n c{a} = Unsqueeze (a{a}, b{a})\n"
-            f"p{a} = Mod (c{a}, l{a})\n f{a} = Equal (p{a}, #{random.choice([0, 0, 1])})\n"
+        element.append(
+            f"l{a} = Gather (t, ##{a}); a{a} = Range (##0, l{a}, ##1); "
+            f"b{a} = Concat <axis = 0> ({others}); c{a} = Unsqueeze (a{a}, b{a}); "
+            f"p{a} = Mod (c{a}, l{a}); f{a} = Equal (p{a}, #{random.choice([0, 0, 1])}); "
+            f"here{'' if a == rank - 1 else a + 1} = And (here{a}, f{a})"
         )
-    element = (
-        "none = Constant <value_int = 0> ()\n single = Constant <value_int = 1> ()\n" + element
+    text = _DAMAGES[name].format(
+        axis=axis,
+        zeros=", ".join(["#0"] * rank),
+        ends=", ".join("k" if a == axis else "#0" for a in range(rank)),
+        element="; ".join(element),
+        branch=f"c0 = Cast <to = 9> (k); c = Squeeze (c0); y = If (c) <else_branch = no () => "
+        f"({kind} y0) {{y0 = Identity (z)}}, then_branch = yes () => ({kind} y1) {{y1 = ",
     )
-    chain = "g0 = Identity (f0)\n" + "".join(
-        f"g{a} = And (g{a - 1}, f{a})\n" for a in range(1, rank)
-    )
-    texts = {
-        "rows rotated": f"u = Slice (z, k, {largest}, #{axis})\n v = Slice (z, #0, k, #{axis})\n"
-        f"y = Concat <axis = {axis}> (u, v)",
-        "moved up": f"u = Slice (z, k, {largest}, #{axis})\n v = Concat <axis = 0> ({zeros}, {ends})\n"
-        "y = Pad (u, v)",
-        "moved down": f"v = Concat <axis = 0> ({ends}, {zeros})\n u = Pad (z, v)\n"
-        f"l = Gather (t, #{axis})\n y = Slice (u, #0, l, #{axis})",
-        "indices moved": range_ + "j = Add (i, k)\n m = Mod (j, l)\n"
-        f"y = Gather <axis = {axis}> (z, m)",
-        "indices backwards": range_ + "j0 = Sub (l, #1)\n j1 = Mul (i, #2)\n j2 = Sub (j0, j1)\n"
-        f"j3 = Mul (j2, k)\n j = Add (i, j3)\n y = Gather <axis = {axis}> (z, j)",
-        "one row": range_ + "j0 = Sub (l, #1)\n e9 = Equal (i, j0)\n j1 = Cast <to = 7> (e9)\n"
-        f"j2 = Mul (j1, k)\n j3 = Mul (j2, j0)\n j = Sub (i, j3)\n y = Gather <axis = {axis}> (z, j)",
-        "one element is 0": element + chain + "w0 = Cast <to = 9> (k)\n"
-        f"w1 = And (g{rank - 1}, w0)\n zero = Cast <to = 1> (#0)\n y = Where (w1, zero, z)",
-        "one element of another place": element + chain + "w0 = Cast <to = 9> (k)\n"
-        f"w1 = And (g{rank - 1}, w0)\n back = Slice (z, #-1, #-9223372036854775807, #{axis}, #-1)\n"
-        "y = Where (w1, back, z)",
-        "negated in a branch": _in_branch(rank, "Neg (z)"),
-        "backwards in a branch": _in_branch(
-            rank, f"Slice (z, #-1, #-9223372036854775807, #{axis}, #-1)"
-        ),
-        "one row too few": f"m = Sub (#0, k)\n l = Gather (t, #{axis})\n v = Add (l, m)\n"
-        f"y = Slice (z, #0, v, #{axis})",
-    }  # fmt: skip
-    name = random.choice([*texts])
-    return f"{name} on axis {axis}", texts[name], None
+    return f"{name} on axis {axis}", lambda nodes: spoiled(right, nodes + text)
 
 
-def _inside(random: Random, right: onnx.ModelProto) -> tuple[str, str, _Edit] | None:
+#: Inputs of nodes that may be whole numbers which the conversion stores.
+_WHOLE = {
+    **dict.fromkeys(("Pad", "Gather", "Reshape", "Expand", "Split"), (1,)),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), (1,)),
+    "Slice": (1, 2),
+    "Range": (0, 1),
+    "Concat": (0, 1, 2),
+}
+
+
+def _inside(random: Random, right: onnx.ModelProto) -> tuple[str, _Spoil] | None:
     """Draw a whole number that a node of the conversion reads, and let an entry grow by `k`."""
     places = []
     known = editing.constants(right.graph)
-    data = {
-        "Slice": (1, 2),
-        "Pad": (1,),
-        "Gather": (1,),
-        "Reshape": (1,),
-        "Expand": (1,),
-        "Split": (1,),
-    }
-    data |= {
-        "Add": (1,),
-        "Sub": (1,),
-        "Mul": (1,),
-        "Div": (1,),
-        "Range": (0, 1),
-        "Concat": (0, 1, 2),
-    }
     for number, node in enumerate(right.graph.node):
-        for at in data.get(node.op_type, ()):
+        for at in _WHOLE.get(node.op_type, ()):
             array = known.get(node.input[at]) if at < len(node.input) else None
             if array is not None and array.dtype in (np.int64, np.int32) and 0 < array.size <= 256:
                 places.append((number, at, array))
     if not places:
         return None
     number, at, array = random.choice(places)
-    entry = random.randrange(array.size)
-    sign = random.choice([1, -1])
-
-    def edit(model: onnx.ModelProto, condition: str) -> onnx.ModelProto:
-        return _spoiled_inside(model, condition, number, at, array, entry, sign)
-
+    entry, sign = random.randrange(array.size), random.choice([1, -1])
     node = right.graph.node[number]
-    return f"entry {entry} of input {at} of {node.op_type} moved by {sign}", "", edit
-
-
-def _spoiled_inside(
-    right: onnx.ModelProto,
-    condition: str,
-    number: int,
-    at: int,
-    array: np.ndarray,
-    entry: int,
-    sign: int,
-) -> onnx.ModelProto:
-    model = onnx.ModelProto()
-    model.CopyFrom(right)
     step = np.zeros(array.shape, array.dtype)
     step.reshape(-1)[entry] = sign
-    nodes, stored = parsed("s = Shape (x)\n" + condition)
-    added = [
-        helper.make_node("Cast", ["k"], ["k_as"], to=helper.np_dtype_to_tensor_dtype(array.dtype))
-    ]
-    flat = "k_as"
-    if not array.ndim:
-        nodes_shape, more = parsed(
-            "empty = Constant <value_ints = [0]> ()\n none = Slice (empty, #0, #0)"
+
+    def spoil(condition: str) -> onnx.ModelProto:
+        model = onnx.ModelProto()
+        model.CopyFrom(right)
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        nodes, stored = parsed(
+            f"s = Shape (x); {condition} k_as = Cast <to = {kind}> (k); "
+            f"k_shape = Shape (k_step); k_like = {'Expand' if array.ndim else 'Reshape'} (k_as, "
+            "k_shape); k_steps = Mul (k_step, k_like); k_new = Add (k_old, k_steps)"
         )
-        added += [*nodes_shape, helper.make_node("Reshape", ["k_as", "none"], ["k_scalar"])]
-        stored |= more
-        flat = "k_scalar"
-    old = right.graph.node[number].input[at]
-    added += [
-        helper.make_node("Mul", ["k_step", flat], ["k_steps"]),
-        helper.make_node("Add", [old, "k_steps"], ["k_new"]),
-    ]
-    stored["k_step"] = onnx.numpy_helper.from_array(step, "k_step")
-    model.graph.node[number].input[at] = "k_new"
-    for node in reversed([*nodes, *added]):
-        model.graph.node.insert(0, node)
-    model.graph.initializer.extend(stored.values())
-    return model
+        nodes[-1].input[0] = node.input[at]
+        stored["k_step"] = onnx.numpy_helper.from_array(step, "k_step")
+        model.graph.node[number].input[at] = "k_new"
+        for each in reversed(nodes):
+            model.graph.node.insert(0, each)
+        model.graph.initializer.extend(stored.values())
+        return model
 
-
-def mutants(seeds: range) -> Iterator[Mutant]:
-    """Yield a mutant for each seed."""
-    return map(draw, seeds)
+    return f"entry {entry} of input {at} of {node.op_type} moved by {sign}", spoil
