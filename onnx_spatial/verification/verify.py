@@ -245,8 +245,19 @@ class _Steps:
         model = self.models.original.proto
         nodes = list(traversal.nodes(model))
         positions = {info.index for info in self.infos} | set(find_refused(model))
+        # The nodes inside a node follow it.
+        ends = {
+            index: index + sum(1 for _ in traversal.inner_nodes(node))
+            for index, (_, _, node) in enumerate(nodes)
+            if any(traversal.subgraphs(node))
+        }
         found = [
-            _Operator.of(place, node, frozenset({index}))
+            _Operator.of(
+                place,
+                node,
+                frozenset({index}),
+                frozenset(outer for outer, end in ends.items() if outer < index <= end),
+            )
             for index, (place, _, node) in enumerate(nodes)
             if index in positions
         ]
@@ -268,6 +279,7 @@ class _Steps:
         """Join what was found of the parts that an operator is in."""
         result = OperatorResult(operator.node, operator.graph, operator.op_type, operator.domain)
         parts = [f for f in self.findings.parts if operator.positions & f.part.nodes]
+        parts = parts or [f for f in self.findings.parts if operator.around & f.part.nodes]
         lost = [u for u in self._unmatched if operator.positions & u.nodes]
         result.ran = bool(parts) and all(finding.ran for finding in parts)
         result.reason = next((f.reason for f in parts if f.reason is not None), None)
@@ -292,20 +304,28 @@ class _Steps:
 
 @dataclass(frozen=True)
 class _Operator:
-    """An operator of the original in reports, and the positions of its nodes in `traversal.nodes`."""
+    """An operator of the original in reports, and positions in `traversal.nodes`.
+
+    These are the positions of its nodes, and of the nodes around it, whose graphs hold it.
+    """
 
     node: str
     graph: str
     op_type: str
     domain: str
     positions: frozenset[int]
+    around: frozenset[int]
 
     @classmethod
     def of(
-        cls, place: traversal.Place, node: onnx.NodeProto, positions: frozenset[int]
+        cls,
+        place: traversal.Place,
+        node: onnx.NodeProto,
+        positions: frozenset[int],
+        around: frozenset[int] = frozenset(),
     ) -> _Operator:
         """Describe a node, which may be the last one of several."""
-        return cls(traversal.label(node), str(place), node.op_type, node.domain, positions)
+        return cls(traversal.label(node), str(place), node.op_type, node.domain, positions, around)
 
     @property
     def label(self) -> str:
