@@ -107,6 +107,9 @@ BLOCKS = {
     "ids of a table": """g (int64[N,S] ids) => (float[A,B,C] y)
         <float[5,2] table = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, int32[1] b = {2}, int32[1,2] p = {0, 0}>
         { g = Gather(table, ids) y = tf.SpaceToBatchND(g, b, p) }""",
+    "an Expand": """g (float[N,H,2] x) => (float[A,B,C] y)
+        <int64[3] to = {1, 35, 2}, int32[1] b = {5}, int32[1,2] p = {0, 0}>
+        { r = Relu(x) e = Expand(r, to) t = Concat<axis = 2>(e, r) y = tf.SpaceToBatchND(t, b, p) }""",
     "a scan over two": """g (float[T,4,2] x, float[S,4,2] z) => (float[U,2,2,2] y)
         <int64[1] a = {0}, int32[1] b = {2}, int32[1,2] p = {0, 0}> {
             y = Scan <num_scan_inputs = 2, body = f (float[4,2] r, float[4,2] s) => (float[2,2,2] o)
