@@ -25,7 +25,7 @@ from typing import ClassVar
 import numpy as np
 
 from onnx_spatial.errors import Code, OperatorError
-from onnx_spatial.operators.operator import BATCHES, CHANNELS, Arithmetic, Operator, Size
+from onnx_spatial.operators.operator import Arithmetic, Operator, Size
 from onnx_spatial.operators.shapes import (
     INT64_MAX,
     Dim,
@@ -199,13 +199,6 @@ class SpaceToBatch(_Blocks):
             )
         return padded // block
 
-    def typical_sizes(self, axis: int) -> list[int]:
-        """Return sizes that give an axis some cells."""
-        if not 1 <= axis <= len(self.block_shape):
-            return [*(BATCHES if axis == 0 else CHANNELS)]
-        b, pads = self.block_shape[axis - 1], sum(self.pads[axis - 1])
-        return [(pads // b + 1 + more) * b - pads for more in _CELLS]
-
     @staticmethod
     def output_dims(
         sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
@@ -292,15 +285,6 @@ class BatchToSpace(_Blocks):
                 code=Code.CROPS_EXCEED,
             )
         return size * block - begin - end
-
-    def typical_sizes(self, axis: int) -> list[int]:
-        """Return sizes that leave some images and some cells."""
-        if axis == 0:
-            return [math.prod(self.block_shape) * images for images in BATCHES]
-        if axis > len(self.block_shape):
-            return [*CHANNELS]
-        fewest = sum(self.crops[axis - 1]) // self.block_shape[axis - 1] + 1
-        return [fewest + more for more in _CELLS]
 
     @staticmethod
     def output_dims(

@@ -23,9 +23,6 @@ Size = Any
 #: Test sizes of a batch and of channels, the first ones most often.
 BATCHES, CHANNELS = (2, 3, 1, 4), (3, 2, 5, 4)
 
-#: The most test sizes of one axis.
-MOST_SIZES = 14
-
 #: Shape samples that cover the different cases of most operators.
 USUAL_SAMPLES = 3
 
@@ -110,13 +107,6 @@ class Operator(ABC):
             OperatorError: the shape breaks a rule.
         """
         return plan_of(self, x.shape).run(x, pad_value, empty)
-
-    @abstractmethod
-    def typical_sizes(self, axis: int) -> list[int]:
-        """Return legal sizes of one axis for tests, the most informative first.
-
-        Neighbours in the list should give different numbers of cells, so that swapped axes are detected.
-        """
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,6 @@ from typing import Literal, get_args
 
 from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators.operator import (
-    BATCHES,
-    CHANNELS,
-    MOST_SIZES,
     Arithmetic,
     FixedOperator,
     Size,
@@ -142,24 +139,6 @@ class ExtractPatches(FixedOperator):
     def signed_pads(self) -> bool:
         """Whether amounts of `padding` may be negative."""
         return self.auto_pad == "same_unclamped"
-
-    def typical_sizes(self, axis: int) -> list[int]:
-        """Return sizes just below and above those at which another window fits, and the smallest.
-
-        Neighbours in the list give different numbers of windows, of two or more.
-        """
-        if axis not in self.spatial_axes:
-            return [*(BATCHES if axis == 0 else CHANNELS)]
-        number = self.spatial_axes.index(axis)
-        extent, stride = self.extent(number), self.strides[number]
-        if self.auto_pad == "valid":
-            more = [extent + n for n in (stride, 2 * stride + 1, 3 * stride - 1, 0, stride - 1)]
-        else:
-            full = stride * (-(-extent // stride) + 1)
-            more = [full + 1, full, full + stride - 1, full + stride + 1, 1, max(1, extent - 1)]
-            # The padding, and the side of its odd element, depend on the remainder.
-            more += [full + r for r in range(2, min(stride - 1, MOST_SIZES))]
-        return list(dict.fromkeys(more))
 
     def extent(self, axis: int) -> int:
         """Return the elements that a window spans on spatial axis number `axis`: (k-1)*r + 1."""

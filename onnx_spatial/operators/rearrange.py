@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import accumulate, takewhile
 
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.operators.operator import BATCHES, CHANNELS, Arithmetic, FixedOperator, Size
+from onnx_spatial.operators.operator import Arithmetic, FixedOperator, Size
 from onnx_spatial.operators.shapes import (
     INT64_MAX,
     Dim,
@@ -115,12 +115,6 @@ class Rearrange(FixedOperator):
     def unknown(self, axis: int) -> int | None:
         """Return the factor of an axis of the input that follows from its size; None if none does."""
         return next((f for f in self.inputs[axis] if self.sizes[f] == UNKNOWN), None)
-
-    def typical_sizes(self, axis: int) -> list[int]:
-        """Return multiples of the known factors."""
-        if self.unknown(axis) is None:
-            return [self.multiple(axis)]
-        return [self.multiple(axis) * n for n in (BATCHES if axis == 0 else CHANNELS)]
 
     def factors(self, shape: Sequence[Dim]) -> list[Dim]:
         """Return the sizes of all factors for the shape of an input; None if they are unknown.

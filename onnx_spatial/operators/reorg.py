@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.errors import Code, OperatorError
-from onnx_spatial.operators.operator import BATCHES, Arithmetic, FixedOperator, Size
+from onnx_spatial.operators.operator import Arithmetic, FixedOperator, Size
 from onnx_spatial.operators.shapes import INT32_MAX, Dim, check_element_count, show
 from onnx_spatial.operators.strided_copies import Allocate, Copies, Plan, View
 
@@ -58,15 +58,6 @@ class ReorgYolo(FixedOperator):
     def is_identity(self) -> bool:
         """Whether cells have one element."""
         return self.stride == 1
-
-    def typical_sizes(self, axis: int) -> list[int]:
-        """Return channels with and without a remainder, and sizes of some cells."""
-        s = self.stride
-        if axis == 0:
-            return [*BATCHES]
-        if axis == 1:
-            return list(dict.fromkeys([2 * s * s, s * s + 1, 3 * s * s, 2 * s * s + s + 1, s * s]))
-        return [2 * s, 3 * s, s, 4 * s]
 
     def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
         """Return [N, C*s*s, H/s, W/s] for [N, C, H, W]; unknown dims stay unknown.

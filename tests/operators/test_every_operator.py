@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from random import Random
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
@@ -33,8 +32,6 @@ from onnx_spatial import ConversionError, OperatorError
 from onnx_spatial.lowering import STRATEGIES, Emitter, Request, lower, rank
 from onnx_spatial.operators.spellings import python_ops
 from onnx_spatial.operators.strided_copies import Move, Plan, View
-from onnx_spatial.verification.run.demands import fits
-from onnx_spatial.verification.run.legal_sizes import operator_sample
 
 #: Samples of each operator.
 _SAMPLES = 4
@@ -73,9 +70,6 @@ class Stranger(FixedOperator):
     def plan(self, shape: tuple[int, ...]) -> Plan:
         reverse = Move((), (slice(None),), (slice(None, None, -1),))
         return Plan(shape, View(shape), View(shape), lambda: [reverse])
-
-    def typical_sizes(self, axis: int) -> list[int]:
-        return [2, 3, 4]
 
     def output_dims(self, sizes: object, dims: Sequence[object]) -> list[object]:
         return list(dims)
@@ -143,28 +137,6 @@ def test_its_call_implements_the_interface(kind):
         assert len(names) == len(set(names)) >= len(sample.inputs)
         assert call.bind(sample.inputs) == operator
         call.check()
-
-
-@everyone
-def test_it_has_typical_sizes(kind):
-    for sample, call in samples(kind):
-        rank = sample.inputs[0].ndim
-        for axis in range(rank):
-            typical = call.operator.typical_sizes(axis)
-            assert len(set(typical)) >= 3
-            assert sum(fits(call.operator, rank, axis, size) for size in set(typical)) >= 2
-
-
-@everyone
-def test_legal_sizes_are_drawn(kind):
-    for sample, call in samples(kind):
-        data = InputFacts("float32", (None,) * sample.inputs[0].ndim)
-        facts = facts_of(sample)
-        facts = dataclasses.replace(facts, inputs=(data, *facts.inputs[1:]))
-        drawn = [operator_sample(facts, np.random.default_rng(0), number) for number in range(8)]
-        assert None not in drawn
-        assert len({each.shape for each in drawn}) > 1
-        assert all(0 not in call.operator.output_shape(each.shape) for each in drawn)
 
 
 @everyone

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import onnx_ir as ir
 
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
@@ -13,7 +10,7 @@ from onnx_spatial.fusion.strided_conv.axis_path import Order
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core.builder import Size
 from onnx_spatial.model.symbolic.bounds import bounds
-from onnx_spatial.model.symbolic.polynomial import Polynomial, maximum, quotient
+from onnx_spatial.model.symbolic.polynomial import Polynomial, PolynomialArithmetic
 from onnx_spatial.operators import ExtractPatches
 
 
@@ -21,41 +18,6 @@ def order_of(patches: ExtractPatches) -> Order:
     """Return the order of the axes of [N, C, spatial..], in the image as in the patches."""
     axes = tuple(range(patches.rank))
     return axes if patches.layout == "channels_first" else (0, *axes[2:], 1)
-
-
-_Term = Polynomial | int
-
-
-class _Polynomials:
-    """Arithmetic on sizes as polynomials."""
-
-    def add(self, a: _Term, b: _Term) -> _Term:
-        """Return a + b."""
-        return a + b
-
-    def sub(self, a: _Term, b: _Term) -> _Term:
-        """Return a - b."""
-        return a - b
-
-    def mul(self, a: _Term, b: _Term) -> _Term:
-        """Return a * b."""
-        return a * b
-
-    def div(self, a: _Term, b: _Term) -> Polynomial:
-        """Return a / b truncated like C."""
-        return quotient(_polynomial(a), _polynomial(b))
-
-    def max(self, a: _Term, b: _Term) -> Polynomial:
-        """Return the larger of two sizes."""
-        return maximum([_polynomial(a), _polynomial(b)])
-
-    def product(self, sizes: Sequence[_Term]) -> _Term:
-        """Return the product of sizes."""
-        return math.prod(sizes, start=Polynomial.of(1))
-
-
-def _polynomial(size: _Term) -> Polynomial:
-    return Polynomial.of(size) if isinstance(size, int) else size
 
 
 def axes_of(subject: MatchedOp, patches: ExtractPatches, matcher: Matcher) -> AxisGroups:
@@ -68,7 +30,7 @@ def axes_of(subject: MatchedOp, patches: ExtractPatches, matcher: Matcher) -> Ax
         node = subject.node
         known = tuple(Polynomial.atom((node, a), nonnegative=True) for a in range(len(shape)))
     image = [dim if isinstance(dim, int) else size for dim, size in zip(shape, known, strict=True)]
-    dims = [_polynomial(size) for size in patches.output_dims(_Polynomials(), image)]
+    dims = [Polynomial.of(0) + size for size in patches.output_dims(PolynomialArithmetic(), image)]
     if sizes is not None:
         sizes.note(message.output[0], dims)
     order = order_of(patches)

@@ -14,6 +14,8 @@ terms no longer cancel.
 from __future__ import annotations
 
 import itertools
+import math
+import operator
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -280,6 +282,23 @@ def one_of(operands: Sequence[Polynomial]) -> Polynomial:
     least = min(operand.terms.get((), 0) for operand in operands)
     rest = [operand - least for operand in operands]
     return computed("OneOf", rest, nonnegative=all(e.nonnegative for e in rest)) + least
+
+
+class PolynomialArithmetic:
+    """The arithmetic of sizes that are polynomials or integers."""
+
+    add = staticmethod(operator.add)
+    sub = staticmethod(operator.sub)
+    mul = staticmethod(operator.mul)
+    product = staticmethod(math.prod)
+
+    def div(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
+        """Return a / b truncated like C."""
+        return quotient(Polynomial.of(0) + a, Polynomial.of(0) + b)
+
+    def max(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
+        """Return the larger of two sizes."""
+        return maximum([Polynomial.of(0) + a, Polynomial.of(0) + b])
 
 
 def _extremes(

@@ -4,22 +4,20 @@
 
     what operators demand    4 divides H and W
     likely sizes             N = 2, H = 40, W = 24: small ones where dims are many
-    one repair               the MatMul fails: W // 2 = 12 is one more demand, which W = 24 meets
-    the rest                 other integers and parameters, larger sizes, sizes that the message names
+    a repair                 the MatMul fails: W is 12, 24, .., as its message names 12
     else                     a reason that says which shapes to give
 
-A repair follows each run that fails at another node. Runs are counted, so that every machine finds the
-same sizes.
+Each repair changes what most likely mends the node that failed, until a later one fails. Runs are
+counted, not seconds, so that every machine finds the same sizes.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -43,12 +41,11 @@ from onnx_spatial.verification.run.data import (
     feeds,
     named_dims,
 )
-from onnx_spatial.verification.run.demands import Demands, ModelDemands, Values, fits
 from onnx_spatial.verification.run.sessions import RunError
 
 #: Runs of the model, at most.
 MAX_RUNS = 64
-#: Elements of an input with open dims, unless it has more at its least sizes.
+#: Elements of an input beyond which sizes are only tried if the first ones, the likely ones, are there.
 MAX_ELEMENTS = 2**20
 #: Elements of an input beyond which no data is made up, and bytes that one takes meanwhile.
 _LARGEST_INPUT, _BYTES_PER_ELEMENT = 2**28, 16
@@ -63,6 +60,8 @@ _MANY = (3, 4, 5, 6, 2, 7, 8, 9, 12)
 _BATCH = (2, 3, 1, 4, 6, 8)
 #: All sizes below this one may be chosen.
 _ALL_BELOW = 130
+#: Doublings of sizes until something is left of them.
+_DOUBLINGS = 20
 #: Of the sizes that a dim may have, the first so many are used: others differ too much from usual ones.
 _LEGAL, _FEW_LEGAL = 7, 3
 #: Sets of parameters that are drawn.
@@ -117,14 +116,12 @@ class LegalSizes:
         assignment: sizes and values that its inputs were made of.
         feeds, outputs: its inputs and outputs.
         runs: how many runs it took.
-        forced: sizes of the symbols that can have no other, as far as is known.
     """
 
     assignment: Assignment
     feeds: dict[str, Array]
     outputs: dict[str, Any]
     runs: int
-    forced: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -135,56 +132,26 @@ class NoLegalSizes:
     runs: int = 0
 
 
-@dataclass(frozen=True)
-class OperatorSample:
-    """Legal sizes of the data of an operator, values of its run-time parameters by input number."""
-
-    shape: tuple[int, ...]
-    parameters: dict[int, Array]
-
-
-def operator_sample(
+def drawn_parameters(
     facts: NodeFacts, rng: np.random.Generator, number: int = 0
-) -> OperatorSample | None:
-    """Draw sizes and parameters for a node, which are small and legal; None if none are found.
+) -> dict[int, Array]:
+    """Draw values for the run-time parameters of a node, by input number; none if none are found.
 
-    Known ones stay; of samples with other numbers the others differ.
+    They are small and legal for the sizes that are known. Other numbers draw others.
     """
     try:
         call = read(facts)
     except OperatorError:
-        return None
+        return {}
     data = facts.inputs[0]
     for attempt in range(number, number + _DRAWS):
         dims: Sequence[Dim] = (None,) * call.sample_rank(attempt)
         if data is not None and data.shape is not None:
             dims = data.shape
         drawn = call.sample_parameters(dims, facts, rng, number)
-        if drawn is not None and (shape := _sample_shape(drawn[0], dims, attempt)) is not None:
-            return OperatorSample(shape, drawn[1])
-    return None
-
-
-def _sample_shape(operator: Operator, dims: Sequence[Dim], number: int) -> tuple[int, ...] | None:
-    """Choose the unknown dims; those of one name get the same size."""
-    shape = list(dims)
-    for axis, dim in enumerate(dims):
-        if isinstance(shape[axis], int):
-            continue
-        same = [a for a, d in enumerate(dims) if a == axis or (d is not None and d == dim)]
-        likely = [size for a in same for size in operator.typical_sizes(a)]
-        if len(same) > 1:
-            likely += range(1, 4 * max(likely) + 1)
-        legal = [s for s in likely if all(fits(operator, len(dims), a, s) for a in same)]
-        if not legal:
-            return None
-        for a in same:  # neighbouring axes get neighbours in the list
-            shape[a] = legal[(number + axis) % len(legal)]
-    sizes = tuple(d for d in shape if isinstance(d, int))
-    try:
-        return sizes if 0 not in operator.output_shape(sizes) else None
-    except OperatorError:
-        return None
+        if drawn is not None and _accepts(drawn[0], dims):
+            return drawn[1]
+    return {}
 
 
 class SizeSearch:
@@ -215,20 +182,21 @@ class SizeSearch:
     ) -> None:
         self._runner, self._seed, self._progress = runner, seed, progress
         self._most = min(_LARGEST_INPUT, (memory or 1 << 62) // _BYTES_PER_ELEMENT)
+        if model.functions:
+            model = functions.inline(named_dims(model, inputs))
+            found = analysis.find(model, {info.node.domain for info in infos})
+            infos = [info for info in found if info.known_domain]
         self._inputs = [_with_rank(i, infos) for i in inputs]
+        self._model, self._infos = named_dims(model, self._inputs), infos
         self._needed = [i for i in self._inputs if i.default is None]
         self._fixed = dict(fixed or {})
         symbols = dict.fromkeys(s for i in self._needed for s in i.symbols)
         self._symbols = [s for s in symbols if s not in self._fixed]
-        self._model, self._infos = named_dims(model, self._inputs), infos
-        if model.functions:
-            domains = {info.node.domain for info in infos}
-            self._model = functions.inline(self._model)
-            self._infos = [i for i in analysis.find(self._model, domains) if i.known_domain]
-        labels = (traversal.label(node) for _, _, node in traversal.nodes(self._model))
+        self._nodes = [node for _, _, node in traversal.nodes(self._model)]
+        labels = map(traversal.label, self._nodes)
         self._positions = {label: position for position, label in enumerate(labels)}
         self._runs = 0
-        self._limits: dict[str, float] = {}
+        self._limit = float(MAX_ELEMENTS)
         self._is_limited = False
 
     def first(self) -> LegalSizes | NoLegalSizes:
@@ -247,7 +215,8 @@ class SizeSearch:
         for known in self._needed:
             if problem := self._too_large(known, start):
                 return self._none(f"input {known.name!r} {problem}")
-        reached, furthest = (-2, -1), ""
+        self._limit = max(self._limit, *(_count(i, start) for i in self._needed), 0.0)
+        reached, furthest = (-2, False, -1), ""
         empty: LegalSizes | None = None
         tried: set[object] = set()
         proposals: Iterator[Assignment] = iter([start])
@@ -258,19 +227,18 @@ class SizeSearch:
             result = self._run(assignment)
             if isinstance(result, LegalSizes):
                 if not result.outputs or any(map(np.size, result.outputs.values())):
-                    return replace(result, forced=self._forced(assignment))
+                    return result
                 empty = empty or result
-                message, progress = _EMPTY, (len(self._positions), -1)
+                message, progress = _EMPTY, (len(self._positions), False, -1)
             elif result.stage == "load" or result.lacks_kernel or result.out_of_memory:
                 raise result
             else:
                 message, progress = str(result), self._progress_of(result)
-            learned = isinstance(result, RunError) and self._learn(result, assignment)
             if progress >= reached:
                 furthest = message
-            if learned or progress > reached:
+            if progress > reached:
                 reached = progress
-                proposals = self._repairs(assignment, message)
+                proposals = self._repairs(assignment, message, progress[0])
         return empty or self._none(furthest)
 
     def another(self, first: LegalSizes) -> LegalSizes | None:
@@ -282,7 +250,7 @@ class SizeSearch:
             if assignment.sizes != old.sizes and not self._exceeds(assignment):
                 result = self._run(assignment)
                 if isinstance(result, LegalSizes):
-                    return replace(result, forced=first.forced)
+                    return result
         return None
 
     def _run(self, assignment: Assignment) -> LegalSizes | RunError:
@@ -295,43 +263,6 @@ class SizeSearch:
             return LegalSizes(assignment, arrays, self._runner.run(arrays), self._runs)
         except RunError as error:
             return error
-
-    # What is demanded
-
-    @cached_property
-    def _model_demands(self) -> ModelDemands:
-        return ModelDemands(self._model, self._infos)
-
-    @cached_property
-    def _demands(self) -> Demands:
-        demands = Demands(self._choices)
-        for demand in self._model_demands.of_operators():
-            demands.add(demand)
-        least = {s: demands.least(s) for s in self._symbols} | self._fixed
-        for known in self._needed:
-            if known.symbols:
-                dims = [d if isinstance(d, int) else least[d] for d in known.dims or ()]
-                # A large image may have a batch of one, and of two.
-                self._limits[known.name] = max(MAX_ELEMENTS, 2.0 * math.prod(dims))
-                few = self._model_demands.of_elements(known.name, self._limits[known.name])
-                demands.add(few)
-        return demands
-
-    def _learn(self, failure: RunError, assignment: Assignment) -> bool:
-        """Add what the node that failed demands; return whether that is new, and not met."""
-        if not self._symbols:
-            return False
-        demands = self._model_demands.of_node(_label(failure))
-        new = [demand for demand in demands if self._demands.add(demand)]
-        return any(demand.excess(Values(assignment.sizes, assignment.values)) for demand in new)
-
-    def _forced(self, assignment: Assignment) -> dict[str, int]:
-        """Return the symbols that have no other size with which all demands are met."""
-        return {
-            symbol: assignment.sizes[symbol]
-            for symbol in (self._symbols if self._runs > 1 else ())
-            if self._demands.forces(assignment, symbol)
-        }
 
     # Proposals
 
@@ -352,7 +283,7 @@ class SizeSearch:
     def _choices(self) -> dict[str, list[int]]:
         """Sizes that each symbol may have, the likely ones first."""
         batches = set(self._groups.get(_BATCHES, ()))
-        blocks = [i.call.typical_batch for i in self._infos if i.call and i.call.operator is None]
+        blocks = [info.call.typical_batch for info in self._infos if info.call is not None]
         choices = {}
         for key, symbols in self._groups.items():
             inputs = (set(i.symbols) for i in self._needed)
@@ -369,24 +300,31 @@ class SizeSearch:
         position = turn
         for key, symbols in self._groups.items():
             choices = self._choices[symbols[0]]
-            allowed = (c for c in choices if self._allows(dict.fromkeys(symbols, c)))
+            allowed = (size for size in choices if self._allow(symbols, size))
             few = _FEW_LEGAL if choices[0] == _MANY[0] else _LEGAL
             legal = list(itertools.islice(allowed, few)) or choices[:1]
             index = turn if key == _BATCHES else position
             sizes |= dict.fromkeys(symbols, legal[index % len(legal)])
             position += 0 if key == _BATCHES else 2  # in most lists odd or even like this one
-        return self._settled(Assignment(sizes))
+        return Assignment(sizes)
 
-    def _allows(self, sizes: Mapping[str, int]) -> bool:
-        """Tell whether some sizes meet the demands that depend on no other ones."""
-        return self._demands.excess(Assignment(sizes)) == 0
+    def _allow(self, symbols: Sequence[str], size: int) -> bool:
+        """Tell whether the operators whose data has some symbols among its dims accept a size."""
+        return all(
+            _accepts(operator, [size if dim in symbols else None for dim in dims])
+            for operator, dims in self._demanding
+            if not set(symbols).isdisjoint(dims)
+        )
 
-    def _settled(self, assignment: Assignment, keep: Sequence[str] = ()) -> Assignment:
-        return self._demands.settled(assignment, keep) if self._symbols else assignment
-
-    def _changed(self, assignment: Assignment, symbols: Sequence[str], size: int) -> Assignment:
-        """Return an assignment with another size of some symbols, and others as these demand."""
-        return self._settled(assignment.resized(dict.fromkeys(symbols, size)), symbols)
+    @cached_property
+    def _demanding(self) -> set[tuple[Operator, tuple[Dim, ...]]]:
+        """The operators with known parameters, and the dims of their data."""
+        return {
+            (info.call.operator, data.shape)
+            for info in self._infos
+            if info.call is not None and info.call.operator is not None
+            if (data := info.facts.inputs[0]) is not None and data.shape is not None
+        }
 
     def _with_parameters(
         self, assignment: Assignment, number: int, *, override: bool = False
@@ -403,64 +341,65 @@ class SizeSearch:
             names = [name for name in info.node.input[1:] if name in fed]
             if not names or info.place != traversal.Place():
                 continue
-            known = Values(assignment.sizes, values)
             inputs = [
                 InputFacts.of(values[name]) if name in values else fact
                 for name, fact in zip(info.node.input, info.facts.inputs, strict=True)
             ]
-            dims = self._model_demands.dims(info)
-            if dims is not None:
-                shape = tuple(known.of(size) for size in dims)
-                inputs[0] = replace(inputs[0] or InputFacts(), shape=shape)
-            sample = operator_sample(replace(info.facts, inputs=tuple(inputs)), rng, number)
-            if sample is not None:
-                drawn = {info.node.input[i]: value for i, value in sample.parameters.items()}
-                values |= {name: value for name, value in drawn.items() if name in names}
-        return self._settled(replace(assignment, values=values))
+            if (x := inputs[0]) is not None and x.shape is not None:
+                shape = (assignment.sizes.get(d, d) if isinstance(d, str) else d for d in x.shape)
+                inputs[0] = replace(x, shape=tuple(shape))
+            drawn = drawn_parameters(replace(info.facts, inputs=tuple(inputs)), rng, number)
+            named = {info.node.input[i]: value for i, value in drawn.items()}
+            values |= {name: value for name, value in named.items() if name in names}
+        return replace(assignment, values=values)
 
-    def _repairs(self, base: Assignment, message: str) -> Iterator[Assignment]:
-        """Yield what may run where an assignment failed with a message, the most likely first."""
-        yield self._settled(base)
+    def _repairs(self, base: Assignment, message: str, position: int) -> Iterator[Assignment]:
+        """Yield what may run where a node failed with a message, the most likely first."""
         integers = [i.name for i in self._needed if i.element_type in INTEGERS]
         if set(integers) - base.values.keys():
             yield from (replace(base, mode=mode) for mode in INTEGER_MODES)
         if base.values:
             yield from (self._with_parameters(base, n) for n in range(1, _PARAMETER_SETS))
+        yield from (base.resized(self._likely(turn).sizes) for turn in range(1, _OTHERS + 1))
         sides = [symbols for key, symbols in self._groups.items() if key != _BATCHES]
         groups = [*sides, *(s for key, s in self._groups.items() if key == _BATCHES)]
-        if _NOTHING_LEFT.search(message):
+        groups += [[symbol] for symbols in groups if len(symbols) > 1 for symbol in symbols]
+        if _NOTHING_LEFT.search(message) or message == _EMPTY:
             yield from self._larger(base, sides)
-        numbers = dict.fromkeys(int(n) for n in re.findall(r"\d+", message) if len(n) < 8)
-        for stride, symbols, number in itertools.product(_STRIDES, groups, numbers):
-            if number:
-                yield self._changed(base, symbols, number * stride)
-        for symbols in groups:
-            for step in range(1, _NEXT):
-                yield self._changed(base, symbols, base.sizes[symbols[0]] + step)
+        numbers = [int(n) for n in re.findall(r"\d+", message) if len(n) < 8]
+        numbers += self._stored_sizes(position)
+        for stride in _STRIDES:
+            for symbols, number in itertools.product(groups, dict.fromkeys(filter(None, numbers))):
+                yield base.resized(dict.fromkeys(symbols, number * stride))
+            if stride == 1:
+                for symbols, step in itertools.product(groups, range(1, _NEXT)):
+                    yield base.resized(dict.fromkeys(symbols, base.sizes[symbols[0]] + step))
         yield from self._larger(base, sides)
+
+    def _stored_sizes(self, position: int) -> list[int]:
+        """Return the dims of the weights of a node: the message of a MatMul does not have them."""
+        read = set(self._nodes[position].input) if 0 <= position < len(self._nodes) else set()
+        return [d for t in self._model.graph.initializer if t.name in read for d in t.dims]
 
     def _larger(self, base: Assignment, groups: Sequence[Sequence[str]]) -> Iterator[Assignment]:
         """Yield an assignment with all sizes of some groups doubled, again and again."""
-        while groups:
-            base = base.resized({s: 2 * base.sizes[s] for symbols in groups for s in symbols})
-            if self._exceeds(base):
+        for times in (1 << power for power in range(1, _DOUBLINGS)):
+            sizes = {s: times * base.sizes[s] for symbols in groups for s in symbols}
+            if not sizes or self._exceeds(base.resized(sizes)):
                 return
-            base = self._settled(base)
-            yield base
+            yield base.resized(sizes)
 
     # Messages
 
-    def _progress_of(self, failure: RunError) -> tuple[int, int]:
-        """Return how far a run got: the position of the node that failed, and the axis it names."""
+    def _progress_of(self, failure: RunError) -> tuple[int, bool, int]:
+        """Return how far a run got: the node that failed, whether on elements, the axis it names."""
         axis = re.search(r"axis (\d+)", str(failure))
-        return self._positions.get(_label(failure), -1), int(axis[1]) if axis else -1
+        on_elements = _NOTHING_LEFT.search(str(failure)) is None
+        return self._positions.get(_label(failure), -1), on_elements, int(axis[1]) if axis else -1
 
     def _exceeds(self, assignment: Assignment) -> bool:
         """Tell whether an input with open dims has too many elements to be tried."""
-        exceeds = any(
-            _count(known, assignment) > self._limits.get(known.name, math.inf)
-            for known in self._needed
-        )
+        exceeds = any(_count(known, assignment) > self._limit for known in self._needed)
         self._is_limited |= exceeds
         return exceeds
 
@@ -476,8 +415,7 @@ class SizeSearch:
         """Say why no legal sizes were found, and what to do."""
         reasons = [failure] if failure else []
         if self._is_limited:
-            limit = int(max(self._limits.values()))
-            reasons.append(f"inputs of more than {limit:,} elements were not tried")
+            reasons.append(f"inputs of more than {self._limit:,.0f} elements were not tried")
         reason = f" ({'; '.join(reasons)})" if reasons else ""
         shapes = _shape_inputs(self._model, {i.name for i in self._needed})
         open_inputs = [i for i in self._needed if i.symbols]
@@ -494,6 +432,14 @@ class SizeSearch:
             what = f"no legal sizes were found for {', '.join(symbols)}"
         advice = _advice(open_inputs) if open_inputs and not shapes else GIVE_DATA
         return NoLegalSizes(f"{what}{reason}; {advice}", self._runs)
+
+
+def _accepts(operator: Operator, dims: Sequence[Dim]) -> bool:
+    """Tell whether an operator accepts dims, some of which are unknown, and its output has elements."""
+    try:
+        return 0 not in operator.output_shape([d if isinstance(d, int) else None for d in dims])
+    except OperatorError:
+        return False
 
 
 def _key(assignment: Assignment) -> object:
