@@ -188,7 +188,7 @@ CASES = {
     ),
     "weight_changed": _case(
         "one weight is another one than that which the data was recorded with",
-        *("'features'", "by 0.02 of the largest value", "0.0001 is allowed"),
+        *("'features'", "by at most 0.02 of the largest value", "0.0001 is allowed"),
         model=DENSE,
         outputs={"features": space_to_batch(IMAGE) * np.float32([0.51, -0.25])},
     ),

@@ -392,6 +392,12 @@ def constant_of_shape(s: Sketch) -> None:
     s.whole = True
 
 
+def eye_like(s: Sketch) -> None:
+    zeros = np.zeros((s.rng.randint(1, 4), s.rng.randint(1, 4)))
+    s.value = s.add("EyeLike", [s.store(zeros)], k=s.rng.randint(-2, 2))
+    s.whole = True
+
+
 def range_(s: Sketch) -> None:
     if s.opset < 11:
         return identity(s)
@@ -567,6 +573,7 @@ NUMBERS: dict[str, Callable[[Sketch], None]] = {
     "Shape": shape,
     "Size": shape,
     "ConstantOfShape": constant_of_shape,
+    "EyeLike": eye_like,
     "Range": range_,
     "NonZero": non_zero,
     "Cast": cast,

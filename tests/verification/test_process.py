@@ -96,7 +96,7 @@ def test_optimisations_that_end_the_process_on_a_branch_that_is_never_taken() ->
     """
     result = verify(*pair(branch, branch), isolate=True)
     assert result.status == "unverified"
-    assert "ends with SIGFPE: the original loads (optimisations on)" in result.message
+    assert "ends with SIGFPE: the original loads with optimisations on" in result.message
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the memory of a process")

@@ -37,7 +37,7 @@ def array(size: int) -> np.ndarray:
 def test_each_load_and_run_is_reported_before_it_begins():
     told = []
     model = session(adding(), of=CONVERTED, optimise=True, report=lambda *each: told.append(each))
-    assert told == [("the converted model loads (optimisations on)", CONVERTED)]
+    assert told == [("the converted model loads with optimisations on", CONVERTED)]
     assert list(model.run({"a": array(2), "b": array(1)})) == ["y"]
     line = "the converted model runs on a [2], b [1] (optimisations on)"
     assert told[1:] == [(line, CONVERTED)]

@@ -11,13 +11,12 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 
 from onnx_spatial import analysis
 from onnx_spatial.errors import Code, OperatorError
-from onnx_spatial.lowering import Emitter
-from onnx_spatial.lowering.core.builder import Size
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.strip_weights import strip_weights
 from onnx_spatial.model.inference import constant_folding, functions, shape_inference
@@ -25,6 +24,10 @@ from onnx_spatial.operators import Dim
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings import Conflict, InputFacts, NodeFacts
 from onnx_spatial.operators.spellings.call import AttributeValue
+
+if TYPE_CHECKING:
+    from onnx_spatial.lowering import Emitter
+    from onnx_spatial.lowering.core.builder import Size
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -20,7 +20,7 @@ from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion.same_padding.find import find as find_refused
 from onnx_spatial.errors import Code, UsageError
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io.source import Source
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
@@ -33,7 +33,6 @@ from onnx_spatial.verification.options import VerifyOptions
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.process import child
 from onnx_spatial.verification.run import data
-from onnx_spatial.verification.run.evaluator import Evaluator
 from onnx_spatial.verification.run.legal_sizes import NoLegalSizes, SizeSearch
 from onnx_spatial.verification.run.original import open_original
 from onnx_spatial.verification.run.sessions import (
@@ -42,6 +41,9 @@ from onnx_spatial.verification.run.sessions import (
     Session,
     Stage,
 )
+
+if TYPE_CHECKING:
+    from onnx_spatial.verification.run.evaluator import Evaluator
 
 #: Kind of inner values: whether they are moved or sums, a hint is all that is needed.
 _SUMS = Kind(rtol=RTOL[onnx.TensorProto.FLOAT])
@@ -152,7 +154,9 @@ def check(
         reason = f"the original cannot be run: {error}"
         if error.out_of_memory:
             reason += f"; {_SMALLER}"
-        found.not_run = NotRun(reason, no_runtime=error.lacks_kernel)
+        # A damaged file may make onnxruntime lack an operator that it has.
+        unknown = "registered" not in str(error) or _is_somebodys(models.original.proto, infos)
+        found.not_run = NotRun(reason, no_runtime=error.lacks_kernel and unknown)
 
 
 @dataclass
@@ -228,9 +232,6 @@ class _Runs:
         first = search.first()
         if isinstance(first, NoLegalSizes):
             return NotRun(first.reason)
-        if first.forced:
-            dims = ", ".join(f"{name} = {size}" for name, size in first.forced.items())
-            self.whole.warnings.append(f"only one size was found for {dims}")
         others = [] if self.proven else [search.another(first)]
         runs = [first, *(other for other in others if other is not None)]
         return [(run.feeds, run.outputs) for run in runs]
@@ -320,7 +321,7 @@ class _Runs:
             result = replace(result, passed=True, reason=f"{result.reason}; {remark}")
         if result.passed is False and result.optimised:
             result = self._excused(result, actual)
-        if result.passed is False and isinstance(original, Evaluator) and self.proven:
+        if result.passed is False and original.kind == "evaluator" and self.proven:
             reason = f"{result.reason}; but it is proven, and onnx's evaluator ran the original"
             result = replace(result, passed=None, reason=reason)
             self.whole.not_run = NotRun(f"output {result.name!r}: {reason}")
@@ -442,6 +443,14 @@ class _Runs:
                 )
         if self.kinds and all(kind.random for kind in self.kinds.values()) and not self.proven:
             self.whole.not_run = NotRun("all outputs differ from run to run")
+
+
+def _is_somebodys(model: onnx.ModelProto, infos: Sequence[OperatorInfo]) -> bool:
+    """Tell whether a model has an operator that is neither ONNX's, nor spatial, nor its own function."""
+    known = {(f.domain, f.name) for f in model.functions}
+    known |= {(info.node.domain, info.node.op_type) for info in infos}
+    nodes = (node for _, _, node in traversal.nodes(model) if not op_traits.is_standard(node))
+    return any((node.domain, node.op_type) not in known for node in nodes)
 
 
 def _serialized(source: Source, values: Sequence[str]) -> bytes:

@@ -218,12 +218,13 @@ class Prover:
         stored = free(weights)
         case.finite.update(stored)
         own = inputs | stored
+        case.counts = [product(t.dims) for t in inputs.values() if not t.whole]
         original = self._before.of(case, part.before.nodes, part.before.stored, own, place, opset)
         try:
             before = original.value(part.output)
         except IllegalError:
             return None
-        case.counts = [product(t.dims) for t in (*inputs.values(), before) if not t.whole]
+        case.counts += [product(t.dims) for t in (before,) if not t.whole]
         after = self._after.of(
             case, part.after.nodes, part.after.stored, own, place, opset_of(part.after)
         ).value(part.output)

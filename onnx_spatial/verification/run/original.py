@@ -36,7 +36,7 @@ from onnx_spatial.model.graph import insert_nodes
 from onnx_spatial.model.inference import functions
 from onnx_spatial.model.io import reader
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
+from onnx_spatial.operators.spellings import InputFacts, read
 from onnx_spatial.operators.spellings.python_ops import DOMAIN, SITE, VERSION
 from onnx_spatial.python_ops import registration
 from onnx_spatial.python_ops.kernels import CALLS, KEY, PREPARED_TYPES
@@ -47,8 +47,9 @@ from onnx_spatial.verification.run.sessions import Report, RunError, Session, fi
 if TYPE_CHECKING:
     from onnx_spatial.verification.run.evaluator import Evaluator
 
-#: Most elements of the output of an operator: a block of 10^9 must not exhaust the memory.
-_MOST_ELEMENTS = 2**27
+#: Most elements of the output of an operator: a block of 10^9 must not exhaust the memory. A string
+#: takes some 60 bytes.
+_MOST_ELEMENTS, _MOST_STRINGS = 2**27, 2**22
 #: Most positions in a window or block; each is one step of the kernel.
 _MOST_POSITIONS = 2**16
 
@@ -149,6 +150,8 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
         raise RunError(f"its functions cannot be inlined: {first_line(error)}", "load") from None
     for _, graph in traversal.graphs(copy):
         del graph.value_info[:]
+    for _, _, node in traversal.nodes(copy):
+        node.name = traversal.label(node)  # for messages
     for value in copy.graph.output:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
@@ -194,10 +197,16 @@ def _replace(
     for info in infos:
         given = [index for index, name in enumerate(info.node.input) if name]
         site = f"{info.node.op_type} {traversal.label(info.node)!r} in {info.place}"
-        if given[:1] != [0] or len(given) not in CALLS:
-            reason = "the data input is missing" if given[:1] != [0] else "has too many inputs"
+        reason = ""
+        if given[:1] != [0]:
+            reason = "the data input is missing"
+        elif len(given) not in CALLS:
+            reason = "has too many inputs"
+        elif any(traversal.subgraphs(info.node)):
+            reason = "has a graph as an attribute"
+        if reason:
             raise RunError(f"{site}: {reason}", "load")
-        function = _positions(info.facts, given[1:])
+        function = _positions(info, given[1:])
         called[id(function)] = function
         nodes = _Nodes(info.index)
         nodes.fetch(
@@ -252,11 +261,13 @@ class _Nodes(list[onnx.NodeProto]):
         integers = [self.op("Cast", name, to=int(TensorProto.INT64)) for name in parameters]
         call = self.op(CALLS[len(inputs)], shape, *integers, domain=DOMAIN, **attributes)
         known, dims = info.facts.inputs[0], info.output_shape
+        sizes = [d if isinstance(d, int) else 0 for d in dims or ()]
         if known is None or not known.ranked or dims is None:
             same = self.op("Sub", shape, shape)
+        elif 0 in dims or math.prod(filter(None, sizes)) > _MOST_ELEMENTS:
+            same = self.constant(np.zeros(len(sizes), np.int64))
         else:
-            sizes = [d if isinstance(d, int) else 0 for d in dims]
-            same = self.constant(np.array([0] * len(sizes) if 0 in dims else sizes, np.int64))
+            same = self.constant(np.array(sizes, np.int64))
         positions = self.op("Reshape", call, same)
         zero = self.zero(x, info.element_types, opset)
         flat = self.op("Reshape", x, self.constant(np.array([-1])))
@@ -265,13 +276,13 @@ class _Nodes(list[onnx.NodeProto]):
         info.node.CopyFrom(helper.make_node("Identity", [y], outputs, info.node.name))
 
 
-def _check_elements(shape: Sequence[Any]) -> None:
+def _check_elements(shape: Sequence[Any], most: int = _MOST_ELEMENTS) -> None:
     """Refuse an output that is too large to be computed.
 
     Raises:
         OperatorError: it is.
     """
-    if math.prod(shape) > _MOST_ELEMENTS:
+    if math.prod(shape) > most:
         raise OperatorError(f"its output {show(shape)} is too large to be compared")
 
 
@@ -282,13 +293,15 @@ def _counted(shape: Array) -> Array:
     return np.arange(1, math.prod(sizes) + 1).reshape(sizes)
 
 
-def _positions(facts: NodeFacts, given: Sequence[int]) -> Callable[..., Array]:
+def _positions(info: OperatorInfo, given: Sequence[int]) -> Callable[..., Array]:
     """Return the function from the shape of the data, and parameters, to positions in the data.
 
     Args:
-        facts: what is known of the node before a run.
+        info: what is known of the operator before a run.
         given: numbers of the inputs that are parameters.
     """
+    facts = info.facts
+    most = _MOST_STRINGS if TensorProto.STRING in info.element_types else _MOST_ELEMENTS
 
     def positions(shape: Array, *parameters: Array) -> Array:
         arrays: list[Array | None] = [None] * len(facts.inputs)
@@ -300,7 +313,7 @@ def _positions(facts: NodeFacts, given: Sequence[int]) -> Callable[..., Array]:
         inputs = [None if array is None else InputFacts.of(array) for array in arrays]
         call = read(replace(facts, inputs=tuple(inputs)))
         operator = call.bind(arrays)
-        _check_elements(operator.output_shape(x.shape))
+        _check_elements(operator.output_shape(x.shape), most)
         if math.prod(operator.positions) > _MOST_POSITIONS:
             raise OperatorError(
                 f"{operator.positions_of} of {show(operator.positions)} are too large to be compared"

@@ -168,7 +168,7 @@ class Session:
         if DOMAIN.encode() in model:
             self._raising = registration.raising
             registration.register_fresh(options)
-        doing = f"{of} loads ({self._level})"
+        doing = f"{of} loads with {self._level}"
         time_limit.check(doing)
         report(doing, of)
         try:
