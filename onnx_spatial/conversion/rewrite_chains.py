@@ -229,13 +229,24 @@ def _rewritten(
 def _remove_unread(
     model: onnx.ModelProto, named: onnx.ModelProto, original: onnx.ModelProto
 ) -> None:
-    """Remove what only nodes read that are gone: those of chains, and those that computed pads."""
-    read: dict[traversal.Place, set[str]] = {}
+    """Remove what only nodes read that are gone, and new nodes that nothing reads.
+
+    Gone are the nodes of chains and those that computed pads. A new node of one chain may be unread as
+    the next one was rewritten, too.
+    """
+    names: dict[traversal.Place, set[str]] = {}
     for before in (named, original):
         for place, graph in traversal.graphs(before):
-            names = (name for node in graph.node for name in traversal.needs(node))
-            read.setdefault(place, set()).update(names)
-    remove_unused(model, read)
+            read = (name for node in graph.node for name in traversal.needs(node))
+            names.setdefault(place, set()).update(read)
+    old = {
+        place: {n for node in g.node for n in node.output}
+        for place, g in traversal.graphs(original)
+    }
+    for place, graph in traversal.graphs(model):
+        made = {name for node in graph.node for name in node.output}
+        names.setdefault(place, set()).update(made - old.get(place, set()))
+    remove_unused(model, names)
 
 
 def _is_better(chain: Chain | Movement, operator: OperatorReport | None) -> bool:

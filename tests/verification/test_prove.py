@@ -323,3 +323,31 @@ def test_the_work_is_counted_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(counted) == 1
     monkeypatch.setattr(prover_module, "PART_STEPS", 50)
     assert prove(*models).reason == "gave up: no steps are left"
+
+
+CALLED_TWICE = """
+    <ir_version: 8, opset_import: ["" : 17, "loc" : 1, "ai.onnx.converters.tensorflow" : 1]>
+    g (float[N,H,W,3] x) => (float[A,B,C,D] y, float[E,F,G,I] z)
+    {
+        y = loc.blocks <block = [2, 2], other = [4, 1]> (x)
+        z = loc.blocks <block = [1, 3], other = [2, 2]> (x)
+    }
+    <domain: "loc", opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
+    blocks <block, other> (x) => (y)
+    {
+        b = Constant <value_ints: ints = @block> ()
+        n = Constant <value = int64[2,2] {0, 0, 0, 0}> ()
+        y = ai.onnx.converters.tensorflow.SpaceToBatchND (x, b, n)
+    }
+"""
+
+
+def test_parameters_that_each_call_gives_are_proven_for_all_calls() -> None:
+    original = onnx.parser.parse_model(CALLED_TWICE)
+    converted = onnx_spatial.convert(original, verify=False).model
+    assert verify(original, converted).evidence == "proven"
+    attributes = (a for n in converted.functions[0].node for a in n.attribute)
+    (given,) = (a for a in attributes if a.ref_attr_name)
+    given.ref_attr_name = "other"
+    result = verify(original, converted)
+    assert result.status == "failed"

@@ -26,6 +26,14 @@ Producer = onnx.NodeProto | onnx.TensorProto | onnx.SparseTensorProto
 
 MAIN = traversal.Place()
 
+#: Element types of the attributes of Constant that hold numbers.
+_GIVEN = {
+    "value_int": onnx.TensorProto.INT64,
+    "value_ints": onnx.TensorProto.INT64,
+    "value_float": onnx.TensorProto.FLOAT,
+    "value_floats": onnx.TensorProto.FLOAT,
+}
+
 
 class NoPartError(Exception):
     """No part computes a value; the message says why, as the rest of a sentence."""
@@ -90,9 +98,10 @@ class Graphs:
         self.model = model
         self._graphs: dict[traversal.Place, traversal.GraphLike] = dict(traversal.graphs(model))
         known = {place: f for (place, _), f in zip(traversal.graphs(model), facts, strict=False)}
+        read = _attributes_read(model)
         # Ids are valid as long as the messages are kept.
         self._messages = [
-            (place, node, _with_attributes(node, known.get(place)))
+            (place, node, _with_attributes(_without_unread(node, read), known.get(place)))
             for place, _, node in traversal.nodes(model)
         ]
         self._positions = {id(node): position for position, (*_, node) in enumerate(self._messages)}
@@ -209,7 +218,8 @@ class GrowingPart:
         while todo:
             name = todo.pop()
             producer = self._graphs.find(name, self._place)
-            if name != value and (producer is None or self._stops(name, producer)):
+            outside = producer is None or is_given(producer) or self._stops(name, producer)
+            if name != value and outside:
                 self.read.add(name)
             elif isinstance(producer, onnx.TensorProto):
                 self._stored[name] = producer
@@ -325,7 +335,26 @@ def is_constant(producer: Producer) -> bool:
     """Return whether a value is stored in the model: an initializer or a Constant node."""
     if not isinstance(producer, onnx.NodeProto):
         return True
-    return producer.op_type == "Constant" and op_traits.is_standard(producer)
+    stored = producer.op_type == "Constant" and op_traits.is_standard(producer)
+    return stored and not is_given(producer)
+
+
+def is_given(producer: Producer | None) -> bool:
+    """Return whether a value is a Constant that each call of a function gives as an attribute."""
+    return (
+        isinstance(producer, onnx.NodeProto)
+        and producer.op_type == "Constant"
+        and op_traits.is_standard(producer)
+        and any(attribute.ref_attr_name for attribute in producer.attribute)
+    )
+
+
+def type_of_given(node: onnx.NodeProto) -> onnx.TypeProto:
+    """Return what is known of the type of a Constant that each call gives."""
+    held = node.attribute[0].name
+    if held not in _GIVEN:
+        return onnx.TypeProto()
+    return onnx.helper.make_tensor_type_proto(_GIVEN[held], [None] if held[-1] == "s" else [])
 
 
 def is_dense_constant(node: onnx.NodeProto) -> bool:
@@ -344,6 +373,31 @@ def scopes(place: traversal.Place) -> list[traversal.Place]:
         return [place]
     count = len(place.steps)
     return [traversal.Place(place.function, place.steps[: count - i]) for i in range(count + 1)]
+
+
+def _attributes_read(model: onnx.ModelProto) -> dict[tuple[str, str], set[str]]:
+    """Return the names of the attributes that the body of each function reads."""
+    read: dict[tuple[str, str], set[str]] = {(f.domain, f.name): set() for f in model.functions}
+    if read:
+        for place, _, node in traversal.nodes(model):
+            if place.function is not None:
+                read[place.function[:2]].update(a.ref_attr_name for a in node.attribute)
+    return read
+
+
+def _without_unread(
+    node: onnx.NodeProto, read: Mapping[tuple[str, str], set[str]]
+) -> onnx.NodeProto:
+    """Return a call without attributes of a caller that no node of its function reads; else `node`."""
+    body = read.get((node.domain, node.op_type))
+    references = (a.name for a in node.attribute if a.ref_attr_name)
+    unread = set(references) - body if body is not None else set()
+    if not unread:
+        return node
+    result = onnx.NodeProto()
+    result.CopyFrom(node)
+    remove_named(result.attribute, unread)
+    return result
 
 
 def _with_attributes(node: onnx.NodeProto, known: GraphFacts | None) -> onnx.NodeProto:

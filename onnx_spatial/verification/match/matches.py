@@ -39,7 +39,9 @@ from onnx_spatial.verification.match.graphs import (
     Part,
     Producer,
     is_constant,
+    is_given,
     scopes,
+    type_of_given,
 )
 from onnx_spatial.verification.match.names import original_names, renamed
 
@@ -245,7 +247,8 @@ class Matches:
         computed = [
             name
             for name in names
-            if isinstance(self.original.find(name, place), onnx.NodeProto)
+            if isinstance(producer := self.original.find(name, place), onnx.NodeProto)
+            and not is_given(producer)
             and self._definitions.alike(name, place)
         ]
         return max(computed, key=lambda name: (self._order(name, place), name), default=None)
@@ -304,6 +307,9 @@ class Matches:
         )
 
     def _type(self, name: str, place: traversal.Place) -> onnx.TypeProto:
+        producer = self.original.find(name, place)
+        if isinstance(producer, onnx.NodeProto) and is_given(producer):
+            return type_of_given(producer)
         known = self._types.find(name, place)
         if known is None and place.function is not None:
             # A function declares no types; most likely its inputs have the type of its operators.
@@ -318,7 +324,7 @@ def _derived(graphs: Graphs) -> tuple[set[Key], set[Key]]:
     constant, sized = set[Key](), set[Key]()
     for place, _, node in traversal.nodes(graphs.model):
         random = not op_traits.is_standard(node) or node.op_type in _RANDOM
-        if random or any(traversal.subgraphs(node)):
+        if random or is_given(node) or any(traversal.subgraphs(node)):
             continue
         values = {(place, name) for name in node.output if name}
         for known in (constant, sized):
