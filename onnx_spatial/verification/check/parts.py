@@ -120,13 +120,14 @@ class PartRuns:
             usual: whether it runs on usual data.
         """
         part, proof = finding.part, finding.proof
+        renamed = not other_values.isdisjoint({part.output, *part.inputs})
         if proof.scope is not None and proof.digest in self.passed:
             finding.ran = True
             return
         try:
             for tried, shown in self._differences(part, proof, usual):
-                if part.output in other_values and outputs_agree:
-                    finding.reason = "its name may mean another value there: no output differs"
+                if renamed and outputs_agree:
+                    finding.reason = "a name may mean another value there: no output differs"
                 elif _occurs(tried, shown) or (finding.operators and shown.element is not None):
                     self._keep(finding, shown)
                     return
