@@ -1,24 +1,29 @@
 """Validate the models of a list, each in a child process, and collect the report.
 
-An executor, as `concurrent.futures` has it, calls `validate_model` for each model: threads here, or the
-workers of a Dask cluster. Each call starts a child process, keeps its limits, and returns a result in
-any case: that a child crashes, hangs or takes too much memory is the result of its model alone.
+An executor, as `concurrent.futures` has it, calls `validate_model` for each model: processes here, or
+the workers of a Dask cluster. Each call starts a child process, keeps its limits, and returns a result
+in any case: that a child crashes, hangs or takes too much memory is the result of its model alone.
+
+    validate --jobs 2          worker ---> child: a/model.onnx
+                               worker ---> child: b/model.onnx
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import multiprocessing
 import os
 import platform
+import signal
 import sys
 import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,11 +42,11 @@ from onnx_spatial.validation import models as selection
 from onnx_spatial.validation.examine import examine
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import ModelResult, Report, Status
-from onnx_spatial.verification.process import child
+from onnx_spatial.verification.process import child, limits
 
 _DEPENDENCIES = ("ml_dtypes", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-extensions")
-#: Bytes of the output of a crashed process that are kept.
-_LOG_BYTES = 4000
+#: Bytes of the output of a crashed process that are kept: a stack of 100 calls, and what is above it.
+_LOG_BYTES = 10_000
 
 #: Called with each model's index in the list and its result, as they arrive.
 Watch = Callable[[int, ModelResult], None]
@@ -86,9 +91,6 @@ def validate_model(
     work: Examination,
     timeout: float | None,
     memory: int | None,
-    stop: threading.Event | None = None,
-    *,
-    fork: bool | None = None,
 ) -> ModelResult:
     """Validate one model in a child process.
 
@@ -96,8 +98,6 @@ def validate_model(
         work: what the child does.
         timeout: seconds that it may take; None: any time.
         memory: bytes of private memory that it may take beside the libraries; None: any amount.
-        stop: ends the child when it is set.
-        fork: whether to fork; None: if that is safe, which needs that no other thread is at work.
     """
     if work.version != onnx_spatial.__version__:
         message = f"the worker has onnx-spatial {onnx_spatial.__version__}, not {work.version}"
@@ -105,11 +105,9 @@ def validate_model(
     started = time.monotonic()
     with tempfile.TemporaryFile() as log:
         try:
-            bounds = child.Bounds(memory, seconds=timeout, stop=stop)
-            result = child.run(work, lambda text: None, bounds, log=log, fork=fork)
+            bounds = child.Bounds(memory, seconds=timeout)
+            result = child.run(work, lambda text: None, bounds, log=log)
         except child.Died as death:
-            if death.ending == "stopped":
-                return _skipped(work.model)
             status = "failed" if death.status == "failed" else _undecided(work.options)
             result = ModelResult.without(work.model, status, death.ending, str(death))
         if result.kind == "crash":
@@ -169,7 +167,7 @@ def validate(
         memory: bytes of private memory that a model may take beside the libraries; None: unlimited.
         expect_failure: globs (`models.matches`) of models that are expected to fail.
         graphs: whether results have the graphs before and after, which the HTML report draws.
-        executor: where models are validated (`dask`); None: `jobs` threads here.
+        executor: where models are validated (`dask`); None: `jobs` processes here.
         watch: see `Watch`.
 
     Raises:
@@ -205,21 +203,23 @@ def validate(
         if watch is not None:
             watch(number, result)
 
-    def submit(model: str) -> Future[ModelResult]:
-        work = Examination(model, folder, options, room)
-        if executor is None:
-            return threads.submit(validate_model, work, timeout, memory, stop)
-        # A worker has other threads at work.
-        return executor.submit(validate_model, work, timeout, memory, fork=False)
-
-    with _threads(jobs) as (threads, stop):
-        try:
-            numbers = {submit(model): number for number, model in enumerate(models)}
+    workers: AbstractContextManager[Executor]
+    if executor is None:
+        call, workers = _validate_in_worker, _processes(min(jobs, len(models) or 1))
+    else:
+        call, workers = validate_model, nullcontext(executor)
+    try:
+        with workers as pool:
+            numbers = {
+                pool.submit(
+                    call, Examination(model, folder, options, room), timeout, memory
+                ): number
+                for number, model in enumerate(models)
+            }
             for future in as_completed(numbers):
                 take(numbers[future], future)
-        except KeyboardInterrupt:
-            report.interrupted = True
-            stop.set()
+    except KeyboardInterrupt:
+        report.interrupted = True
     skipped = (results.get(number) or _skipped(model) for number, model in enumerate(models))
     report.models = list(skipped)
     report.seconds = round(time.monotonic() - started, 3)
@@ -227,18 +227,38 @@ def validate(
 
 
 @contextmanager
-def _threads(jobs: int) -> Iterator[tuple[ThreadPoolExecutor, threading.Event]]:
-    """Yield an executor of threads, and an event that ends the processes which they wait for."""
+def _processes(jobs: int) -> Iterator[Executor]:
+    """Yield an executor of processes. If it is left by an exception, they and their children end.
+
+    A process has one thread, so that its children can be forked (`child.can_fork`).
+    """
     available()  # imports onnxruntime-extensions, which would happen in each fork
-    stop = threading.Event()
-    threads = ThreadPoolExecutor(jobs, "onnx-spatial-validate")
+    start = multiprocessing.get_context("fork" if child.can_fork() else "spawn")
+    workers = ProcessPoolExecutor(jobs, start, _start_worker)
     try:
-        yield threads, stop
+        yield workers
     except BaseException:
-        stop.set()
+        for worker in multiprocessing.active_children():
+            worker.terminate()
         raise
     finally:
-        threads.shutdown(cancel_futures=True)
+        workers.shutdown(cancel_futures=True)
+
+
+def _validate_in_worker(
+    work: Examination, timeout: float | None, memory: int | None
+) -> ModelResult:
+    try:
+        return validate_model(work, timeout, memory)
+    except SystemExit:  # the child has ended; the executor would go on with the next model
+        os._exit(1)
+
+
+def _start_worker() -> None:
+    """Leave Ctrl-C to the parent, which ends workers by SIGTERM."""
+    limits.die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 
 
 @contextmanager

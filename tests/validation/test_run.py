@@ -15,6 +15,7 @@ from onnx_spatial import UsageError
 from onnx_spatial.validation import ModelResult, Options, Report
 from onnx_spatial.validation.models import find
 from onnx_spatial.validation.run import Examination, validate, validate_model
+from onnx_spatial.verification.process import child
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
 
@@ -162,15 +163,17 @@ def test_an_interrupt_keeps_what_was_done():
     assert (report.passed, report.status, report.exit_code) == (False, "interrupted", 130)
 
 
-def test_a_new_interpreter_gives_the_same_result(tmp_path):
+def test_a_new_interpreter_gives_the_same_result(tmp_path, monkeypatch):
+    monkeypatch.setattr(child, "can_fork", lambda: False)
     save(tmp_path / "m.onnx", S2B)
     work = Examination("m.onnx", str(tmp_path), Options())
-    assert validate_model(work, 60, None, fork=False).status == "passed"
+    assert validate_model(work, 60, None).status == "passed"
 
 
-def test_the_time_to_start_an_interpreter_counts(tmp_path):
+def test_the_time_to_start_an_interpreter_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(child, "can_fork", lambda: False)
     work = Examination(str(save(tmp_path / "m.onnx")), str(tmp_path), Options())
-    assert validate_model(work, 0.1, None, fork=False).kind == "timeout"
+    assert validate_model(work, 0.1, None).kind == "timeout"
 
 
 @posix

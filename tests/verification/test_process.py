@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -164,7 +165,10 @@ def test_errors_come_back() -> None:
         verify(space_to_batch(), space_to_batch_lowered(), shapes={"z": (1, 2, 2, 1)}, isolate=True)
 
 
-def test_a_new_interpreter_gives_the_same_result(tmp_path: Path) -> None:
+def test_a_new_interpreter_gives_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "can_fork", lambda: False)
     paths = tmp_path / "before.onnx", tmp_path / "after.onnx"
     for path, proto in zip(paths, (space_to_batch(), space_to_batch_lowered()), strict=True):
         weight = np.ones(8, np.float32)
@@ -175,7 +179,7 @@ def test_a_new_interpreter_gives_the_same_result(tmp_path: Path) -> None:
     models = ModelPair.read(*paths, ())
     work = _Work(models, VerifyOptions(), ())
     lines: list[str] = []
-    result = child.run(work, lines.append, BOUNDS, fork=False)
+    result = child.run(work, lines.append, BOUNDS)
     assert result.status == "passed"
     assert lines
 
@@ -262,23 +266,27 @@ def test_a_hang_ends_in_time() -> None:
     )
 
 
-def test_an_event_ends_the_children_of_all_threads() -> None:
-    stop, started = threading.Event(), threading.Barrier(4)
-
-    def work(progress: child.Progress) -> None:
-        progress("")
-        signal.pause()
-
-    def child_of_a_thread(_: int) -> str:
-        with pytest.raises(Died) as died:
-            child.run(work, lambda _: started.wait(30), Bounds(stop=stop))
-        return died.value.ending
-
-    with ThreadPoolExecutor(3) as threads:
-        endings = threads.map(child_of_a_thread, range(3))
-        started.wait(30)
-        stop.set()
-        assert [*endings] == ["stopped"] * 3
+def test_a_child_of_a_thread_waits_for_no_lock_of_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import holds a lock; a child that was forked meanwhile would wait for it without end."""
+    slow = "import sys\nif hasattr(sys, 'importing'): sys.importing.set(); sys.release.wait(60)"
+    (tmp_path / "slow.py").write_text(slow)
+    (tmp_path / "work.py").write_text("def work(progress):\n import slow\n return slow.__name__")
+    monkeypatch.syspath_prepend(tmp_path)
+    importing, release = threading.Event(), threading.Event()
+    monkeypatch.setattr(sys, "importing", importing, raising=False)
+    monkeypatch.setattr(sys, "release", release, raising=False)
+    work = importlib.import_module("work").work
+    with ThreadPoolExecutor(2) as threads:
+        imported = threads.submit(importlib.import_module, "slow")
+        assert importing.wait(30)
+        result = threads.submit(child.run, work, lambda _: None, Bounds(seconds=30))
+        try:
+            assert result.result() == "slow"
+        finally:
+            release.set()
+        imported.result()
 
 
 def test_a_log_has_what_libraries_print_and_where_it_crashed(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@
     Died: "the process ends with SIGFPE: the converted model runs on x ..."
 
 The child is forked where that is safe, which takes milliseconds: it has the arguments and libraries
-already. Elsewhere a new interpreter runs `main`, which reads them from its stdin. Both answer through a
-pipe, in pickles of (kind, value). What libraries print is lost, or goes to a log. A thread of the
-parent watches the child, and kills it when it leaves its bounds.
+already. A fork has no thread but the one that calls it, and never gets a lock that another one held, of
+an import for example: so it is made by the main thread only. Elsewhere a new interpreter runs `main`,
+which reads the arguments from its stdin. Both answer through a pipe, in pickles of (kind, value). What
+libraries print is lost, or goes to a log. A thread of the parent watches the child, and kills it when
+it leaves its bounds.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import IO, Any, BinaryIO, Literal, TypeVar, cast
 
 from onnx_spatial.errors import one_line
@@ -35,7 +37,7 @@ from onnx_spatial.verification.process import limits
 T = TypeVar("T")
 Progress = Callable[[str], None]
 #: How a child ended: "memory" also if the system killed it, which it does when memory runs out.
-Ending = Literal["crash", "memory", "timeout", "stopped"]
+Ending = Literal["crash", "memory", "timeout"]
 
 #: The models that are compared, in messages.
 ORIGINAL, CONVERTED = "the original", "the converted model"
@@ -45,8 +47,6 @@ _INTERVAL_SECONDS = 0.02
 #: The system's own limit counts memory that is reserved, too. It is higher than the one that is watched
 #: here: times the latter, and bytes for the stacks of threads.
 _RESERVED_FACTOR, _STACK_BYTES = 2, 2**32
-#: Held while a child starts: another one would inherit the pipe of the first, and keep it open.
-_starting = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,11 @@ class Bounds:
         memory: bytes of private memory that it may take beside what it has from the start; None: any.
         weights: bytes that it may take beside these.
         seconds: time that it may take; None: any time.
-        stop: ends it when it is set.
     """
 
     memory: int | None = None
     weights: int = 0
     seconds: float | None = None
-    stop: threading.Event | None = None
 
     @property
     def beyond_memory(self) -> str:
@@ -129,7 +127,8 @@ def _send(kind: str, value: object) -> None:
 
 def can_fork() -> bool:
     """Tell whether a fork is safe: macOS has it, but its system libraries are not safe after one."""
-    return hasattr(os, "fork") and sys.platform != "darwin"
+    main = threading.current_thread() is threading.main_thread()
+    return hasattr(os, "fork") and sys.platform != "darwin" and main
 
 
 def run(
@@ -138,23 +137,22 @@ def run(
     bounds: Bounds,
     *,
     log: IO[bytes] | None = None,
-    fork: bool | None = None,
 ) -> T:
     """Run a function in a child process and return its result.
 
     Args:
-        work: gets a function that takes lines of progress. Without a fork it must be picklable.
+        work: gets a function that takes lines of progress. Where a child is not forked (`can_fork`), it
+            must be picklable.
         progress: called with these lines.
         bounds: what ends the child.
         log: file that gets what libraries print, and where a crash happened; None: that is lost.
-        fork: whether to fork; None: if that is safe.
 
     Raises:
         Died: the child ended without a result.
     """
-    start = _forked if (can_fork() if fork is None else fork) else _spawned
+    start = _forked if can_fork() else _spawned
     doing = Doing("")
-    with start(work, replace(bounds, stop=None), log) as (process, stream), stream:
+    with start(work, bounds, log) as (process, stream), stream:
         with _watched(process, bounds) as killed:
             while (message := _received(stream)) is not None:
                 kind, value = message
@@ -199,8 +197,6 @@ def _watched(process: _Process, bounds: Bounds) -> Iterator[list[tuple[Ending, s
     first = limits.private_memory(process.pid) or 0
 
     def left() -> tuple[Ending, str] | None:
-        if bounds.stop is not None and bounds.stop.is_set():
-            return "stopped", "was stopped"
         if bounds.seconds is not None and time.monotonic() - started > bounds.seconds:
             return "timeout", f"takes longer than {bounds.seconds:g} s (--timeout allows more)"
         if bounds.memory is not None:
@@ -249,18 +245,17 @@ _Process = _Forked | subprocess.Popen[bytes]
 def _forked(
     work: Callable[[Progress], Any], bounds: Bounds, log: IO[bytes] | None
 ) -> Iterator[tuple[_Process, BinaryIO]]:
-    with _starting:
-        reading, writing = os.pipe()
-        # Python runs functions after a fork, and swallows what a signal raises in them.
-        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, _interrupts())
-        with warnings.catch_warnings():
-            # Threads of numpy stop for a fork; those of onnxruntime belong to sessions, of which the
-            # child makes its own; those that wait for other children hold no lock.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            pid = os.fork()
-        if pid == 0:
-            _in_fork(work, bounds, log, writing)
-        os.close(writing)
+    reading, writing = os.pipe()
+    # Python runs functions after a fork, and swallows what a signal raises in them.
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, _interrupts())
+    with warnings.catch_warnings():
+        # Threads of numpy stop for a fork; those of onnxruntime belong to sessions, of which the
+        # child makes its own.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        _in_fork(work, bounds, log, writing)
+    os.close(writing)
     process = _Forked(pid)
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
