@@ -9,11 +9,11 @@ or `onnx_spatial.InferenceSession("model.onnx", mode="custom-op")`, which does t
 errors of operators as Python exceptions.
 """
 
-from onnx_spatial.custom_ops.session import InferenceSession, prepare
+from onnx_spatial.custom_ops.session import InferenceSession as InferenceSession
+from onnx_spatial.custom_ops.session import prepare
 from onnx_spatial.python_ops.registration import available, explain, raising, register
 
 __all__ = [
-    "InferenceSession",
     "available",
     "explain",
     "prepare",

@@ -34,13 +34,14 @@ from onnx_spatial.verification.options import VerifyOptions
 _FORMAT = "session.load_model_format"
 
 
-def prepare(model: reader.Model, *, domains: Iterable[str] = ()) -> onnx.ModelProto:
+def prepare(model: reader.Model) -> onnx.ModelProto:
     """Convert the spatial operators of a model to the registered Python operators.
+
+    `onnx_spatial.convert` with mode "custom-op" does it with options.
 
     Args:
         model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed. External data stays
             in its files.
-        domains: operator domains to accept beside the ones that converters are known to use.
 
     Returns:
         The prepared model; the model itself if there is nothing to convert.
@@ -50,9 +51,8 @@ def prepare(model: reader.Model, *, domains: Iterable[str] = ()) -> onnx.ModelPr
         ConversionError: an operator breaks its rules or cannot be run this way.
     """
     source = reader.read(model)
-    options = ConvertOptions("custom-op", domains=tuple(domains))
     with of_model(source.name):
-        plan = convert_operators(source.proto, options, folder=source.folder)
+        plan = convert_operators(source.proto, ConvertOptions("custom-op"), folder=source.folder)
     if refused := plan.refused():
         raise refusal(source.name, refused)
     return source.proto if plan.model is None else plan.model

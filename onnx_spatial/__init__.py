@@ -35,11 +35,8 @@ __all__ = [
     "ConversionError",
     "InferenceSession",
     "Inspection",
-    "Mode",
-    "Model",
     "ModelFileError",
     "OperatorError",
-    "OperatorReport",
     "SpatialError",
     "UsageError",
     "Verification",
@@ -50,16 +47,15 @@ __all__ = [
     "custom_ops",
     "inspect",
     "optimize",
+    "passes",
+    "reference",
     "verify",
 ]
 
 if TYPE_CHECKING:
-    from onnx_spatial import custom_ops
+    from onnx_spatial import custom_ops, passes, reference
     from onnx_spatial.api import convert, inspect, optimize, verify
-    from onnx_spatial.conversion.options import Mode
-    from onnx_spatial.conversion.report import OperatorReport
     from onnx_spatial.custom_ops import InferenceSession
-    from onnx_spatial.model.io.source import Model
     from onnx_spatial.report.results import Conversion, Inspection
     from onnx_spatial.verification import Verification, VerifyOptions
 else:
@@ -68,9 +64,6 @@ else:
         "Conversion": "onnx_spatial.report.results",
         "InferenceSession": "onnx_spatial.custom_ops",
         "Inspection": "onnx_spatial.report.results",
-        "Mode": "onnx_spatial.conversion.options",
-        "Model": "onnx_spatial.model.io.source",
-        "OperatorReport": "onnx_spatial.conversion.report",
         "Verification": "onnx_spatial.verification",
         "VerifyOptions": "onnx_spatial.verification",
         "convert": "onnx_spatial.api",
@@ -83,8 +76,8 @@ else:
         """Import an attribute on first use (PEP 562)."""
         from importlib import import_module
 
-        if name == "custom_ops":
-            return import_module("onnx_spatial.custom_ops")
+        if name in ("custom_ops", "passes", "reference"):
+            return import_module(f"onnx_spatial.{name}")
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = value = getattr(import_module(_MODULES[name]), name)

@@ -17,12 +17,12 @@ from onnx_spatial import (
     Conversion,
     ConversionError,
     Inspection,
-    OperatorReport,
     Verification,
     VerifyOptions,
     analysis,
     verification,
 )
+from onnx_spatial.conversion.report import OperatorReport
 from onnx_spatial.verification import Tolerances, interface, match
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.prove.proof import Proof

@@ -12,7 +12,8 @@ import running
 from adapter import plan
 from onnx.reference import ReferenceEvaluator
 
-from onnx_spatial import ConversionError, OperatorReport
+from onnx_spatial import ConversionError
+from onnx_spatial.conversion.report import OperatorReport
 
 
 def function_form(model: onnx.ModelProto, **options: Any) -> onnx.ModelProto:

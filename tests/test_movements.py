@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 
 import onnx_spatial
 from onnx_spatial.chains.pricing import LEAST_GAIN, MARGIN
+from onnx_spatial.conversion.report import OperatorReport
 
 
 def same(model: onnx.ModelProto, other: onnx.ModelProto, scale: int = 1) -> None:
@@ -24,7 +25,7 @@ def same(model: onnx.ModelProto, other: onnx.ModelProto, scale: int = 1) -> None
         assert a.tolist() == b.tolist() if a.dtype == object else a.tobytes() == b.tobytes()
 
 
-def only(model: onnx.ModelProto, **options: int) -> onnx_spatial.OperatorReport:
+def only(model: onnx.ModelProto, **options: int) -> OperatorReport:
     """The report of the only chain."""
     (site,) = plan(model, chains=True, **options).chains
     return site

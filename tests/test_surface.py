@@ -30,11 +30,11 @@ OPTIONS = {
 }
 
 NAMES = """
-    Conversion ConversionError InferenceSession Inspection Mode Model ModelFileError OperatorError
-    OperatorReport SpatialError UsageError Verification VerificationError VerifyOptions __version__
-    convert custom_ops inspect optimize verify
+    Conversion ConversionError InferenceSession Inspection ModelFileError OperatorError SpatialError
+    UsageError Verification VerificationError VerifyOptions __version__ convert custom_ops inspect
+    optimize passes reference verify
 """
-CUSTOM_OPS = "InferenceSession available explain prepare raising register"
+CUSTOM_OPS = "available explain prepare raising register"
 
 EDITED = (
     "mode='lower', fuse=True, prefer=None, max_rank=None, checked=False, domains=(), static=None"
@@ -54,7 +54,7 @@ SIGNATURES = {
     onnx_spatial.InferenceSession: "path_or_bytes=None, sess_options=None, providers=None, "
     "provider_options=None, *, model=None, mode='lower', fuse=True, chains=False, domains=(), "
     "static=None, verify=False, **onnxruntime_arguments",
-    onnx_spatial.custom_ops.prepare: "model, *, domains=()",
+    onnx_spatial.custom_ops.prepare: "model",
     onnx_spatial.custom_ops.register: "sess_options",
     onnx_spatial.custom_ops.raising: "",
     onnx_spatial.custom_ops.explain: "error",

@@ -21,13 +21,13 @@ onnx_spatial.model.io.reader onnx_spatial.model.io.source
 
 RIGHT = """
 import onnx_spatial
-from onnx_spatial.passes import SpatialPass
+from typing import Literal
 
-def opened(model: onnx_spatial.Model, mode: onnx_spatial.Mode) -> onnx_spatial.InferenceSession:
+def opened(model: str, mode: Literal["lower", "function"]) -> onnx_spatial.InferenceSession:
     return onnx_spatial.InferenceSession(model, mode=mode, static={"N": 1}, enable_fallback=0)
 
 onnx_spatial.convert("m.onnx", "o.onnx", mode="function").touched["nodes_added"].append("n")
-SpatialPass(mode="lower", domains=["com.mine"])
+onnx_spatial.passes.SpatialPass(mode="lower", domains=["com.mine"])
 """
 
 #: Wrong lines, and the code of mypy's error.

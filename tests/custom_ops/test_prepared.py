@@ -168,7 +168,7 @@ def test_domains_of_the_users_own():
     inputs = (image(4, 2, 2, 1), np.array([2, 2]), np.zeros((2, 2), int))
     made = one_node("BatchToSpaceND", inputs, domain="com.mine")
     assert custom_ops.prepare(made) is made
-    prepared = custom_ops.prepare(made, domains=["com.mine"])
+    prepared = onnx_spatial.convert(made, mode="custom-op", domains=["com.mine"]).model
     assert structure.ops(prepared) == ["BatchToSpace", "Reshape"]
 
 

@@ -150,7 +150,7 @@ def test_the_modules_loaded_anew_use_what_is_registered():
         rooms = ("onnx_spatial.custom_ops", "onnx_spatial.python_ops")
         for name in sorted(n for n in sys.modules if n.startswith(rooms)):
             importlib.reload(sys.modules[name])
-        second = onnx_spatial.custom_ops.InferenceSession(model, mode="custom-op")
+        second = onnx_spatial.InferenceSession(model, mode="custom-op")
         for session in (first, second):
             assert session.run(None, feeds)[0].sum() == x.sum()
             try:
