@@ -19,7 +19,7 @@ import sampling
 from adapter import convert
 from building import ELEMENT_TYPES
 
-SHORT, LONG = range(25), range(2000)
+SHORT, LONG = range(10), range(2000)
 
 
 def types_of(spelling: str) -> Sequence[str]:

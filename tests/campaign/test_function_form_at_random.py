@@ -19,7 +19,7 @@ import sampling
 from adapter import plan
 from building import ELEMENT_TYPES
 
-SHORT, LONG = range(8), range(400)
+SHORT, LONG = range(3), range(400)
 TOGETHER = 3
 #: numpy can feed a session bfloat16 or strings, but not both at once.
 TYPES = tuple(t for t in ELEMENT_TYPES if t != "bfloat16")

@@ -23,12 +23,6 @@ def test_all_cases_are_there():
 
 
 @pytest.mark.parametrize("case", INVALID, ids=lambda case: case.id)
-def test_invalid_calls_are_refused_with_their_place(case):
-    with pytest.raises(ConversionError, match=r"'site' in main graph"):
-        converted(case.model())
-
-
-@pytest.mark.parametrize("case", INVALID, ids=lambda case: case.id)
 @pytest.mark.parametrize("run_time", [False, True], ids=["known", "run-time"])
 def test_checked_models_fail_where_sizes_and_parameters_break_a_rule(case, run_time):
     try:
