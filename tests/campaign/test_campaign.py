@@ -19,7 +19,10 @@ import sampling
 from adapter import convert
 from building import ELEMENT_TYPES
 
-SHORT, LONG = range(10), range(2000)
+#: Numbers of the cases: a few by default, all in the weekly run.
+NUMBERS = pytest.mark.parametrize(
+    "numbers", [range(10), pytest.param(range(2000), marks=pytest.mark.slow)], ids=len
+)
 
 
 def types_of(spelling: str) -> Sequence[str]:
@@ -73,6 +76,10 @@ def failures(
     return found
 
 
+def fewest(numbers: Sequence[int]) -> float:
+    return 0.5 if len(numbers) > 100 else 0.4
+
+
 def report(found: list[str]) -> str:
     return f"{len(found)} failed\n" + "\n".join(found[:5])
 
@@ -81,56 +88,30 @@ def by_definition(sample: sampling.Sample) -> np.ndarray:
     return sample.expected
 
 
+@NUMBERS
 @pytest.mark.parametrize("spelling", sampling.SPELLINGS)
-def test_by_definition(spelling):
-    found = failures(spelling, SHORT, by_definition)
+def test_by_definition(spelling, numbers):
+    found = failures(spelling, numbers, by_definition)
     assert not found, report(found)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("spelling", sampling.SPELLINGS)
-def test_by_definition_at_length(spelling):
-    found = failures(spelling, LONG, by_definition)
-    assert not found, report(found)
-
-
-@pytest.fixture
-def tensorflow() -> Callable[[sampling.Sample], np.ndarray | None]:
+@pytest.mark.oracle
+@NUMBERS
+@pytest.mark.parametrize("spelling", TENSORFLOW)
+def test_against_tensorflow(spelling, numbers):
     pytest.importorskip("tensorflow", reason="tensorflow is not installed")
-    return oracles.tensorflow
+    found = failures(
+        spelling, numbers, oracles.tensorflow, types_of(spelling), fewest=fewest(numbers)
+    )
+    assert not found, report(found)
 
 
-@pytest.fixture
-def openvino() -> Callable[[sampling.Sample], np.ndarray | None]:
+@pytest.mark.oracle
+@NUMBERS
+@pytest.mark.parametrize("spelling", OPENVINO)
+def test_against_openvino(spelling, numbers):
     pytest.importorskip("openvino", reason="openvino is not installed")
-    return oracles.openvino
-
-
-@pytest.mark.oracle
-@pytest.mark.parametrize("spelling", TENSORFLOW)
-def test_against_tensorflow(spelling, tensorflow):
-    found = failures(spelling, SHORT, tensorflow, types_of(spelling), fewest=0.4)
-    assert not found, report(found)
-
-
-@pytest.mark.slow
-@pytest.mark.oracle
-@pytest.mark.parametrize("spelling", TENSORFLOW)
-def test_against_tensorflow_at_length(spelling, tensorflow):
-    found = failures(spelling, LONG, tensorflow, types_of(spelling), fewest=0.5)
-    assert not found, report(found)
-
-
-@pytest.mark.oracle
-@pytest.mark.parametrize("spelling", OPENVINO)
-def test_against_openvino(spelling, openvino):
-    found = failures(spelling, SHORT, openvino, oracles.OPENVINO_TYPES, fewest=0.4)
-    assert not found, report(found)
-
-
-@pytest.mark.slow
-@pytest.mark.oracle
-@pytest.mark.parametrize("spelling", OPENVINO)
-def test_against_openvino_at_length(spelling, openvino):
-    found = failures(spelling, LONG, openvino, oracles.OPENVINO_TYPES, fewest=0.5)
+    found = failures(
+        spelling, numbers, oracles.openvino, oracles.OPENVINO_TYPES, fewest=fewest(numbers)
+    )
     assert not found, report(found)

@@ -294,38 +294,22 @@ def interrupted(
     return wrong, ends
 
 
+#: The MiB of weights, and how often a conversion is disturbed.
+SIZES = pytest.mark.parametrize(
+    ("mebibytes", "times"), [(1, 2), pytest.param(100, 40, marks=pytest.mark.slow)]
+)
+
+
+@SIZES
+@pytest.mark.parametrize("disturb", [killed, interrupted])
 @pytest.mark.parametrize("name", SCENES)
-def test_a_kill_leaves_the_old_file_or_the_new_one(name, tmp_path, nursery):
-    it = scene(name, 1, tmp_path)
+def test_whatever_the_moment_files_are_old_or_new(
+    name, disturb, mebibytes, times, tmp_path, nursery
+):
+    it = scene(name, mebibytes, tmp_path)
     it.learn(nursery)
-    wrong, _ = killed(it, nursery, 1, len(name))
-    assert not wrong, wrong
-
-
-@pytest.mark.parametrize("name", SCENES)
-def test_an_interrupt_leaves_nothing_behind(name, tmp_path, nursery):
-    it = scene(name, 1, tmp_path)
-    it.learn(nursery)
-    wrong, _ = interrupted(it, nursery, 2, len(name))
-    assert not wrong, wrong
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SCENES)
-def test_many_kills(name, tmp_path, nursery):
-    it = scene(name, 100, tmp_path)
-    it.learn(nursery)
-    wrong, ends = killed(it, nursery, 40, 1)
+    wrong, ends = disturb(it, nursery, times, len(name))
     print(name, f"{it.seconds:.3f} s", dict(ends))
     assert not wrong, "\n".join(wrong)
-    assert sum(count for end, count in ends.items() if "killed" in end) >= 20
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SCENES)
-def test_many_interrupts(name, tmp_path, nursery):
-    it = scene(name, 100, tmp_path)
-    it.learn(nursery)
-    wrong, ends = interrupted(it, nursery, 40, 2)
-    print(name, f"{it.seconds:.3f} s", dict(ends))
-    assert not wrong, "\n".join(wrong)
+    if disturb is killed and times > 2:
+        assert sum(count for end, count in ends.items() if "killed" in end) >= times / 2

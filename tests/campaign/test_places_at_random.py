@@ -309,14 +309,8 @@ def failures(place: str, numbers: range) -> list[str]:
     return found
 
 
+@pytest.mark.parametrize("count", [12, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("place", [p.__name__ for p in (*ONE, *MANY)])
-def test_regions(place):
-    found = failures(place, range(12))
-    assert not found, f"{len(found)} failed\n" + "\n".join(found[:5])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("place", [p.__name__ for p in (*ONE, *MANY)])
-def test_regions_at_length(place):
-    found = failures(place, range(1000))
+def test_regions(place, count):
+    found = failures(place, range(count))
     assert not found, f"{len(found)} failed\n" + "\n".join(found[:5])

@@ -61,7 +61,7 @@ def needs_places(sample: Sample, form: Form) -> bool:
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("symbolic", [False, True], ids=["static", "symbolic"])
 def test_every_element_type_at_every_opset(operator, opset, symbolic):
-    for dtype in ELEMENT_TYPES:
+    for dtype in list(ELEMENT_TYPES)[(opset + symbolic) % 2 :: 2]:
         made = sample(operator, dtype)
         shape = (f"d{i}" for i in range(4)) if symbolic else made.inputs[0].shape
         form = Form(tuple(shape), frozenset(), opset, running.ir_version_of(opset), None)

@@ -362,7 +362,7 @@ def check(rng: Random) -> tuple[int, int]:
 
 
 @given(rng=sampling.randoms)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_expressions_are_what_the_run_comes_to(rng):
     check(rng)
 
