@@ -17,7 +17,7 @@ NAMES = sorted(p.parent.name for p in ZOO.glob("*/model.onnx"))
 pytest.importorskip("onnxruntime_extensions", reason="mode custom-op needs onnxruntime-extensions")
 
 
-#: From each form to each; every net takes two of these ways by default, and the others in the weekly run.
+#: From each form to each; every net takes two of these ways by default, all in the weekly run.
 CHANGES = list(product(["function", "custom-op"], MODES))
 WAYS = [
     pytest.param(name, *change, marks=[] if (net + number) % 3 == 0 else pytest.mark.slow)
