@@ -49,8 +49,19 @@ def test_models_of_the_zoo(name):
 # The cases that the runtimes of the operators answered
 
 
-@pytest.mark.parametrize("case", POSITIVE, ids=lambda c: c.id)
-@pytest.mark.parametrize("unknown", [False, True], ids=["static", "run-time"])
+#: Each case in one form by default, in both by the weekly run.
+FORMS = [
+    pytest.param(
+        *(case, unknown),
+        id=f"{'run-time' if unknown else 'static'}-{case.id}",
+        marks=pytest.mark.slow if number % 2 == unknown else [],
+    )
+    for number, case in enumerate(POSITIVE)
+    for unknown in (False, True)
+]
+
+
+@pytest.mark.parametrize(("case", "unknown"), FORMS)
 def test_cases(case, unknown):
     model = case.model(symbolic=unknown, run_time_parameters=unknown)
     feeds = case.feeds(run_time_parameters=unknown)
