@@ -2,7 +2,8 @@
 
 A region blocks its input and unblocks it again, so what goes in comes out and the value in between is
 known by definition. Around it everything varies: what is declared of the shapes (guesses that are
-wrong, too), where the parameters come from, how many calls a function gets and with what.
+wrong, too), where the parameters come from, how many calls a function gets and with what, and which
+lowering is asked for.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import structure
 from adapter import convert
 from building import ELEMENT_TYPES, TF, element_type
 from onnx import TensorProto, helper
+from vocabulary import LOWERINGS
 
 INT = TensorProto.INT64
 #: Loop and Scan have no bfloat16, and Loop of onnxruntime 1.23 frees stacked strings twice.
@@ -297,7 +299,7 @@ def failures(place: str, numbers: range) -> list[str]:
         make = build(Random(f"{place} {number}"), place)
         model = make.model()
         try:
-            converted = convert(model)
+            converted = convert(model, prefer=make.rng.choice((None, *LOWERINGS)))
             assert not structure.spatial(converted)
             for level in running.LEVELS:
                 results = running.run(converted, make.feeds, level)
