@@ -59,7 +59,6 @@ class Counterexample:
         element: index of the first element of the output that differs; None if its shape does.
         reason: how it differs: "is x[0, 4, 1, 0] instead of ...", or a sentence.
         value: name of the output.
-        optimised: whether onnxruntime's optimisations were on in the run that confirmed it.
     """
 
     inputs: Mapping[str, Array] = field(repr=False)
@@ -67,7 +66,6 @@ class Counterexample:
     element: tuple[int, ...] | None
     reason: str
     value: str
-    optimised: bool = False
 
     @property
     def message(self) -> str:

@@ -2,7 +2,7 @@
 
     x -> part of the original    (spatial operators in Python)   -> y   \\
                                                                           equal bits, or within rtol
-    x -> part of the converted   (optimisations off, then on)    -> y   /
+    x -> part of the converted   (optimisations off)             -> y   /
 
 A proof leaves out a batch of zero and the bits of NaNs: so each operator runs once on them. Of a part
 that is not proven, the prover names sizes at which the formulas differ: a run there decides.
@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 import onnx
@@ -170,12 +170,11 @@ class PartRuns:
             shown.inputs,
             part.output,
             part.place,
-            shown.optimised,
         )
 
 
 class _Sides:
-    """Both sides of a part, ready to run.
+    """Both sides of a part, ready to run. What optimisations do is seen in the run of the whole.
 
     Args:
         part: the part.
@@ -185,12 +184,16 @@ class _Sides:
     def __init__(self, part: ChangedPart, runs: PartRuns) -> None:
         self._part, self._runs = part, runs
         models = runs.models
-        self._source = models.original.holding(part.original())
-        self._original = open_original(self._source, models.domains, report=child.report)
-        ordered = traversal.in_order(self._source.proto.graph)
+        source = models.original.holding(part.original())
+        self._inputs = data.graph_inputs(source.proto)
+        self._model = data.named_dims(source.proto, self._inputs)
+        self._infos = analysis.find(self._model, models.domains, source.folder)
+        self._original = open_original(
+            source, models.domains, infos=self._infos, report=child.report
+        )
+        ordered = traversal.in_order(source.proto.graph)
         self._kind = runs.kinds.of_part(part.place, ordered, part.output)
         self._rng = np.random.default_rng(runs.options.seed)
-        self._sessions: dict[bool, Session] = {}
 
     def usual_data(self) -> Iterator[Mapping[str, Array]]:
         """Yield data of a usual size for an operator: any bits where it is only moved; then no batch.
@@ -198,12 +201,14 @@ class _Sides:
         Raises:
             RunError: there are no sizes at which the original runs.
         """
-        options, model = self._runs.options, self._source.proto
-        inputs = data.graph_inputs(model)
-        named = data.named_dims(model, inputs)
-        infos = analysis.find(named, self._runs.models.domains, self._source.folder)
+        options = self._runs.options
         search = SizeSearch(
-            model, inputs, infos, self._original, seed=options.seed, memory=options.memory
+            self._model,
+            self._inputs,
+            self._infos,
+            self._original,
+            seed=options.seed,
+            memory=options.memory,
         )
         found = search.first()
         if isinstance(found, NoLegalSizes):
@@ -240,52 +245,32 @@ class _Sides:
         except RunError:
             return None
         read = {n: array for n, array in feeds.items() if n in self._part.after.read}
-        for optimise in (False, True):
-            try:
-                actual = self._session(optimise).run(read)[name]
-            except RunError as error:
-                if error.out_of_memory or _is_ambiguous(str(error)):
-                    continue
-                return self._counterexample(
-                    feeds, Mismatch(f"cannot be computed: {error}"), optimise
-                )
-            mismatch = find_mismatch(expected, actual, self._kind)
-            if mismatch is not None and not (optimise and self._is_optimised(feeds, actual)):
-                if mismatch.element is not None and not self._kind.rtol:
-                    words = describe_element(expected, actual, mismatch.element, feeds)
-                    mismatch = replace(mismatch, reason=words)
-                return self._counterexample(feeds, mismatch, optimise)
-        return None
-
-    def _is_optimised(self, feeds: Mapping[str, Array], actual: Any) -> bool:
-        """Tell whether the original computes the same with optimisations on."""
-        source, domains = self._source, self._runs.models.domains
         try:
-            original = open_original(source, domains, optimise=True, report=child.report)
-            wanted = original.run(feeds)[self._part.output]
-        except RunError:
-            return False
-        return find_mismatch(wanted, actual, self._kind) is None
+            actual = self._converted.run(read)[name]
+        except RunError as error:
+            if error.out_of_memory or _is_ambiguous(str(error)):
+                return None
+            return self._counterexample(feeds, Mismatch(f"cannot be computed: {error}"))
+        mismatch = find_mismatch(expected, actual, self._kind)
+        if mismatch is None:
+            return None
+        if mismatch.element is not None and not self._kind.rtol:
+            words = describe_element(expected, actual, mismatch.element, feeds)
+            mismatch = replace(mismatch, reason=words)
+        return self._counterexample(feeds, mismatch)
 
-    def _counterexample(
-        self, feeds: Mapping[str, Array], mismatch: Mismatch, optimise: bool
-    ) -> Counterexample:
+    def _counterexample(self, feeds: Mapping[str, Array], mismatch: Mismatch) -> Counterexample:
         whole = {n: a.tolist() for n, a in feeds.items() if a.dtype.kind in "iu" and a.ndim <= 2}
-        return Counterexample(
-            feeds, whole, mismatch.element, mismatch.reason, self._part.output, optimise
-        )
+        return Counterexample(feeds, whole, mismatch.element, mismatch.reason, self._part.output)
 
-    def _session(self, optimise: bool) -> Session:
-        """Return the converted part with optimisations off or on."""
-        if optimise not in self._sessions:
-            self._sessions[optimise] = Session(
-                self._part.converted().SerializeToString(),
-                of=CONVERTED,
-                optimise=optimise,
-                folder=self._runs.models.converted.folder,
-                report=child.report,
-            )
-        return self._sessions[optimise]
+    @cached_property
+    def _converted(self) -> Session:
+        return Session(
+            self._part.converted().SerializeToString(),
+            of=CONVERTED,
+            folder=self._runs.models.converted.folder,
+            report=child.report,
+        )
 
     def _any_bits(self, name: str, array: Array) -> Array:
         """Return any bits in the place of reals that are only moved."""

@@ -65,7 +65,7 @@ class Prover:
         self._after = Formulas(converted, models.domains, False)
         self._matches = matches
         self._budget = Budget(MODEL_STEPS)
-        #: By `equal_parts.digest`; None where a first one was tried with its own weights.
+        #: By `equal_parts.digest`: the proof for any finite weights; None if there is none to share.
         self._shared: dict[bytes, Proof | None] = {}
 
     @property
@@ -104,19 +104,18 @@ class Prover:
             return _gave_up(str(error))
         operators = (self._before.operator, self._after.operator)
         key = equal_parts.digest(part, upstream, operators, weights)
-        known = self._shared.get(key) if key is not None else None
-        if known is not None:
-            return known
-        # The first of its kind is proven with its own weights.
-        if key in self._shared or not weights:
+        if key is None:  # graphs inside its nodes read outer values by name
+            return self._compared(part, upstream, {})
+        if key not in self._shared:
             proof = replace(self._compared(part, upstream, weights), digest=key)
-            if key is not None and proof.scope is not None and not _mentions_names(proof, part):
-                self._shared[key] = proof
-            if proof.scope is not None or not weights:
+            proven = proof.scope is not None
+            self._shared[key] = proof if proven and not _mentions_names(proof, part) else None
+            if proven or not weights:
                 return proof
-        if key is not None:
-            self._shared.setdefault(key)
-        return replace(self._compared(part, upstream, {}), digest=key)
+        shared = self._shared[key]
+        if shared is None:
+            shared = replace(self._compared(part, upstream, {}), digest=key)
+        return shared
 
     def _compared(
         self, part: ChangedPart, upstream: Upstream, weights: Mapping[str, onnx.TypeProto]

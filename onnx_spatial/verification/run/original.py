@@ -93,51 +93,75 @@ def open_original(
     *,
     infos: Sequence[OperatorInfo] = (),
     values: Iterable[str] = (),
-    optimise: bool = False,
     report: Report = no_report,
 ) -> Session | Evaluator:
-    """Open a model with spatial operators, so that it can run.
+    """Open a model with spatial operators, so that it can run; see `Original`.
+
+    Raises:
+        RunError: it does not load.
+    """
+    return Original(source, domains, infos=infos, values=values, report=report).open()
+
+
+class Original:
+    """A model with spatial operators that onnxruntime loads, with optimisations on or off.
 
     Args:
         source: the model, and where its external data lies.
         domains: operator domains of the user's own that hold spatial operators.
         infos: its spatial operators, if they are known already; else they are looked for.
         values: inner values of the main graph that become outputs, too.
-        optimise: with all of onnxruntime's optimisations, or without any.
         report: gets a line of progress before each load and run.
 
     Raises:
-        RunError: it does not load.
+        RunError: it cannot be made a model that loads.
     """
-    before = without_earlier_form(source.proto, folder=source.folder)
-    source, domains = reader.resolved(source.holding(before.model)), before.domains.union(domains)
-    unpadded = source.proto
-    model = _padded(_inlined(source.proto), source.folder)
-    declared = {value.name for value in model.graph.output}
-    model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in values if n not in declared)
-    nodes = [node for _, _, node in traversal.nodes(model)]
-    if infos and len(nodes) == traversal.number_of_nodes(unpadded):
-        infos = [replace(info, node=nodes[info.index]) for info in infos]
-    else:  # positions of nodes are others where functions are inlined
-        infos = analysis.find(model, domains, source.folder)
-    infos = [info for info in infos if info.known_domain]
-    for info in infos:
-        if info.place.function is not None:
-            raise RunError(f"{info.place} has spatial operators and cannot be inlined", "load")
-    if not (registration.available() and all(map(_is_gathered, infos))):
-        from onnx_spatial.verification.run.evaluator import Evaluator  # takes long to import
 
-        return Evaluator(model, domains, source.folder, report)
-    called = _replace(model, infos)
-    registration.provide(called)
-    try:
-        data = reader.serialize(model, source.name)
-        session = Session(data, optimise=optimise, folder=source.folder, report=report)
-    except BaseException:
-        registration.withdraw(called)
-        raise
-    weakref.finalize(session, registration.withdraw, [*called])
-    return session
+    def __init__(
+        self,
+        source: reader.Source,
+        domains: Iterable[str] = (),
+        *,
+        infos: Sequence[OperatorInfo] = (),
+        values: Iterable[str] = (),
+        report: Report = no_report,
+    ) -> None:
+        before = without_earlier_form(source.proto, folder=source.folder)
+        source = reader.resolved(source.holding(before.model))
+        self._domains, self._folder = before.domains.union(domains), source.folder
+        self._report = report
+        model = _padded(_inlined(source.proto), source.folder)
+        declared = {value.name for value in model.graph.output}
+        model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in values if n not in declared)
+        nodes = [node for _, _, node in traversal.nodes(model)]
+        if infos and len(nodes) == traversal.number_of_nodes(source.proto):
+            infos = [replace(info, node=nodes[info.index]) for info in infos]
+        else:  # positions of nodes are others where functions are inlined
+            infos = analysis.find(model, self._domains, source.folder)
+        infos = [info for info in infos if info.known_domain]
+        for info in infos:
+            if info.place.function is not None:
+                raise RunError(f"{info.place} has spatial operators and cannot be inlined", "load")
+        self._model, self._bytes = model, b""
+        if registration.available() and all(map(_is_gathered, infos)):
+            called = _replace(model, infos)
+            self._bytes = reader.serialize(model, source.name)
+            registration.provide(called)
+            weakref.finalize(self, registration.withdraw, [*called])
+
+    def open(self, *, optimise: bool = False) -> Session | Evaluator:
+        """Open a session, or onnx's evaluator where that is not possible.
+
+        Raises:
+            RunError: it does not load.
+        """
+        if not self._bytes:
+            from onnx_spatial.verification.run.evaluator import Evaluator  # takes long to import
+
+            return Evaluator(self._model, self._domains, self._folder, self._report)
+        return Session(
+            self._bytes, optimise=optimise, folder=self._folder, report=self._report, keeps=self
+        )
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -140,6 +140,7 @@ class Session:
         optimise: with all of onnxruntime's optimisations, or without any.
         folder: folder of its external data.
         report: gets a line of progress before each load and run.
+        keeps: what must live as long as the session: it holds the operators that the model calls.
 
     Attributes:
         inputs, outputs: types in onnxruntime, by name.
@@ -160,8 +161,9 @@ class Session:
         optimise: bool = False,
         folder: Path | None = None,
         report: Report = no_report,
+        keeps: object = None,
     ) -> None:
-        self._of, self._report = of, report
+        self._of, self._report, self._keeps = of, report, keeps
         self._level = f"optimisations {'on' if optimise else 'off'}"
         options = _options(optimise, folder)
         self._raising: Callable[[], AbstractContextManager[None]] = nullcontext
