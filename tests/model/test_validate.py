@@ -112,6 +112,16 @@ def test_outputs_that_are_left_out_are_no_values():
     validate.check(made, "m.onnx")
 
 
+def test_a_split_into_more_than_it_says_is_refused_before_it_ends_the_process():
+    text = "g (float[4] x) => (float[2] y) { y, z = Split<num_outputs = NUMBER>(x) }"
+    made = model(text.replace("NUMBER", "2"))
+    validate.check(made, "m.onnx")
+    made.graph.node[0].output.append("more")
+    assert (
+        refusal(made) == "m.onnx: Split '<y>' in main graph has 3 outputs, not 2 as it says itself"
+    )
+
+
 def test_a_value_from_nowhere_is_named_with_its_reader():
     made = model("""g (bool c, float[1] x) => (float[1] z) {
         z = If (c) <then_branch = t () => (float[1] u) { [here] u = Neg(absent) },

@@ -242,6 +242,16 @@ class _Dataflow:
                     f"{self._locate(node)}: the attribute {attribute.name!r} does not have the type "
                     f"{onnx.AttributeProto.AttributeType.Name(expected)} of opset {self._opset}"
                 )
+            count = len(node.output)
+            if (
+                node.op_type == "Split"
+                and attribute.name == "num_outputs"
+                and 0 < attribute.i < count
+            ):
+                # onnx's shape inference, which onnxruntime loads models with, ends the process there.
+                raise _InvalidError(
+                    f"{self._locate(node)} has {count} outputs, not {attribute.i} as it says itself"
+                )
 
     def _locate(self, node: onnx.NodeProto) -> str:
         return f"{node.op_type} {traversal.label(node)!r} in {self._place}"
