@@ -23,11 +23,11 @@ import onnx
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import SpatialError
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.verification.arrays import Array, element_type_of, is_float
 from onnx_spatial.verification.compare.comparison import Mismatch, describe_element, find_mismatch
-from onnx_spatial.verification.compare.kinds import Kinds
+from onnx_spatial.verification.compare.kinds import Kind, Kinds
 from onnx_spatial.verification.evidence import Counterexample, Difference, Unproven
 from onnx_spatial.verification.match.changed_part import ChangedPart
 from onnx_spatial.verification.options import VerifyOptions
@@ -192,7 +192,11 @@ class _Sides:
             source, models.domains, infos=self._infos, report=child.report
         )
         ordered = traversal.in_order(source.proto.graph)
-        self._kind = runs.kinds.of_part(part.place, ordered, part.output)
+        self._is_moved = runs.kinds.of_part(part.place, ordered, part.output) == Kind()
+        # Nodes that both sides have give the same numbers: they are the same kernels here.
+        common = _common_values(ordered, part)
+        others = [node for node in ordered if node.output[0] not in common]
+        self._kind = runs.kinds.of_part(part.place, others, part.output)
         self._rng = np.random.default_rng(runs.options.seed)
 
     def usual_data(self) -> Iterator[Mapping[str, Array]]:
@@ -273,8 +277,8 @@ class _Sides:
         )
 
     def _any_bits(self, name: str, array: Array) -> Array:
-        """Return any bits in the place of reals that are only moved."""
-        if self._kind.rtol or self._kind.steps or not is_float(array.dtype):
+        """Return any bits in the place of reals that the original only moves."""
+        if not self._is_moved or not is_float(array.dtype):
             return array
         return data.patterns(element_type_of(array), array.shape, self._rng)
 
@@ -295,6 +299,25 @@ class _Sides:
         heads = {(i.place, i.node.output[0]): i.node.input[0] for i in self._runs.infos}
         keys = ((self._part.place, node.output[0]) for node in self._part.before.nodes)
         return [str(heads[key]) for key in keys if key in heads]
+
+
+def _common_values(nodes: Iterable[onnx.NodeProto], part: ChangedPart) -> set[str]:
+    """Return the values that standard nodes of both sides of a part compute in the same way."""
+    versions = [side.imports.opsets.get("") for side in (part.before, part.after)]
+    after = {_text(node) for node in part.after.nodes if versions[0] == versions[1]}
+    stored = {tensor.name: tensor for tensor in part.after.stored}
+    common = set(part.inputs) | {t.name for t in part.before.stored if stored.get(t.name) == t}
+    for node in nodes:
+        plain = op_traits.is_standard(node) and not any(traversal.subgraphs(node))
+        if plain and traversal.needs(node) <= common and _text(node) in after:
+            common.update(filter(None, node.output))
+    return common
+
+
+def _text(node: onnx.NodeProto) -> tuple[object, ...]:
+    """Return what a node does, without its name and metadata."""
+    attributes = sorted(a.SerializeToString(deterministic=True) for a in node.attribute)
+    return node.domain, node.op_type, *node.input, "->", *node.output, *attributes
 
 
 def _occurs(part: ChangedPart, shown: Counterexample) -> bool:
