@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from onnx_spatial.verification.arrays import Array
 
 #: Seconds of processor time that a verification may take: a last resort, since runs are bounded by
-#: their work (`runtime.time_limit`).
+#: their work (`run.time_limit`).
 TIME_LIMIT = 60.0
 
 

@@ -42,7 +42,6 @@ class Findings:
         unproven: everything that is not proven: parts, and what is not in two parts.
         whole: runs of both models; None if there was none yet.
         out_of_time: at what the time was over; None if it was not.
-        notes: what was left out or is allowed.
         outputs_only: whether nothing but outputs is compared.
     """
 
@@ -52,7 +51,6 @@ class Findings:
     unproven: list[Unproven] = field(default_factory=list)
     whole: Whole = field(default_factory=Whole)
     out_of_time: str | None = None
-    notes: list[str] = field(default_factory=list)
     outputs_only: bool = False
 
     @property
@@ -69,7 +67,7 @@ class Findings:
             *self.interface.blocking,
             *self.interface.types,
             *(failure.message for failure in self.whole.broken),
-            *_grouped(parts),
+            *dict.fromkeys(parts),
             *self.whole.differences,
         ]
 
@@ -77,7 +75,7 @@ class Findings:
 def conclude(findings: Findings) -> Verification:
     """Return the verdict on the findings, with all evidence."""
     whole = findings.whole
-    notes = [*findings.interface.notes, *findings.notes, *whole.warnings]
+    notes = [*findings.interface.notes, *whole.warnings]
     # Of operators it is among their assumptions; other parts have no place of their own.
     if any(FINITE_DATA in p.proof.assumptions for p in findings.parts if not p.operators):
         notes.append(f"the proof assumes that {FINITE_DATA}")
@@ -168,11 +166,6 @@ def _agreement(outputs: Sequence[OutputResult], runs: int) -> str:
     allowed = f"{worst.tolerance:g} is allowed"
     error = f"{worst.max_relative_error or 0:.1e} of the largest value"
     return f"outputs agree to {error}{where} ({allowed})"
-
-
-def _grouped(messages: Sequence[str]) -> list[str]:
-    """Return messages once each."""
-    return list(dict.fromkeys(messages))
 
 
 def _first(messages: Sequence[str]) -> str:

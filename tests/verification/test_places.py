@@ -327,7 +327,7 @@ def test_a_domain_of_the_users_own() -> None:
     converted = model(text.replace("SITE", LOWERED))
     unknown = verify(original, converted)
     assert unknown.status == "unverified"
-    assert "mine:SpaceToBatchND" in unknown.message
+    assert "mine:SpaceToBatchND" in unknown.message and "use --domain mine if" in unknown.message
     assert verify(original, converted, domains=["mine"]).evidence == "proven"
 
 

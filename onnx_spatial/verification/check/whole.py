@@ -21,8 +21,6 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion.same_padding.find import find as find_refused
 from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.io import reader
-from onnx_spatial.model.io.source import Source
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
 from onnx_spatial.verification import interface
 from onnx_spatial.verification.arrays import Array, dtype_name, same_bits
@@ -40,6 +38,7 @@ from onnx_spatial.verification.run.sessions import (
     RunError,
     Session,
     Stage,
+    with_values,
 )
 
 if TYPE_CHECKING:
@@ -119,83 +118,76 @@ class Whole:
         self.outputs = [replace(o, passed=True) if o.passed is False else o for o in self.outputs]
 
 
-def check(
-    models: ModelPair,
-    infos: Sequence[OperatorInfo],
-    kinds: Kinds,
-    options: VerifyOptions,
-    progress: Callable[[str], None],
-    *,
-    found: Whole,
-    proven: bool,
-    watched: Sequence[str] = (),
-    both_optimised: bool = False,
-) -> None:
-    """Compare the outputs of two models that have the same inputs and outputs.
+@dataclass
+class WholeRuns:
+    """Runs of two models that have the same inputs and outputs.
 
-    Args:
+    Attributes:
         models: the models.
         infos: the spatial operators of the original.
         kinds: how exactly its values are determined.
         options: data, sizes, seed and tolerances.
         progress: called with lines of text.
-        found: gets what is found, as far as there is time.
+        whole: gets what is found, as far as there is time.
         proven: whether every part that differs is proven: then runs only test the runtime.
         watched: values of the main graph that are not proven, to be compared in the first run.
         both_optimised: whether the original runs with optimisations on, too, before the converted model.
-
-    Raises:
-        UsageError: the data or shapes that were given do not fit the model, or it does not run on them.
     """
-    runs = _Runs(models, options, progress, proven, list(watched), found, both_optimised)
-    try:
-        runs.compare(infos, kinds)
-    except RunError as error:
-        reason = f"the original cannot be run: {error}"
-        if error.out_of_memory:
-            reason += f"; {_SMALLER}"
-        # A damaged file may make onnxruntime lack an operator that it has.
-        unknown = "registered" not in str(error) or _is_somebodys(models.original.proto, infos)
-        found.not_run = NotRun(reason, no_runtime=error.lacks_kernel and unknown)
-
-
-@dataclass
-class _Runs:
-    """The runs in progress; see `check`."""
 
     models: ModelPair
+    infos: Sequence[OperatorInfo]
+    kinds: Kinds
     options: VerifyOptions
     progress: Callable[[str], None]
-    proven: bool
-    watched: list[str]
     whole: Whole
-    both_optimised: bool
+    proven: bool
+    watched: Sequence[str] = ()
+    both_optimised: bool = False
 
-    def compare(self, infos: Sequence[OperatorInfo], kinds: Kinds) -> None:
+    def compare(self) -> None:
         """Run the original, then the converted model with optimisations off and on.
 
         Raises:
-            RunError: the original does not load or run.
+            UsageError: the data or shapes that were given do not fit the model, or it does not run on
+                them.
         """
+        try:
+            self._compare()
+        except RunError as error:
+            self.whole.not_run = self._not_run(error)
+
+    def _not_run(self, error: RunError) -> NotRun:
+        """Say why the original does not run, and what helps."""
+        reason = f"the original cannot be run: {error}"
+        if error.out_of_memory:
+            reason += f"; {_SMALLER}"
+        unaccepted = [info.node.domain for info in self.infos if not info.known_domain]
+        if error.lacks_kernel and unaccepted:
+            same = "if it means the same as TensorFlow's or OpenVINO's"
+            reason += f"; use --domain {unaccepted[0]} {same}"
+        # A damaged file may make onnxruntime lack an operator that it has.
+        unknown = "registered" not in str(error) or self._has_foreign_operators
+        return NotRun(reason, no_runtime=error.lacks_kernel and unknown)
+
+    def _compare(self) -> None:
         models, whole = self.models, self.whole
         nodes = traversal.nodes(models.converted.proto)
         whole.same_operators = any(node.domain == DOMAIN for _, _, node in nodes)
-        self.infos = infos
-        self.original = Original(
+        self.prepared = Original(
             models.original,
             models.domains,
-            infos=infos,
+            infos=self.infos,
             values=self.watched,
             report=child.report,
         )
-        original = self.original.open()
+        original = self.prepared.open()
         found = self._data(original)
         if isinstance(found, NotRun):
             whole.not_run = found
             return
         self.feeds = [feeds for feeds, _ in found]
         self.expected = [outputs for _, outputs in found]
-        self.kinds = self._steady(original, kinds)
+        self.output_kinds = self._steady(original)
         whole.runs = [self._described(feeds) for feeds in self.feeds]
         try:
             for optimised in (False, True):
@@ -206,7 +198,7 @@ class _Runs:
             self._note_differences()
         shapes = ((output.name, output.shape) for output in whole.outputs)
         whole.differences += interface.wrong_declarations(models, shapes)
-        self._note_random(kinds)
+        self._note_random()
 
     def _data(
         self, original: Session | Evaluator
@@ -243,12 +235,12 @@ class _Runs:
         runs = [first, *(other for other in others if other is not None)]
         return [(run.feeds, run.outputs) for run in runs]
 
-    def _steady(self, original: Session | Evaluator, kinds: Kinds) -> dict[str, Kind]:
+    def _steady(self, original: Session | Evaluator) -> dict[str, Kind]:
         """Return the kind of each output; one that changes from run to run is random."""
-        values = kinds.of_values()
+        values = self.kinds.of_values()
         outputs = [value.name for value in self.models.original.proto.graph.output]
         found = {name: values.get(name, Kind()) for name in outputs}
-        if _is_somebodys(self.models.original.proto, self.infos):  # and may draw numbers
+        if self._has_foreign_operators:  # which may draw numbers
             again = original.run(self.feeds[0])
             for name, kind in found.items():
                 if not _same(self.expected[0][name], again[name]):
@@ -271,7 +263,7 @@ class _Runs:
             self._original_fails(feeds)  # or it ends this process, as is to be seen
         try:
             session = Session(
-                _serialized(source, watched),
+                with_values(source, watched),
                 of=CONVERTED,
                 optimise=optimised,
                 folder=source.folder,
@@ -299,7 +291,7 @@ class _Runs:
         *,
         optimised: bool,
     ) -> None:
-        for name, kind in self.kinds.items():
+        for name, kind in self.output_kinds.items():
             for result in self._results(name, kind, number, outputs[name], optimised=optimised):
                 self._keep(result, original, outputs[name])
 
@@ -346,7 +338,7 @@ class _Runs:
 
     def _excused(self, result: OutputResult, actual: Any) -> OutputResult:
         """Accept what the optimised original computes, too; of proven parts any such difference."""
-        feeds, kind = self.feeds[result.run], self.kinds[result.name.partition("[")[0]]
+        feeds, kind = self.feeds[result.run], self.output_kinds[result.name.partition("[")[0]]
         try:
             wanted = self._optimised_original.run(feeds)[result.name.partition("[")[0]]
         except RunError:
@@ -364,8 +356,17 @@ class _Runs:
         return replace(result, passed=True)
 
     @cached_property
+    def _has_foreign_operators(self) -> bool:
+        """Whether an operator of the original is neither ONNX's, nor spatial, nor its own function."""
+        model = self.models.original.proto
+        known = {(f.domain, f.name) for f in model.functions}
+        known |= {(info.node.domain, info.node.op_type) for info in self.infos}
+        nodes = (node for _, _, node in traversal.nodes(model) if not op_traits.is_standard(node))
+        return any((node.domain, node.op_type) not in known for node in nodes)
+
+    @cached_property
     def _optimised_original(self) -> Session | Evaluator:
-        return self.original.open(optimise=True)
+        return self.prepared.open(optimise=True)
 
     def _watch(self, watched: Sequence[str], outputs: Mapping[str, Any]) -> None:
         """Note the inner values of one name that differ in the first run."""
@@ -432,37 +433,20 @@ class _Runs:
             )
             self.whole.differences.append(f"output {name!r}{level}: {output.reason}")
 
-    def _note_random(self, kinds: Kinds) -> None:
+    def _note_random(self) -> None:
         """Say which outputs were not compared because they change from run to run."""
-        for name, kind in self.kinds.items():
+        for name, kind in self.output_kinds.items():
             if kind.random:
-                source = kinds.random_source(name)
+                source = self.kinds.random_source(name)
                 self.whole.warnings.append(
                     f"output {name!r} differs from run to run and is not compared: {source}"
                 )
-        if self.kinds and all(kind.random for kind in self.kinds.values()) and not self.proven:
+        if (
+            self.output_kinds
+            and all(k.random for k in self.output_kinds.values())
+            and not self.proven
+        ):
             self.whole.not_run = NotRun("all outputs differ from run to run")
-
-
-def _is_somebodys(model: onnx.ModelProto, infos: Sequence[OperatorInfo]) -> bool:
-    """Tell whether a model has an operator that is neither ONNX's, nor spatial, nor its own function."""
-    known = {(f.domain, f.name) for f in model.functions}
-    known |= {(info.node.domain, info.node.op_type) for info in infos}
-    nodes = (node for _, _, node in traversal.nodes(model) if not op_traits.is_standard(node))
-    return any((node.domain, node.op_type) not in known for node in nodes)
-
-
-def _serialized(source: Source, values: Sequence[str]) -> bytes:
-    """Return the bytes of a model with some inner values as outputs, too."""
-    if not values:
-        return reader.serialize(source.proto, source.name)
-    model = onnx.ModelProto()
-    model.CopyFrom(source.proto)
-    computed = {name for node in model.graph.node for name in node.output}
-    declared = {value.name for value in model.graph.output}
-    names = [name for name in values if name in computed - declared]
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    return reader.serialize(model, source.name)
 
 
 def _level(optimised: bool) -> str:

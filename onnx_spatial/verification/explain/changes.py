@@ -23,6 +23,7 @@ from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.compare.comparison import describe_element, find_mismatch
 from onnx_spatial.verification.compare.kinds import Kind
 from onnx_spatial.verification.match.definitions import Definitions
+from onnx_spatial.verification.match.graphs import described
 from onnx_spatial.verification.pair import ModelPair
 
 #: Changes that are named; a model that differs in more is another model.
@@ -47,7 +48,7 @@ def find(
     lines: list[str] = []
     for index, (place, _, node) in enumerate(traversal.nodes(models.original.proto)):
         if index not in replaced:
-            label = f"{node.op_type} node {traversal.label(node)!r} ({place})"
+            label = described(node, place)
             changes = list(_Changes(models, definitions, place, node))
             more = f" (and {len(changes) - 1} more changes)" if len(changes) > 1 else ""
             lines += [f"{label} was changed: {change}{more}" for change in changes[:1]]

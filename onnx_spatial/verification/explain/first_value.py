@@ -87,7 +87,7 @@ def find(
         runner = open_original(original, models.domains, values=list(makers), report=report)
         expected = runner.run(feeds)
         session = Session(
-            with_values(converted.proto, list(makers)),
+            with_values(converted, makers),
             of=CONVERTED,
             optimise=optimised,
             folder=converted.folder,

@@ -326,6 +326,11 @@ def called(nodes: Iterable[onnx.NodeProto], functions: Sequence[onnx.FunctionPro
     return result
 
 
+def described(node: onnx.NodeProto, place: traversal.Place) -> str:
+    """Return a node in messages: its type, name and graph."""
+    return f"{node.op_type} node {traversal.label(node)!r} ({place})"
+
+
 def is_computed(producer: Producer | None) -> bool:
     """Return whether a value is computed from others, and not a constant or an input."""
     return isinstance(producer, onnx.NodeProto) and bool(producer.input)

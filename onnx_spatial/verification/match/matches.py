@@ -38,6 +38,7 @@ from onnx_spatial.verification.match.graphs import (
     NoPartError,
     Part,
     Producer,
+    described,
     is_constant,
     is_given,
     scopes,
@@ -368,7 +369,7 @@ def _added_and_unread(original: Graphs, converted: Graphs) -> Iterator[str]:
         for node in graph.node:
             names = [name for name in node.output if name]
             if read.isdisjoint(names) and not any(original.computes(n, place) for n in names):
-                yield f"{_label(node, place)} was added, and nothing reads it"
+                yield f"{described(node, place)} was added, and nothing reads it"
 
 
 def _disorder(model: onnx.ModelProto) -> Iterator[str]:
@@ -377,11 +378,7 @@ def _disorder(model: onnx.ModelProto) -> Iterator[str]:
         later = {name for node in graph.node for name in node.output if name}
         for node in graph.node:
             if early := sorted(traversal.needs(node) & later):
-                label = _label(node, place)
+                label = described(node, place)
                 yield f"the nodes are not in topological order: {label} reads {early[0]!r} too early"
                 break
             later.difference_update(node.output)
-
-
-def _label(node: onnx.NodeProto, place: traversal.Place) -> str:
-    return f"{node.op_type} node {traversal.label(node)!r} ({place})"

@@ -31,7 +31,7 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import functions
 from onnx_spatial.model.symbolic.symbolic_tensor import INTEGERS
 from onnx_spatial.operators import Dim, Operator
-from onnx_spatial.operators.shapes import is_countable, show
+from onnx_spatial.operators.shapes import is_countable
 from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.run.data import (
@@ -44,9 +44,9 @@ from onnx_spatial.verification.run.data import (
 from onnx_spatial.verification.run.sessions import RunError
 
 #: Runs of the model, at most.
-MAX_RUNS = 64
+_MOST_RUNS = 64
 #: Elements of an input beyond which sizes are only tried if the first ones, the likely ones, are there.
-MAX_ELEMENTS = 2**20
+_MOST_ELEMENTS = 2**20
 #: Elements of an input beyond which no data is made up, and bytes that one takes meanwhile.
 _LARGEST_INPUT, _BYTES_PER_ELEMENT = 2**28, 16
 #: Largest rank of a numpy array; 64 since numpy 2.
@@ -70,8 +70,8 @@ _PARAMETER_SETS = 4
 _DRAWS = 60
 #: Other sizes that are run to find some that differ, and sizes next to one that are tried.
 _OTHERS, _NEXT = 3, 8
-#: Inputs whose shapes a line of progress shows; symbols that a message names, before it names inputs.
-_SHOWN, _NAMED = 3, 4
+#: Symbols that a message names, before it names inputs.
+_NAMED = 4
 
 #: Strides between the input and a value whose size a message names.
 _STRIDES = (1, 2, 4, 8, 16, 32)
@@ -115,21 +115,18 @@ class LegalSizes:
     Attributes:
         assignment: sizes and values that its inputs were made of.
         feeds, outputs: its inputs and outputs.
-        runs: how many runs it took.
     """
 
     assignment: Assignment
     feeds: dict[str, Array]
     outputs: dict[str, Any]
-    runs: int
 
 
 @dataclass(frozen=True)
 class NoLegalSizes:
-    """No run succeeded: why, and what to do about it; and how many runs there were."""
+    """No run succeeded: why, and what to do about it."""
 
     reason: str
-    runs: int = 0
 
 
 def drawn_parameters(
@@ -192,12 +189,10 @@ class SizeSearch:
         self._fixed = dict(fixed or {})
         symbols = dict.fromkeys(s for i in self._needed for s in i.symbols)
         self._symbols = [s for s in symbols if s not in self._fixed]
-        self._nodes = [node for _, _, node in traversal.nodes(self._model)]
-        labels = map(traversal.label, self._nodes)
+        labels = (traversal.label(node) for _, _, node in traversal.nodes(self._model))
         self._positions = {label: position for position, label in enumerate(labels)}
         self._runs = 0
-        self._limit = float(MAX_ELEMENTS)
-        self._is_limited = False
+        self._limit = float(_MOST_ELEMENTS)
 
     def first(self) -> LegalSizes | NoLegalSizes:
         """Run the model at likely sizes, and repair what fails, until a run succeeds.
@@ -220,7 +215,7 @@ class SizeSearch:
         empty: LegalSizes | None = None
         tried: set[object] = set()
         proposals: Iterator[Assignment] = iter([start])
-        while self._runs < MAX_RUNS and (assignment := next(proposals, None)) is not None:
+        while self._runs < _MOST_RUNS and (assignment := next(proposals, None)) is not None:
             if _key(assignment) in tried or self._exceeds(assignment):
                 continue
             tried.add(_key(assignment))
@@ -238,7 +233,7 @@ class SizeSearch:
                 furthest = message
             if progress > reached:
                 reached = progress
-                proposals = self._repairs(assignment, message, progress[0])
+                proposals = self._repairs(assignment, message)
         return empty or self._none(furthest)
 
     def another(self, first: LegalSizes) -> LegalSizes | None:
@@ -256,11 +251,9 @@ class SizeSearch:
     def _run(self, assignment: Assignment) -> LegalSizes | RunError:
         self._runs += 1
         arrays = feeds(self._inputs, assignment, self._seed)
-        shapes = [f"{name} {show(array.shape)}" for name, array in arrays.items()]
-        shown = ", ".join([*shapes[:_SHOWN], *([".."] if len(shapes) > _SHOWN else [])])
-        self._progress(f"looking for legal input sizes, try {self._runs}: {shown}")
+        self._progress(f"looking for legal input sizes, try {self._runs}")
         try:
-            return LegalSizes(assignment, arrays, self._runner.run(arrays), self._runs)
+            return LegalSizes(assignment, arrays, self._runner.run(arrays))
         except RunError as error:
             return error
 
@@ -353,21 +346,19 @@ class SizeSearch:
             values |= {name: value for name, value in named.items() if name in names}
         return replace(assignment, values=values)
 
-    def _repairs(self, base: Assignment, message: str, position: int) -> Iterator[Assignment]:
+    def _repairs(self, base: Assignment, message: str) -> Iterator[Assignment]:
         """Yield what may run where a node failed with a message, the most likely first."""
         integers = [i.name for i in self._needed if i.element_type in INTEGERS]
         if set(integers) - base.values.keys():
             yield from (replace(base, mode=mode) for mode in INTEGER_MODES)
         if base.values:
             yield from (self._with_parameters(base, n) for n in range(1, _PARAMETER_SETS))
-        yield from (base.resized(self._likely(turn).sizes) for turn in range(1, _OTHERS + 1))
         sides = [symbols for key, symbols in self._groups.items() if key != _BATCHES]
         groups = [*sides, *(s for key, s in self._groups.items() if key == _BATCHES)]
         groups += [[symbol] for symbols in groups if len(symbols) > 1 for symbol in symbols]
         if _NOTHING_LEFT.search(message) or message == _EMPTY:
             yield from self._larger(base, sides)
         numbers = [int(n) for n in re.findall(r"\d+", message) if len(n) < 8]
-        numbers += self._stored_sizes(position)
         for stride in _STRIDES:
             for symbols, number in itertools.product(groups, dict.fromkeys(filter(None, numbers))):
                 yield base.resized(dict.fromkeys(symbols, number * stride))
@@ -375,11 +366,6 @@ class SizeSearch:
                 for symbols, step in itertools.product(groups, range(1, _NEXT)):
                     yield base.resized(dict.fromkeys(symbols, base.sizes[symbols[0]] + step))
         yield from self._larger(base, sides)
-
-    def _stored_sizes(self, position: int) -> list[int]:
-        """Return the dims of the weights of a node: the message of a MatMul does not have them."""
-        read = set(self._nodes[position].input) if 0 <= position < len(self._nodes) else set()
-        return [d for t in self._model.graph.initializer if t.name in read for d in t.dims]
 
     def _larger(self, base: Assignment, groups: Sequence[Sequence[str]]) -> Iterator[Assignment]:
         """Yield an assignment with all sizes of some groups doubled, again and again."""
@@ -399,9 +385,7 @@ class SizeSearch:
 
     def _exceeds(self, assignment: Assignment) -> bool:
         """Tell whether an input with open dims has too many elements to be tried."""
-        exceeds = any(_count(known, assignment) > self._limit for known in self._needed)
-        self._is_limited |= exceeds
-        return exceeds
+        return any(_count(known, assignment) > self._limit for known in self._needed)
 
     def _too_large(self, known: GraphInput, assignment: Assignment) -> str:
         """Say that an input is too large to be generated; "" if it is not."""
@@ -413,10 +397,7 @@ class SizeSearch:
 
     def _none(self, failure: str) -> NoLegalSizes:
         """Say why no legal sizes were found, and what to do."""
-        reasons = [failure] if failure else []
-        if self._is_limited:
-            reasons.append(f"inputs of more than {self._limit:,.0f} elements were not tried")
-        reason = f" ({'; '.join(reasons)})" if reasons else ""
+        reason = f" ({failure})" if failure else ""
         shapes = _shape_inputs(self._model, {i.name for i in self._needed})
         open_inputs = [i for i in self._needed if i.symbols]
         if shapes:
@@ -431,7 +412,7 @@ class SizeSearch:
                 symbols = [f"{of} {', '.join(repr(i.name) for i in open_inputs)}"]
             what = f"no legal sizes were found for {', '.join(symbols)}"
         advice = _advice(open_inputs) if open_inputs and not shapes else GIVE_DATA
-        return NoLegalSizes(f"{what}{reason}; {advice}", self._runs)
+        return NoLegalSizes(f"{what}{reason}; {advice}")
 
 
 def _accepts(operator: Operator, dims: Sequence[Dim]) -> bool:

@@ -251,20 +251,20 @@ def _fed(value: Any) -> Any:
     return value
 
 
-def with_values(model: onnx.ModelProto, names: Iterable[str]) -> bytes:
-    """Serialize a model whose outputs are also some of its inner values.
+def with_values(source: reader.Source, names: Iterable[str]) -> bytes:
+    """Serialize a model whose outputs are also some inner values of its main graph.
 
     Raises:
         ModelFileError: the model exceeds protobuf's 2 GiB.
     """
-    outputs = {value.name for value in model.graph.output}
-    added = [name for name in names if name not in outputs]
-    if not added:
-        return reader.serialize(model)
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in added)
-    return reader.serialize(copy)
+    model = source.proto
+    computed = {name for node in model.graph.node for name in node.output}
+    computed -= {value.name for value in model.graph.output}
+    if added := [name for name in names if name in computed]:
+        model = onnx.ModelProto()
+        model.CopyFrom(source.proto)
+        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in added)
+    return reader.serialize(model, source.name)
 
 
 def first_line(error: Exception) -> str:
