@@ -14,7 +14,7 @@ from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.graph_editor import GraphEditor
 from onnx_spatial.conversion.report import EditResult
-from onnx_spatial.fusion import Matcher, Writer
+from onnx_spatial.fusion import Matcher
 from onnx_spatial.fusion.dilated_conv import GraphView, RegionEdit, Regions, fuse
 from onnx_spatial.lowering import MIN_OPSET
 from onnx_spatial.model import traversal
@@ -31,14 +31,12 @@ def fuse_dilated_convs(
     infos: Sequence[OperatorInfo],
     matcher: Matcher,
     names: Names,
-    lower: Writer,
     facts: Callable[[], Iterable[GraphFacts]],
 ) -> EditResult:
     """Write every region of a model without blocks; `matcher` is edited, `proto` stays as it is.
 
-    `lower` writes values in blocks that nodes outside of regions read too. The result says which
-    operators are gone, and why others are not; it holds no model. `facts` gives what is known of each
-    graph, in the order of `traversal.graphs`.
+    The result says which operators are gone, and why others are not; it holds no model. `facts` gives
+    what is known of each graph, in the order of `traversal.graphs`.
     """
     result = EditResult()
     kinds = {f.call.kind for f in infos if f.call is not None}
@@ -51,7 +49,7 @@ def fuse_dilated_convs(
         _note_attributes(graph, view, matcher)
         if view.opset < MIN_OPSET:
             continue
-        regions, edit = fuse(graph, view, matcher, lower)
+        regions, edit = fuse(graph, view, matcher)
         for node, reasons in regions.declined.items():
             subject = matcher.subject(node)
             assert subject is not None
@@ -76,18 +74,10 @@ def _carry_out(
 ) -> None:
     """Edit one graph and report its operators."""
     between = regions.between()
-    # Operators inside a region are reported on their own.
-    labels = [
-        tuple(traversal.label(n) for n in nodes if editor.matcher.subject(n) is None)
-        for nodes in between
-    ]
+    labels = [tuple(map(traversal.label, nodes)) for nodes in between]
     entries = [entry for entry in regions.entries.values() if entry.name not in regions.shared]
     graph, place = regions.exits[0].subject.node.graph, regions.exits[0].subject.info.place
     lost = editor.lost[place]
-    removed = [(entry.subject, frozenset({entry.name})) for entry in entries]
-    for step in regions.steps:
-        if (subject := editor.matcher.subject(step.node)) is not None:
-            removed.append((subject, regions.origins[step.outputs[0]]))
     editor.apply(edit)
     if edit.elements and graph is not None:
         # Nodes that compute a crop may stand behind the convolution that reads it now.
@@ -104,10 +94,10 @@ def _carry_out(
         )
         output = [name for name in info.node.output[:1] if name not in lost]
         result.note_outputs(info, output, info.output_shape)
-    convolved = {e for name in edit.convolved for e in regions.origins.get(name, ())}
-    for subject, origins in removed:
-        info = subject.info
-        name = DILATED if origins & convolved else UNBLOCKED
+    convolved = regions.common_origins(edit.convolved & regions.origins.keys())
+    for entry in entries:
+        info = entry.subject.info
+        name = DILATED if entry.name in convolved else UNBLOCKED
         declined = result.declined.get(info.index, ())
         result.operator_at[info.index] = report.converted(info, "fuse", name, 0, declined=declined)
     editor.note(place, result)

@@ -48,7 +48,8 @@ class GraphEditor:
         nodes = [*(draft.node for draft in edit.drafts), *edit.removed]
         for node in nodes:
             self._lose(value for value in node.outputs if value not in kept)
-        read = [value for node in nodes for value in node.inputs]
+        results = {old: new for draft in edit.drafts for old, new in draft.results.items()}
+        read = [results.get(v, v) for node in nodes for v in node.inputs if v is not None]
         self.kept.update(value.name for value in kept if value.name)
         made = replace_nodes.apply(edit, self._names, initializers=self._initializers)
         for node, new in made.items():

@@ -64,7 +64,7 @@ def replace_operators(
     names = Names(proto)
     result = EditResult()
     if rules:
-        result = fuse_dilated_convs(proto, infos, matcher, names, write, facts)
+        result = fuse_dilated_convs(proto, infos, matcher, names, facts)
     edited, fused = bool(result.operator_at), dict[int, list[ir.Node]]()
     for count, info in enumerate(infos, start=1):
         progress(f"lowering {count}/{len(infos)}: {traversal.label(info.node)}")

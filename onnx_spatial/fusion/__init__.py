@@ -10,7 +10,7 @@ a rewrite that drafts nodes. Rules only read; `conversion` edits the graph.
 
                            pattern                                 check    rewrite
     RULES                  a spatial operator and its neighbours   Reason   Rewrite
-    dilated_conv.rules     a node between SpaceToBatch and         Reason   RuleResult, BlockedConv
+    dilated_conv           a node between SpaceToBatch and         Reason   Commuted, Convolution
                            BatchToSpace, by operator type
     layouts.commuting      a node that is the same in any layout,  None     Adapted
                            by operator type

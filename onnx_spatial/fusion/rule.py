@@ -4,8 +4,8 @@
                               -> a Reason     the pattern is there, but the check declines
                               -> a match      rewrite(match, lower) -> a Rewrite, or a Reason
 
-A rule is a module with a `RULE`, which `fusion.RULES` lists. The rules of `dilated_conv` and `layouts`
-have the same parts; only their patterns and drafts differ (`fusion`).
+A rule is a module with a `RULE`, which `fusion.RULES` lists. Operators in regions and the rules of
+`layouts` have the same parts; only their patterns and drafts differ (`fusion`).
 """
 
 from __future__ import annotations

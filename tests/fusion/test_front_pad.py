@@ -118,8 +118,6 @@ def test_a_pad_moves_behind_what_keeps_zeros():
             "outputs": "float[N, M, 2] y, float[N, O, 2] z",
         },
         {"outputs": "float[N, M, 2] y, float[N, O, 2] p"},
-        {"outputs": "float[N, M, 2] y, int64[3] shape"},
-        {"behind": "z = Expand(none, shape)", "outputs": "float[N, M, 2] y, int64[N, O, 2] z"},
     ],
     ids=str,
 )
@@ -131,7 +129,7 @@ def test_a_pad_stays(changes):
     assert "dilated convolution" in {site.lowering for site in result.operators}
 
 
-def test_a_pad_stays_if_its_size_is_read():
+def test_a_pad_whose_size_is_read_stays_for_that():
     """The crop is computed from the size behind the Pad, and does not cancel."""
     made = model()
     (leave,) = (node for node in made.graph.node if node.op_type == "BatchToSpaceND")
@@ -146,4 +144,5 @@ def test_a_pad_stays_if_its_size_is_read():
     )
     result = onnx_spatial.convert(made)
     assert result.verification
-    assert readers_of_x(result.model) == ["p"]
+    assert "dilated convolution" in {site.lowering for site in result.operators}
+    assert "p" in readers_of_x(result.model)

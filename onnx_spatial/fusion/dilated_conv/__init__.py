@@ -4,28 +4,45 @@
     x -> Conv dilations D d, pads P - Q + D p -> y
 
 A *region* is all that lies between SpaceToBatch and BatchToSpace. Every *value in blocks* t in it is
-SpaceToBatch of some u, and every node is written on u instead ("unblocking"). Each such step is exact
-on its own, so several convolutions, branches, gates and residual sums need no rules of their own; a
-node that cannot be written on u ends the region.
+SpaceToBatch of some u, and every node is written on u instead. Each step is exact on its own:
 
-    pad_amounts     calculate with pads and crops, known or computed at run time
-    amount_vectors  write those that are computed at run time, as vectors
-    pad_slice       write the Pads and Slices between what is computed of a value and what is needed
-    blocked_shape   write the shape of a value in blocks
-    blocked_layout  how the axes of t hold those of u
-    rules           rewrite a node on u, by operator type: elementwise, channels, axes
-    conv            convolutions, whose dilations and pads grow
-    nested          a SpaceToBatch and BatchToSpace inside a region
-    region          the operators at the ends with their pads and crops, and the nodes between
-    propagate       forward: the layout of each value, and where the region ends
-    demand          backward: the nodes that lead to a BatchToSpace, and how much of each value it needs
-    write           draft the nodes on u
-    fuse            all of this for one graph
+    Conv(SpaceToBatch u) = SpaceToBatch(dilated Conv u)      `windows`
+    op(SpaceToBatch u) = SpaceToBatch(op u)                  `operators`: the table of operators
+    SpaceToBatch, pads P = SpaceToBatch(zeros around u)      `amounts`: what is padded and cropped
+    BatchToSpace(SpaceToBatch u) = u                         `region`: from the one to the other
+
+so several convolutions, branches, gates and residual sums need no rules of their own, and a node that
+is not in the table ends the region. `write` drafts the nodes on u.
 """
 
-from onnx_spatial.fusion.dilated_conv.fuse import fuse
+from __future__ import annotations
+
+import onnx_ir as ir
+
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
-from onnx_spatial.fusion.dilated_conv.region import Regions
-from onnx_spatial.fusion.dilated_conv.write import RegionEdit
+from onnx_spatial.fusion.dilated_conv.region import Regions, UnwritableError, find
+from onnx_spatial.fusion.dilated_conv.write import RegionEdit, write
+from onnx_spatial.fusion.matcher import Matcher
+from onnx_spatial.fusion.rule import Reason
+from onnx_spatial.model import traversal
 
 __all__ = ["GraphView", "RegionEdit", "Regions", "fuse"]
+
+
+def fuse(
+    graph: traversal.GraphLike, view: GraphView, matcher: Matcher
+) -> tuple[Regions, RegionEdit]:
+    """Find the regions of a graph and draft them without blocks; those that cannot be written stay."""
+    reasons: dict[str, Reason] = {}
+    while True:
+        try:
+            regions = find(graph, view, matcher, reasons)
+            edit = write(regions, view, matcher)
+        except UnwritableError as error:
+            reasons |= error.reasons
+            continue
+        for name, reason in reasons.items():
+            node = matcher.producer(graph, name)
+            assert isinstance(node, ir.Node)
+            regions.declined[node] = [reason, *regions.declined.get(node, ())]
+        return regions, edit

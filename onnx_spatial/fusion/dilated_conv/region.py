@@ -1,31 +1,67 @@
-"""Describe the regions of one graph: the spatial operators at their ends, and the nodes between."""
+"""Find the regions of one graph: what lies between SpaceToBatch and BatchToSpace.
+
+    x -> SpaceToBatch -> t1 -> .. -> tn -> BatchToSpace -> y
+
+1. The walk forward computes the layout of every value behind a SpaceToBatch, up to a BatchToSpace,
+   which takes the blocks out again, or with a reason to a node that cannot be written without them.
+2. What leads to no BatchToSpace is forgotten.
+3. Nodes outside may read a SpaceToBatch, which stays for them, or the shape of a value in blocks.
+4. The walk back computes how much of each value nobody needs at its ends: its *demand*.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
-from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
-from onnx_spatial.fusion.dilated_conv.front_pad import FrontPad
+from onnx_spatial.errors import ConversionError
+from onnx_spatial.fusion.dilated_conv.amounts import (
+    Amount,
+    Bounds,
+    Element,
+    Pairs,
+    flat,
+    in_terms_of,
+    is_nothing,
+    nothing,
+    number,
+    plus,
+    read_amounts,
+    reordered,
+)
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
-from onnx_spatial.fusion.dilated_conv.nested import Reblocking
-from onnx_spatial.fusion.dilated_conv.pad_amounts import Element, PadAmount, PadPairs
-from onnx_spatial.fusion.dilated_conv.rule import RuleResult
-from onnx_spatial.fusion.matcher import MatchedOp
+from onnx_spatial.fusion.dilated_conv.operators import (
+    RETYPING,
+    Blocked,
+    Border,
+    Commuted,
+    commuted,
+)
+from onnx_spatial.fusion.dilated_conv.windows import KERNELS, Convolution, convolution
+from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.fusion.rule import Reason
-from onnx_spatial.model.symbolic.polynomial import quotient
-from onnx_spatial.model.symbolic.symbolic_values import Polynomial
-from onnx_spatial.operators import BatchToSpace
+from onnx_spatial.lowering import are_open
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.op_traits import Trait
+from onnx_spatial.model.symbolic.polynomial import Polynomial, quotient
+from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 from onnx_spatial.operators.spellings import BlockCall
+
+#: Why an operator is no end of a region with `Request.checked`.
+_UNCHECKED = "its sizes are checked at run time, which needs the operator"
+#: Operators that read only the shape of a value.
+_SHAPES = op_traits.having(Trait.SIZES)
+#: Operators on single elements: no attribute of theirs matters.
+_UNARY = op_traits.having(Trait.UNARY)
 
 
 @dataclass(frozen=True)
-class RegionNode:
+class Step:
     """A node inside a region.
 
     Attributes:
@@ -33,40 +69,28 @@ class RegionNode:
         view: its message.
         layouts: layout of each input, None for one that is not in blocks; axes that are padded in
             front of the node are not among those of the layout.
-        rewrite: how it is written on the values themselves.
+        rewrite: what it is on the values themselves.
     """
 
     node: ir.Node
     view: NodeView
-    layouts: tuple[BlockedLayout | None, ...]
-    rewrite: RuleResult | BlockedConv | Reblocking
-
-    @property
-    def output_layouts(self) -> tuple[BlockedLayout, ...]:
-        """Layout of each output."""
-        if isinstance(self.rewrite, RuleResult):
-            return self.rewrite.layouts
-        return (self.rewrite.layout,)
+    layouts: tuple[Blocked | None, ...]
+    rewrite: Commuted | Convolution
 
     @property
     def outputs(self) -> list[str]:
         """Names of the outputs."""
-        return list(self.view.message.output)
+        return [name for name in self.view.message.output if name]
 
     @property
-    def inputs(self) -> list[tuple[str, BlockedLayout]]:
+    def inputs(self) -> list[tuple[str, Blocked]]:
         """Names and layouts of the inputs in blocks."""
         pairs = zip(self.view.message.input, self.layouts, strict=True)
         return [(name, layout) for name, layout in pairs if layout is not None]
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the inputs in blocks."""
-        return [name for name, _ in self.inputs]
-
 
 @dataclass(frozen=True)
-class RegionEnd:
+class End:
     """A SpaceToBatch at the start of a region, or a BatchToSpace at its end.
 
     Attributes:
@@ -74,151 +98,519 @@ class RegionEnd:
         name: name of the value in blocks.
         layout: layout of that value; at the end of a region also the axes that are only cropped, last.
         pads: pads or crops, one pair per axis of the layout.
-        sources: values of the graph that hold run-time pads or crops, by name.
-        front: the Pad in front of a SpaceToBatch whose amounts are among the pads.
+        data: what a SpaceToBatch reads, or the Pad in front that it takes in.
     """
 
     subject: MatchedOp
     name: str
-    layout: BlockedLayout
-    pads: PadPairs
-    sources: Mapping[str, ir.Value]
-    front: FrontPad | None = None
+    layout: Blocked
+    pads: Pairs
+    data: ir.Value | None = None
 
 
 @dataclass
 class Regions:
     """All regions of one graph. Values are known by their names.
 
-    The walk forward (`propagate`) fills in these attributes:
+    Attributes:
         entries: the SpaceToBatch operators that regions start with, by their output.
         exits: the BatchToSpace operators that they end with, in order.
+        parts: the nodes between and the exits, in order.
         declined: why not, by the node of a spatial operator.
         layouts: layout of each value in blocks.
+        types: possible ONNX element types of each; empty if unknown.
         origins: entries that each value in blocks is computed from.
-        step_of: the node that computes each value in blocks.
         borders: width and number of the border, for values that still have that of SpaceToBatch.
-        places: position in the graph of the node that computes each value.
-        nested: names of the outputs of each SpaceToBatch inside a region.
-
-    The walk back (`demand`) keeps the entries that lead to an exit, and fills in these:
-        steps: the nodes between, in order.
         demand: crop of each value in blocks: what nobody needs at its ends.
-        shared: values in blocks that nodes outside of regions read too.
-        measured: the nodes that read the shape of a value in blocks and are needed, if only such nodes
-            read it outside of regions.
-        dead: nodes that are unused without the blocks: they compute with the shapes of values in blocks.
+        shared: entries that nodes outside of regions read too.
+        measured: the nodes that read the shape of a value in blocks.
+        bounds: what is known of pads and crops.
     """
 
-    entries: dict[str, RegionEnd] = field(default_factory=dict)
-    exits: list[RegionEnd] = field(default_factory=list)
+    entries: dict[str, End] = field(default_factory=dict)
+    exits: list[End] = field(default_factory=list)
+    parts: list[Step | End] = field(default_factory=list)
     declined: dict[ir.Node, list[Reason]] = field(default_factory=dict)
-    layouts: dict[str, BlockedLayout] = field(default_factory=dict)
+    layouts: dict[str, Blocked] = field(default_factory=dict)
+    types: dict[str, frozenset[int]] = field(default_factory=dict)
     origins: dict[str, frozenset[str]] = field(default_factory=dict)
-    step_of: dict[str, RegionNode] = field(default_factory=dict)
-    borders: dict[str, tuple[PadPairs, float]] = field(default_factory=dict)
-    places: dict[str, int] = field(default_factory=dict)
-    nested: set[str] = field(default_factory=set)
-    steps: list[RegionNode] = field(default_factory=list)
-    demand: dict[str, PadPairs] = field(default_factory=dict)
+    borders: dict[str, tuple[Pairs, Border]] = field(default_factory=dict)
+    demand: dict[str, Pairs] = field(default_factory=dict)
     shared: set[str] = field(default_factory=set)
     measured: dict[str, list[ir.Node]] = field(default_factory=dict)
-    dead: set[ir.Node] = field(default_factory=set)
+    bounds: Bounds = field(default_factory=Bounds)
+
+    @property
+    def steps(self) -> list[Step]:
+        """The nodes between the ends, in order."""
+        return [part for part in self.parts if isinstance(part, Step)]
 
     def between(self) -> list[list[ir.Node]]:
         """List for each exit the nodes that lead to it, and to none before it."""
         first: dict[str, int] = {}
-        for number, end in enumerate(self.exits):
-            first.setdefault(end.name, number)
+        for place, end in enumerate(self.exits):
+            first.setdefault(end.name, place)
         nodes: list[list[ir.Node]] = [[] for _ in self.exits]
         for step in reversed(self.steps):
-            number = min(first[n] for n in step.outputs if n in first)
-            nodes[number].append(step.node)
-            for name in step.names:
-                first[name] = min(number, first.get(name, number))
+            place = min(first[name] for name in step.outputs if name in first)
+            nodes[place].append(step.node)
+            for name, _ in step.inputs:
+                first[name] = min(place, first.get(name, place))
         return [each[::-1] for each in nodes]
 
+    def common_origins(self, names: Iterable[str]) -> frozenset[str]:
+        """Return the entries that values in blocks are computed from."""
+        return frozenset[str]().union(*(self.origins[name] for name in names))
 
-def blocks(subject: MatchedOp) -> tuple[int, ...] | None:
+
+class UnwritableError(ConversionError):
+    """Some regions cannot be written.
+
+    Attributes:
+        reasons: why not, by the names of the values that they start with.
+    """
+
+    def __init__(self, reasons: Mapping[str, Reason]) -> None:
+        super().__init__("; ".join(dict.fromkeys(reasons.values())))
+        self.reasons = reasons
+
+
+def find(
+    graph: traversal.GraphLike, view: GraphView, matcher: Matcher, without: Collection[str]
+) -> Regions:
+    """Find the regions of a graph; those that a value in `without` begins are left out.
+
+    Raises:
+        UnwritableError: a node outside reads a value in blocks.
+    """
+    walk = _Forward(view, matcher, without)
+    places = dict[str, int]()
+    for place, message in enumerate(traversal.in_order(graph)):
+        places.update(dict.fromkeys(message.output, place))
+        node = matcher.node(graph, message)
+        if node is not None:
+            walk.visit(node, message)
+    regions = walk.regions
+    _forget(regions)
+    _look_outside(regions, matcher)
+    _Back(view, regions, places).run()
+    return regions
+
+
+# 1. Forward
+
+
+class _Forward:
+    def __init__(self, view: GraphView, matcher: Matcher, without: Collection[str]) -> None:
+        self._view, self._matcher, self._without = view, matcher, without
+        self._ended: dict[str, Reason] = {}  # why the region of a value has ended
+        self._inner: dict[str, Reason] = {}  # the same for one that begins inside another one
+        self.regions = Regions()
+
+    def visit(self, node: ir.Node, message: onnx.NodeProto) -> None:
+        regions, subject = self.regions, self._matcher.subject(node)
+        if subject is not None and subject.request.call.kind in (SpaceToBatch, BatchToSpace):
+            enters = subject.request.call.kind is SpaceToBatch
+            (self._enter if enters else self._leave)(subject, message)
+            return
+        layouts = tuple(regions.layouts.get(name) for name in message.input)
+        if not any(layouts):
+            if reasons := [self._ended[name] for name in message.input if name in self._ended]:
+                self._end(message, reasons[0])
+            return
+        if message.op_type in _SHAPES:
+            return
+        step = self._step(node, message, layouts)
+        if isinstance(step, str):
+            names = [n for n, layout in zip(message.input, layouts, strict=True) if layout]
+            reason = f"{_label(message)}: {step}"
+            self._decline(regions.common_origins(names), reason)
+            self._end(message, reason)
+            return
+        if isinstance(step.rewrite, Commuted) and step.rewrite.others:
+            step = self._settled(step, step.rewrite)
+        origins = regions.common_origins(name for name, _ in step.inputs)
+        for name in step.outputs:
+            regions.layouts[name], regions.origins[name] = step.rewrite.layout, origins
+            regions.types[name] = self._types(step, name)
+            if isinstance(step.rewrite, Commuted):
+                self._note_sizes(step, name)
+                self._note_border(step, step.rewrite, name)
+        regions.parts.append(step)
+
+    def _types(self, step: Step, name: str) -> frozenset[int]:
+        known = self._view.element_types(name)
+        if known or step.view.op_type in RETYPING:
+            return known
+        return self.regions.types[step.inputs[0][0]]
+
+    def _end(self, message: onnx.NodeProto, reason: Reason) -> None:
+        self._ended.update((name, reason) for name in message.output if name)
+
+    def _decline(self, origins: Iterable[str], reason: Reason) -> None:
+        for name in sorted(origins):
+            self._decline_at(self.regions.entries[name].subject, reason)
+
+    def _decline_at(self, subject: MatchedOp, reason: Reason) -> None:
+        reasons = self.regions.declined.setdefault(subject.node, [])
+        if reason not in reasons:
+            reasons.append(reason)
+
+    def _step(
+        self, node: ir.Node, message: onnx.NodeProto, layouts: Sequence[Blocked | None]
+    ) -> Step | Reason:
+        if not op_traits.is_standard(message) or self._matcher.is_local(message):
+            return f"{message.domain}:{message.op_type} is not known to be position-independent"
+        if any(traversal.subgraphs(message)):
+            return "it has subgraphs"
+        view = NodeView(message, self._view)
+        if view.differing and message.op_type not in _UNARY:
+            return f"its {view.differing[0]} has no common value in the calls of its function"
+        write = convolution if message.op_type in KERNELS else commuted
+        # Axes that are only padded may be padded before the node, and are free for it then.
+        unsplit = sorted({axis for layout in layouts if layout for axis in layout.unsplit})
+        reason = ""
+        for axes in ([], *([axis] for axis in unsplit), unsplit):
+            free = tuple(layout and layout.freed(axes) for layout in layouts)
+            rewrite = write(view, free)
+            if not isinstance(rewrite, str):
+                return Step(node, view, free, rewrite)
+            reason = rewrite
+        return reason
+
+    def _settled(self, step: Step, rewrite: Commuted) -> Step:
+        """Choose among alternatives the one that the fewest nodes behind decline."""
+        ways = [
+            replace(step, rewrite=replace(way, others=())) for way in (rewrite, *rewrite.others)
+        ]
+        name = step.outputs[0]
+        # The nodes behind ask for the sizes, which are the same for all alternatives.
+        self._note_sizes(ways[0], name)
+        return min(ways, key=self._refusals)
+
+    def _refusals(self, step: Step) -> int:
+        """Count the nodes behind a step that decline, up to the ends."""
+        layouts = {step.outputs[0]: step.rewrite.layout}
+        todo, seen, refusals = [step.node], set[ir.Node](), 0
+        while todo and len(seen) < _AHEAD:
+            for reader, _ in [use for v in todo.pop().outputs for use in self._matcher.readers(v)]:
+                message = self._matcher.message(reader)
+                if reader in seen or message is None or message.op_type in _SHAPES | _SHAPED:
+                    continue
+                seen.add(reader)
+                inputs = [layouts.get(n) or self.regions.layouts.get(n) for n in message.input]
+                subject = self._matcher.subject(reader)
+                if subject is not None:
+                    refusals += inputs[0] is None or self._refusal(subject, inputs[0]) is not None
+                elif isinstance(behind := self._step(reader, message, inputs), str):
+                    refusals += 1
+                else:
+                    layouts.update(dict.fromkeys(behind.outputs, behind.rewrite.layout))
+                    todo.append(reader)
+        return refusals
+
+    def _note_sizes(self, step: Step, name: str) -> None:
+        """Note that a node that treats all places alike keeps the sizes of batch and blocked axes."""
+        (source, before), *_ = step.inputs
+        after, sizes = step.rewrite.layout, self._view.sizes
+        dims, known = sizes.dims(source), sizes.dims(name)
+        if dims is None:
+            return
+        if known is None or len(known) != after.rank:
+            known = tuple(
+                Polynomial.atom((name, axis), nonnegative=True) for axis in range(after.rank)
+            )
+        noted = list(known)
+        for old, new in zip(before.taken, after.taken, strict=True):
+            noted[new] = dims[old]
+        sizes.note(name, noted)
+
+    def _note_border(self, step: Step, rewrite: Commuted, name: str) -> None:
+        """Note that a value still has the border of SpaceToBatch."""
+        borders = [self.regions.borders.get(source) for source, _ in step.inputs]
+        numbers = [border[1] for border in borders if border is not None]
+        widths = [
+            reordered(border[0], self.regions.layouts[source].axes, layout.axes)
+            for border, (source, layout) in zip(borders, step.inputs, strict=True)
+            if border is not None
+        ]
+        if len(widths) == len(borders) and all(width == widths[0] for width in widths):
+            behind = rewrite.border(numbers)
+            if behind is not None:
+                self.regions.borders[name] = widths[0], behind
+
+    # The ends
+
+    def _enter(self, subject: MatchedOp, message: onnx.NodeProto) -> None:
+        name, request, reason = message.output[0], subject.request, ""
+        blocks = _blocks(subject)
+        if name in self._without:
+            self._end(message, f"the region that {_label(message)} begins cannot be written")
+            return
+        if request.checked and are_open(request):
+            reason = what = _UNCHECKED
+        elif blocks is None or request.shape is None:
+            what = "the block" if blocks is None else "the rank of the data"
+            what = f"{what} is not known before the model runs"
+            reason = what
+            if subject.info.place.function is not None:
+                reason += ", or differs between the calls of the function"
+            if blocks is None:
+                reason += "; the dilations of a Conv are attributes"
+        if reason or blocks is None or request.shape is None:
+            self._decline_at(subject, reason)
+            self._end(message, f"{_label(message)}: {what}")
+            return
+        regions, source = self.regions, message.input[0]
+        if source in regions.layouts:
+            self._inner[name] = f"{_label(message)} begins another region inside the region"
+            self._decline(regions.origins[source], self._inner[name])
+        pads = read_amounts(subject, message, self._view, regions.bounds)
+        self._note_blocked(message, blocks, pads)
+        data, front = self._front(subject, blocks)
+        pads = plus(pads, front)
+        kept = [i for i, block in enumerate(blocks) if block > 1 or not is_nothing((pads[i],))]
+        kept_blocks, axes = tuple(blocks[i] for i in kept), tuple(i + 1 for i in kept)
+        layout = Blocked(axes, kept_blocks, 0, len(request.shape))
+        end = End(subject, name, layout, tuple(pads[i] for i in kept), data)
+        regions.entries[name], regions.layouts[name] = end, layout
+        regions.origins[name], regions.types[name] = frozenset({name}), subject.info.element_types
+        regions.borders[name] = (end.pads, 0)
+
+    def _leave(self, subject: MatchedOp, message: onnx.NodeProto) -> None:
+        name, regions = message.input[0], self.regions
+        layout = regions.layouts.get(name)
+        if layout is None:
+            if name in self._ended:
+                self._decline_at(subject, self._ended[name])
+            return
+        reason = self._refusal(subject, layout)
+        if reason is not None:
+            self._decline(regions.origins[name], f"{_label(message)}: {reason}")
+            self._decline_at(subject, reason)
+            return
+        crops = read_amounts(subject, message, self._view, regions.bounds)
+        axes = range(1, len(crops) + 1)
+        more = [a for a in axes if a not in layout.axes and not is_nothing((crops[a - 1],))]
+        wide = replace(
+            layout, axes=(*layout.axes, *more), blocks=(*layout.blocks, *(1 for _ in more))
+        )
+        end = End(subject, name, wide, reordered(crops, axes, wide.axes))
+        regions.exits.append(end)
+        regions.parts.append(end)
+        for origin in regions.origins[name] & self._inner.keys():
+            self._end(message, self._inner[origin])
+        self._note_unblocked(message, _blocks(subject) or (), crops)
+
+    def _refusal(self, subject: MatchedOp, layout: Blocked) -> Reason | None:
+        """Say why an operator cannot end the region of a value; None if it can."""
+        blocks = _blocks(subject)
+        if subject.request.call.kind is not BatchToSpace:
+            return "it stands inside another region"
+        if subject.request.checked and are_open(subject.request, of_batch=False):
+            return _UNCHECKED
+        if blocks is None:
+            return "its block is not known before the model runs"
+        if layout.batch != 0:
+            return "the batch axis is not the first any more"
+        if tuple((i, block) for i, block in enumerate(blocks, 1) if block > 1) != layout.order:
+            return f"its blocks {list(blocks)} are not those of the SpaceToBatch in front"
+        return None
+
+    def _note_blocked(self, message: onnx.NodeProto, blocks: Sequence[int], pads: Pairs) -> None:
+        """Note the sizes behind SpaceToBatch: shapes may be computed from those in front."""
+        source = self._view.dims(message.input[0])
+        if source is None or len(source) <= len(blocks):
+            return
+        dims = [source[0] * math.prod(blocks), *source[1:]]
+        for axis, (block, (begin, end)) in enumerate(zip(blocks, pads, strict=True), 1):
+            dims[axis] = self._view.divided(source[axis] + begin.value + end.value, block)
+        self._view.sizes.note(message.output[0], dims)
+
+    def _note_unblocked(self, message: onnx.NodeProto, blocks: Sequence[int], crops: Pairs) -> None:
+        """Note the sizes behind BatchToSpace."""
+        source = self._view.dims(message.input[0])
+        if source is None or len(source) <= len(blocks):
+            return
+        dims = [quotient(source[0], Polynomial.of(math.prod(blocks))), *source[1:]]
+        for axis, (block, (begin, end)) in enumerate(zip(blocks, crops, strict=True), 1):
+            dims[axis] = source[axis] * block - begin.value - end.value
+        self._view.sizes.note(message.output[0], dims)
+
+    def _front(self, subject: MatchedOp, blocks: Sequence[int]) -> tuple[ir.Value | None, Pairs]:
+        """Take in a Pad of zeros in front, as causal layers have it, if it is gone then.
+
+            SpaceToBatch(Pad(x, A), D, pads P) = SpaceToBatch(x, D, pads P + A)
+
+        Only SpaceToBatch, and what reads its shape, may read it.
+        """
+        data = subject.node.inputs[0]
+        pad = None if data is None else data.producer()
+        if data is None or pad is None or pad.graph is not subject.node.graph:
+            return data, nothing(len(blocks))
+        message = self._matcher.standard(pad)
+        readers = [node for node, _ in self._matcher.readers(data)]
+        alone = all(self._matcher.subject(n) or n.op_type in _SHAPES for n in readers)
+        if message is None or message.op_type != "Pad" or self._matcher.is_named(data) or not alone:
+            return data, nothing(len(blocks))
+        ends = _zeros_padded(NodeView(message, self._view))
+        split = [axis for axis, block in enumerate(blocks, 1) if block > 1]
+        if ends is None or np.delete(ends, split, axis=1).any():
+            return data, nothing(len(blocks))
+        inner = ends[:, 1 : len(blocks) + 1].T
+        return pad.inputs[0], tuple((number(int(a)), number(int(b))) for a, b in inner)
+
+
+#: Most nodes behind one with alternatives that are tried to choose among these.
+_AHEAD = 32
+#: Operators that need the sizes of their input to be written.
+_SHAPED = frozenset({"Expand", "Flatten", "Reshape"})
+
+
+def _zeros_padded(pad: NodeView) -> np.ndarray[tuple[int, int], np.dtype[np.int64]] | None:
+    """Return how many zeros a Pad writes at both ends of all axes; None if unknown, or no zeros."""
+    known = pad.known(1)
+    listed = pad.integers("pads", ()) if known is None else tuple(int(n) for n in known.reshape(-1))
+    dims = pad.view.dims(pad.input(0))
+    filling = pad.known(2) if pad.input(2) else np.array(pad.attributes.get("value", 0.0))
+    if listed is None or dims is None or pad.attributes.get("mode", "constant") != "constant":
+        return None
+    axes = pad.axes(3) if pad.input(3) else tuple(range(len(dims)))
+    if filling is None or filling.any() or np.signbit(filling).any() or axes is None:
+        return None
+    if len(listed) != 2 * len(axes) or min(listed, default=0) < 0:
+        return None
+    ends = np.zeros((2, len(dims)), np.int64)
+    ends[:, list(axes)] = np.reshape(listed, (2, -1))
+    return ends
+
+
+def _blocks(subject: MatchedOp) -> tuple[int, ...] | None:
     """Return the block of each axis of an operator; None if it is computed at run time."""
     call = subject.request.call
     return call.block.values if isinstance(call, BlockCall) else None
 
 
-def refusal(subject: MatchedOp, layout: BlockedLayout) -> Reason | None:
-    """Say why a BatchToSpace cannot end the region of a value; None if it can, or is no BatchToSpace."""
-    call, known = subject.request.call, blocks(subject)
-    if not isinstance(call, BlockCall) or call.kind is not BatchToSpace:
-        return None
-    if known is None:
-        return "its block is not known before the model runs"
-    if layout.batch != 0 or layout.rows:
-        return "the batch axis is not the first any more"
-    if tuple((i, block) for i, block in enumerate(known, 1) if block > 1) != layout.order:
-        return f"its blocks {list(known)} are not those of the SpaceToBatch in front"
-    return None
+def _label(message: onnx.NodeProto) -> str:
+    return f"{message.op_type} {traversal.label(message)!r}"
 
 
-def amounts(
-    subject: MatchedOp, message: onnx.NodeProto, view: GraphView
-) -> tuple[PadPairs, Mapping[str, ir.Value]]:
-    """Read the pads or crops of all axes of an operator, and the values that hold them at run time."""
-    call = subject.request.call
-    assert isinstance(call, BlockCall)
-    sources: dict[str, ir.Value] = {}
-    sides = []
-    for vector in (call.begins, call.ends):
-        if vector.values is not None:
-            sides.append([PadAmount.known(value) for value in vector.values])
+# 2. What leads to an end
+
+
+def _forget(regions: Regions) -> None:
+    """Keep the steps that lead to an exit, and the entries that lead to them."""
+    live, kept = set[str](), list[Step | End]()
+    for part in reversed(regions.parts):
+        if isinstance(part, End):
+            live.add(part.name)
+        elif live.isdisjoint(part.outputs):
             continue
-        assert vector.input is not None
-        name, value = message.input[vector.input], subject.node.inputs[vector.input]
-        assert value is not None
-        sources[name] = value
-        places = range(vector.start, vector.start + vector.length * vector.step, vector.step)
-        entries = view.sizes.entries(name)
-        if entries is None or len(entries) <= max(places, default=-1):
-            numbers = {p: Polynomial.atom(("parameter", name, p)) for p in places}
         else:
-            numbers = {p: entries[p] for p in places}
-        sides.append([PadAmount.read(Element(name, p, n)) for p, n in numbers.items()])
-    return tuple(zip(*sides, strict=True)), sources
+            live.update(name for name, _ in part.inputs)
+        kept.append(part)
+    regions.parts = kept[::-1]
+    regions.entries = {name: end for name, end in regions.entries.items() if name in live}
 
 
-def batch_vectors(subject: MatchedOp, message: onnx.NodeProto) -> set[str]:
-    """Return the names of the run-time parameters whose first element is that of the batch: 0."""
-    call = subject.request.call
-    assert isinstance(call, BlockCall)
-    vectors = (vector for vector in (call.begins, call.ends) if vector.input is not None)
-    return {
-        message.input[v.input]
-        for v in vectors
-        if v.input is not None and (v.start, v.step) == (1, 1)
-    }
+# 3. Readers outside
 
 
-def note_blocked(
-    view: GraphView, message: onnx.NodeProto, blocks: Sequence[int], pads: PadPairs
-) -> None:
-    """Note the sizes behind SpaceToBatch: shapes may be computed from those in front."""
-    source = view.dims(message.input[0])
-    if source is None or len(source) <= len(blocks):
-        return
-    dims = [source[0] * math.prod(blocks), *source[1:]]
-    for axis, (block, pair) in enumerate(zip(blocks, pads, strict=True), 1):
-        padded = source[axis] + pair[0].expression + pair[1].expression
-        dims[axis] = view.divided(padded, block)
-    view.sizes.note(message.output[0], dims)
+def _look_outside(regions: Regions, matcher: Matcher) -> None:
+    """Find what nodes outside of regions read of values in blocks.
+
+    Raises:
+        UnwritableError: they read the elements of a value inside.
+    """
+    inside = {step.node for step in regions.steps} | {end.subject.node for end in regions.exits}
+    nodes = [entry.subject.node for entry in regions.entries.values()]
+    nodes += [step.node for step in regions.steps]
+    reasons: dict[str, Reason] = {}
+    for value in (value for node in nodes for value in node.outputs if value.name):
+        name, uses = value.name or "", matcher.readers(value)
+        outside = [node for node, _ in uses if node not in inside]
+        readers = [node for node in outside if matcher.op_type(node) not in _SHAPES - {"Size"}]
+        # A BatchToSpace inside may read its crops from a value in blocks.
+        readers += [node for node, index in uses if index > 0 and matcher.subject(node)]
+        if not readers and not matcher.is_named(value):
+            regions.measured[name] = outside
+        elif name in regions.entries:
+            regions.shared.add(name)
+        else:
+            reader = (
+                f"{readers[0].op_type} {traversal.label(readers[0])!r}" if readers else "the model"
+            )
+            reason = f"{reader} reads {name!r} from outside of the region, in blocks"
+            reasons.update(dict.fromkeys(regions.origins[name], reason))
+    if reasons:
+        raise UnwritableError(reasons)
 
 
-def note_unblocked(
-    view: GraphView, message: onnx.NodeProto, blocks: Sequence[int], crops: PadPairs
-) -> None:
-    """Note the sizes behind BatchToSpace."""
-    source = view.dims(message.input[0])
-    if source is None or len(source) <= len(blocks):
-        return
-    dims = [quotient(source[0], Polynomial.of(math.prod(blocks))), *source[1:]]
-    for axis, (block, pair) in enumerate(zip(blocks, crops, strict=True), 1):
-        dims[axis] = source[axis] * block - pair[0].expression - pair[1].expression
-    view.sizes.note(message.output[0], dims)
+# 4. Back
+
+
+class _Back:
+    def __init__(self, view: GraphView, regions: Regions, places: Mapping[str, int]) -> None:
+        self._view, self._regions, self._places = view, regions, places
+        self._inside = {step.node for step in regions.steps}
+
+    def run(self) -> None:
+        """Compute the demand of each value from that of its readers."""
+        regions, demands = self._regions, dict[str, list[Pairs]]()
+        for part in reversed(regions.parts):
+            if isinstance(part, End):
+                demands.setdefault(part.name, []).append(self._crops(part))
+                continue
+            outputs = [name for name in part.outputs if name in demands]
+            demand = regions.bounds.common([crop for name in outputs for crop in demands[name]])
+            needed = demand
+            if isinstance(part.rewrite, Convolution):
+                demand = self._sheltered(part, part.rewrite, demand)
+                ((name, layout),) = part.inputs
+                lengths = self._view.lengths(name, layout.axes)
+                needed = part.rewrite.input_crop(demand, lengths, regions.bounds)
+            regions.demand.update(dict.fromkeys(outputs, demand))
+            for name, layout in part.inputs:
+                crop = reordered(needed, layout.axes, regions.layouts[name].axes)
+                demands.setdefault(name, []).append(crop)
+
+    def _sheltered(self, step: Step, conv: Convolution, demand: Pairs) -> Pairs:
+        ((name, layout),) = step.inputs
+        border, crop = self._regions.borders.get(name), None
+        if border is not None and border[1] == conv.pad_value:
+            crop = reordered(border[0], self._regions.layouts[name].axes, layout.axes)
+        lengths = self._view.lengths(step.outputs[0], conv.layout.axes)
+        return conv.sheltered(demand, crop, lengths, self._regions.bounds)
+
+    def _crops(self, end: End) -> Pairs:
+        """Return the crops of an exit, as pads of its entries plus a number where that is possible.
+
+        Crops that are computed from a value of the region are unknown inside it: nothing is cropped
+        before the end then.
+        """
+        regions = self._regions
+        origins = [regions.entries[name] for name in sorted(regions.origins[end.name])]
+        pads = [amount for entry in origins for amount in flat(entry.pads)]
+        crops = [
+            (in_terms_of(begin, pads), in_terms_of(stop, pads))
+            for begin, stop in end.pads[: len(regions.layouts[end.name].axes)]
+        ]
+        first = min(self._places[entry.name] for entry in origins)
+        if any(self._depends_on_region(amount, first) for amount in flat(tuple(crops))):
+            return nothing(len(crops))
+        return tuple(crops)
+
+    def _depends_on_region(self, amount: Amount, first: int) -> bool:
+        """Return whether a crop is computed from a node inside, of those from `first` on."""
+        keys = [product[0].key for product in amount.elements.terms if product]
+        todo, seen = [key.source for key in keys if isinstance(key, Element)], set[ir.Value]()
+        while todo:
+            value = todo.pop()
+            node = value.producer()
+            if value in seen or node is None or self._places.get(value.name or "", -1) < first:
+                continue
+            if node in self._inside:
+                return True
+            seen.add(value)
+            todo.extend(source for source in node.inputs if source is not None)
+        return False

@@ -1,61 +1,43 @@
-"""Draft the nodes of a region without blocks, with as few Pads and Slices as possible.
+"""Write the nodes of regions on the values themselves, with as few Pads and Slices as possible.
 
-Every value u is computed as far as it is needed (`ComputedPart`): a crop cuts off its ends, where u
-holds a known number, its border, or unknown elements. Convolutions take the difference between the
-crops of their input and of their output into their own pads; the rest is a Pad or a Slice.
+    u                          what SpaceToBatch(u) stands for
+    |--crop--|-------|-crop-|  of which this `Part` is computed; the rest is its border
+
+A node gets its inputs cropped alike. Convolutions take the difference between the crops of their input
+and of their output into their own pads; the rest is a Pad or a Slice.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from operator import sub
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.fusion.dilated_conv.amount_vectors import AmountVectors
-from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
-from onnx_spatial.fusion.dilated_conv.blocked_shape import blocked_shape
-from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
-from onnx_spatial.fusion.dilated_conv.graph_view import Array, GraphView, NodeView
-from onnx_spatial.fusion.dilated_conv.nested import Reblocking
-from onnx_spatial.fusion.dilated_conv.pad_amounts import (
-    NOTHING,
-    PadAmount,
-    PadPair,
-    PadPairs,
-    combined,
+from onnx_spatial.fusion.dilated_conv.amounts import (
+    ZERO,
+    Amount,
+    AmountWriter,
+    Pairs,
     flat,
+    is_nothing,
+    minus,
+    nothing,
     reordered,
-    same,
-    whole,
 )
-from onnx_spatial.fusion.dilated_conv.pad_slice import ComputedPart, PadSliceWriter
-from onnx_spatial.fusion.dilated_conv.region import (
-    RegionEnd,
-    RegionNode,
-    Regions,
-    batch_vectors,
-)
-from onnx_spatial.fusion.dilated_conv.reshape import write_reshape
-from onnx_spatial.fusion.dilated_conv.rule import (
-    IDENTITY,
-    BorderValue,
-    Operand,
-    RewrittenNode,
-    RewrittenReshape,
-    RuleResult,
-)
+from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
+from onnx_spatial.fusion.dilated_conv.operators import Blocked, Border, Commuted, Form
+from onnx_spatial.fusion.dilated_conv.region import End, Regions, Step, UnwritableError
+from onnx_spatial.fusion.dilated_conv.windows import Convolution, fills
 from onnx_spatial.fusion.matcher import Matcher
-from onnx_spatial.fusion.rule import Writer
-from onnx_spatial.lowering import Request
+from onnx_spatial.lowering import Emitter
+from onnx_spatial.lowering.core import padding
+from onnx_spatial.lowering.core.builder import INT64_MAX, SLICE_INPUTS, Size, Tensor
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
-from onnx_spatial.operators import Dim, SpaceToBatch
-from onnx_spatial.operators.spellings import BlockCall, Vector
 
 
 @dataclass
@@ -71,305 +53,363 @@ class RegionEdit(GraphEdit):
     elements: set[str] = field(default_factory=set)
 
 
-def write(regions: Regions, view: GraphView, matcher: Matcher, lower: Writer) -> RegionEdit:
+@dataclass(frozen=True)
+class Part:
+    """The computed part of a value u.
+
+    Attributes:
+        value: the part in the graph.
+        crop: what it lacks of u at the ends of each axis of the layout.
+        border: the number that u holds there; None if unknown.
+        layout: the axes.
+        types: possible ONNX element types; empty if unknown.
+    """
+
+    value: ir.Value
+    crop: Pairs
+    border: Border
+    layout: Blocked
+    types: frozenset[int]
+
+
+def write(regions: Regions, view: GraphView, matcher: Matcher) -> RegionEdit:
     """Draft the regions of one graph.
 
     Raises:
         UnwritableError: a value is needed that no operator can compute.
     """
-    return _Writer(regions, view, matcher, lower).run()
-
-
-class UnwritableError(ConversionError):
-    """A region cannot be written.
-
-    Attributes:
-        entries: names of the values that it starts with.
-    """
-
-    def __init__(self, message: str, entries: frozenset[str]) -> None:
-        super().__init__(message)
-        self.entries = entries
+    return _Writer(regions, view, matcher).run()
 
 
 class _Writer:
-    def __init__(self, regions: Regions, view: GraphView, matcher: Matcher, lower: Writer) -> None:
+    def __init__(self, regions: Regions, view: GraphView, matcher: Matcher) -> None:
         self._regions, self._view, self._matcher = regions, view, matcher
-        self._lower = lower
-        self._computed: dict[str, ComputedPart] = {}
-        ends = (*regions.entries.values(), *regions.exits)
-        inner = [s.rewrite for s in regions.steps if isinstance(s.rewrite, Reblocking)]
-        sources = {name: value for end in ends for name, value in end.sources.items()}
-        sources |= {name: value for each in inner for name, value in each.sources.items()}
-        operators = [end.subject for end in ends]
-        operators += filter(None, (matcher.subject(step.node) for step in regions.steps))
-        zeros = set[str]()
-        for subject in operators:
-            message = matcher.message(subject.node)
-            assert message is not None
-            zeros |= batch_vectors(subject, message)
-        vectors = AmountVectors(view, sources, regions.layouts, zeros)
-        self._pads = PadSliceWriter(view, vectors)
+        self._parts: dict[str, Part] = {}
+        self._amounts = AmountWriter(view, regions.layouts)
+        self._bounds = regions.bounds
+        self._adjusted: dict[tuple[object, ...], ir.Value] = {}
         self._edit = RegionEdit()
 
     def run(self) -> RegionEdit:
         regions, edit = self._regions, self._edit
-        for end in regions.entries.values():
-            x = end.subject.node.inputs[0] if end.front is None else end.front.data
-            assert x is not None
-            self._computed[end.name] = ComputedPart(x, end.pads, 0, end.layout)
-            self._try([end.name], partial(self._measure, end.name))
-        for step in regions.steps:
-            self._try(step.names, partial(self._step, step))
-        self._pads.at_exits = True
-        for end in regions.exits:
-            self._try([end.name], partial(self._exit, end))
-        edit.elements = self._pads.amounts.elements
-        kept = regions.shared
-        edit.removed = [e.subject.node for e in regions.entries.values() if e.name not in kept]
-        edit.removed += regions.dead
+        for name, end in regions.entries.items():
+            assert end.data is not None
+            self._parts[name] = Part(end.data, end.pads, 0, end.layout, regions.types[name])
+            self._measure(name)
+        for part in regions.parts:
+            names = [part.name] if isinstance(part, End) else [name for name, _ in part.inputs]
+            try:
+                edit.drafts.append(self._exit(part) if isinstance(part, End) else self._step(part))
+            except ConversionError as error:
+                origins = regions.common_origins(names)
+                raise UnwritableError(dict.fromkeys(origins, str(error))) from None
+            for name in part.outputs if isinstance(part, Step) else ():
+                self._measure(name)
+        edit.elements = self._amounts.read
+        entries = [end for name, end in regions.entries.items() if name not in regions.shared]
+        edit.removed = [end.subject.node for end in entries]
         _prune(edit.drafts)
         return edit
 
-    def _try(self, names: Sequence[str], write: Callable[[], None]) -> None:
-        try:
-            write()
-        except ConversionError as error:
-            entries = frozenset[str]().union(*(self._regions.origins[name] for name in names))
-            raise UnwritableError(str(error), entries) from None
+    def _exit(self, end: End) -> Draft:
+        draft, part = Draft(end.subject.node), self._parts[end.name]
+        crop = (*part.crop, *nothing(len(end.pads) - len(part.crop)))
+        value = self._at(replace(part, crop=crop, layout=end.layout), end.pads, draft)
+        draft.results[end.subject.node.outputs[0]] = value
+        return draft
 
-    def _step(self, step: RegionNode) -> None:
+    # The nodes between
+
+    def _step(self, step: Step) -> Draft:
         draft = Draft(step.node)
-        if isinstance(step.rewrite, BlockedConv):
-            self._convolution(step, step.rewrite, draft)
-        elif isinstance(step.rewrite, Reblocking):
-            self._reblocked(step, step.rewrite, draft)
-        else:
-            self._pointwise(step, step.rewrite, draft)
-        self._edit.drafts.append(draft)
-        for name in step.outputs:
-            if name in self._computed:
-                self._measure(name)
-            if name in self._regions.shared and name in self._computed:
-                self._into_blocks(step, name, draft)
-
-    def _sizes(self, name: str, layout: BlockedLayout) -> tuple[Dim, ...]:
-        """Return the shape of u, from that of the value in blocks, None where unknown."""
-        sizes = self._view.lengths(name, range(layout.rank))
-        blocks = dict(zip(layout.axes, layout.blocks, strict=True))
-        shape = [None if n is None else n * blocks.get(axis, 1) for axis, n in enumerate(sizes)]
-        batch = shape[layout.batch]
-        shape[layout.batch] = None if batch is None else batch // math.prod(blocks.values())
-        return tuple(shape)
-
-    def _cropped_sizes(self, step: RegionNode, crop: PadPairs) -> list[int | None]:
-        """Return the sizes of the part of the input of a step that is computed, None where unknown."""
-        (name,), (layout,) = step.names, [s for s in step.layouts if s is not None]
-        sizes = [n if isinstance(n, int) else None for n in self._sizes(name, layout)]
-        for axis, pair in zip(layout.axes, crop, strict=True):
-            size, cut = sizes[axis], (pair[0] + pair[1]).constant
-            sizes[axis] = None if size is None or cut is None else size - cut
-        return sizes
-
-    # Steps
-
-    def _pointwise(self, step: RegionNode, result: RuleResult, draft: Draft) -> None:
         inputs = {name: self._input(name, layout, draft) for name, layout in step.inputs}
-        crop, border = self._common_part(list(inputs.values()), result, self._demand(step))
-        values = {name: self._pads.at(part, crop, draft) for name, part in inputs.items()}
-        if result.forms == IDENTITY:
-            outputs: Sequence[ir.Value] = list(values.values())
-        else:
-            outputs = self._copy(step, values, result.forms, draft, crop).outputs
-        for name, output, layout in zip(step.outputs, outputs, result.layouts, strict=False):
-            if name:
-                self._computed[name] = ComputedPart(output, crop, border, layout)
-                if self._edit.convolved.intersection(inputs):
-                    self._edit.convolved.add(name)
+        write = self._convolution if isinstance(step.rewrite, Convolution) else self._commuted
+        write(step, inputs, draft)
+        return draft
 
-    def _input(self, name: str, layout: BlockedLayout, draft: Draft) -> ComputedPart:
-        """Return the part of a value that is computed, padded along the axes not in the layout."""
-        part = self._computed[name]
+    def _input(self, name: str, layout: Blocked, draft: Draft) -> Part:
+        """Return the part of a value that is computed, padded along the axes not in the layout.
+
+        Such a Pad by amounts of the run does all of these at once.
+        """
+        part = self._parts[name]
         axes, others = part.layout.axes, layout.axes
         if axes == others:
             return part
         crop = reordered(part.crop, axes, others)
-        value = self._pads.at(part, reordered(crop, others, axes), draft)
+        gone = minus(part.crop, reordered(crop, others, axes))
+        if part.border is not None and any(amount.constant is None for amount in flat(gone)):
+            crop = tuple(
+                (ZERO if begin.constant is None else begin, ZERO if end.constant is None else end)
+                for begin, end in crop
+            )
+        value = self._at(part, reordered(crop, others, axes), draft)
         return replace(part, value=value, crop=crop, layout=layout)
 
+    def _commuted(self, step: Step, inputs: Mapping[str, Part], draft: Draft) -> None:
+        assert isinstance(step.rewrite, Commuted)
+        demand = self._demand(step)
+        crop, border = self._common_part(list(inputs.values()), step.rewrite, demand)
+        values = {name: self._at(part, crop, draft) for name, part in inputs.items()}
+        outputs = self._copy(step, values, step.rewrite.forms, draft)
+        for name, output in zip(step.view.message.output, outputs, strict=False):
+            if name:
+                layout, types = step.rewrite.layout, self._regions.types[name]
+                self._parts[name] = Part(output, crop, border, layout, types)
+                if self._edit.convolved.intersection(inputs):
+                    self._edit.convolved.add(name)
+
+    def _demand(self, step: Step) -> Pairs:
+        return next(self._regions.demand[n] for n in step.outputs if n in self._regions.demand)
+
     def _common_part(
-        self, inputs: Sequence[ComputedPart], result: RuleResult, demand: PadPairs
-    ) -> tuple[PadPairs, BorderValue]:
+        self, inputs: Sequence[Part], rewrite: Commuted, demand: Pairs
+    ) -> tuple[Pairs, Border]:
         """Choose the crop for all inputs of an operator, and compute the border of its output."""
         first = inputs[0].crop
-        if all(same(part.crop, first) for part in inputs):
-            border = result.border([part.border for part in inputs])
-            if border is not None or all(map(PadAmount.is_at_least, flat(demand), flat(first))):
+        if all(part.crop == first for part in inputs):
+            border = rewrite.border([part.border for part in inputs])
+            if border is not None or self._bounds.covers(demand, first):
                 return first, border
         crops = [demand, *(part.crop for part in inputs)]
-        kept = [c for c in crops if all(map(PadAmount.is_at_least, flat(demand), flat(c)))]
+        kept = [crop for crop in crops if self._bounds.covers(demand, crop)]
         return min(kept, key=lambda crop: self._effort(inputs, crop, demand)), None
 
-    def _effort(self, inputs: Sequence[ComputedPart], crop: PadPairs, demand: PadPairs) -> float:
+    def _effort(self, inputs: Sequence[Part], crop: Pairs, demand: Pairs) -> float:
         """Count the Pads and Slices for a common crop of inputs, and behind it for what is needed."""
-        steps = [self._pads.steps_between(part, crop) for part in inputs]
-        known = [count for count in steps if count is not None]
-        return math.inf if len(known) < len(steps) else sum(known) + (not same(crop, demand))
+        effort = int(crop != demand)
+        for part in inputs:
+            amounts = minus(part.crop, crop)
+            pads = not self._bounds.covers(nothing(len(amounts)), amounts)
+            if pads and part.border is None:
+                return math.inf
+            steps = self._pads_and_crops(part, amounts)
+            effort += sum(not is_nothing(step) for step in steps)
+        return effort
 
-    def _convolution(self, step: RegionNode, conv: BlockedConv, draft: Draft) -> None:
-        ((name, layout),) = step.inputs
-        part, demand = self._input(name, layout, draft), self._demand(step)
+    def _convolution(self, step: Step, inputs: Mapping[str, Part], draft: Draft) -> None:
+        conv, ((name, part),) = step.rewrite, inputs.items()
+        assert isinstance(conv, Convolution)
+        demand, axes = self._demand(step), part.layout.axes
         net = conv.net_pads(part.crop, demand)
-        if not _fits(part, net, conv.pad_value):
-            crop = conv.input_crop(demand, self._view.lengths(name, part.layout.axes))
-            value = self._pads.at(part, crop, draft)
-            part = replace(part, value=value, crop=crop, border=None)
+        if not fills(conv.pad_value, part.border, net, part.crop):
+            crop = conv.input_crop(demand, self._view.lengths(name, axes), self._bounds)
+            part = replace(part, value=self._at(part, crop, draft), crop=crop, border=None)
             net = conv.net_pads(crop, demand)
-        own = conv.within_limits(tuple(map(_own_pads, net, self._lengths(part))))
-        before = combined(sub, net, own)
-        value = self._pads.padded(part, before, conv.pad_value, draft)
-        node = self._copy(step, {name: value}, (), draft)
+        own = conv.own_pads(net, self._lengths(part), self._bounds)
+        value = self._padded(replace(part, border=conv.pad_value), minus(net, own), draft)
+        (output,) = self._copy(step, {name: value}, None, draft)
+        node = output.producer()
+        assert node is not None
         node.attributes.pop("auto_pad", None)
         for attribute, changed in conv.attributes(own).items():
-            node.attributes[attribute] = ir.convenience.convert_attribute(attribute, changed)
-        output = step.outputs[0]
-        self._computed[output] = ComputedPart(node.outputs[0], demand, None, conv.layout)
-        self._edit.convolved.add(output)
-
-    def _reblocked(self, step: RegionNode, change: Reblocking, draft: Draft) -> None:
-        """Let a value that is blocked otherwise have more zeros at its ends, or less of its elements."""
-        (name,) = step.names
-        part, demand = self._computed[name], self._demand(step)
-        crop = reordered(part.crop, part.layout.axes, change.before.axes)
-        part = replace(part, crop=crop, layout=change.before)
-        crop, border = change.output_crop(part.crop), part.border
-        if border != 0 or not all(amount.is_at_least(NOTHING) for amount in flat(crop)):
-            needed = change.input_crop(demand, zeros=border == 0)
-            part = replace(part, value=self._pads.at(part, needed, draft))
-            crop = change.output_crop(needed)
-            border = 0 if all(amount.constant == 0 for amount in flat(needed)) else None
-            if not all(amount.is_at_least(NOTHING) for amount in flat(crop)):
-                raise ConversionError("the crops of an operator inside the region are not known")
-        output = step.outputs[0]
-        self._computed[output] = ComputedPart(part.value, crop, border, change.layout)
-        if name in self._edit.convolved:
-            self._edit.convolved.add(output)
-
-    def _lengths(self, computed: ComputedPart) -> list[int | None]:
-        """Return the lengths of the blocked axes of a value; those of new values are unknown."""
-        name, axes = computed.value.name, computed.layout.axes
-        return [None] * len(axes) if name is None else self._view.lengths(name, axes)
-
-    def _demand(self, step: RegionNode) -> PadPairs:
-        return next(self._regions.demand[n] for n in step.outputs if n in self._regions.demand)
+            node.attributes[attribute] = ir.AttrInt64s(attribute, changed)
+        (result,) = step.outputs
+        types = self._regions.types[result]
+        self._parts[result] = Part(output, demand, None, conv.layout, types)
+        self._edit.convolved.add(result)
 
     def _copy(
         self,
-        step: RegionNode,
+        step: Step,
         values: Mapping[str, ir.Value],
-        forms: Sequence[RewrittenNode | RewrittenReshape],
+        forms: Sequence[Form] | None,
         draft: Draft,
-        crop: PadPairs = (),
-    ) -> ir.Node:
-        """Copy the node for other values, all cropped alike, or write its forms."""
+    ) -> Sequence[ir.Value]:
+        """Copy the node for other values, or write its forms; return the outputs."""
         inputs = [
             values.get(name, value)
             for name, value in zip(step.view.message.input, step.node.inputs, strict=True)
         ]
-        if not forms:
-            node = self._matcher.copy(step.node, inputs)
-            draft.nodes.append(node)
+        if forms is None:
+            draft.successor = self._matcher.copy(step.node, inputs)
+            draft.nodes.append(draft.successor)
+            return draft.successor.outputs
         value = inputs[0]
         for form in forms:
-            if isinstance(form, RewrittenReshape):
-                assert value is not None
-                sizes = self._cropped_sizes(step, crop)
-                node = write_reshape(value, sizes, form, self._view, draft)
+            operands = [
+                inputs[each] if isinstance(each, int) else draft.constant(each, "shape")
+                for each in form.operands
+            ]
+            draft.successor = ir.node(form.op_type, [value, *operands], form.attributes)
+            draft.nodes.append(draft.successor)
+            value = draft.successor.outputs[0]
+        assert value is not None
+        return [value]
+
+    # Pads and Slices
+
+    def _at(self, part: Part, crop: Pairs, draft: Draft) -> ir.Value:
+        """Write u with this crop: a Slice, or a Pad where less of it is computed."""
+        return self._padded(part, minus(part.crop, crop), draft)
+
+    def _padded(self, part: Part, amounts: Pairs, draft: Draft) -> ir.Value:
+        """Write a part padded by these amounts; negative ones crop."""
+        if is_nothing(amounts):
+            return part.value
+        key = (part.value, part.layout.axes, amounts, part.border)
+        if key not in self._adjusted:
+            emit, rank = Emitter(self._view.opset), part.layout.rank
+            shape = emit.shape_of(part.value)
+            sizes = [emit.elements(shape, [axis])[0] for axis in range(rank)]
+            x = emit.tensor(part.value, sizes, 4)
+            pads, crops = self._pads_and_crops(part, amounts)
+            x = self._with_pad(emit, x, part, pads)
+            if self._can_crop(part) and any(amount.constant is None for amount in flat(crops)):
+                x = self._with_pad(emit, x, part, tuple((b * -1, e * -1) for b, e in crops))
             else:
-                operands = [self._operand(operand, inputs, draft) for operand in form.operands]
-                node = ir.node(form.op_type, [value, *operands], form.attributes)
-                draft.nodes.append(node)
-            value = node.outputs[0]
-        draft.successor = node
-        return node
+                x = self._with_slice(emit, x, part.layout, crops)
+            emit.prune(x.value)
+            draft.nodes += emit.nodes
+            draft.constants += emit.constants
+            self._adjusted[key] = x.value
+        return self._adjusted[key]
 
-    def _operand(
-        self, operand: Array | Operand, inputs: Sequence[ir.Value | None], draft: Draft
-    ) -> ir.Value | None:
-        if not isinstance(operand, Operand):
-            return draft.constant(operand, "shape")
-        value = inputs[operand.index]
-        if operand.transposed:
-            node = ir.node("Transpose", [value], {"perm": (1, 0)})
-            draft.nodes.append(node)
-            value = node.outputs[0]
-        return value
+    def _lengths(self, part: Part) -> list[int | None]:
+        """Return the lengths of the blocked axes of a value; those of new values are unknown."""
+        axes = part.layout.axes
+        return self._view.lengths(part.value.name, axes) if part.value.name else [None] * len(axes)
 
-    # Ends
+    def _pads_and_crops(self, part: Part, amounts: Pairs) -> tuple[Pairs, Pairs]:
+        """Return what to pad by, less than nothing to crop, and what to crop by then.
+
+        A Pad may crop, too, but no more at one end than is there before the other end is padded. A
+        crop by known amounts is a Slice.
+        """
+        is_known = all(a.constant is not None and a.constant <= 0 for a in flat(amounts))
+        steps = []
+        for pair, length in zip(amounts, self._lengths(part), strict=True):
+            if not is_known and self._can_crop(part) and self._fit(pair, length):
+                steps.append((pair, (ZERO, ZERO)))
+            else:
+                begin, end = (self._bounds.split(amount) for amount in pair)
+                steps.append(((begin[0], end[0]), (begin[1], end[1])))
+        return tuple(pads for pads, _ in steps), tuple(crops for _, crops in steps)
+
+    def _fit(self, pair: tuple[Amount, Amount], length: int | None) -> bool:
+        """Return whether one Pad can crop one end of an axis of this length and pad the other.
+
+        onnxruntime 1.23 writes anything where nothing is left between the two.
+        """
+        crops = [self._bounds.least(a) for a in pair if not self._bounds.is_at_least(a)]
+        if not crops or ZERO in pair or all(self._bounds.is_at_least(a * -1) for a in pair):
+            return True
+        return length is not None and all(c is not None and length + c > 0 for c in crops)
+
+    def _can_crop(self, part: Part) -> bool:
+        """Return whether a Pad by negative amounts crops the value."""
+        opset = self._view.opset
+        has_kernel = padding.has_pad_kernel(part.types, opset)
+        return bool(part.types) and opset >= padding.PAD_INPUTS and has_kernel
+
+    def _with_pad(self, emit: Emitter, x: Tensor, part: Part, pads: Pairs) -> Tensor:
+        if is_nothing(pads):
+            return x
+        filling, rank = None, part.layout.rank
+        if not self._bounds.covers(nothing(len(pads)), pads):
+            filling = _filling(part, emit)
+        # Not for some axes only: onnxruntime moves Transposes across a Pad and forgets its axes.
+        pairs = reordered(pads, part.layout.axes, range(rank))
+        ends = [*(begin for begin, _ in pairs), *(end for _, end in pairs)]
+        vector, sizes = self._sizes(emit, ends)
+        both = list(zip(sizes[:rank], sizes[rank:], strict=True))
+        return padding.pad(emit, x, both, part.types, filling, vector=vector)
+
+    def _with_slice(self, emit: Emitter, x: Tensor, layout: Blocked, crops: Pairs) -> Tensor:
+        pairs = zip(layout.axes, crops, strict=True)
+        pair_of = {axis: pair for axis, pair in pairs if not is_nothing((pair,))}
+        if not pair_of:
+            return x
+        axes, dims, stops = sorted(pair_of), list(x.dims), list[Size]()
+        begin_vector, begins = self._sizes(emit, [pair_of[axis][0] for axis in axes])
+        end_vector, ends = self._sizes(emit, [pair_of[axis][1] for axis in axes])
+        for axis, begin, end in zip(axes, begins, ends, strict=True):
+            stop = emit.sub(x.dims[axis], end)
+            dims[axis] = emit.sub(stop, begin)
+            # An end of -0 would leave nothing.
+            known = -end if isinstance(end, int) and end else INT64_MAX
+            stops.append(known if isinstance(end, int) else stop)
+        if emit.opset >= SLICE_INPUTS:
+            begins = begins if begin_vector is None else [begin_vector]
+            if end_vector is not None:
+                stops = [emit.op("Sub", emit.lengths(x.value, axes), end_vector)]
+        return emit.slice(x, axes, begins, stops, dims)
+
+    def _sizes(
+        self, emit: Emitter, amounts: Sequence[Amount]
+    ) -> tuple[ir.Value | None, list[Size]]:
+        """Write amounts as a vector, None if all are known, and each as a size."""
+        if all(amount.constant is not None for amount in amounts):
+            return None, [amount.constant or 0 for amount in amounts]
+        vector = self._amounts.write(emit, amounts)
+        return vector, [
+            emit.elements(vector, [place])[0] if amount.constant is None else amount.constant
+            for place, amount in enumerate(amounts)
+        ]
+
+    # Shapes
 
     def _measure(self, name: str) -> None:
-        """Write the shape of a value in blocks for the nodes outside that read it."""
+        """Write the shape of a value t in blocks, for the nodes outside that read it, from u.
+
+            Shape(t) = (Shape(u) + crops) * [blocks, 1, 1, 1] / [1, block, block, 1]
+
+        Converted models compute the paddings of a SpaceToBatch inside a region, and the targets of
+        Reshapes behind it, from such shapes.
+        """
         for node in self._regions.measured.get(name, ()):
-            draft = Draft(node)
+            draft, emit = Draft(node), Emitter(self._view.opset)
             view = NodeView(self._matcher.message(node) or onnx.NodeProto(), self._view)
             rank = self._regions.layouts[name].rank
             axes = range(rank)[view.integer("start", 0) : view.integer("end", rank)]
             lengths = self._view.lengths(name, axes)
-            shape = blocked_shape(self._computed[name], axes, lengths, self._pads.amounts, draft)
+            if None in lengths:
+                shape = self._blocked_shape(emit, self._parts[name], axes)
+            else:
+                tensor = ir.Tensor(np.array(lengths, np.int64))
+                value = ir.Attr("value", ir.AttributeType.TENSOR, tensor)
+                shape = emit.op("Constant", value=value)
+            draft.nodes, draft.constants = emit.nodes, emit.constants
             draft.results[node.outputs[0]] = shape
             self._edit.drafts.append(draft)
 
-    def _exit(self, end: RegionEnd) -> None:
-        draft = Draft(end.subject.node)
-        part = self._computed[end.name]
-        crop = (*part.crop, *whole(len(end.pads) - len(part.crop)))
-        value = self._pads.at(replace(part, crop=crop, layout=end.layout), end.pads, draft)
-        draft.results[end.subject.node.outputs[0]] = value
-        self._edit.drafts.append(draft)
+    def _blocked_shape(self, emit: Emitter, part: Part, axes: Sequence[int]) -> ir.Value:
+        layout = part.layout
+        if len(axes) == layout.rank:
+            result = emit.op("Shape", part.value)
+        else:
+            result = emit.op("Shape", part.value, start=axes[0], end=axes[-1] + 1)
+        lacks = [begin + end for begin, end in reordered(part.crop, layout.axes, axes)]
+        if any(lack.constant != 0 for lack in lacks):
+            vector, sizes = self._sizes(emit, lacks)
+            result = emit.op("Add", result, vector or emit.vector(sizes, "amounts"))
+        blocks = dict(zip(layout.axes, layout.blocks, strict=True))
+        count = math.prod(layout.blocks)
+        if count > 1 and layout.batch in axes:
+            factors = [count if axis == layout.batch else 1 for axis in axes]
+            result = emit.op("Mul", result, emit.ints(factors, "factors"))
+        divisors = [blocks.get(axis, 1) for axis in axes]
+        if max(divisors) > 1:
+            result = emit.op("Div", result, emit.ints(divisors, "blocks"))
+        return result
 
-    def _into_blocks(self, step: RegionNode, name: str, draft: Draft) -> None:
-        """Write the value in blocks for nodes outside the region.
 
-        It is lowered from u, or computed by a copy of its node where the inputs are there in blocks.
-        """
-        output = next(o for o in step.node.outputs if o.name == name)
-        shared = self._regions.shared
-        if (
-            isinstance(step.rewrite, RuleResult)
-            and len(step.outputs) == 1
-            and shared.issuperset(step.names)
-        ):
-            node = self._matcher.copy(step.node, step.node.inputs)
-            draft.nodes.append(node)
-            draft.results[output] = node.outputs[0]
-            return
-        computed = self._computed[name]
-        layout = computed.layout
-        if layout.rows or layout.batch != 0 or list(layout.order) != sorted(layout.order):
-            raise ConversionError(f"{name!r} is read elsewhere with its axes in another order")
-        value = self._pads.at(computed, whole(len(layout.axes)), draft)
-        if not layout.order:
-            draft.results[output] = value
-            return
-        blocks = dict(layout.order)
-        last = max(blocks)
-        zeros = Vector(last, (0,) * last)
-        block = Vector(last, tuple(blocks.get(axis, 1) for axis in range(1, last + 1)))
-        call = BlockCall(SpaceToBatch, block, zeros, zeros, "", layout.rank)
-        entry = next(iter(self._regions.entries.values())).subject
-        shape, opset = self._sizes(name, layout), entry.request.opset
-        request = Request(call, (value,), shape, layout.element_types, (None,), opset)
-        lowered = self._lower(request, entry.info)
-        draft.nodes += lowered.emitted.nodes
-        draft.constants += lowered.emitted.constants
-        draft.results[output] = lowered.output
+def _filling(part: Part, emit: Emitter) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]] | None:
+    """Return what a Pad fills a border with; None for zeros."""
+    if part.border is None:
+        raise ConversionError("the number beyond its border is not known")
+    if not part.border:
+        return None
+    dtype = padding.numpy_dtype(next(iter(part.types))) if len(part.types) == 1 else None
+    if dtype is None or not padding.has_pad_kernel(part.types, emit.opset):
+        what = f"a border of {part.border} cannot be written for this element type"
+        raise ConversionError(what)
+    return np.array(part.border, dtype)
 
 
 def _prune(drafts: Sequence[Draft]) -> None:
     """Remove new nodes and constants that nothing reads, such as a Pad that is part of a later one."""
-    read = {
-        value for draft in drafts for value in (*draft.results.values(), *draft.redirected.values())
-    }
+    read = {value for draft in drafts for value in draft.results.values()}
     for draft in reversed(drafts):
         for node in reversed(draft.nodes):
             if read.intersection(node.outputs):
@@ -377,28 +417,3 @@ def _prune(drafts: Sequence[Draft]) -> None:
     for draft in drafts:
         draft.nodes = [node for node in draft.nodes if read.intersection(node.outputs)]
         draft.constants = [(value, hint) for value, hint in draft.constants if value in read]
-
-
-def _fits(part: ComputedPart, net: PadPairs, pad_value: BorderValue) -> bool:
-    """Return whether a convolution may pad its input itself: with the number that u holds there."""
-    if part.border is not None and part.border == pad_value:
-        return True
-    return all(
-        crop.constant == 0 or (amount.constant is not None and amount.constant <= 0)
-        for amount, crop in zip(flat(net), flat(part.crop), strict=True)
-    )
-
-
-def _own_pads(net: PadPair, length: int | None) -> PadPair:
-    """Select the part of the pads of an axis that a convolution can take itself: what is always padded.
-
-    None of it if more may be cropped at one end than is there before the other end is padded.
-    """
-    crops = [amount for amount in net if not amount.is_at_least(NOTHING)]
-    grows = any(not NOTHING.is_at_least(amount) for amount in net)
-    if crops and grows:
-        cut = [amount.constant for amount in crops]
-        if length is None or any(n is None or length < -n for n in cut):
-            return (NOTHING, NOTHING)
-    begin, end = (PadAmount.known(max(amount.bounds.least or 0, 0)) for amount in net)
-    return begin, end
