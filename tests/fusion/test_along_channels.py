@@ -154,7 +154,7 @@ def declined(made: onnx.ModelProto) -> str:
             "MeanVarianceNormalization runs along a blocked axis",
         ),
         ("c = CumSum(s, rows)", "CumSum runs along a blocked axis"),
-        ("c = CumSum(s, at)", "the axis of CumSum is unknown"),
+        ("c = CumSum(s, at)", "the axes of CumSum are unknown"),
         (
             "i = ArgMax <axis = 1> (s) c = Cast <to = 1> (i)",
             "ArgMax runs along a blocked axis",

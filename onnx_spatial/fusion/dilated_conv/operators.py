@@ -6,11 +6,11 @@ SpaceToBatch takes elements from the blocked axes into the batch axis: these axe
 are free. An operator commutes with it if
 
 1. it looks at single elements, and its other operands c are the same at all places and in all images;
-2. it looks along free axes (`_LOOKS`);
-3. it moves axes (`_MOVES`): then the layout of its output says where the taken axes are.
+2. it looks along free axes (`_ALONG` says which);
+3. it moves axes: then the layout of its output says where the taken axes are.
 
 Outside of what is computed of u lies its *border*: SpaceToBatch pads with zeros, and most operators
-turn a known number into a known number. `BORDER` says which, and decides what may be padded behind them.
+turn a known number into a known number.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ _KEEPS_ZERO = op_traits.having(Trait.KEEPS_ZERO)
 _ACROSS = op_traits.having(Trait.ACROSS)
 _TRUTHS = op_traits.having(Trait.TRUTH)
 _POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
-#: Operators along one axis, by default the last; before opset 13 some along all axes from one on.
-_ALONG_AXIS = frozenset({"Hardmax", "LogSoftmax", "LpNormalization", "Softmax", "TopK"})
+#: Operators that look, before opset 13, along all axes from `axis` on, by default the second.
 _FLATTENING = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
 #: Operators whose results may be of another type than their data.
 RETYPING = _TRUTHS | {
@@ -172,15 +171,15 @@ def commuted(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted | Re
         layouts: of its inputs, None for one that is not in blocks.
     """
     op_type = node.op_type
-    if op_type in _POOLS:
-        return f"runtimes compute {op_type} with dilations otherwise (NaN), and slowly"
-    known = _BROADCASTS | _UNARY | _LOOKS.keys() | _MOVES.keys()
-    if op_type not in known:
-        if op_type in _ACROSS:
-            return f"{op_type} needs neighbours along the blocked axes"
-        return f"{op_type} is not known to be position-independent"
     if op_type in _BROADCASTS:
         return _broadcast(node, layouts)
+    rule = _unary if op_type in _UNARY else _along if op_type in _ALONG else _RULES.get(op_type)
+    if op_type in _POOLS:
+        return f"runtimes compute {op_type} with dilations otherwise (NaN), and slowly"
+    if rule is None and op_type in _ACROSS:
+        return f"{op_type} needs neighbours along the blocked axes"
+    if rule is None:
+        return f"{op_type} is not known to be position-independent"
     data, *parameters = layouts
     if op_type == "Concat":
         data = next(layout for layout in layouts if layout is not None)
@@ -188,19 +187,7 @@ def commuted(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted | Re
             return "Concat joins a value in blocks with others"
     elif data is None or any(layout is not None for layout in parameters):
         return f"a parameter of {op_type} is a value in blocks"
-    if op_type in _UNARY:
-        return _unary(node, data)
-    if op_type in _MOVES:
-        return _MOVES[op_type](node, data)
-    axes = _LOOKS[op_type](node, data)
-    if isinstance(axes, Commuted | str):
-        return axes
-    if not data.is_free(*axes):
-        is_batch = data.is_free(*(a for a in axes if a % data.rank != data.batch))
-        return f"{op_type} runs along {'the batch' if is_batch else 'a blocked axis'}"
-    if op_type in _REDUCTIONS and not node.integer("keepdims", 1):
-        return Commuted(data.without(axes), _unknown)
-    return Commuted(data, BORDER.get(op_type, _unknown))
+    return rule(node, data)
 
 
 # 1. Single elements
@@ -281,56 +268,81 @@ def _equal_sizes(
     )
 
 
-# 2. Along free axes: each function returns the axes that a node looks along
-
-_Axes = tuple[int, ...]
+# 2. Along free axes
 
 
-def _along_axis(node: NodeView, data: Blocked) -> _Axes | Reason:
-    if node.op_type == "TopK" and node.integer("sorted", 1) != 1:
+@dataclass(frozen=True)
+class Along:
+    """The axes that an operator looks along: those of its attribute `axis` or `axes`, or of input 1.
+
+    Attributes:
+        axis: default of `axis`.
+        axes: default of `axes`; empty if there is no such attribute.
+        by_input: whether they are in `axes` or, in newer opsets, in input 1.
+        to_the_end: whether it looks along all axes from `axis` on.
+        border: what it makes of a border.
+    """
+
+    axis: int = 0
+    axes: tuple[int, ...] = ()
+    by_input: bool = False
+    to_the_end: bool = False
+    border: Callable[[Sequence[Border]], Border] = _unknown
+
+
+_ALONG = {
+    **dict.fromkeys(op_traits.having(Trait.REDUCES), Along(by_input=True)),
+    **dict.fromkeys(("CumProd", "CumSum"), Along(by_input=True)),
+    **dict.fromkeys(("ArgMax", "ArgMin"), Along()),
+    **dict.fromkeys(("Concat", "Split"), Along(border=_same)),
+    **dict.fromkeys(("Hardmax", "LogSoftmax", "LpNormalization", "Softmax", "TopK"), Along(-1)),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), Along(-1, to_the_end=True)),
+    **dict.fromkeys(("BatchNormalization", "LRN"), Along(axes=(1,))),
+    "MeanVarianceNormalization": Along(axes=(0, 2, 3)),
+}
+
+
+def _along(node: NodeView, data: Blocked) -> Commuted | Reason:
+    """Look along the axes of `_ALONG`."""
+    op_type, row = node.op_type, _ALONG[node.op_type]
+    outputs = node.message.output[1:]
+    if op_type == "TopK" and node.integer("sorted", 1) != 1:
         return "TopK gives its elements in any order"
-    if node.op_type in _FLATTENING and node.view.opset < 13:
-        return tuple(range((node.integer("axis", 1) or 0) % data.rank, data.rank))
-    return (node.integer("axis", -1) or 0,)
-
-
-def _along_first(node: NodeView, _: Blocked) -> _Axes | Reason:
-    return (node.integer("axis", 0) or 0,)
-
-
-def _cumulative(node: NodeView, _: Blocked) -> _Axes | Reason:
-    axis = node.known(1)
-    if axis is None or axis.size != 1:
-        return f"the axis of {node.op_type} is unknown"
-    return (int(axis.reshape(-1)[0]),)
-
-
-def _reduction(node: NodeView, _: Blocked) -> _Axes | Reason:
-    axes = node.axes(1)
-    if axes is None and node.input(1):
-        return f"the axes of {node.op_type} are unknown"
-    return axes or f"{node.op_type} names no axes"
-
-
-def _per_channel(node: NodeView, _: Blocked) -> _Axes | Reason:
-    if node.integer("training_mode", 0) != 0 or any(node.message.output[1:]):
-        return f"{node.op_type} is in training mode"
-    return (1,)
-
-
-def _mean_variance(node: NodeView, _: Blocked) -> _Axes | Reason:
-    return node.integers("axes", (0, 2, 3)) or f"{node.op_type} names no axes"
-
-
-def _normalization(node: NodeView, data: Blocked) -> _Axes | Reason:
-    """Read the axes of LayerNormalization and RMSNormalization: from one to the last."""
-    if any(node.message.output[1:]):
-        return f"{node.op_type} gives mean or deviation as well"
-    for name in node.message.input[1:]:
+    if any(outputs) and op_type not in ("Split", "TopK"):
+        return f"{op_type} gives more than one output"
+    if node.integer("training_mode", 0):
+        return f"{op_type} is in training mode"
+    for name in node.message.input[1:] if row.to_the_end else ():  # scale and bias
         dims = node.view.dims(name) if name else ()
         if dims is None or data.may_vary(dims):
             return f"{name!r} may differ between positions or images"
-    return tuple(range((node.integer("axis", -1) or 0) % data.rank, data.rank))
+    if row.by_input:
+        axes = node.axes(1)
+        if not axes:
+            unknown = axes is None and node.input(1)
+            return f"the axes of {op_type} are unknown" if unknown else f"{op_type} names no axes"
+    elif row.axes:
+        axes = node.integers("axes", row.axes) or ()
+    else:
+        flattens = op_type in _FLATTENING and node.view.opset < 13
+        axis = node.integer("axis", 1 if flattens else row.axis) or 0
+        axes = tuple(range(axis % data.rank, data.rank)) if flattens or row.to_the_end else (axis,)
+    return _on(node, data, axes, row.border)
+
+
+def _on(
+    node: NodeView,
+    data: Blocked,
+    axes: Sequence[int],
+    border: Callable[[Sequence[Border]], Border],
+) -> Commuted | Reason:
+    """Write a node as it is, if it looks along free axes; a reduction may drop them."""
+    if not data.is_free(*axes):
+        is_batch = data.is_free(*(a for a in axes if a % data.rank != data.batch))
+        return f"{node.op_type} runs along {'the batch' if is_batch else 'a blocked axis'}"
+    if node.op_type in _REDUCTIONS and not node.integer("keepdims", 1):
+        return Commuted(data.without(axes), border)
+    return Commuted(data, border)
 
 
 def _quantize(node: NodeView, data: Blocked) -> Commuted | Reason:
@@ -368,11 +380,12 @@ def _matmul(node: NodeView, data: Blocked) -> Commuted | Reason:
     return Commuted(data, _zero if is_finite else _unknown)
 
 
-def _tile(node: NodeView, data: Blocked) -> _Axes | Reason:
+def _tile(node: NodeView, data: Blocked) -> Commuted | Reason:
     repeats = node.view.sizes.entries(node.input(1))
     if repeats is None or len(repeats) != data.rank:
         return "the repeats of Tile are unknown"
-    return tuple(axis for axis, times in enumerate(repeats) if times.constant != 1)
+    repeated = [axis for axis, times in enumerate(repeats) if times.constant != 1]
+    return _on(node, data, repeated, _same)
 
 
 def _sizes(node: NodeView, name: str, index: int) -> tuple[Polynomial, ...] | None:
@@ -383,13 +396,13 @@ def _sizes(node: NodeView, name: str, index: int) -> tuple[Polynomial, ...] | No
     return node.view.sizes.entries(node.input(index))
 
 
-def _slice(node: NodeView, data: Blocked) -> _Axes | Commuted | Reason:
+def _slice(node: NodeView, data: Blocked) -> Commuted | Reason:
     """Cut free axes, and keep all of the blocked ones."""
     axes = node.axes(3)
     if axes is None and node.input(3):
         return "the axes of Slice are unknown"
     if axes is not None and data.is_free(*axes):
-        return axes
+        return Commuted(data, _same)
     starts, ends = _sizes(node, "starts", 1), _sizes(node, "ends", 2)
     dims, steps = node.view.dims(node.input(0)), node.known(4)
     if starts is None or ends is None or dims is None or (node.input(4) and steps is None):
@@ -405,51 +418,45 @@ def _slice(node: NodeView, data: Blocked) -> _Axes | Commuted | Reason:
     sized = [a for a, e in zip(listed, ends, strict=True) if (e.constant or 0) < _TO_THE_END]
     if not data.is_free(*cut, *sized):  # a size on t is another one on u
         return "Slice cuts a blocked axis, or may do so"
-    return tuple(cut)
+    return Commuted(data, _same)
+
+
+def padding_of(node: NodeView, rank: int) -> list[tuple[Polynomial, Polynomial]] | None:
+    """Return what a Pad adds at both ends of each axis; None if it is unknown."""
+    pads = _sizes(node, "pads", 1)
+    axes = node.axes(3) if node.input(3) else tuple(range(rank))
+    if pads is None or axes is None or len(pads) != 2 * len(axes):
+        return None
+    amounts = [(Polynomial.of(0), Polynomial.of(0))] * rank
+    for axis, begin, end in zip(axes, pads, pads[len(axes) :], strict=False):
+        amounts[axis] = begin, end
+    return amounts
+
+
+def pads_with_zeros(node: NodeView) -> bool:
+    """Return whether a Pad is known to write zeros, none of them negative."""
+    number = node.known(2) if node.input(2) else np.array(node.attributes.get("value", 0.0))
+    is_zero = number is not None and not number.any() and not np.signbit(number).any()
+    return is_zero and node.attributes.get("mode", "constant") == "constant"
 
 
 def _pad(node: NodeView, data: Blocked) -> Commuted | Reason:
     """Pad free axes."""
-    pads = _sizes(node, "pads", 1)
-    axes = node.axes(3) if node.input(3) else tuple(range(data.rank))
-    if pads is None or axes is None or len(pads) != 2 * len(axes):
+    amounts = padding_of(node, data.rank)
+    if amounts is None:
         return "the pads of Pad are unknown"
-    for axis, amount in zip((*axes, *axes), pads, strict=True):
-        if amount.constant != 0 and not data.is_free(axis):
-            return f"Pad pads axis {axis % data.rank}, which is the batch or blocked, or may be"
-    is_zero = node.attributes.get("value", 0.0) == 0
-    if node.input(2):
-        number = node.known(2)
-        is_zero = number is not None and not number.any() and not np.signbit(number).any()
+    for axis, (begin, end) in enumerate(amounts):
+        if (begin.constant != 0 or end.constant != 0) and not data.is_free(axis):
+            return f"Pad pads axis {axis}, which is the batch or blocked, or may be"
     mode, forms = str(node.attributes.get("mode", "constant")), None
-    amounts = [amount.constant for amount in pads]
-    if node.input(3) and None not in amounts:
+    whole = [amount.constant for side in zip(*amounts, strict=True) for amount in side]
+    if node.input(3) and None not in whole:
         # With the pads of all axes: onnxruntime (1.23 to 1.32) moves a Transpose across a Pad as if
         # it listed all, and fails.
-        whole = np.zeros((2, data.rank), np.int64)
-        whole[:, list(axes)] = np.reshape(np.array(amounts, np.int64), (2, -1))
         value = (2,) if node.input(2) else ()
-        forms = (Form("Pad", {"mode": mode}, (whole.reshape(-1), *value)),)
-    return Commuted(data, _zero if is_zero or mode != "constant" else _unknown, forms)
-
-
-_LOOKS: dict[str, Callable[[NodeView, Blocked], _Axes | Commuted | Reason]] = {
-    **dict.fromkeys(_REDUCTIONS, _reduction),
-    **dict.fromkeys(_ALONG_AXIS, _along_axis),
-    **dict.fromkeys(("ArgMax", "ArgMin", "Concat", "Split"), _along_first),
-    **dict.fromkeys(("BatchNormalization", "LRN"), _per_channel),
-    **dict.fromkeys(("CumProd", "CumSum"), _cumulative),
-    **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _quantize),
-    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _normalization),
-    "MatMul": _matmul,
-    "MeanVarianceNormalization": _mean_variance,
-    "Pad": _pad,
-    "Slice": _slice,
-    "Tile": _tile,
-}
-
-#: What operators along free axes make of a border; the others make something unknown of it.
-BORDER = dict.fromkeys(("Concat", "Slice", "Split", "Tile"), _same)
+        forms = (Form("Pad", {"mode": mode}, (np.array(whole, np.int64), *value)),)
+    keeps_zero = mode != "constant" or pads_with_zeros(node)
+    return Commuted(data, _zero if keeps_zero else _unknown, forms)
 
 
 # 3. Axes that move
@@ -601,13 +608,20 @@ def _effort(way: Commuted) -> tuple[object, ...]:
     return (len(perms), not to_an_end, perms, way.layout.axes)
 
 
-_MOVES: dict[str, Callable[[NodeView, Blocked], Commuted | Reason]] = {
+#: The rule for each operator that is not in `_ALONG`, nor on single elements.
+_RULES: dict[str, Callable[[NodeView, Blocked], Commuted | Reason]] = {
+    "DequantizeLinear": _quantize,
     "Expand": _expand,
     "Flatten": _reshape,
     "Gather": _gather,
+    "MatMul": _matmul,
     "OneHot": _one_hot,
+    "Pad": _pad,
+    "QuantizeLinear": _quantize,
     "Reshape": _reshape,
+    "Slice": _slice,
     "Squeeze": _squeeze,
+    "Tile": _tile,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }

@@ -15,7 +15,6 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -29,7 +28,6 @@ from onnx_spatial.fusion.dilated_conv.amounts import (
     in_terms_of,
     is_nothing,
     nothing,
-    number,
     plus,
     read_amounts,
     reordered,
@@ -41,6 +39,8 @@ from onnx_spatial.fusion.dilated_conv.operators import (
     Border,
     Commuted,
     commuted,
+    padding_of,
+    pads_with_zeros,
 )
 from onnx_spatial.fusion.dilated_conv.windows import KERNELS, Convolution, convolution
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
@@ -366,7 +366,7 @@ class _Forward:
             self._inner[name] = f"{_label(message)} begins another region inside the region"
             self._decline(regions.origins[source], self._inner[name])
         pads = read_amounts(subject, message, self._view, regions.bounds)
-        self._note_blocked(message, blocks, pads)
+        self._note_end(message, blocks, pads, enters=True)
         data, front = self._front(subject, blocks)
         pads = plus(pads, front)
         kept = [i for i, block in enumerate(blocks) if block > 1 or not is_nothing((pads[i],))]
@@ -400,7 +400,7 @@ class _Forward:
         regions.parts.append(end)
         for origin in regions.origins[name] & self._inner.keys():
             self._end(message, self._inner[origin])
-        self._note_unblocked(message, _blocks(subject) or (), crops)
+        self._note_end(message, _blocks(subject) or (), crops, enters=False)
 
     def _refusal(self, subject: MatchedOp, layout: Blocked) -> Reason | None:
         """Say why an operator cannot end the region of a value; None if it can."""
@@ -417,24 +417,21 @@ class _Forward:
             return f"its blocks {list(blocks)} are not those of the SpaceToBatch in front"
         return None
 
-    def _note_blocked(self, message: onnx.NodeProto, blocks: Sequence[int], pads: Pairs) -> None:
-        """Note the sizes behind SpaceToBatch: shapes may be computed from those in front."""
-        source = self._view.dims(message.input[0])
+    def _note_end(
+        self, message: onnx.NodeProto, blocks: Sequence[int], pads: Pairs, *, enters: bool
+    ) -> None:
+        """Note the sizes behind SpaceToBatch or BatchToSpace: shapes may be computed from them."""
+        source, count = self._view.dims(message.input[0]), math.prod(blocks)
         if source is None or len(source) <= len(blocks):
             return
-        dims = [source[0] * math.prod(blocks), *source[1:]]
+        batch = source[0] * count if enters else quotient(source[0], Polynomial.of(count))
+        dims = [batch, *source[1:]]
         for axis, (block, (begin, end)) in enumerate(zip(blocks, pads, strict=True), 1):
-            dims[axis] = self._view.divided(source[axis] + begin.value + end.value, block)
-        self._view.sizes.note(message.output[0], dims)
-
-    def _note_unblocked(self, message: onnx.NodeProto, blocks: Sequence[int], crops: Pairs) -> None:
-        """Note the sizes behind BatchToSpace."""
-        source = self._view.dims(message.input[0])
-        if source is None or len(source) <= len(blocks):
-            return
-        dims = [quotient(source[0], Polynomial.of(math.prod(blocks))), *source[1:]]
-        for axis, (block, (begin, end)) in enumerate(zip(blocks, crops, strict=True), 1):
-            dims[axis] = source[axis] * block - begin.value - end.value
+            total = begin.value + end.value
+            if enters:
+                dims[axis] = self._view.divided(source[axis] + total, block)
+            else:
+                dims[axis] = source[axis] * block - total
         self._view.sizes.note(message.output[0], dims)
 
     def _front(self, subject: MatchedOp, blocks: Sequence[int]) -> tuple[ir.Value | None, Pairs]:
@@ -444,45 +441,33 @@ class _Forward:
 
         Only SpaceToBatch, and what reads its shape, may read it.
         """
-        data = subject.node.inputs[0]
+        data, none = subject.node.inputs[0], nothing(len(blocks))
         pad = None if data is None else data.producer()
         if data is None or pad is None or pad.graph is not subject.node.graph:
-            return data, nothing(len(blocks))
-        message = self._matcher.standard(pad)
-        readers = [node for node, _ in self._matcher.readers(data)]
-        alone = all(self._matcher.subject(n) or n.op_type in _SHAPES for n in readers)
-        if message is None or message.op_type != "Pad" or self._matcher.is_named(data) or not alone:
-            return data, nothing(len(blocks))
-        ends = _zeros_padded(NodeView(message, self._view))
-        split = [axis for axis, block in enumerate(blocks, 1) if block > 1]
-        if ends is None or np.delete(ends, split, axis=1).any():
-            return data, nothing(len(blocks))
-        inner = ends[:, 1 : len(blocks) + 1].T
-        return pad.inputs[0], tuple((number(int(a)), number(int(b))) for a, b in inner)
+            return data, none
+        message, readers = self._matcher.standard(pad), self._matcher.readers(data)
+        if message is None or message.op_type != "Pad" or self._matcher.is_named(data):
+            return data, none
+        if not all(self._matcher.subject(n) or n.op_type in _SHAPES for n, _ in readers):
+            return data, none
+        view = NodeView(message, self._view)
+        dims = self._view.dims(message.input[0])
+        amounts = None if dims is None else padding_of(view, len(dims))
+        if amounts is None or not pads_with_zeros(view):
+            return data, none
+        split = {axis for axis, block in enumerate(blocks, 1) if block > 1}
+        for axis, pair in enumerate(amounts):
+            sizes = [-1 if amount.constant is None else amount.constant for amount in pair]
+            if min(sizes) < 0 or (any(sizes) and axis not in split):
+                return data, none
+        known = amounts[1 : len(blocks) + 1]
+        return pad.inputs[0], tuple((Amount(b, b), Amount(e, e)) for b, e in known)
 
 
 #: Most nodes behind one with alternatives that are tried to choose among these.
 _AHEAD = 32
 #: Operators that need the sizes of their input to be written.
 _SHAPED = frozenset({"Expand", "Flatten", "Reshape"})
-
-
-def _zeros_padded(pad: NodeView) -> np.ndarray[tuple[int, int], np.dtype[np.int64]] | None:
-    """Return how many zeros a Pad writes at both ends of all axes; None if unknown, or no zeros."""
-    known = pad.known(1)
-    listed = pad.integers("pads", ()) if known is None else tuple(int(n) for n in known.reshape(-1))
-    dims = pad.view.dims(pad.input(0))
-    filling = pad.known(2) if pad.input(2) else np.array(pad.attributes.get("value", 0.0))
-    if listed is None or dims is None or pad.attributes.get("mode", "constant") != "constant":
-        return None
-    axes = pad.axes(3) if pad.input(3) else tuple(range(len(dims)))
-    if filling is None or filling.any() or np.signbit(filling).any() or axes is None:
-        return None
-    if len(listed) != 2 * len(axes) or min(listed, default=0) < 0:
-        return None
-    ends = np.zeros((2, len(dims)), np.int64)
-    ends[:, list(axes)] = np.reshape(listed, (2, -1))
-    return ends
 
 
 def _blocks(subject: MatchedOp) -> tuple[int, ...] | None:
