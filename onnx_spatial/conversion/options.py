@@ -14,23 +14,17 @@ from onnx_spatial.errors import UsageError
 Mode = Literal["lower", "function", "custom-op"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
-#: Names of `lowering.STRATEGIES`, in their order.
+#: Names of the lowerings, in the order of `lowering.STRATEGIES`.
 STRATEGY_NAMES = (
     "identity",
     "empty",
     "transpose",
-    "staged",
     "gather",
-    "interleave",
     "space-to-depth",
     "row-gather",
     "element-gather",
     "slices",
-    "separable-gather",
     "planes",
-    "taps",
-    "tap-concat",
-    "reorg",
 )
 
 

@@ -3,11 +3,17 @@
     row-gather        Reshape [rows, rest] -> Concat with one row of zeros -> Gather -> Reshape
     element-gather    the same with GatherElements on rows of one element, which is faster there
 
-The row numbers are padded with -1, which Gather reads as the last row: the zeros. So this works for
-every element type, padding and crops included. A short index is a constant, made by the numpy kernel. A
-long one is stored as a table for each axis, which runtimes add when they load; an entry in the padding
-is so far below zero that the sum is negative too, and Max with -1 gives the row. With unknown sizes, row
-numbers are padded and transposed at run time, on int64; for patches with channels last they are sums.
+A row holds all axes behind those that the operator changes. If sizes are known, so is the index: a sum
+of one table for each axis of the data. An entry in the padding is so far below zero that the sum is
+negative too; it becomes -1, which Gather reads as the last row: the zeros. So this works for every
+element type, padding and crops included. A short index is stored as one constant, a long one as its
+tables, which runtimes add when they load.
+
+With unknown sizes, the row numbers of blocks are padded with -1 and transposed at run time, on int64.
+Those of patches are sums of terms, on data that is padded first, and so are those of ReorgYolo:
+
+    row of y[n, c, h, w] = n * q*s*s*H*W + (c % q) * s*s*H*W + (o // s) * s*W + o % s + h * s*s*W + w * s
+    for q = C // (s*s), o = c // q
 """
 
 from __future__ import annotations
@@ -15,26 +21,33 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeGuard
+from functools import reduce
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
-from onnx_spatial.lowering.core.gather_indices import LARGEST, LONGEST, Term, index
+from onnx_spatial.lowering.core.gather_indices import (
+    LARGEST,
+    LONGEST,
+    Numbers,
+    Term,
+    computed_index,
+    index,
+)
 from onnx_spatial.lowering.core.nodes import NewerOpsetError
 from onnx_spatial.lowering.core.padding import filled
+from onnx_spatial.lowering.core.run_time_checks import zero_if_legal
 from onnx_spatial.lowering.core.strategy import Request, Strategy
-from onnx_spatial.lowering.patches import separable_gather, windows
-from onnx_spatial.lowering.patches.windows import Windows
-from onnx_spatial.lowering.permutation import stages
-from onnx_spatial.lowering.permutation.factored_axes import Rearrangement
-from onnx_spatial.operators import BatchToSpace, ExtractPatches, Operator, SpaceToBatch
+from onnx_spatial.lowering.factored_axes import Rearrangement
+from onnx_spatial.lowering.stages import emit_transpose
+from onnx_spatial.lowering.windows import Windows, computes_padding, patches
+from onnx_spatial.operators import BatchToSpace, ExtractPatches, Operator, ReorgYolo, SpaceToBatch
 from onnx_spatial.operators.shapes import is_countable
 
-#: Entries of an index that is stored as one constant where tables do not serve (int32: 4 MiB).
+#: Entries of an index, or of its tables, that are stored in the file (int32: 4 MiB).
 _LARGEST_CONSTANT = 1 << 20
 
 #: The opset that brought GatherND, and negative indices of Gather.
@@ -42,82 +55,107 @@ _GATHER_ND = 11
 
 _GATHER_ELEMENTS = 11
 
+#: The opset since which Max takes integers.
+_INTEGER_MAX = 12
+
 #: The most elements of a result that are gathered one by one: each has an entry in a table.
 _MOST_ELEMENTS = 1 << 20
 
-#: The most spatial axes of patches whose rows are added up in the run: more take too long to prove. One
-#: more is admitted without padding of computed amounts.
+#: The most spatial axes of patches whose rows are added up in the run; one more is admitted without
+#: padding of computed amounts.
 _MOST_AXES = 2
 
-_ZERO_ROW = np.array(-1, np.int64)
-_INT64 = frozenset({int(TensorProto.INT64)})
+#: Windows of so many places have lowerings without an index for each element.
+_MOST_PLACES = 64
 
-#: For each axis of the input: the axes of the index that it becomes, and its summands of the row.
-Tables = list[tuple[tuple[int, ...], npt.NDArray[np.int64]]]
+_ZERO_ROW = np.array(-1, np.int64)
+
+#: For each axis of the data: the axes of the index that it becomes, and its summands of the row.
+Tables = list[tuple[tuple[int, ...], Numbers]]
+
+T = TypeVar("T")
 
 
 class RowGather(Strategy):
     """One Gather; a row holds all axes behind those that the operator changes."""
 
     name = "row-gather"
-    accepts = (SpaceToBatch, BatchToSpace, ExtractPatches)
+    accepts = (SpaceToBatch, BatchToSpace, ExtractPatches, ReorgYolo)
     _single = False
 
     def refuse(self, request: Request) -> str | None:
-        """Refuse an unknown rank, several element types, and strings without GatherND."""
+        """Refuse an unknown rank, zeros of several element types, and strings without GatherND."""
         if request.shape is None:
             return "the rank of the input is unknown"
-        if len(request.element_types) > 1:
+        operator = request.call.operator
+        if isinstance(operator, ExtractPatches):
+            if reason := _long_index(request, operator):
+                return reason
+        elif request.call.may_pad and len(request.element_types) > 1:
             return "the function is called with several element types"
-        if request.opset < _GATHER_ND and TensorProto.STRING in request.element_types:
+        if request.opset < _GATHER_ND and _holds_strings(request):
             return f"strings need GatherND, opset {_GATHER_ND}"
         return None
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """Emit the nodes and return the operator's output."""
-        x = request.data(emit)
-        lead = _lead(request)
-        operator = request.call.operator
-        known = all(isinstance(d, int) for d in x.dims[:lead])
-        if _takes_runs(operator) and not known and _adds_up(operator):
-            return self._windows(request, emit)
-        rest = x.dims[lead:]
-        row = self._row(emit, rest)
+        x, lead, operator = request.data(emit), _lead(request), request.call.operator
+        places = _known_index(request, emit, x.dims[:lead])
+        if places is None and isinstance(operator, ExtractPatches):
+            return self._of_padded_windows(request, emit)
+        if isinstance(operator, ReorgYolo):
+            places = places or _reorganised(operator, emit, x.dims)
+            out = _reorganised_dims(operator, emit, x.dims)
+        elif places is not None:
+            out = request.call.output_dims(emit, x.dims, *request.parameters(emit))
+        else:
+            places = _rearranged(request, emit, x.dims[:lead])
+            out = [*places.dims, *x.dims[lead:]]
+        row = self._row(emit, x.dims[lead:])
         rows = emit.reshape(x, [emit.product(x.dims[:lead]), *row])
-        places, out = _index(request, emit, x.dims[:lead])
         if request.call.may_pad:
             zero = filled(emit, [1, *row], min(request.element_types, default=1))
             rows = emit.concat([rows, emit.tensor(zero, [1, *row], x.itemsize)], 0)
-        moved = _gathered(request, emit, rows, places)
-        if request.call.kind is ExtractPatches and rest:
-            out[-1] = emit.product([out[-1], *rest])  # patch position major, channel minor
-        else:
-            out += rest
-        return emit.reshape(moved, out).value
+        return emit.reshape(self._gathered(request, emit, rows, places), out).value
 
-    def _windows(self, request: Request, emit: Emitter) -> ir.Value:
-        """Emit patches of images of unknown size: padded first, so that rows are sums of terms."""
-        op = windows.patches(request)
-        w = Windows.of(request, emit, channels_last=True)
-        batch = w.x.dims[0]
-        outside, inside, image = w.row_terms(emit, op, 1, len(op.kernel))
+    def _of_padded_windows(self, request: Request, emit: Emitter) -> ir.Value:
+        """Emit patches of images of unknown size."""
+        op, w = patches(request), Windows.of(request, emit)
+        batch, runs, last = w.x.dims[0], _takes_runs(request), op.layout == "channels_last"
+        inner: Size = w.channels if last and not runs else 1
+        outside, inside, image = w.row_terms(emit, op, inner, len(op.kernel))
+        channel = [] if runs else [Term(w.channels, 1 if last else image)]
+        if not runs and not last:
+            image = emit.mul(image, w.channels)
         # Gather takes the rows of each image by itself; GatherND and GatherElements do not.
-        strings = TensorProto.STRING in request.element_types
-        apart = not (isinstance(batch, int) or strings or self._single)
+        apart = not (isinstance(batch, int) or self._single or _holds_strings(request))
         images = [] if apart else [Term(batch, image)]
-        places = index(emit, [*images, *outside, *inside])
+        places = index(emit, _in_order(op, images, outside, inside, channel))
+        row = self._row(emit, [w.channels] if runs else [])
         if apart:
-            rows = emit.reshape(w.x, [batch, image, w.channels])
+            rows = emit.reshape(w.x, [batch, image, *row])
             moved = emit.gather(rows, places, 1)
         else:
-            row = self._row(emit, [w.channels])
-            rows = emit.reshape(w.x, [emit.product(w.x.dims[:-1]), *row])
-            moved = _gathered(request, emit, rows, places)
-        return emit.reshape(moved, [batch, *w.counts, emit.product([*op.kernel, w.channels])]).value
+            rows = emit.reshape(w.x, [emit.product([batch, image]), *row])
+            moved = self._gathered(request, emit, rows, places)
+        depth = emit.product([*op.kernel, w.channels])
+        out = [batch, *w.counts, depth] if last else [batch, depth, *w.counts]
+        return emit.reshape(moved, out).value
 
     def _row(self, emit: Emitter, rest: Sequence[Size]) -> list[Size]:
         """Return the dims of a row, which holds the axes `rest`; none if it is a single element."""
-        return [] if self._single else [emit.product(rest)]
+        return [] if self._single or not rest else [emit.product(rest)]
+
+    def _gathered(self, request: Request, emit: Emitter, rows: Tensor, places: Tensor) -> Tensor:
+        """Emit the Gather of rows, or of single elements if `rows` is 1-D."""
+        if self._single:
+            count = emit.product(places.dims)
+            return emit.gather_elements(rows, emit.reshape(places, [count]).value, count)
+        if rows.rank == 1 or not _holds_strings(request):
+            return emit.gather(rows, places, 0)
+        count = emit.product(places.dims)
+        value = emit.op("GatherND", rows.value, emit.reshape(places, (count, 1)).value)
+        return emit.tensor(value, (count, rows.dims[1]), rows.itemsize)
 
 
 class ElementGather(RowGather):
@@ -143,87 +181,139 @@ class ElementGather(RowGather):
         return None
 
 
-def _adds_up(op: ExtractPatches) -> bool:
-    """Tell whether rows are added up for images of unknown size."""
-    return len(op.kernel) <= _MOST_AXES + (not windows.computes_padding(op))
+def _long_index(request: Request, op: ExtractPatches) -> str | None:
+    """Return why the index of patches is not worth its computation in each run, None if it is.
 
-
-def _gathered(request: Request, emit: Emitter, rows: Tensor, places: Tensor) -> Tensor:
-    """Emit the Gather of rows, or of single elements if `rows` is 1-D."""
-    if rows.rank == 1:
-        count = emit.product(places.dims)
-        return emit.gather_elements(rows, emit.reshape(places, [count]).value, count)
-    if TensorProto.STRING not in request.element_types:
-        return emit.gather(rows, places, 0)
-    # onnxruntime's Gather takes only the first string of each row; GatherND takes all.
-    count = emit.product(places.dims)
-    value = emit.op("GatherND", rows.value, emit.reshape(places, (count, 1)).value)
-    return emit.tensor(value, (count, rows.dims[1]), rows.itemsize)
-
-
-def _index(request: Request, emit: Emitter, lead: tuple[Size, ...]) -> tuple[Tensor, list[Size]]:
-    """Return the input row of each output row, 1-D if it is known; and the dims of the output rows."""
-    call = request.call
-    operator = call.operator
-    # Patches put their positions on a channel axis.
-    dims = (*lead, 1) if _takes_runs(operator) else lead
-    known = [d for d in dims if isinstance(d, int)]
-    strings = TensorProto.STRING in request.element_types  # GatherND has int64 only
-    if operator is not None and len(known) == len(dims):
-        shape = tuple(d for d in operator.output_shape(known) if isinstance(d, int))
-        size = math.prod(shape)
-        tables = _tables(operator, known) if LONGEST < size <= LARGEST else None
-        if tables is not None and _fits(emit, tables):
-            return _summed(emit, tables, size, wide=strings), [*shape]
-        if max(size, math.prod(known)) <= _LARGEST_CONSTANT and is_countable(known):
-            numbers = np.arange(math.prod(known), dtype=np.int32).reshape(known)
-            # Gather counts from the end since opset 11.
-            zero_row = -1 if request.opset >= _GATHER_ND else len(numbers.reshape(-1))
-            places = operator(numbers, pad_value=zero_row)
-            places = places.astype(np.int64 if strings else np.int32)
-            return emit.tensor(emit.constant(places.reshape(-1), "rows"), [size]), [*shape]
-    if request.opset < _GATHER_ND and call.may_pad:
-        raise NewerOpsetError("rows of zeros", _GATHER_ND)  # whose Gather counts from the end
-    count = emit.product(dims)
-    rows = emit.reshape(emit.tensor(emit.range(count), (count,)), dims)
-    if isinstance(operator, ExtractPatches):
-        moved = separable_gather.extract(operator, emit, rows, _INT64, _ZERO_ROW)
-    else:
-        moved = _rearranged(request, emit, rows)
-    return moved, [*moved.dims]
-
-
-def _rearranged(request: Request, emit: Emitter, rows: Tensor) -> Tensor:
-    """Emit a block operator on row numbers."""
+    Windows that are too large for other lowerings have no choice.
+    """
     assert request.shape is not None
-    plain = replace(
-        request,
-        inputs=(rows.value, *request.inputs[1:]),
-        shape=request.shape[: rows.rank],
-        element_types=_INT64,
-        before=None,
-        after=None,
-    )
-    r = Rearrangement.of(plain, emit, rows)
-    x, cropped = stages.emit_transpose(emit, r, r.padded(emit, _ZERO_ROW), r.before, r.after)
-    return emit.tensor(r.finished(emit, x, cropped), r.final(emit))
+    known = all(isinstance(dim, int) for dim in request.shape[: _lead(request)])
+    if known or math.prod(op.kernel) > _MOST_PLACES:
+        return None
+    if not _takes_runs(request):
+        return "each element of the result would have an entry in a computed index"
+    if len(op.kernel) > _MOST_AXES + (not computes_padding(op)):
+        return f"an index for more than {_MOST_AXES} axes with computed padding is hard to prove"
+    return None
 
 
-def _tables(operator: Operator, dims: Sequence[int]) -> Tables | None:
-    """Return the index as one table for each axis of the input, whose dims are `dims`, or None."""
+def _holds_strings(request: Request) -> bool:
+    """Tell whether rows hold strings: onnxruntime's Gather takes only the first one of each."""
+    assert request.shape is not None
+    return TensorProto.STRING in request.element_types and _lead(request) < len(request.shape)
+
+
+def _lead(request: Request) -> int:
+    """Return the number of leading axes that the operator changes."""
+    return request.call.axes - int(_takes_runs(request))
+
+
+def _takes_runs(request: Request) -> bool:
+    """Tell whether the operator moves whole runs of channels, its last axis."""
+    op = request.call.operator
+    return isinstance(op, ExtractPatches) and (op.layout, op.major) == ("channels_last", "place")
+
+
+def _in_order(
+    op: ExtractPatches,
+    images: Sequence[T],
+    windows: Sequence[T],
+    places: Sequence[T],
+    channel: Sequence[T],
+) -> list[T]:
+    """Return the axes of an index of patches in the order of the output."""
+    depth = [*channel, *places] if op.major == "channel" else [*places, *channel]
+    last = op.layout == "channels_last"
+    return [*images, *windows, *depth] if last else [*images, *depth, *windows]
+
+
+def _known_index(request: Request, emit: Emitter, lead: Sequence[Size]) -> Tensor | None:
+    """Return the row of each row of the output, 1-D, if it is known and few enough numbers say it."""
+    operator = request.call.operator
+    dims = [dim for dim in lead if isinstance(dim, int)]
+    if operator is None or len(dims) < len(lead) or not is_countable(dims):
+        return None
+    if request.call.may_pad and len(request.element_types) > 1:
+        return None  # a row of zeros has one type
+    tables = [
+        part
+        for table in _tables(operator, dims, runs=_takes_runs(request))
+        for part in _divided_table(*table)
+    ]
+    rank = 1 + max(axis for axes, _ in tables for axis in axes)
+    size = math.prod(math.prod(rows.shape) for _, rows in tables)
+    fits = emit.opset >= _INTEGER_MAX and rank <= (emit.rank_limit or rank)
+    stored = sum(rows.size for _, rows in tables) if fits else size
+    if size > LARGEST or stored > _LARGEST_CONSTANT:
+        return None
+    pads = any(rows.min(initial=0) < 0 for _, rows in tables)
+    lowest = sum(int(rows.min(initial=0)) for _, rows in tables)
+    # GatherND has int64 only.
+    wide = _holds_strings(request) or lowest <= -(2**31) or math.prod(dims) > 2**31
+    dtype = np.int64 if wide else np.int32
+    spread = [
+        np.expand_dims(rows, [axis for axis in range(rank) if axis not in axes])
+        for axes, rows in tables
+    ]
+    if size <= LONGEST or not fits:
+        total = reduce(np.add, spread, np.zeros([1] * rank, np.int64))
+        # Gather counts from the end since opset 11.
+        zero_row = -1 if emit.opset >= _GATHER_ND else math.prod(dims)
+        numbers = np.where(total < 0, zero_row, total).astype(dtype).reshape(-1)
+        return emit.tensor(emit.constant(numbers, "rows"), [size])
+    value = emit.sum(emit.constant(rows.astype(dtype), "rows") for rows in spread)
+    if pads:
+        value = emit.op("Max", value, emit.constant(np.full([1] * rank, -1, dtype), "zero_row"))
+    emit.max_rank = max(emit.max_rank, rank)
+    return emit.tensor(emit.op("Reshape", value, emit.ints([size], "shape")), [size])
+
+
+def _divided_table(axes: tuple[int, ...], rows: Numbers) -> Tables:
+    """Return a long table as one for each of its axes, if no entry of it is in the padding."""
+    if len(axes) == 1 or rows.size <= LONGEST or rows.min() < 0:
+        return [(axes, rows)]
+    return [((axes[0],), rows[:, 0]), ((axes[1],), rows[0] - rows[0, 0])]
+
+
+def _tables(operator: Operator, dims: Sequence[int], *, runs: bool) -> Tables:
+    """Return the index as one table for each axis of the rows, whose dims are `dims`."""
+    strides = [math.prod(dims[axis + 1 :]) for axis in range(len(dims))]
+    rows_of_data = math.prod(max(1, dim) for dim in dims)  # of others, too, if an axis is empty
+
+    def along(axis: int, place: Numbers) -> Numbers:
+        """Return the summands of places along an axis; below all rows for one in the padding."""
+        inside = (place >= 0) & (place < dims[axis])
+        return np.where(inside, place * strides[axis], -rows_of_data - 1)
+
+    if isinstance(operator, ReorgYolo):
+        return [((axis,), rows) for axis, rows in enumerate(operator.index(dims))]
     if isinstance(operator, ExtractPatches):
-        return _tables_of_windows(operator, dims)
+        count = len(operator.kernel)
+        windows, places = ([(kind, i) for i in range(count)] for kind in ("window", "place"))
+        channel = [] if runs else [("channel", 0)]
+        order = _in_order(operator, [("image", 0)], windows, places, channel)
+        tables: Tables = [((0,), np.arange(dims[0]) * strides[0])]
+        if not runs:
+            axis = operator.channel_axis
+            tables.append(((order.index(channel[0]),), np.arange(dims[axis]) * strides[axis]))
+        for number, axis in enumerate(operator.spatial_axes):
+            begin, _ = operator.padding(number, dims[axis])
+            starts = np.arange(operator.output_size(number, dims[axis]))[:, None]
+            place = starts * operator.strides[number] - begin
+            place = place + np.arange(operator.kernel[number]) * operator.rates[number]
+            axes = order.index(windows[number]), order.index(places[number])
+            rows = along(axis, place)
+            tables.append((axes, rows) if axes[0] < axes[1] else (axes[::-1], rows.T))
+        return tables
     assert isinstance(operator, SpaceToBatch | BatchToSpace)
     blocked = len(operator.block_shape)
-    strides = [math.prod(dims[axis + 1 :]) for axis in range(len(dims))]
     if isinstance(operator, SpaceToBatch):
-        tables: Tables = [((blocked,), np.arange(dims[0]) * strides[0])]
+        tables = [((blocked,), np.arange(dims[0]) * strides[0])]
         for axis, (b, (begin, end)) in enumerate(
             zip(operator.block_shape, operator.pads, strict=True), start=1
         ):
             place = np.arange(begin + dims[axis] + end) - begin
-            rows = _rows_inside(place, dims, axis).reshape(-1, b).T
-            tables.append(((axis - 1, blocked + axis), rows))
+            tables.append(((axis - 1, blocked + axis), along(axis, place).reshape(-1, b).T))
         return tables
     images = dims[0] // math.prod(operator.block_shape)
     tables = [((0,), np.arange(images) * strides[0])]
@@ -236,66 +326,66 @@ def _tables(operator: Operator, dims: Sequence[int]) -> Tables | None:
     return tables
 
 
-def _tables_of_windows(op: ExtractPatches, dims: Sequence[int]) -> Tables:
-    """Return the tables for the index of patches.
-
-    channels last     [batch, windows of each axis, positions of each axis]
-    channels first    [batch, positions of each axis, channel, windows of each axis]
-    """
-    spatial, last = len(op.kernel), op.layout == "channels_last"
-    tables: Tables = [((0,), np.arange(dims[0]) * math.prod(dims[1:]))]
-    if not last:
-        tables.append(((1 + spatial,), np.arange(dims[1]) * math.prod(dims[2:])))
-    for number, axis in enumerate(op.spatial_axes):
-        begin, _ = op.padding(number, dims[axis])
-        starts = np.arange(op.output_size(number, dims[axis])) * op.strides[number] - begin
-        place = starts[:, None] + np.arange(op.kernel[number]) * op.rates[number]
-        rows = _rows_inside(place, dims, axis)
-        if last:
-            tables.append(((axis, axis + spatial), rows))
-        else:
-            tables.append(((1 + number, 2 + spatial + number), rows.T))
-    return tables
-
-
-def _rows_inside(
-    place: npt.NDArray[np.int64], dims: Sequence[int], axis: int
-) -> npt.NDArray[np.int64]:
-    """Return the summands of places along an axis; below all rows for a place in the padding."""
-    inside = (place >= 0) & (place < dims[axis])
-    return np.where(inside, place * math.prod(dims[axis + 1 :]), -math.prod(dims) - 1)
-
-
-def _rank(tables: Tables) -> int:
-    return 1 + max(place for places, _ in tables for place in places)
-
-
-def _fits(emit: Emitter, tables: Tables) -> bool:
-    """Tell whether the tables may be used: Max takes integers since opset 12."""
-    return emit.opset >= 12 and _rank(tables) <= (emit.rank_limit or _rank(tables))
-
-
-def _summed(emit: Emitter, tables: Tables, size: int, *, wide: bool) -> Tensor:
-    """Emit the sum of the tables, which runtimes compute when they load."""
-    rank = _rank(tables)
-    lowest = sum(int(rows.min(initial=0)) for _, rows in tables)
-    dtype = np.int64 if wide or lowest <= -(2**31) else np.int32
-    others = [[a for a in range(rank) if a not in places] for places, _ in tables]
-    total = emit.sum(
-        emit.constant(np.expand_dims(rows, axes).astype(dtype), "rows")
-        for axes, (_, rows) in zip(others, tables, strict=True)
+def _rearranged(request: Request, emit: Emitter, dims: Sequence[Size]) -> Tensor:
+    """Emit a block operator on row numbers."""
+    if request.opset < _GATHER_ND and request.call.may_pad:
+        raise NewerOpsetError("rows of zeros", _GATHER_ND)  # whose Gather counts from the end
+    assert request.shape is not None
+    count = emit.product(dims)
+    rows = emit.reshape(emit.tensor(emit.range(count), (count,)), dims)
+    plain = replace(
+        request,
+        inputs=(rows.value, *request.inputs[1:]),
+        shape=request.shape[: rows.rank],
+        element_types=frozenset({int(TensorProto.INT64)}),
+        before=None,
+        after=None,
     )
-    if any(rows.min(initial=0) < 0 for _, rows in tables):
-        total = emit.op("Max", total, emit.constant(np.full([1] * rank, -1, dtype), "zero_row"))
-    emit.max_rank = max(emit.max_rank, rank)
-    return emit.tensor(emit.op("Reshape", total, emit.ints([size], "shape")), [size])
+    r = Rearrangement.of(plain, emit, rows)
+    x, cropped = emit_transpose(emit, r, r.padded(emit, _ZERO_ROW), r.before, r.after)
+    return emit.tensor(r.finished(emit, x, cropped), r.final(emit))
 
 
-def _lead(request: Request) -> int:
-    """Return the number of leading axes that the operator changes."""
-    return request.call.axes - int(_takes_runs(request.call.operator))
+def _reorganised(op: ReorgYolo, emit: Emitter, dims: Sequence[Size]) -> Tensor:
+    """Emit the index of ReorgYolo; see the module."""
+    s, (batch, channels, height, width) = op.stride, dims
+    if isinstance(channels, int):
+        count = channels // (s * s)
+        offsets, of_offset = np.divmod(np.arange(channels), count)
+        images: Size = count
+        rows, columns = (emit.constant(part, "offset") for part in np.divmod(offsets, s))
+        image = emit.constant(of_offset, "image")
+    else:
+        # Too few channels fail here: they would give a divisor of 0.
+        checked = emit.add(channels, zero_if_legal(emit, [emit.sub(channels, s * s)]))
+        images, place = emit.div(checked, s * s), emit.range(checked)
+        offset, image = _divided(emit, place, images)
+        rows, columns = _divided(emit, offset, s)
+    line = emit.mul(width, s)
+    plane = emit.product([line, height, s])
+    channel = emit.sum(
+        [
+            emit.op("Mul", image, emit.size(plane)),
+            emit.op("Mul", rows, emit.size(line)),
+            columns,
+        ]
+    )
+    terms = [
+        Term(batch, emit.mul(plane, images)),
+        Term(emit.tensor(channel, [channels]), 1),
+        Term(height, emit.mul(line, s)),
+        Term(width, s),
+    ]
+    return computed_index(emit, terms)
 
 
-def _takes_runs(operator: Operator | None) -> TypeGuard[ExtractPatches]:
-    """Tell whether the operator moves whole runs of channels, its last axis."""
-    return isinstance(operator, ExtractPatches) and operator.layout == "channels_last"
+def _reorganised_dims(op: ReorgYolo, emit: Emitter, dims: Sequence[Size]) -> list[Size]:
+    """Return the dims of the output; a Reshape to them fails where cells do not divide a size."""
+    s, (batch, channels, *image) = op.stride, dims
+    return [batch, emit.mul(channels, s * s), *(emit.quotient(size, s) for size in image)]
+
+
+def _divided(emit: Emitter, dividend: ir.Value, divisor: Size) -> tuple[ir.Value, ir.Value]:
+    """Return quotient and remainder."""
+    quotient = emit.op("Div", dividend, emit.size(divisor))
+    return quotient, emit.op("Sub", dividend, emit.op("Mul", quotient, emit.size(divisor)))

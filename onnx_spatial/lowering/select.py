@@ -13,37 +13,29 @@ from onnx_spatial.lowering.core import cost_model, joined_sizes, run_time_checks
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Tensor
 from onnx_spatial.lowering.core.nodes import NewerOpsetError
 from onnx_spatial.lowering.core.strategy import Request, Strategy
-from onnx_spatial.lowering.patches.planes import Planes
-from onnx_spatial.lowering.patches.separable_gather import SeparableGather
-from onnx_spatial.lowering.patches.taps import TapConcat, Taps
-from onnx_spatial.lowering.permutation import strategies as permutation
-from onnx_spatial.lowering.permutation.space_to_depth import Depth
-from onnx_spatial.lowering.reorg import Reorg
+from onnx_spatial.lowering.planes import Planes
 from onnx_spatial.lowering.row_gather import ElementGather, RowGather
 from onnx_spatial.lowering.slices import Slices
+from onnx_spatial.lowering.space_to_depth import Depth
+from onnx_spatial.lowering.stages import SingleTranspose, Stages
 from onnx_spatial.lowering.trivial import Copy, Empty
-from onnx_spatial.operators import ExtractPatches
 
-#: All strategies, the plainer ones first. A new one is a module of its own and a line here.
+#: All strategies, the plainer ones first. Those with the same name are forms of one lowering.
 STRATEGIES: tuple[Strategy, ...] = (
     Copy(),
     Empty(),
-    *permutation.STRATEGIES,
+    SingleTranspose(),
+    Stages("transpose", gathers=False),
+    Stages("gather", gathers=True),
     Depth(),
     RowGather(),
     ElementGather(),
     Slices(),
-    SeparableGather(),
     Planes(),
-    Taps(),
-    TapConcat(),
-    Reorg(),
 )
 
 #: Microseconds that a choice does not depend on, and a factor if parameters are computed in the run.
 _NEGLIGIBLE, _UNSURE = 0.1, 1.2
-
-_BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}
 
 #: The oldest opset with integer arithmetic, and the oldest that onnxruntime runs.
 MIN_OPSET = 7
@@ -110,13 +102,15 @@ class Ranking:
     """The strategies for one request.
 
     Attributes:
-        fitting: strategies that can lower it, the cheapest first.
+        fitting: lowerings that are possible, the cheapest first.
+        best: the strategy of the first of them.
         reasons: why the other strategies cannot, by name.
         newer_opset: the first of these reasons that a newer opset would remove.
         ranks: the ranks of strategies that exceed the limit.
     """
 
     fitting: tuple[Candidate, ...]
+    best: Strategy | None
     reasons: dict[str, str]
     newer_opset: str | None = None
     ranks: tuple[int, ...] = ()
@@ -139,9 +133,8 @@ def lower(
         ConversionError: no strategy can; the message says why.
     """
     ranking = rank(request, max_rank=max_rank, strategy=strategy)
-    if ranking.fitting:
-        first = ranking.fitting[0].lowering
-        return replace(_build(_BY_NAME[first], request, max_rank), considered=ranking.fitting)
+    if ranking.best is not None:
+        return replace(_build(ranking.best, request, max_rank), considered=ranking.fitting)
     if ranking.newer_opset is not None:
         raise ConversionError(
             f"the model's opset is {request.opset}: {ranking.newer_opset} "
@@ -155,8 +148,8 @@ def lower(
             code=Code.NO_LOWERING,
         )
     names: dict[str, list[str]] = {}
-    tried = [n for n in ranking.reasons if issubclass(request.call.kind, _BY_NAME[n].accepts)]
-    for name in tried or ranking.reasons:
+    tried = {each.name for each in STRATEGIES if issubclass(request.call.kind, each.accepts)}
+    for name in [n for n in ranking.reasons if n in tried] or ranking.reasons:
         names.setdefault(ranking.reasons[name], []).append(name)
     reasons = (f"{', '.join(each)}: {reason}" for reason, each in names.items())
     raise ConversionError(f"no lowering fits: {'; '.join(reasons)}", code=Code.NO_LOWERING)
@@ -213,7 +206,8 @@ _MOST_RANKINGS = 4096
 def _ranked(request: Request, max_rank: int | None, strategy: str | None) -> Ranking:
     reasons: dict[str, str] = {}
     newer_opset = None
-    fitting, ranks = [], []
+    priced: list[tuple[float, Strategy]] = []
+    ranks = []
     for candidate in STRATEGIES:
         if strategy not in (None, candidate.name):
             continue
@@ -221,33 +215,35 @@ def _ranked(request: Request, max_rank: int | None, strategy: str | None) -> Ran
             nouns = " or ".join(dict.fromkeys(kind.noun for kind in candidate.accepts))
             reasons[candidate.name] = f"not a {nouns} operator"
             continue
-        operator = request.call.operator
-        if isinstance(operator, ExtractPatches) and operator.major not in candidate.majors:
-            reasons[candidate.name] = "it puts the places of a window before the channels"
-            continue
         refusal = candidate.refuse(request)
         if refusal is not None:
-            reasons[candidate.name] = refusal
+            reasons.setdefault(candidate.name, refusal)
             continue
         try:
             emitted = _build(candidate, request, max_rank).emitted
         except ConversionError as error:
-            reasons[candidate.name] = str(error)
+            reasons.setdefault(candidate.name, str(error))
             if newer_opset is None and isinstance(error, NewerOpsetError):
                 newer_opset = str(error)
             continue
         if max_rank is not None and emitted.max_rank > max_rank:
-            reasons[candidate.name] = f"needs rank {emitted.max_rank}, the limit is {max_rank}"
+            reason = f"needs rank {emitted.max_rank}, the limit is {max_rank}"
+            reasons.setdefault(candidate.name, reason)
             ranks.append(emitted.max_rank)
         else:
-            fitting.append(Candidate(candidate.name, round(emitted.cost, 3)))
-    least = min((each.estimated_us for each in fitting), default=0.0)
+            priced.append((round(emitted.cost, 3), candidate))
+    least = min((price for price, _ in priced), default=0.0)
     computed = any(parameter is not None for parameter in request.inputs[1:])
     limit = max(least + _NEGLIGIBLE, least * _UNSURE if computed else 0.0)
     # Among equals the first: it is the plainer one, and the easier to prove. A Gather has a table of
     # indices, which is computed where parameters are.
-    fitting.sort(key=lambda each: each.estimated_us if each.estimated_us > limit else 0.0)
-    return Ranking(tuple(fitting), reasons, newer_opset, tuple(ranks))
+    priced.sort(key=lambda each: each[0] if each[0] > limit else 0.0)
+    fitting: dict[str, Candidate] = {}
+    for price, candidate in priced:
+        reasons.pop(candidate.name, None)
+        fitting.setdefault(candidate.name, Candidate(candidate.name, price))
+    best = priced[0][1] if priced else None
+    return Ranking(tuple(fitting.values()), best, reasons, newer_opset, tuple(ranks))
 
 
 def _build(candidate: Strategy, request: Request, max_rank: int | None) -> Lowered:

@@ -12,15 +12,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Size, Tensor, same
-from onnx_spatial.lowering.core.sampling import padded
+from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Size, Tensor
 from onnx_spatial.lowering.core.strategy import Request, Strategy
-from onnx_spatial.lowering.permutation.factored_axes import Rearrangement
+from onnx_spatial.lowering.factored_axes import Rearrangement
+from onnx_spatial.lowering.windows import Place, Windows, patches, window_slice
 from onnx_spatial.operators import BatchToSpace, ExtractPatches, SpaceToBatch
 from onnx_spatial.operators.spellings import BlockCall
 
@@ -39,21 +38,22 @@ class Slices(Strategy):
         return request.call.kind is not ExtractPatches
 
     def refuse(self, request: Request) -> str | None:
-        """Refuse an unknown rank, and a block that is unknown or too large."""
-        places = _positions(request)
+        """Refuse an unknown rank, a block that is unknown or too large, and channels ahead of places."""
+        places, operator = _positions(request), request.call.operator
         if request.shape is None:
             return "the rank of the input is unknown"
         if places is None:
             return "the block is computed at run time"
+        if isinstance(operator, ExtractPatches) and operator.major == "channel":
+            return "it puts the places of a window before the channels"
         if math.prod(places) > MAX_SLICES:
             return f"it would take {math.prod(places)} Slices"
         return None
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """Emit the nodes and return the operator's output."""
-        operator = request.call.operator
-        if isinstance(operator, ExtractPatches):
-            return _patches(operator, request, emit).value
+        if request.call.kind is ExtractPatches:
+            return _patches(request, emit).value
         r = Rearrangement.of(request, emit)
         if request.call.kind is SpaceToBatch:
             return _space_to_batch(r, emit)
@@ -143,60 +143,19 @@ def _known(r: Rearrangement, factor: int) -> int:
     return size
 
 
-def _patches(op: ExtractPatches, request: Request, emit: Emitter) -> Tensor:
-    x, counts = padded(emit, op, request.data(emit), request.element_types)
-    dims = list(x.dims)
-    for axis, count in zip(op.spatial_axes, counts, strict=True):
+def _patches(request: Request, emit: Emitter) -> Tensor:
+    op, windows = patches(request), Windows.of(request, emit)
+    dims = list(windows.x.dims)
+    for axis, count in zip(op.spatial_axes, windows.counts, strict=True):
         dims[axis] = count
     parts = []
     for place in itertools.product(*map(range, op.kernel)):
-        window = {}
-        for i, axis in enumerate(op.spatial_axes):
-            window[axis] = Place.of(op, i, place[i], counts[i])
-        parts.append(window_slice(emit, x, window, dims))
+        window = {
+            axis: Place.of(op, number, place[number], windows.counts[number])
+            for number, axis in enumerate(op.spatial_axes)
+        }
+        parts.append(window_slice(emit, windows.x, window, dims))
     return emit.concat(parts, op.channel_axis)
-
-
-@dataclass(frozen=True)
-class Place:
-    """The elements of an axis at one place of all windows.
-
-    Attributes:
-        start: the first one.
-        step: from one to the next.
-        count: number of elements.
-        left: elements behind the last one that are not taken; with a step, fewer may be left.
-    """
-
-    start: int
-    step: int
-    count: Size
-    left: int
-
-    @classmethod
-    def of(cls, op: ExtractPatches, number: int, place: int, count: Size) -> Place:
-        """Return a place of the windows along padded spatial axis number `number`."""
-        start = place * op.rates[number]
-        return cls(start, op.strides[number], count, op.extent(number) - 1 - start)
-
-
-def window_slice(
-    emit: Emitter, x: Tensor, window: dict[int, Place], dims: Sequence[Size]
-) -> Tensor:
-    """Slice `x` at one place of its windows, without bounds that change nothing."""
-    axes, starts, ends, steps = [], [], [], []
-    for axis, place in window.items():
-        if (place.start, place.step) == (0, 1) and same(x.dims[axis], place.count):
-            continue
-        axes.append(axis)
-        starts.append(place.start)
-        steps.append(place.step)
-        if isinstance(place.count, int):
-            # One step beyond the last element; Slice clamps an end beyond the axis.
-            ends.append(place.start + place.count * place.step)
-        else:  # counted from the end of the axis, so that nothing is computed
-            ends.append(-place.left or INT64_MAX)
-    return emit.slice(x, axes, starts, ends, dims, steps) if axes else x
 
 
 def _strided(

@@ -16,7 +16,6 @@ class Copy(Strategy):
 
     name = "identity"
     accepts = (Operator,)
-    majors = frozenset({"place", "channel"})
 
     def refuse(self, request: Request) -> str | None:
         """Refuse operators that may change their input."""
@@ -39,7 +38,6 @@ class Empty(Strategy):
 
     name = "empty"
     accepts = (Operator,)
-    majors = frozenset({"place", "channel"})
 
     def refuse(self, request: Request) -> str | None:
         """Refuse tensors that are not known to be empty."""

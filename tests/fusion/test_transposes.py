@@ -585,7 +585,7 @@ def test_absorption_that_costs_more_is_declined(monkeypatch) -> None:
 
 @pytest.mark.parametrize("channels", [1, 2, 4])
 def test_channels_that_are_cropped_at_run_time_are_not_counted_on(channels):
-    """The channels are few parts to interleave, but a Gather before that crops them."""
+    """A Gather crops the channels before they are moved."""
     block = np.array([1, 2, 2, 2, 1])
     data = np.arange(8 * 8 * channels, dtype=np.float32).reshape(8, 2, 2, 2, channels)
     begins, ends = np.array([0] * 5), np.array([0, 0, 1, 0, channels - 1])

@@ -11,7 +11,6 @@ import onnx_spatial
 #: The lowerings that can be asked for by name, and the operators that they are for.
 LOWERINGS = {
     "transpose": "blocks",
-    "staged": "blocks",
     "gather": "blocks",
     "space-to-depth": "square blocks of rows and columns",
     "row-gather": "blocks and patches",

@@ -16,9 +16,8 @@ from sampling import Form, Sample
 from vocabulary import LOWERINGS
 
 from onnx_spatial import analysis
-from onnx_spatial.lowering import Request, rank, row_gather, select
+from onnx_spatial.lowering import Request, planes, rank, row_gather, select
 from onnx_spatial.lowering.core import gather_indices
-from onnx_spatial.lowering.patches import planes
 
 NAMES = list(LOWERINGS)
 
@@ -34,6 +33,11 @@ def patches(rng: Random) -> Sample:
 
 
 def anything(rng: Random) -> Sample:
+    make = rng.choice((blocks, blocks, patches, patches, sampling.reorg))
+    return make(rng)
+
+
+def blocks_or_patches(rng: Random) -> Sample:
     return blocks(rng) if rng.random() < 0.5 else patches(rng)
 
 
@@ -81,7 +85,9 @@ def tiling(rng: Random) -> Sample:
 
 
 def single_elements(rng: Random) -> Sample:
-    """Patches of one channel, or of data whose channels come first."""
+    """Patches of one channel, or of data whose channels come first; ReorgYolo."""
+    if rng.random() < 0.2:
+        return sampling.reorg(rng)
     while True:
         sample = patches(rng)
         last = "sizes" not in sample.attributes
@@ -91,7 +97,7 @@ def single_elements(rng: Random) -> Sample:
 
 def movements(rng: Random) -> Sample:
     if rng.random() < 0.3:
-        return sampling.rearrange(rng)
+        return rng.choice((sampling.rearrange, sampling.reorg))(rng)
     return blocks(rng) if rng.random() < 0.7 else tiling(rng)
 
 
@@ -114,23 +120,16 @@ SUITED = {
     "identity": still,
     "empty": empty,
     "transpose": movements,
-    "staged": movements,
     "gather": movements,
-    "interleave": movements,
     "space-to-depth": square,
     "row-gather": anything,
     "element-gather": single_elements,
-    "slices": anything,
-    "separable-gather": patches,
+    "slices": blocks_or_patches,
     "planes": patches,
-    "taps": patches,
-    "tap-concat": patches,
-    "reorg": sampling.reorg,
 }
 
-#: Strategies that refuse many of their samples: nothing to move in stages, nothing to interleave,
-#: windows of channels-first data, unknown rank.
-OFTEN_REFUSED = {"staged", "gather", "interleave", "taps", "tap-concat", "slices", "space-to-depth"}
+#: Lowerings that refuse many of their samples: nothing to move by a Gather, unknown rank.
+OFTEN_REFUSED = {"gather", "slices", "space-to-depth"}
 
 
 def test_all_strategies_are_tested():
@@ -177,7 +176,7 @@ def test_takes_the_cheapest_where_the_wanted_one_does_not_apply(name):
     form = Form((2, 4, 1), frozenset(), 17, 8, None)
     cheapest = plan(form.model(sample)).operators[0].lowering
     (site,) = plan(form.model(sample), prefer=name).operators
-    able = {"transpose", "staged", "gather", "interleave", "row-gather", "element-gather", "slices"}
+    able = {"transpose", "gather", "row-gather", "element-gather", "slices"}
     assert site.lowering == (name if name in able else cheapest)
 
 
@@ -190,9 +189,7 @@ def test_the_cheapest_is_exact(spelling, rng):
     sampling.check(sample, form, convert(form.model(sample)))
 
 
-@pytest.mark.parametrize(
-    "strategy", ["separable-gather", "row-gather", "planes", "taps", "slices", None]
-)
+@pytest.mark.parametrize("strategy", ["row-gather", "planes", "slices", None])
 @pytest.mark.parametrize("known", [True, False], ids=["static", "symbolic"])
 def test_an_empty_axis_has_nothing_to_start_inside_of(strategy, known):
     """ExtractVolumePatches SAME with stride > kernel starts inside, but not inside of nothing."""
@@ -247,9 +244,7 @@ def long_indices(monkeypatch):
         monkeypatch.setattr(module, "LONGEST", 0)
 
 
-@pytest.mark.parametrize(
-    "name", ["gather", "interleave", "row-gather", "element-gather", "planes", "taps"]
-)
+@pytest.mark.parametrize("name", ["gather", "row-gather", "element-gather", "planes"])
 def test_long_indices_are_exact(name, long_indices):
     """Runtimes add the tables up when they load; the samples here are too small for any."""
     for seed in range(40):

@@ -200,29 +200,18 @@ def test_windows_that_tile_the_image(model, ops):
     assert structure.ops(convert(model, prefer="transpose")) == ops.split()
 
 
-def test_windows_that_overlap_are_gathered_one_axis_at_a_time():
-    converted = convert(patches((2, 6, 6, 3), 3, 1), prefer="separable-gather")
-    assert structure.ops(converted) == ["Pad", "Gather", "Gather", "Transpose", "Reshape"]
-    assert constants(converted, "Pad") == [[0, 1, 1, 0, 0, 1, 1, 0]]
-    (index,) = constants(converted, "Gather")
-    assert index == [[i, i + 1, i + 2] for i in range(6)]
-
-
-def test_rates_spread_the_index():
-    converted = convert(patches((2, 6, 6, 3), 2, 2, 3, "VALID"), prefer="separable-gather")
-    assert constants(converted, "Gather") == [[[0, 3], [2, 5]]]
-
-
-def test_a_kernel_of_1_is_a_strided_slice():
-    converted = convert(patches((2, 6, 6, 3), 1, 2, padding="VALID"), prefer="separable-gather")
-    assert structure.ops(converted) == ["Slice", "Slice"]
+def test_padding_of_known_images_is_a_row_of_zeros():
+    converted = convert(patches((1, 2, 2, 3), 2, 1), prefer="row-gather")
+    assert structure.ops(converted) == ["Reshape", "Concat", "Gather", "Reshape"]
+    (rows,) = constants(converted, "Gather")
+    assert rows == [0, 1, 2, 3, 1, -1, 3, -1, 2, 3, -1, -1, 3, -1, -1, -1]
 
 
 def test_an_unknown_size_with_stride_1_still_has_known_padding():
-    converted = convert(
-        patches((2, 6, 6, 3), 3, 1, shape=("N", "H", "W", "C")), prefer="separable-gather"
-    )
-    assert constants(converted, "Pad") == [[0, 1, 1, 0, 0, 1, 1, 0]]
+    model = patches((2, 6, 6, 3), 3, 1, shape=("N", "H", "W", "C"))
+    for strategy in ("row-gather", "slices"):
+        converted = convert(model, prefer=strategy)
+        assert constants(converted, "Pad") == [[0, 1, 1, 0, 0, 1, 1, 0]]
 
 
 def test_phases_of_an_unknown_size_are_transposed_not_sliced_with_steps():
@@ -247,15 +236,15 @@ def test_phases_of_an_unknown_size_are_transposed_not_sliced_with_steps():
 
 
 def test_places_of_a_window_are_counted_from_the_end_of_an_unknown_size():
-    model = patches((1, 9, 9, 4), 3, 2, padding="VALID", shape=(1, "H", "W", 4))
-    converted = convert(model, prefer="tap-concat")
-    assert ends(converted) == [[-2], [-1], [INT64_MAX]] * 2
+    model = patches((1, 9, 9, 4), 2, 2, padding="VALID", shape=(1, "H", "W", 4))
+    converted = convert(model, prefer="slices")
+    last = INT64_MAX
+    assert ends(converted) == [[-1, -1], [-1, last], [last, -1], [last, last]]
 
 
 def test_an_unknown_batch_is_no_part_of_an_index():
     for strategy, shape in (
         ("planes", ("N", 8, 8, 2)),
-        ("taps", ("N", 8, 8, 2)),
         ("row-gather", ("N", "H", "W", 2)),
     ):
         converted = convert(patches((2, 8, 8, 2), 3, 1, shape=shape), prefer=strategy)
@@ -264,19 +253,34 @@ def test_an_unknown_batch_is_no_part_of_an_index():
 
 
 def test_rows_of_volumes_are_added_up_unless_their_padding_is_computed():
-    for stride, padding, permuted in ((2, "VALID", False), (1, "SAME", False), (2, "SAME", True)):
+    for stride, padding, lowering in (
+        (2, "VALID", "row-gather"),
+        (1, "SAME", "row-gather"),
+        (2, "SAME", "planes"),
+    ):
         ints = {"ksizes": [1, 3, 3, 3, 1], "strides": [1, *[stride] * 3, 1], "padding": padding}
         data, shape = np.zeros((1, 4, 5, 6, 2), np.float32), ("N", "D", "H", "W", 2)
         model = one_node("ExtractVolumePatches", (data,), shape=shape, **ints)
-        converted = convert(model, prefer="row-gather")
-        assert ("Transpose" in structure.ops(converted)) == permuted
+        (site,) = plan(model, prefer="row-gather").operators
+        assert site.lowering == lowering
+
+
+def test_windows_too_large_for_slices_are_gathered_whatever_is_known():
+    """100 places in a row are too many Slices for planes, 300 for slices."""
+    for shape in (("N", "H", "W", 2), (1, 3, 400, 2)):
+        for k, padding in ((100, "VALID"), (300, "SAME")):
+            ints = {"ksizes": [1, 1, k, 1], "strides": [1, 1, 40, 1], "rates": [1] * 4}
+            data = (np.arange(2400, dtype=np.float32).reshape(1, 3, 400, 2),)
+            model = one_node("ExtractImagePatches", data, shape=shape, **ints, padding=padding)
+            (site,) = plan(model).operators
+            assert site.lowering == "row-gather"
 
 
 def test_only_windows_that_leave_gaps_need_no_padding_at_all():
     """The zeros of SAME are never fewer than none where windows overlap, so that no Max is needed."""
     for kernel, stride, clamped in ((3, 2, False), (2, 2, False), (2, 3, True)):
         model = patches((1, 9, 9, 4), kernel, stride, shape=(1, "H", "W", 4))
-        assert ("Max" in structure.ops(convert(model, prefer="tap-concat"))) == clamped
+        assert ("Max" in structure.ops(convert(model, prefer="row-gather"))) == clamped
 
 
 # Choosing
@@ -307,11 +311,18 @@ def test_a_rank_limit_that_nothing_keeps_says_which_one_would_do(shape, block, n
     assert plan(model, max_rank=needed)
 
 
-@pytest.mark.parametrize(
-    ("strategy", "max_rank"), [("staged", 4), ("gather", 4), ("row-gather", 4), ("slices", 4)]
-)
-def test_a_rank_limit_takes_another_way_where_there_is_one(strategy, max_rank):
+@pytest.mark.parametrize("strategy", ["transpose", "gather", "row-gather", "slices"])
+def test_a_rank_limit_takes_another_way_where_there_is_one(strategy):
     model = s2b((2, 4, 6, 3), [2, 2], [[0, 0], [0, 0]])
-    assert plan(model, prefer="transpose").operators[0].lowering == "transpose"
-    assert plan(model, prefer="transpose", max_rank=4).operators[0].lowering != "transpose"
-    assert plan(model, prefer=strategy, max_rank=max_rank).operators[0].lowering == strategy
+    assert structure.ops(convert(model, prefer="transpose")) == ["Reshape", "Transpose", "Reshape"]
+    (site,) = plan(model, prefer=strategy, max_rank=4).operators
+    assert site.lowering == strategy
+    staged = structure.counts(convert(model, prefer="transpose", max_rank=4))
+    assert staged["Transpose"] == 2
+
+
+def test_a_slow_permutation_is_cut_into_stages():
+    """NCHW: one Transpose would walk element by element, two are estimated to be faster."""
+    model = s2b((1, 64, 256, 256), [1, 2, 2], [[0, 0]] * 3)
+    for options in ({"prefer": "transpose"}, {"prefer": "transpose", "max_rank": 4}):
+        assert structure.counts(convert(model, **options))["Transpose"] == 2

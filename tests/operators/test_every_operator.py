@@ -110,7 +110,7 @@ def test_an_operator_that_no_strategy_accepts_is_refused():
     assert {name: reason.split()[-1] for name, reason in ranking.reasons.items()} == {
         strategy.name: "operator" for strategy in STRATEGIES[2:]
     }
-    with pytest.raises(ConversionError, match="row-gather, element-gather, slices: not a block"):
+    with pytest.raises(ConversionError, match="row-gather, element-gather: not a block"):
         lower(request)
 
 

@@ -37,24 +37,28 @@ class Term:
     """One axis of an index: entry i adds steps[i] * stride to the row number.
 
     Attributes:
-        steps: one for each entry; or the number of entries, whose steps are 0, step, 2 * step, ..
+        steps: one for each entry, known or computed in the run; or the number of entries, whose steps
+            are 0, step, 2 * step, ..
         stride: rows from one step to the next.
         step: see `steps`.
     """
 
-    steps: Numbers | Size
+    steps: Numbers | Size | Tensor
     stride: Size
     step: int = 1
 
     @property
     def count(self) -> Size:
         """Number of entries."""
+        if isinstance(self.steps, Tensor):
+            return self.steps.dims[0]
         return len(self.steps) if isinstance(self.steps, np.ndarray) else self.steps
 
     @property
     def known(self) -> bool:
         """Whether count and stride are known."""
-        return isinstance(self.count, int) and isinstance(self.stride, int)
+        known = not isinstance(self.steps, Tensor) and isinstance(self.count, int)
+        return known and isinstance(self.stride, int)
 
     @property
     def is_zero(self) -> bool:
@@ -62,7 +66,7 @@ class Term:
         steps = self.steps
         if isinstance(steps, np.ndarray):
             return len(steps) == 1 and not steps.any()
-        return same(steps, 1)
+        return not isinstance(steps, Tensor) and same(steps, 1)
 
     @property
     def known_steps(self) -> Numbers | None:
@@ -83,31 +87,31 @@ class Term:
         return steps * self.stride
 
 
-def constant_index(emit: Emitter, axes: Sequence[Numbers], start: int = 0) -> Tensor:
+def constant_index(emit: Emitter, axes: Sequence[Numbers]) -> Tensor:
     """Return the flat index.
 
     Args:
         emit: collects the nodes.
         axes: summands of the row number for the entries of each axis, outermost first.
-        start: is added to every entry.
     """
     lengths = [len(axis) for axis in axes]
     count = math.prod(lengths)
     check_length(count)
-    largest = start + sum(int(axis.max(initial=0)) for axis in axes)
+    largest = sum(int(axis.max(initial=0)) for axis in axes)
     dtype = np.int32 if largest < 2**31 else np.int64
     if count <= LONGEST or len(axes) < 2:
-        return emit.tensor(emit.constant((outer_sum(axes) + start).astype(dtype), "rows"), [count])
+        return emit.tensor(emit.constant(outer_sum(axes).astype(dtype), "rows"), [count])
     cut = min(range(1, len(axes)), key=lambda i: math.prod(lengths[:i]) + math.prod(lengths[i:]))
-    column = emit.constant((outer_sum(axes[:cut]) + start).astype(dtype)[:, None], "rows")
+    column = emit.constant(outer_sum(axes[:cut]).astype(dtype)[:, None], "rows")
     row = emit.constant(outer_sum(axes[cut:]).astype(dtype)[None], "rows")
     dims = [math.prod(lengths[:cut]), math.prod(lengths[cut:])]
     return emit.reshape(emit.tensor(emit.op("Add", column, row), dims), [count])
 
 
 def index(emit: Emitter, terms: Sequence[Term]) -> Tensor:
-    """Return the index: flat if all terms are known, else with one axis for each term."""
-    if all(term.known for term in terms):
+    """Return the index: flat if it is a constant, else with one axis for each term."""
+    counts = [term.count for term in terms if term.known and isinstance(term.count, int)]
+    if len(counts) == len(terms) and math.prod(counts) <= LARGEST:
         return constant_index(emit, [term.offsets() for term in terms])
     return computed_index(emit, terms)
 
@@ -156,6 +160,8 @@ def _column(emit: Emitter, term: Term, column: list[int]) -> ir.Value:
     """Return the summands of a term in the shape `column`; the innermost ones may stay 1-D."""
     if term.known:
         return emit.constant(term.offsets().reshape(column), "rows")
+    if isinstance(term.steps, Tensor):
+        return emit.reshape_to(term.steps.value, column)
     known = term.known_steps
     if known is not None:
         return emit.op("Mul", emit.constant(known.reshape(column), "steps"), emit.size(term.stride))

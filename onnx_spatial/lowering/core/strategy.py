@@ -247,9 +247,8 @@ def _known(shape: Sequence[Dim] | None) -> tuple[int, ...] | None:
 class Strategy(ABC):
     """One way to lower operators.
 
-    It must be exact, bit for bit, for every request that it does not refuse, and all data that this
-    admits (`Request.finite`). `select.STRATEGIES` lists
-    all strategies.
+    It must be exact, bit for bit, for every request that it does not refuse. `select.STRATEGIES`
+    lists all strategies; those with the same name are forms of one lowering.
     """
 
     #: Shown by `inspect`, forced by `convert(prefer=...)`.
@@ -257,9 +256,6 @@ class Strategy(ABC):
 
     #: Operators that it can lower; no other is offered to it.
     accepts: tuple[type[Operator], ...]
-
-    #: The orders of channels in patches that it writes, see `ExtractPatches.major`.
-    majors: frozenset[str] = frozenset({"place"})
 
     def absorbs(self, request: Request) -> bool:
         """Tell whether `build` includes the Transposes `Request.before` and `after`.

@@ -4,6 +4,7 @@
     BatchToSpace    [block * N, cells, C]                       -> [N, cells * block - crops, C]
     patches that tile the image
                     [N, D, C]      D + pads = windows * kernel  -> [N, windows, kernel * C]
+    ReorgYolo       [N, q*H, s, W, s] in the order of memory    -> [N, s, s, q*H, W]
 
 Each axis is a tuple of factors; the output has the same factors in another order. Transposes in
 front of and behind the operator only reorder the axes, so they cost nothing more.
@@ -20,9 +21,16 @@ import onnx_ir as ir
 
 from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Size, Tensor, same
 from onnx_spatial.lowering.core.padding import Pads, is_zero, pad
-from onnx_spatial.lowering.core.sampling import windows_and_pads
 from onnx_spatial.lowering.core.strategy import Request
-from onnx_spatial.operators import BatchToSpace, ExtractPatches, Operator, Rearrange, SpaceToBatch
+from onnx_spatial.lowering.windows import windows_and_pads
+from onnx_spatial.operators import (
+    BatchToSpace,
+    ExtractPatches,
+    Operator,
+    Rearrange,
+    ReorgYolo,
+    SpaceToBatch,
+)
 
 Order = tuple[int, ...]
 Cut = tuple[Size, Size] | None
@@ -46,6 +54,7 @@ class Rearrangement:
         signed: whether computed amounts of `pads` may be negative.
         cuts: (start, end) that each axis of `x` is cut to before it is padded, None for no cut.
         tail: last dims of an input of unknown rank, which `x` joins to one axis; None for a known rank.
+        shape: dims of the output if these are not `outputs` merged and cropped.
         checks_division: whether the run must check that blocks divide the sizes that they split, by a
             Reshape to exact sizes.
     """
@@ -60,6 +69,7 @@ class Rearrangement:
     signed: bool = False
     cuts: tuple[Cut, ...] = ()
     tail: ir.Value | None = None
+    shape: tuple[Size, ...] = ()
     checks_division: bool = False
 
     @classmethod
@@ -117,6 +127,8 @@ class Rearrangement:
             x: the factors in the order of the output, merged in any way.
             done: axes of the output that are cropped already.
         """
+        if self.shape:
+            return emit.reshape(x, self.shape).value
         done = set(done)
         whole = [self.merged(emit, axis) for axis in range(len(self.outputs))]
         final = self.final(emit)
@@ -168,6 +180,10 @@ def refusal(request: Request) -> str | None:
         for k, s, r in zip(operator.kernel, operator.strides, operator.rates, strict=True):
             if k != s or (k > 1 and r > 1):
                 return "the windows do not tile the image (stride differs from kernel, or rate > 1)"
+    if isinstance(operator, ReorgYolo) and request.shape is not None:
+        channels = request.shape[1]
+        if not isinstance(channels, int) or channels % operator.stride**2:
+            return "the cells do not divide the channels"
     return None
 
 
@@ -281,12 +297,32 @@ def _rearrange(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
     )
 
 
+def _reorg(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
+    op, (batch, channels, height, width) = request.call.operator, x.dims
+    assert isinstance(op, ReorgYolo) and isinstance(channels, int)
+    s = op.stride
+    sizes = (batch, emit.mul(height, channels // (s * s)), s, width, s)
+    # If the stride does not divide the sizes of a run, the Reshape to these fails.
+    image = [emit.quotient(size, s) for size in (height, width)]
+    return Rearrangement(
+        x,
+        ((0, 0),) * x.rank,
+        sizes,
+        tuple((factor,) for factor in range(5)),
+        tuple((factor,) for factor in (0, 2, 4, 1, 3)),
+        ((0, 0),) * 5,
+        request.element_types,
+        shape=(batch, channels * s * s, *image),
+    )
+
+
 #: The operators that are permutations of factors.
 _OF: dict[type[Operator], Callable[[Request, Emitter, Tensor], Rearrangement]] = {
     SpaceToBatch: _space_to_batch,
     BatchToSpace: _batch_to_space,
     ExtractPatches: _tiles,
     Rearrange: _rearrange,
+    ReorgYolo: _reorg,
 }
 OPERATORS = tuple(_OF)
 

@@ -16,9 +16,8 @@ from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import Emitter, Size
 from onnx_spatial.lowering.core.cost_model import Work
 from onnx_spatial.lowering.core.strategy import Request
-from onnx_spatial.lowering.permutation import stages
-from onnx_spatial.lowering.permutation.factored_axes import Order, Rearrangement
-from onnx_spatial.lowering.permutation.strategies import FactorPermutation
+from onnx_spatial.lowering.factored_axes import Order, Rearrangement
+from onnx_spatial.lowering.stages import FactorPermutation, emit_transpose
 from onnx_spatial.operators import BatchToSpace, ExtractPatches, SpaceToBatch
 
 #: Element types whose kernels all supported releases of onnxruntime have.
@@ -81,13 +80,13 @@ def _space_to_depth(r: Rearrangement, emit: Emitter, order: Order, block: int) -
         return cost_model.depth(count, count * x.itemsize, cells, to_depth=True)
 
     y = emit.tensor(emit.op("SpaceToDepth", x.value, blocksize=block, work=work), dims, x.itemsize)
-    moved, cropped = stages.emit_transpose(emit, r, y, _blocks_first(order), r.after)
+    moved, cropped = emit_transpose(emit, r, y, _blocks_first(order), r.after)
     return r.finished(emit, moved, cropped)
 
 
 def _depth_to_space(r: Rearrangement, emit: Emitter, order: Order, block: int) -> ir.Value:
     rows, _, columns, _ = order[-4:]
-    x, _ = stages.emit_transpose(emit, r, r.padded(emit), r.before, _blocks_first(order))
+    x, _ = emit_transpose(emit, r, r.padded(emit), r.before, _blocks_first(order))
     image = _image(r, emit, order, block)
     x = emit.reshape(x, [1, emit.mul(image[1], block * block), r.sizes[rows], r.sizes[columns]])
 

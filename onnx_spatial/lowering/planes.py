@@ -21,17 +21,23 @@ from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
+from onnx import TensorProto
 
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor, same
 from onnx_spatial.lowering.core.gather_indices import Term, index
-from onnx_spatial.lowering.core.padding import pad
+from onnx_spatial.lowering.core.padding import has_pad_kernel, pad
 from onnx_spatial.lowering.core.strategy import Request, Strategy
-from onnx_spatial.lowering.patches import windows
-from onnx_spatial.lowering.patches.windows import Windows
-from onnx_spatial.lowering.permutation.stage_plan import MAX_PARTS
-from onnx_spatial.lowering.slices import Place, window_slice
-from onnx_spatial.operators import ExtractPatches
+from onnx_spatial.lowering.windows import (
+    Place,
+    Windows,
+    axes_of,
+    computes_padding,
+    patches,
+    window_slice,
+    windows_and_pads,
+)
+from onnx_spatial.operators import ExtractPatches, Layout
 
 #: The most time that a Transpose for each row of windows takes, as a share of that of one for all.
 _LESS = 0.9
@@ -39,32 +45,39 @@ _LESS = 0.9
 #: Bytes of the elements that onnxruntime transposes in tiles.
 _FAST = (1, 2, 4)
 
+#: The most Slices, one for each place of a window along the last axis.
+_MOST_SLICES = 64
+
+#: The most phases of a stride: outputs of a Split.
+_MOST_PHASES = 16
+
 
 class Planes(Strategy):
     """Dense Slices along the last axis and a Gather of rows along the others."""
 
     name = "planes"
     accepts = (ExtractPatches,)
-    majors = frozenset({"place", "channel"})
 
     def absorbs(self, request: Request) -> bool:
         """Include Transposes if the output behind them has one of the layouts."""
-        return windows.layout_behind(request) is not None
+        return _layout_behind(request) is not None
 
     def refuse(self, request: Request) -> str | None:
-        """Refuse large windows and strings."""
-        return windows.refusal(request, gathers=True)
+        """Refuse wide windows and strings."""
+        if TensorProto.STRING in request.element_types:
+            return "onnxruntime's Gather is wrong for strings"  # it takes one string of each row
+        if patches(request).kernel[-1] > _MOST_SLICES:
+            return f"the window has more than {_MOST_SLICES} places along the last axis"
+        return None
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """Emit the nodes and return the operator's output."""
-        op = windows.patches(request)
-        phases = op.strides[-1] if _splits(op) else 1
-        w = Windows.of(request, emit, channels_last=False, phases=phases)
-        taps = _taps(op, request, emit, w)
-        last = windows.layout_behind(request) == "channels_last"
+        op = patches(request)
+        w, spare = _padded(op, request, emit)
+        taps = _taps(op, request, emit, w, spare)
         depth = emit.product([*op.kernel, w.channels])
         batch = w.x.dims[0]
-        if not last:
+        if _layout_behind(request) == "channels_first":
             rows = _rows(op, emit, w, taps, "places inside")
             return emit.reshape(rows, [batch, depth, *w.counts]).value
         outer, inner = emit.product([batch, *w.counts[:-1]]), w.counts[-1]
@@ -83,6 +96,45 @@ class Planes(Strategy):
         return emit.reshape(turned, [batch, *w.counts, depth]).value
 
 
+def _layout_behind(request: Request) -> Layout | None:
+    """Return the layout of the output behind `Request.after`, None if it is neither."""
+    op = patches(request)
+    if request.after is None:
+        return op.layout
+    layouts: tuple[Layout, ...] = ("channels_last", "channels_first")
+    return next((layout for layout in layouts if list(request.after) == axes_of(op, layout)), None)
+
+
+def _padded(op: ExtractPatches, request: Request, emit: Emitter) -> tuple[Windows, int]:
+    """Pad the data and transpose it to planes.
+
+    Returns:
+        The windows; and the cells of one stride along the last axis beyond their number, if the size
+        of that axis is unknown and it is padded to whole cells.
+    """
+    x = request.operand(emit)
+    counts, pads = windows_and_pads(emit, op, x)
+    # axis of the value for each axis of the operator, and back
+    perm = list(request.before or range(x.rank))
+    back = [perm.index(axis) for axis in range(x.rank)]
+    last, spare = op.spatial_axes[-1], 0
+    if _splits(op) and not isinstance(x.dims[last], int):
+        phases = op.strides[-1]
+        spare = (op.extent(len(counts) - 1) - 1) // phases
+        cuts = has_pad_kernel(request.element_types, emit.opset) and back[-1] == last
+        if op.auto_pad == "valid" and not cuts:
+            # so that nothing is cut off: a Pad does that fast on the last axis alone
+            spare += 1
+        length = emit.mul(emit.add(counts[-1], spare), phases)
+        begin, _ = pads[last]
+        pads[last] = (begin, emit.sub(emit.sub(length, x.dims[last]), begin))
+    x = emit.tensor(x.value, [x.dims[axis] for axis in back], x.itemsize)
+    pads = [pads[axis] for axis in back]
+    x = pad(emit, x, pads, request.element_types, signed=op.signed_pads)
+    x = emit.permute(x, [perm[axis] for axis in axes_of(op, "channels_first")])
+    return Windows(x, tuple(counts), "channels_first"), spare
+
+
 def _turns_row_by_row(rows: int, depth: int, windows: int, itemsize: int) -> bool:
     """Tell whether a Transpose for each row of windows is faster than one for all."""
     each = cost_model.transpose((rows, depth, windows), (0, 2, 1), itemsize)
@@ -92,16 +144,16 @@ def _turns_row_by_row(rows: int, depth: int, windows: int, itemsize: int) -> boo
 
 def _splits(op: ExtractPatches) -> bool:
     """Tell whether the last axis is split into the phases of its stride."""
-    return op.kernel[-1] > 1 and 1 < op.strides[-1] <= MAX_PARTS
+    return op.kernel[-1] > 1 and 1 < op.strides[-1] <= _MOST_PHASES
 
 
 def _lead(op: ExtractPatches, w: Windows) -> list[Size]:
     """Return the axes in front of the rows: an unknown batch, so that no index holds it."""
     batch = w.x.dims[0]
-    return [] if isinstance(batch, int) or windows.computes_padding(op) else [batch]
+    return [] if isinstance(batch, int) or computes_padding(op) else [batch]
 
 
-def _taps(op: ExtractPatches, request: Request, emit: Emitter, w: Windows) -> Tensor:
+def _taps(op: ExtractPatches, request: Request, emit: Emitter, w: Windows, spare: int) -> Tensor:
     """Return [.., positions in the window along the last axis * rows, windows along that axis]."""
     last = len(op.kernel) - 1
     kernel, stride, rate = op.kernel[last], op.strides[last], op.rates[last]
@@ -128,7 +180,7 @@ def _taps(op: ExtractPatches, request: Request, emit: Emitter, w: Windows) -> Te
             x = pad(emit, x, [*[(0, 0)] * axis, (0, more)], request.element_types)
         left = 0
     else:
-        x, left = w.x, w.spare
+        x, left = w.x, spare
         cells = emit.add(count, left)
     taps = []
     for i in range(kernel):

@@ -1,1 +1,0 @@
-"""Lower operators that permute the factors of their axes."""

@@ -1,0 +1,232 @@
+"""Find the cheapest stages of a slow permutation, each of which keeps long runs together.
+
+A Transpose that moves more than one axis walks element by element unless the last axis stays. Two or
+three cheap steps are often many times faster:
+
+    [A, b, W, c] -> [b, c, A, W]     Transpose [A, b, W*c] -> [b, A, W*c]
+                                     Transpose [b*A*W, c] -> [c, b*A*W]
+
+A step is a Transpose, or a Gather that puts the leading factors into any order and takes the trailing
+ones as whole rows. The search tries every single step, and every swap of two neighbouring groups of
+factors before it, behind it, and both; prices come from `cost_model`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Literal
+
+from onnx_spatial.lowering.core import cost_model
+
+Order = tuple[int, ...]
+Kind = Literal["transpose", "gather"]
+
+#: Permutations of more factors than this (five blocked axes) are not searched for three stages.
+_MOST_FACTORS = 9
+
+#: In a plan of three stages, the first and the last are among this many of the cheapest swaps.
+_MOST_SWAPS = 16
+
+#: Nodes for each axis of an index that is computed at run time, and nanoseconds for each entry.
+_INDEX_NODES, _INDEX_ENTRY = 3, 0.5
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step from an order of factors to another."""
+
+    kind: Kind
+    before: Order
+    after: Order
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        """Number of factors that stay in front, and at the end."""
+        return _kept(self.before, self.after)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A permutation to find stages for.
+
+    Attributes:
+        cases: sizes of the factors; several cases of estimates, if some are unknown, count for their
+            share of elements.
+        before, after: orders of the factors.
+        itemsize: bytes of an element.
+        unknown: factors of unknown size; if there are any, indices are computed at run time.
+        gathers: whether one stage must be a Gather; if not, all are Transposes.
+        rank_limit: largest rank of a tensor.
+    """
+
+    cases: tuple[tuple[int, ...], ...]
+    before: Order
+    after: Order
+    itemsize: int
+    unknown: frozenset[int]
+    gathers: bool
+    rank_limit: int
+
+
+@lru_cache(maxsize=4096)
+def stages(problem: Problem) -> tuple[Stage, ...] | None:
+    """Return the cheapest stages; None if there are none."""
+    return _Search(problem).best()
+
+
+def swaps(order: Order) -> Iterator[Order]:
+    """Yield every order with two neighbouring groups of factors swapped."""
+    n = len(order)
+    for i in range(n - 1):
+        for j in range(i + 1, n):
+            for k in range(j + 1, n + 1):
+                yield order[:i] + order[j:k] + order[i:j] + order[k:]
+
+
+class _Search:
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.totals = [
+            min(cost_model.MOST, math.prod(max(1, s) for s in sizes)) for sizes in problem.cases
+        ]
+        self.small = cost_model.small().nanoseconds
+        self.cost = math.inf
+        self.plan: tuple[Stage, ...] | None = None
+        self._gathers: dict[tuple[Order, Order], float] = {}
+
+    def best(self) -> tuple[Stage, ...] | None:
+        before, after = self.problem.before, self.problem.after
+        if before == after:
+            return None if self.problem.gathers else ()
+        self._try(0.0, (), before, after, ())
+        if len(before) > _MOST_FACTORS:
+            return self.plan
+        firsts = self._cheapest((before, order) for order in swaps(before))
+        lasts = self._cheapest((order, after) for order in swaps(after))
+        for cost, stage in firsts:
+            self._try(cost, (stage,), stage.after, after, ())
+        for cost, stage in lasts:
+            self._try(cost, (), before, stage.before, (stage,))
+        for first_cost, first in firsts[:_MOST_SWAPS]:
+            for last_cost, last in lasts[:_MOST_SWAPS]:
+                if first_cost + last_cost >= self.cost:
+                    break
+                if first.after != last.before:
+                    self._try(first_cost + last_cost, (first,), first.after, last.before, (last,))
+        return self.plan
+
+    def _cheapest(self, changes: Iterable[tuple[Order, Order]]) -> list[tuple[float, Stage]]:
+        """Return the possible Transposes with their costs, the cheapest first."""
+        priced = ((self._transpose(*change), Stage("transpose", *change)) for change in changes)
+        return sorted((p for p in priced if p[0] < math.inf), key=lambda pair: pair[0])
+
+    def _try(
+        self,
+        cost: float,
+        head: tuple[Stage, ...],
+        before: Order,
+        after: Order,
+        tail: tuple[Stage, ...],
+    ) -> None:
+        """Complete a plan of this cost by one stage between `before` and `after`, or none."""
+        if cost >= self.cost:
+            return
+        middle: tuple[Stage, ...] = ()
+        if self.problem.gathers:
+            middle = (Stage("gather", before, after),)
+            cost += self._gather(before, after) if before != after else math.inf
+        elif before != after:
+            middle = (Stage("transpose", before, after),)
+            cost += self._transpose(before, after)
+        plan = (*head, *middle, *tail)
+        if cost < self.cost and not any(merged(one, two) for one, two in pairwise(plan)):
+            self.cost, self.plan = cost, plan
+
+    def _mean(self, prices: Iterable[float]) -> float:
+        """Return the mean of the prices in all cases, by elements."""
+        first = self.totals[0]
+        weighted = [p * (first / total) for p, total in zip(prices, self.totals, strict=True)]
+        return sum(weighted) / len(weighted)
+
+    def _transpose(self, before: Order, after: Order) -> float:
+        """Return the price of a Transpose, infinite if its rank exceeds the limit."""
+        p, perm = self.problem, tuple(before.index(f) for f in after)
+        works = [
+            _transpose(tuple(sizes[f] for f in before), perm, p.itemsize, p.rank_limit)
+            for sizes in p.cases
+        ]
+        if works[0][0] > p.rank_limit:
+            return math.inf
+        return self._mean(nanoseconds + self.small for _, nanoseconds in works)
+
+    def _gather(self, before: Order, after: Order) -> float:
+        """Return the price of a Gather, infinite if its index would exceed the rank limit."""
+        p, (front, back) = self.problem, _kept(before, after)
+        axes = len(before) - back - front
+        if p.unknown and bool(front) + axes + 1 > p.rank_limit:
+            return math.inf
+
+        def price(sizes: tuple[int, ...], total: int) -> float:
+            row, lead = (
+                min(cost_model.MOST, math.prod(sizes[f] for f in factors))
+                for factors in (before[len(before) - back :], before[:front])
+            )
+            rows = total // max(row, 1)
+            cost = cost_model.gather(rows, total * p.itemsize).nanoseconds + 2 * self.small
+            if p.unknown:
+                cost += _INDEX_NODES * axes * self.small + rows // max(1, lead) * _INDEX_ENTRY
+            return cost
+
+        key = before[:front], before[len(before) - back :]
+        if key not in self._gathers:  # the price depends on what stays alone
+            self._gathers[key] = self._mean(map(price, p.cases, self.totals))
+        return self._gathers[key]
+
+
+@lru_cache(maxsize=1 << 14)
+def _transpose(
+    dims: tuple[int, ...], perm: Order, itemsize: int, rank_limit: int
+) -> tuple[int, float]:
+    """Return the rank and the nanoseconds of a Transpose with as few axes as possible.
+
+    Cached: the searches with and without a Gather price the same ones.
+    """
+    dims, perm = cost_model.merged(dims, perm)
+    return len(dims), cost_model.best_transpose(dims, perm, itemsize, rank_limit).nanoseconds
+
+
+def merged(first: Stage, second: Stage) -> bool:
+    """Tell whether onnxruntime's optimizer merges two Transposes, which may be slower.
+
+    It does if the Reshape between them only splits axes, and so could come first.
+    """
+    if (first.kind, second.kind) != ("transpose", "transpose"):
+        return False
+    axes = [set(group) for group in groups(first.before, first.after)]
+    return all(
+        any(axis.issuperset(group) for axis in axes)
+        for group in groups(second.before, second.after)
+    )
+
+
+def groups(before: Order, after: Order) -> list[Order]:
+    """Group the factors that are neighbours in both orders, in the order `after`."""
+    follower = dict(pairwise(before))
+    grouped: list[Order] = []
+    for factor in after:
+        if grouped and follower.get(grouped[-1][-1]) == factor:
+            grouped[-1] = (*grouped[-1], factor)
+        else:
+            grouped.append((factor,))
+    return grouped
+
+
+def _kept(before: Order, after: Order) -> tuple[int, int]:
+    n = len(before)
+    front = next((i for i in range(n) if before[i] != after[i]), n)
+    back = next((i for i in range(n) if before[n - 1 - i] != after[n - 1 - i]), n)
+    return front, back
