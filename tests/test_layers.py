@@ -20,7 +20,8 @@ ROWS = (
     "chains fusion python_ops",
     "lowering",
     "reference",
-    "analysis index_map",
+    "analysis",
+    "index_map",
     "model operators",
     "errors",
 )

@@ -28,7 +28,6 @@ class CallSite:
         scope: the values visible to the node.
         types: types of its inputs, one list for each inference (a Loop body is inferred twice).
         declared: element type that the model declares for its output.
-        ranked: whether the known rank of the data holds in every run (`InputFacts.ranked`).
     """
 
     info: OperatorInfo
@@ -36,7 +35,6 @@ class CallSite:
     scope: constant_folding.ConstantScope | None = None
     types: list[list[onnx.TypeProto | None]] = field(default_factory=list)
     declared: int | None = None
-    ranked: bool = True
 
     def facts(self) -> NodeFacts:
         """Return what is known of the node at this call site."""
@@ -55,7 +53,7 @@ class CallSite:
                 value = _empty(fact)
             if value is not None:
                 fact = InputFacts.of(value)
-            inputs.append(fact if index or self.ranked else replace(fact, ranked=False))
+            inputs.append(fact)
         base = self.info.facts
         return replace(base, inputs=tuple(inputs), attributes=attributes(self.node))
 
@@ -65,11 +63,6 @@ class CallSite:
     def known_parameters(self) -> int:
         """Return the number of parameters whose values are known."""
         return sum(self._value(name) is not None for name in self.node.input[1:] if name)
-
-    def has_rank(self) -> bool:
-        """Tell whether the rank of the data is known."""
-        data = next(iter(self.facts().inputs), None)
-        return data is not None and data.shape is not None
 
     def check(self) -> None:
         """Check that the data is a tensor and that stored parameters can be read.

@@ -3,21 +3,19 @@
 A node in a function is analysed at each call site: onnx's inliner gives every call its own shapes,
 attributes and constants, and the node has those on which all call sites agree.
 Constant folding and shape inference alternate until neither adds a fact, because a parameter may
-be computed from the shape of another operator's output. Ranks that no inference finds, behind
-unknown operators, follow from the readers of a value (`model.symbolic.rank_inference`): first those
-that every run must have, then those that the data of a spatial operator must have because of the
-readers of its output.
+be computed from the shape of another operator's output.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
 import onnx
 
+from onnx_spatial.analysis import forward_ranks
 from onnx_spatial.analysis.call_site import CallSite, conclude, output_type
 from onnx_spatial.analysis.node_info import attributes
 from onnx_spatial.analysis.operator_info import OperatorInfo, opset_of
@@ -31,7 +29,6 @@ from onnx_spatial.analysis.shape_probes import (
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.strip_weights import strip_weights
 from onnx_spatial.model.inference import functions, illegal_sizes, shape_inference
-from onnx_spatial.model.symbolic import rank_inference
 from onnx_spatial.operators.spellings import DOMAINS, NodeFacts, recognise
 
 logger = logging.getLogger(__name__)
@@ -94,7 +91,6 @@ def inferred(
     """
     copy = with_probes(model, infos, folder)
     import_probes(copy)
-    outputs = rank_inference.declared(copy.graph)
     drop_doubtful_shapes(copy)
 
     def rule(number: int, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
@@ -105,7 +101,7 @@ def inferred(
 
     result = shape_inference.infer(copy, rule)
     for _ in range(_MAX_PASSES):
-        if not rank_inference.declare(copy, result, outputs):
+        if not forward_ranks.declare(copy, result):
             break
         result = shape_inference.infer(copy, rule)
     return result
@@ -188,27 +184,19 @@ def infer_at_call_sites(model: onnx.ModelProto, call_sites: Sequence[CallSite]) 
     """Infer types, shapes and parameters until no fact is new; return the inferred model.
 
     Args:
-        model: the inlined model; ranks that are inferred backward are declared in it.
+        model: the inlined model; ranks that onnx does not infer are declared in it.
         call_sites: of its probes; their facts are updated.
     """
-    outputs = rank_inference.declared(model.graph)
     drop_doubtful_shapes(model)
     known = -1
     inferred = model
-    ranks: Mapping[str, int] | None = None  # None until the facts of every run are known
     for _ in range(_MAX_PASSES):
         for scope, node in probes(inferred):
             call_sites[number_of(node).i].scope = scope
         # The same parameters in the same model: inference would find the same again.
         now = sum(call_site.known_parameters() for call_site in call_sites)
         if now == known:
-            if ranks is not None:
-                break
-            for call_site in call_sites:
-                call_site.ranked = call_site.has_rank()
-            ranks = outputs
-            if not rank_inference.declare(model, inferred, ranks):
-                break
+            break
         known = now
         for call_site in call_sites:
             call_site.types.clear()
@@ -218,6 +206,6 @@ def infer_at_call_sites(model: onnx.ModelProto, call_sites: Sequence[CallSite]) 
             return output_type(call_sites[number], types)
 
         inferred = shape_inference.infer(model, rule)
-        if rank_inference.declare(model, inferred, ranks):
+        if forward_ranks.declare(model, inferred):
             known = -1
     return inferred

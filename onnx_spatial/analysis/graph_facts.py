@@ -23,14 +23,12 @@ from onnx_spatial.analysis.find_operators import (
 )
 from onnx_spatial.analysis.merge_call_sites import join_shapes
 from onnx_spatial.analysis.operator_info import OperatorInfo
+from onnx_spatial.index_map.sizes import Entries, SymbolicValues
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.repeated_fields import remove_named, remove_where
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.inference.constant_folding import Array, ConstantScope, scopes
-from onnx_spatial.model.symbolic.channel_inference import declare_channels
 from onnx_spatial.model.symbolic.polynomial import Polynomial, one_of
-from onnx_spatial.model.symbolic.symbolic_tensor import SymbolicTensor, table
-from onnx_spatial.model.symbolic.symbolic_values import SymbolicValues
 from onnx_spatial.model.traversal import Place
 
 #: INT attribute of the nodes of functions: the position in `traversal.nodes`.
@@ -105,8 +103,7 @@ def graph_facts(
         for function, each in seen_of.items()
     }
     facts = []
-    for (place, _), (scope, graph) in zip(traversal.graphs(known), graphs, strict=True):
-        declare_channels(graph, scope)
+    for (place, _), (scope, _) in zip(traversal.graphs(known), graphs, strict=True):
         sizes = SymbolicValues(scope)
         for name, dims, elements in arguments.get(Place(place.function), ()):
             if dims is not None:
@@ -209,7 +206,7 @@ def _joined_value(seen: Sequence[_Seen]) -> Array | None:
 
 def _argument(
     name: str, seen: Sequence[_Seen], sizes_of: dict[int, SymbolicValues]
-) -> tuple[str, Sequence[Polynomial] | None, SymbolicTensor | None]:
+) -> tuple[str, Sequence[Polynomial] | None, Entries | None]:
     """Return name, dims and elements of an input of a function, as far as all calls give them.
 
     `sizes_of` keeps the sizes of each scope.
@@ -228,10 +225,8 @@ def _joined(each: Sequence[Sequence[Polynomial] | None]) -> list[Polynomial] | N
     return [one_of(column) for column in zip(*known, strict=True)]
 
 
-def _joined_tensor(each: Sequence[SymbolicTensor | None]) -> SymbolicTensor | None:
-    kinds = {None if t is None else (t.element_type, t.table.shape) for t in each}
+def _joined_tensor(each: Sequence[Entries | None]) -> Entries | None:
+    kinds = {None if t is None else (t.element_type, t.shape) for t in each}
     elements = _joined([None if t is None else t.elements for t in each])
     kind = kinds.pop()
-    if elements is None or kind is None or kinds:
-        return None
-    return SymbolicTensor(kind[0], table(elements, kind[1]))
+    return None if elements is None or kind is None or kinds else Entries(*kind, tuple(elements))

@@ -14,11 +14,11 @@ import onnx
 import onnx_ir as ir
 
 from onnx_spatial.analysis import OperatorInfo, attributes
+from onnx_spatial.index_map.sizes import SymbolicValues
 from onnx_spatial.lowering import Request
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.replace_nodes import copy_node
 from onnx_spatial.model.inference import constant_folding
-from onnx_spatial.model.symbolic.symbolic_values import SymbolicValues
 from onnx_spatial.operators.spellings import Conflict
 from onnx_spatial.operators.spellings.call import AttributeValue
 

@@ -12,12 +12,11 @@ import numpy.typing as npt
 import onnx
 
 from onnx_spatial.index_map.cases import MAX_VALUES, Case, UndecidedError
-from onnx_spatial.index_map.expressions import LOOKUP, ZERO, Index, atoms_of, bases_of
+from onnx_spatial.index_map.expressions import LOOKUP, ZERO, Index, LiteralKey, atoms_of, bases_of
 from onnx_spatial.index_map.grids import Grid, evaluate, grid_of
 from onnx_spatial.index_map.node import number
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
-from onnx_spatial.model.symbolic.symbolic_tensor import LiteralKey
 
 Array = npt.NDArray[np.generic]
 

@@ -10,6 +10,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
 ZERO, ONE = Polynomial.of(0), Polynomial.of(1)
@@ -59,6 +61,24 @@ class Symbol:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class LiteralKey:
+    """Key of the atom for a known number that is not an integer.
+
+    Attributes:
+        element_type: its ONNX element type.
+        data: its bytes, because -0.0 == 0.0 and a NaN does not equal itself.
+    """
+
+    element_type: int
+    data: bytes
+
+
+def literal(element_type: int, value: np.generic) -> Polynomial:
+    """Return the atom for a known number that is not an integer."""
+    return Polynomial.atom(LiteralKey(element_type, value.tobytes()))
+
+
 def unknown(
     op_type: str, details: tuple[Hashable, ...], operands: Sequence[Polynomial]
 ) -> Polynomial:
@@ -68,8 +88,8 @@ def unknown(
 
 def product(sizes: Sequence[Polynomial]) -> Polynomial:
     """Return the product of sizes."""
-    total = ONE
-    for size in sizes:
+    total = sizes[0] if sizes else ONE
+    for size in sizes[1:]:
         total = total * size
     return total
 

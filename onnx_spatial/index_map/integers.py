@@ -10,7 +10,7 @@ from onnx import TensorProto
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.expressions import FLOOR, LOOKUP, ZERO, show, top_atoms
 from onnx_spatial.index_map.limits import LIMIT, MOST_ELEMENTS, limit_of
-from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial, remainder
+from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial, computed
 
 #: Bits of the integer types in which nodes compute, without the sign; int32 where the type is unknown.
 _BITS = {int(TensorProto.INT64): 63, int(TensorProto.INT32): 31, 0: 31}
@@ -33,6 +33,10 @@ def fitting(case: Case, p: Polynomial, element_type: int, bits: int = 63) -> Pol
     if element_type not in _BITS:
         raise UndecidedError("arithmetic on integers other than int32 and int64 has no index map")
     bits = min(bits, _BITS[element_type])
+    if not case.splits:  # sizes fit; a number that is larger than they are is none
+        if all(abs(factor) < 1 << bits for factor in p.terms.values()):
+            return p
+        raise UndecidedError("an integer may overflow")
     # The first bound is fast, the second one knows numbers of elements.
     if any(_magnitude(case, p, counted) < 1 << bits for counted in (False, True)):
         return p
@@ -82,7 +86,8 @@ def _with_remainders(p: Polynomial) -> Polynomial:
         for term in top_atoms(dividend) & top_atoms(p) if divisor.constant else ():
             rest = dividend - Polynomial({(term,): 1})
             if term not in top_atoms(rest):
-                whole = Polynomial({(atom,): 1}) * divisor + remainder(dividend, divisor)
+                left = computed("Mod", (dividend, divisor), nonnegative=divisor.nonnegative)
+                whole = Polynomial({(atom,): 1}) * divisor + left
                 p = _replaced(p, term, whole - rest)
                 break
     return p

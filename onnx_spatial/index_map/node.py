@@ -9,10 +9,9 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from onnx_spatial.index_map.cases import Case, IllegalError, UndecidedError
-from onnx_spatial.index_map.expressions import ZERO, Index, Symbol, atoms_of, show
+from onnx_spatial.index_map.expressions import ZERO, Index, Symbol, atoms_of, literal, show
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
-from onnx_spatial.model.symbolic.symbolic_tensor import literal
 
 #: Opset of nodes without one: the newest meaning of every operator.
 MAX_OPSET = 1 << 16
@@ -201,7 +200,7 @@ def assume_equal(case: Case, a: Polynomial, b: Polynomial) -> None:
         return
     if difference.constant is not None:
         raise IllegalError(f"two dims differ ({show(a)} and {show(b)})", difference, -difference)
-    for one, other in ((a, b), (b, a)):
+    for one, other in ((a, b), (b, a)) if case.splits else ():
         atom = one.lone_atom
         if atom is not None and isinstance(atom.key, Symbol) and atom not in atoms_of(other):
             case.replace(atom, other)
@@ -209,13 +208,14 @@ def assume_equal(case: Case, a: Polynomial, b: Polynomial) -> None:
     case.assume(-difference)
 
 
-WHOLE = frozenset(
+#: Integer element types, and those whose elements are numbers that rules may compute with.
+INTEGERS = frozenset(
     {
         *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
         *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
-        TensorProto.BOOL,
     }
 )
+WHOLE = INTEGERS | {TensorProto.BOOL}
 
 
 def number(value: Any) -> Polynomial:

@@ -110,7 +110,7 @@ def _fitting(
     case: Case, node: NodeView, p: Polynomial, element_type: int, bits: int = 63
 ) -> Polynomial:
     """Return a number that provably fits an integer type; of a legal node this is assumed."""
-    return p if node.legal else fitting(case, p, element_type, bits)
+    return p if node.legal and case.splits else fitting(case, p, element_type, bits)
 
 
 def _elementwise(case: Case, node: NodeView) -> list[Tensor]:

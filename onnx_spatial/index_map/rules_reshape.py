@@ -69,7 +69,7 @@ def _split_by_rests(case: Case, before: Polynomial, after: Polynomial) -> None:
 
     A legal node [h] -> [h/2, 2] with h = 2*h' + r only runs where r is 0.
     """
-    if case.are_equal(before, after):
+    if not case.splits or case.are_equal(before, after):
         return
     for atom in sorted(top_atoms(before - after), key=lambda atom: atom.serial):
         key = atom.key

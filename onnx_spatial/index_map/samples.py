@@ -50,6 +50,14 @@ class Samples:
             values = np.clip((share * below).astype(np.int64), 0, np.maximum(below - 1, 0))
         self._values[atom] = values
 
+    def is_defined(self, atom: Atom) -> bool:
+        """Tell whether a symbol has values."""
+        return atom in self._values
+
+    def set(self, atom: Atom, values: Values) -> None:
+        """Set the values of an integer that follows from symbols."""
+        self._values[atom] = values
+
     def evaluate(self, p: Polynomial) -> Values | None:
         """Return the value of a polynomial at every point; None if an atom has no samples."""
         total = np.zeros(_COUNT, np.int64)

@@ -61,6 +61,9 @@ class _Split:
 class Splits:
     """The facts of one case, the results that were computed from them, and the cases that are left."""
 
+    #: Whether it splits where facts do not decide; of an open case, only sizes are asked for.
+    splits = True
+
     def __init__(self, budget: Budget) -> None:
         """Begin with no facts; `budget` is for all computations."""
         self._budget = budget

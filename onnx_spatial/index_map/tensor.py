@@ -112,7 +112,10 @@ class Tensor:
         self.leading = leading or {}
         self.dims: Dims = tuple(dims)
         for size in self.dims:
-            case.require(size, "a dim may be negative")
+            if case.splits or size.constant is not None:
+                case.require(size, "a dim may be negative")
+            else:
+                case.assume(size)
         self.whole = whole
         self.type = type
         self.axes = tuple(axes) if axes is not None else tuple(Axis([d]) for d in self.dims)

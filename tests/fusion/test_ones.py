@@ -98,11 +98,6 @@ def test_one_channel_of_unknown_size(front: str, back: str, tables: dict[str, ob
     assert dilations(converted) == [2, 2]
 
 
-def test_one_channel_by_the_kernel() -> None:
-    made = model(*COMPUTED, given="float[N,H,W,C] x", first=TO_FIRST, last=TO_LAST)
-    assert dilations(check(made, (1, 5, 6, 1), (2, 9, 4, 1))) == [2, 2]
-
-
 @pytest.mark.parametrize("given", ["1,1,5,6", "N,1,H,W"])
 def test_a_reshape_in_front_of_the_blocks(given: str) -> None:
     """Its target is computed, but has as many elements as the image has axes."""

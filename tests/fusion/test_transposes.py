@@ -422,10 +422,6 @@ def test_parameters_that_only_the_run_knows() -> None:
 def test_an_unknown_rank_is_left_alone() -> None:
     made = one_node("SpaceToBatchND", (image(2, 4, 3), np.array([2]), table((0, 0))), shape=None)
     made = between_transposes(made, 3, behind=[(2, 1, 0)])
-    assert absorbed(made) == [("behind0",)]  # a permutation says of how many axes it is
-    (behind,) = [node for node in made.graph.node if node.op_type == "Transpose"]
-    del behind.attribute[:]
-    made.graph.output[0].type.tensor_type.ClearField("shape")
     (site,) = plan(made).operators
     assert (site.absorbed, site.declined) == ((), ())
 

@@ -25,12 +25,11 @@ from onnx_spatial.index_map import compare as comparison
 from onnx_spatial.index_map import operators
 from onnx_spatial.index_map.budget import Budget
 from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.index_map.expressions import Index, Symbol
+from onnx_spatial.index_map.expressions import Index, LiteralKey, Symbol
 from onnx_spatial.index_map.graph import GraphMaps
 from onnx_spatial.index_map.tensor import Tensor, given
 from onnx_spatial.index_map.tensor import product as product_of
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
-from onnx_spatial.model.symbolic.symbolic_tensor import LiteralKey
 
 Sizes = Mapping[str, int]
 Values = dict[str, np.ndarray]

@@ -48,7 +48,7 @@ from onnx_spatial.fusion.rule import Reason
 from onnx_spatial.lowering import are_open
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.model.symbolic.polynomial import Polynomial, quotient
+from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 from onnx_spatial.operators.spellings import BlockCall
 
@@ -424,7 +424,7 @@ class _Forward:
         source, count = self._view.dims(message.input[0]), math.prod(blocks)
         if source is None or len(source) <= len(blocks):
             return
-        batch = source[0] * count if enters else quotient(source[0], Polynomial.of(count))
+        batch = source[0] * count if enters else self._view.sizes.quotient(source[0], count)
         dims = [batch, *source[1:]]
         for axis, (block, (begin, end)) in enumerate(zip(blocks, pads, strict=True), 1):
             total = begin.value + end.value

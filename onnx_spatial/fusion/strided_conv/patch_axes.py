@@ -7,10 +7,10 @@ import onnx_ir as ir
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.fusion.strided_conv.axis_groups import AxisGroups
 from onnx_spatial.fusion.strided_conv.axis_path import Order
+from onnx_spatial.index_map.open_case import OpenArithmetic, OpenCase
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core.builder import Size
-from onnx_spatial.model.symbolic.bounds import bounds
-from onnx_spatial.model.symbolic.polynomial import Polynomial, PolynomialArithmetic
+from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.operators import ExtractPatches
 
 
@@ -30,12 +30,14 @@ def axes_of(subject: MatchedOp, patches: ExtractPatches, matcher: Matcher) -> Ax
         node = subject.node
         known = tuple(Polynomial.atom((node, a), nonnegative=True) for a in range(len(shape)))
     image = [dim if isinstance(dim, int) else size for dim, size in zip(shape, known, strict=True)]
-    dims = [Polynomial.of(0) + size for size in patches.output_dims(PolynomialArithmetic(), image)]
+    case = OpenCase() if sizes is None else sizes.case
+    arithmetic = OpenArithmetic(case)
+    dims = [Polynomial.of(0) + size for size in patches.output_dims(arithmetic, image)]
     if sizes is not None:
         sizes.note(message.output[0], dims)
     order = order_of(patches)
     in_order = tuple(dims[order.index(axis)] for axis in range(patches.rank))
-    nonzero = frozenset(a for a, size in enumerate(in_order) if (bounds(size).least or 0) > 0)
+    nonzero = frozenset(a for a, size in enumerate(in_order) if case.surely(size - 1))
     return AxisGroups(tuple((axis,) for axis in order), in_order, nonzero)
 
 

@@ -14,10 +14,8 @@ terms no longer cancel.
 from __future__ import annotations
 
 import itertools
-import math
-import operator
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -139,9 +137,6 @@ class Polynomial:
     def _scaled(self, factor: int) -> Polynomial:
         return Polynomial({product: f * factor for product, f in self._terms.items()})
 
-    def _over(self, divisor: int) -> Polynomial:
-        return Polynomial({product: f // divisor for product, f in self._terms.items()})
-
     def __add__(self, other: Polynomial | int) -> Polynomial:
         if not isinstance(other, Polynomial):
             other = Polynomial.of(other)
@@ -226,51 +221,6 @@ def _commutative(operator: str, a: Polynomial, b: Polynomial) -> Polynomial:
     )
 
 
-def quotient(a: Polynomial, b: Polynomial) -> Polynomial:
-    """Return `a / b` rounded toward zero, as ONNX's Div does with integers."""
-    if b.constant and a.divisible(b.constant):
-        return a._over(b.constant)
-    if a.constant is not None and b.constant:
-        sign = -1 if (a.constant < 0) != (b.constant < 0) else 1
-        return Polynomial.of(sign * (abs(a.constant) // abs(b.constant)))
-    return computed("Div", (a, b), nonnegative=a.nonnegative and b.nonnegative)
-
-
-def remainder(a: Polynomial, b: Polynomial, *, truncated: bool = False) -> Polynomial:
-    """Return `a mod b` with the sign of `b`, as ONNX's Mod; `truncated` (fmod): of `a`."""
-    if b.constant and a.divisible(b.constant):
-        return Polynomial.of(0)
-    if a.constant is not None and b.constant:
-        return a - b * quotient(a, b) if truncated else Polynomial.of(a.constant % b.constant)
-    signed = a if truncated else b
-    return computed("Mod", (a, b), (truncated,), nonnegative=signed.nonnegative)
-
-
-def absolute(a: Polynomial) -> Polynomial:
-    """Return the absolute value of `a`."""
-    if a.nonnegative:
-        return a
-    return -a if (-a).nonnegative else computed("Abs", (a,), nonnegative=True)
-
-
-def maximum(operands: Iterable[Polynomial]) -> Polynomial:
-    """Return the maximum of one or more polynomials."""
-    kept = _extremes(operands, lambda a, b: (a - b).nonnegative)
-    if len(kept) == 1:
-        return kept[0]
-    key = OperationKey("Max", (), frozenset(kept))
-    return Polynomial.atom(key, nonnegative=any(e.nonnegative for e in kept))
-
-
-def minimum(operands: Iterable[Polynomial]) -> Polynomial:
-    """Return the minimum of one or more polynomials."""
-    kept = _extremes(operands, lambda a, b: (b - a).nonnegative)
-    if len(kept) == 1:
-        return kept[0]
-    key = OperationKey("Min", (), frozenset(kept))
-    return Polynomial.atom(key, nonnegative=all(e.nonnegative for e in kept))
-
-
 def one_of(operands: Sequence[Polynomial]) -> Polynomial:
     """Return an integer that is the first of `operands` in some runs, the second in others, and so on.
 
@@ -282,30 +232,3 @@ def one_of(operands: Sequence[Polynomial]) -> Polynomial:
     least = min(operand.terms.get((), 0) for operand in operands)
     rest = [operand - least for operand in operands]
     return computed("OneOf", rest, nonnegative=all(e.nonnegative for e in rest)) + least
-
-
-class PolynomialArithmetic:
-    """The arithmetic of sizes that are polynomials or integers."""
-
-    add = staticmethod(operator.add)
-    sub = staticmethod(operator.sub)
-    mul = staticmethod(operator.mul)
-    product = staticmethod(math.prod)
-
-    def div(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
-        """Return a / b truncated like C."""
-        return quotient(Polynomial.of(0) + a, Polynomial.of(0) + b)
-
-    def max(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
-        """Return the larger of two sizes."""
-        return maximum([Polynomial.of(0) + a, Polynomial.of(0) + b])
-
-
-def _extremes(
-    operands: Iterable[Polynomial], beats: Callable[[Polynomial, Polynomial], bool]
-) -> list[Polynomial]:
-    """Return the distinct operands that no other one provably exceeds (for Min: undercuts)."""
-    kept = list(dict.fromkeys(operands))
-    if len(kept) > MAX_TERMS:
-        return kept
-    return [e for e in kept if not any(beats(other, e) for other in kept if other != e)]

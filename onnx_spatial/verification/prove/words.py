@@ -14,9 +14,16 @@ import numpy as np
 from onnx_spatial.index_map.compare import Difference
 from onnx_spatial.index_map.constants import CONSTANT, stored_in
 from onnx_spatial.index_map.elements import PRODUCTS
-from onnx_spatial.index_map.expressions import ELEMENT, UNKNOWN, IndexKind, Symbol, show, show_place
+from onnx_spatial.index_map.expressions import (
+    ELEMENT,
+    UNKNOWN,
+    IndexKind,
+    LiteralKey,
+    Symbol,
+    show,
+    show_place,
+)
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
-from onnx_spatial.model.symbolic.symbolic_tensor import LiteralKey
 
 #: Characters of an expression, at most.
 _LONGEST = 80

@@ -27,9 +27,9 @@ import onnx
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import OperatorError
+from onnx_spatial.index_map.node import INTEGERS
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import functions
-from onnx_spatial.model.symbolic.symbolic_tensor import INTEGERS
 from onnx_spatial.operators import Dim, Operator
 from onnx_spatial.operators.shapes import is_countable
 from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read

@@ -16,16 +16,10 @@ import sampling
 from hypothesis import given, settings
 from onnx import TensorProto, helper, numpy_helper
 
+from onnx_spatial.index_map.expressions import FLOOR, UNKNOWN, LiteralKey
+from onnx_spatial.index_map.sizes import DimKey, ElementKey, NamedDimKey, SymbolicValues
 from onnx_spatial.model.inference import constant_folding
-from onnx_spatial.model.symbolic.polynomial import OperationKey
-from onnx_spatial.model.symbolic.symbolic_tensor import LiteralKey
-from onnx_spatial.model.symbolic.symbolic_values import (
-    DimKey,
-    ElementKey,
-    NamedDimKey,
-    Polynomial,
-    SymbolicValues,
-)
+from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 
 #: What sizes are below; behind a number that is not, nothing is promised.
 LIMIT = 2**31
@@ -75,14 +69,17 @@ class Evaluator:
             self._atom(e.lone_atom) if e.lone_atom is not None else self.number(e)
             for e in key.operands
         ]
-        if key.operator == "Cast":
+        operator = key.operator.removeprefix(UNKNOWN)
+        if key.operator == FLOOR:
+            return operands[0] // operands[1]
+        if operator == "Cast":
             to = helper.tensor_dtype_to_np_dtype(key.details[1])
             with np.errstate(over="ignore", invalid="ignore"):
                 result = np.array(operands[0]).astype(to)[()]
             return int(result) if to.kind in "iu" else result
         if isinstance(operands[0], np.floating):
-            return FLOATING[key.operator](*operands)
-        return WHOLE[key.operator](key.details, operands)
+            return FLOATING[operator](*operands)
+        return WHOLE[operator](key.details, operands)
 
 
 def quotient(a: int, b: int) -> int:
@@ -94,7 +91,7 @@ WHOLE = {
     "Add": lambda _, n: sum(n),
     "Mul": lambda _, n: n[0] * n[1],
     "Div": lambda _, n: quotient(*n),
-    "Mod": lambda d, n: n[0] - n[1] * quotient(*n) if d[0] else n[0] % n[1],
+    "Mod": lambda d, n: n[0] - n[1] * quotient(*n) if ("fmod", "1") in d else n[0] % n[1],
     "Abs": lambda _, n: abs(n[0]),
     "Max": lambda _, n: max(n),
     "Min": lambda _, n: min(n),

@@ -7,15 +7,9 @@ import re
 import pytest
 from onnx import parser
 
+from onnx_spatial.index_map.sizes import DimKey, ElementKey, NamedDimKey, SymbolicValues
 from onnx_spatial.model.inference import constant_folding
-from onnx_spatial.model.symbolic.polynomial import MAX_TERMS
-from onnx_spatial.model.symbolic.symbolic_values import (
-    DimKey,
-    ElementKey,
-    NamedDimKey,
-    Polynomial,
-    SymbolicValues,
-)
+from onnx_spatial.model.symbolic.polynomial import MAX_TERMS, Polynomial
 
 TF = "ai.onnx.converters.tensorflow"
 #: Initializers that the examples use.
@@ -27,6 +21,7 @@ HELD = """int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] 
 def sizes(nodes: str, given: str = "float[N,h,w,3] x, int64[2] p, int64[2] q", opset: int = 17):
     text = f'<ir_version: 9, opset_import: ["" : {opset}, "{TF}" : 1]>'
     model = parser.parse_model(f"{text} g ({given}) => (int64[M] out) <{HELD}> {{ {nodes} }}")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
     scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
     return SymbolicValues(scope)
 
@@ -119,7 +114,7 @@ def test_the_two_of_them_may_be_computed_apart_from_one_another():
     ("right", "wrong"),
     [
         ("h1 = Slice(shape, one, two, zero)", "h1 = Slice(shape, zero, one, zero)"),
-        ("ends = Add(block, extra)", "ends = Add(block, mod)"),
+        ("ends = Add(block, extra)", "ends = Add(hw, mod)"),
         ("ends = Add(block, extra)", "ends = Mul(block, extra)"),
         ("ends = Add(block, extra)", "ends = Add(hw, extra)"),
         ("end_h = Slice(ends, zero, one, zero)", "end_h = Slice(ends, one, two, zero)"),
@@ -346,7 +341,8 @@ def test_cycles_end():
     ],
 )
 def test_nodes_that_break_the_rules_tell_nothing(node):
-    assert sizes(node).entries("out") is None
+    known = sizes(node).entries("out")
+    assert known is None or all(e.lone_atom is not None for e in known)
 
 
 def test_ten_thousand_nodes_are_followed_without_recursion():
@@ -371,13 +367,15 @@ def test_expressions_that_grow_with_every_node_stay_small():
     assert differences(known, "out", "c499") == [1, 1]
 
 
-def test_the_largest_numbers_wrap_as_they_do_in_the_run():
+def test_numbers_that_may_wrap_are_not_known():
     known = sizes("""s = Shape <start = 1, end = 2> (x)
         most = Constant <value_ints = [9223372036854775807]> () a = Concat <axis = 0> (most, s)
         more = Add(a, one) narrow = Cast <to = 6> (a) out = Identity(a)""")
     h = symbol(known, "h")
-    assert known.entries("more") == (Polynomial.of(-(2**63)), h + 1)
-    assert known.entries("narrow") == (Polynomial.of(-1), h)
+    for name, expected in (("more", h + 1), ("narrow", h)):
+        wrapped, size = known.entries(name)
+        assert wrapped.constant is None
+        assert size == expected
 
 
 def test_factors_that_32_bits_do_not_hold_belong_to_atoms():
