@@ -58,7 +58,7 @@ class Problem:
             share of elements.
         before, after: orders of the factors.
         itemsize: bytes of an element.
-        unknown: factors of unknown size; if there are any, indices are computed at run time.
+        unknown: factors of unknown size; an index of these is computed at run time.
         gathers: whether one stage must be a Gather; if not, all are Transposes.
         rank_limit: largest rank of a tensor.
     """
@@ -167,7 +167,8 @@ class _Search:
         """Return the price of a Gather, infinite if its index would exceed the rank limit."""
         p, (front, back) = self.problem, _kept(before, after)
         axes = len(before) - back - front
-        if p.unknown and bool(front) + axes + 1 > p.rank_limit:
+        computed = not p.unknown.isdisjoint(before[front : front + axes])
+        if computed and bool(front) + axes + bool(back) > p.rank_limit:
             return math.inf
 
         def price(sizes: tuple[int, ...], total: int) -> float:
@@ -177,7 +178,7 @@ class _Search:
             )
             rows = total // max(row, 1)
             cost = cost_model.gather(rows, total * p.itemsize).nanoseconds + 2 * self.small
-            if p.unknown:
+            if computed:
                 cost += _INDEX_NODES * axes * self.small + rows // max(1, lead) * _INDEX_ENTRY
             return cost
 

@@ -223,9 +223,11 @@ class _Moving:
         self.x = self.emit.gather(x, index, axis)
 
     def _as_rows(self, stage: Stage, front: int, end: int) -> tuple[Tensor, int]:
-        """Return the tensor as [lead,] rows, row; and the axis of the rows."""
+        """Return the tensor as [lead,] rows [, row]; and the axis of the rows."""
         row, rows = self.size(stage.before[end:]), self.size(stage.before[front:end])
-        dims = [self.size(stage.before[:front]), rows, row] if front else [rows, row]
+        dims = [self.size(stage.before[:front]), rows] if front else [rows]
+        axis = len(dims) - 1
+        dims += [row] if end < len(stage.before) else []
         # A Gather would ignore the remainder of a size that a block does not divide.
         x, exact = self.x, self.r.checks_division
         split = stage_plan.groups(stage.after, stage.before)
@@ -234,7 +236,7 @@ class _Moving:
             # The sizes of these factors are computed in any case, for the index.
             x = self.emit.reshape(x, [self.size(group) for group in split], exact=True)
             exact = False
-        return self.emit.reshape(x, dims, exact=exact), len(dims) - 2
+        return self.emit.reshape(x, dims, exact=exact), axis
 
     def _crops(self, moving: Order, rest: Sequence[Stage]) -> dict[int, Order]:
         """Return the axes of the output that the index can crop, with their factors."""

@@ -142,11 +142,19 @@ def test_in_subgraphs_and_functions(mode):
 
 
 @pytest.mark.parametrize("limit", [4, 5])
-def test_no_tensor_has_more_dims_than_allowed(limit):
+@pytest.mark.parametrize("lowering", ["transpose", "gather", "row-gather", "element-gather"])
+def test_no_tensor_has_more_dims_than_allowed(lowering, limit):
     made = one_node("ReorgYolo", (numbered((2, 8, 4, 6)),), domain=OPENVINO, stride=2)
-    done = onnx_spatial.convert(made, max_rank=limit)
-    operators = structure.counts(done.model)
-    assert operators["Gather" if limit == 4 else "Transpose"] == 1
+    done = onnx_spatial.convert(made, max_rank=limit, prefer=lowering)
+    assert done.operators[0].lowering == lowering
+    known = onnx.shape_inference.infer_shapes(done.model).graph.value_info
+    assert all(len(v.type.tensor_type.shape.dim) <= limit for v in known)
+
+
+def test_cells_that_do_not_divide_the_channels_have_no_transpose():
+    made = one_node("ReorgYolo", (numbered((2, 5, 4, 6)),), domain=OPENVINO, stride=2)
+    (site,) = onnx_spatial.inspect(made).operators
+    assert {c.lowering for c in site.candidates} == {"row-gather", "element-gather"}
 
 
 @pytest.mark.parametrize("opset", [7, 11, 21])
