@@ -11,7 +11,7 @@ or how small it may be; `elements`, the same as a sum of elements of parameters,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import chain, groupby
@@ -380,12 +380,3 @@ def _ancestors(value: ir.Value) -> list[ir.Value]:
                 seen[source] = None
                 todo.append(source)
     return list(seen)
-
-
-def in_terms_of(amount: Amount, others: Iterable[Amount]) -> Amount:
-    """Write an amount by the elements of another one, if their difference is a number."""
-    for other in others if amount.constant is None else ():
-        difference = (amount.value - other.value).constant
-        if difference is not None:
-            return Amount(amount.value, other.elements + difference)
-    return amount

@@ -25,7 +25,6 @@ from onnx_spatial.fusion.dilated_conv.amounts import (
     Element,
     Pairs,
     flat,
-    in_terms_of,
     is_nothing,
     nothing,
     plus,
@@ -568,22 +567,17 @@ class _Back:
         return conv.sheltered(demand, crop, lengths, self._regions.bounds)
 
     def _crops(self, end: End) -> Pairs:
-        """Return the crops of an exit, as pads of its entries plus a number where that is possible.
+        """Return the crops of an exit along the axes of its value.
 
         Crops that are computed from a value of the region are unknown inside it: nothing is cropped
         before the end then.
         """
         regions = self._regions
-        origins = [regions.entries[name] for name in sorted(regions.origins[end.name])]
-        pads = [amount for entry in origins for amount in flat(entry.pads)]
-        crops = [
-            (in_terms_of(begin, pads), in_terms_of(stop, pads))
-            for begin, stop in end.pads[: len(regions.layouts[end.name].axes)]
-        ]
-        first = min(self._places[entry.name] for entry in origins)
-        if any(self._depends_on_region(amount, first) for amount in flat(tuple(crops))):
+        crops = end.pads[: len(regions.layouts[end.name].axes)]
+        first = min(self._places[name] for name in regions.origins[end.name])
+        if any(self._depends_on_region(amount, first) for amount in flat(crops)):
             return nothing(len(crops))
-        return tuple(crops)
+        return crops
 
     def _depends_on_region(self, amount: Amount, first: int) -> bool:
         """Return whether a crop is computed from a node inside, of those from `first` on."""
