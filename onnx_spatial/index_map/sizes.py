@@ -89,11 +89,28 @@ class Entries(NamedTuple):
     elements: tuple[Polynomial, ...]
 
 
-class _Value(NamedTuple):
-    """What is known of a value: its map, and its elements if they are followed."""
+class _Value:
+    """What is known of a value: its dims, and its elements if they are followed."""
 
-    tensor: Tensor
-    entries: Entries | None
+    __slots__ = ("_case", "_tensor", "dims", "element_type", "entries")
+
+    def __init__(
+        self, case: OpenCase, dims: Dims, element_type: int, entries: Entries | None = None
+    ) -> None:
+        self._case = case
+        self._tensor: Tensor | None = None
+        self.dims = dims
+        self.element_type = element_type
+        self.entries = entries
+
+    @property
+    def tensor(self) -> Tensor:
+        """The map of the value."""
+        if self._tensor is None:
+            at = _unread if self.entries is None else _table(self.entries).__getitem__
+            kind = self.element_type
+            self._tensor = Tensor(self._case, self.dims, at, whole=kind in WHOLE, type=kind)
+        return self._tensor
 
 
 _Key = tuple[ConstantScope, str]
@@ -137,7 +154,7 @@ class SymbolicValues:
     def dims(self, name: str) -> Dims | None:
         """Return the dims of a tensor; None if its rank is unknown."""
         value = self._value(name)
-        return value.tensor.dims if value is not None else None
+        return value.dims if value is not None else None
 
     def note(self, name: str, dims: Sequence[Polynomial]) -> None:
         """Set dims of a value that the caller knows better.
@@ -170,27 +187,29 @@ class SymbolicValues:
     def _value(self, name: str) -> _Value | None:
         """Evaluate a value after those that it depends on; in a cycle, values are unknown."""
         key = self._key(self._scope, name)
-        if key is None:
-            return None
+        if key is None or key in self._values:
+            return None if key is None else self._values[key]
         for found in traversal.depth_first(key, self._sources, self._values.__contains__):
             self._values[found] = self._evaluate(found)
         return self._values[key]
 
     def _sources(self, key: _Key) -> list[_Key]:
         """Return the values that a value depends on."""
-        node = self._producer(key)
-        if node is None or (_is_small(key) and key[0].value(key[1]) is not None):
+        scope, name = key
+        small = _is_small(key)
+        node = self._producer(key, small=small)
+        if node is None or (small and scope.value(name) is not None):
             return []
-        sources = (self._key(key[0], name) for name in node.input)
+        sources = (self._key(scope, source) for source in node.input)
         return [source for source in sources if source is not None]
 
-    def _producer(self, key: _Key) -> onnx.NodeProto | None:
+    def _producer(self, key: _Key, *, small: bool) -> onnx.NodeProto | None:
         """Return the node that computes a value, if the value is followed through it."""
         scope, name = key
+        if not small and _static(scope.type(name)) is not None:
+            return None
         node = scope.producer(name)
         if node is None or any(a.ref_attr_name for a in node.attribute):
-            return None
-        if not _is_small(key) and _static(scope.type(name)) is not None:
             return None
         if not op_traits.is_standard(node):
             return node if self._rule is not None and name == node.output[0] else None
@@ -198,12 +217,13 @@ class SymbolicValues:
 
     def _evaluate(self, key: _Key) -> _Value | None:
         scope, name = key
-        if _is_small(key):
+        small = _is_small(key)
+        if small:
             value = scope.value(name)
             known = _entries_of(value) if value is not None else None
             if known is not None:
                 return self._tabulated(known)
-        node = self._producer(key)
+        node = self._producer(key, small=small)
         if node is None:
             return self._unknown(key, self._dims(key))
         inputs = [self._input(scope, source) for source in node.input]
@@ -216,14 +236,15 @@ class SymbolicValues:
         result: Tensor | None = None
         dims: open_dims.Partial | None = None
         with suppress(Exception):  # it is open, or breaks its operator's rules and fails when run
-            if is_known and (_is_small(key) or view.op_type not in open_dims.SAME_SHAPE):
+            if is_known and (small or view.op_type not in open_dims.SAME_SHAPE):
                 result = RULES[view.op_type](self.case, view)[position]
                 dims = result.dims
         if result is None and (position == 0 or node.op_type == "Split"):
             with suppress(Exception):  # as above
                 dims = open_dims.known_dims(self.case, view)
         dims = self._dims(key, dims)
-        return self._unknown(key, dims, self._computed(key, dims, view, result, inputs))
+        entries = self._computed(key, dims, view, result, inputs) if small else None
+        return self._unknown(key, dims, entries)
 
     def _input(self, scope: ConstantScope, name: str) -> _Value | None:
         key = self._key(scope, name)
@@ -237,7 +258,7 @@ class SymbolicValues:
         assert self._rule is not None
         first, *others = inputs or [None]
         elements = [None if v is None or v.entries is None else v.entries.elements for v in others]
-        return self._rule(node, None if first is None else first.tensor.dims, elements)
+        return self._rule(node, None if first is None else first.dims, elements)
 
     def _dims(self, key: _Key, known: open_dims.Partial | None = None) -> Dims | None:
         """Return the dims of a value: declared numbers, dims that are known, and else new unknowns."""
@@ -272,23 +293,17 @@ class SymbolicValues:
         if dims is None:
             return None
         element_type = shape_inference.element_type(key[0].type(key[1])) or 0
-        shape = [d.constant for d in dims]
-        sizes = [size for size in shape if size is not None]
-        if element_type and len(sizes) == len(shape) and math.prod(sizes) <= MAX_ENTRIES:
+        sizes = [size for d in dims if (size := d.constant) is not None]
+        if element_type and len(sizes) == len(dims) and math.prod(sizes) <= MAX_ENTRIES:
             count = range(math.prod(sizes))
             atoms = (Polynomial.atom(ElementKey(*key, i)) for i in count)
             return self._tabulated(Entries(element_type, tuple(sizes), tuple(atoms)))
-        whole = element_type in WHOLE
-        return _Value(Tensor(self.case, dims, _unread, whole=whole, type=element_type), None)
+        return _Value(self.case, dims, element_type)
 
     def _tabulated(self, entries: Entries) -> _Value:
         """Return a value whose elements are known one by one."""
-        places = itertools.product(*(map(Polynomial.of, range(size)) for size in entries.shape))
-        table = dict(zip(places, entries.elements, strict=True))
-        dims = [Polynomial.of(size) for size in entries.shape]
-        kind = entries.element_type
-        at = table.__getitem__
-        return _Value(Tensor(self.case, dims, at, whole=kind in WHOLE, type=kind), entries)
+        dims = tuple(map(Polynomial.of, entries.shape))
+        return _Value(self.case, dims, entries.element_type, entries)
 
     def _computed(
         self,
@@ -306,7 +321,7 @@ class SymbolicValues:
         element_type = declared or (result.type if result is not None else 0)
         if dims is None or len(sizes) < len(shape) or math.prod(sizes) > MAX_ENTRIES:
             return None
-        if not _is_small(key) or not element_type:
+        if not element_type:
             return None
         operands = [v.tensor for v in inputs if v is not None and v.entries is not None]
         elementwise = node.op_type in _ELEMENTWISE and len(operands) == len(inputs) > 0
@@ -385,6 +400,11 @@ def _entries_of(value: Array) -> Entries | None:
         )
         return Entries(element_type, value.shape, tuple(numbers))
     return None
+
+
+def _table(entries: Entries) -> dict[Index, Polynomial]:
+    places = itertools.product(*(map(Polynomial.of, range(size)) for size in entries.shape))
+    return dict(zip(places, entries.elements, strict=True))
 
 
 def _unread(_: Index) -> Polynomial:
