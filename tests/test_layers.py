@@ -21,7 +21,7 @@ ROWS = (
     "lowering",
     "reference",
     "analysis",
-    "index_map",
+    "maps",
     "model operators",
     "errors",
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import onnx
 
-from onnx_spatial.index_map.sizes import SymbolicValues
+from onnx_spatial.maps.sizes import SymbolicValues
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import constant_folding, shape_inference
 

@@ -23,12 +23,12 @@ from onnx_spatial.analysis.find_operators import (
 )
 from onnx_spatial.analysis.merge_call_sites import join_shapes
 from onnx_spatial.analysis.operator_info import OperatorInfo
-from onnx_spatial.index_map.sizes import Entries, SymbolicValues
+from onnx_spatial.maps.polynomial import Polynomial, one_of
+from onnx_spatial.maps.sizes import Entries, SymbolicValues
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.repeated_fields import remove_named, remove_where
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.inference.constant_folding import Array, ConstantScope, scopes
-from onnx_spatial.model.symbolic.polynomial import Polynomial, one_of
 from onnx_spatial.model.traversal import Place
 
 #: INT attribute of the nodes of functions: the position in `traversal.nodes`.

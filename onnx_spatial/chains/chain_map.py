@@ -21,17 +21,17 @@ from onnx_spatial.chains.divided_sizes import MULTIPLE, NAMED, UNNAMED, SizeKey
 from onnx_spatial.chains.formulas import ValueDim
 from onnx_spatial.chains.paths import Path
 from onnx_spatial.chains.weights import Weights
-from onnx_spatial.index_map.cases import Case, IllegalError, UndecidedError
-from onnx_spatial.index_map.constants import Array
-from onnx_spatial.index_map.expressions import product
-from onnx_spatial.index_map.graph import RULES, GraphMaps
-from onnx_spatial.index_map.grids import MAX_PLACES
-from onnx_spatial.index_map.node import WHOLE
-from onnx_spatial.index_map.tensor import Tensor, given
+from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
+from onnx_spatial.maps.constants import Array
+from onnx_spatial.maps.expressions import product
+from onnx_spatial.maps.graph import RULES, GraphMaps
+from onnx_spatial.maps.grids import MAX_PLACES
+from onnx_spatial.maps.node import WHOLE
+from onnx_spatial.maps.polynomial import Atom, Polynomial
+from onnx_spatial.maps.tensor import Tensor, given
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.model.symbolic.polynomial import Atom, Polynomial
 
 _SIZES = op_traits.having(Trait.SIZES)
 

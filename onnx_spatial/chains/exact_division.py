@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from onnx_spatial.chains.chain_map import ChainMap
-from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.model.symbolic.polynomial import Polynomial
+from onnx_spatial.maps.cases import Case, UndecidedError
+from onnx_spatial.maps.polynomial import Polynomial
 
 #: A size, and the number that divides it.
 Division = tuple[Polynomial, int]

@@ -19,10 +19,10 @@ from onnx_spatial.chains.paths import REGROUPING, Path, may_hold_operator
 from onnx_spatial.chains.probing import probe
 from onnx_spatial.chains.proof import is_operator
 from onnx_spatial.chains.reading import Blocks, read
-from onnx_spatial.index_map.budget import Budget
-from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.index_map.tensor import Tensor
-from onnx_spatial.model.symbolic.polynomial import Polynomial
+from onnx_spatial.maps.budget import Budget
+from onnx_spatial.maps.cases import Case, UndecidedError
+from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.maps.tensor import Tensor
 
 #: The most cases in which an operator is read.
 _CASES = 24

@@ -24,7 +24,7 @@ from onnx_spatial.chains.patches import Patches
 from onnx_spatial.chains.paths import Path, all_paths, paths
 from onnx_spatial.chains.reading import Blocks
 from onnx_spatial.chains.scopes import graph_scopes
-from onnx_spatial.index_map.budget import Budget
+from onnx_spatial.maps.budget import Budget
 from onnx_spatial.model import traversal
 from onnx_spatial.operators import Dim
 

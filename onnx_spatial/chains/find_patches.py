@@ -20,12 +20,12 @@ import onnx
 from onnx_spatial.chains.chain_map import ChainMap, GraphScope
 from onnx_spatial.chains.patches import Likely, Patches, is_patches, read
 from onnx_spatial.chains.paths import Path
-from onnx_spatial.index_map.budget import Budget
-from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.index_map.graph import RULES
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.padding import numpy_dtype
 from onnx_spatial.lowering.core.size_arithmetic import typical_side
+from onnx_spatial.maps.budget import Budget
+from onnx_spatial.maps.cases import Case, UndecidedError
+from onnx_spatial.maps.graph import RULES
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings.call import TYPICAL_BATCH

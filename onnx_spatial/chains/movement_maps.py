@@ -16,8 +16,8 @@ from onnx_spatial.chains.movement_paths import MOVING, MovementPath
 from onnx_spatial.chains.paths import Path
 from onnx_spatial.chains.pricing import SMALL, TYPICAL, estimated, evaluated, values_of
 from onnx_spatial.chains.rearranging import Movements, is_rearrange, read_rearrange
-from onnx_spatial.index_map.budget import Budget
-from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.maps.budget import Budget
+from onnx_spatial.maps.cases import Case, UndecidedError
 
 #: Steps (`Budget`) for reading and proving a part of a chain.
 _PART_STEPS = 40_000

@@ -21,7 +21,7 @@ from onnx_spatial.chains.movement_paths import MOVING, REORDERING, MovementGraph
 from onnx_spatial.chains.pricing import TYPICAL, Prices, estimated, pays
 from onnx_spatial.chains.rearranging import Selection
 from onnx_spatial.chains.scopes import graph_scopes
-from onnx_spatial.index_map.budget import Budget
+from onnx_spatial.maps.budget import Budget
 from onnx_spatial.model import traversal
 from onnx_spatial.operators import Dim, Rearrange
 

@@ -22,12 +22,12 @@ import onnx
 from onnx import helper
 
 from onnx_spatial.chains.weights import Weights
-from onnx_spatial.index_map.cases import Case
-from onnx_spatial.index_map.constants import Array
-from onnx_spatial.index_map.elements import FINITE_DATA
-from onnx_spatial.index_map.node import NodeView
-from onnx_spatial.index_map.rules_windows import copying_conv
-from onnx_spatial.index_map.tensor import Tensor
+from onnx_spatial.maps.cases import Case
+from onnx_spatial.maps.constants import Array
+from onnx_spatial.maps.elements import FINITE_DATA
+from onnx_spatial.maps.node import NodeView
+from onnx_spatial.maps.rules_windows import copying_conv
+from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.model import op_traits, traversal
 
 #: The operator that takes the place of a one-hot Conv where maps are computed; its only input is the

@@ -18,15 +18,15 @@ from dataclasses import dataclass, replace
 
 from onnx_spatial.chains.chain_map import ChainMap
 from onnx_spatial.chains.reading import Digit, IndexMap
-from onnx_spatial.index_map import operators
-from onnx_spatial.index_map.cases import Case
-from onnx_spatial.index_map.compare import compare
-from onnx_spatial.index_map.expressions import ONE, ZERO, product
-from onnx_spatial.index_map.regrouping import reshaped
-from onnx_spatial.index_map.rules_reshape import transposed
-from onnx_spatial.index_map.rules_select import padded
-from onnx_spatial.index_map.tensor import Tensor
-from onnx_spatial.model.symbolic.polynomial import Atom, Polynomial
+from onnx_spatial.maps import operators
+from onnx_spatial.maps.cases import Case
+from onnx_spatial.maps.compare import compare
+from onnx_spatial.maps.expressions import ONE, ZERO, product
+from onnx_spatial.maps.polynomial import Atom, Polynomial
+from onnx_spatial.maps.regrouping import reshaped
+from onnx_spatial.maps.rules_reshape import transposed
+from onnx_spatial.maps.rules_select import padded
+from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.operators import ExtractPatches
 from onnx_spatial.operators.patches import AutoPad, Layout
 

@@ -14,11 +14,11 @@ import onnx_ir as ir
 from onnx_spatial import analysis
 from onnx_spatial.chains.movement_paths import MOVING, REORDERING, MovementPath
 from onnx_spatial.errors import ConversionError, OperatorError
-from onnx_spatial.index_map.expressions import FLOOR
 from onnx_spatial.lowering import Request, lower
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM
-from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.maps.expressions import FLOOR
+from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.spellings import FixedCall, InputFacts, NodeFacts
 from onnx_spatial.operators.spellings.call import TYPICAL_BATCH

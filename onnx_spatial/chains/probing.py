@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from onnx_spatial.chains.reading import Axis, Blocks, assembled
-from onnx_spatial.index_map.cases import Case
-from onnx_spatial.index_map.division import exact
-from onnx_spatial.index_map.expressions import ELEMENT, ONE, ZERO, Index
-from onnx_spatial.index_map.tensor import Tensor
-from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
+from onnx_spatial.maps.cases import Case
+from onnx_spatial.maps.division import exact
+from onnx_spatial.maps.expressions import ELEMENT, ONE, ZERO, Index
+from onnx_spatial.maps.polynomial import OperationKey, Polynomial
+from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
 #: The largest block of an axis, and the largest product of blocks, that are tried.

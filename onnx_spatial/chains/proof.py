@@ -13,13 +13,13 @@ from onnx_spatial.chains.chain_map import ChainMap
 from onnx_spatial.chains.exact_division import Division, runs_only_divided
 from onnx_spatial.chains.formulas import Formula
 from onnx_spatial.chains.reading import Blocks
-from onnx_spatial.index_map import expressions, operators
-from onnx_spatial.index_map.cases import Case
-from onnx_spatial.index_map.compare import compare
-from onnx_spatial.index_map.expressions import show
-from onnx_spatial.index_map.rules_reshape import transposed
-from onnx_spatial.index_map.tensor import Tensor
-from onnx_spatial.model.symbolic.polynomial import Polynomial
+from onnx_spatial.maps import expressions, operators
+from onnx_spatial.maps.cases import Case
+from onnx_spatial.maps.compare import compare
+from onnx_spatial.maps.expressions import show
+from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.maps.rules_reshape import transposed
+from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
 

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from onnx_spatial.index_map.cases import Case
-from onnx_spatial.index_map.expressions import ELEMENT, ONE, ZERO, Index
-from onnx_spatial.index_map.tensor import Tensor
-from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.maps.cases import Case
+from onnx_spatial.maps.expressions import ELEMENT, ONE, ZERO, Index
+from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
 _T = TypeVar("_T")

@@ -17,12 +17,12 @@ from onnx_spatial.chains.chain_map import ChainMap
 from onnx_spatial.chains.exact_division import Division, runs_only_divided
 from onnx_spatial.chains.reading import IndexMap
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.index_map import operators
-from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.index_map.compare import compare
-from onnx_spatial.index_map.expressions import ONE, ZERO, Index
-from onnx_spatial.index_map.tensor import Tensor, moved
-from onnx_spatial.model.symbolic.polynomial import Atom, Polynomial
+from onnx_spatial.maps import operators
+from onnx_spatial.maps.cases import Case, UndecidedError
+from onnx_spatial.maps.compare import compare
+from onnx_spatial.maps.expressions import ONE, ZERO, Index
+from onnx_spatial.maps.polynomial import Atom, Polynomial
+from onnx_spatial.maps.tensor import Tensor, moved
 from onnx_spatial.operators import Rearrange
 
 _Factor = tuple[Atom, Polynomial]

@@ -14,8 +14,8 @@ import onnx
 import onnx_ir as ir
 
 from onnx_spatial.analysis import OperatorInfo, attributes
-from onnx_spatial.index_map.sizes import SymbolicValues
 from onnx_spatial.lowering import Request
+from onnx_spatial.maps.sizes import SymbolicValues
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.replace_nodes import copy_node
 from onnx_spatial.model.inference import constant_folding

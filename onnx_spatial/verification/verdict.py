@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from onnx_spatial.index_map.elements import FINITE_DATA
+from onnx_spatial.maps.elements import FINITE_DATA
 from onnx_spatial.verification.check.parts import PartFinding
 from onnx_spatial.verification.check.whole import Whole
 from onnx_spatial.verification.evidence import (

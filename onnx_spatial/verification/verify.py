@@ -8,7 +8,7 @@
 6  conclude    the verdict (`verdict`), and what explains a difference (`explain`)
 
 "proven" rests on steps 1 to 3 alone: on what `match` takes for identical, and on the formulas that
-`prove` has from `index_map`. A run can only refute.
+`prove` has from `maps`. A run can only refute.
 """
 
 from __future__ import annotations

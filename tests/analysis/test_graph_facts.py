@@ -7,10 +7,10 @@ import onnx
 from onnx import parser
 
 from onnx_spatial.analysis import GraphFacts, graph_facts
-from onnx_spatial.index_map.open_case import OpenCase
+from onnx_spatial.maps.open_case import OpenCase
+from onnx_spatial.maps.polynomial import Polynomial, one_of
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.model.symbolic.polynomial import Polynomial, one_of
 
 
 def facts(graph: str, *functions: str, opset: int = 17) -> dict[str, GraphFacts]:

@@ -16,7 +16,7 @@ from vocabulary import BatchToSpace, SpaceToBatch
 
 import onnx_spatial
 from onnx_spatial.chains import find
-from onnx_spatial.index_map import budget
+from onnx_spatial.maps import budget
 
 S2B, B2S = SpaceToBatch, BatchToSpace
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onnx_spatial.fusion.strided_conv.axis_groups import AxisGroups
-from onnx_spatial.model.symbolic.polynomial import Polynomial
+from onnx_spatial.maps.polynomial import Polynomial
 
 N, H, W = (Polynomial.atom(name, nonnegative=True) for name in "NHW")
 ONE, C = Polynomial.of(1), Polynomial.of(18)

@@ -24,7 +24,7 @@ from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, lower_bound
 from onnx_spatial.fusion.matcher import MatchedOp
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core.builder import Size
-from onnx_spatial.model.symbolic.polynomial import Atom, Polynomial
+from onnx_spatial.maps.polynomial import Atom, Polynomial
 from onnx_spatial.operators.spellings import BlockCall
 
 _INTEGERS = frozenset({onnx.TensorProto.INT32, onnx.TensorProto.INT64})

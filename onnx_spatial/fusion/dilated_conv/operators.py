@@ -26,9 +26,9 @@ from onnx import TensorProto
 
 from onnx_spatial.fusion.dilated_conv.graph_view import Array, NodeView
 from onnx_spatial.fusion.rule import Reason
+from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.model.symbolic.polynomial import Polynomial
 
 #: The number that fills the border of a value; None if it is no single known number.
 Border = float | None

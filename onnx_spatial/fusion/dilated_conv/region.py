@@ -45,9 +45,9 @@ from onnx_spatial.fusion.dilated_conv.windows import KERNELS, Convolution, convo
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.fusion.rule import Reason
 from onnx_spatial.lowering import are_open
+from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 from onnx_spatial.operators.spellings import BlockCall
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
 
-from onnx_spatial.model.symbolic.polynomial import Polynomial
+from onnx_spatial.maps.polynomial import Polynomial
 
 Group = tuple[int, ...]
 

@@ -15,9 +15,9 @@ from onnx_spatial.analysis import attributes
 from onnx_spatial.fusion.matcher import Matcher
 from onnx_spatial.fusion.rule import Reason
 from onnx_spatial.fusion.strided_conv.axis_groups import AxisGroups
+from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.model.symbolic.polynomial import Polynomial
 
 #: The axis of [N, C, spatial..] for each axis of a value.
 Order = tuple[int, ...]

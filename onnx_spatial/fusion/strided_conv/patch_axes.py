@@ -7,10 +7,10 @@ import onnx_ir as ir
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.fusion.strided_conv.axis_groups import AxisGroups
 from onnx_spatial.fusion.strided_conv.axis_path import Order
-from onnx_spatial.index_map.open_case import OpenArithmetic, OpenCase
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core.builder import Size
-from onnx_spatial.model.symbolic.polynomial import Polynomial
+from onnx_spatial.maps.open_case import OpenArithmetic, OpenCase
+from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.operators import ExtractPatches
 
 

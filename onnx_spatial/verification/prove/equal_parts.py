@@ -16,7 +16,7 @@ from pathlib import Path
 import onnx
 
 from onnx_spatial.analysis import OperatorInfo
-from onnx_spatial.index_map.constants import Stored
+from onnx_spatial.maps.constants import Stored
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators import Dim

@@ -19,18 +19,18 @@ import onnx
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
-from onnx_spatial.index_map import operators
-from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.index_map.expressions import ELEMENT, PARAMETER, Index, Symbol
-from onnx_spatial.index_map.graph import GraphMaps
-from onnx_spatial.index_map.integers import INTEGER
-from onnx_spatial.index_map.node import MAX_OPSET, assume_equal
-from onnx_spatial.index_map.tensor import Tensor
-from onnx_spatial.index_map.tensor import given as data_map
+from onnx_spatial.maps import operators
+from onnx_spatial.maps.cases import Case, UndecidedError
+from onnx_spatial.maps.expressions import ELEMENT, PARAMETER, Index, Symbol
+from onnx_spatial.maps.graph import GraphMaps
+from onnx_spatial.maps.integers import INTEGER
+from onnx_spatial.maps.node import MAX_OPSET, assume_equal
+from onnx_spatial.maps.polynomial import OperationKey, Polynomial
+from onnx_spatial.maps.tensor import Tensor
+from onnx_spatial.maps.tensor import given as data_map
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io.source import Source
-from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.spellings import Vector, recognise
 from onnx_spatial.operators.spellings.call import Parameter

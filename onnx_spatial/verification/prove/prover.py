@@ -1,7 +1,7 @@
 """Prove that both sides of a changed part compute the same, for all sizes and values.
 
     1  both sides as formulas, in every case of sizes, parameters and indices     `formulas`
-    2  the formulas are compared, case by case                                    `index_map.compare`
+    2  the formulas are compared, case by case                                    `maps.compare`
     3  parts that differ in names and weights only share a proof                  `equal_parts`
     4  where formulas differ: in words, and at which sizes to try it              `words`, `trials`
 
@@ -18,12 +18,12 @@ import onnx
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ModelFileError, OperatorError
-from onnx_spatial.index_map.budget import Budget
-from onnx_spatial.index_map.cases import Case, IllegalError, UndecidedError
-from onnx_spatial.index_map.compare import Comparison, compare
-from onnx_spatial.index_map.expressions import product
-from onnx_spatial.index_map.graph import GraphMaps
-from onnx_spatial.index_map.tensor import Tensor
+from onnx_spatial.maps.budget import Budget
+from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
+from onnx_spatial.maps.compare import Comparison, compare
+from onnx_spatial.maps.expressions import product
+from onnx_spatial.maps.graph import GraphMaps
+from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.op_traits import Trait

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from onnx_spatial.index_map.compare import Difference
-from onnx_spatial.index_map.expressions import FLOOR, IndexKind, Symbol, bases_of
-from onnx_spatial.index_map.grids import Values, evaluate
-from onnx_spatial.index_map.integers import INTEGER
+from onnx_spatial.maps.compare import Difference
+from onnx_spatial.maps.expressions import FLOOR, IndexKind, Symbol, bases_of
+from onnx_spatial.maps.grids import Values, evaluate
+from onnx_spatial.maps.integers import INTEGER
+from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
 from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 from onnx_spatial.operators.shapes import is_countable
 from onnx_spatial.verification.arrays import dtype_of
 from onnx_spatial.verification.match.changed_part import ChangedPart

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from onnx_spatial.index_map.compare import Difference
-from onnx_spatial.index_map.constants import CONSTANT, stored_in
-from onnx_spatial.index_map.elements import PRODUCTS
-from onnx_spatial.index_map.expressions import (
+from onnx_spatial.maps.compare import Difference
+from onnx_spatial.maps.constants import CONSTANT, stored_in
+from onnx_spatial.maps.elements import PRODUCTS
+from onnx_spatial.maps.expressions import (
     ELEMENT,
     UNKNOWN,
     IndexKind,
@@ -23,7 +23,7 @@ from onnx_spatial.index_map.expressions import (
     show,
     show_place,
 )
-from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
 
 #: Characters of an expression, at most.
 _LONGEST = 80

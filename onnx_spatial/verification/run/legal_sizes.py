@@ -27,7 +27,7 @@ import onnx
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.index_map.node import INTEGERS
+from onnx_spatial.maps.node import INTEGERS
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import functions
 from onnx_spatial.operators import Dim, Operator

@@ -1,0 +1,268 @@
+"""Compute the maps of the values of a graph from its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from onnx_spatial.maps import (
+    rules_elements,
+    rules_numbers,
+    rules_products,
+    rules_reshape,
+    rules_select,
+    rules_sizes,
+    rules_windows,
+)
+from onnx_spatial.maps.cases import Case, UndecidedError
+from onnx_spatial.maps.constants import Array, constant
+from onnx_spatial.maps.expressions import ONE, ZERO, product
+from onnx_spatial.maps.node import MAX_OPSET, NodeView, Rule
+from onnx_spatial.maps.tensor import Tensor
+from onnx_spatial.model import op_traits
+
+#: Return the map of the output of a node, or None to leave the node to the rules of ONNX's operators.
+NodeRule = Callable[[Case, onnx.NodeProto, Sequence[Tensor | None]], Tensor | None]
+
+RULES: dict[str, Rule] = {
+    **rules_reshape.RULES,
+    **rules_select.RULES,
+    **rules_sizes.RULES,
+    **rules_numbers.RULES,
+    **rules_products.RULES,
+    **rules_windows.RULES,
+    **rules_elements.RULES,
+}
+
+#: The most nodes between a value and the inputs.
+MAX_NODES = 2000
+
+FunctionKey = tuple[str, str, str]
+
+
+class GraphMaps:
+    """The maps of the values of a graph.
+
+    Args:
+        case: the case to compute them in.
+        nodes: of the graph.
+        inputs: maps of the inputs.
+        constants: initializers by name; read when they are needed.
+        functions: local functions by domain, name and overload.
+        rule: maps of further nodes; it goes before the rules of ONNX's operators.
+        outer: the maps of the graph around a branch.
+        attributes: attributes of the call of a function.
+        place: prefix of names that tells functions and branches apart.
+        opset: version of ONNX's own operators.
+        legal: whether a run succeeds at the sizes in question, as is assumed of the original.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        nodes: Sequence[onnx.NodeProto],
+        inputs: Mapping[str, Tensor],
+        constants: Mapping[str, Callable[[], Array]],
+        functions: Mapping[FunctionKey, onnx.FunctionProto],
+        rule: NodeRule | None = None,
+        outer: GraphMaps | None = None,
+        attributes: Mapping[str, onnx.AttributeProto] | None = None,
+        place: str = "",
+        *,
+        opset: int = MAX_OPSET,
+        legal: bool = False,
+    ) -> None:
+        self._place = place
+        self._case = case
+        self._producers = {name: node for node in nodes for name in node.output if name}
+        self._inputs = inputs
+        self._constants = constants
+        self._functions = functions
+        self._rule = rule
+        self._outer = outer
+        self._values: dict[str, Tensor] = {}
+        self._referred = attributes or {}
+        self._opset = opset
+        self._legal = legal
+
+    def value(self, name: str) -> Tensor:
+        """Return the map of a value.
+
+        Raises:
+            UndecidedError: it has no index map.
+        """
+        todo = [name]
+        while todo:
+            current = todo[-1]
+            if current in self._values or not self._is_own(current):
+                todo.pop()
+                continue
+            node = self._producers.get(current)
+            missing = [] if node is None else self._missing(node)
+            if missing and len(todo) < MAX_NODES:
+                todo += missing
+                continue
+            self._compute(current, node)
+            todo.pop()
+        if name in self._values:
+            return self._values[name]
+        if self._outer is not None:
+            return self._outer.value(name)
+        raise UndecidedError(f"the value {name!r} has no index map")
+
+    def _is_own(self, name: str) -> bool:
+        return name in self._inputs or name in self._constants or name in self._producers
+
+    def _missing(self, node: onnx.NodeProto) -> list[str]:
+        return [n for n in node.input if n and n not in self._values and self._is_own(n)]
+
+    def _compute(self, name: str, node: onnx.NodeProto | None) -> None:
+        if name in self._inputs:
+            self._values[name] = self._inputs[name]
+        elif name in self._constants:
+            self._values[name] = constant(self._case, self._constants[name]())
+        elif node is not None:
+            try:
+                results = self._apply(node)
+            except (IndexError, ZeroDivisionError, ValueError) as error:
+                raise UndecidedError(f"{node.op_type}: {error}") from error
+            for output, tensor in zip(node.output, results, strict=False):
+                self._values[output] = tensor
+            if name not in self._values:
+                raise UndecidedError(f"{node.op_type}: output {name!r} has no index map")
+
+    def _apply(self, node: onnx.NodeProto) -> Sequence[Tensor]:
+        inputs = [self.value(n) if n else None for n in node.input]
+        result = self._rule(self._case, node, inputs) if self._rule is not None else None
+        if result is not None:
+            return [result]
+        if not op_traits.is_standard(node):
+            function = self._functions.get((node.domain, node.op_type, node.overload))
+            if function is None:
+                raise UndecidedError(f"operator {node.domain}:{node.op_type} has no index map")
+            return self._call(function, node, inputs)
+        if not self._legal:
+            _check_signature(node, self._opset)
+        if node.op_type == "Constant":
+            return [constant(self._case, self._constant_value(node))]
+        if node.op_type == "If":
+            return self._branch(node, inputs)
+        rule = RULES.get(node.op_type)
+        if rule is None:
+            raise UndecidedError(f"operator {node.op_type} has no index map")
+        view = NodeView(
+            node.op_type,
+            self._attributes(node),
+            inputs,
+            list(node.output),
+            self._opset,
+            legal=self._legal,
+            place=self._place,
+        )
+        return rule(self._case, view)
+
+    def _attributes(self, node: onnx.NodeProto) -> dict[str, Any]:
+        values = {}
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                referred = self._referred.get(attribute.ref_attr_name)
+                if referred is None:
+                    continue
+                values[attribute.name] = onnx.helper.get_attribute_value(referred)
+            else:
+                values[attribute.name] = onnx.helper.get_attribute_value(attribute)
+        return values
+
+    def _constant_value(self, node: onnx.NodeProto) -> Array:
+        ((name, value),) = self._attributes(node).items()
+        if name == "value":
+            return numpy_helper.to_array(value)
+        if name in ("value_int", "value_ints"):
+            return np.asarray(value, np.int64)
+        if name in ("value_float", "value_floats"):
+            return np.asarray(value, np.float32)
+        if name in ("value_string", "value_strings"):
+            return np.asarray(value, object)
+        raise UndecidedError(f"Constant with {name} has no index map")
+
+    def _call(
+        self, function: onnx.FunctionProto, node: onnx.NodeProto, inputs: Sequence[Tensor | None]
+    ) -> list[Tensor]:
+        bound = {n: t for n, t in zip(function.input, inputs, strict=False) if t is not None}
+        attributes = {a.name: a for a in function.attribute_proto}
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                referred = self._referred.get(attribute.ref_attr_name)
+                if referred is not None:
+                    attributes[attribute.name] = referred
+            else:
+                attributes[attribute.name] = attribute
+        body = GraphMaps(
+            self._case,
+            function.node,
+            bound,
+            {},
+            self._functions,
+            self._rule,
+            attributes=attributes,
+            place=f"{self._place}{node.output[0]}/",
+            opset=op_traits.opset_of(function.opset_import) or self._opset,
+            legal=self._legal,
+        )
+        return [body.value(n) for n in function.output]
+
+    def _branch(self, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> list[Tensor]:
+        condition = inputs[0]
+        if condition is None or not condition.whole or product(condition.dims) != ONE:
+            raise UndecidedError("If: the condition has no index map")
+        value = condition.at(tuple(ZERO for _ in condition.dims))
+        name = "else_branch" if self._case.is_zero(value) else "then_branch"
+        graph = next(a.g for a in node.attribute if a.name == name)
+        constants = {t.name: (lambda t=t: numpy_helper.to_array(t)) for t in graph.initializer}
+        body = GraphMaps(
+            self._case,
+            graph.node,
+            {},
+            constants,
+            self._functions,
+            self._rule,
+            self,
+            self._referred,
+            f"{self._place}{node.output[0]}.{name}/",
+            opset=self._opset,
+            legal=self._legal,
+        )
+        return [body.value(v.name) for v in graph.output]
+
+
+def _check_signature(node: onnx.NodeProto, opset: int) -> None:
+    """Require that a node has no more than its operator knows, because rules look no further.
+
+    Raises:
+        UndecidedError: it has another attribute, or an input or an output too many.
+    """
+    inputs, outputs, attributes = _signature(node.op_type, opset)
+    if len(node.input) > inputs or len(node.output) > outputs:
+        raise UndecidedError(f"{node.op_type}: an input or an output too many")
+    unknown = [a.name for a in node.attribute if a.name not in attributes]
+    if unknown:
+        raise UndecidedError(f"{node.op_type} has no attribute {unknown[0]!r}")
+
+
+@cache
+def _signature(op_type: str, opset: int) -> tuple[int, int, frozenset[str]]:
+    """Return the most inputs and outputs of an operator, and the names of its attributes.
+
+    Raises:
+        UndecidedError: this opset has no such operator.
+    """
+    try:
+        schema = onnx.defs.get_schema(op_type, opset)
+    except onnx.defs.SchemaError:
+        raise UndecidedError(f"opset {opset} has no operator {op_type}") from None
+    return schema.max_input, schema.max_output, frozenset(schema.attributes)

@@ -1,0 +1,287 @@
+"""The maps of arithmetic on integers, exact, and of casts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from onnx import TensorProto
+
+from onnx_spatial.maps.broadcasting import broadcast, broadcast_at
+from onnx_spatial.maps.cases import Case, UndecidedError
+from onnx_spatial.maps.expressions import ONE, UNKNOWN, ZERO, Index, unknown
+from onnx_spatial.maps.integers import fitting
+from onnx_spatial.maps.node import WHOLE, NodeView, Rule
+from onnx_spatial.maps.polynomial import OperationKey, Polynomial
+from onnx_spatial.maps.tensor import Tensor
+
+_Row = Sequence[Polynomial]
+
+
+def div(case: Case, a: Polynomial, b: Polynomial) -> Polynomial:
+    """Return `a / b` rounded toward zero, as ONNX's Div of integers."""
+    if not case.decide(b - 1):
+        if not case.decide(-b - 1):
+            raise UndecidedError("Div: the divisor may be 0")
+        return div(case, -a, -b)
+    if case.decide(a):
+        return case.floor_div(a, b)
+    return -case.floor_div(-a, b)
+
+
+def _mod(case: Case, node: NodeView, a: Polynomial, b: Polynomial) -> Polynomial:
+    if node.get("fmod", 0):
+        return a - b * div(case, a, b)
+    if not case.decide(b - 1):
+        raise UndecidedError("Mod: the divisor may be 0 or negative")
+    return case.mod(a, b)
+
+
+def _times(case: Case, a: Polynomial, b: Polynomial) -> Polynomial:
+    """Return a product, with the fact that it is 1 or more if both factors are."""
+    result = a * b
+    if max(len(a.terms), len(b.terms)) > 1 and case.surely(a - 1) and case.surely(b - 1):
+        case.assume(result - 1)
+    return result
+
+
+def _abs(case: Case, a: Polynomial) -> Polynomial:
+    return a if case.decide(a) else -a
+
+
+def maximum(case: Case, row: _Row) -> Polynomial:
+    """Return the largest number; split where it is unknown."""
+    largest = row[0]
+    for each in row[1:]:
+        largest = largest if case.decide(largest - each) else each
+    return largest
+
+
+def _minimum(case: Case, row: _Row) -> Polynomial:
+    return -maximum(case, [-each for each in row])
+
+
+def _sum(row: _Row) -> Polynomial:
+    return sum(row[1:], row[0])
+
+
+def _truth(value: bool) -> Polynomial:
+    return ONE if value else ZERO
+
+
+def _holds(case: Case, p: Polynomial) -> bool:
+    return not case.is_zero(p)
+
+
+_Scalar = Callable[[Case, NodeView, _Row], Polynomial]
+
+#: Arithmetic of integers, element by element.
+_ARITHMETIC: dict[str, _Scalar] = {
+    "Add": lambda case, node, row: row[0] + row[1],
+    "Sum": lambda case, node, row: _sum(row),
+    "Sub": lambda case, node, row: row[0] - row[1],
+    "Mul": lambda case, node, row: _times(case, row[0], row[1]),
+    "Neg": lambda case, node, row: -row[0],
+    "Div": lambda case, node, row: div(case, row[0], row[1]),
+    "Mod": lambda case, node, row: _mod(case, node, row[0], row[1]),
+    "Abs": lambda case, node, row: _abs(case, row[0]),
+    "Max": lambda case, node, row: maximum(case, row),
+    "Min": lambda case, node, row: _minimum(case, row),
+    "Sign": lambda case, node, row: (
+        ZERO if case.is_zero(row[0]) else ONE if case.decide(row[0]) else -ONE
+    ),
+}
+
+#: Comparisons of integers, and functions of truth values.
+_TRUTHS: dict[str, _Scalar] = {
+    "Equal": lambda case, node, row: _truth(case.is_zero(row[0] - row[1])),
+    "Less": lambda case, node, row: _truth(case.decide(row[1] - row[0] - 1)),
+    "LessOrEqual": lambda case, node, row: _truth(case.decide(row[1] - row[0])),
+    "Greater": lambda case, node, row: _truth(case.decide(row[0] - row[1] - 1)),
+    "GreaterOrEqual": lambda case, node, row: _truth(case.decide(row[0] - row[1])),
+    "Not": lambda case, node, row: _truth(case.is_zero(row[0])),
+    "And": lambda case, node, row: _truth(all(_holds(case, p) for p in row)),
+    "Or": lambda case, node, row: _truth(any(_holds(case, p) for p in row)),
+    "Xor": lambda case, node, row: _truth(_holds(case, row[0]) != _holds(case, row[1])),
+}
+
+
+def _fitting(
+    case: Case, node: NodeView, p: Polynomial, element_type: int, bits: int = 63
+) -> Polynomial:
+    """Return a number that provably fits an integer type; of a legal node this is assumed."""
+    return p if node.legal and case.splits else fitting(case, p, element_type, bits)
+
+
+def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
+    """Return the map of an elementwise operator on integers."""
+    inputs = node.inputs()
+    dims = broadcast(case, [i.dims for i in inputs])
+    arithmetic, truth = _ARITHMETIC.get(node.op_type), _TRUTHS.get(node.op_type)
+    element_type = int(TensorProto.BOOL) if truth else inputs[0].type
+
+    def check(index: Index) -> None:
+        if case.is_zero(broadcast_at(inputs[1], index)):
+            raise UndecidedError(f"{node.op_type}: the divisor may be 0")
+
+    if node.op_type in ("Div", "Mod"):
+        node.for_all(case, dims, check)
+
+    def at(index: Index) -> Polynomial:
+        row = [broadcast_at(i, index) for i in inputs]
+        if truth is not None:
+            return truth(case, node, row)
+        assert arithmetic is not None
+        return _fitting(case, node, arithmetic(case, node, row), element_type)
+
+    axes = next((i.axes for i in inputs if i.dims == dims), None)
+    return [Tensor(case, dims, at, whole=True, type=element_type, axes=axes)]
+
+
+def _where(case: Case, node: NodeView) -> list[Tensor]:
+    condition, yes, no = node.inputs()
+    dims = broadcast(case, [condition.dims, yes.dims, no.dims])
+
+    def at(index: Index) -> Polynomial:
+        chosen = yes if _holds(case, broadcast_at(condition, index)) else no
+        return broadcast_at(chosen, index)
+
+    if yes.type and no.type and yes.type != no.type:
+        raise UndecidedError("Where: the element types differ")
+    return [Tensor(case, dims, at, whole=yes.whole and no.whole, type=yes.type or no.type)]
+
+
+def _cast(case: Case, node: NodeView) -> list[Tensor]:
+    x, to = node.input(0), int(node.get("to", 0))
+    whole = x.whole and to in WHOLE
+    details = (x.type, to, *node.details("to"))
+
+    def check(index: Index) -> None:
+        _cast_to(case, x.at(index), to)
+
+    if whole and to != x.type:
+        node.for_all(case, x.dims, check)
+
+    def at(index: Index) -> Polynomial:
+        value = x.at(index)
+        if whole:
+            return _cast_to(case, value, to)
+        if value == ZERO and TensorProto.STRING not in (x.type, to):
+            return ZERO
+        return unknown("Cast", details, [value])
+
+    return [Tensor(case, x.dims, at, whole=whole, type=to, axes=x.axes)]
+
+
+#: Least and largest value of the small integer types.
+_RANGES = {
+    int(TensorProto.INT8): (-128, 127),
+    int(TensorProto.UINT8): (0, 255),
+    int(TensorProto.INT16): (-(1 << 15), (1 << 15) - 1),
+    int(TensorProto.UINT16): (0, (1 << 16) - 1),
+}
+
+
+def _cast_to(case: Case, value: Polynomial, to: int) -> Polynomial:
+    """Return an integer in another integer type.
+
+    Raises:
+        UndecidedError: it may not fit.
+    """
+    if to == TensorProto.BOOL:
+        return _truth(_holds(case, value))
+    if to in _RANGES:
+        low, high = _RANGES[to]
+        case.require(value - low, "Cast: a number may not fit the type")
+        case.require(high - value, "Cast: a number may not fit the type")
+        return value
+    if to in (TensorProto.UINT32, TensorProto.UINT64):
+        case.require(value, "Cast: a number may not fit the type")
+        to = int(TensorProto.INT32)
+    return fitting(case, value, to)
+
+
+def _bit_cast(case: Case, node: NodeView) -> list[Tensor]:
+    """Return the map of a BitCast; a second one back to the first type cancels it."""
+    x, to = node.input(0), int(node.get("to", 0))
+    if x.whole and x.type == to:
+        return [x]
+    if x.whole:
+        raise UndecidedError("BitCast of integers has no index map")
+
+    def at(index: Index) -> Polynomial:
+        value = x.at(index)
+        atom = value.lone_atom
+        if value == ZERO or x.type == to:
+            return value
+        if atom is not None and isinstance(atom.key, OperationKey):
+            key = atom.key
+            if key.operator == f"{UNKNOWN}BitCast" and key.details == (to, x.type) and x.type:
+                (inner,) = key.operands
+                return inner
+        return unknown("BitCast", (x.type, to), [value])
+
+    return [Tensor(case, x.dims, at, whole=False, type=to, axes=x.axes)]
+
+
+#: The most elements that a reduction computes one by one.
+_MAX_REDUCED = 64
+
+#: Bits of the integers that a double represents: onnxruntime reduces integers as doubles.
+_EXACT = 53
+
+
+def _reduce(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    axes = node.reduced_axes(x.rank)
+    if not axes:
+        return [x]
+    keep = bool(node.get("keepdims", 1))
+    counts = [x.dims[a].constant for a in axes]
+    known = [c for c in counts if c]
+    if len(known) < len(counts) or math.prod(known) > _MAX_REDUCED:
+        raise UndecidedError(f"{node.op_type} over more than {_MAX_REDUCED} elements")
+    for size in x.dims:  # onnxruntime leaves axes of an empty tensor as they are
+        case.require(size - 1, f"{node.op_type}: the data may be empty")
+    dims = [ONE if a in axes else d for a, d in enumerate(x.dims) if keep or a not in axes]
+
+    def at(index: Index) -> Polynomial:
+        rest = [i for a, i in enumerate(index) if a not in axes] if keep else list(index)
+        rows: list[list[Polynomial]] = [[]]
+        for axis in range(x.rank):
+            if axis in axes:
+                count = counts[axes.index(axis)] or 0
+                rows = [[*row, Polynomial.of(i)] for row in rows for i in range(count)]
+            else:
+                rows = [[*row, rest[axis - sum(a < axis for a in axes)]] for row in rows]
+        elements = [_fitting(case, node, x.at(tuple(row)), x.type, _EXACT) for row in rows]
+        return _fitting(case, node, _REDUCTIONS[node.op_type](case, elements), x.type, _EXACT)
+
+    return [Tensor(case, dims, at, whole=True, type=x.type)]
+
+
+def _product(case: Case, row: _Row) -> Polynomial:
+    total = ONE
+    for each in row:
+        total = _times(case, total, each)
+    return total
+
+
+_REDUCTIONS: dict[str, Callable[[Case, _Row], Polynomial]] = {
+    "ReduceProd": _product,
+    "ReduceSum": lambda case, row: _sum([ZERO, *row]),
+    "ReduceMax": maximum,
+    "ReduceMin": _minimum,
+}
+
+#: The maps of operators on integers alone.
+INTEGER_RULES: dict[str, Rule] = {
+    **dict.fromkeys([*_ARITHMETIC, *_TRUTHS], _elementwise),
+    **dict.fromkeys(_REDUCTIONS, _reduce),
+    "Where": _where,
+}
+
+RULES: dict[str, Rule] = {
+    "Cast": _cast,
+    "BitCast": _bit_cast,
+}

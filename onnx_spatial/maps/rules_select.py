@@ -1,0 +1,302 @@
+"""The maps of operators that take or join parts: Slice, Pad, Concat, Split, Gather."""
+
+from __future__ import annotations
+
+from onnx_spatial.maps.cases import Case, UndecidedError
+from onnx_spatial.maps.division import exact
+from onnx_spatial.maps.expressions import ZERO, Index, product
+from onnx_spatial.maps.node import MAX_OPSET, NodeView, Rule, axes_of
+from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.maps.tensor import Axis, Tensor, moved
+
+#: Ends of a Slice from this number on are the end of the axis.
+_FAR = 2**31 - 1
+
+
+def _slice(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    starts, ends = node.sizes("starts", 1), node.sizes("ends", 2)
+    axes = node.axes(3, x.rank)
+    axes = list(range(len(starts))) if axes is None else axes
+    steps = node.optional_integers("steps", 4) or [1] * len(starts)
+    windows: dict[int, tuple[Polynomial, int]] = {}
+    dims = list(x.dims)
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        first, count = _bounds(case, x.dims[axis], start, end, step)
+        windows[axis] = (first, step)
+        dims[axis] = count
+    if all(w == (ZERO, 1) for w in windows.values()) and tuple(dims) == x.dims:
+        return [x]
+
+    def at(index: Index) -> Polynomial:
+        moved = list(index)
+        for axis, (first, step) in windows.items():
+            moved[axis] = first + index[axis] * step
+        return x.at(tuple(moved))
+
+    digits = list(x.axes)
+    for axis, (first, step) in windows.items():
+        digits[axis] = x.axes[axis].cropped(first, dims[axis]) if step == 1 else Axis([dims[axis]])
+    return [Tensor(case, dims, at, whole=x.whole, type=x.type, axes=digits)]
+
+
+def _bounds(
+    case: Case, dim: Polynomial, start: Polynomial, end: Polynomial, step: int
+) -> tuple[Polynomial, Polynomial]:
+    """Return the first index that a Slice takes of an axis, and the number of elements."""
+
+    if step < 0 and (end.constant or 0) >= _FAR:
+        raise UndecidedError("Slice: runtimes disagree on a negative step to the largest integer")
+    if not case.decide(dim - 1):
+        return ZERO, ZERO
+
+    def clamped(bound: Polynomial, low: int, high: Polynomial) -> Polynomial:
+        known = bound.constant
+        if known is not None and known >= _FAR:
+            return high
+        if known is not None and known <= -_FAR:
+            return Polynomial.of(low)
+        if not case.decide(bound):
+            bound = bound + dim
+            if not case.decide(bound - low):
+                return Polynomial.of(low)
+        return bound if case.decide(high - bound) else high
+
+    if step > 0:
+        first, last = clamped(start, 0, dim), clamped(end, 0, dim)
+        if not case.decide(last - first):
+            return first, ZERO
+        return first, case.floor_div(last - first + (step - 1), Polynomial.of(step))
+    first, last = clamped(start, 0, dim - 1), clamped(end, -1, dim - 1)
+    if not case.decide(first - last):
+        return first, ZERO
+    return first, case.floor_div(first - last + (-step - 1), Polynomial.of(-step))
+
+
+def _pad(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    mode = node.get("mode", b"constant").decode()
+    if mode != "constant":
+        raise UndecidedError(f"Pad with mode {mode} has no index map")
+    amounts = node.sizes("pads" if node.has("pads") else "paddings", 1)
+    axes = node.axes(3, x.rank)
+    axes = list(range(x.rank)) if axes is None else axes
+    if len(amounts) != 2 * len(axes):
+        raise UndecidedError("Pad: the number of pads does not fit the axes")
+    value = node.pad_value()
+    pads = {
+        axis: (amounts[i], amounts[i + len(axes)])
+        for i, axis in enumerate(axes)
+        if (amounts[i], amounts[i + len(axes)]) != (ZERO, ZERO)
+    }
+    return [padded(case, x, pads, value)]
+
+
+def padded(
+    case: Case, x: Tensor, pads: dict[int, tuple[Polynomial, Polynomial]], value: Polynomial = ZERO
+) -> Tensor:
+    """Return the tensor padded by (begin, end) elements along some axes; negative amounts crop."""
+    if not pads:
+        return x
+    dims = list(x.dims)
+    for axis, (begin, end) in pads.items():
+        for amount in (begin, end):
+            if not case.surely(amount):  # a negative amount may not exceed the size
+                case.require(
+                    x.dims[axis] + amount, "Pad: more elements may be cropped than there are"
+                )
+        dims[axis] = x.dims[axis] + begin + end
+
+    def at(index: Index) -> Polynomial:
+        moved = list(index)
+        for axis, (begin, _) in pads.items():
+            place = index[axis] - begin
+            if not case.decide(place) or not case.decide(x.dims[axis] - 1 - place):
+                return value
+            moved[axis] = place
+        return x.at(tuple(moved))
+
+    return moved(x, case, dims, at)
+
+
+def _concat(case: Case, node: NodeView) -> list[Tensor]:
+    parts = node.inputs()
+    (axis,) = axes_of([node.get("axis", 1)], parts[0].rank)
+    for part in parts[1:]:
+        if part.rank != parts[0].rank:
+            raise UndecidedError("Concat: the ranks differ")
+        for a in range(part.rank):
+            if a != axis:
+                node.need_equal(case, part.dims[a], parts[0].dims[a], "Concat: dims may differ")
+    ends: list[Polynomial] = []
+    total = ZERO
+    for part in parts:
+        total = total + part.dims[axis]
+        ends.append(total)
+    dims = list(parts[0].dims)
+    dims[axis] = total
+    whole = all(p.whole for p in parts)
+    if len({p.type for p in parts if p.type}) > 1:
+        raise UndecidedError("Concat: the element types differ")
+    first = parts[0].axes[axis]
+    same = len({p.dims[axis] for p in parts}) == 1 and parts[0].dims[axis] != ZERO
+
+    def at(index: Index) -> Polynomial:
+        place = index[axis]
+        if place.constant is not None and all(e.constant is not None for e in ends):
+            number = sum((e.constant or 0) <= place.constant for e in ends)
+        elif same:
+            number = case.value_of(case.floor_div(place, parts[0].dims[axis]), len(parts))
+        else:
+            number = 0
+            while (
+                not (first.covers(parts[0].dims[axis]) and case.is_inside(place, first.extents))
+                and number < len(parts) - 1
+                and not case.decide(ends[number] - 1 - place)
+            ):
+                number += 1
+        start = ends[number] - parts[number].dims[axis]
+        return parts[number].at((*index[:axis], place - start, *index[axis + 1 :]))
+
+    leading = {axis: first} if first.covers(parts[0].dims[axis]) else {}
+    axes = list(parts[0].axes)
+    axes[axis] = Axis.joined([Axis([Polynomial.of(len(parts))]), first]) if same else Axis([total])
+    return [Tensor(case, dims, at, whole=whole, type=parts[0].type, leading=leading, axes=axes)]
+
+
+def _split(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    (axis,) = axes_of([node.get("axis", 0)], x.rank)
+    sizes = node.optional_sizes("split", 1)
+    count = len(node.outputs)
+    if sizes is None:
+        each = exact(x.dims[axis], Polynomial.of(count))
+        if node.opset >= 18 and not node.has("num_outputs") and node.opset < MAX_OPSET:
+            raise UndecidedError("Split: neither split nor num_outputs is set")
+        if node.get("num_outputs", count) != count:
+            raise UndecidedError("Split: num_outputs is not the number of outputs")
+        if each is None and not node.has("num_outputs"):
+            raise UndecidedError("Split: the number of outputs may not divide the dim")
+        if each is None:
+            # All parts but the last are equal; onnxruntime refuses a last one of 0 elements.
+            case.require(x.dims[axis] - count * count, "Split: the last part may be empty")
+            each = case.floor_div(x.dims[axis] + (count - 1), Polynomial.of(count))
+        sizes = [each] * (count - 1)
+        sizes.append(x.dims[axis] - each * (count - 1))
+    else:
+        if len(sizes) != count:
+            raise UndecidedError("Split: the number of parts is not the number of outputs")
+        total = ZERO
+        for size in sizes:
+            total = total + size
+        case.require_equal(total, x.dims[axis], "Split: the parts may not add up to the dim")
+    outputs = []
+    start = ZERO
+    for size in sizes:
+        outputs.append(_part(case, x, axis, start, size))
+        start = start + size
+    return outputs
+
+
+def _part(case: Case, x: Tensor, axis: int, start: Polynomial, size: Polynomial) -> Tensor:
+    def at(index: Index) -> Polynomial:
+        return x.at((*index[:axis], start + index[axis], *index[axis + 1 :]))
+
+    return moved(x, case, [*x.dims[:axis], size, *x.dims[axis + 1 :]], at)
+
+
+def _entry(case: Case, node: NodeView, place: Polynomial, x: Tensor, axis: int) -> Polynomial:
+    """Return an index of a Gather, counted from the start of an axis of `x`.
+
+    Raises:
+        UndecidedError: it may be out of bounds.
+    """
+    dim = x.dims[axis]
+    rows = x.leading.get(axis)
+    for digits in (rows, x.axes[axis] if x.axes[axis].covers(dim) else None):
+        if digits is not None and case.is_inside(place, digits.extents):
+            return place
+    if not case.decide(place):
+        place = place + dim
+        if rows is None or place != product(rows.extents):
+            node.need(case, place, f"{node.op_type}: an index may be below the first element")
+    node.need(case, dim - 1 - place, f"{node.op_type}: an index may exceed the axis")
+    return place
+
+
+def _gather(case: Case, node: NodeView) -> list[Tensor]:
+    x, indices = node.input(0), node.input(1)
+    if not indices.whole:
+        raise UndecidedError("Gather: the indices have no index map")
+    (axis,) = axes_of([node.get("axis", 0)], x.rank)
+    dims = [*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :]]
+    count = indices.rank
+
+    def check(index: Index) -> None:
+        _entry(case, node, indices.at(index), x, axis)
+
+    node.for_all(case, indices.dims, check, indices.index)
+
+    def at(index: Index) -> Polynomial:
+        place = _entry(case, node, indices.at(index[axis : axis + count]), x, axis)
+        return x.at((*index[:axis], place, *index[axis + count :]))
+
+    return [moved(x, case, dims, at)]
+
+
+def _gather_elements(case: Case, node: NodeView) -> list[Tensor]:
+    x, indices = node.input(0), node.input(1)
+    if not indices.whole or indices.rank != x.rank:
+        raise UndecidedError("GatherElements: the indices have no index map")
+    (axis,) = axes_of([node.get("axis", 0)], x.rank)
+    for other in set(range(x.rank)) - {axis}:
+        room = x.dims[other] - indices.dims[other]
+        node.need(case, room, "GatherElements: there may be more indices than data along an axis")
+
+    def check(index: Index) -> None:
+        _entry(case, node, indices.at(index), x, axis)
+
+    node.for_all(case, indices.dims, check, indices.index)
+
+    def at(index: Index) -> Polynomial:
+        place = _entry(case, node, indices.at(index), x, axis)
+        return x.at((*index[:axis], place, *index[axis + 1 :]))
+
+    return [moved(x, case, indices.dims, at)]
+
+
+def _gather_nd(case: Case, node: NodeView) -> list[Tensor]:
+    x, indices = node.input(0), node.input(1)
+    batch = node.get("batch_dims", 0)
+    depth = indices.dims[-1].constant
+    if depth is None or not indices.whole or not 0 < depth <= x.rank - batch:
+        raise UndecidedError("GatherND: the indices have no index map")
+    for a, b in zip(x.dims[:batch], indices.dims[:batch], strict=True):
+        case.require_equal(a, b, "GatherND: batch dims may differ")
+    dims = [*indices.dims[:-1], *x.dims[batch + depth :]]
+    count = indices.rank - 1
+
+    def places(index: Index) -> list[Polynomial]:
+        entries = [indices.at((*index, Polynomial.of(k))) for k in range(depth)]
+        return [_entry(case, node, entry, x, batch + k) for k, entry in enumerate(entries)]
+
+    def check(index: Index) -> None:
+        places(index)
+
+    node.for_all(case, indices.dims[:-1], check, lambda: indices.index()[:-1])
+
+    def at(index: Index) -> Polynomial:
+        return x.at((*index[:batch], *places(index[:count]), *index[count:]))
+
+    return [moved(x, case, dims, at)]
+
+
+RULES: dict[str, Rule] = {
+    "Slice": _slice,
+    "Pad": _pad,
+    "Concat": _concat,
+    "Split": _split,
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+}

@@ -1,0 +1,216 @@
+"""What facts claim holds at every integer point of a box that fulfils them."""
+
+from __future__ import annotations
+
+import itertools
+from random import Random
+
+import maps
+import numpy as np
+import pytest
+import sampling
+from hypothesis import given, settings
+from onnx import TensorProto
+
+from onnx_spatial.maps.cases import Case, UndecidedError
+from onnx_spatial.maps.expressions import Symbol
+from onnx_spatial.maps.facts import Facts
+from onnx_spatial.maps.integers import INTEGER, fitting
+from onnx_spatial.maps.polynomial import OperationKey, Polynomial
+
+NAMES = "abcd"
+
+
+def symbol(name: str, *, nonnegative: bool = True) -> Polynomial:
+    return Polynomial.atom(Symbol(0, "size", name), nonnegative=nonnegative)
+
+
+def floor(p: Polynomial, divisor: Polynomial, *, nonnegative: bool) -> Polynomial:
+    return Polynomial.atom(OperationKey("Floor", (), (p, divisor)), nonnegative=nonnegative)
+
+
+def polynomial(rng: Random, atoms: list[Polynomial], terms: int) -> Polynomial:
+    total = Polynomial.of(rng.randint(-4, 4))
+    for _ in range(rng.randint(1, terms)):
+        term = Polynomial.of(rng.choice((-3, -2, -1, -1, 1, 1, 2, 3)))
+        for _ in range(rng.choice((1, 1, 2))):
+            term = term * rng.choice(atoms)
+        total = total + term
+    return total
+
+
+class Box:
+    """Atoms with all their values: symbols of either sign, and a quotient with what defines it."""
+
+    def __init__(self, rng: Random) -> None:
+        names = NAMES[: rng.randint(2, 3)]
+        flags = {name: rng.random() < 0.75 for name in names}
+        ranges = [range(6) if flags[name] else range(-4, 5) for name in names]
+        rows = np.array(list(itertools.product(*ranges)))
+        self.values = {name: rows[:, i] for i, name in enumerate(names)}
+        self.atoms = [symbol(name, nonnegative=flags[name]) for name in names]
+        self.facts: list[Polynomial] = []
+        if rng.random() < 0.5:
+            dividend, divisor = polynomial(rng, self.atoms, 2), Polynomial.of(rng.randint(2, 4))
+            sign = dividend.nonnegative
+            quotient = floor(dividend, divisor, nonnegative=sign)
+            self.atoms.append(quotient)
+            self.facts = [
+                dividend - quotient * divisor,
+                quotient * divisor + divisor - 1 - dividend,
+            ]
+
+    def holds(self, p: Polynomial) -> np.ndarray:
+        """At which points `p` is 0 or more."""
+        count = len(next(iter(self.values.values())))
+        return np.broadcast_to(maps.number(p, self.values, {}) >= 0, (count,))
+
+
+def wanted(rng: Random, box: Box, facts: list[Polynomial]) -> Polynomial:
+    """A polynomial that often follows, by a sum of products, and sometimes just does not."""
+    if not facts or rng.random() < 0.3:
+        return polynomial(rng, box.atoms, 3)
+    total = Polynomial.of(rng.choice((0, 0, 0, 1, -1)))
+    for _ in range(rng.randint(1, 3)):
+        total = total + rng.choice(facts) * rng.choice((Polynomial.of(1), *box.atoms))
+    return total
+
+
+def check(rng: Random) -> int:
+    """Number of claims about random facts, each of which holds."""
+    box, facts = Box(rng), Facts()
+    if rng.random() < 0.5:
+        for atom in box.atoms:
+            if atom.lone_atom.nonnegative and isinstance(atom.lone_atom.key, Symbol):
+                facts.samples.define(atom.lone_atom, 0)
+    added, counts, claims = [], [], 0
+    for step in range(rng.randint(2, 8)):
+        if counts and rng.random() < 0.25:  # take some back
+            facts.forget(counts.pop())
+            added = [fact for fact in added if fact[0] < len(facts)]
+        else:
+            counts.append(len(facts))
+            new = box.facts if step == 0 else [polynomial(rng, box.atoms, 2)]
+            for fact in new:
+                added.append((len(facts), fact))
+                facts.add(fact)
+        kept = [fact for _, fact in added]
+        inside = np.logical_and.reduce([box.holds(p) for p in [Polynomial.of(0), *kept]])
+        for _ in range(4):
+            p = wanted(rng, box, kept)
+            if facts.nonnegative(p):
+                claims += 1
+                assert (box.holds(p) | ~inside).all(), (p, kept)
+        if facts.contradictory():
+            claims += 1
+            assert not inside.any(), kept
+    return claims
+
+
+@settings(max_examples=25)
+@given(rng=sampling.randoms)
+def test_claims_hold_everywhere_in_a_box(rng):
+    check(rng)
+
+
+@pytest.mark.slow
+def test_claims_hold_everywhere_in_a_box_many_times():
+    assert sum(check(Random(seed)) for seed in range(8000)) > 8000
+
+
+def sizes(*names: str) -> list[Polynomial]:
+    return [symbol(name) for name in names]
+
+
+def test_place_in_memory_is_below_the_number_of_elements():
+    n, w, rows, columns = sizes("n", "w", "N", "W")
+    facts = Facts()
+    for fact in (rows - 1 - n, columns - 1 - w, rows - 1, columns - 1):
+        facts.add(fact)
+    assert facts.nonnegative(rows * columns - 1 - n * columns - w)
+    assert not facts.nonnegative(rows * columns - 2 - n * columns - w)
+    assert not facts.nonnegative(rows * columns - 1 - w * columns - n)
+    assert not facts.contradictory()
+
+
+def test_products_of_sizes_outweigh_their_factors():
+    h, w = sizes("H", "W")
+    facts = Facts()
+    facts.add(h - 2)
+    facts.add(w - 1)
+    assert facts.nonnegative(h * w - h)
+    assert facts.nonnegative((h - 1) * w * 2 - w)
+    assert not facts.nonnegative(h * w - h - 1)
+
+
+def test_forgotten_facts_prove_nothing():
+    h, w = sizes("H", "W")
+    facts = Facts()
+    facts.add(h - 2)
+    kept = len(facts)
+    facts.add(w - h)
+    assert facts.nonnegative(w - 2)
+    facts.forget(kept)
+    assert not facts.nonnegative(w - 2)
+    assert facts.nonnegative(h - 2)
+
+
+def test_size_that_may_be_0_does_not_scale():
+    # 2*h*w <= 2*w does not give h <= 1 unless w is 1 or more.
+    h, w = sizes("H", "W")
+    facts = Facts()
+    facts.add(w - h * w)
+    assert not facts.nonnegative(1 - h)
+    facts.add(w - 1)
+    assert facts.nonnegative(1 - h)
+
+
+def test_number_of_either_sign_does_not_scale():
+    h, p = symbol("H"), symbol("p", nonnegative=False)
+    facts = Facts()
+    facts.add(h - 3)
+    assert not facts.nonnegative(h * p - 3 * p)
+    assert not facts.nonnegative(h * p)
+    assert not facts.nonnegative(p + 4)
+
+
+def test_quotient_of_a_negative_number_is_negative():
+    case = Case()
+    h = case.symbol("H")
+    quotient = case.floor_div(h - 4, Polynomial.of(3))
+    assert not case.surely(quotient)
+    assert case.surely(quotient + 1)
+
+
+def test_quotients_are_not_below_the_limit_of_sizes():
+    n = symbol("N")
+    quotient = floor(n * n, Polynomial.of(3), nonnegative=True)
+    assert not Facts().nonnegative(2**32 - quotient)
+    assert not Facts().nonnegative(2**32 - n * n)
+
+
+def test_facts_that_exclude_each_other():
+    h, w = sizes("H", "W")
+    facts = Facts()
+    for fact in (h - 3, w - h, 2 - w):
+        facts.add(fact)
+    assert facts.contradictory()
+
+
+def test_integers_of_the_model_have_no_bound():
+    case = Case()
+    x = case.symbol("x", None, kind=INTEGER)
+    assert not case.surely(x + 2**28)
+    assert not case.surely(2**28 - x)
+    assert case.surely(2**28 - case.symbol("h"))
+
+
+def test_remainder_is_small_though_what_it_is_of_is_not():
+    case = Case()
+    n, h, i = (case.symbol(name) for name in ("n", "h", "i"))
+    case.counts.append(n * h)
+    quotient = floor(i + 1, Polynomial.of(3), nonnegative=True)
+    assert fitting(case, n * h * (i + 1 - quotient * 3), TensorProto.INT64)
+    for wrong in (i + 1 - quotient * 2, i + 1 + quotient * 3, i * i - quotient * 3):
+        with pytest.raises(UndecidedError):
+            fitting(case, n * h * wrong, TensorProto.INT64)

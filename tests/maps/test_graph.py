@@ -1,0 +1,153 @@
+"""Names, attributes and conditions of functions and branches are their own."""
+
+from __future__ import annotations
+
+import brute_force
+import maps
+import onnx
+import onnx.parser
+import pytest
+
+from onnx_spatial.maps.cases import Case
+
+IDENTITY = "f (int64[N,M] x) => (y) { y = Identity(x) }"
+
+TURNED_TWICE = """<ir_version: 8, opset_import: ["": 18, "own": 1]>
+    f (int64[N,M] x) => (y) { a = Transpose(x) b = own.g(a) y = Identity(b) }
+    <domain: "own", opset_import: ["": 18]>
+    g (x) => (y) { a = Transpose(x) y = Identity(a) }"""
+
+REFERRED = """<ir_version: 8, opset_import: ["": 18, "own": 1]>
+    f (int64[N,M] x) => (y) { a = own.g<perm=[1,0]>(x) y = own.g<perm=[1,0]>(a) }
+    <domain: "own", opset_import: ["": 18]>
+    g <perm> (x) => (y) { y = Transpose<perm: ints = @perm>(x) }"""
+
+
+@pytest.mark.parametrize("text", [TURNED_TWICE, REFERRED])
+def test_functions(text):
+    original, converted = maps.parse(IDENTITY), onnx.parser.parse_model(text)
+    sizes = list(brute_force.up_to(3, ["N", "M"]))
+    assert brute_force.first_difference(original, converted, sizes) is None
+    assert maps.compare(original, converted).equal
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TURNED_TWICE.replace("y = Identity(a) }", "y = Identity(x) }"),
+        REFERRED.replace("[1,0]>(a)", "[0,1]>(a)"),
+    ],
+)
+def test_wrong_functions(text):
+    original, converted = maps.parse(IDENTITY), onnx.parser.parse_model(text)
+    sizes = list(brute_force.up_to(3, ["N", "M"]))
+    assert brute_force.first_difference(original, converted, sizes) is not None
+    assert not maps.compare(original, converted).equal
+
+
+def test_overloads_of_a_function_are_different():
+    original = maps.parse(IDENTITY)
+    converted = onnx.parser.parse_model(TURNED_TWICE)
+    converted.ir_version = 10
+    other = converted.functions.add()
+    other.CopyFrom(converted.functions[0])
+    other.overload = "other"
+    other.node[0].op_type = "Identity"
+    assert maps.compare(original, converted).equal
+    converted.graph.node[1].overload = "other"
+    assert not maps.compare(original, converted).equal
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "y = Identity(x, x)",
+        "a = Transpose<slow = 1>(x) y = Transpose(a)",
+        "a, b = Transpose(x) y = Transpose(a)",
+        "a = Inverted(x) y = Inverted(a)",
+        "k = Constant<value_ints = [2]>() a, b = Split(x, k) y = Identity(a)",
+    ],
+)
+def test_nodes_that_no_runtime_takes_have_no_map(nodes):
+    original = maps.parse("f (int64[2,M] x) => (y) { y = Identity(x) }")
+    assert not maps.compare(original, maps.parse(f"f (int64[2,M] x) => (y) {{ {nodes} }}")).equal
+
+
+def branches(then: str, otherwise: str, condition: str = "Greater(n, three)") -> onnx.ModelProto:
+    return maps.parse(
+        f"""f (int64[N,M] x) => (y) <int64 three={{3}}> {{
+            s = Shape(x) n = ReduceMax<keepdims=0>(s) c = {condition}
+            y = If(c)<then_branch = g() => (u) {{ {then} }}, else_branch = h() => (u) {{ {otherwise} }}>
+        }}"""
+    )
+
+
+RIGHT = "a = Transpose(x) u = Transpose(a)"
+OTHER = "a = Identity(x) u = Identity(a)"
+WRONG = "a = Transpose(x) u = Reshape(a, s)"
+
+
+def test_names_of_branches_are_their_own():
+    assert maps.compare(maps.parse(IDENTITY), branches(RIGHT, OTHER)).equal
+
+
+@pytest.mark.parametrize(("then", "otherwise"), [(RIGHT, WRONG), (WRONG, OTHER)])
+def test_both_branches_count(then, otherwise):
+    original, converted = maps.parse(IDENTITY), branches(then, otherwise)
+    sizes = list(brute_force.up_to(5, ["N", "M"]))
+    assert brute_force.first_difference(original, converted, sizes) is not None
+    assert not maps.compare(original, converted).equal
+
+
+def test_branch_that_is_never_taken_does_not_count():
+    converted = branches(RIGHT, WRONG, "Equal(n, n)")
+    assert maps.compare(maps.parse(IDENTITY), converted).equal
+
+
+BLOCKS = """f (int64[N,H,W] x) => (y) <int32[1] b={2}, int32[1,2] p={0,0}>
+    { y = tf.SpaceToBatchND(x, b, p) }"""
+EXCHANGED = """f (int64[N,H,W] x) => (y) <int64[1] one={1}, int64[1] two={2},
+    int64[1] last={2}, int64[1] minus={-1}> {
+        s = Shape(x) h = Gather(s, one) cells = Div(h, two) w = Gather(s, last)
+        t = Concat<axis=0>(minus, w, cells) y = Reshape(x, t)
+    }"""
+
+
+def test_sizes_with_names_of_other_symbols():
+    # [2N, H/2, W] and [2N, W, H/2]: equal only if W is taken for H/2.
+    original, converted = maps.parse(BLOCKS), maps.parse(EXCHANGED)
+    case = Case()
+    (_,) = case.all(lambda: maps.operator_map(case, original)[0].index())
+    names = {atom.key.name for atom in case.symbols} - {"N", "H"}
+    assert len(names) > 2
+    for name in names:
+        for model in (original, converted):
+            model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = name
+        assert not maps.compare(original, converted).equal
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "f (float[N,C,H,W] x) => (y) { p, i = MaxPool<kernel_shape=[2,2]>(x) y = Cast<to=1>(i) }",
+            "MaxPool: output 'i' has no index map",
+        ),
+        (
+            """f (int64[N,M] x) => (y) <int64[1] five={5}, int64[1] k={1}> {
+                s = Shape(x) t = Concat<axis=0>(s, k) u = Gather(t, five) y = Expand(x, u) }""",
+            None,
+        ),
+        (
+            """f (int64[N,M] x) => (y) <int64[4] s={64,64,64,64}> {
+                c = ConstantOfShape<value=int64[1]{1}>(s) r = ReduceMax<keepdims=0>(c)
+                y = Add(x, r) }""",
+            "ReduceMax over more than 64 elements",
+        ),
+    ],
+)
+def test_nodes_without_a_map(text, reason):
+    model = maps.parse(text)
+    comparison = maps.compare(model, model)
+    assert not comparison.equal
+    assert reason in (None, comparison.reason)

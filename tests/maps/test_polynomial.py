@@ -1,0 +1,92 @@
+"""Polynomials over numbers that only the run knows: equal, constant, never below zero."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from onnx_spatial.maps import polynomial
+from onnx_spatial.maps.polynomial import (
+    MAX_TERMS,
+    Polynomial,
+)
+
+H = Polynomial.atom("h", nonnegative=True)
+W = Polynomial.atom("w", nonnegative=True)
+K = Polynomial.atom("k")
+of = Polynomial.of
+
+
+def test_the_normal_form_does_not_depend_on_how_a_number_is_written():
+    assert (H + 1) * (W - 2) == H * W - 2 * H + W - 2
+    assert hash((H + 1) * (W - 2)) == hash(W * H + W - (2 + 2 * H))
+    assert 3 - H == -(H - 3)
+    assert H + W - H == W
+    assert H != W
+    assert H + 1 != H
+
+
+def test_equal_keys_are_equal_atoms_while_somebody_refers_to_them():
+    assert Polynomial.atom(("x", 1)) == Polynomial.atom(("x", 1))
+    assert Polynomial.atom(("x", 1)) != Polynomial.atom(("x", 2))
+    assert Polynomial.atom("k") != Polynomial.atom("k", nonnegative=True)  # another claim
+
+
+@pytest.mark.parametrize(
+    ("expression", "constant"),
+    [(of(5), 5), (of(0), 0), (H - H, 0), (H + 3 - H, 3), (0 * H, 0), (H, None), (H + 1, None)],
+)
+def test_a_constant_is_seen_where_nothing_else_is_left(expression, constant):
+    assert expression.constant == constant
+
+
+@pytest.mark.parametrize("expression", [of(0), of(3), H, 2 * H + W * H + 1])
+def test_nonnegative(expression):
+    assert expression.nonnegative
+
+
+@pytest.mark.parametrize("expression", [of(-1), K, H - 1, H - W, K * K, K * H])
+def test_not_provably_nonnegative(expression):
+    assert not expression.nonnegative
+
+
+def many(count: int, name: str = "m") -> Polynomial:
+    return sum((Polynomial.atom((name, i), nonnegative=True) for i in range(count)), of(0))
+
+
+def test_sums_of_too_many_terms_are_atoms_that_are_still_equal_to_themselves():
+    full, more = many(MAX_TERMS), many(2, "n")
+    assert len(full.terms) == MAX_TERMS
+    assert (full + more).lone_atom is not None
+    assert full + more == more + full
+    assert (full + more).nonnegative
+    assert full + more != full + more + 1
+    assert (full + more - (more + full)).constant == 0
+
+
+def test_products_of_too_many_terms_are_atoms():
+    wide = many(MAX_TERMS) * many(MAX_TERMS, "n")
+    assert wide.lone_atom is not None
+    assert wide != many(MAX_TERMS) + many(MAX_TERMS, "n")
+    assert many(MAX_TERMS) * many(MAX_TERMS) != many(MAX_TERMS)
+    square = K
+    for _ in range(200):
+        square = square * square
+    assert len(square.terms) == 1
+
+
+def test_long_chains_are_compared_and_forgotten_without_recursion():
+    def chain() -> Polynomial:
+        result = H
+        for i in range(30_000):
+            result = polynomial.computed("Div", (result + i, of(3)))
+        return result
+
+    one, other = chain(), chain()
+    assert one == other
+    assert repr(one) == repr(other)
+    before = len(polynomial._atoms)
+    del one, other
+    gc.collect()
+    assert len(polynomial._atoms) < before - 29_000

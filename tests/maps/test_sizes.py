@@ -1,0 +1,386 @@
+"""Shape arithmetic of converters, followed far enough to see which sizes differ by a constant."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from onnx import parser
+
+from onnx_spatial.maps.polynomial import MAX_TERMS, Polynomial
+from onnx_spatial.maps.sizes import DimKey, ElementKey, NamedDimKey, SymbolicValues
+from onnx_spatial.model.inference import constant_folding
+
+TF = "ai.onnx.converters.tensorflow"
+#: Initializers that the examples use.
+HELD = """int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] three = {3},
+    int64[2] pair = {4, 6}, int32[1] zero32 = {0}, int32[1] four32 = {4}, int64 scalar = {2},
+    float[1] half = {0.5}, int64[1] minus = {-1}"""
+
+
+def sizes(nodes: str, given: str = "float[N,h,w,3] x, int64[2] p, int64[2] q", opset: int = 17):
+    text = f'<ir_version: 9, opset_import: ["" : {opset}, "{TF}" : 1]>'
+    model = parser.parse_model(f"{text} g ({given}) => (int64[M] out) <{HELD}> {{ {nodes} }}")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
+    return SymbolicValues(scope)
+
+
+def symbol(known: SymbolicValues, name: str) -> Polynomial:
+    return Polynomial.atom(NamedDimKey(known._scope, name), nonnegative=True)
+
+
+def size(known: SymbolicValues, name: str, axis: int) -> Polynomial:
+    return Polynomial.atom(DimKey(known._scope, name, axis), nonnegative=True)
+
+
+def entry(known: SymbolicValues, name: str, index: int) -> Polynomial:
+    return Polynomial.atom(ElementKey(known._scope, name, index))
+
+
+def differences(known: SymbolicValues, a: str, b: str) -> list[int | None]:
+    """What the elements of two tensors differ by, None where that is left to the run."""
+    ones, others = known.entries(a), known.entries(b)
+    assert ones is not None and others is not None
+    return [(one - other).constant for one, other in zip(ones, others, strict=True)]
+
+
+# --- chains that converters write ---------------------------------------------------------------
+
+#: required_space_to_batch_paddings of a dilated 3x3 convolution as tf2onnx writes it, where the
+#: padding that the convolution asks for goes into the pads: DeepLab and its like.
+PADDED = """
+    shape_nchw = Shape(relu)
+    nhwc = Constant <value_ints = [0, 2, 3, 1]> ()
+    shape_64 = Gather(shape_nchw, nhwc)
+    shape = Cast <to = 6> (shape_64)
+    w1 = Slice(shape, two, three, zero)
+    h1 = Slice(shape, one, two, zero)
+    hw = Concat <axis = 0> (h1, w1)
+    base = Constant <value = int32[2] {4, 4}> ()
+    block = Constant <value = int32[2] {2, 2}> ()
+    full = Add(hw, base)
+    times = Div(full, block)
+    whole = Mul(times, block)
+    mod = Sub(full, whole)
+    rest = Sub(block, mod)
+    times_1 = Div(rest, block)
+    whole_1 = Mul(times_1, block)
+    extra = Sub(rest, whole_1)
+    start_32 = Constant <value = int32[1] {2}> ()
+    extra_w = Slice(extra, one, two, zero)
+    crop_w = Concat <axis = 0> (zero32, extra_w)
+    crop_w2 = Unsqueeze(crop_w, zero)
+    extra_h = Slice(extra, zero, one, zero)
+    crop_h = Concat <axis = 0> (zero32, extra_h)
+    crop_h2 = Unsqueeze(crop_h, zero)
+    crops = Concat <axis = 0> (crop_h2, crop_w2)
+    ends = Add(block, extra)
+    end_w = Slice(ends, one, two, zero)
+    pad_w = Concat <axis = 0> (start_32, end_w)
+    pad_w2 = Unsqueeze(pad_w, zero)
+    end_h = Slice(ends, zero, one, zero)
+    pad_h = Concat <axis = 0> (start_32, end_h)
+    pad_h2 = Unsqueeze(pad_h, zero)
+    pads = Concat <axis = 0> (pad_h2, pad_w2)
+"""
+#: Two strided convolutions stand between the model's input and the chain in DeepLab.
+BACKBONE = """
+    nchw = Transpose <perm = [0, 3, 1, 2]> (x)
+    c1 = Conv <strides = [2, 2], kernel_shape = [3, 3], auto_pad = "SAME_UPPER"> (nchw, k)
+    r1 = Relu(c1)
+    c2 = Conv <strides = [2, 2], kernel_shape = [3, 3], auto_pad = "SAME_UPPER"> (r1, k)
+    relu = Relu(c2)
+"""
+
+
+def test_pads_of_a_convolution_that_pads_are_its_crops_and_a_constant():
+    known = sizes(BACKBONE + PADDED, "float[N,h,w,3] x, float[3,3,3,3] k")
+    assert differences(known, "pads", "crops") == [2, 2, 2, 2]
+    assert known.shape_of_entries("pads") == (2, 2)
+    assert [e.constant for e in known.entries("pads")] == [2, None, 2, None]
+    assert known.dims("relu")[2] == known.dims("relu")[2]
+
+
+def test_the_two_of_them_may_be_computed_apart_from_one_another():
+    """Only the numbers count: a second chain over the same sizes comes to the same."""
+    names = re.findall(r"^ +(\w+) = ", PADDED, re.MULTILINE)
+    again = re.sub(rf"\b({'|'.join(names)})\b(?! = [\[\d])", r"\1_b", PADDED)
+    known = sizes(BACKBONE + PADDED + again, "float[N,h,w,3] x, float[3,3,3,3] k")
+    assert differences(known, "pads", "crops_b") == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("h1 = Slice(shape, one, two, zero)", "h1 = Slice(shape, zero, one, zero)"),
+        ("ends = Add(block, extra)", "ends = Add(hw, mod)"),
+        ("ends = Add(block, extra)", "ends = Mul(block, extra)"),
+        ("ends = Add(block, extra)", "ends = Add(hw, extra)"),
+        ("end_h = Slice(ends, zero, one, zero)", "end_h = Slice(ends, one, two, zero)"),
+    ],
+)
+def test_chains_that_are_only_alike_are_told_apart(right, wrong):
+    """Where the mistake is made before pads and crops part, the two still fit each other."""
+    assert right in PADDED
+    known = sizes(BACKBONE + PADDED.replace(right, wrong), "float[N,h,w,3] x, float[3,3,3,3] k")
+    found = differences(known, "pads", "crops")
+    assert found == [2, 2, 2, 2] if right.startswith("h1") else None in found
+
+
+def test_pads_from_the_shape_of_another_tensor_are_not_the_crops():
+    other = (
+        PADDED.replace(" = Add(block, extra)", " = Add(block, other)")
+        + """
+        s = Shape <start = 2> (z) t = Cast <to = 6> (s) v = Div(t, block)
+        m = Mul(v, block) other = Sub(t, m)
+    """
+    )
+    given = "float[N,h,w,3] x, float[3,3,3,3] k, float[N,3,a,b] z"
+    known = sizes(BACKBONE + other, given)
+    assert differences(known, "pads", "crops") == [2, None, 2, None]
+
+
+#: The same without padding: a causal convolution, padded by a node of its own (WaveNet).
+CAUSAL = """
+    padded = Pad(x, pads_x)
+    s = Shape(padded)
+    shape = Cast <to = 6> (s)
+    length = Slice(shape, one, two, zero)
+    times = Div(length, four32)
+    whole = Mul(times, four32)
+    mod = Sub(length, whole)
+    rest = Sub(four32, mod)
+    times_1 = Div(rest, four32)
+    whole_1 = Mul(times_1, four32)
+    extra = Sub(rest, whole_1)
+    last = Slice(extra, zero, one, zero)
+    both = Concat <axis = 0> (zero32, last)
+    pads = Unsqueeze(both, zero)
+    pads_x = Constant <value_ints = [0, 4, 0, 0, 0, 0]> ()
+"""
+
+
+def test_a_causal_convolution_crops_what_it_pads():
+    known = sizes(CAUSAL, "float[N,t,8] x")
+    t = symbol(known, "t")
+    assert known.dims("padded") == (symbol(known, "N"), t + 4, Polynomial.of(8))
+    assert known.entries("length") == (t + 4,)
+    assert differences(known, "pads", "pads") == [0, 0]
+    assert known.entries("pads")[0] == Polynomial.of(0)
+    assert known.shape_of_entries("pads") == (1, 2)
+
+
+def test_the_same_remainder_of_lengths_that_differ_by_a_constant_is_not_the_same():
+    known = sizes(
+        "s = Shape <start = 1, end = 2> (x) t = Add(s, one) a = Mod(s, two) out = Mod(t, two)"
+    )
+    assert differences(known, "a", "out") == [None]
+    assert differences(known, "t", "s") == [1]
+
+
+def test_detours_through_floating_point_are_the_same_only_if_all_of_them_is():
+    detour = """f = Cast <to = 1> (s) d = Div(f, half) c = Ceil(d) a = Cast <to = 7> (c)
+        f1 = Cast <to = 1> (s) d1 = Div(f1, half) c1 = Ceil(d1) b = Cast <to = 7> (c1)
+        floor = Floor(d) e = Cast <to = 7> (floor)"""
+    known = sizes(f"s = Shape <start = 1, end = 2> (x) {detour} out = Add(a, one)")
+    assert differences(known, "a", "b") == [0]
+    assert differences(known, "out", "b") == [1]
+    assert differences(known, "a", "e") == [None]
+    assert known.entries("f") is None  # not whole numbers
+
+
+@pytest.mark.parametrize(("to", "kept"), [(1, True), (11, True), (10, False), (16, False)])
+def test_a_size_survives_types_that_hold_it(to, kept):
+    known = sizes(
+        f"s = Shape <start = 1, end = 2> (x) f = Cast <to = {to}> (s) out = Cast <to = 7> (f)"
+    )
+    assert differences(known, "out", "s") == ([0] if kept else [None])
+
+
+@pytest.mark.parametrize(("to", "kept"), [(1, False), (11, True)])
+def test_a_number_of_elements_may_be_more_than_a_float_holds(to, kept):
+    known = sizes(f"s = Size(x) f = Cast <to = {to}> (s) out = Cast <to = 7> (f)")
+    assert differences(known, "out", "s") == ([0] if kept else [None])
+
+
+# --- what is atoms ------------------------------------------------------------------------------
+
+
+def test_reductions_combine_elements():
+    known = sizes(
+        """s = Shape(x)  i = Cast <to = 6> (s)  places = Constant <value_ints = [1, 2]> ()
+        g = Gather(s, places)  product = ReduceProd <keepdims = 0> (g)
+        sum = ReduceSum(i)  even = Constant <value_ints = [2, 2]> ()
+        table = Reshape(s, even)  columns = ReduceProd <axes = [-2]> (table)
+        most = ReduceMax <axes = [0]> (table)  none = ReduceSum <noop_with_empty_axes = 1> (s)"""
+    )
+    n, h, w = (symbol(known, name) for name in "Nhw")
+    assert known.entries("product") == (h * w,)
+    assert known.shape_of_entries("product") == ()
+    assert known.entries("sum") == (n + h + w + 3,)
+    assert known.entries("columns") == (n * w, h * 3)
+    assert known.shape_of_entries("columns") == (1, 2)
+    assert known.entries("most") != known.entries("columns")
+    assert known.entries("none") not in (known.entries("sum"), (n,))
+
+
+def test_other_values_are_one_atom_for_each_element_where_their_shape_is_known():
+    known = sizes("d = Sub(p, q) back = Add(d, q) out = Identity(back)")
+    assert known.entries("p") == (entry(known, "p", 0), entry(known, "p", 1))
+    assert differences(known, "out", "p") == [0, 0]
+    assert differences(known, "p", "q") == [None, None]
+    assert not known.entries("p")[0].nonnegative
+
+
+def test_values_of_unknown_or_large_shape_are_not_known_at_all():
+    known = sizes("out = Add(v, u)", "int64[n] v, int64[65] u, float[2] f, float z")
+    assert [known.entries(name) for name in ("v", "u", "f", "out", "nowhere", "")] == [None] * 6
+    assert known.dims("nowhere") is None
+
+
+def test_random_values_are_equal_to_themselves_only():
+    model = parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 17]>
+        g (float[N,h,w,3] x) => (int64[M] out) <{HELD}, int64[2] a, int64[2] b> {{
+            r = RandomUniform <shape = [2]> () t = RandomUniform <shape = [2]> ()
+            a = Cast <to = 7> (r) b = Cast <to = 7> (t) out = Sub(a, b) }}""")
+    scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
+    known = SymbolicValues(scope)
+    assert differences(known, "a", "a") == [0, 0]
+    assert differences(known, "a", "b") == [None, None]
+
+
+def test_equal_names_of_dims_count_on_inputs_of_the_main_graph_only():
+    model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+        g (float[h,w] x, float[h,2] y) => (float[h,w] out) <float[h,w] a, float[h,w] b> {
+            a = NonZero(x) b = NonZero(y) out = NonZero(a) }""")
+    scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
+    known = SymbolicValues(scope)
+    assert known.dims("x")[0] == known.dims("y")[0]
+    assert known.dims("a")[0] != known.dims("b")[0]
+    assert known.dims("a")[0] == size(known, "a", 0)
+    assert known.dims("a")[0].nonnegative
+
+
+def test_what_the_caller_notes_goes_on_behind_it():
+    nodes = f"y = {TF}.SpaceToBatchND(x, p, q) z = Relu(y) out = Shape(z)"
+    known = sizes(nodes)
+    assert known.dims("z") is None
+    known = sizes(nodes)
+    of_x = known.dims("x")
+    known.note("y", (4 * of_x[0], *of_x[1:]))
+    assert known.entries("out") == (4 * of_x[0], *of_x[1:])
+
+
+def test_a_rule_says_what_the_dims_behind_a_foreign_node_are():
+    def rule(node, dims, others):
+        assert (node.op_type, len(dims), others[0][0].constant) == ("SpaceToBatchND", 4, 4)
+        return (dims[0] * others[0][0], *dims[1:])
+
+    scope = sizes(f"y = {TF}.SpaceToBatchND(x, pair, q) z = Relu(y) out = Shape(z)")._scope
+    known = SymbolicValues(scope, rule)
+    assert known.dims("z")[0] == 4 * known.dims("x")[0]
+
+
+def test_values_of_outer_graphs_are_the_same_inside():
+    model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+        g (bool c, float[h,w] x) => (int64[2] y) <int64[2] k = {1, 2}> {
+            s = Shape(x)
+            y = If (c) <
+                then_branch = t () => (int64[2] v) { v = Add(s, k) },
+                else_branch = e () => (int64[2] u) { r = Shape(x) u = Add(r, k) }>
+        }""")
+    outer, then, other = (SymbolicValues(scope) for scope, _ in constant_folding.scopes(model))
+    assert (
+        then.entries("v")
+        == other.entries("u")
+        == tuple(e + i for i, e in enumerate(outer.entries("s"), 1))
+    )
+    assert outer.entries("v") is None
+
+
+def test_attributes_that_a_function_takes_from_its_call_are_unknown():
+    model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17, "f" : 1]>
+        g (float[h,w] x) => (int64[N] y) { y = f.cut (x) }
+        <opset_import: ["" : 17], domain: "f"> cut <at> (x) => (y) { y = Shape <start: int = @at> (x) }
+        """)
+    _, (inside, _) = constant_folding.scopes(model)
+    assert SymbolicValues(inside).entries("y") is None
+
+
+# --- broken and large graphs --------------------------------------------------------------------
+
+
+def test_cycles_end():
+    known = sizes(
+        "a = Add(b, p) b = Sub(a, q) c = Relu(d) d = Relu(c) e = Shape(c) out = Identity(out)"
+    )
+    assert all(known.entries(name) is None for name in ("a", "b", "e"))
+    assert known.dims("c") is None
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "out = Gather(p, pair)",
+        "out = Slice(p, zero)",
+        "out = Slice(p, zero, one, pair)",
+        "out = Reshape(p, three)",
+        "out = Concat(p, q)",
+        "out = Concat <axis = 3> (p, q)",
+        "out = Unsqueeze(p)",
+        "out = Unsqueeze(p, pair)",
+        "out = Transpose <perm = [0, 0]> (p)",
+        "out = Split <axis = 5> (p)",
+        "out = Sub()",
+        "out = Cast(p)",
+        "out = Shape()",
+        "out = Add(p, zero32)",
+        "out = Div(p, scalars)",
+        "out = Range(scalar, scalar)",
+    ],
+)
+def test_nodes_that_break_the_rules_tell_nothing(node):
+    known = sizes(node).entries("out")
+    assert known is None or all(e.lone_atom is not None for e in known)
+
+
+def test_ten_thousand_nodes_are_followed_without_recursion():
+    nodes = [f"a{i} = Add(a{i - 1}, one) b{i} = Div(b{i - 1}, two)" for i in range(1, 10_000)]
+    values = [f"y{i} = Relu(y{i - 1})" for i in range(1, 10_000)]
+    text = (
+        f"y0 = Relu(x) {' '.join(values)} a0 = Shape(y9999) b0 = Add(a0, pair_4) {' '.join(nodes)}"
+    )
+    known = sizes(
+        f"pair_4 = Constant <value_ints = [1, 2, 3, 4]> () {text} out = Add(a9999, b9999)"
+    )
+    assert known.entries("a9999")[1] == known.dims("x")[1] + 9999
+    assert len(known.entries("out")) == 4
+
+
+def test_expressions_that_grow_with_every_node_stay_small():
+    start = "s = Shape <start = 1, end = 3> (x) a0 = Mul(s, p)"
+    nodes = [f"m{i} = Mod(a{i - 1}, pair) a{i} = Mul(a{i - 1}, m{i})" for i in range(1, 500)]
+    nodes += [f"d{i} = Div(a{i}, pair) c{i} = Add(c{i - 1}, d{i})" for i in range(1, 500)]
+    known = sizes(f"{start} c0 = Identity(s) {' '.join(nodes)} out = Add(c499, one)")
+    assert all(len(e.terms) <= MAX_TERMS for e in known.entries("c499"))
+    assert differences(known, "out", "c499") == [1, 1]
+
+
+def test_numbers_that_may_wrap_are_not_known():
+    known = sizes("""s = Shape <start = 1, end = 2> (x)
+        most = Constant <value_ints = [9223372036854775807]> () a = Concat <axis = 0> (most, s)
+        more = Add(a, one) narrow = Cast <to = 6> (a) out = Identity(a)""")
+    h = symbol(known, "h")
+    for name, expected in (("more", h + 1), ("narrow", h)):
+        wrapped, size = known.entries(name)
+        assert wrapped.constant is None
+        assert size == expected
+
+
+def test_factors_that_32_bits_do_not_hold_belong_to_atoms():
+    known = sizes("""s = Shape <start = 1, end = 2> (x)
+        k = Constant <value_ints = [4294967296]> () a = Mul(s, k) b = Cast <to = 6> (a)
+        again = Mul(k, s) c = Cast <to = 6> (again) out = Identity(a)""")
+    assert differences(known, "b", "c") == [0]
+    assert differences(known, "a", "b") == [None]
