@@ -1,9 +1,10 @@
-"""Compare chains of nodes for all sizes and values, by index maps.
+"""Say what nodes do to elements and sizes: compare chains of them for all sizes, and infer sizes.
 
 An index map gives each element of a tensor as a function of its index: an element of an input, a
 number, or an unknown function of such elements. Sizes, parameters and indices are symbols; numbers are
 polynomials over them. Two chains are equal if their maps are equal in every case.
 
+    polynomial                 integer combinations of products of atoms
     expressions, division      polynomials over symbols, and their quotients
     facts, linear, samples     inequalities between symbols, and which others follow from them
     limits, integers           limits of sizes, and of the integers of a run
@@ -14,6 +15,8 @@ polynomials over them. Two chains are equal if their maps are equal in every cas
     operators                  the maps of the spatial operators
     graph                      the maps of all values of a graph
     compare                    the comparison of two maps
+    open_case, open_dims       a case that never splits, and dims that are known where a map is open
+    sizes                      the sizes and small integers of a graph, in such a case
 
 The words:
     index      position of an element in a tensor: one number for each axis
