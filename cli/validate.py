@@ -58,10 +58,8 @@ _examination_options = options.grouped(
         is_flag=True,
         help="Optimize the models: rewrite chains of standard nodes that are spatial operators, too.",
     ),
-    click.option(
-        "--no-fuse", is_flag=True, help="Change only the operators, no nodes beside them."
-    ),
-    click.option("--checked", is_flag=True, help="Add checks of sizes and parameters."),
+    options.no_fuse_option,
+    options.checked_option,
     options.prefer_option,
     options.domain_option,
     options.static_option,

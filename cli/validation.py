@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from onnx_spatial.cli import render
 from onnx_spatial.cli.output import Output
-from onnx_spatial.cli.text import fits, say, say_command
+from onnx_spatial.cli.text import say, say_command
 from onnx_spatial.errors import one_line
 from onnx_spatial.report.figures import duration
 from onnx_spatial.validation import ModelResult, Report
@@ -34,7 +33,9 @@ _NAMED = 20
 
 
 class Rows:
-    """Print the table of a log row by row, each as soon as it and those before it are done.
+    """The table of a run, row by row: each as soon as it and those before it are done.
+
+    Where it does not fit there are only results and models.
 
     Args:
         console: to print to.
@@ -43,8 +44,9 @@ class Rows:
 
     def __init__(self, console: Console, models: Sequence[str]) -> None:
         self._console = console
-        names = max(cell_len(one_line(model)) for model in models)
+        names = max((cell_len(one_line(model)) for model in models), default=0)
         self._widths = (max(map(len, _STYLES)), names, *_FIGURES.values())
+        self._fits = sum(self._widths) + 2 * len(_FIGURES) + 2 <= console.width
         self._done: dict[int, ModelResult] = {}
         self._printed = 0
 
@@ -52,13 +54,16 @@ class Rows:
         """Take the result of the model at this position in the list."""
         self._done[number] = model
         while (found := self._done.pop(self._printed, None)) is not None:
-            if not self._printed:
-                self._print(Text("result"), "model", *_FIGURES, style="bold")
-            self._print(_status(found), one_line(found.model), *_figures(found))
+            if not self._fits:
+                say(self._console, _status(found).append(f"  {one_line(found.model)}", "default"))
+            else:
+                if not self._printed:
+                    self._print(Text("result"), "model", *_FIGURES, style="bold")
+                self._print(_status(found), one_line(found.model), *_figures(found))
             self._printed += 1
 
     def finish(self, report: Report) -> None:
-        """Print the rows that are missing after a run that was interrupted."""
+        """Print the rows that are missing: after a run that was interrupted, or all."""
         for number in range(self._printed, len(report.models)):
             self.add(number, report.models[number])
 
@@ -77,20 +82,14 @@ def show(output: Output, report: Report, rows: Rows | None) -> None:
     elif output.json:
         _verdict(output.err, report)
     else:
-        _everything(output.out, report, rows, verbose=output.verbose)
+        rows = rows or Rows(output.out, [model.model for model in report.models])
+        rows.finish(report)
+        _everything(output.out, report, verbose=output.verbose)
     if report.interrupted:
         output.err.print("error: interrupted")
 
 
-def _everything(console: Console, report: Report, rows: Rows | None, *, verbose: bool) -> None:
-    if rows is not None:
-        rows.finish(report)
-    elif report.models:
-        table = _table(report)
-        if fits(console, table):
-            console.print(table)
-        else:
-            _list(console, report)
+def _everything(console: Console, report: Report, *, verbose: bool) -> None:
     for model in report.models:
         _problems(console, report, model, verbose=verbose)
     again = report.failed()
@@ -125,23 +124,6 @@ def _word(report: Report) -> str:
     if report.status == "passed" and statuses and statuses <= {"unverified", "skipped"}:
         return "unverified" if "unverified" in statuses else "skipped"
     return report.status
-
-
-def _table(report: Report) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("result", "model"):
-        table.add_column(name, no_wrap=True)
-    for name in _FIGURES:
-        table.add_column(name, justify="right", no_wrap=True)
-    for model in report.models:
-        table.add_row(_status(model), one_line(model.model), *_figures(model))
-    return table
-
-
-def _list(console: Console, report: Report) -> None:
-    """Print a list where a table does not fit."""
-    for model in report.models:
-        say(console, _status(model).append(f"  {one_line(model.model)}", "default"))
 
 
 def _status(model: ModelResult) -> Text:
