@@ -128,7 +128,7 @@ class Scene:
 
     def learn(self, nursery: Nursery) -> None:
         """Convert without disturbance, for the result and the time that it takes."""
-        for _ in range(3):
+        for _ in range(2):  # the first one fills the caches of the system
             self.reset()
             start = time.monotonic()
             code, words = self.run(nursery)
