@@ -200,7 +200,8 @@ class SymbolicValues:
         node = self._producer(key, small=small)
         if node is None or (small and scope.value(name) is not None):
             return []
-        sources = (self._key(scope, source) for source in node.input)
+        names = node.input if small else _read_by(node)
+        sources = (self._key(scope, source) for source in names)
         return [source for source in sources if source is not None]
 
     def _producer(self, key: _Key, *, small: bool) -> onnx.NodeProto | None:
@@ -226,6 +227,10 @@ class SymbolicValues:
         node = self._producer(key, small=small)
         if node is None:
             return self._unknown(key, self._dims(key))
+        if not small and _keeps_shape(node):
+            first = self._input(scope, node.input[0]) if node.input else None
+            known_dims = None if first is None or name != node.output[0] else first.dims
+            return self._unknown(key, self._dims(key, known_dims))
         inputs = [self._input(scope, source) for source in node.input]
         if not op_traits.is_standard(node):
             return self._unknown(key, self._dims(key, self._spatial_dims(node, inputs)))
@@ -236,7 +241,7 @@ class SymbolicValues:
         result: Tensor | None = None
         dims: open_dims.Partial | None = None
         with suppress(Exception):  # it is open, or breaks its operator's rules and fails when run
-            if is_known and (small or view.op_type not in open_dims.SAME_SHAPE):
+            if is_known:
                 result = RULES[view.op_type](self.case, view)[position]
                 dims = result.dims
         if result is None and (position == 0 or node.op_type == "Split"):
@@ -374,6 +379,16 @@ class SymbolicValues:
         if len(kinds) > 1 or (not kinds <= known and node.op_type != "Cast"):
             return None
         return self.case.once((*details, *row), element)
+
+
+def _keeps_shape(node: onnx.NodeProto) -> bool:
+    return node.op_type in open_dims.SAME_SHAPE and op_traits.is_standard(node)
+
+
+def _read_by(node: onnx.NodeProto) -> Sequence[str]:
+    """Return the inputs that the dims of a node's output depend on."""
+    names = list(node.input)
+    return names[:1] if _keeps_shape(node) else names
 
 
 def _view(node: onnx.NodeProto, inputs: Sequence[Tensor | None], scope: ConstantScope) -> NodeView:
