@@ -41,7 +41,7 @@ def test_forms(model, expected):
     assert [(c.blocks.kind, c.blocks.block) for c in chains] == expected
 
 
-STRATEGIES = ["transpose", "gather", "row-gather", "slices"]
+STRATEGIES = ["transpose", "staged", "gather", "interleave", "row-gather", "slices"]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -58,7 +58,7 @@ def test_lowerings_of_unknown_sizes(strategy, shape):
     assert [(c.blocks.kind, c.blocks.block) for c in chains] == [(S2B, (2, 2)), (B2S, (2, 2))]
 
 
-@pytest.mark.parametrize("strategy", ["gather", "row-gather"])
+@pytest.mark.parametrize("strategy", ["gather", "interleave", "row-gather"])
 @pytest.mark.parametrize("op_type", ["SpaceToBatchND", "BatchToSpaceND"])
 def test_lowerings_that_move_the_channels(strategy, op_type):
     """Between Transposes, whose order of axes the tables take over."""
@@ -230,13 +230,6 @@ def test_unknown_ranks():
     model = chain_models.six_dims()
     model.graph.input[0].type.tensor_type.ClearField("shape")
     assert all(c.source != "x" for c in find(model))
-
-
-@pytest.mark.parametrize("model", [chain_models.depth_to_space(), chain_models.one_dim()])
-def test_ranks_that_nodes_determine(model):
-    """A Transpose, or a Pad with a known number of pads, runs for one rank only."""
-    model.graph.input[0].type.tensor_type.ClearField("shape")
-    assert find(model)[0].source == "x"
 
 
 def test_bad_parameters():
