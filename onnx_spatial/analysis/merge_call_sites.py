@@ -48,7 +48,7 @@ def join_inputs(each: Sequence[InputFacts | None]) -> InputFacts | None:
         f.value is not None and np.array_equal(f.value, value) for f in known[1:]
     ):
         value = None
-    return InputFacts(dtype, shape, value, all(f.ranked for f in known))
+    return InputFacts(dtype, shape, value)
 
 
 def join_shapes(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:

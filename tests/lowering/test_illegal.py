@@ -145,25 +145,6 @@ def test_data_of_another_rank_than_the_spelling_has(shape, strategy):
         assert fails(convert(model, prefer=strategy), {"x": x})
 
 
-@pytest.mark.parametrize("mode", ["lower", "function"])
-@pytest.mark.parametrize("reader", ["Conv(s, w)", "Transpose <perm = [0, 3, 1, 2]> (s)", "Neg(s)"])
-def test_data_of_another_rank_than_what_reads_the_output_takes(reader, mode):
-    """That rank is taken to be the data's; one of 1 too many would not show in what comes out."""
-    made = onnx.parser.parse_model(
-        """<ir_version: 8, opset_import: ["" : 17]>
-        g (float[1] x) => (float[N, a, b, c] y)
-        <int64[2] block = {2, 2}, int64[2, 2] pads = {0, 0, 0, 0}, float[2, 2, 1, 1] w = {1, 2, 3, 4}>
-        { s = SpaceToBatchND (x, block, pads) y = """
-        + reader
-        + "}"
-    )
-    made.graph.input[0].type.tensor_type.ClearField("shape")
-    converted = convert(made, mode=mode)
-    for shape in ((1, 4, 4, 2, 1), (1, 4, 4, 1, 2), (1, 4, 4)):
-        assert fails(converted, {"x": data(shape)})
-    running.run(converted, {"x": data((1, 4, 4, 2))})
-
-
 @pytest.mark.parametrize("opset", [7, 17])
 @pytest.mark.parametrize(
     ("block", "table"),

@@ -72,7 +72,7 @@ class Request:
         """Return the request of a node."""
         data = facts.inputs[0]
         shape = data.shape if data is not None else None
-        ranked = data is not None and shape is not None and data.ranked
+        ranked = shape is not None
         if shape is None and call.rank is not None:
             shape = (None,) * call.rank
         types = tuple(

@@ -32,14 +32,11 @@ class InputFacts:
         dtype: element type (numpy name, "string").
         shape: its shape, None for an unknown dim.
         value: its value.
-        ranked: whether it has the rank of `shape` in every run; if not, the rank follows from the nodes
-            that read the output, and a run with another rank must fail.
     """
 
     dtype: str | None = None
     shape: tuple[Dim, ...] | None = None
     value: npt.NDArray[np.generic] | None = None
-    ranked: bool = True
 
     @classmethod
     def of(cls, array: npt.NDArray[np.generic]) -> InputFacts:

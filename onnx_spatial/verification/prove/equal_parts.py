@@ -132,6 +132,6 @@ def digest(
                 if fact is None:
                     add(None)
                     continue
-                add(fact.dtype, shape(fact.shape), fact.ranked)
+                add(fact.dtype, shape(fact.shape))
                 add(None if fact.value is None else fact.value.tolist())
     return result.digest()

@@ -286,7 +286,7 @@ class _Nodes(list[onnx.NodeProto]):
         call = self.op(CALLS[len(inputs)], shape, *integers, domain=DOMAIN, **attributes)
         known, dims = info.facts.inputs[0], info.output_shape
         sizes = [d if isinstance(d, int) else 0 for d in dims or ()]
-        if known is None or not known.ranked or dims is None:
+        if known is None or dims is None:
             same = self.op("Sub", shape, shape)
         elif 0 in dims or math.prod(filter(None, sizes)) > _MOST_ELEMENTS:
             same = self.constant(np.zeros(len(sizes), np.int64))
