@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from onnx import TensorProto
+
 from onnx_spatial.maps import linear
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.constants import same_values
@@ -139,6 +141,10 @@ def _differs(case: Case, maps: Maps) -> Difference | None:
     expected, actual = made
     if expected.rank != actual.rank:
         message = f"the rank of the output is {actual.rank}, not {expected.rank}"
+        return _difference(case, message, ZERO, ZERO)
+    if expected.type and actual.type and expected.type != actual.type:
+        names = [TensorProto.DataType.Name(tensor.type) for tensor in (actual, expected)]
+        message = f"the elements are of type {names[0]}, not {names[1]}"
         return _difference(case, message, ZERO, ZERO)
     for axis, (a, b) in enumerate(zip(expected.dims, actual.dims, strict=True)):
         if not case.are_equal(a, b):

@@ -29,6 +29,7 @@ from onnx_spatial.maps.expressions import (
     UNKNOWN,
     ZERO,
     Index,
+    atoms_of,
     bases_of,
     unknown,
 )
@@ -246,10 +247,17 @@ def settled(case: Case, p: Polynomial) -> Polynomial:
     return p
 
 
+def holds_sum(p: Polynomial) -> bool:
+    """Tell whether a sum of products is part of an element."""
+    keys = (atom.key for atom in atoms_of(p))
+    return any(isinstance(key, OperationKey) and key.operator == PRODUCTS for key in keys)
+
+
 def vanishes(case: Case, p: Polynomial) -> bool:
     """Tell whether an element is provably 0.
 
-    Of a sum of products one product is examined; the others are those of other cases.
+    Of a sum of products one product is examined; the others are those of other cases. The product of two
+    sums is not: one may vanish in some cases, the other one in the other cases, and neither as a whole.
     """
     if p == ZERO:
         return True
@@ -259,6 +267,8 @@ def vanishes(case: Case, p: Polynomial) -> bool:
         return False
     if key.operator == PRODUCTS:
         factor, data, *_ = key.operands
+        if holds_sum(factor) and holds_sum(data):
+            return False
         return any(
             vanishes(case, one) and finite(case, other)
             for one, other in ((data, factor), (factor, data))

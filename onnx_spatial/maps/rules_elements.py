@@ -137,7 +137,10 @@ def _quantize(case: Case, node: NodeView) -> list[Tensor]:
     for t in (scale, zero):
         if t is not None and product(t.dims) != ONE:
             need_list(case, node, t, x.dims[axis])
-    details = (*node.details("axis"), zero is None)
+    source = zero if node.op_type == "QuantizeLinear" else scale
+    element_type = 0 if source is None else source.type
+    # Of what type a result is says where it saturates.
+    details = (*node.details("axis"), zero is None, element_type)
 
     def at(index: Index) -> Polynomial:
         def parameter(t: Tensor) -> Polynomial:
@@ -150,8 +153,6 @@ def _quantize(case: Case, node: NodeView) -> list[Tensor]:
             return behind
         return unknown(node.op_type, details, (data, factor, point))
 
-    source = zero if node.op_type == "QuantizeLinear" else scale
-    element_type = 0 if source is None else source.type
     return [Tensor(case, x.dims, at, whole=False, type=element_type, axes=x.axes)]
 
 

@@ -132,6 +132,9 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
                 raise UndecidedError(f"{node.op_type}: a parameter has more than one element")
             need_list(case, node, t, outputs)
     zero = None if node.op_type == "Conv" else node.optional(2)
+    types = {"Conv": x.type, "ConvInteger": int(TensorProto.INT32)}
+    point = node.optional(7)
+    element_type = types.get(node.op_type, 0 if point is None else point.type)
 
     def parameter(t: Tensor, channel: Polynomial) -> Polynomial:
         return element(t, case, tuple(ZERO if d == ONE else channel for d in t.dims))
@@ -160,15 +163,12 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
             row = [factor_at(indices), data_at(indices)]
         row += [parameter(t, index[1]) for _, t in parameters]
         row += [] if added is None else [added]
-        details = (added is None, *(i for i, _ in parameters))
+        details = (added is None, element_type, *(i for i, _ in parameters))
         return unknown(node.op_type, details, (*row, *lengths(extents)))
 
     copied = copied_digits(case, outputs, extents, factor_of)
     axes = [x.axes[0], Axis(copied), *windows.axes]
     dims = [x.dims[0], outputs, *windows.dims]
-    types = {"Conv": x.type, "ConvInteger": int(TensorProto.INT32)}
-    point = node.optional(7)
-    element_type = types.get(node.op_type, 0 if point is None else point.type)
     return [Tensor(case, dims, at, whole=False, type=element_type, axes=axes)]
 
 
@@ -246,6 +246,8 @@ def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
             for axis in range(count):
                 place = index[axis + 2] + pads[axis] - indices[axis] * dilations[axis]
                 if not (case.decide(place) and case.decide(x.dims[axis + 2] - 1 - place)):
+                    if not finite(case, factor_at(indices)):  # as in _conv
+                        raise UndecidedError("ConvTranspose: a weight may be infinite or NaN")
                     return ZERO
                 source.append(place)
             return element(x, case, tuple(source))
