@@ -27,7 +27,7 @@ from benchmarks import results
 from onnx_spatial import analysis
 from onnx_spatial.conversion.options import STRATEGY_NAMES
 from onnx_spatial.errors import SpatialError
-from onnx_spatial.verification import match
+from onnx_spatial.verification.match.matches import find
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.prove.proof import Proof
 from onnx_spatial.verification.prove.prover import Prover
@@ -100,7 +100,7 @@ def prove(model: Model, row: str, column: str, options: Mapping[str, str]) -> It
     source = models.original
     named = data.named_dims(source.proto, data.graph_inputs(source.proto))
     infos = analysis.find(named, models.domains, source.folder)
-    matches = match.find(models, infos, analysis.graph_facts(named, infos))
+    matches = find(models, infos, analysis.graph_facts(named, infos))
     prover = Prover(models, infos, matches)
     known: dict[int, Proof] = {}
     for info, lowering in zip(infos, lowerings, strict=True):

@@ -133,7 +133,7 @@ class _Run:
 
     def _verify_command(self, model: str, result: Conversion) -> str:
         """Return the command that compares the two files again."""
-        from onnx_spatial.verification.compare.tolerance import tolerance_words
+        from onnx_spatial.verification.options import tolerance_words
 
         given = self.how_to_verify
         words = ["onnx-spatial", "verify", model, str(result.output)]

@@ -17,8 +17,7 @@ from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.text import say
 from onnx_spatial.model.io import reader
 from onnx_spatial.validation import data_sets
-from onnx_spatial.verification import Verification, VerifyOptions
-from onnx_spatial.verification.process import limits
+from onnx_spatial.verification import Verification, VerifyOptions, limits
 
 
 def verify_options(model: str, given: Mapping[str, Any]) -> VerifyOptions:

@@ -7,7 +7,7 @@ command says so.
 
 from __future__ import annotations
 
-from onnx_spatial.verification.process import limits
+from onnx_spatial.verification import limits
 
 
 def limit_memory() -> None:

@@ -23,7 +23,8 @@ from onnx_spatial import (
     verification,
 )
 from onnx_spatial.conversion.report import OperatorReport
-from onnx_spatial.verification import Tolerances, interface, match
+from onnx_spatial.verification import Tolerances, pair
+from onnx_spatial.verification.match.matches import ChangedPart, find
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.prove.proof import Proof
 from onnx_spatial.verification.prove.prover import Prover
@@ -140,7 +141,7 @@ class Proofs:
         rest: what differs and is in no part, one sentence each.
     """
 
-    parts: list[tuple[match.ChangedPart, Proof]]
+    parts: list[tuple[ChangedPart, Proof]]
     rest: list[str]
 
     @property
@@ -155,9 +156,9 @@ def prove(original: Any, converted: Any) -> Proofs:
     source = models.original
     named = data.named_dims(source.proto, data.graph_inputs(source.proto))
     infos = analysis.find(named, models.domains, source.folder)
-    matches = match.find(models, infos, analysis.graph_facts(named, infos))
+    matches = find(models, infos, analysis.graph_facts(named, infos))
     prover = Prover(models, infos, matches)
-    found = interface.compare(models, Tolerances())
+    found = pair.compare_interfaces(models, Tolerances())
     rest = [*found.blocking, *found.types, *found.narrowed, *matches.rest]
     rest += [each.reason for each in matches.unmatched]
     return Proofs([(part, prover.prove(part)) for part in matches.changed], rest)

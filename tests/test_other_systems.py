@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 
 from onnx_spatial import ModelFileError
 from onnx_spatial.model.io import reader
-from onnx_spatial.verification.process import limits
+from onnx_spatial.verification import limits
 
 X = np.zeros((1, 4, 6, 3), np.float32)
 

@@ -13,9 +13,8 @@ from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.validation.data_sets import DataSet
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, Kind, Level
-from onnx_spatial.verification import Verification
-from onnx_spatial.verification.process import child
-from onnx_spatial.verification.process.child import Progress
+from onnx_spatial.verification import Verification, child
+from onnx_spatial.verification.child import Progress
 from onnx_spatial.verification.run.legal_sizes import GIVE_DATA
 from onnx_spatial.verification.run.sessions import CONVERTED, ORIGINAL, Session
 

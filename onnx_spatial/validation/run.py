@@ -42,7 +42,7 @@ from onnx_spatial.validation import models as selection
 from onnx_spatial.validation.examine import examine
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import ModelResult, Report, Status
-from onnx_spatial.verification.process import child, limits
+from onnx_spatial.verification import child, limits
 
 _DEPENDENCIES = ("ml_dtypes", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-extensions")
 #: Bytes of the output of a crashed process that are kept: a stack of 100 calls, and what is above it.

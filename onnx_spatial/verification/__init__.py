@@ -8,7 +8,6 @@ identical. Then both models run once: a test of the runtime. What is not proven 
 is "sampled". Nothing is printed: a `Verification` holds the results.
 """
 
-from onnx_spatial.verification.compare.tolerance import Bound, Tolerances
 from onnx_spatial.verification.evidence import (
     Counterexample,
     Difference,
@@ -19,7 +18,7 @@ from onnx_spatial.verification.evidence import (
     Unproven,
     Verification,
 )
-from onnx_spatial.verification.options import VerifyOptions
+from onnx_spatial.verification.options import Bound, Tolerances, VerifyOptions
 from onnx_spatial.verification.run.original import evaluate
 from onnx_spatial.verification.verify import Model, verify
 

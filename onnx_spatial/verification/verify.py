@@ -23,17 +23,17 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
-from onnx_spatial.verification import explain, interface, match, reported, verdict
-from onnx_spatial.verification.check.parts import PartFinding, PartRuns
-from onnx_spatial.verification.check.whole import WholeRuns
-from onnx_spatial.verification.compare.kinds import Kinds
+from onnx_spatial.verification import child, explain, limits, pair, verdict
+from onnx_spatial.verification.check_parts import PartFinding, PartRuns
+from onnx_spatial.verification.check_whole import WholeRuns
 from onnx_spatial.verification.evidence import Unproven, Verification, undecided
+from onnx_spatial.verification.kinds import Kinds
 from onnx_spatial.verification.match.graphs import described
+from onnx_spatial.verification.match.matches import find
 from onnx_spatial.verification.options import VerifyOptions
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.process import child
 from onnx_spatial.verification.prove.prover import Prover
-from onnx_spatial.verification.run import data, time_limit
+from onnx_spatial.verification.run import data
 from onnx_spatial.verification.verdict import Findings
 
 if TYPE_CHECKING:
@@ -109,16 +109,16 @@ class _Work:
         """Take all steps, conclude, and explain what differs (step 6)."""
         models = self.models.resolved().without_earlier_form()
         steps = _Steps(models, self.options, progress, self.both_optimised)
-        with time_limit.allowing(self.options.time_limit):
+        with limits.allowing_time(self.options.time_limit):
             try:
                 steps.take(self.chains)
-            except time_limit.TimeLimitError as over:
+            except limits.TimeLimitError as over:
                 steps.findings.out_of_time = str(over)
             except MemoryError:
                 return undecided(f"the verification {child.lack_of_memory()}")
             result = verdict.conclude(steps.findings)
             if result.status == "failed":
-                with suppress(time_limit.TimeLimitError):
+                with suppress(limits.TimeLimitError):
                     explain.add(
                         result,
                         steps.models,
@@ -153,13 +153,13 @@ class _Steps:
             TimeLimitError: the time is over; what was found so far stays.
         """
         models, findings, options = self.models, self.findings, self.options
-        findings.interface = interface.compare(models, options.tolerances)
+        findings.interface = pair.compare_interfaces(models, options.tolerances)
         original = models.original
         named = data.named_dims(original.proto, data.graph_inputs(original.proto))
         self.infos = analysis.find(named, models.domains, original.folder)
         self.facts = analysis.graph_facts(named, self.infos)
         self.kinds = Kinds(named, self.infos, self.facts)
-        operators = reported.operators(original.proto, self.infos, chains)
+        operators = verdict.operators_of(original.proto, self.infos, chains)
         if not options.outputs_only:
             self._prove(operators)
         if findings.interface.blocking:
@@ -168,11 +168,11 @@ class _Steps:
         if not options.outputs_only:
             self._run_parts()
             parts, unmatched = findings.parts, self._unmatched
-            findings.operators = [reported.result(o, parts, unmatched) for o in operators]
+            findings.operators = [verdict.result_of(o, parts, unmatched) for o in operators]
 
-    def _prove(self, operators: Sequence[reported.Operator]) -> None:
+    def _prove(self, operators: Sequence[verdict.Operator]) -> None:
         """Find the parts that differ (step 2), and prove each (step 3)."""
-        matches = match.find(self.models, self.infos, self.facts)
+        matches = find(self.models, self.infos, self.facts)
         prover = Prover(self.models, self.infos, matches)
         for number, part in enumerate(matches.changed, start=1):
             self.progress(f"proof {number}/{len(matches.changed)}: {part.output}")

@@ -14,7 +14,7 @@ import pytest
 from onnx import parser
 from signals import heard
 
-from onnx_spatial.verification.process import child
+from onnx_spatial.verification import child
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>'
 SITE = """

@@ -19,7 +19,7 @@ g (float[1,4,6,3] x) => (y) <int32[2] block = {2, 3}, int32[2,2] pads, int64 n =
 """
 LIMITED = (
     "import sys; from onnx_spatial.cli import main\n"
-    "from onnx_spatial.verification.process import limits\n"
+    "from onnx_spatial.verification import limits\n"
     "limits.machine_memory = lambda: 2**30\n"
     "main(sys.argv[1:])"
 )

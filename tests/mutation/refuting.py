@@ -21,7 +21,7 @@ from adapter import prove
 from mutating import Form
 
 from onnx_spatial import SpatialError
-from onnx_spatial.verification.match import ChangedPart
+from onnx_spatial.verification.match.matches import ChangedPart
 
 
 @dataclass(frozen=True)

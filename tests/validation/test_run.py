@@ -15,7 +15,7 @@ from onnx_spatial import UsageError
 from onnx_spatial.validation import ModelResult, Options, Report
 from onnx_spatial.validation.models import find
 from onnx_spatial.validation.run import Examination, validate, validate_model
-from onnx_spatial.verification.process import child
+from onnx_spatial.verification import child
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
 

@@ -13,10 +13,10 @@ from onnx import parser
 
 from onnx_spatial import analysis
 from onnx_spatial.model import traversal
-from onnx_spatial.verification.compare.comparison import compare, describe_element, find_mismatch
-from onnx_spatial.verification.compare.kinds import RTOL, Kind, Kinds
-from onnx_spatial.verification.compare.tolerance import Tolerance
+from onnx_spatial.verification.comparison import compare, describe_element, find_mismatch
 from onnx_spatial.verification.evidence import OutputResult
+from onnx_spatial.verification.kinds import RTOL, Kind, Kinds
+from onnx_spatial.verification.options import Tolerance
 
 MOVED, SUMS = Kind(), Kind(rtol=1e-5)
 LABELS = Kind(rtol=1e-5, steps=True)

@@ -16,8 +16,9 @@ from hand_lowered import model, space_to_batch, space_to_batch_lowered
 import onnx_spatial
 from onnx_spatial import Verification, VerificationError, VerifyOptions
 from onnx_spatial.python_ops import registration
+from onnx_spatial.verification import limits
 from onnx_spatial.verification.prove import prover
-from onnx_spatial.verification.run import sessions, time_limit
+from onnx_spatial.verification.run import sessions
 
 CONSTANTS = "<int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}, float[1] limit = {2}>"
 NET = f"""g (float[N,H,W,3] x) => (float[P,Q,R,S] y) {CONSTANTS}
@@ -380,9 +381,7 @@ def test_out_of_time_is_unverified() -> None:
 
 def test_what_was_found_in_time_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     late: list[bool] = []
-    monkeypatch.setattr(
-        time_limit.Stopwatch, "seconds", property(lambda self: 1e9 if late else 0.0)
-    )
+    monkeypatch.setattr(limits.Stopwatch, "seconds", property(lambda self: 1e9 if late else 0.0))
 
     def told(line: str) -> None:
         if "optimisations on" in line:

@@ -17,8 +17,8 @@ from onnx import numpy_helper
 
 from onnx_spatial import VerifyOptions, analysis, convert
 from onnx_spatial.verification import explain
-from onnx_spatial.verification.compare.kinds import Kinds
 from onnx_spatial.verification.evidence import Difference, OutputResult, Verification
+from onnx_spatial.verification.kinds import Kinds
 from onnx_spatial.verification.pair import ModelPair
 
 FEEDS = {"x": np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)}

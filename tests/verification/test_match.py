@@ -12,17 +12,17 @@ from onnx import helper, numpy_helper
 
 from onnx_spatial import analysis, convert
 from onnx_spatial.model.traversal import Place
-from onnx_spatial.verification import match
-from onnx_spatial.verification.match import ChangedPart, Matches
+from onnx_spatial.verification.match import matches as matching
 from onnx_spatial.verification.match.definitions import Definitions
 from onnx_spatial.verification.match.graphs import Graphs
+from onnx_spatial.verification.match.matches import ChangedPart, Matches
 from onnx_spatial.verification.pair import ModelPair
 
 
 def find(before: onnx.ModelProto, after: onnx.ModelProto) -> Matches:
     pair = ModelPair.read(before, after, ())
     infos = analysis.find(before)
-    return match.find(pair, infos, analysis.graph_facts(before, infos))
+    return matching.find(pair, infos, analysis.graph_facts(before, infos))
 
 
 def nothing_differs(matches: Matches) -> bool:

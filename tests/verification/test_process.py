@@ -18,9 +18,9 @@ from hand_lowered import model, space_to_batch, space_to_batch_lowered
 
 import onnx_spatial
 from onnx_spatial import UsageError, VerifyOptions
+from onnx_spatial.verification import child
+from onnx_spatial.verification.child import CONVERTED, ORIGINAL, Bounds, Died
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.process import child
-from onnx_spatial.verification.process.child import CONVERTED, ORIGINAL, Bounds, Died
 from onnx_spatial.verification.verify import _Work
 
 needs_fork = pytest.mark.skipif(

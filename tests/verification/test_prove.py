@@ -23,7 +23,7 @@ from hand_lowered import (
 import onnx_spatial
 from onnx_spatial import analysis
 from onnx_spatial.maps.elements import FINITE_DATA
-from onnx_spatial.verification.match import ChangedPart, find
+from onnx_spatial.verification.match.matches import ChangedPart, find
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.prove import prover as prover_module
 from onnx_spatial.verification.prove.proof import Proof

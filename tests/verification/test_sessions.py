@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import parser
 
-from onnx_spatial.verification.run import time_limit
+from onnx_spatial.verification import limits
 from onnx_spatial.verification.run.sessions import CONVERTED, RunError, Session, first_line
 
 ENDLESS = """<ir_version: 8, opset_import: ["" : 17]>
@@ -75,13 +75,13 @@ def test_a_loop_that_does_not_end_is_stopped_by_the_time_limit():
     model, start = session(ENDLESS), time.monotonic()
     with (
         pytest.raises(
-            time_limit.TimeLimitError, match=r"after 0.1 s, at 'the original runs on x .3. .*'"
+            limits.TimeLimitError, match=r"after 0.1 s, at 'the original runs on x .3. .*'"
         ),
-        time_limit.allowing(0.1),
+        limits.allowing_time(0.1),
     ):
         model.run({"x": array(3)})
     assert time.monotonic() - start < 30
-    with pytest.raises(time_limit.TimeLimitError), time_limit.allowing(-1):
+    with pytest.raises(limits.TimeLimitError), limits.allowing_time(-1):
         session(adding())
 
 
@@ -92,13 +92,13 @@ def test_neither_a_busy_machine_nor_many_threads_use_the_time_up(
     times = {"monotonic": 100, "process_time": 7}
     for name in times:
         monkeypatch.setattr(time, name, lambda name=name: times[name])
-    stopwatch = time_limit.Stopwatch()
+    stopwatch = limits.Stopwatch()
     times.update(monotonic=100 + clock, process_time=7 + processor)
     assert stopwatch.seconds == seconds
 
 
 def test_runs_in_time_are_not_touched():
-    with time_limit.allowing(60):
+    with limits.allowing_time(60):
         model = session(adding())
         for _ in range(3):
             np.testing.assert_array_equal(model.run({"a": array(2), "b": array(2)})["y"], [2, 2])

@@ -15,7 +15,7 @@ from onnx import numpy_helper
 
 import onnx_spatial
 from onnx_spatial import UsageError, Verification, VerifyOptions
-from onnx_spatial.verification.compare.tolerance import Tolerance, Tolerances, tolerance_words
+from onnx_spatial.verification.options import Tolerance, Tolerances, tolerance_words
 
 NET = """
     g (float[N,4,6,3] x) => (float[A,B,C,D] y, int64[E,F,G,H] n, float[A,B,C,D] m)

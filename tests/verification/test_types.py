@@ -13,7 +13,7 @@ from onnx.helper import make_graph, make_node, make_opsetid
 
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import differing_bits, dtype_of, element_type_of, same_bits
-from onnx_spatial.verification.run import ort_values
+from onnx_spatial.verification.run import sessions
 from onnx_spatial.verification.run.data import INTEGER_MODES, patterns, usual
 from onnx_spatial.verification.run.original import open_original
 from onnx_spatial.verification.run.sessions import RunError, Session
@@ -177,14 +177,14 @@ def test_tensors_that_onnxruntime_has_not_are_told_from_a_failure() -> None:
 def test_packing_is_undone_whatever_the_length(name: str) -> None:
     for count in (0, 1, 3, 4, 7):
         x = data(name, (count,))
-        found = ort_values._unpacked(ort_values._packed(x), number(name), (count,))
+        found = sessions._unpacked(sessions._packed(x), number(name), (count,))
         assert found.dtype == x.dtype and found.shape == x.shape
         assert not differing_bits(x, found).any()
 
 
 def test_the_first_element_is_in_the_lowest_bits() -> None:
     x = np.array([1, -2, 7], dtype_of(number("int4")))
-    assert ort_values._packed(x) == b"\xe1\x07"
+    assert sessions._packed(x) == b"\xe1\x07"
 
 
 def test_only_bits_that_count_are_compared() -> None:

@@ -2,17 +2,27 @@
 
     1  both sides as formulas, in every case of sizes, parameters and indices     `formulas`
     2  the formulas are compared, case by case                                    `maps.compare`
-    3  parts that differ in names and weights only share a proof                  `equal_parts`
-    4  where formulas differ: in words, and at which sizes to try it              `words`, `trials`
+    3  parts that differ in names and weights only share a proof                  `digest_of`
+    4  where formulas differ: in words, and at which sizes to try it              `proof`
 
 The work is counted in steps: the same files get the same verdict on every machine, however busy it is.
+
+Parts that differ in names, and in the numbers of weights, have one proof:
+
+    block 1    a -> [Conv, w1] -> b        block 2    c -> [Conv, w2] -> d
+
+A deep net is proven once for each kind of block: for any finite numbers in the weights that both sides
+of a part read as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import hashlib
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import onnx
 
@@ -21,16 +31,19 @@ from onnx_spatial.errors import ModelFileError, OperatorError
 from onnx_spatial.maps.budget import Budget
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.compare import Comparison, compare
+from onnx_spatial.maps.constants import Stored
 from onnx_spatial.maps.expressions import product
 from onnx_spatial.maps.graph import GraphMaps
 from onnx_spatial.maps.tensor import Tensor
-from onnx_spatial.model import op_traits
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.verification.match import ChangedPart, Matches, Upstream
+from onnx_spatial.operators import Dim
+from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.match.graphs import Part
+from onnx_spatial.verification.match.matches import ChangedPart, Matches, Upstream
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.prove import equal_parts, trials, words
+from onnx_spatial.verification.prove import proof
 from onnx_spatial.verification.prove.formulas import Formulas, given, opset_of
 from onnx_spatial.verification.prove.proof import Proof
 
@@ -66,7 +79,7 @@ class Prover:
         self._after = Formulas(converted, models.domains, False)
         self._matches = matches
         self._budget = Budget(MODEL_STEPS)
-        #: By `equal_parts.digest`: the proof for any finite weights; None if there is none to share.
+        #: By `digest_of`: the proof for any finite weights; None if there is none to share.
         self._shared: dict[bytes, Proof | None] = {}
 
     @property
@@ -99,12 +112,12 @@ class Prover:
     def _proven(self, part: ChangedPart) -> Proof:
         """Prove a part, or give it the proof of an equal one."""
         try:
-            weights = equal_parts.common_weights(part, self._before.source.folder)
+            weights = common_weights(part, self._before.source.folder)
             upstream = self._matches.upstream(part)
         except ModelFileError as error:
             return _gave_up(str(error))
         operators = (self._before.operator, self._after.operator)
-        key = equal_parts.digest(part, upstream, operators, weights)
+        key = digest_of(part, upstream, operators, weights)
         if key is None:  # graphs inside its nodes read outer values by name
             return self._compared(part, upstream, {})
         if key not in self._shared:
@@ -131,10 +144,10 @@ class Prover:
                 return Proof("these sizes", comparison.assumptions)
             return Proof("all sizes", (*comparison.assumptions, *STANDING))
         if not comparison.differences:
-            tried = trials.of(ranked, comparison.failures)
+            tried = proof.trials_of(ranked, comparison.failures)
             return replace(_gave_up(comparison.reason or ""), trials=tried)
-        reason = words.difference(comparison.differences[0])
-        tried = trials.of(ranked, comparison.differences)
+        reason = proof.difference_in_words(comparison.differences[0])
+        tried = proof.trials_of(ranked, comparison.differences)
         return Proof(None, found="other formula", reason=reason, trials=tried)
 
     def _of_all_ranks(
@@ -159,7 +172,7 @@ class Prover:
                 return comparison, ranked
         assumptions = comparison.assumptions
         if isinstance(ranks, range):
-            assumptions = (*assumptions, f"the rank is at most {ranks[-1]}")
+            assumptions = (*assumptions, f"the rank is from {ranks[0]} to {ranks[-1]}")
         return replace(comparison, assumptions=assumptions), ranked
 
     def _ranks(self, part: ChangedPart, name: str) -> list[int] | range:
@@ -264,3 +277,117 @@ def _mentions_names(proof: Proof, part: ChangedPart) -> bool:
     ]
     own = set(proof.assumptions) - set(STANDING)
     return any(name in text for name in names for text in own)
+
+
+_REALS = (
+    onnx.TensorProto.FLOAT,
+    onnx.TensorProto.FLOAT16,
+    onnx.TensorProto.BFLOAT16,
+    onnx.TensorProto.DOUBLE,
+)
+#: The fewest elements of a weight; a smaller constant may be a table, a mask, a bound.
+_FEWEST = 32
+
+#: Returns the spatial operator that a node of a graph is, None for other nodes.
+Operators = Callable[[onnx.NodeProto, traversal.Place], OperatorInfo | None]
+
+
+def common_weights(part: ChangedPart, folder: Path | None) -> dict[str, onnx.TypeProto]:
+    """Return the types of the finite weights that both sides of a part read as they are, by name.
+
+    Args:
+        part: the part.
+        folder: of the external data of the original.
+    """
+    after = {tensor.name: tensor for tensor in part.after.stored}
+    return {
+        tensor.name: onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
+        for tensor in part.before.stored
+        if tensor.data_type in _REALS
+        and math.prod(tensor.dims) >= _FEWEST
+        and tensor.name not in part.inputs
+        and after.get(tensor.name) == tensor
+        and Stored(constant_value(tensor, folder)).finite
+    }
+
+
+def digest_of(
+    part: ChangedPart,
+    upstream: Upstream,
+    operators: tuple[Operators, Operators],
+    weights: Iterable[str] = (),
+) -> bytes | None:
+    """Return a digest that is equal where a proof of one part is a proof of another.
+
+    Args:
+        part: the part.
+        upstream: how the original computes some of the values that it reads.
+        operators: of the original and of the converted model.
+        weights: constants whose numbers do not count.
+
+    Returns:
+        None if nodes have graphs inside, which read outer values by name.
+    """
+    groups = (upstream.nodes, part.before.nodes, part.after.nodes)
+    if any(True for nodes in groups for node in nodes for _ in traversal.subgraphs(node)):
+        return None
+    names: dict[str, str] = {"": ""}
+    sizes: dict[str, str] = {}
+    result = hashlib.sha256()
+
+    def add(*values: object) -> None:
+        result.update(repr(values).encode())
+
+    def renamed(values: Iterable[str]) -> list[str]:
+        return [names.setdefault(name, f"value {len(names)}") for name in values]
+
+    def shape(dims: Sequence[Dim] | None) -> list[Dim] | None:
+        if dims is None:
+            return None
+        return [d if not isinstance(d, str) else sizes.setdefault(d, f"{len(sizes)}") for d in dims]
+
+    for nodes in groups:
+        add(len(nodes))
+        for node in nodes:
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            copy.input[:], copy.output[:] = renamed(node.input), renamed(node.output)
+            for field in ("name", "doc_string", "metadata_props"):
+                copy.ClearField(field)
+            result.update(copy.SerializeToString(deterministic=True))
+    for stored in (upstream.stored, part.before.stored, part.after.stored):
+        add("stored", len(stored))
+        for tensor in sorted(stored, key=lambda t: renamed([t.name])):
+            add(*renamed([tensor.name]), tensor.data_type, tuple(tensor.dims))
+            if tensor.name not in weights:
+                content = onnx.TensorProto()
+                content.CopyFrom(tensor)
+                content.ClearField("name")
+                result.update(content.SerializeToString(deterministic=True))
+    for sparse in (*part.before.sparse, *part.after.sparse):
+        result.update(sparse.SerializeToString(deterministic=True))
+    for types in (upstream.inputs, part.inputs):
+        for name in sorted(types, key=lambda n: renamed([n])):
+            known = types[name]
+            add(*renamed([name]), shape_inference.element_type(known), known.WhichOneof("value"))
+            add(shape(shape_inference.dims(known)))
+    for read in (upstream.names, upstream.ties, part.before.read, part.after.read):
+        add("names", sorted(names.get(name, name) for name in read))
+    add(renamed([part.output]), part.place.function)
+    for side in (part.before, part.after):
+        add(sorted(side.imports.opsets.items(), key=repr))
+    for nodes, operator in zip(groups, (operators[0], *operators), strict=True):
+        for position, node in enumerate(nodes):
+            info = operator(node, part.place)
+            if info is None:
+                continue
+            facts = info.facts
+            add("operator", position, facts.op_type, facts.domain, info.error)
+            add(sorted(facts.attributes.items(), key=repr))
+            for fact in facts.inputs:
+                if fact is None:
+                    add(None)
+                    continue
+                add(fact.dtype, shape(fact.shape))
+                add(None if fact.value is None else fact.value.tolist())
+    return result.digest()

@@ -21,8 +21,8 @@ from onnx_spatial.errors import OperatorError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import external_data
 from onnx_spatial.reference import OPS, SpatialOp, operators
+from onnx_spatial.verification import limits
 from onnx_spatial.verification.arrays import Array
-from onnx_spatial.verification.run import time_limit
 from onnx_spatial.verification.run.sessions import ORIGINAL, Report, RunError, first_line
 
 _DOING = f"{ORIGINAL} runs in onnx's reference evaluator"
@@ -88,7 +88,7 @@ class _Evaluator(ReferenceEvaluator):
     """An evaluator that ends when the time is over: it logs a line before each node."""
 
     def _log(self, *arguments: Any) -> None:
-        time_limit.check(_DOING)
+        limits.check_time(_DOING)
 
 
 class _Named(SpatialOp):

@@ -6,6 +6,7 @@ what it is about to do before each load and each run.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,19 +19,12 @@ import onnx
 import onnxruntime as ort
 
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.model.io import reader
+from onnx_spatial.model.io import reader, sparse
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
 from onnx_spatial.python_ops import registration
-from onnx_spatial.verification.process import child
-from onnx_spatial.verification.run import time_limit
-from onnx_spatial.verification.run.ort_values import (
-    dense,
-    from_ort,
-    is_raw,
-    is_raw_type,
-    to_ort,
-)
+from onnx_spatial.verification import child, limits
+from onnx_spatial.verification.arrays import Array, dtype_of, element_type_of, is_native
 
 #: Models that sessions belong to, in messages.
 ORIGINAL, CONVERTED = child.ORIGINAL, child.CONVERTED
@@ -171,7 +165,7 @@ class Session:
             self._raising = registration.raising
             registration.register_fresh(options)
         doing = f"{of} loads with {self._level}"
-        time_limit.check(doing)
+        limits.check_time(doing)
         report(doing, of)
         try:
             with self._raising():  # constants are computed while it loads
@@ -203,7 +197,7 @@ class Session:
         options = ort.RunOptions()
         options.log_severity_level = _SILENT
         try:
-            with time_limit.stopping(options, doing), self._raising():
+            with limits.stopping_in_time(options, doing), self._raising():
                 return self._run(feeds, list(self.outputs if outputs is None else outputs), options)
         except OperatorError as error:
             raise RunError.broken_rule(error) from None
@@ -275,3 +269,64 @@ def first_line(error: Exception) -> str:
     text = re.sub(r"Status Message: /\S+:\d+ ", "", text)
     text = _SIGNATURE.sub("", text)
     return text.removeprefix("Non-zero status code returned while ").strip()
+
+
+_UNKNOWN = frozenset({onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING})
+
+#: Element types that numpy lacks, by the name of a tensor of them in onnxruntime.
+_RAW = {
+    f"tensor({name.lower()})": int(number)
+    for name, number in onnx.TensorProto.DataType.items()
+    if number not in _UNKNOWN and not is_native(dtype_of(number))
+}
+
+
+def is_raw_type(name: str) -> bool:
+    """Return whether outputs of a type, by its name in onnxruntime, need an OrtValue."""
+    return name in _RAW
+
+
+def is_raw(value: Any) -> bool:
+    """Return whether a value must be fed as an OrtValue."""
+    return isinstance(value, np.ndarray) and not is_native(value.dtype)
+
+
+def to_ort(array: Array) -> ort.OrtValue:
+    """Convert an array to an onnxruntime tensor.
+
+    Raises:
+        RuntimeError: this onnxruntime has no tensors of that type.
+    """
+    if not is_raw(array):
+        return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array).reshape(array.shape))
+    value = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), element_type_of(array))
+    data = _packed(array)
+    if data:
+        ctypes.memmove(value.data_ptr(), data, len(data))
+    return value
+
+
+def from_ort(value: ort.OrtValue) -> Any:
+    """Convert an onnxruntime value to an array; sequences to lists."""
+    element_type = _RAW.get(value.data_type())
+    if element_type is None:
+        return value.numpy()
+    size = value.tensor_size_in_bytes()
+    data = ctypes.string_at(value.data_ptr(), size) if size else b""
+    return _unpacked(data, element_type, value.shape())
+
+
+def dense(value: Any) -> Any:
+    """Return an output of onnxruntime; as an array if it is the sparse tensor of a Constant."""
+    if not hasattr(value, "get_coo_data"):
+        return value
+    return sparse.scattered(value.values(), value.get_coo_data().indices(), value.dense_shape())
+
+
+def _packed(array: Array) -> bytes:
+    return onnx.numpy_helper.from_array(np.ascontiguousarray(array)).raw_data
+
+
+def _unpacked(data: bytes, element_type: int, shape: Sequence[int]) -> Array:
+    tensor = onnx.TensorProto(data_type=element_type, dims=shape, raw_data=data)
+    return onnx.numpy_helper.to_array(tensor)

@@ -1,6 +1,6 @@
 """Run the changed parts of both models: operators on their own, and what the prover could not prove.
 
-    x -> part of the original    (spatial operators in Python)   -> y   \\
+    x -> part of the original    (spatial operators in Python)   -> y   \
                                                                           equal bits, or within rtol
     x -> part of the converted   (optimisations off)             -> y   /
 
@@ -25,14 +25,14 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import SpatialError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.verification import child
 from onnx_spatial.verification.arrays import Array, element_type_of, is_float
-from onnx_spatial.verification.compare.comparison import Mismatch, describe_element, find_mismatch
-from onnx_spatial.verification.compare.kinds import Kind, Kinds
+from onnx_spatial.verification.comparison import Mismatch, describe_element, find_mismatch
 from onnx_spatial.verification.evidence import Counterexample, Difference, Unproven
-from onnx_spatial.verification.match.changed_part import ChangedPart
+from onnx_spatial.verification.kinds import Kind, Kinds
+from onnx_spatial.verification.match.matches import ChangedPart
 from onnx_spatial.verification.options import VerifyOptions
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.process import child
 from onnx_spatial.verification.prove.proof import Proof, Trial
 from onnx_spatial.verification.run import data
 from onnx_spatial.verification.run.legal_sizes import NoLegalSizes, SizeSearch

@@ -1,6 +1,6 @@
 """Run the whole original and the whole converted model on the same data, and compare every output.
 
-    data -> original    (spatial operators in Python)        -> outputs   \\
+    data -> original    (spatial operators in Python)        -> outputs   \
                                                                             within the tolerance
     data -> converted   (optimisations off, then on)         -> outputs   /
 """
@@ -22,24 +22,17 @@ from onnx_spatial.conversion.same_padding.find import find as find_refused
 from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
-from onnx_spatial.verification import interface
+from onnx_spatial.verification import child, pair
 from onnx_spatial.verification.arrays import Array, dtype_name, same_bits
-from onnx_spatial.verification.compare.comparison import compare
-from onnx_spatial.verification.compare.kinds import RTOL, Kind, Kinds
+from onnx_spatial.verification.comparison import compare
 from onnx_spatial.verification.evidence import Difference, OutputResult, Run
+from onnx_spatial.verification.kinds import RTOL, Kind, Kinds
 from onnx_spatial.verification.options import VerifyOptions
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.process import child
 from onnx_spatial.verification.run import data
 from onnx_spatial.verification.run.legal_sizes import NoLegalSizes, SizeSearch
 from onnx_spatial.verification.run.original import Original
-from onnx_spatial.verification.run.sessions import (
-    CONVERTED,
-    RunError,
-    Session,
-    Stage,
-    with_values,
-)
+from onnx_spatial.verification.run.sessions import CONVERTED, RunError, Session, Stage, with_values
 
 if TYPE_CHECKING:
     from onnx_spatial.verification.run.evaluator import Evaluator
@@ -197,7 +190,7 @@ class WholeRuns:
         finally:  # what differs counts, if the time is over, too
             self._note_differences()
         shapes = ((output.name, output.shape) for output in whole.outputs)
-        whole.differences += interface.wrong_declarations(models, shapes)
+        whole.differences += pair.wrong_declarations(models, shapes)
         self._note_random()
 
     def _data(

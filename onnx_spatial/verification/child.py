@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from typing import IO, Any, BinaryIO, Literal, TypeVar, cast
 
 from onnx_spatial.errors import one_line
-from onnx_spatial.verification.process import limits
+from onnx_spatial.verification import limits
 
 T = TypeVar("T")
 Progress = Callable[[str], None]

@@ -1,1 +1,0 @@
-"""Run parts and whole models, and compare what they compute."""

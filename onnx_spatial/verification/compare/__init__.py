@@ -1,1 +1,0 @@
-"""Compare arrays: bit for bit where the original is exact, else within bounds of rounding."""
