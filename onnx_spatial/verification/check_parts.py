@@ -36,7 +36,7 @@ from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.prove.proof import Proof, Trial
 from onnx_spatial.verification.run import data
 from onnx_spatial.verification.run.legal_sizes import NoLegalSizes, SizeSearch
-from onnx_spatial.verification.run.original import open_original
+from onnx_spatial.verification.run.original import Original
 from onnx_spatial.verification.run.sessions import CONVERTED, RunError, Session
 
 #: Elements of the largest input of a part that runs on its own: 128 MiB of float32.
@@ -128,11 +128,12 @@ class PartRuns:
             for tried, shown in self._differences(part, proof, usual):
                 if renamed and outputs_agree:
                     finding.reason = "a name may mean another value there: no output differs"
-                elif _occurs(tried, shown) or (finding.operators and shown.element is not None):
+                    continue
+                occurs = tried.may_be_fed(values=bool(shown.parameters))
+                if occurs or (finding.operators and shown.element is not None):
                     self._keep(finding, shown)
                     return
-                else:
-                    finding.reason = f"{shown.message}: these sizes may not occur in the model"
+                finding.reason = f"{shown.message}: these sizes may not occur in the model"
         except (RunError, SpatialError) as error:
             finding.reason = str(error)
             return
@@ -188,9 +189,9 @@ class _Sides:
         self._inputs = data.graph_inputs(source.proto)
         self._model = data.named_dims(source.proto, self._inputs)
         self._infos = analysis.find(self._model, models.domains, source.folder)
-        self._original = open_original(
+        self._original = Original(
             source, models.domains, infos=self._infos, report=child.report
-        )
+        ).open()
         ordered = traversal.in_order(source.proto.graph)
         self._is_moved = runs.kinds.of_part(part.place, ordered, part.output) == Kind()
         # Nodes that both sides have give the same numbers: they are the same kernels here.
@@ -210,7 +211,7 @@ class _Sides:
             self._model,
             self._inputs,
             self._infos,
-            self._original,
+            self._original.run,
             seed=options.seed,
             memory=options.memory,
         )
@@ -318,11 +319,6 @@ def _text(node: onnx.NodeProto) -> tuple[object, ...]:
     """Return what a node does, without its name and metadata."""
     attributes = sorted(a.SerializeToString(deterministic=True) for a in node.attribute)
     return node.domain, node.op_type, *node.input, "->", *node.output, *attributes
-
-
-def _occurs(part: ChangedPart, shown: Counterexample) -> bool:
-    """Tell whether what a part was fed may come to it in the model."""
-    return part.fed or (part.is_static and not shown.parameters)
 
 
 def _is_ambiguous(message: str) -> bool:

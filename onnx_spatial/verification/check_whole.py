@@ -215,7 +215,7 @@ class WholeRuns:
             model,
             inputs,
             self.infos,
-            original,
+            original.run,
             fixed=fixed,
             seed=options.seed,
             memory=options.memory,

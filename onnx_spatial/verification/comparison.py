@@ -7,7 +7,7 @@ as asked        |a - b| <= atol + rtol * max|original|, by the options --rtol an
 original    [1.0, 2.0, 4.0]
 converted   [1.0, 2.2, 4.0]     errors [0, 0.2, 0], 0.05 of the largest value
 
-Errors are relative to the largest value of the original: an element near zero has an error of the size
+_Errors are relative to the largest value of the original: an element near zero has an error of the size
 of the terms that it is the sum of.
 """
 
@@ -39,7 +39,7 @@ from onnx_spatial.verification.options import Tolerance
 #: the nets in models/, where both models run with the same optimisations; a tie may.
 STEPS_SHARE = 1e-3
 
-Mask = npt.NDArray[np.bool_]
+_Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def find_mismatch(
         if not result.passed:
             reason = f"{item}: {result.reason}" if item else str(result.reason)
             first = None if differing is None else int(np.flatnonzero(differing)[0])
-            return Mismatch(reason, None if first is None else index_of(first, result.shape))
+            return Mismatch(reason, None if first is None else _index_of(first, result.shape))
     return None
 
 
@@ -116,7 +116,9 @@ def _describe(element: Array, inputs: Mapping[str, Array]) -> str:
             continue
         flat = array.reshape(-1)
         same = ~differing_bits(flat, np.broadcast_to(element, flat.shape))
-        places += [f"{name}{show(index_of(int(i), array.shape))}" for i in np.flatnonzero(same)[:2]]
+        places += [
+            f"{name}{show(_index_of(int(i), array.shape))}" for i in np.flatnonzero(same)[:2]
+        ]
     return places[0] if len(places) == 1 else str(element)
 
 
@@ -131,7 +133,7 @@ def _items(name: str, expected: Any, actual: Any) -> Iterator[tuple[str, Any, An
 
 def _compare_values(
     result: OutputResult, expected: Any, actual: Any, kind: Kind, tolerance: Tolerance | None
-) -> tuple[OutputResult, Mask | None]:
+) -> tuple[OutputResult, _Mask | None]:
     """Complete a comparison, and return the elements that differ by more than is allowed, if any do."""
     if isinstance(expected, np.ndarray) and isinstance(actual, np.ndarray):
         return _compare_arrays(result, expected, actual, kind, tolerance)
@@ -150,11 +152,11 @@ def _compare_values(
 
 def _compare_arrays(
     result: OutputResult, expected: Array, actual: Array, kind: Kind, tolerance: Tolerance | None
-) -> tuple[OutputResult, Mask | None]:
+) -> tuple[OutputResult, _Mask | None]:
     dtype, shape, size = dtype_name(expected), expected.shape, expected.size
     same_type = dtype_name(actual) == dtype
-    numbers = are_numbers(expected) and are_numbers(actual)
-    both_real = are_real(expected) and are_real(actual)
+    numbers = _are_numbers(expected) and _are_numbers(actual)
+    both_real = _are_real(expected) and _are_real(actual)
     # A tolerance is for reals of any types, and by name for integers of one type.
     if not (both_real or (numbers and same_type and tolerance is not None and tolerance.named)):
         tolerance = None
@@ -168,11 +170,11 @@ def _compare_arrays(
         other_form = f"its shape is {show(actual.shape)}, not {show(shape)}"
     differing = differing_bits(expected, actual) if same_type and not other_form else None
     if differing is not None and not differing.any():
-        figures = no_errors(expected) if numbers else {}
+        figures = _no_errors(expected) if numbers else {}
         return replace(result, equal_bits=True, **figures), None
     if numbers and (not other_form or both_real) and actual.shape == shape:
-        errors, largest = errors_of(expected, actual)
-        result = replace(result, **measure(expected, actual, errors, largest))
+        errors, largest = _errors_of(expected, actual)
+        result = replace(result, **_measure(expected, actual, errors, largest))
         # Double precision does not tell large integers apart: where none may differ, bits do.
         if rtol or atol or (tolerance is not None and both_real):
             differing = errors > atol + rtol * largest
@@ -217,29 +219,31 @@ def _reason(result: OutputResult) -> str:
     return f"{result.mismatches} of {result.elements} elements differ{amount}"
 
 
-Errors = npt.NDArray[np.floating[Any]]
+# Figures
+
+_Errors = npt.NDArray[np.floating[Any]]
 
 #: numpy's kinds of types without arithmetic: strings and bool.
 _NOT_NUMBERS = "OUSTb"
 #: Elements that become double precision at a time: several arrays of eight bytes for each.
 _CHUNK_ELEMENTS = 2**20
-#: Elements that `measure` names.
+#: Elements that `_measure` names.
 _WORST_ELEMENTS = 3
-#: Smallest and largest decade of errors that `measure` tells apart; others count with these.
+#: Smallest and largest decade of errors that `_measure` tells apart; others count with these.
 _DECADES = (-20, 2)
 
 
-def are_numbers(array: Array) -> bool:
+def _are_numbers(array: Array) -> bool:
     """Return whether differences of elements have a size: no strings and bools."""
     return array.dtype.kind not in _NOT_NUMBERS
 
 
-def are_real(array: Array) -> bool:
+def _are_real(array: Array) -> bool:
     """Return whether elements are rounded: floating-point and complex numbers."""
     return is_float(array.dtype) or array.dtype.kind == "c"
 
 
-def errors_of(expected: Array, actual: Array) -> tuple[Errors, float]:
+def _errors_of(expected: Array, actual: Array) -> tuple[_Errors, float]:
     """Return the error of each element, and the largest finite expected value.
 
     An error is infinite where NaN or an infinity is on one side only. Those of types of up to 32 bits
@@ -247,7 +251,7 @@ def errors_of(expected: Array, actual: Array) -> tuple[Errors, float]:
     """
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
     short = is_float(expected.dtype) and expected.dtype.itemsize <= 4
-    errors: Errors = np.empty(expected.shape, np.float32 if short else np.float64)
+    errors: _Errors = np.empty(expected.shape, np.float32 if short else np.float64)
     largest = 0.0
     for before, after, result in _chunks(expected, actual, errors):
         with np.errstate(all="ignore"):
@@ -267,10 +271,10 @@ def _chunks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
         yield tuple(each[start : start + _CHUNK_ELEMENTS] for each in flat)
 
 
-def measure(expected: Array, actual: Array, errors: Errors, largest: float) -> dict[str, Any]:
-    """Return the figures of `OutputResult` for two arrays with these errors (`errors_of`), by name."""
+def _measure(expected: Array, actual: Array, errors: _Errors, largest: float) -> dict[str, Any]:
+    """Return the figures of `OutputResult` for two arrays with these errors (`_errors_of`), by name."""
     if not errors.size:
-        return no_errors(expected)
+        return _no_errors(expected)
     with np.errstate(all="ignore"):
         # By rank, not by interpolation, which makes NaN of infinities.
         p50, p99 = np.quantile(errors, (0.5, 0.99), method="higher")
@@ -291,14 +295,14 @@ def measure(expected: Array, actual: Array, errors: Errors, largest: float) -> d
     }
 
 
-def no_errors(array: Array) -> dict[str, Any]:
-    """Return the figures of `measure` for an array that is equal to another in every bit."""
+def _no_errors(array: Array) -> dict[str, Any]:
+    """Return the figures of `_measure` for an array that is equal to another in every bit."""
     names = ("max_abs", "max_relative", "mean_relative", "p50_relative", "p99_relative")
     figures: dict[str, Any] = {f"{name}_error": 0.0 for name in names}
     return figures | {"max_steps": 0.0 if is_float(array.dtype) else None}
 
 
-def _count_decades(errors: Errors, largest: float) -> dict[str, int]:
+def _count_decades(errors: _Errors, largest: float) -> dict[str, int]:
     """Count elements by the decade of their relative error, from "0" to "inf"."""
     counts: Counter[float] = Counter()
     for (chunk,) in _chunks(errors):
@@ -317,19 +321,19 @@ def _decade(power: float) -> str:
     return f"1e{int(power):+03d}"
 
 
-def _worst_elements(expected: Array, actual: Array, errors: Errors) -> tuple[WorstElement, ...]:
+def _worst_elements(expected: Array, actual: Array, errors: _Errors) -> tuple[WorstElement, ...]:
     flat = errors.reshape(-1)
     number = min(_WORST_ELEMENTS, flat.size)
     worst = np.argpartition(flat, flat.size - number)[flat.size - number :]
     worst = worst[np.lexsort((worst, -flat[worst]))]
     return tuple(
-        WorstElement(index_of(int(i), errors.shape), str(expected.flat[i]), str(actual.flat[i]))
+        WorstElement(_index_of(int(i), errors.shape), str(expected.flat[i]), str(actual.flat[i]))
         for i in worst
         if flat[i] > 0
     )
 
 
-def index_of(position: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _index_of(position: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the index of an element from its position in C order."""
     return tuple(int(i) for i in np.unravel_index(position, shape))
 

@@ -319,9 +319,13 @@ def check_verified(name: str, verification: Verification, options: VerifyOptions
         message = f"{name}: {verification.message}"
         raise VerificationError(message, verification, code=verification.code)
     if options.strict_proof and (unproven := verification.unproven):
-        more = f" (and {len(unproven) - 1} more)" if len(unproven) > 1 else ""
-        message = f"{name}: {unproven[0]}{more}"
+        message = f"{name}: {first_of(unproven)}"
         raise VerificationError(message, verification, code=Code.NOT_PROVEN)
+
+
+def first_of(lines: Sequence[object]) -> str:
+    """Return the first of some lines, and how many there are more."""
+    return f"{lines[0]} (and {len(lines) - 1} more)" if len(lines) > 1 else str(lines[0])
 
 
 def count_proofs(scopes: Sequence[str | None]) -> str:

@@ -36,7 +36,7 @@ from onnx_spatial.operators.spellings.python_ops import DOMAIN
 from onnx_spatial.verification import reproducer
 from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.comparison import describe_element, find_mismatch
-from onnx_spatial.verification.evidence import Difference, Verification
+from onnx_spatial.verification.evidence import Difference, Verification, first_of
 from onnx_spatial.verification.kinds import Kind, Kinds
 from onnx_spatial.verification.match.definitions import Definitions
 from onnx_spatial.verification.match.graphs import Graphs, described
@@ -112,12 +112,11 @@ def add(
     cause = (
         wrong_models(models)
         or other_precision(models, result)
-        or _edited(find_changes(models, definitions, infos) if difference is not None else [])
+        or _edited(_changes_of(models, definitions, infos) if difference is not None else [])
         or Cause((), next_step(result, divergence))
     )
     result.problems = [*cause.problems, *([] if cause.alone else result.problems)]
-    more = f" (and {len(result.problems) - 1} more)" if len(result.problems) > 1 else ""
-    result.message = f"failed: {result.problems[0]}{more}"
+    result.message = f"failed: {first_of(result.problems)}"
     result.advice = cause.advice
     if options.reproducer is None or difference is None:
         return
@@ -246,6 +245,8 @@ def next_step(result: Verification, divergence: Divergence | None) -> str:
     )
 
 
+# What was edited
+
 #: Changes that are named; a model that differs in more is another model.
 _MOST_CHANGES = 8
 #: Bytes of a constant whose elements are compared.
@@ -254,7 +255,7 @@ _MOST_BYTES = 2**28
 _MOST_CHARACTERS = 40
 
 
-def find_changes(
+def _changes_of(
     models: ModelPair, definitions: Definitions, infos: Sequence[OperatorInfo] = ()
 ) -> list[str]:
     """Return a line for each node and constant that was edited; none if there are too many.

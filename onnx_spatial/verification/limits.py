@@ -97,6 +97,8 @@ def show_bytes(size: float) -> str:
     return f"{size / unit:.3g} {name}"
 
 
+# Time
+
 #: Shortest time between two looks at the clock, in seconds: a late end costs no more than that.
 _SHORTEST_WAIT_SECONDS = 0.01
 

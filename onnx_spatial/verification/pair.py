@@ -110,6 +110,8 @@ def _as_type(array: Array, element_type: int | None) -> Array:
         return array.astype(dtype)
 
 
+# Inputs and outputs
+
 _REALS = frozenset(
     {
         onnx.TensorProto.DOUBLE,

@@ -45,7 +45,7 @@ from onnx_spatial.verification.match.graphs import (
 )
 from onnx_spatial.verification.options import Tolerance
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.run.original import open_original
+from onnx_spatial.verification.run.original import Original
 from onnx_spatial.verification.run.sessions import (
     CONVERTED,
     Report,
@@ -106,7 +106,7 @@ def find_first_value(
         if name and definitions.converted.computes(name)
     }
     try:
-        runner = open_original(original, models.domains, values=list(makers), report=report)
+        runner = Original(original, models.domains, values=list(makers), report=report).open()
         expected = runner.run(feeds)
         session = Session(
             with_values(converted, makers),
@@ -132,6 +132,8 @@ def find_first_value(
             agreed[name] = value
     return Divergence(None, agreed)
 
+
+# The two small models
 
 _SCRIPT = '''"""{message}
 
@@ -254,7 +256,7 @@ def _differs(pair: _Pair, domains: Collection[str], tolerance: Tolerance | None)
     Raises:
         RunError: the original does not run.
     """
-    expected = open_original(reader.Source(pair.original), domains).run(pair.feeds)
+    expected = Original(reader.Source(pair.original), domains).open().run(pair.feeds)
     try:
         session = Session(reader.serialize(pair.converted), of=CONVERTED, optimise=pair.optimised)
         feeds = {name: array for name, array in pair.feeds.items() if name in session.inputs}

@@ -17,8 +17,8 @@ An operator may be in several parts, and a part may have several operators.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import onnx
@@ -36,6 +36,7 @@ from onnx_spatial.verification.evidence import (
     Unproven,
     Verification,
     count_proofs,
+    first_of,
 )
 from onnx_spatial.verification.match.matches import Unmatched
 from onnx_spatial.verification.pair import Interface
@@ -113,7 +114,7 @@ def conclude(findings: Findings) -> Verification:
     failures = findings.failures
     if failures:
         result.status, result.problems = "failed", failures
-        result.message = f"failed: {_first(failures)}"
+        result.message = f"failed: {first_of(failures)}"
         result.first_difference = next(iter([*differing, whole.difference]), None)
         if any(failure.stage == "load" for failure in whole.broken):
             result.first_difference = whole.difference
@@ -138,9 +139,7 @@ def _gap(findings: Findings) -> str | None:
     if findings.is_proven and not_run.no_runtime:
         return None
     if findings.unproven:
-        more = len(findings.unproven) - 1
-        others = f" (and {more} more)" if more else ""
-        return f"{not_run.reason}; and {findings.unproven[0]}{others}"
+        return f"{not_run.reason}; and {first_of(findings.unproven)}"
     return not_run.reason
 
 
@@ -149,8 +148,7 @@ def _passed(findings: Findings) -> list[str]:
     clauses = [] if findings.outputs_only else [_proofs(findings)]
     if findings.unproven:
         clauses[0] = f"sampled, {clauses[0]}"
-        more = len(findings.unproven) - 1
-        clauses.append(f"{findings.unproven[0]}{f' (and {more} more)' if more else ''}")
+        clauses.append(first_of(findings.unproven))
     whole = findings.whole
     if whole.not_run is not None:
         clauses.append(f"not run: {whole.not_run.reason}")
@@ -186,36 +184,36 @@ def _agreement(outputs: Sequence[OutputResult], runs: int) -> str:
     return f"outputs agree to {error}{where} ({allowed})"
 
 
-def _first(messages: Sequence[str]) -> str:
-    more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
-    return f"{messages[0]}{more}"
+# Operators
 
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator of the original in reports, and positions in `traversal.nodes`.
+    """An operator of the original in reports.
 
-    These are the positions of its nodes, and of the nodes around it, whose graphs hold it.
+    Attributes:
+        result: gets what is found.
+        positions: of its nodes in `traversal.nodes`.
+        around: positions of the nodes whose graphs hold it.
     """
 
-    node: str
-    graph: str
-    op_type: str
-    domain: str
+    result: OperatorResult
     positions: frozenset[int]
     around: frozenset[int] = frozenset()
 
     @classmethod
     def of(
-        cls, place: traversal.Place, node: onnx.NodeProto, positions: frozenset[int]
+        cls,
+        place: traversal.Place,
+        node: onnx.NodeProto,
+        positions: frozenset[int],
+        around: Iterable[int] = (),
+        op_type: str = "",
     ) -> Operator:
         """Describe a node, which may be the last one of several."""
-        return cls(traversal.label(node), str(place), node.op_type, node.domain, positions)
-
-    @property
-    def label(self) -> str:
-        """The operator in messages: its type, name and graph."""
-        return f"{self.op_type} node {self.node!r} ({self.graph})"
+        label = traversal.label(node)
+        result = OperatorResult(label, str(place), op_type or node.op_type, node.domain)
+        return cls(result, positions, frozenset(around))
 
 
 def operators_of(
@@ -231,9 +229,11 @@ def operators_of(
         if any(traversal.subgraphs(node))
     }
     found = [
-        replace(
-            Operator.of(place, node, frozenset({index})),
-            around=frozenset(outer for outer, end in ends.items() if outer < index <= end),
+        Operator.of(
+            place,
+            node,
+            frozenset({index}),
+            (outer for outer, end in ends.items() if outer < index <= end),
         )
         for index, (place, _, node) in enumerate(nodes)
         if index in positions
@@ -247,10 +247,9 @@ def operators_of(
     }
     for chain in chains:
         inside = {makers.get((chain.place, n.output[0])) for n in chain.nodes} - {None}
-        operator = Operator.of(
-            chain.place, chain.nodes[-1], frozenset(i for i in inside if i is not None)
-        )
-        found.append(replace(operator, op_type=op_type_of(chain)))
+        own = frozenset(i for i in inside if i is not None)
+        operator = Operator.of(chain.place, chain.nodes[-1], own, op_type=op_type_of(chain))
+        found.append(operator)
     return found
 
 
@@ -264,7 +263,7 @@ def result_of(
         findings: of all parts.
         unmatched: values that differ, and of which there are no two parts.
     """
-    found = OperatorResult(operator.node, operator.graph, operator.op_type, operator.domain)
+    found = operator.result
     parts = [f for f in findings if operator.positions & f.part.nodes]
     parts = parts or [f for f in findings if operator.around & f.part.nodes]
     lost = [u for u in unmatched if operator.positions & u.nodes]

@@ -176,7 +176,7 @@ class _Steps:
         prover = Prover(self.models, self.infos, matches)
         for number, part in enumerate(matches.changed, start=1):
             self.progress(f"proof {number}/{len(matches.changed)}: {part.output}")
-            inside = {i: o.label for o in operators for i in o.positions & part.nodes}
+            inside = {i: o.result.label for o in operators for i in o.positions & part.nodes}
             label = described(part.before.nodes[-1], part.place)
             self.findings.parts.append(PartFinding(part, inside, label, prover.prove(part)))
         self._unmatched = matches.unmatched

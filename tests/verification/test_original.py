@@ -27,7 +27,7 @@ from onnx_spatial.python_ops import registration
 from onnx_spatial.verification import evaluate, limits
 from onnx_spatial.verification.arrays import Array, dtype_of, same_bits
 from onnx_spatial.verification.run.data import patterns
-from onnx_spatial.verification.run.original import open_original
+from onnx_spatial.verification.run.original import Original
 from onnx_spatial.verification.run.sessions import RunError
 
 KINDS = ("session", "evaluator")
@@ -44,7 +44,7 @@ def opener(request, monkeypatch):
         pytest.skip("needs onnxruntime-extensions")
 
     def opened(model, *arguments, **named):
-        original = open_original(reader.read(model), *arguments, **named)
+        original = Original(reader.read(model), *arguments, **named).open()
         assert original.kind == request.param
         return original
 
@@ -122,7 +122,7 @@ def in_loop(turns: int) -> onnx.ModelProto:
 
 
 def test_a_loop_without_turns_has_the_sizes_that_are_known():
-    (y,) = open_original(reader.read(in_loop(0))).run({"x": X}).values()
+    (y,) = Original(reader.read(in_loop(0))).open().run({"x": X}).values()
     assert y.shape == (0, 8, 2, 3, 3)
 
 
@@ -168,12 +168,12 @@ def test_every_bit_of_every_type_survives(name, kind):
         value.type.tensor_type.elem_type = type_number(name)
     model.graph.node[1].op_type = "Identity"
     model.opset_import[0].version, model.ir_version = 21, 10
-    original = open_original(reader.read(model), values=["s"])
+    original = Original(reader.read(model), values=["s"]).open()
     assert original.kind == kind
     outputs = original.run({"x": x})
     assert same_bits(outputs["y"], x)
     padded = one_node("SpaceToBatchND", (x, BLOCK, NONE + 1), opset=21)
-    result = open_original(reader.read(padded)).run({"x": x})["y"]
+    result = Original(reader.read(padded)).open().run({"x": x})["y"]
     zero = "" if name == "STRING" else dtype_of(type_number(name)).type(0)
     assert result.shape == (8, 3, 4, 3) and (result[0, 0] == zero).all()
 
@@ -194,7 +194,7 @@ def test_data_whose_type_nobody_infers_is_padded():
         <int64[2] block = {2, 2}, int64[2,2] one = {1, 1, 1, 1}> {
             h = com.microsoft.Gelu(x) y = SpaceToBatchND(h, block, one)
         }"""
-    result = open_original(reader.read(parser.parse_model(text))).run({"x": X})["y"]
+    result = Original(reader.read(parser.parse_model(text))).open().run({"x": X})["y"]
     assert result.shape == (8, 3, 4, 3) and not result[0, 0].any()
 
 
@@ -226,7 +226,7 @@ def test_a_rule_that_a_run_breaks_is_told(opened):
 def test_an_output_that_is_too_large_is_not_computed():
     model = one_node("SpaceToBatchND", (X, BLOCK, NONE), run_time=(2,))
     with pytest.raises(RunError, match="too large"):
-        open_original(reader.read(model)).run({"x": X, "p2": NONE + 2 * 10**6})
+        Original(reader.read(model)).open().run({"x": X, "p2": NONE + 2 * 10**6})
 
 
 def test_a_rule_that_every_run_breaks_is_told(opened):
@@ -246,7 +246,7 @@ def test_a_loop_that_does_not_end_is_stopped(opened):
 def test_functions_are_forgotten_with_their_session():
     gc.collect()
     before = len(registration.state().functions)
-    original = open_original(reader.read(two_operators()))
+    original = Original(reader.read(two_operators())).open()
     assert len(registration.state().functions) == before + 2
     del original
     gc.collect()
@@ -322,5 +322,5 @@ def test_quantised_data_is_padded_with_its_zero_point(op_type):
     text = text.replace("ATTRIBUTES", 'auto_pad = "SAME_UPPER", dilations = [2]')
     x = np.full((1, 1, 6), 7, np.uint8)
     x[0, 0, 0] = 10
-    result = open_original(reader.read(parser.parse_model(text))).run({"x": x})["y"]
+    result = Original(reader.read(parser.parse_model(text))).open().run({"x": x})["y"]
     assert result.reshape(-1).tolist() == [6, 0, 3, 0, 0, 0]

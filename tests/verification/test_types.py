@@ -15,7 +15,7 @@ from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import differing_bits, dtype_of, element_type_of, same_bits
 from onnx_spatial.verification.run import sessions
 from onnx_spatial.verification.run.data import INTEGER_MODES, patterns, usual
-from onnx_spatial.verification.run.original import open_original
+from onnx_spatial.verification.run.original import Original
 from onnx_spatial.verification.run.sessions import RunError, Session
 
 TYPES = [
@@ -235,6 +235,6 @@ def test_an_optional_that_is_empty_is_a_value_as_any_other() -> None:
     c = onnx.helper.make_tensor_value_info("c", TensorProto.BOOL, [])
     graph = make_graph([make_node("If", ["c"], ["y"], **graphs)], "g", [c], [y])
     whole = onnx.helper.make_model(graph, opset_imports=[make_opsetid("", 17)], ir_version=8)
-    original = open_original(reader.read(whole))
+    original = Original(reader.read(whole)).open()
     assert original.run({"c": np.array(True)}) == {"y": None}
     np.testing.assert_array_equal(original.run({"c": np.array(False)})["y"], [1, 2])

@@ -369,6 +369,8 @@ def _trimmed(values: list[T], empty: T) -> list[T]:
     return values
 
 
+# Names of the original
+
 #: Operators of which equal outputs mean equal inputs, as far as rewritten models go. A Reshape has the
 #: same output for data of another shape, a Slice for data that is equal in part.
 _FAITHFUL = (

@@ -77,10 +77,9 @@ class ChangedPart:
         dims = [shape_inference.dims(known) for known in self.inputs.values()]
         return all(d is not None and all(isinstance(size, int) for size in d) for d in dims)
 
-    @property
-    def sizes_occur(self) -> bool:
-        """Whether any legal sizes of its inputs occur in the whole model."""
-        return self.fed or self.is_static
+    def may_be_fed(self, *, values: bool) -> bool:
+        """Return whether its inputs may have legal sizes, or given integers, in the whole model."""
+        return self.fed or (self.is_static and not values)
 
     def original(self) -> onnx.ModelProto:
         """Make the part of the original a model."""

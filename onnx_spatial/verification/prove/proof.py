@@ -2,7 +2,7 @@
 
 Add(Clip(x[i0, i1], 0, 6), b[i1])  and  Add(Relu(x[i0, i1]), b[i1])
 
-"computes Clip(x, 0, 6), the original Relu(x)", by the innermost expressions that differ
+"computes Clip(x, 0, 6), the original Relu(x)", by the _innermost expressions that differ
 
 A difference is a case: facts about sizes, parameters and indices, and two elements that are not provably
 the same. Small values of its symbols are tried, and those near the constants in its facts; a run there
@@ -86,6 +86,8 @@ class Proof:
     wider: ChangedPart | None = None
     digest: bytes | None = None
 
+
+# Sizes to try
 
 #: Small trials, and elements of the data of the large one (64 MiB of float32).
 _SMALL_TRIALS, _MOST_ELEMENTS = 3, 2**24
@@ -178,7 +180,7 @@ def _solutions(difference: Difference) -> Iterator[dict[Hashable, int]]:
 def _rows(difference: Difference, sizes: Iterable[Polynomial]) -> tuple[dict[Atom, Values], int]:
     """Return values of the symbols for which a case holds and its sides differ: columns, and rows."""
     facts = [f for f in difference.case if _is_computable(f)]
-    sides = [_coordinates(p) for p in innermost(difference.left, difference.right)]
+    sides = [_coordinates(p) for p in _innermost(difference.left, difference.right)]
     parts = [*facts, *sides[0], *sides[1], *sizes]
     atoms = sorted({a for p in parts for a in bases_of(p)}, key=lambda atom: atom.serial)
     atoms = [a for a in atoms if isinstance(a.key, Symbol)]
@@ -264,7 +266,7 @@ def difference_in_words(found: Difference) -> str:
     """Return how both sides differ, as the rest of a sentence about the converted one."""
     if found.index is None:
         return found.message
-    left, right = innermost(found.left, found.right)
+    left, right = _innermost(found.left, found.right)
     arrays = [stored_in(p) for p in (left, right)]
     if all(a is not None and a.array.size > 1 for a in arrays):
         return f"reads another constant than the original, at {show_place(found.index)}"
@@ -279,8 +281,8 @@ def difference_in_words(found: Difference) -> str:
     )
 
 
-def innermost(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Polynomial]:
-    """Return the innermost expressions that differ, if there is one such pair."""
+def _innermost(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Polynomial]:
+    """Return the _innermost expressions that differ, if there is one such pair."""
     while True:
         one, other = _operation(left), _operation(right)
         if one is None or other is None or one.operator in (ELEMENT, CONSTANT):

@@ -2,7 +2,7 @@
 
     1  both sides as formulas, in every case of sizes, parameters and indices     `formulas`
     2  the formulas are compared, case by case                                    `maps.compare`
-    3  parts that differ in names and weights only share a proof                  `digest_of`
+    3  parts that differ in names and weights only share a proof                  `_digest`
     4  where formulas differ: in words, and at which sizes to try it              `proof`
 
 The work is counted in steps: the same files get the same verdict on every machine, however busy it is.
@@ -43,9 +43,8 @@ from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.match.graphs import Part
 from onnx_spatial.verification.match.matches import ChangedPart, Matches, Upstream
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.prove import proof
 from onnx_spatial.verification.prove.formulas import Formulas, given, opset_of
-from onnx_spatial.verification.prove.proof import Proof
+from onnx_spatial.verification.prove.proof import Proof, difference_in_words, trials_of
 
 #: Assumptions of every proof for all sizes.
 STANDING = (
@@ -79,7 +78,7 @@ class Prover:
         self._after = Formulas(converted, models.domains, False)
         self._matches = matches
         self._budget = Budget(MODEL_STEPS)
-        #: By `digest_of`: the proof for any finite weights; None if there is none to share.
+        #: By `_digest`: the proof for any finite weights; None if there is none to share.
         self._shared: dict[bytes, Proof | None] = {}
 
     @property
@@ -98,7 +97,7 @@ class Prover:
             if again.scope is not None:
                 return again
         values = any(trial.values for trial in proof.trials)
-        if part.fed or (part.sizes_occur and not values) or not proof.trials:
+        if part.may_be_fed(values=values) or not proof.trials:
             return proof
         # What the part reads may never have these sizes or values in the model: its inputs can.
         wider = self._matches.widened(part)
@@ -112,12 +111,12 @@ class Prover:
     def _proven(self, part: ChangedPart) -> Proof:
         """Prove a part, or give it the proof of an equal one."""
         try:
-            weights = common_weights(part, self._before.source.folder)
+            weights = _common_weights(part, self._before.source.folder)
             upstream = self._matches.upstream(part)
         except ModelFileError as error:
             return _gave_up(str(error))
         operators = (self._before.operator, self._after.operator)
-        key = digest_of(part, upstream, operators, weights)
+        key = _digest(part, upstream, operators, weights)
         if key is None:  # graphs inside its nodes read outer values by name
             return self._compared(part, upstream, {})
         if key not in self._shared:
@@ -144,10 +143,10 @@ class Prover:
                 return Proof("these sizes", comparison.assumptions)
             return Proof("all sizes", (*comparison.assumptions, *STANDING))
         if not comparison.differences:
-            tried = proof.trials_of(ranked, comparison.failures)
+            tried = trials_of(ranked, comparison.failures)
             return replace(_gave_up(comparison.reason or ""), trials=tried)
-        reason = proof.difference_in_words(comparison.differences[0])
-        tried = proof.trials_of(ranked, comparison.differences)
+        reason = difference_in_words(comparison.differences[0])
+        tried = trials_of(ranked, comparison.differences)
         return Proof(None, found="other formula", reason=reason, trials=tried)
 
     def _of_all_ranks(
@@ -279,6 +278,8 @@ def _mentions_names(proof: Proof, part: ChangedPart) -> bool:
     return any(name in text for name in names for text in own)
 
 
+# Parts that have one proof
+
 _REALS = (
     onnx.TensorProto.FLOAT,
     onnx.TensorProto.FLOAT16,
@@ -289,10 +290,10 @@ _REALS = (
 _FEWEST = 32
 
 #: Returns the spatial operator that a node of a graph is, None for other nodes.
-Operators = Callable[[onnx.NodeProto, traversal.Place], OperatorInfo | None]
+_Operators = Callable[[onnx.NodeProto, traversal.Place], OperatorInfo | None]
 
 
-def common_weights(part: ChangedPart, folder: Path | None) -> dict[str, onnx.TypeProto]:
+def _common_weights(part: ChangedPart, folder: Path | None) -> dict[str, onnx.TypeProto]:
     """Return the types of the finite weights that both sides of a part read as they are, by name.
 
     Args:
@@ -311,10 +312,10 @@ def common_weights(part: ChangedPart, folder: Path | None) -> dict[str, onnx.Typ
     }
 
 
-def digest_of(
+def _digest(
     part: ChangedPart,
     upstream: Upstream,
-    operators: tuple[Operators, Operators],
+    operators: tuple[_Operators, _Operators],
     weights: Iterable[str] = (),
 ) -> bytes | None:
     """Return a digest that is equal where a proof of one part is a proof of another.

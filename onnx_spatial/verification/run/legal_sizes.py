@@ -19,7 +19,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import onnx
@@ -97,17 +97,6 @@ _OF_SHAPES = frozenset({"Cast", "Concat", "Gather", "Identity", "Slice", "Squeez
 GIVE_DATA = "pass data with --inputs"
 
 
-class Runner(Protocol):
-    """A model that is ready to run, such as `run.original` opens."""
-
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Any]:
-        """Return the outputs by name.
-
-        Raises:
-            RunError: the model does not run on this data.
-        """
-
-
 @dataclass(frozen=True)
 class LegalSizes:
     """A run of the model that succeeded.
@@ -129,28 +118,6 @@ class NoLegalSizes:
     reason: str
 
 
-def drawn_parameters(
-    facts: NodeFacts, rng: np.random.Generator, number: int = 0
-) -> dict[int, Array]:
-    """Draw values for the run-time parameters of a node, by input number; none if none are found.
-
-    They are small and legal for the sizes that are known. Other numbers draw others.
-    """
-    try:
-        call = read(facts)
-    except OperatorError:
-        return {}
-    data = facts.inputs[0]
-    for attempt in range(number, number + _DRAWS):
-        dims: Sequence[Dim] = (None,) * call.sample_rank(attempt)
-        if data is not None and data.shape is not None:
-            dims = data.shape
-        drawn = call.sample_parameters(dims, facts, rng, number)
-        if drawn is not None and _accepts(drawn[0], dims):
-            return drawn[1]
-    return {}
-
-
 class SizeSearch:
     """Look for legal sizes of one model.
 
@@ -158,7 +125,7 @@ class SizeSearch:
         model: the model; its weights are not read.
         inputs: its inputs.
         infos: its spatial operators, analysed with a name for each open dim (`data.named_dims`).
-        runner: runs it.
+        run: runs it; raises a RunError where it does not run.
         fixed: sizes that the user gave, by symbol.
         seed: of the generated data.
         memory: bytes that an input may take while it is generated; None: no limit of the caller.
@@ -170,14 +137,14 @@ class SizeSearch:
         model: onnx.ModelProto,
         inputs: Sequence[GraphInput],
         infos: Sequence[OperatorInfo],
-        runner: Runner,
+        run: Callable[[Mapping[str, Array]], dict[str, Any]],
         *,
         fixed: Mapping[str, int] | None = None,
         seed: int = 0,
         memory: int | None = None,
         progress: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._runner, self._seed, self._progress = runner, seed, progress
+        self._run_model, self._seed, self._progress = run, seed, progress
         self._most = min(_LARGEST_INPUT, (memory or 1 << 62) // _BYTES_PER_ELEMENT)
         if model.functions:
             model = functions.inline(named_dims(model, inputs))
@@ -253,7 +220,7 @@ class SizeSearch:
         arrays = feeds(self._inputs, assignment, self._seed)
         self._progress(f"looking for legal input sizes, try {self._runs}")
         try:
-            return LegalSizes(assignment, arrays, self._runner.run(arrays))
+            return LegalSizes(assignment, arrays, self._run_model(arrays))
         except RunError as error:
             return error
 
@@ -341,7 +308,7 @@ class SizeSearch:
             if (x := inputs[0]) is not None and x.shape is not None:
                 shape = (assignment.sizes.get(d, d) if isinstance(d, str) else d for d in x.shape)
                 inputs[0] = replace(x, shape=tuple(shape))
-            drawn = drawn_parameters(replace(info.facts, inputs=tuple(inputs)), rng, number)
+            drawn = _drawn_parameters(replace(info.facts, inputs=tuple(inputs)), rng, number)
             named = {info.node.input[i]: value for i, value in drawn.items()}
             values |= {name: value for name, value in named.items() if name in names}
         return replace(assignment, values=values)
@@ -421,6 +388,23 @@ def _accepts(operator: Operator, dims: Sequence[Dim]) -> bool:
         return 0 not in operator.output_shape([d if isinstance(d, int) else None for d in dims])
     except OperatorError:
         return False
+
+
+def _drawn_parameters(facts: NodeFacts, rng: np.random.Generator, number: int) -> dict[int, Array]:
+    """Draw small legal values for the run-time parameters of a node, by input number."""
+    try:
+        call = read(facts)
+    except OperatorError:
+        return {}
+    data = facts.inputs[0]
+    for attempt in range(number, number + _DRAWS):
+        dims: Sequence[Dim] = (None,) * call.sample_rank(attempt)
+        if data is not None and data.shape is not None:
+            dims = data.shape
+        drawn = call.sample_parameters(dims, facts, rng, number)
+        if drawn is not None and _accepts(drawn[0], dims):
+            return drawn[1]
+    return {}
 
 
 def _key(assignment: Assignment) -> object:

@@ -80,27 +80,11 @@ def evaluate(
     source = model if isinstance(model, reader.Source) else reader.read(model)
     feeds = check_given(graph_inputs(source.proto), inputs)
     try:
-        return open_original(source, domains).run(feeds)
+        return Original(source, domains).open().run(feeds)
     except RunError as error:
         raise UsageError(
             f"{source.name}: cannot be run on this data: {error}", code=Code.INPUT_DATA
         ) from None
-
-
-def open_original(
-    source: reader.Source,
-    domains: Iterable[str] = (),
-    *,
-    infos: Sequence[OperatorInfo] = (),
-    values: Iterable[str] = (),
-    report: Report = no_report,
-) -> Session | Evaluator:
-    """Open a model with spatial operators, so that it can run; see `Original`.
-
-    Raises:
-        RunError: it does not load.
-    """
-    return Original(source, domains, infos=infos, values=values, report=report).open()
 
 
 class Original:

@@ -271,6 +271,10 @@ def first_line(error: Exception) -> str:
     return text.removeprefix("Non-zero status code returned while ").strip()
 
 
+# Tensors of types that numpy lacks. They go through the memory of an OrtValue, which has the layout of
+# ONNX's raw data: elements of 4 and 2 bits are packed, the first one in the lowest bits, while numpy has
+# a byte for each.
+
 _UNKNOWN = frozenset({onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING})
 
 #: Element types that numpy lacks, by the name of a tensor of them in onnxruntime.
