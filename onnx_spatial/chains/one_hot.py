@@ -142,7 +142,9 @@ def _order(weight: Array, group: int) -> tuple[int, ...] | None:
     return None
 
 
-def rule(case: Case, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> Tensor | None:
+def rule(
+    case: Case, node: onnx.NodeProto, inputs: Sequence[Tensor | None], _: object
+) -> Tensor | None:
     """Return the map of a node of `COPYING`, see `GraphMaps`."""
     if (node.domain, node.op_type) != COPYING:
         return None

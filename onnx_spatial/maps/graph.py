@@ -26,8 +26,14 @@ from onnx_spatial.maps.node import MAX_OPSET, NodeView, Rule
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.model import op_traits
 
+FunctionKey = tuple[str, str, str]
+
 #: Return the map of the output of a node, or None to leave the node to the rules of ONNX's operators.
-NodeRule = Callable[[Case, onnx.NodeProto, Sequence[Tensor | None]], Tensor | None]
+#: The last argument is the local function that holds the node, None outside of functions: names in a
+#: function are its own.
+NodeRule = Callable[
+    [Case, onnx.NodeProto, Sequence[Tensor | None], FunctionKey | None], Tensor | None
+]
 
 RULES: dict[str, Rule] = {
     **rules_reshape.RULES,
@@ -41,8 +47,6 @@ RULES: dict[str, Rule] = {
 
 #: The most nodes between a value and the inputs.
 MAX_NODES = 2000
-
-FunctionKey = tuple[str, str, str]
 
 
 class GraphMaps:
@@ -60,6 +64,7 @@ class GraphMaps:
         place: prefix of names that tells functions and branches apart.
         opset: version of ONNX's own operators.
         legal: whether a run succeeds at the sizes in question, as is assumed of the original.
+        function: the local function that holds the nodes.
     """
 
     def __init__(
@@ -76,8 +81,10 @@ class GraphMaps:
         *,
         opset: int = MAX_OPSET,
         legal: bool = False,
+        function: FunctionKey | None = None,
     ) -> None:
         self._place = place
+        self._function = function
         self._case = case
         self._producers = {name: node for node in nodes for name in node.output if name}
         self._inputs = inputs
@@ -138,9 +145,10 @@ class GraphMaps:
 
     def _apply(self, node: onnx.NodeProto) -> Sequence[Tensor]:
         inputs = [self.value(n) if n else None for n in node.input]
-        result = self._rule(self._case, node, inputs) if self._rule is not None else None
-        if result is not None:
-            return [result]
+        if self._rule is not None:
+            result = self._rule(self._case, node, inputs, self._function)
+            if result is not None:
+                return [result]
         if not op_traits.is_standard(node):
             function = self._functions.get((node.domain, node.op_type, node.overload))
             if function is None:
@@ -213,6 +221,7 @@ class GraphMaps:
             place=f"{self._place}{node.output[0]}/",
             opset=op_traits.opset_of(function.opset_import) or self._opset,
             legal=self._legal,
+            function=(function.domain, function.name, function.overload),
         )
         return [body.value(n) for n in function.output]
 
@@ -236,6 +245,7 @@ class GraphMaps:
             f"{self._place}{node.output[0]}.{name}/",
             opset=self._opset,
             legal=self._legal,
+            function=self._function,
         )
         return [body.value(v.name) for v in graph.output]
 

@@ -50,7 +50,8 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
         return unknown(node.op_type, details, row)
 
     axes = next((i.axes for i in known if i.dims == dims), None)
-    element_type = int(TensorProto.BOOL) if node.op_type in _TRUTHS else known[0].type
+    source = known[1] if node.op_type == "Where" else known[0]
+    element_type = int(TensorProto.BOOL) if node.op_type in _TRUTHS else source.type
     return [Tensor(case, dims, at, whole=False, type=element_type, axes=axes)]
 
 

@@ -25,6 +25,7 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import SpatialError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.model.io import external_data
 from onnx_spatial.verification import child
 from onnx_spatial.verification.arrays import Array, element_type_of, is_float
 from onnx_spatial.verification.comparison import Mismatch, describe_element, find_mismatch
@@ -195,7 +196,7 @@ class _Sides:
         ordered = traversal.in_order(source.proto.graph)
         self._is_moved = runs.kinds.of_part(part.place, ordered, part.output) == Kind()
         # Nodes that both sides have give the same numbers: they are the same kernels here.
-        common = _common_values(ordered, part)
+        common = _common_values(ordered, part, runs.models)
         others = [node for node in ordered if node.output[0] not in common]
         self._kind = runs.kinds.of_part(part.place, others, part.output)
         self._rng = np.random.default_rng(runs.options.seed)
@@ -302,12 +303,19 @@ class _Sides:
         return [str(heads[key]) for key in keys if key in heads]
 
 
-def _common_values(nodes: Iterable[onnx.NodeProto], part: ChangedPart) -> set[str]:
+def _common_values(
+    nodes: Iterable[onnx.NodeProto], part: ChangedPart, models: ModelPair
+) -> set[str]:
     """Return the values that standard nodes of both sides of a part compute in the same way."""
     versions = [side.imports.opsets.get("") for side in (part.before, part.after)]
     after = {_text(node) for node in part.after.nodes if versions[0] == versions[1]}
     stored = {tensor.name: tensor for tensor in part.after.stored}
-    common = set(part.inputs) | {t.name for t in part.before.stored if stored.get(t.name) == t}
+    folders = models.original.folder, models.converted.folder
+    common = set(part.inputs) | {
+        t.name
+        for t in part.before.stored
+        if t.name in stored and external_data.same(t, folders[0], stored[t.name], folders[1])
+    }
     for node in nodes:
         plain = op_traits.is_standard(node) and not any(traversal.subgraphs(node))
         if plain and traversal.needs(node) <= common and _text(node) in after:

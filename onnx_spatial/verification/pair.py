@@ -161,6 +161,11 @@ def compare_interfaces(models: ModelPair, tolerances: Tolerances) -> Interface:
             else:
                 found.types.append(line)
     for name, was_dims, now_dims in _input_shapes(original, converted):
+        if was_dims is None:
+            found.narrowed.append(
+                f"input {name!r} is declared as {show(now_dims)}, not without a shape"
+            )
+            continue
         line = f"input {name!r} is declared as {show(now_dims)}, not {show(was_dims)}"
         if len(was_dims) != len(now_dims) or any(map(_contradict, was_dims, now_dims)):
             found.blocking.append(line)
@@ -241,12 +246,12 @@ def _other_types(
 
 def _input_shapes(
     original: onnx.ModelProto, converted: onnx.ModelProto
-) -> Iterator[tuple[str, Sequence[Dim], Sequence[Dim]]]:
-    """Yield name and declared shapes of each input that both models declare with a shape."""
+) -> Iterator[tuple[str, Sequence[Dim] | None, Sequence[Dim]]]:
+    """Yield name and declared shapes of each input that the converted model declares with a shape."""
     after = {v.name: v.type for v in converted.graph.input}
     for value in original.graph.input:
         was, now = (shape_inference.dims(t) for t in (value.type, after.get(value.name)))
-        if was is not None and now is not None:
+        if now is not None:
             yield value.name, was, now
 
 

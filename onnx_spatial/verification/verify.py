@@ -232,5 +232,5 @@ class _Steps:
         for finding in findings.parts:
             usual = may_be_rounding or bool(finding.operators)
             runs.check(finding, whole.other_values, outputs_agree=outputs_agree, usual=usual)
-        if may_be_rounding and all(finding.ran for finding in findings.parts):
+        if may_be_rounding and findings.parts and all(part.ran for part in findings.parts):
             whole.accept_growth()

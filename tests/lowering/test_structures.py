@@ -143,18 +143,6 @@ def test_an_unknown_rank_is_put_back_at_run_time():
     assert len(attribute(converted, "Transpose", "perm")) <= 2 * 2 + 2
 
 
-def test_a_rank_that_only_the_output_declares_is_asked_for_at_run_time():
-    known = s2b((2, 4, 6, 3, 2), [2, 2], [[0, 0], [0, 0]], shape=(None,) * 5)
-    wanted = s2b((2, 4, 6, 3, 2), [2, 2], [[0, 0], [0, 0]], shape=None)
-    wanted.graph.output[0].CopyFrom(known.graph.output[0])
-    converted = convert(wanted)
-    assert "ReduceProd" not in structure.ops(converted)  # which the lowering for all ranks needs
-    assert structure.counts(converted) - structure.counts(convert(known)) == {
-        "Shape": 1,
-        "Reshape": 2,
-    }
-
-
 @pytest.mark.parametrize("dtype", [np.float16, np.int16, np.uint16, object])
 def test_types_without_a_pad_kernel_are_padded_by_concat(dtype):
     converted = convert(

@@ -78,7 +78,7 @@ def mapped(
         inputs,
         constants,
         functions,
-        lambda case, node, inputs: None,
+        lambda *_: None,
         opset=opset,
         legal=legal,
     )

@@ -415,7 +415,8 @@ def test_lost_metadata_is_mentioned() -> None:
 
 
 FOREIGN = """
-    g (float[N,C,H,W] x) => (float[N,D,E,F] y) <float[1,1,2,2] w = {1, -2, 3, 0.5}>
+    g (float[N,C,H,W] x) => (float[N,D,E,F] y)
+      <float[N,C,H,W] v, float[1,1,2,2] w = {1, -2, 3, 0.5}>
     { r = Relu(x) v = loc.Foo(r) c = Conv(v, w) y = Tanh(c) }
 """
 

@@ -23,7 +23,7 @@ from onnx_spatial.verification.run import sessions
 CONSTANTS = "<int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}, float[1] limit = {2}>"
 NET = f"""g (float[N,H,W,3] x) => (float[P,Q,R,S] y) {CONSTANTS}
     {{ u = Neg(x) [site] s = tf.SpaceToBatchND(u, block, pads) [act] y = Relu(s) }}"""
-FOREIGN = NET.replace("Neg(x)", "loc.Strange(x)")
+FOREIGN = NET.replace("Neg(x)", "loc.Strange(x)").replace("<int32", "<float[N,H,W,3] u, int32")
 #: Ordinary data of (-1.5, 1.5) never reaches the limit.
 CLIPPED = """g (float[N,4] x) => (float[N,4] y) <float zero = {0}, float six = {6}>
     { a = Neg(x) [act] r = Clip(a, zero, six) y = Exp(r) }"""

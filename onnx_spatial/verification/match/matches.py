@@ -39,6 +39,7 @@ from onnx_spatial.verification.match.graphs import (
     Part,
     Producer,
     described,
+    is_computed,
     is_constant,
     is_given,
     scopes,
@@ -445,7 +446,9 @@ def _added_and_unread(original: Graphs, converted: Graphs) -> Iterator[str]:
         read = read.union(*map(traversal.needs, graph.node))
         for node in graph.node:
             names = [name for name in node.output if name]
-            if read.isdisjoint(names) and not any(original.computes(n, place) for n in names):
+            known = (n for n in names if original.computes(n, place))
+            alike = (is_computed(original.find(n, place)) == is_computed(node) for n in known)
+            if read.isdisjoint(names) and not any(alike):
                 yield f"{described(node, place)} was added, and nothing reads it"
 
 

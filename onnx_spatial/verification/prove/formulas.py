@@ -83,20 +83,33 @@ class Formulas:
         constants = {t.name: partial(constant_value, t, self.source.folder) for t in stored}
 
         def spatial(
-            case: Case, node: onnx.NodeProto, values: Sequence[Tensor | None]
+            case: Case,
+            node: onnx.NodeProto,
+            values: Sequence[Tensor | None],
+            function: tuple[str, str, str] | None,
         ) -> Tensor | None:
-            info = self.operator(node, place)
+            info = self.operator(node, traversal.Place(function))
             return None if info is None else operator_map(case, info, values, legal=self.legal)
 
         return GraphMaps(
-            case, nodes, inputs, constants, self._functions, spatial, opset=opset, legal=self.legal
+            *(case, nodes, inputs, constants, self._functions, spatial),
+            opset=opset,
+            legal=self.legal,
+            function=place.function,
         )
 
     def operator(self, node: onnx.NodeProto, place: traversal.Place) -> OperatorInfo | None:
-        """Return the spatial operator that a node is, in the graph at `place` or one that it calls."""
+        """Return the spatial operator that a node is, in the graph at `place` or in one inside of it.
+
+        Names tell the nodes of a graph and of those inside of it apart, but not those of functions.
+        """
         if not recognise(node.op_type, node.domain, len(node.input)):
             return None
-        candidates = self._operators.get(_signature(node), ())
+        candidates = [
+            info
+            for info in self._operators.get(_signature(node), ())
+            if info.place.function == place.function
+        ]
         here = [info for info in candidates if info.place == place]
         return next(iter(here or candidates)) if len(here or candidates) == 1 else None
 

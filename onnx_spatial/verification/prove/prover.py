@@ -37,6 +37,7 @@ from onnx_spatial.maps.graph import GraphMaps
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.model.io import external_data
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators import Dim
 from onnx_spatial.verification.arrays import constant_value
@@ -50,6 +51,7 @@ from onnx_spatial.verification.prove.proof import Proof, difference_in_words, tr
 STANDING = (
     "every size, of results too, is at least 1 and below 2^27",
     "every tensor has fewer than 2^31 elements",
+    "no integer that the original computes is beyond the range of its type",
 )
 
 #: Steps of one comparison, and of all of a model. benchmarks/proofs.py counts them: of the exports of
@@ -111,7 +113,7 @@ class Prover:
     def _proven(self, part: ChangedPart) -> Proof:
         """Prove a part, or give it the proof of an equal one."""
         try:
-            weights = _common_weights(part, self._before.source.folder)
+            weights = _common_weights(part, self._before.source.folder, self._after.source.folder)
             upstream = self._matches.upstream(part)
         except ModelFileError as error:
             return _gave_up(str(error))
@@ -293,12 +295,15 @@ _FEWEST = 32
 _Operators = Callable[[onnx.NodeProto, traversal.Place], OperatorInfo | None]
 
 
-def _common_weights(part: ChangedPart, folder: Path | None) -> dict[str, onnx.TypeProto]:
+def _common_weights(
+    part: ChangedPart, folder: Path | None, after_folder: Path | None
+) -> dict[str, onnx.TypeProto]:
     """Return the types of the finite weights that both sides of a part read as they are, by name.
 
     Args:
         part: the part.
         folder: of the external data of the original.
+        after_folder: of that of the converted model.
     """
     after = {tensor.name: tensor for tensor in part.after.stored}
     return {
@@ -307,7 +312,8 @@ def _common_weights(part: ChangedPart, folder: Path | None) -> dict[str, onnx.Ty
         if tensor.data_type in _REALS
         and math.prod(tensor.dims) >= _FEWEST
         and tensor.name not in part.inputs
-        and after.get(tensor.name) == tensor
+        and tensor.name in after
+        and external_data.same(tensor, folder, after[tensor.name], after_folder)
         and Stored(constant_value(tensor, folder)).finite
     }
 

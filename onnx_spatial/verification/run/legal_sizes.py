@@ -156,7 +156,8 @@ class SizeSearch:
         self._fixed = dict(fixed or {})
         symbols = dict.fromkeys(s for i in self._needed for s in i.symbols)
         self._symbols = [s for s in symbols if s not in self._fixed]
-        labels = (traversal.label(node) for _, _, node in traversal.nodes(self._model))
+        self._nodes = [node for _, _, node in traversal.nodes(self._model)]
+        labels = map(traversal.label, self._nodes)
         self._positions = {label: position for position, label in enumerate(labels)}
         self._runs = 0
         self._limit = float(_MOST_ELEMENTS)
@@ -200,7 +201,7 @@ class SizeSearch:
                 furthest = message
             if progress > reached:
                 reached = progress
-                proposals = self._repairs(assignment, message)
+                proposals = self._repairs(assignment, message, progress[0])
         return empty or self._none(furthest)
 
     def another(self, first: LegalSizes) -> LegalSizes | None:
@@ -313,19 +314,21 @@ class SizeSearch:
             values |= {name: value for name, value in named.items() if name in names}
         return replace(assignment, values=values)
 
-    def _repairs(self, base: Assignment, message: str) -> Iterator[Assignment]:
+    def _repairs(self, base: Assignment, message: str, position: int) -> Iterator[Assignment]:
         """Yield what may run where a node failed with a message, the most likely first."""
         integers = [i.name for i in self._needed if i.element_type in INTEGERS]
         if set(integers) - base.values.keys():
             yield from (replace(base, mode=mode) for mode in INTEGER_MODES)
         if base.values:
             yield from (self._with_parameters(base, n) for n in range(1, _PARAMETER_SETS))
+        yield from (base.resized(self._likely(turn).sizes) for turn in range(1, _OTHERS + 1))
         sides = [symbols for key, symbols in self._groups.items() if key != _BATCHES]
         groups = [*sides, *(s for key, s in self._groups.items() if key == _BATCHES)]
         groups += [[symbol] for symbols in groups if len(symbols) > 1 for symbol in symbols]
         if _NOTHING_LEFT.search(message) or message == _EMPTY:
             yield from self._larger(base, sides)
         numbers = [int(n) for n in re.findall(r"\d+", message) if len(n) < 8]
+        numbers += self._stored_sizes(position)
         for stride in _STRIDES:
             for symbols, number in itertools.product(groups, dict.fromkeys(filter(None, numbers))):
                 yield base.resized(dict.fromkeys(symbols, number * stride))
@@ -333,6 +336,11 @@ class SizeSearch:
                 for symbols, step in itertools.product(groups, range(1, _NEXT)):
                     yield base.resized(dict.fromkeys(symbols, base.sizes[symbols[0]] + step))
         yield from self._larger(base, sides)
+
+    def _stored_sizes(self, position: int) -> list[int]:
+        """Return the dims of the weights of a node: the message of a MatMul does not have them."""
+        read = set(self._nodes[position].input) if 0 <= position < len(self._nodes) else set()
+        return [d for t in self._model.graph.initializer if t.name in read for d in t.dims]
 
     def _larger(self, base: Assignment, groups: Sequence[Sequence[str]]) -> Iterator[Assignment]:
         """Yield an assignment with all sizes of some groups doubled, again and again."""
