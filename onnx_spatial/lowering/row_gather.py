@@ -236,7 +236,8 @@ def _known_index(request: Request, emit: Emitter, lead: Sequence[Size]) -> Tenso
     if request.call.may_pad and len(request.element_types) > 1:
         return None  # a row of zeros has one type
     # Counted before tables are made: a damaged file may ask for any number of rows.
-    out = operator.output_shape([*dims, *[1] * (request.call.axes - len(dims))])
+    shape = operator.output_shape([*dims, *[1] * (request.call.axes - len(dims))])
+    out = [dim for dim in shape if isinstance(dim, int)]
     blocks = operator.block_shape if isinstance(operator, SpaceToBatch | BatchToSpace) else ()
     if max(*dims, *blocks, *out) > LARGEST or math.prod(max(1, dim) for dim in out) > LARGEST:
         return None
