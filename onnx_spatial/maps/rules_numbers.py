@@ -227,9 +227,6 @@ def _bit_cast(case: Case, node: NodeView) -> list[Tensor]:
 #: The most elements that a reduction computes one by one.
 _MAX_REDUCED = 64
 
-#: What the reductions of a list without elements give.
-_OF_NOTHING = {"ReduceProd": ONE, "ReduceSum": ZERO}
-
 #: Bits of the integers that a double represents: onnxruntime reduces integers as doubles.
 _EXACT = 53
 
@@ -242,9 +239,6 @@ def _reduce(case: Case, node: NodeView) -> list[Tensor]:
     keep = bool(node.get("keepdims", 1))
     counts = [x.dims[a].constant for a in axes]
     known = [c for c in counts if c]
-    if x.rank == 1 and counts == [0] and node.op_type in _OF_NOTHING:
-        nothing = _OF_NOTHING[node.op_type]
-        return [Tensor(case, [ONE] if keep else [], lambda _: nothing, whole=True, type=x.type)]
     if len(known) < len(counts) or math.prod(known) > _MAX_REDUCED:
         raise UndecidedError(f"{node.op_type} over more than {_MAX_REDUCED} elements")
     for size in x.dims:  # onnxruntime leaves axes of an empty tensor as they are
