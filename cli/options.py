@@ -63,9 +63,9 @@ def _start(as_json: bool, quiet: bool, verbose: int) -> Output:
         logging.getLogger("onnx_spatial").setLevel(logging.DEBUG)
     # onnx_ir logs remarks about odd models; what matters is in the messages of this package.
     logging.getLogger("onnx_ir").setLevel(logging.WARNING if verbosity else logging.CRITICAL)
-    from onnx_spatial.cli.memory import limit_memory  # imports what help and completion do without
+    from onnx_spatial.verification import limits  # imports what help and completion do without
 
-    limit_memory()
+    limits.limit_to_machine()
     gc.freeze()  # no collection has to look at what was imported
     gc.enable()  # `main` disabled it
     return output

@@ -130,10 +130,6 @@ class Polynomial:
         ((product, factor),) = self._terms.items()
         return product[0] if len(product) == 1 and factor == 1 else None
 
-    def divisible(self, divisor: int) -> bool:
-        """Tell whether every factor and the constant are multiples of `divisor`, which is not 0."""
-        return all(factor % divisor == 0 for factor in self._terms.values())
-
     def _scaled(self, factor: int) -> Polynomial:
         return Polynomial({product: f * factor for product, f in self._terms.items()})
 

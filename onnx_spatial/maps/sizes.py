@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -37,12 +37,6 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.inference.constant_folding import ConstantScope
 from onnx_spatial.model.op_traits import Trait
-
-#: (node, dims of its first input, elements of its other inputs) -> dims of its first output.
-SpatialRule = Callable[
-    [onnx.NodeProto, Dims | None, Sequence[tuple[Polynomial, ...] | None]],
-    Sequence[Polynomial] | None,
-]
 
 #: The most elements of a tensor that are followed.
 MAX_ENTRIES = 64
@@ -119,16 +113,14 @@ _Key = tuple[ConstantScope, str]
 class SymbolicValues:
     """Sizes and small integer tensors that are visible in one graph, as polynomials."""
 
-    def __init__(self, scope: ConstantScope, rule: SpatialRule | None = None) -> None:
+    def __init__(self, scope: ConstantScope) -> None:
         """Prepare to evaluate the values of `scope`; a value is evaluated when it is asked for.
 
         Args:
             scope: a graph, with the known types of its values.
-            rule: gives the dims behind nodes of other domains than ONNX's own.
         """
         self.case = OpenCase()
         self._scope = scope
-        self._rule = rule
         self._values: dict[_Key, _Value | None] = {}
 
     def entries(self, name: str) -> tuple[Polynomial, ...] | None:
@@ -210,10 +202,10 @@ class SymbolicValues:
         if not small and _static(scope.type(name)) is not None:
             return None
         node = scope.producer(name)
-        if node is None or any(a.ref_attr_name for a in node.attribute):
+        if node is None or not op_traits.is_standard(node):
             return None
-        if not op_traits.is_standard(node):
-            return node if self._rule is not None and name == node.output[0] else None
+        if any(attribute.ref_attr_name for attribute in node.attribute):
+            return None
         return node if node.op_type in RULES or node.op_type in open_dims.OPERATORS else None
 
     def _evaluate(self, key: _Key) -> _Value | None:
@@ -232,8 +224,6 @@ class SymbolicValues:
             known_dims = None if first is None or name != node.output[0] else first.dims
             return self._unknown(key, self._dims(key, known_dims))
         inputs = [self._input(scope, source) for source in node.input]
-        if not op_traits.is_standard(node):
-            return self._unknown(key, self._dims(key, self._spatial_dims(node, inputs)))
         tensors = [value.tensor if value is not None else None for value in inputs]
         view = _view(node, tensors, scope)
         position = list(node.output).index(name)
@@ -256,14 +246,6 @@ class SymbolicValues:
         if key is None:
             return None
         return self._values[key] if key in self._values else self._unknown(key, self._dims(key))
-
-    def _spatial_dims(
-        self, node: onnx.NodeProto, inputs: Sequence[_Value | None]
-    ) -> Sequence[Polynomial] | None:
-        assert self._rule is not None
-        first, *others = inputs or [None]
-        elements = [None if v is None or v.entries is None else v.entries.elements for v in others]
-        return self._rule(node, None if first is None else first.dims, elements)
 
     def _dims(self, key: _Key, known: open_dims.Partial | None = None) -> Dims | None:
         """Return the dims of a value: declared numbers, dims that are known, and else new unknowns."""

@@ -66,6 +66,17 @@ def machine_memory() -> int | None:
     return size
 
 
+def limit_to_machine() -> None:
+    """Limit this process's private memory to what the machine or container has, if that is known.
+
+    A damaged or hostile model may make onnxruntime allocate without end. Without a limit the system
+    kills some process, this one or another. With a limit the allocation fails, and the command says so.
+    """
+    size = machine_memory()
+    if size is not None:
+        lower("RLIMIT_DATA", size)
+
+
 def default_memory() -> int:
     """Return the bytes that a verification may take: 4 GiB, or a quarter of a smaller machine."""
     machine = machine_memory()

@@ -272,16 +272,6 @@ def test_what_the_caller_notes_goes_on_behind_it():
     assert known.entries("out") == (4 * of_x[0], *of_x[1:])
 
 
-def test_a_rule_says_what_the_dims_behind_a_foreign_node_are():
-    def rule(node, dims, others):
-        assert (node.op_type, len(dims), others[0][0].constant) == ("SpaceToBatchND", 4, 4)
-        return (dims[0] * others[0][0], *dims[1:])
-
-    scope = sizes(f"y = {TF}.SpaceToBatchND(x, pair, q) z = Relu(y) out = Shape(z)")._scope
-    known = SymbolicValues(scope, rule)
-    assert known.dims("z")[0] == 4 * known.dims("x")[0]
-
-
 def test_values_of_outer_graphs_are_the_same_inside():
     model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
         g (bool c, float[h,w] x) => (int64[2] y) <int64[2] k = {1, 2}> {

@@ -1,7 +1,7 @@
 """Write the nodes of regions on the values themselves, with as few Pads and Slices as possible.
 
-    u                          what SpaceToBatch(u) stands for
-    |--crop--|-------|-crop-|  of which this `Part` is computed; the rest is its border
+    |--crop--|-------|-crop-|  the image u, whose blocks are a value t = SpaceToBatch(u) of the file
+             |-------|         the `Part` of it that is written; the rest is its border
 
 A node gets its inputs cropped alike. Convolutions take the difference between the crops of their input
 and of their output into their own pads; the rest is a Pad or a Slice.
