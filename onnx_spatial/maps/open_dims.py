@@ -99,7 +99,7 @@ def _squeezed(_: OpenCase, node: NodeView, x: Tensor) -> Partial | None:
 
 
 def _reshaped(case: OpenCase, node: NodeView, x: Tensor) -> Partial:
-    """Return the target of a Reshape, in which 0 stands for a dim of the input and -1 for the rest."""
+    """Return the sizes that a Reshape asks for: 0 copies the dim of the input, -1 takes what is left."""
     target = node.sizes("shape", 1)
     copies = not node.get("allowzero", 0)
     dims = [
