@@ -21,7 +21,7 @@ from benchmarks import commands
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Net that is converted first.
-FIRST = ROOT / "models" / "openvino_style" / "model.onnx"
+FIRST = ROOT / "models" / "chains" / "conv2d" / "model.onnx"
 #: How much slower than the other installation a net may be.
 ALLOWED_RATIO = 1.05
 #: Models that are built here, with the seconds that they may take.

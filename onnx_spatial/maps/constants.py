@@ -163,7 +163,8 @@ def constant(case: Case, array: Array) -> Tensor:
             return _look_up(case, stored, index)
         return Polynomial.atom(OperationKey(CONSTANT, (stored,), index))
 
-    return Tensor(case, dims, at, whole=whole, type=element_type)
+    extremes = (int(array.min()), int(array.max())) if whole and array.size else None
+    return Tensor(case, dims, at, whole=whole, type=element_type, extremes=extremes)
 
 
 def _all_equal(array: Array) -> bool:

@@ -224,6 +224,19 @@ def _entry(case: Case, node: NodeView, place: Polynomial, x: Tensor, axis: int) 
     return place
 
 
+def _check_entries(case: Case, node: NodeView, indices: Tensor, x: Tensor, axis: int) -> None:
+    """Check all indices of a Gather along an axis of `x`; of a stored table the extremes are enough."""
+
+    def check(index: Index) -> None:
+        if indices.extremes is None:
+            _entry(case, node, indices.at(index), x, axis)
+            return
+        for extreme in indices.extremes:
+            _entry(case, node, Polynomial.of(extreme), x, axis)
+
+    node.for_all(case, indices.dims, check, indices.index)
+
+
 def _gather(case: Case, node: NodeView) -> list[Tensor]:
     x, indices = node.input(0), node.input(1)
     if not indices.whole:
@@ -232,10 +245,7 @@ def _gather(case: Case, node: NodeView) -> list[Tensor]:
     dims = [*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :]]
     count = indices.rank
 
-    def check(index: Index) -> None:
-        _entry(case, node, indices.at(index), x, axis)
-
-    node.for_all(case, indices.dims, check, indices.index)
+    _check_entries(case, node, indices, x, axis)
 
     def at(index: Index) -> Polynomial:
         place = _entry(case, node, indices.at(index[axis : axis + count]), x, axis)
@@ -253,10 +263,7 @@ def _gather_elements(case: Case, node: NodeView) -> list[Tensor]:
         room = x.dims[other] - indices.dims[other]
         node.need(case, room, "GatherElements: there may be more indices than data along an axis")
 
-    def check(index: Index) -> None:
-        _entry(case, node, indices.at(index), x, axis)
-
-    node.for_all(case, indices.dims, check, indices.index)
+    _check_entries(case, node, indices, x, axis)
 
     def at(index: Index) -> Polynomial:
         place = _entry(case, node, indices.at(index), x, axis)

@@ -92,9 +92,21 @@ class Tensor:
         leading: digits of the first part of an axis, by axis: of the first tensor of a Concat.
         order: extents of the digits of the position in memory, for an operator that is defined by it;
             else None.
+        extremes: least and largest number of a stored table of integers; None for other tensors.
     """
 
-    __slots__ = ("_at", "_case", "_serial", "axes", "dims", "leading", "order", "type", "whole")
+    __slots__ = (
+        "_at",
+        "_case",
+        "_serial",
+        "axes",
+        "dims",
+        "extremes",
+        "leading",
+        "order",
+        "type",
+        "whole",
+    )
 
     def __init__(
         self,
@@ -107,8 +119,10 @@ class Tensor:
         axes: Sequence[Axis] | None = None,
         order: Sequence[Polynomial] | None = None,
         leading: Mapping[int, Axis] | None = None,
+        extremes: tuple[int, int] | None = None,
     ) -> None:
         self.order = order
+        self.extremes = extremes
         self.leading = leading or {}
         self.dims: Dims = tuple(dims)
         for size in self.dims:

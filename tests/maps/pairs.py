@@ -261,6 +261,14 @@ DIFFERENT = {
         "n = Size(x) r = Range(zero, n, one) p = Add(r, five) g = Gather(x, p) t = Shape(g)"
         " y = Reshape(x, t)",
     ),
+    "one of many stored indices beyond the end": of_list(
+        f"int64[70] i={{{'0,' * 69}5}}",
+        "g = Gather(x, i) a = Shape(g) b = Sub(a, a) c = Shape(x) t = Add(b, c) y = Reshape(x, t)",
+    ),
+    "one of many stored indices below the start": of_list(
+        f"int64[70] i={{{'0,' * 69}-5}}",
+        "g = Gather(x, i) a = Shape(g) b = Sub(a, a) c = Shape(x) t = Add(b, c) y = Reshape(x, t)",
+    ),
     "GatherND beyond the end, for its shape": of_list(
         "int64[2,1] i={0,5}, int64[1] z={0}",
         "g = GatherND(x, i) a = Shape(g) b = Sub(a, a) c = Shape(x) t = Add(b, c) y = Reshape(x, t)",
