@@ -139,6 +139,12 @@ def test_what_is_reported() -> None:
     assert touched["nodes_removed"] == touched["initializers_added"] == []
 
 
+def test_only_a_node_that_computes_something_else_says_where_it_comes_from() -> None:
+    nodes = convert(atrous(), domains=["tf"]).graph.node
+    marked = {n.name for n in nodes if any(p.key == ORIGIN for p in n.metadata_props)}
+    assert marked == {"conv"}  # "before" and "behind" only read other values
+
+
 def test_it_is_verified_as_a_whole() -> None:
     made = atrous()
     result = verify(made, convert(made, domains=["tf"]), domains=["tf"])

@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.repeated_fields import remove_where
+from onnx_spatial.model.graph.replace_nodes import ORIGIN
 
 IrGraph = ir.Graph | ir.Function
 
@@ -23,7 +24,8 @@ IrGraph = ir.Graph | ir.Function
 class Patch:
     """Pairs of an onnx_ir model's nodes with its messages, made before the first edit.
 
-    An edit must replace nodes, never change one: nodes that stay keep their messages.
+    An edit must replace nodes, never change one: nodes that stay keep their messages. A node that was
+    written again only to read another value, under its old name, does not say where it comes from.
     """
 
     def __init__(self, proto: onnx.ModelProto, model: ir.Model) -> None:
@@ -50,10 +52,16 @@ class Patch:
 
     def _graph(self, message: traversal.GraphLike, graph: IrGraph) -> None:
         nodes, edited = [], len(message.node) != len(graph)
+        named: dict[str, onnx.NodeProto] | None = None
         for node in graph:
             index = self._index.get(node)
             if index is None:
-                nodes.append(ir.serde.serialize_node(node))
+                new = ir.serde.serialize_node(node)
+                if named is None:
+                    named = {old.name: old for old in message.node if old.name}
+                if new.name in named and _is_same_operator(new, named[new.name]):
+                    remove_where(new.metadata_props, lambda entry: entry.key == ORIGIN)
+                nodes.append(new)
                 edited = True
                 continue
             kept = message.node[index]
@@ -72,6 +80,13 @@ class Patch:
                     tensor = ir.serde.serialize_tensor(value.const_value)
                     tensor.name = name
                     message.initializer.append(tensor)
+
+
+def _is_same_operator(one: onnx.NodeProto, other: onnx.NodeProto) -> bool:
+    """Tell whether two nodes have the same operator and attributes."""
+    operators = [(each.domain, each.op_type, each.overload) for each in (one, other)]
+    attributes = [{a.name: a for a in each.attribute} for each in (one, other)]
+    return operators[0] == operators[1] and attributes[0] == attributes[1]
 
 
 def adjust_imports(
