@@ -89,7 +89,6 @@ def edit_model(
         inspection,
         None,
         result.model is not None,
-        result.touched,
         original=source,
         chains=() if optimized is None else optimized.rewritten,
         ir_original=model if isinstance(model, ir.Model) else None,

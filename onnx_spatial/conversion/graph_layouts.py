@@ -15,7 +15,6 @@ import onnx
 import onnx_ir as ir
 
 from onnx_spatial import analysis
-from onnx_spatial.conversion.changes import diff_models
 from onnx_spatial.conversion.graph_editor import GraphEditor
 from onnx_spatial.conversion.pad_barriers import insert_barriers
 from onnx_spatial.conversion.report import EditResult
@@ -27,6 +26,7 @@ from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.remove_unused import remove_unused_constants
 from onnx_spatial.model.graph.strip_types import strip_types
+from onnx_spatial.model.inference import value_info
 from onnx_spatial.model.op_traits import Trait
 
 _CHANGES = frozenset({"Squeeze", "Transpose", "Unsqueeze"})
@@ -74,7 +74,7 @@ def remove_layout_changes(proto: onnx.ModelProto, folder: Path | None = None) ->
         for place, unread in remove_unused_constants(proto, result.model).items():
             result.lost.setdefault(place, set()).update(unread)
         insert_barriers(result.model, proto, op_traits.opset_of(proto.opset_import) or 1)
-        result.touched = diff_models(proto, result)
+        value_info.renew(result.model, result.types, result.lost, proto)
     return result
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import onnx
 
-from onnx_spatial.conversion.changes import diff_models
 from onnx_spatial.conversion.graph_layouts import number_of_changes, remove_layout_changes
 from onnx_spatial.conversion.limits import check_limits
 from onnx_spatial.conversion.options import ConvertOptions
@@ -71,19 +70,9 @@ def _joined(proto: onnx.ModelProto, result: OptimizeResult, moved: EditResult) -
     """Join a conversion of the original and the edit behind it to one edit."""
     if moved.model is None:
         return result
-    rewritten = [operator for operator in result.chains if operator.converted]
-    both = EditResult(moved.model)
-    both.operator_at = result.edit.operator_at | dict(enumerate(rewritten, 1 << 30))
-    for edit in (result.edit, moved):
-        for place, types in edit.types.items():
-            both.types.setdefault(place, {}).update(types)
-        for place, names in edit.lost.items():
-            both.lost.setdefault(place, set()).update(names)
-    edit = replace(result.edit, model=both.model, types=both.types, lost=both.lost)
-    edit.touched = diff_models(proto, both)
     return replace(
         result,
-        edit=edit,
+        edit=replace(result.edit, model=moved.model),
         nodes=(result.nodes[0], traversal.number_of_nodes(moved.model)),
         layouts=(number_of_changes(result.edit.model or proto), number_of_changes(moved.model)),
     )

@@ -22,7 +22,6 @@ from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.chains.illegal_reshape import NOTE as ILLEGAL
 from onnx_spatial.conversion import report
-from onnx_spatial.conversion.changes import KINDS, diff_models
 from onnx_spatial.conversion.local_functions.add import add_functions
 from onnx_spatial.conversion.local_functions.marked import WithoutForm, without_earlier_form
 from onnx_spatial.conversion.options import ConvertOptions
@@ -36,6 +35,7 @@ from onnx_spatial.lowering import Lowered, Request, lower_preferring
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.model.graph.remove_unused import remove_unused_constants
+from onnx_spatial.model.inference import value_info
 from onnx_spatial.operators.spellings import python_ops
 from onnx_spatial.python_ops.write import write as python_ops_writer
 
@@ -191,22 +191,20 @@ def _with_explicit_pads(
     if padded.model is not None:
         patch_proto.adjust_imports(padded.model, (), opset)
         result.model = padded.model
-        touched = {kind: list[str]() for kind in KINDS} | result.touched
-        result.touched = {kind: [*touched[kind], *padded.touched.get(kind, ())] for kind in touched}
     return result
 
 
 def _finish(
     result: EditResult, original: onnx.ModelProto, infos: Sequence[OperatorInfo], opset: int
 ) -> None:
-    """Remove unused constants, bring imports and declared types up to date, and list the changes."""
+    """Remove unused constants, and bring imports and declared types up to date."""
     assert result.model is not None
     for place, names in remove_unused_constants(original, result.model).items():
         result.lost.setdefault(place, set()).update(names)
     changed = [f for f in infos if result.operator_at[f.index].converted]
     insert_barriers(result.model, original, opset)
     patch_proto.adjust_imports(result.model, [(f.place, f.node.domain) for f in changed], opset)
-    result.touched = diff_models(original, result)
+    value_info.renew(result.model, result.types, result.lost, original)
 
 
 def _name(function: onnx.FunctionProto) -> str:

@@ -146,7 +146,6 @@ class EditResult:
     Attributes:
         model: the edited model; None if nothing changed.
         operator_at: each operator and what was done with it, by its position in `traversal.nodes`.
-        touched: what differs from the model before the edit, by kind (`changes.KINDS`).
         declined: why fusion rules left an operator as it is, by position.
         types: types of the values that new nodes compute, by graph and name.
         lost: names of the values that no node computes any more, by graph.
@@ -154,7 +153,6 @@ class EditResult:
 
     model: onnx.ModelProto | None = None
     operator_at: dict[int, OperatorReport] = field(default_factory=dict)
-    touched: dict[str, list[str]] = field(default_factory=dict)
     declined: dict[int, tuple[str, ...]] = field(default_factory=dict)
     types: dict[traversal.Place, dict[str, onnx.TypeProto]] = field(default_factory=dict)
     lost: dict[traversal.Place, set[str]] = field(default_factory=dict)

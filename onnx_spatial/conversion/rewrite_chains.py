@@ -28,7 +28,6 @@ from onnx_spatial.chains import (
     with_operators,
 )
 from onnx_spatial.conversion import report
-from onnx_spatial.conversion.changes import diff_models
 from onnx_spatial.conversion.limits import LimitReport
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import Progress, convert_operators
@@ -216,9 +215,6 @@ def _rewritten(
         ]
         after = edit.model or named
         _remove_unread(after, named, proto)
-        result = EditResult(after, edit.operator_at | dict(enumerate(rewritten, 1 << 30)))
-        result.types, result.lost = edit.types, edit.lost
-        edit.touched = diff_models(proto, result)
         edit.model = after
         nodes = (alone.nodes[0], traversal.number_of_nodes(after))
         found = [chain for chain in chains if isinstance(chain, Chain)]

@@ -94,6 +94,10 @@ def graphs(model: onnx.ModelProto) -> Iterator[tuple[Place, GraphLike]]:
 def _graphs(place: Place, graph: GraphLike) -> Iterator[tuple[Place, GraphLike]]:
     yield place, graph
     for node in graph.node:
+        if (
+            not node.attribute
+        ):  # most nodes of a large model; a generator for each takes twice as long
+            continue
         for name, inner in subgraphs(node):
             yield from _graphs(place.inside(step(node.op_type, node.output, name)), inner)
 
@@ -115,6 +119,8 @@ def graph_nodes(
     """Yield every node message of one graph and of the graphs inside it."""
     for node in graph.node:
         yield place, graph, node
+        if not node.attribute:  # see `_graphs`
+            continue
         for name, inner in subgraphs(node):
             yield from graph_nodes(place.inside(step(node.op_type, node.output, name)), inner)
 
@@ -153,8 +159,9 @@ def captured(graph: onnx.GraphProto) -> set[str]:
 def needs(node: onnx.NodeProto) -> set[str]:
     """Return the names that a node reads, with those that the graphs inside it capture."""
     names = {name for name in node.input if name}
-    for _, body in subgraphs(node):
-        names |= captured(body)
+    if node.attribute:  # see `_graphs`
+        for _, body in subgraphs(node):
+            names |= captured(body)
     return names
 
 

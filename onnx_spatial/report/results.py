@@ -16,6 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from onnx_spatial.analysis.unknown_operators import UnknownOperator
+from onnx_spatial.conversion.changes import list_changes
 from onnx_spatial.conversion.limits import LimitReport
 from onnx_spatial.conversion.report import OperatorReport
 from onnx_spatial.conversion.summary import Summary, layout_text, summarize
@@ -170,11 +171,6 @@ class Conversion:
         inspection: what was found in the original; `operators` has more of the operators.
         verification: result of the verification; None if `verify` was False or nothing changed.
         changed: whether the converted model differs from the original.
-        touched: what differs from the original: nodes_replaced (each operator, followed by the
-            nodes that were fused with it), nodes_added, initializers_added, initializers_removed,
-            value_info_changed, functions_added, functions_removed, opset_imports_added,
-            opset_imports_removed; ir_version and opset ("7 -> 8") if raised. In mode "function"
-            nodes_replaced are the nodes that now call functions.
         output: the file that was written; None if none was.
         backup: the original of a conversion in place, if it was kept.
         original: the model that was read, as `result`.
@@ -186,7 +182,6 @@ class Conversion:
     inspection: Inspection
     verification: Verification | None
     changed: bool
-    touched: dict[str, list[str]]
     original: Source
     output: Path | None = None
     backup: Path | None = None
@@ -221,6 +216,19 @@ class Conversion:
     def nodes_after(self) -> int:
         """Number of nodes of the converted model."""
         return traversal.number_of_nodes(self.result.proto)
+
+    @cached_property
+    def touched(self) -> dict[str, list[str]]:
+        """What differs from the original, by kind; empty if nothing changed.
+
+        The kinds are nodes_replaced (each operator, followed by the nodes that were fused with it; in
+        mode "function" the nodes that now call functions), nodes_changed, nodes_removed, nodes_added,
+        initializers_added, initializers_removed, value_info_changed, functions_added,
+        functions_removed, opset_imports_added, opset_imports_removed; ir_version ("7 -> 8") if raised.
+        """
+        if not self.changed:
+            return {}
+        return list_changes(self.original.proto, self.result.proto, self.inspection.operators)
 
     @cached_property
     def summary(self) -> Summary | None:

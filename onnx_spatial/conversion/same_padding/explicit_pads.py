@@ -67,11 +67,6 @@ def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = 
             operator = report.converted(info, "lower", STRATEGY, 1 + len(new.nodes))
         result.operator_at[index] = replace(operator, dialect=report.AUTO_PAD)
     if inserted:
-        result.touched = {
-            "nodes_changed": [traversal.label(nodes[index][2]) for index in inserted],
-            "nodes_added": [n.name for new in inserted.values() for n in new.nodes],
-            "initializers_added": [t.name for new in inserted.values() for t in new.initializers],
-        }
         insert_nodes.in_front(copy, inserted)
         result.model = copy
     return result

@@ -19,18 +19,21 @@ from onnx_spatial.model.inference import shape_inference
 
 
 def renew(
-    model: onnx.ModelProto, known: dict[traversal.Place, dict[str, onnx.TypeProto]], names: set[str]
-) -> list[str]:
+    model: onnx.ModelProto,
+    known: Mapping[traversal.Place, Mapping[str, onnx.TypeProto]],
+    lost: Mapping[traversal.Place, Collection[str]],
+    original: onnx.ModelProto,
+) -> None:
     """Renew value_info in the main graph and its subgraphs, in place.
 
     Args:
         model: the converted model.
         known: types of the outputs of converted nodes, by the graph that contains them.
-        names: values of the original model.
-
-    Returns:
-        The values of the original whose declared type is new or changed.
+        lost: values that are gone, by the graph that contained them.
+        original: the model before; only its values are declared.
     """
+    for place, graph in traversal.graphs(model):
+        remove_named(graph.value_info, lost.get(place, ()))
     starts = {n for place, types in known.items() if place.function is None for n in types}
     starts |= _calls(model, {place.function for place in known if place.function is not None})
     behind = shape_inference.downstream(model.graph, starts)
@@ -43,8 +46,7 @@ def renew(
             if place.function is None and name not in outputs and known_type.WhichOneof("value"):
                 graph.value_info.add(name=name).type.CopyFrom(known_type)
     inferred = shape_inference.infer(copy, lambda number, types: None)
-    changed: list[str] = []
-    doubtful &= names
+    doubtful &= {name for _, _, node in traversal.nodes(original) for name in node.output}
     for (place, graph), (_, result) in zip(
         traversal.graphs(model), traversal.graphs(inferred), strict=False
     ):
@@ -56,22 +58,10 @@ def renew(
                 has_rank = known_type.tensor_type.HasField("shape")
                 if has_rank and name in updated and not updated[name].tensor_type.HasField("shape"):
                     updated[name].CopyFrom(known_type)
-            changed += _declare(graph, updated, doubtful)
+            _declare(graph, updated, doubtful)
             if graph is not model.graph:  # the declared outputs of the main graph are kept
-                changed += _correct_outputs(graph, updated)
-    return changed + _drop_in_functions(model, known)
-
-
-def drop(model: onnx.ModelProto, names: Mapping[traversal.Place, Collection[str]]) -> list[str]:
-    """Drop the value_info of removed values, in place; return the values that had one.
-
-    `names` has the removed values by the graph that contained them.
-    """
-    return [
-        name
-        for place, graph in traversal.graphs(model)
-        for name in remove_named(graph.value_info, names.get(place, ()))
-    ]
+                _correct_outputs(graph, updated)
+    _drop_in_functions(model, known)
 
 
 def _calls(model: onnx.ModelProto, functions: set[tuple[str, str, str]]) -> set[str]:
@@ -113,15 +103,13 @@ def _forget(copy: onnx.ModelProto, behind: set[str], starts: set[str]) -> set[st
 
 
 def _drop_in_functions(
-    model: onnx.ModelProto, known: dict[traversal.Place, dict[str, onnx.TypeProto]]
-) -> list[str]:
+    model: onnx.ModelProto, known: Mapping[traversal.Place, Mapping[str, onnx.TypeProto]]
+) -> None:
     """Drop value_info of functions (IR 10) behind converted nodes: it may differ between calls."""
-    dropped: list[str] = []
     for function in model.functions:
         identity = (function.domain, function.name, function.overload)
         starts = {n for place, types in known.items() if place.function == identity for n in types}
-        dropped += remove_named(function.value_info, shape_inference.downstream(function, starts))
-    return dropped
+        remove_named(function.value_info, shape_inference.downstream(function, starts))
 
 
 def _own_names(known: onnx.TypeProto, symbols: set[str]) -> onnx.TypeProto:
@@ -134,9 +122,8 @@ def _own_names(known: onnx.TypeProto, symbols: set[str]) -> onnx.TypeProto:
 
 def _declare(
     graph: onnx.GraphProto, inferred: dict[str, onnx.TypeProto], doubtful: set[str]
-) -> list[str]:
+) -> None:
     """Update value_info; drop doubtful entries that were not inferred."""
-    changed = []
     declared = {v.name for v in (*graph.value_info, *graph.output, *graph.input)}
     for index in reversed(range(len(graph.value_info))):
         info = graph.value_info[index]
@@ -145,20 +132,15 @@ def _declare(
         new = inferred.get(info.name)
         if new is None or not new.tensor_type.elem_type:
             del graph.value_info[index]
-            changed.append(info.name)
         elif _keep_denotations(info.type, new) != info.type:
             info.type.CopyFrom(new)
-            changed.append(info.name)
     for name, new in inferred.items():
         if name not in declared and new.tensor_type.HasField("shape"):
             graph.value_info.add(name=name).type.CopyFrom(new)
-            changed.append(name)
-    return changed
 
 
-def _correct_outputs(graph: onnx.GraphProto, inferred: dict[str, onnx.TypeProto]) -> list[str]:
+def _correct_outputs(graph: onnx.GraphProto, inferred: dict[str, onnx.TypeProto]) -> None:
     """Correct the declared output shapes of a branch or body, which runtimes rely on, too."""
-    changed = []
     for output in graph.output:
         new = inferred.get(output.name)
         if new is None or not output.type.tensor_type.HasField("shape"):
@@ -169,8 +151,6 @@ def _correct_outputs(graph: onnx.GraphProto, inferred: dict[str, onnx.TypeProto]
             corrected.tensor_type.shape.CopyFrom(new.tensor_type.shape)
         if corrected != output.type:
             output.type.CopyFrom(corrected)
-            changed.append(output.name)
-    return changed
 
 
 def _keep_denotations(old: onnx.TypeProto, new: onnx.TypeProto) -> onnx.TypeProto:
