@@ -1,6 +1,6 @@
 """Time dilated convolutions: fused, not fused, and written as a dilated Conv.
 
-    python -m benchmarks.dilated        about 5 minutes; updates docs/internals/fusion-measurements.md
+    python -m benchmarks.dilated        about 5 minutes; `gains` makes the page of it
 
 A layer is Transpose, Conv, Transpose between SpaceToBatchND and BatchToSpaceND, with the sizes of
 DeepLab: 960 channels depthwise and 256 channels dense, padding "same". *native* is the same layer with a
@@ -26,8 +26,6 @@ from benchmarks import results, timing
 from benchmarks.results import Record
 
 RESULTS = Path("docs/performance/dilated.json")
-PAGE = Path("docs/internals/fusion-measurements.md")
-BEGIN, END = "<!-- dilated: python -m benchmarks.dilated -->", "<!-- end of dilated -->"
 
 DOMAIN = "ai.onnx.converters.tensorflow"
 #: Relative to the largest value: products are summed in another order.
@@ -173,31 +171,6 @@ def measure(layer: Layer, threads: int, seconds: float) -> Record:
     }
 
 
-def table(records: list[Record]) -> str:
-    """Return a Markdown table of times and their ratios."""
-    lines = [
-        "| layer | rate | pads | threads | native, ms | fused, ms | not fused, ms | fused / native "
-        "| not fused / fused |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for r in records:
-        us = r["us"]
-        lines.append(
-            f"| {r['layer']} | {r['rate']} | {'computed' if r['computed'] else 'known'} "
-            f"| {r['threads']} | {us['native'] / 1000:.2f} | {us['fused'] / 1000:.2f} "
-            f"| {us['not fused'] / 1000:.2f} | {us['fused'] / us['native']:.2f} "
-            f"| {us['not fused'] / us['fused']:.1f} |"
-        )
-    ratios = [r["us"]["fused"] / r["us"]["native"] for r in records]
-    gains = [r["us"]["not fused"] / r["us"]["fused"] for r in records]
-    lines += [
-        "",
-        f"Geometric means: fused / native {results.geometric_mean(ratios):.2f} "
-        f"(worst {max(ratios):.2f}), not fused / fused {results.geometric_mean(gains):.1f}.",
-    ]
-    return "\n".join(lines)
-
-
 @click.command(help=__doc__.split("\n\n")[0] if __doc__ else None)
 @click.option(
     "--threads", type=click.IntRange(1), multiple=True, help="Number of threads (default: 1 and 2)."
@@ -205,7 +178,7 @@ def table(records: list[Record]) -> str:
 @click.option("--seconds", type=float, default=4, show_default=True, help="Time per layer.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
 def main(threads: tuple[int, ...], seconds: float, output: Path) -> None:
-    """Measure, write the results, and update the table."""
+    """Measure, and write the results."""
     load = results.warn_of_load()
     records = []
     for count in threads or (1, 2):
@@ -213,7 +186,6 @@ def main(threads: tuple[int, ...], seconds: float, output: Path) -> None:
             records.append(measure(layer, count, seconds))
             click.echo(f"{count} t  {layer.name} rate {layer.rate}: {records[-1]['us']}", err=True)
     results.write(output, records, seconds=seconds, load=load)
-    results.put(PAGE, BEGIN, END, table(records))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python -m benchmarks.lowering                    the grid, 1 and 2 threads: about 25 minutes
     python -m benchmarks.lowering --quick            a few small cells, 1 thread: about a minute
-    python -m benchmarks.report                      tables and plots of docs/internals
+    python -m benchmarks.gains                       the page that is made of them
 
 Run it from the root of the checkout, on an idle machine. `grid` chooses the shapes, `timing` measures,
 and `peers` runs the alternatives. `pip install -e '.[bench]'` installs these; missing ones are skipped.
