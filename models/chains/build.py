@@ -18,7 +18,11 @@ import _build  # first: it settles how TensorFlow starts
 import keras
 import numpy as np
 import tensorflow as tf
+import tf2onnx.tfonnx
 from keras import layers
+
+#: Nets that are exported without tf2onnx's own search for dilated convolutions.
+UNSEARCHED = frozenset({"causal_static"})
 
 #: A function of one tensor, the declared shape of the tensor, and the recorded one.
 Net = tuple[Callable[[tf.Tensor], tf.Tensor], Sequence[int | None], Sequence[int]]
@@ -100,6 +104,18 @@ def nets(rng: np.random.Generator) -> dict[str, Net]:
             [2, 12, 16, 3],
             [2, 12, 16, 3],
         ),
+        "causal_static": (
+            in_layers(
+                np.random.default_rng(9),
+                [1, 24, 4],
+                *(
+                    layers.Conv1D(4, 3, dilation_rate=rate, padding="causal", activation="relu")
+                    for rate in (1, 2, 4)
+                ),
+            ),
+            [1, 24, 4],
+            [1, 24, 4],
+        ),
     }
 
 
@@ -111,7 +127,11 @@ def main() -> None:
         x = rng.uniform(-1, 1, recorded).astype(np.float32)
         folder = Path(__file__).resolve().parent / name
         folder.mkdir(exist_ok=True)
+        search = tf2onnx.tfonnx.rewrite_conv_dilations
+        if name in UNSEARCHED:
+            tf2onnx.tfonnx.rewrite_conv_dilations = lambda graph, operators: operators
         exported = _build.export_function(function, signature, custom=())
+        tf2onnx.tfonnx.rewrite_conv_dilations = search
         y = function(tf.constant(x))["y"].numpy()
         _build.record(str(folder / "build.py"), exported, [x], [y], expect={})
 

@@ -28,6 +28,7 @@ from onnx_spatial.maps.graph import RULES, GraphMaps
 from onnx_spatial.maps.grids import MAX_PLACES
 from onnx_spatial.maps.node import WHOLE
 from onnx_spatial.maps.polynomial import Atom, Polynomial
+from onnx_spatial.maps.sizes import SymbolicValues
 from onnx_spatial.maps.tensor import Tensor, given
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import constant_folding, shape_inference
@@ -50,6 +51,7 @@ class GraphScope:
     Attributes:
         place: the graph.
         scope: types, and known values of a few thousand elements at most.
+        sizes: dims as formulas; those that are numbers count here.
         names: names of dims that the model declares; other names are those of inference.
         weights: known values of any size.
         one_hot: the one-hot Convs by output, as nodes whose only input is the data (`one_hot`).
@@ -57,6 +59,7 @@ class GraphScope:
 
     place: traversal.Place
     scope: constant_folding.ConstantScope
+    sizes: SymbolicValues
     names: Collection[str]
     weights: Weights
     one_hot: Mapping[str, onnx.NodeProto] = field(default_factory=dict)
@@ -76,10 +79,16 @@ class GraphScope:
 
     def dims(self, name: str) -> tuple[int | str | None, ...] | None:
         """Return the dims of a value, None for those that are unknown; None if its rank is."""
-        dims = shape_inference.dims(self.scope.type(name))
-        if dims is None:
-            return None
-        return tuple(d if isinstance(d, int) or d in self.names else None for d in dims)
+        declared = shape_inference.dims(self.scope.type(name))
+        if declared is not None and all(isinstance(dim, int) for dim in declared):
+            return declared
+        inferred = self.sizes.dims(name)
+        if declared is None:
+            return None if inferred is None else tuple(dim.constant for dim in inferred)
+        named = [d if isinstance(d, int) or d in self.names else None for d in declared]
+        for axis, dim in enumerate(inferred or ()):
+            named[axis] = named[axis] if dim.constant is None else dim.constant
+        return tuple(named)
 
     def element_type(self, name: str) -> int:
         """Return the ONNX element type of a value; 0 if it is unknown."""

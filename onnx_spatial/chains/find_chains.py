@@ -85,8 +85,7 @@ def find(
     copying = find_one_hot(proto, folder)
     if not any(found) and not copying:
         return []
-    places = [place for (place, _), each in zip(graphs, found, strict=True) if each]
-    scopes = graph_scopes(proto, infos, folder, [*places, *copying])
+    scopes = graph_scopes(proto, infos, folder)
     chains: list[Chain] = []
     budget = Budget(_MODEL_STEPS, _SECONDS)
     for (place, graph), scope, each in zip(graphs, scopes, found, strict=True):

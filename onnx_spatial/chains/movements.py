@@ -118,11 +118,9 @@ def find_movements(
         selects = max_rank is not None
         moves = MovementGraph(graph, local, taken.get(place, ()), selects=selects)
         graphs.append((place, moves, moves.paths()))
-    worth = [any(_may_pay(path, max_rank) for path in paths) for _, _, paths in graphs]
-    if not any(worth):
+    if not any(_may_pay(path, max_rank) for _, _, paths in graphs for path in paths):
         return []
-    places = [place for (place, _, _), any_ in zip(graphs, worth, strict=True) if any_]
-    scopes = graph_scopes(proto, infos, folder, places)
+    scopes = graph_scopes(proto, infos, folder)
     budget = Budget(_MODEL_STEPS, _SECONDS)
     movements: list[Movement] = []
     for (place, moves, paths), scope in zip(graphs, scopes, strict=True):

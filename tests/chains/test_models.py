@@ -17,6 +17,7 @@ EXPECTED = {
     "gated_static": (9, 2),
     "conv2d": (8, 2),
     "in_loop": (9, 1),
+    "causal_static": (11, 2),
 }
 
 
