@@ -334,6 +334,34 @@ class Case(Splits):
         finally:
             self.use = before
 
+    def sizes(
+        self, compute: Callable[[], tuple[Polynomial, ...]], count: int
+    ) -> Sequence[Polynomial]:
+        """Return some sizes that a rule computes; an open case has new unknowns where they are open."""
+        return compute()
+
+    def size(self, compute: Callable[[], Polynomial]) -> Polynomial:
+        """Return a size that a rule computes, see `sizes`."""
+        (result,) = self.sizes(lambda: (compute(),), 1)
+        return result
+
+    def function(
+        self,
+        op_type: str,
+        details: tuple[Hashable, ...],
+        operands: Callable[[], Sequence[Polynomial]],
+        compute: Callable[[], Polynomial],
+    ) -> Polynomial:
+        """Return an integer that a rule computes; an open case has an unknown function where it is open.
+
+        Args:
+            op_type: the operator.
+            details: attributes and element types that the integer depends on.
+            operands: returns what it is a function of.
+            compute: returns the integer.
+        """
+        return compute()
+
     # Division
 
     def floor_div(self, a: Polynomial, b: Polynomial) -> Polynomial:

@@ -27,7 +27,7 @@ from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 
 _TRUTHS = op_traits.having(Trait.TRUTH)
-_UNARY = op_traits.having(Trait.UNARY) - {"Cast", "BitCast", "Identity"}
+_UNARY = op_traits.having(Trait.UNARY) - {"Cast", "CastLike", "BitCast", "Identity"}
 _BROADCASTS = op_traits.having(Trait.BROADCASTS)
 
 
@@ -61,8 +61,6 @@ def _unary(case: Case, node: NodeView) -> list[Tensor]:
         parameter = node.optional(i)
         if parameter is not None and product(parameter.dims) != ONE:
             raise UndecidedError(f"{node.op_type}: a parameter has more than one element")
-    if node.op_type == "CastLike":
-        raise UndecidedError("CastLike has no index map")
     return _elementwise(case, node)
 
 

@@ -11,9 +11,9 @@ from onnx_spatial.maps.broadcasting import broadcast, broadcast_at
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.expressions import ONE, UNKNOWN, ZERO, Index, unknown
 from onnx_spatial.maps.integers import fitting
-from onnx_spatial.maps.node import WHOLE, NodeView, Rule
+from onnx_spatial.maps.node import INTEGERS, WHOLE, NodeView, Rule
 from onnx_spatial.maps.polynomial import OperationKey, Polynomial
-from onnx_spatial.maps.tensor import Tensor
+from onnx_spatial.maps.tensor import Tensor, only_dims
 
 _Row = Sequence[Polynomial]
 
@@ -52,8 +52,9 @@ def _abs(case: Case, a: Polynomial) -> Polynomial:
 def maximum(case: Case, row: _Row) -> Polynomial:
     """Return the largest number; split where it is unknown."""
     largest = row[0]
-    for each in row[1:]:
-        largest = largest if case.decide(largest - each) else each
+    for number in row[1:]:
+        if case.surely(number - largest) or not case.decide(largest - number):
+            largest = number
     return largest
 
 
@@ -127,12 +128,18 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
     if node.op_type in ("Div", "Mod"):
         node.for_all(case, dims, check)
 
+    details = (element_type, *node.details())
+
     def at(index: Index) -> Polynomial:
         row = [broadcast_at(i, index) for i in inputs]
-        if truth is not None:
-            return truth(case, node, row)
-        assert arithmetic is not None
-        return _fitting(case, node, arithmetic(case, node, row), element_type)
+
+        def number() -> Polynomial:
+            if truth is not None:
+                return truth(case, node, row)
+            assert arithmetic is not None
+            return _fitting(case, node, arithmetic(case, node, row), element_type)
+
+        return case.function(node.op_type, details, lambda: row, number)
 
     axes = next((i.axes for i in inputs if i.dims == dims), None)
     return [Tensor(case, dims, at, whole=True, type=element_type, axes=axes)]
@@ -141,18 +148,28 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
 def _where(case: Case, node: NodeView) -> list[Tensor]:
     condition, yes, no = node.inputs()
     dims = broadcast(case, [condition.dims, yes.dims, no.dims])
+    element_type = yes.type or no.type
+    if no.type not in (0, element_type):
+        raise UndecidedError("Where: the element types differ")
 
     def at(index: Index) -> Polynomial:
-        chosen = yes if _holds(case, broadcast_at(condition, index)) else no
-        return broadcast_at(chosen, index)
+        def chosen() -> Polynomial:
+            return broadcast_at(yes if _holds(case, broadcast_at(condition, index)) else no, index)
 
-    if yes.type and no.type and yes.type != no.type:
-        raise UndecidedError("Where: the element types differ")
-    return [Tensor(case, dims, at, whole=yes.whole and no.whole, type=yes.type or no.type)]
+        def operands() -> list[Polynomial]:
+            return [broadcast_at(i, index) for i in (condition, yes, no)]
+
+        return case.function("Where", (element_type,), operands, chosen)
+
+    return [Tensor(case, dims, at, whole=yes.whole and no.whole, type=element_type)]
 
 
 def _cast(case: Case, node: NodeView) -> list[Tensor]:
-    x, to = node.input(0), int(node.get("to", 0))
+    """Return the map of a Cast, or of a CastLike, which casts to the type of its second input."""
+    x = node.input(0)
+    to = int(node.get("to", 0)) if node.op_type == "Cast" else node.input(1).type
+    if not to:
+        raise UndecidedError(f"{node.op_type}: the element type is unknown")
     whole = x.whole and to in WHOLE
     details = (x.type, to, *node.details("to"))
 
@@ -165,12 +182,35 @@ def _cast(case: Case, node: NodeView) -> list[Tensor]:
     def at(index: Index) -> Polynomial:
         value = x.at(index)
         if whole:
-            return _cast_to(case, value, to)
+            return case.function(
+                "Cast", details, lambda: (value,), lambda: _cast_to(case, value, to)
+            )
         if value == ZERO and TensorProto.STRING not in (x.type, to):
             return ZERO
+        if not case.splits and to in (TensorProto.INT32, TensorProto.INT64):
+            size = _cast_size(value, x.type)
+            if size is not None:
+                return size
         return unknown("Cast", details, [value])
 
     return [Tensor(case, x.dims, at, whole=whole, type=to, axes=x.axes)]
+
+
+def _cast_size(value: Polynomial, real_type: int) -> Polynomial | None:
+    """Return the size from which `value`, of a real type, was cast exactly; None if it was not.
+
+    A double represents each int32, and each int64 that is a size (below 2^53). A float represents
+    integers below 2^24: more than any single dim in practice, but not than products of dims.
+    """
+    atom = value.lone_atom
+    key = atom.key if atom is not None else None
+    if not isinstance(key, OperationKey) or key.operator != f"{UNKNOWN}Cast":
+        return None
+    source, target, *_ = key.details
+    (size,) = key.operands
+    linear = all(len(product) <= 1 for product in size.terms)
+    exact = real_type == TensorProto.DOUBLE or (real_type == TensorProto.FLOAT and linear)
+    return size if source in INTEGERS and target == real_type and exact else None
 
 
 #: Least and largest value of the small integer types.
@@ -237,13 +277,14 @@ def _reduce(case: Case, node: NodeView) -> list[Tensor]:
     if not axes:
         return [x]
     keep = bool(node.get("keepdims", 1))
+    dims = [ONE if a in axes else d for a, d in enumerate(x.dims) if keep or a not in axes]
     counts = [x.dims[a].constant for a in axes]
     known = [c for c in counts if c]
     if len(known) < len(counts) or math.prod(known) > _MAX_REDUCED:
-        raise UndecidedError(f"{node.op_type} over more than {_MAX_REDUCED} elements")
-    for size in x.dims:  # onnxruntime leaves axes of an empty tensor as they are
+        reason = f"{node.op_type} over more than {_MAX_REDUCED} elements"
+        return [only_dims(case, dims, reason, x.type)]
+    for size in x.dims if case.splits else ():  # onnxruntime leaves axes of an empty tensor
         case.require(size - 1, f"{node.op_type}: the data may be empty")
-    dims = [ONE if a in axes else d for a, d in enumerate(x.dims) if keep or a not in axes]
 
     def at(index: Index) -> Polynomial:
         rest = [i for a, i in enumerate(index) if a not in axes] if keep else list(index)
@@ -283,5 +324,6 @@ INTEGER_RULES: dict[str, Rule] = {
 
 RULES: dict[str, Rule] = {
     "Cast": _cast,
+    "CastLike": _cast,
     "BitCast": _bit_cast,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.division import exact
@@ -10,7 +11,7 @@ from onnx_spatial.maps.expressions import FLOOR, ONE, ZERO, Index, product, show
 from onnx_spatial.maps.node import NodeView, Rule, assume_equal, axes_of
 from onnx_spatial.maps.polynomial import OperationKey, Polynomial
 from onnx_spatial.maps.regrouping import reshaped
-from onnx_spatial.maps.tensor import Axis, Tensor
+from onnx_spatial.maps.tensor import Axis, Tensor, moved
 
 
 def _identity(case: Case, node: NodeView) -> list[Tensor]:
@@ -20,40 +21,13 @@ def _identity(case: Case, node: NodeView) -> list[Tensor]:
 def _reshape(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     target = node.sizes("shape", 1)
-    copy = not node.get("allowzero", 0)
-    dims: list[Polynomial] = []
-    unknown = None
-    for place, size in enumerate(target):
-        if case.decide(size - 1):
-            dims.append(size)
-        elif case.is_zero(size):
-            if copy and place >= x.rank:
-                raise IllegalError("Reshape: a 0 in the shape copies a dim beyond the rank")
-            dims.append(x.dims[place] if copy else ZERO)
-        elif size.constant == -1 or (node.legal and case.is_zero(size + 1)):
-            if unknown is not None:
-                raise IllegalError("Reshape: the shape holds -1 twice")
-            unknown = place
-            dims.append(ONE)
-        elif node.legal:
-            raise IllegalError("Reshape: a dim is negative")
-        else:
-            raise UndecidedError("Reshape: a dim may be negative")
-    if unknown is not None:
-        total, known = product(x.dims), product(dims)
-        if not all(case.surely(d - 1) for d in dims):
-            case.require(known - 1, "Reshape: -1 stands beside a dim that may be 0")
-        rest = exact(total, known)
-        if rest is None:
-            rest = case.floor_div(total, known)
-            if node.legal:
-                _split_by_rests(case, rest * known, total)
-            case.require_equal(rest * known, total, "Reshape: the numbers of elements may differ")
-        # A quotient of numbers of elements is not negative, which its terms may not show.
-        case.assume(rest - (1 if all(case.surely(d - 1) for d in x.dims) else 0))
-        dims[unknown] = rest
+    asked = [_asked_dim(case, node, x, place, size) for place, size in enumerate(target)]
+    left_dim = partial(_left_dim, case, node, x, asked)
+    dims = [case.size(left_dim) if size is None else size for size in asked]
+    if not case.splits:  # the number of elements stays the same, as the node is legal
+        return [moved(x, case, dims, lambda index: reshaped(case, x, dims).at(index))]
     before, after = product(x.dims), product(dims)
-    if node.legal and unknown is None and before != after:
+    if node.legal and None not in asked and before != after:
         if _are_all_equal(case, x.dims, dims):
             for a, b in zip(x.dims, dims, strict=True):
                 assume_equal(case, a, b)
@@ -62,6 +36,52 @@ def _reshape(case: Case, node: NodeView) -> list[Tensor]:
         if _is_linear(before - after):
             assume_equal(case, before, after)
     return [reshaped(case, x, dims)]
+
+
+def _asked_dim(
+    case: Case, node: NodeView, x: Tensor, place: int, size: Polynomial
+) -> Polynomial | None:
+    """Return the dim that a Reshape asks for at a place of its shape; None for what is left."""
+    copies = not node.get("allowzero", 0)
+    if size != ZERO and not case.splits:
+        # A size that may be 0 is taken for one that is not: inference says nothing of empty tensors.
+        return size if case.surely(size) else None if size == -ONE else case.size(_unknown_dim)
+    if case.decide(size - 1):
+        return size
+    if case.is_zero(size):
+        if copies and place >= x.rank:
+            raise IllegalError("Reshape: a 0 in the shape copies a dim beyond the rank")
+        return x.dims[place] if copies else ZERO
+    if size.constant == -1 or (node.legal and case.is_zero(size + 1)):
+        return None
+    if node.legal:
+        raise IllegalError("Reshape: a dim is negative")
+    raise UndecidedError("Reshape: a dim may be negative")
+
+
+def _unknown_dim() -> Polynomial:
+    raise UndecidedError("Reshape: a dim may be negative")
+
+
+def _left_dim(
+    case: Case, node: NodeView, x: Tensor, asked: Sequence[Polynomial | None]
+) -> Polynomial:
+    """Return the dim that is left for a -1 of a Reshape, whose place in `asked` holds None."""
+    if asked.count(None) > 1:
+        raise IllegalError("Reshape: the shape holds -1 twice")
+    dims = [size for size in asked if size is not None]
+    total, known = product(x.dims), product(dims)
+    if case.splits and not all(case.surely(d - 1) for d in dims):
+        case.require(known - 1, "Reshape: -1 stands beside a dim that may be 0")
+    rest = exact(total, known)
+    if rest is None:
+        rest = case.floor_div(total, known)
+        if node.legal:
+            _split_by_rests(case, rest * known, total)
+        case.require_equal(rest * known, total, "Reshape: the numbers of elements may differ")
+    # A quotient of numbers of elements is not negative, which its terms may not show.
+    case.assume(rest - (1 if all(case.surely(d - 1) for d in x.dims) else 0))
+    return rest
 
 
 def _split_by_rests(case: Case, before: Polynomial, after: Polynomial) -> None:
@@ -114,7 +134,7 @@ def _squeeze(case: Case, node: NodeView) -> list[Tensor]:
     elif not axes:
         raise UndecidedError("Squeeze: runtimes disagree on an empty list of axes")
     for axis in axes:
-        case.require_equal(x.dims[axis], ONE, "Squeeze: a dim may not be 1")
+        node.need_equal(case, x.dims[axis], ONE, "Squeeze: a dim may not be 1")
     kept = [a for a in range(x.rank) if a not in axes]
 
     def at(index: Index) -> Polynomial:

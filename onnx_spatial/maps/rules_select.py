@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.division import exact
 from onnx_spatial.maps.expressions import ZERO, Index, product
 from onnx_spatial.maps.node import MAX_OPSET, NodeView, Rule, axes_of
 from onnx_spatial.maps.polynomial import Polynomial
-from onnx_spatial.maps.tensor import Axis, Tensor, moved
+from onnx_spatial.maps.tensor import Axis, Tensor, moved, only_dims
 
 #: Ends of a Slice from this number on are the end of the axis.
 _FAR = 2**31 - 1
@@ -22,9 +24,9 @@ def _slice(case: Case, node: NodeView) -> list[Tensor]:
     windows: dict[int, tuple[Polynomial, int]] = {}
     dims = list(x.dims)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        first, count = _bounds(case, x.dims[axis], start, end, step)
+        bounds = partial(_bounds, case, x.dims[axis], start, end, step)
+        first, dims[axis] = case.sizes(bounds, 2)
         windows[axis] = (first, step)
-        dims[axis] = count
     if all(w == (ZERO, 1) for w in windows.values()) and tuple(dims) == x.dims:
         return [x]
 
@@ -75,21 +77,21 @@ def _bounds(
 
 def _pad(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    mode = node.get("mode", b"constant").decode()
-    if mode != "constant":
-        raise UndecidedError(f"Pad with mode {mode} has no index map")
     amounts = node.sizes("pads" if node.has("pads") else "paddings", 1)
     axes = node.axes(3, x.rank)
     axes = list(range(x.rank)) if axes is None else axes
     if len(amounts) != 2 * len(axes):
         raise UndecidedError("Pad: the number of pads does not fit the axes")
-    value = node.pad_value()
     pads = {
         axis: (amounts[i], amounts[i + len(axes)])
         for i, axis in enumerate(axes)
         if (amounts[i], amounts[i + len(axes)]) != (ZERO, ZERO)
     }
-    return [padded(case, x, pads, value)]
+    mode = node.get("mode", b"constant").decode()
+    if mode != "constant":
+        reason = f"Pad with mode {mode} has no index map"
+        return [only_dims(case, padded(case, x, pads).dims, reason, x.type)]
+    return [padded(case, x, pads, node.pad_value())]
 
 
 def padded(
@@ -101,7 +103,7 @@ def padded(
     dims = list(x.dims)
     for axis, (begin, end) in pads.items():
         for amount in (begin, end):
-            if not case.surely(amount):  # a negative amount may not exceed the size
+            if case.splits and not case.surely(amount):  # a negative amount may not exceed the size
                 case.require(
                     x.dims[axis] + amount, "Pad: more elements may be cropped than there are"
                 )
@@ -133,7 +135,9 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
     for part in parts:
         total = total + part.dims[axis]
         ends.append(total)
-    dims = list(parts[0].dims)
+    # Of equal sizes one may be known as a number.
+    columns = zip(*(part.dims for part in parts), strict=True)
+    dims = [min(column, key=lambda size: size.constant is None) for column in columns]
     dims[axis] = total
     whole = all(p.whole for p in parts)
     if len({p.type for p in parts if p.type}) > 1:
@@ -170,32 +174,35 @@ def _split(case: Case, node: NodeView) -> list[Tensor]:
     sizes = node.optional_sizes("split", 1)
     count = len(node.outputs)
     if sizes is None:
-        each = exact(x.dims[axis], Polynomial.of(count))
-        if node.opset >= 18 and not node.has("num_outputs") and node.opset < MAX_OPSET:
-            raise UndecidedError("Split: neither split nor num_outputs is set")
-        if node.get("num_outputs", count) != count:
-            raise UndecidedError("Split: num_outputs is not the number of outputs")
-        if each is None and not node.has("num_outputs"):
-            raise UndecidedError("Split: the number of outputs may not divide the dim")
-        if each is None:
-            # All parts but the last are equal; onnxruntime refuses a last one of 0 elements.
-            case.require(x.dims[axis] - count * count, "Split: the last part may be empty")
-            each = case.floor_div(x.dims[axis] + (count - 1), Polynomial.of(count))
-        sizes = [each] * (count - 1)
-        sizes.append(x.dims[axis] - each * (count - 1))
+        part = case.size(partial(_even_part, case, node, x.dims[axis], count))
+        sizes = [part] * (count - 1)
+        sizes.append(x.dims[axis] - part * (count - 1))
+    elif len(sizes) != count:
+        raise UndecidedError("Split: the number of parts is not the number of outputs")
     else:
-        if len(sizes) != count:
-            raise UndecidedError("Split: the number of parts is not the number of outputs")
-        total = ZERO
-        for size in sizes:
-            total = total + size
-        case.require_equal(total, x.dims[axis], "Split: the parts may not add up to the dim")
+        total = sum(sizes, ZERO)
+        node.need_equal(case, total, x.dims[axis], "Split: the parts may not add up to the dim")
     outputs = []
     start = ZERO
     for size in sizes:
         outputs.append(_part(case, x, axis, start, size))
         start = start + size
     return outputs
+
+
+def _even_part(case: Case, node: NodeView, dim: Polynomial, count: int) -> Polynomial:
+    """Return the size of all parts but the last, which may be smaller."""
+    part = exact(dim, Polynomial.of(count))
+    if node.opset >= 18 and not node.has("num_outputs") and node.opset < MAX_OPSET:
+        raise UndecidedError("Split: neither split nor num_outputs is set")
+    if node.get("num_outputs", count) != count:
+        raise UndecidedError("Split: num_outputs is not the number of outputs")
+    if part is None and not node.has("num_outputs"):
+        raise UndecidedError("Split: the number of outputs may not divide the dim")
+    if part is None:  # onnxruntime refuses a last part of 0 elements
+        case.require(dim - count * count, "Split: the last part may be empty")
+        part = case.floor_div(dim + (count - 1), Polynomial.of(count))
+    return part
 
 
 def _part(case: Case, x: Tensor, axis: int, start: Polynomial, size: Polynomial) -> Tensor:

@@ -68,10 +68,7 @@ def _non_zero(case: Case, node: NodeView) -> list[Tensor]:
 
 def _expand(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    target = node.sizes("shape", 1)
-    for size in target:
-        case.require(size, "Expand: a dim may be negative")
-    dims = broadcast(case, [x.dims, tuple(target)])
+    dims = broadcast(case, [x.dims, tuple(node.sizes("shape", 1))])
     return [moved(x, case, dims, lambda index: broadcast_at(x, index))]
 
 

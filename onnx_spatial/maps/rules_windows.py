@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from onnx_spatial.maps.expressions import ONE, ZERO, Index, product, unknown
 from onnx_spatial.maps.node import NodeView, Rule, number
 from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.maps.rules_numbers import maximum
-from onnx_spatial.maps.tensor import Axis, Tensor
+from onnx_spatial.maps.tensor import Axis, Tensor, only_dims
 from onnx_spatial.model import op_traits
 
 
@@ -42,7 +42,7 @@ class _Windows:
         self.kernel = [Polynomial.of(k) for k in kernel]
         self._strides = node.get("strides", [1] * count)
         self._dilations = node.get("dilations", [1] * count)
-        self._begins: list[Polynomial] = []
+        self._begins: list[Callable[[], Polynomial]] = []
         self.dims: list[Polynomial] = []
         self.axes: list[Axis] = []
         auto = node.get("auto_pad", b"NOTSET").decode()
@@ -52,19 +52,20 @@ class _Windows:
             raise UndecidedError(f"{node.op_type}: strides or dilations are invalid")
         if min([*pads, 0]) < 0 or len(pads) != 2 * count:
             raise UndecidedError(f"{node.op_type}: negative pads have no index map")
-        if node.get("ceil_mode", 0) and max(self._strides) > 1:
-            raise UndecidedError(f"{node.op_type}: ceil_mode has no index map")
         for axis in range(count):
-            size, stride = x.dims[axis + 2], self._strides[axis]
+            size, stride = x.dims[axis + 2], Polynomial.of(self._strides[axis])
             extent = (kernel[axis] - 1) * self._dilations[axis] + 1
-            begin, end = (Polynomial.of(p) for p in (pads[axis], pads[axis + count]))
-            if auto.startswith("SAME"):
-                begin, end = _same(case, size, stride, extent, lower=auto == "SAME_LOWER")
+            if auto in ("SAME_UPPER", "SAME_LOWER"):
+                dim = case.floor_div(size + (stride - 1), stride)
+                total = (dim - 1) * stride + extent - size
+                begin = partial(_same_begin, case, total, lower=auto == "SAME_LOWER")
             elif auto not in ("NOTSET", "VALID"):
                 raise UndecidedError(f"{node.op_type} with auto_pad {auto} has no index map")
-            room = size + begin + end - extent
-            node.need(case, room, f"{node.op_type}: the kernel may be larger than the data")
-            dim = case.floor_div(room, Polynomial.of(stride)) + 1
+            else:
+                room = size + pads[axis] + pads[axis + count] - extent
+                node.need(case, room, f"{node.op_type}: the kernel may be larger than the data")
+                dim = case.size(partial(_number_of_windows, case, node, room, stride))
+                begin = partial(Polynomial.of, pads[axis])
             self._begins.append(begin)
             self.dims.append(dim)
             self.axes.append(x.axes[axis + 2] if dim == size else Axis([dim]))
@@ -73,7 +74,7 @@ class _Windows:
         """Return the index in the data for a place in a window; None in the padding."""
         moved = [index[0], channel]
         for axis, place in enumerate(places):
-            start = index[axis + 2] * self._strides[axis] - self._begins[axis]
+            start = index[axis + 2] * self._strides[axis] - self._begins[axis]()
             element = start + place * self._dilations[axis]
             last = self._x.dims[axis + 2] - 1
             if not (self._case.decide(element) and self._case.decide(last - element)):
@@ -82,16 +83,19 @@ class _Windows:
         return tuple(moved)
 
 
-def _same(
-    case: Case, size: Polynomial, stride: int, extent: int, *, lower: bool
-) -> tuple[Polynomial, Polynomial]:
-    """Return the pads of auto_pad SAME."""
-    total = Polynomial.of(extent - 1)
-    if stride != 1:
-        windows = case.floor_div(size + (stride - 1), Polynomial.of(stride))
-        total = maximum(case, [(windows - 1) * stride + extent - size, ZERO])
-    begin = case.floor_div(total + int(lower), Polynomial.of(2))
-    return begin, total - begin
+def _same_begin(case: Case, total: Polynomial, *, lower: bool) -> Polynomial:
+    """Return the padding before the data of auto_pad SAME, for a total that may be negative."""
+    total = maximum(case, [total, ZERO])
+    return case.floor_div(total + int(lower), Polynomial.of(2))
+
+
+def _number_of_windows(
+    case: Case, node: NodeView, room: Polynomial, stride: Polynomial
+) -> Polynomial:
+    """Return how many windows fit in an axis that is longer than one of them by `room`."""
+    if node.get("ceil_mode", 0) and stride != ONE:  # runtimes disagree on windows in the padding
+        raise UndecidedError(f"{node.op_type}: ceil_mode has no index map")
+    return case.floor_div(room, stride) + 1
 
 
 #: Inputs that may have one element for each output channel, apart from the bias.
@@ -102,13 +106,12 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
     place = op_traits.OPERATORS[node.op_type].weight
     assert place is not None
     x, weight = node.input(0), node.input(place)
-    kernel = [d.constant for d in weight.dims[2:]]
-    if weight.rank < 3 or any(k is None for k in kernel):
+    kernel = node.get("kernel_shape", [d.constant for d in weight.dims[2:]])
+    if weight.rank < 3 or None in kernel:
         raise UndecidedError(f"{node.op_type}: the shape of the kernel is unknown")
-    sizes = [k for k in kernel if k is not None]
-    if node.get("kernel_shape", sizes) != sizes:
-        raise UndecidedError(f"{node.op_type}: kernel_shape differs from the shape of the weight")
-    windows = _Windows(case, node, x, sizes)
+    for dim, size in zip(weight.dims[2:], map(Polynomial.of, kernel), strict=True):
+        node.need_equal(case, dim, size, f"{node.op_type}: kernel_shape may differ from the weight")
+    windows = _Windows(case, node, x, kernel)
     groups = Polynomial.of(node.get("group", 1))
     if not case.surely(groups - 1):
         raise UndecidedError(f"{node.op_type}: the number of groups is invalid")
@@ -206,33 +209,38 @@ def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
     """Return the map of a ConvTranspose with stride 1: y[o] = sum of w[k] * x[o + pad - k*d] over k."""
     x, weight, bias = node.input(0), node.input(1), node.optional(2)
     count = x.rank - 2
-    kernel = [d.constant or 0 for d in weight.dims[2:]]
-    if min([*kernel, 1]) < 1 or node.get("kernel_shape", kernel) != kernel:
+    kernel = node.get("kernel_shape", [d.constant for d in weight.dims[2:]])
+    strides, dilations = (node.get(name, [1] * count) for name in ("strides", "dilations"))
+    pads, added = node.get("pads", [0] * 2 * count), node.get("output_padding", [0] * count)
+    lengths_fit = {len(kernel), len(strides), len(dilations), len(added)} == {count}
+    if None in kernel or min([*kernel, *strides, *dilations, 1]) < 1:
         raise UndecidedError("ConvTranspose: the shape of the kernel is unknown")
-    dilations, pads = node.get("dilations", [1] * count), node.get("pads", [0] * 2 * count)
+    if not lengths_fit or len(pads) != 2 * count or min([*pads, 0]) < 0:
+        raise UndecidedError("ConvTranspose: its attributes do not fit the rank of the data")
+    for dim, size in zip(weight.dims[2:], map(Polynomial.of, kernel), strict=True):
+        node.need_equal(case, dim, size, "ConvTranspose: kernel_shape may differ from the weight")
+    groups = Polynomial.of(node.get("group", 1))
+    each = weight.dims[1]
+    outputs = each * groups
+    dims = [x.dims[0], outputs]
+    for axis in range(count):
+        ends = (kernel[axis] - 1) * dilations[axis] - pads[axis] - pads[axis + count] + added[axis]
+        dims.append((x.dims[axis + 2] - 1) * strides[axis] + 1 + ends)
     if node.has("output_shape") or node.get("auto_pad", b"NOTSET") != b"NOTSET":
         raise UndecidedError("ConvTranspose with output_shape or auto_pad has no index map")
-    if max([*node.get("strides", [1]), *(o + 1 for o in node.get("output_padding", []))]) > 1:
-        raise UndecidedError("ConvTranspose with strides or output_padding has no index map")
-    if (len(kernel), len(dilations), len(pads)) != (count, count, 2 * count) or min(pads) < 0:
-        raise UndecidedError("ConvTranspose: its attributes do not fit the rank of the data")
-    groups = Polynomial.of(node.get("group", 1))
+    if max([*strides, *(a + 1 for a in added)]) > 1:
+        reason = "ConvTranspose with strides or output_padding has no index map"
+        return [only_dims(case, dims, reason, x.type)]
     channels = exact(weight.dims[0], groups)
     if not case.surely(groups - 1) or channels is None:
         raise UndecidedError("ConvTranspose: the groups may not divide the channels")
     node.need_equal(case, x.dims[1], weight.dims[0], "ConvTranspose: the channels may differ")
     own = digits(case, x, 1) if groups == ONE else [channels]
-    each = weight.dims[1]
-    outputs = each * groups
     if bias is not None:
         need_list(case, node, bias, outputs)
-    places = [Polynomial.of(k) for k in kernel]
-    extents = [*places, *own]
-    dims = [x.dims[0], outputs]
-    for axis in range(count):
-        added = (kernel[axis] - 1) * dilations[axis] - pads[axis] - pads[axis + count]
-        dims.append(x.dims[axis + 2] + added)
-        node.need(case, dims[-1] - 1, "ConvTranspose: its result may be empty")
+    extents = [*map(Polynomial.of, kernel), *own]
+    for size in dims[2:]:
+        node.need(case, size - 1, "ConvTranspose: its result may be empty")
 
     def at(index: Index) -> Polynomial:
         group = case.floor_div(index[1], each) if groups != ONE else ZERO

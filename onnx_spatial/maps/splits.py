@@ -61,7 +61,7 @@ class _Split:
 class Splits:
     """The facts of one case, the results that were computed from them, and the cases that are left."""
 
-    #: Whether it splits where facts do not decide; of an open case, only sizes are asked for.
+    #: Whether it splits where facts do not decide; `open_case` leaves that open.
     splits = True
 
     def __init__(self, budget: Budget) -> None:
