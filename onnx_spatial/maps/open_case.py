@@ -21,13 +21,12 @@ from onnx import TensorProto
 
 from onnx_spatial.maps import division
 from onnx_spatial.maps.budget import Budget
-from onnx_spatial.maps.cases import Case
+from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.expressions import FLOOR, top_atoms, unknown
 from onnx_spatial.maps.facts import Facts
 from onnx_spatial.maps.operators import CaseArithmetic
 from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
 from onnx_spatial.maps.rules_numbers import maximum
-from onnx_spatial.maps.splits import UndecidedError
 
 #: The most sizes near a question: those of a chain of a few roundings.
 _MAX_ATOMS = 24

@@ -1,19 +1,136 @@
-"""The maps of arithmetic on integers, exact, and of casts."""
+"""The maps of integers that a run computes: sizes, arithmetic on them, casts.
+
+    n = Shape(x)[1];  y = Div(Add(n, 1), 2)       y[] = floor((h + 1) / 2)     x: [n, h]
+    z = Where(Less(n, 4), n, 4)                   z[] = h where h < 4, and 4 where h >= 4: two cases
+
+Polynomials are exact, and a run computes in 32 or 64 bits. So each number must provably fit its type.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+import onnx
 from onnx import TensorProto
 
-from onnx_spatial.maps.broadcasting import broadcast, broadcast_at
 from onnx_spatial.maps.cases import Case, UndecidedError
-from onnx_spatial.maps.expressions import ONE, UNKNOWN, ZERO, Index, unknown
-from onnx_spatial.maps.integers import fitting
-from onnx_spatial.maps.node import INTEGERS, WHOLE, NodeView, Rule
-from onnx_spatial.maps.polynomial import OperationKey, Polynomial
-from onnx_spatial.maps.tensor import Tensor, only_dims
+from onnx_spatial.maps.constants import constant
+from onnx_spatial.maps.expressions import (
+    FLOOR,
+    LOOKUP,
+    ONE,
+    UNKNOWN,
+    ZERO,
+    Index,
+    factor_of,
+    product,
+    show,
+    top_atoms,
+    unknown,
+)
+from onnx_spatial.maps.node import INTEGERS, WHOLE, NodeView, Rule, broadcast, broadcast_at
+from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial, computed
+from onnx_spatial.maps.tensor import Tensor, filled, only_dims, vector
+from onnx_spatial.maps.values import LIMIT, MAX_PLACES, MOST_ELEMENTS, limit_of
+
+#: Bits of the integer types in which nodes compute, without the sign; int32 where the type is unknown.
+_BITS = {int(TensorProto.INT64): 63, int(TensorProto.INT32): 31, 0: 31}
+
+
+def fitting(case: Case, p: Polynomial, element_type: int, bits: int = 63) -> Polynomial:
+    """Return a number that provably fits an integer type.
+
+    Sizes, parameters and indices have limits (`limits`), so have numbers of elements of tensors.
+
+    Args:
+        case: the case.
+        p: the number.
+        element_type: ONNX integer type.
+        bits: that the number may have at most.
+
+    Raises:
+        UndecidedError: it may overflow, or nothing is known of the type.
+    """
+    if element_type not in _BITS:
+        raise UndecidedError("arithmetic on integers other than int32 and int64 has no index map")
+    bits = min(bits, _BITS[element_type])
+    if not case.splits:  # sizes fit; a number that is larger than they are is none
+        if all(abs(factor) < 1 << bits for factor in p.terms.values()):
+            return p
+        raise UndecidedError("an integer may overflow")
+    # The first bound is fast, the second one knows numbers of elements.
+    if any(_magnitude(case, p, counted) < 1 << bits for counted in (False, True)):
+        return p
+    apart = _with_remainders(p)
+    if apart != p and _magnitude(case, apart, True) < 1 << bits:
+        return p
+    if any(case.surely(count - p) and case.surely(count + p) for count in case.counts):
+        return p
+    raise UndecidedError(f"an integer may overflow ({show(p)})")
+
+
+def _magnitude(case: Case, p: Polynomial, counted: bool) -> int:
+    """Return a bound of the absolute value of a polynomial.
+
+    Products of sizes are at most as large as sizes are; `counted`, if they are part of a number of
+    elements, as that.
+    """
+    total = 0
+    for atoms, factor in p.terms.items():
+        bound = 1
+        for atom in atoms:
+            bound *= _bound(case, atom, counted)
+        below = {a: limit for a in atoms if (limit := _known_limit(case, a)) is not None}
+        term = Polynomial({tuple(a for a in atoms if a not in below): 1})
+        large = counted and bound > MOST_ELEMENTS and term.nonnegative
+        if large and any(case.surely(count - term) for count in case.counts):
+            bound = MOST_ELEMENTS * math.prod(below[a] for a in atoms if a in below)
+        total += abs(factor) * bound
+    return total
+
+
+def _known_limit(case: Case, atom: Atom) -> int | None:
+    """Return the extent of an index, the divisor of a remainder; None if it is unknown."""
+    if atom in case.extents:
+        return case.extents[atom]
+    if not isinstance(atom.key, OperationKey) or atom.key.operator != "Mod" or not atom.nonnegative:
+        return None
+    return atom.key.operands[1].constant or None  # type: ignore[index]
+
+
+def _with_remainders(p: Polynomial) -> Polynomial:
+    """Return the same number with remainders: x - b * floor(x / b) is small, though neither part is."""
+    for quotient in top_atoms(p):
+        if not isinstance(quotient.key, OperationKey) or quotient.key.operator != FLOOR:
+            continue
+        dividend, divisor = quotient.key.operands
+        for atom in top_atoms(dividend) & top_atoms(p) if divisor.constant else ():
+            lone = Polynomial({(atom,): 1})
+            factor, others = factor_of(p, atom)
+            if factor is None or atom in top_atoms(dividend - lone):
+                continue
+            remainder = computed("Mod", (dividend, divisor), nonnegative=divisor.nonnegative)
+            multiple = Polynomial({(quotient,): 1}) * divisor
+            p = factor * (multiple + remainder - (dividend - lone)) + others
+            break
+    return p
+
+
+def _bound(case: Case, atom: Atom, counted: bool) -> int:
+    limit = LIMIT if atom in case.bounded else limit_of(atom)
+    if limit is not None:
+        return limit
+    if isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR:
+        return _magnitude(case, atom.key.operands[0], counted)  # type: ignore[index]
+    if isinstance(atom.key, OperationKey) and atom.key.operator == LOOKUP:
+        (stored,) = atom.key.details
+        return int(np.abs(stored.array).max()) + 1  # type: ignore[attr-defined]
+    if (below := _known_limit(case, atom)) is not None:
+        return below
+    raise UndecidedError("an integer may overflow: its range is unknown")
+
 
 _Row = Sequence[Polynomial]
 
@@ -315,6 +432,66 @@ _REDUCTIONS: dict[str, Callable[[Case, _Row], Polynomial]] = {
     "ReduceMin": _minimum,
 }
 
+_INT64 = int(TensorProto.INT64)
+
+
+def _shape(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    start, end = node.get("start", 0), node.get("end", None)
+    return [vector(case, x.dims[start:end])]
+
+
+def _size(case: Case, node: NodeView) -> list[Tensor]:
+    return [filled(case, [], product(node.input(0).dims), whole=True, type=_INT64)]
+
+
+def _constant_of_shape(case: Case, node: NodeView) -> list[Tensor]:
+    dims = node.input(0).elements()
+    value, element_type = node.fill_value()
+    return [filled(case, dims, value, whole=element_type in WHOLE, type=element_type)]
+
+
+def _range(case: Case, node: NodeView) -> list[Tensor]:
+    numbers = node.inputs()
+    if not all(n.whole and product(n.dims) == ONE for n in numbers):
+        raise UndecidedError("Range: start, limit and delta must be single integers")
+    # onnxruntime computes the length in double precision.
+    start, limit, delta = (fitting(case, n.at((ZERO,) * n.rank), n.type, 53) for n in numbers)
+    if not case.decide(delta - 1):
+        raise UndecidedError("Range: delta may be 0 or negative")
+    count = ZERO
+    if case.decide(limit - start):
+        count = case.floor_div(limit - start + delta - 1, delta)
+    return [
+        Tensor(
+            case, [count], lambda index: start + index[0] * delta, whole=True, type=numbers[0].type
+        )
+    ]
+
+
+def _non_zero(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    if x.rank != 1 or not x.whole:
+        raise UndecidedError("NonZero of anything but a list of ones has no index map")
+
+    def check(index: Index) -> None:
+        if not x.at(index).constant:
+            raise UndecidedError("NonZero of anything but a list of ones has no index map")
+
+    node.for_all(case, x.dims, check)
+    return [Tensor(case, [ONE, x.dims[0]], lambda index: index[1], whole=True, type=_INT64)]
+
+
+def _eye_like(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    rows, columns = (d.constant for d in x.dims)
+    if rows is None or columns is None or rows * columns > MAX_PLACES:
+        raise UndecidedError("EyeLike of an unknown or large size has no index map")
+    element_type = node.get("dtype", 0) or x.type
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(element_type)
+    return [constant(case, np.eye(rows, columns, node.get("k", 0), dtype))]
+
+
 #: The maps of operators on integers alone.
 INTEGER_RULES: dict[str, Rule] = {
     **dict.fromkeys([*_ARITHMETIC, *_TRUTHS], _elementwise),
@@ -323,6 +500,12 @@ INTEGER_RULES: dict[str, Rule] = {
 }
 
 RULES: dict[str, Rule] = {
+    "Shape": _shape,
+    "Size": _size,
+    "Range": _range,
+    "ConstantOfShape": _constant_of_shape,
+    "EyeLike": _eye_like,
+    "NonZero": _non_zero,
     "Cast": _cast,
     "CastLike": _cast,
     "BitCast": _bit_cast,

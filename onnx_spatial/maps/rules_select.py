@@ -1,4 +1,11 @@
-"""The maps of operators that take or join parts: Slice, Pad, Concat, Split, Gather."""
+"""The maps of operators that take, repeat or join parts.
+
+Slice, Split    y[i] = x[first + i*step]
+Pad             y[i] = x[i - begin] inside of x, else the value
+Concat          y[i] = a[i] for i < A, else b[i - A]
+Gather          y[i] = x[indices[i]], with n added to an index below 0
+Expand, Tile    y[i] = x[0] for a dim of 1, x[i mod n]
+"""
 
 from __future__ import annotations
 
@@ -7,7 +14,7 @@ from functools import partial
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.division import exact
 from onnx_spatial.maps.expressions import ZERO, Index, product
-from onnx_spatial.maps.node import MAX_OPSET, NodeView, Rule, axes_of
+from onnx_spatial.maps.node import MAX_OPSET, NodeView, Rule, axes_of, broadcast, broadcast_at
 from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.maps.tensor import Axis, Tensor, moved, only_dims
 
@@ -31,15 +38,15 @@ def _slice(case: Case, node: NodeView) -> list[Tensor]:
         return [x]
 
     def at(index: Index) -> Polynomial:
-        moved = list(index)
+        source_index = list(index)
         for axis, (first, step) in windows.items():
-            moved[axis] = first + index[axis] * step
-        return x.at(tuple(moved))
+            source_index[axis] = first + index[axis] * step
+        return x.at(tuple(source_index))
 
     digits = list(x.axes)
     for axis, (first, step) in windows.items():
         digits[axis] = x.axes[axis].cropped(first, dims[axis]) if step == 1 else Axis([dims[axis]])
-    return [Tensor(case, dims, at, whole=x.whole, type=x.type, axes=digits)]
+    return [moved(x, case, dims, at, digits)]
 
 
 def _bounds(
@@ -110,13 +117,13 @@ def padded(
         dims[axis] = x.dims[axis] + begin + end
 
     def at(index: Index) -> Polynomial:
-        moved = list(index)
+        source_index = list(index)
         for axis, (begin, _) in pads.items():
             place = index[axis] - begin
             if not case.decide(place) or not case.decide(x.dims[axis] - 1 - place):
                 return value
-            moved[axis] = place
-        return x.at(tuple(moved))
+            source_index[axis] = place
+        return x.at(tuple(source_index))
 
     return moved(x, case, dims, at)
 
@@ -298,7 +305,28 @@ def _gather_nd(case: Case, node: NodeView) -> list[Tensor]:
     return [moved(x, case, dims, at)]
 
 
+def _expand(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    dims = broadcast(case, [x.dims, tuple(node.sizes("shape", 1))])
+    return [moved(x, case, dims, lambda index: broadcast_at(x, index))]
+
+
+def _tile(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    repeats = node.sizes("repeats", 1)
+    for count in repeats:
+        case.require(count, "Tile: repeats may be negative")
+    dims = [d * r for d, r in zip(x.dims, repeats, strict=True)]
+
+    def at(index: Index) -> Polynomial:
+        return x.at(tuple(case.mod(i, d) for i, d in zip(index, x.dims, strict=True)))
+
+    return [moved(x, case, dims, at)]
+
+
 RULES: dict[str, Rule] = {
+    "Expand": _expand,
+    "Tile": _tile,
     "Slice": _slice,
     "Pad": _pad,
     "Concat": _concat,

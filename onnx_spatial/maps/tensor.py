@@ -188,10 +188,14 @@ class Tensor:
 
 
 def moved(
-    x: Tensor, case: Case, dims: Sequence[Polynomial], at: Callable[[Index], Polynomial]
+    x: Tensor,
+    case: Case,
+    dims: Sequence[Polynomial],
+    at: Callable[[Index], Polynomial],
+    axes: Sequence[Axis] | None = None,
 ) -> Tensor:
-    """Return a tensor whose elements are elements of `x`, or its padding."""
-    return Tensor(case, dims, at, whole=x.whole, type=x.type)
+    """Return a tensor whose elements are elements of `x`, or its padding; see `Tensor`."""
+    return Tensor(case, dims, at, whole=x.whole, type=x.type, axes=axes)
 
 
 def given(
