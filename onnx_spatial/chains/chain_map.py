@@ -25,11 +25,11 @@ from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.constants import Array
 from onnx_spatial.maps.expressions import product
 from onnx_spatial.maps.graph import RULES, GraphMaps
-from onnx_spatial.maps.grids import MAX_PLACES
 from onnx_spatial.maps.node import WHOLE
 from onnx_spatial.maps.polynomial import Atom, Polynomial
 from onnx_spatial.maps.sizes import SymbolicValues
 from onnx_spatial.maps.tensor import Tensor, given
+from onnx_spatial.maps.values import MAX_PLACES
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.model.op_traits import Trait

@@ -26,7 +26,7 @@ from onnx_spatial.maps.cases import Case
 from onnx_spatial.maps.constants import Array
 from onnx_spatial.maps.elements import FINITE_DATA
 from onnx_spatial.maps.node import NodeView
-from onnx_spatial.maps.rules_windows import copying_conv
+from onnx_spatial.maps.rules_products import copying_conv
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.model import op_traits, traversal
 

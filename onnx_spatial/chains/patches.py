@@ -23,8 +23,7 @@ from onnx_spatial.maps.cases import Case
 from onnx_spatial.maps.compare import compare
 from onnx_spatial.maps.expressions import ONE, ZERO, product
 from onnx_spatial.maps.polynomial import Atom, Polynomial
-from onnx_spatial.maps.regrouping import reshaped
-from onnx_spatial.maps.rules_reshape import transposed
+from onnx_spatial.maps.rules_reshape import reshaped, transposed
 from onnx_spatial.maps.rules_select import padded
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.operators import ExtractPatches

@@ -6,17 +6,18 @@ polynomials over them. Two chains are equal if their maps are equal in every cas
 
     polynomial                 integer combinations of products of atoms
     expressions, division      polynomials over symbols, and their quotients
-    facts, linear, samples     inequalities between symbols, and which others follow from them
-    limits, integers           limits of sizes, and of the integers of a run
-    cases, grids               the cases that sizes and indices can be in
+    values                     which values symbols have: limits, grids, samples
+    facts, linear              inequalities between symbols, and which others follow from them; `budget`
+    cases                      the cases that sizes and indices can be in
     tensor, constants          the map of a tensor
+    node                       what rules see of a node
     elements                   elements that are computed: unknown functions, sums of products
-    node, rules_*              the maps of ONNX's operators (`broadcasting`, `regrouping`)
+    rules_reshape, rules_select, rules_numbers, rules_elements, rules_products
+                               the maps of ONNX's operators
     operators                  the maps of the spatial operators
     graph                      the maps of all values of a graph
-    compare                    the comparison of two maps
-    open_case, open_dims       a case that never splits, and dims that are known where a map is open
-    sizes                      the sizes and small integers of a graph, in such a case
+    compare                    the comparison of two maps: a proof
+    open_case, sizes           a case that never splits, and the sizes of a graph in it: inference
 
 The words:
     index      position of an element in a tensor: one number for each axis

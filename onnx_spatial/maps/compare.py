@@ -1,4 +1,8 @@
-"""Compare two index maps in all cases."""
+"""Compare two index maps in all cases.
+
+for each case:   ranks, types and dims are equal;  expected[i] == actual[i] for an index i of symbols
+then, for each case and node:   what a run needs of elements that the output does not depend on
+"""
 
 from __future__ import annotations
 

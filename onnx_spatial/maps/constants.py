@@ -1,4 +1,9 @@
-"""The maps of constants: formulas of the index for integers, atoms for other elements."""
+"""The maps of constants: formulas of the index for integers, atoms for other elements.
+
+[4, 6, 8]               x[i] = 4 + 2*i
+[0, 0, 1, 1, 0, 0]      x[i] = floor(i / 2) mod 2, where the facts say that i is a digit
+any other               x[i] = an integer of the list, known by its place
+"""
 
 from __future__ import annotations
 
@@ -13,10 +18,10 @@ import onnx
 
 from onnx_spatial.maps.cases import MAX_VALUES, Case, UndecidedError
 from onnx_spatial.maps.expressions import LOOKUP, ZERO, Index, LiteralKey, atoms_of, bases_of
-from onnx_spatial.maps.grids import Grid, evaluate, grid_of
 from onnx_spatial.maps.node import number
 from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
 from onnx_spatial.maps.tensor import Tensor
+from onnx_spatial.maps.values import Grid, evaluate, grid_of
 
 Array = npt.NDArray[np.generic]
 

@@ -22,7 +22,7 @@ def exact(a: Polynomial, b: Polynomial) -> Polynomial | None:
 
 
 def floor_div(facts: Facts, a: Polynomial, b: Polynomial) -> Polynomial:
-    """Return `a / b` rounded down; `b` is 1 or more. The facts learn the bounds of a new quotient."""
+    """Return `a / b` rounded down; `b` is 1 or more."""
     known = known_quotient(facts, a, b)
     if known is not None:
         return known
@@ -35,11 +35,16 @@ def floor_div(facts: Facts, a: Polynomial, b: Polynomial) -> Polynomial:
     if reduced is not None:
         dividend, divisor = reduced
         return quotient + (dividend if divisor == ONE else floor_div(facts, dividend, divisor))
-    key = OperationKey(FLOOR, (), (rest, b))
-    atom = Polynomial.atom(key, nonnegative=facts.nonnegative(rest))
-    facts.add(rest - b * atom)
-    facts.add(b * atom + b - 1 - rest)
-    return quotient + atom
+    return quotient + new_quotient(facts, rest, b)
+
+
+def new_quotient(facts: Facts, a: Polynomial, b: Polynomial) -> Polynomial:
+    """Return the atom for `a / b` rounded down; the facts learn its bounds."""
+    key = OperationKey(FLOOR, (), (a, b))
+    quotient = Polynomial.atom(key, nonnegative=facts.nonnegative(a))
+    facts.add(a - b * quotient)
+    facts.add(b * quotient + b - 1 - a)
+    return quotient
 
 
 def known_quotient(facts: Facts, a: Polynomial, b: Polynomial) -> Polynomial | None:

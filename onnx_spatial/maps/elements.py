@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto
 
-from onnx_spatial.maps.broadcasting import broadcast_at
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.constants import digit_of, formula_of, places_of, read, stored_in
 from onnx_spatial.maps.expressions import (
@@ -33,10 +32,10 @@ from onnx_spatial.maps.expressions import (
     bases_of,
     unknown,
 )
-from onnx_spatial.maps.grids import MAX_PLACES
-from onnx_spatial.maps.node import NodeView
+from onnx_spatial.maps.node import NodeView, broadcast_at
 from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
 from onnx_spatial.maps.tensor import Tensor
+from onnx_spatial.maps.values import MAX_PLACES
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 

@@ -38,6 +38,9 @@ _LONGEST = 160
 #: Kind of the symbols for elements of parameters of operators.
 PARAMETER = "parameter"
 
+#: Kind of the symbols for integers of any value.
+INTEGER = "integer"
+
 
 class IndexKind(NamedTuple):
     """Kind of the symbol for an index: its extent, and the definition of its axis if facts need it."""
@@ -189,6 +192,21 @@ def _name(atom: Atom) -> str:
         name = key.operator.removeprefix(UNKNOWN)
         return f"{name}({', '.join(map(show, operands))})"
     return "?"
+
+
+def factor_of(p: Polynomial, atom: Atom) -> tuple[Polynomial | None, Polynomial]:
+    """Return the factor of an atom, None if it occurs in a higher power, and the terms without it."""
+    factor, rest = dict[tuple[Atom, ...], int](), dict[tuple[Atom, ...], int]()
+    for product, f in p.terms.items():
+        if atom in product:
+            others = list(product)
+            others.remove(atom)
+            if atom in others:
+                return None, p
+            factor[tuple(others)] = f
+        else:
+            rest[product] = f
+    return Polynomial(factor), Polynomial(rest)
 
 
 def apart(product: Sequence[Atom], other: Sequence[Atom]) -> tuple[list[Atom], list[Atom]]:

@@ -24,13 +24,13 @@ from onnx_spatial.maps.expressions import (
     IndexKind,
     Symbol,
     apart,
+    factor_of,
     is_inside_of,
     shared_atoms,
     top_atoms,
 )
-from onnx_spatial.maps.limits import is_far
 from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
-from onnx_spatial.maps.samples import Samples
+from onnx_spatial.maps.values import Samples, is_far
 
 _Product = tuple[Atom, ...]
 
@@ -221,7 +221,7 @@ class Facts:
                 if isinstance(atom.key, Symbol) and isinstance(atom.key.kind, IndexKind):
                     sizes[atom] = max(sizes.get(atom, 0), len(product))
         for atom in sorted(sizes, key=lambda atom: (-sizes[atom], atom.serial)):
-            factor, rest = _factor_of(p, atom)
+            factor, rest = factor_of(p, atom)
             if factor is None:
                 continue
             if self._is_trivial(factor):
@@ -393,21 +393,6 @@ class Facts:
             # See `_dominated` for facts of single sizes.
             if p.constant is not None or len(term[0].terms) > 2 or term[0] not in self._lone:
                 yield term
-
-
-def _factor_of(p: Polynomial, atom: Atom) -> tuple[Polynomial | None, Polynomial]:
-    """Return the factor of an atom, None if it occurs in a higher power, and the terms without it."""
-    factor, rest = dict[_Product, int](), dict[_Product, int]()
-    for product, f in p.terms.items():
-        if atom in product:
-            others = list(product)
-            others.remove(atom)
-            if atom in others:
-                return None, p
-            factor[tuple(others)] = f
-        else:
-            rest[product] = f
-    return Polynomial(factor), Polynomial(rest)
 
 
 def _outermost_quotient(p: Polynomial) -> Atom | None:

@@ -1,4 +1,9 @@
-"""Compute the maps of the values of a graph from its nodes."""
+"""Compute the maps of the values of a graph from its nodes, by the one table of rules, `RULES`.
+
+    value("y")  ->  maps of all values that y depends on, inputs first, then RULES[op_type] of each node
+
+A call of a local function, and the branch of an If that its condition takes, are graphs of their own.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +21,6 @@ from onnx_spatial.maps import (
     rules_products,
     rules_reshape,
     rules_select,
-    rules_sizes,
-    rules_windows,
 )
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.constants import Array, constant
@@ -38,10 +41,8 @@ NodeRule = Callable[
 RULES: dict[str, Rule] = {
     **rules_reshape.RULES,
     **rules_select.RULES,
-    **rules_sizes.RULES,
     **rules_numbers.RULES,
     **rules_products.RULES,
-    **rules_windows.RULES,
     **rules_elements.RULES,
 }
 

@@ -1,17 +1,24 @@
-"""Give rules access to a node: its attributes, and the maps of its inputs."""
+"""Give rules access to a node: its attributes, the maps of its inputs, and how these are broadcast.
+
+    rule(case, node) -> maps of the outputs
+
+A node is legal if a run of it is known to succeed, like those of the original: then `need` assumes what
+it requires of any other node.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
-from onnx_spatial.maps.expressions import ZERO, Index, Symbol, atoms_of, literal, show
+from onnx_spatial.maps.expressions import ONE, ZERO, Index, Symbol, atoms_of, literal, show
 from onnx_spatial.maps.polynomial import Polynomial
-from onnx_spatial.maps.tensor import Tensor
+from onnx_spatial.maps.tensor import Dims, Tensor
 
 #: Opset of nodes without one: the newest meaning of every operator.
 MAX_OPSET = 1 << 16
@@ -30,10 +37,7 @@ def axes_of(listed: Sequence[int], rank: int) -> list[int]:
 
 
 class NodeView:
-    """The operator, the attributes, and the inputs of a node; an omitted input is None.
-
-    A legal node is known to succeed at run time, like those of the original.
-    """
+    """The operator, the attributes, and the inputs of a node; an omitted input is None."""
 
     def __init__(
         self,
@@ -234,3 +238,45 @@ def number(value: Any) -> Polynomial:
 #: Return the maps of the outputs of a node. A rule requires all conditions of a run that succeeds, and
 #: raises `UndecidedError` where one may not hold.
 Rule = Callable[[Case, NodeView], Sequence[Tensor]]
+
+
+def broadcast(case: Case, shapes: Sequence[Dims], *, legal: bool = False) -> Dims:
+    """Return the dims of several shapes after broadcasting.
+
+    Args:
+        case: the case.
+        shapes: the shapes.
+        legal: whether they are known to fit: a size that is unknown may be 1.
+
+    Raises:
+        UndecidedError: they may not fit.
+    """
+    rank = max(map(len, shapes))
+    dims = []
+    for axis in range(rank):
+        sizes = [s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0]
+        others = [size for size in sizes if size != ONE]
+        numbers = [size for size in others if size.constant is not None]
+        if numbers and not case.splits:
+            dims.append(numbers[0])  # the others are equal to it, or 1
+        else:
+            dims.append(case.size(partial(_common, case, others, legal=legal)) if others else ONE)
+    return tuple(dims)
+
+
+def _common(case: Case, sizes: Sequence[Polynomial], *, legal: bool) -> Polynomial:
+    """Return the size that all sizes have; one that may be 1 is only right beside equal ones."""
+    for size in sizes[1:]:
+        if legal and not case.are_equal(size, sizes[0]):
+            for each in (size, sizes[0]):
+                if each.constant is None and case.is_zero(each - ONE):
+                    assume_equal(case, each, ONE)
+            assume_equal(case, size, sizes[0])
+        case.require_equal(size, sizes[0], "broadcasting: dims may differ")
+    return sizes[0]
+
+
+def broadcast_at(x: Tensor, index: Index) -> Polynomial:
+    """Return the element of a tensor at the index of a broadcast result."""
+    tail = index[len(index) - x.rank :]
+    return x.at(tuple(ZERO if d == ONE else i for i, d in zip(tail, x.dims, strict=True)))

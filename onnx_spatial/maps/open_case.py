@@ -1,35 +1,37 @@
 """Infer what holds in all runs: a case that never splits.
 
     proof        is h even?    a case where it is, and a case where it is not
-    inference    is h even?    open: what depends on it becomes a new unknown
+    inference    is h even?    open: a size that depends on it is a new unknown, an integer is an
+                               unknown function of what it depends on
 
-Questions are many and small here, so only the facts near a question are looked at: those about no
-other sizes than the ones that it asks for, and what these are quotients of.
+The rules of operators are the same for both. All nodes are legal here: a run succeeds. The facts are
+those of a whole graph, but a question looks at few: those about no other sizes than the ones that it
+asks for, and what these are computed from.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn
 
-import numpy as np
-import numpy.typing as npt
 from onnx import TensorProto
 
+from onnx_spatial.maps import division
 from onnx_spatial.maps.budget import Budget
-from onnx_spatial.maps.cases import Case
-from onnx_spatial.maps.expressions import FLOOR, UNKNOWN, unknown
+from onnx_spatial.maps.cases import Case, UndecidedError
+from onnx_spatial.maps.expressions import FLOOR, top_atoms, unknown
 from onnx_spatial.maps.facts import Facts
 from onnx_spatial.maps.operators import CaseArithmetic
 from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
-from onnx_spatial.maps.samples import Values
-from onnx_spatial.maps.splits import UndecidedError
+from onnx_spatial.maps.rules_numbers import maximum
 
 #: The most sizes near a question: those of a chain of a few roundings.
 _MAX_ATOMS = 24
 
-#: Searches without an answer until none is begun any more.
+#: Searches without an answer until none is begun any more: a large graph has thousands of questions.
 _MAX_FRUITLESS = 256
 
 #: Factors and divisors are below: all strides and blocks of a model together.
@@ -39,129 +41,79 @@ _MAX_NUMBER = 1 << 16
 _MAX_STEPS = 32
 
 
-def _truncated(a: Values, b: Values) -> Values:
-    quotients: Values = np.abs(a) // np.maximum(np.abs(b), 1) * np.sign(a) * np.sign(b)
-    return quotients
-
-
-#: Values of operators at samples.
-_SAMPLED: dict[str, Callable[..., Values]] = {
-    f"{UNKNOWN}Abs": np.abs,
-    f"{UNKNOWN}Div": _truncated,
-    f"{UNKNOWN}Max": lambda *rows: np.max(rows, axis=0),
-    f"{UNKNOWN}Min": lambda *rows: np.min(rows, axis=0),
-}
-
-
 class NearFacts(Facts):
     """Facts of a whole graph, of which a question looks at those near it."""
 
     def __init__(self) -> None:
         """Begin without facts."""
         super().__init__()
-        self._about: dict[Atom, dict[Polynomial, None]] = {}
-        self._derived: set[Atom] = set()
-        #: Of each fact that was near a question, at which samples it holds.
-        self._holds: dict[Polynomial, npt.NDArray[np.bool_]] = {}
+        self._by_youngest: dict[Atom, dict[Polynomial, None]] = {}
+        #: For each question, how many facts were near it, and the answer.
+        self._answers: dict[Polynomial, tuple[int, bool]] = {}
         self._fruitless = 0
-        self._yes: set[Polynomial] = set()
-        self._no: dict[Polynomial, int] = {}
 
     def __iter__(self) -> Iterator[Polynomial]:
-        return (fact for facts in self._about.values() for fact in facts)
+        return (fact for facts in self._by_youngest.values() for fact in facts)
 
     def add(self, fact: Polynomial) -> None:
         """Add a polynomial that is 0 or more."""
         if fact.constant is None and not fact.nonnegative:
-            youngest = max((a for m in fact.terms for a in m), key=lambda atom: atom.serial)
-            self._about.setdefault(youngest, {}).setdefault(fact)
+            youngest = max(top_atoms(fact), key=lambda atom: atom.serial)
+            self._by_youngest.setdefault(youngest, {}).setdefault(fact)
 
     def nonnegative(self, p: Polynomial) -> bool:
         """Tell whether `p` is provably 0 or more."""
         if p.constant is not None:
             return p.constant >= 0
-        if p.nonnegative or p in self._yes:
+        if p.nonnegative:
             return True
         near = _near(p)
-        facts = [
-            f for atom in near for f in self._about_atom(atom) if near.keys() >= _atoms(f).keys()
-        ]
-        if self._no.get(p) == len(facts):
-            return False
-        self._no[p] = len(facts)
-        if self._is_refuted(p, near, facts) or self._fruitless > _MAX_FRUITLESS:
-            return False
-        local = Facts(Budget(_MAX_STEPS))
+        about = (fact for atom in near for fact in self._by_youngest.get(atom, ()))
+        facts = [fact for fact in about if top_atoms(fact) <= near.keys()]
+        count, answer = self._answers.get(p, (-1, False))
+        if answer or count == len(facts) or self._fruitless > _MAX_FRUITLESS:
+            return answer
+        answer = self._follows(p, near, facts)
+        self._answers[p] = (len(facts), answer)
+        return answer
+
+    def _follows(self, p: Polynomial, near: Iterable[Atom], facts: Iterable[Polynomial]) -> bool:
+        for atom in near:
+            if not _is_quotient(atom):
+                self.samples.define(atom, 0)
+        budget = Budget(_MAX_STEPS)
+        local = Facts(budget)
         local.samples = self.samples
         for fact in facts:
             local.add(fact)
-        if local.nonnegative(p):
-            self._yes.add(p)
-            return True
-        self._fruitless += 1
-        return False
-
-    def _is_refuted(
-        self, p: Polynomial, near: dict[Atom, None], facts: Iterable[Polynomial]
-    ) -> bool:
-        """Tell whether `p` is negative at a sample where the facts near it hold."""
-        for atom in reversed(near):  # operands first
-            if not _is_quotient(atom):
-                self._define(atom)
-        values = self.samples.evaluate(p)
-        if values is None:
-            return False
-        negative = values < 0
-        for fact in facts if negative.any() else ():
-            holds = self._holds.get(fact)
-            if holds is None:
-                at_samples = self.samples.evaluate(fact)
-                if at_samples is None:
-                    return False
-                holds = self._holds[fact] = at_samples >= 0
-            negative = negative & holds
-        return bool(negative.any())
-
-    def _define(self, atom: Atom) -> None:
-        """Draw values of a size, or compute those of the result of an operator."""
-        key = atom.key
-        compute = _SAMPLED.get(key.operator) if isinstance(key, OperationKey) else None
-        if compute is not None and not self.samples.is_defined(atom):
-            rows = [self.samples.evaluate(q) for q in key.operands]  # type: ignore[attr-defined]
-            if not any(row is None for row in rows):
-                self.samples.set(atom, compute(*rows))
-        self.samples.define(atom, 0)
-
-    def _about_atom(self, atom: Atom) -> Iterable[Polynomial]:
-        """Return the facts of which an atom is the youngest; of a quotient these follow from its key."""
-        if _is_quotient(atom) and atom not in self._derived:
-            self._derived.add(atom)
-            a, b = atom.key.operands  # type: ignore[attr-defined]
-            quotient = Polynomial({(atom,): 1})
-            known = self._about.setdefault(atom, {})
-            known.update(dict.fromkeys((a - b * quotient, b * quotient + b - 1 - a)))
-        return self._about.get(atom, ())
+        answer = local.nonnegative(p)
+        self._fruitless += bool(budget.spent and not answer)
+        return answer
 
 
 def _is_quotient(atom: Atom) -> bool:
     return isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR
 
 
-def _atoms(p: Polynomial) -> dict[Atom, None]:
-    return {atom: None for product in p.terms for atom in product}
-
-
 def _near(p: Polynomial) -> dict[Atom, None]:
     """Return the atoms of a polynomial, and of the operands of those, up to a number of them."""
-    found = _atoms(p)
-    todo = list(found)
-    while todo and len(found) < _MAX_ATOMS:
+    near = dict.fromkeys(top_atoms(p))
+    todo = list(near)
+    while todo and len(near) < _MAX_ATOMS:
         atom = todo.pop(0)
         if isinstance(atom.key, OperationKey):
-            inner = [a for q in atom.key.operands for a in _atoms(q) if a not in found]
-            found.update(dict.fromkeys(inner))
+            inner = [a for q in atom.key.operands for a in top_atoms(q) if a not in near]
+            near.update(dict.fromkeys(inner))
             todo += dict.fromkeys(inner)
-    return found
+    return near
+
+
+@dataclass(frozen=True, slots=True)
+class OpenKey:
+    """Key of the atom for a size that is open."""
+
+    case: int
+    number: int
 
 
 class OpenCase(Case):
@@ -179,6 +131,58 @@ class OpenCase(Case):
 
     def _split_into(self, *_: object) -> NoReturn:
         raise UndecidedError("the value of a number is open")
+
+    def sizes(
+        self, compute: Callable[[], tuple[Polynomial, ...]], count: int
+    ) -> Sequence[Polynomial]:
+        """Return some sizes that a rule computes, or new unknowns, see `is_open`."""
+        try:
+            return compute()
+        except UndecidedError:
+            first, self._fresh = self._fresh, self._fresh + count
+            keys = (OpenKey(self._serial, first + i) for i in range(count))
+            return [Polynomial.atom(key, nonnegative=True) for key in keys]
+
+    @staticmethod
+    def is_open(size: Polynomial) -> bool:
+        """Tell whether a size is one that a rule left open, or is computed from such."""
+        return any(isinstance(atom.key, OpenKey) for atom in top_atoms(size))
+
+    def function(
+        self,
+        op_type: str,
+        details: tuple[Hashable, ...],
+        operands: Callable[[], Sequence[Polynomial]],
+        compute: Callable[[], Polynomial],
+    ) -> Polynomial:
+        """Return an integer that a rule computes, or an unknown function of its operands.
+
+        It is computed once: what facts decide later does not change it.
+        """
+        row = tuple(operands())
+
+        def known_or_unknown() -> Polynomial:
+            try:
+                return compute()
+            except UndecidedError:
+                return self._unknown(op_type, details, row)
+
+        return self.once((op_type, details, row), known_or_unknown)
+
+    def _unknown(
+        self, op_type: str, details: tuple[Hashable, ...], row: Sequence[Polynomial]
+    ) -> Polynomial:
+        result = unknown(op_type, details, row)
+        is_nonnegative = _NONNEGATIVE.get(op_type)
+        if is_nonnegative is not None and is_nonnegative(map(self.surely, row)):
+            (atom,) = top_atoms(result)
+            result = Polynomial.atom(atom.key, nonnegative=True)
+        for operand in row:
+            if op_type == "Max":
+                self.assume(result - operand)
+            elif op_type == "Min":
+                self.assume(operand - result)
+        return result
 
     def floor_div(self, a: Polynomial, b: Polynomial) -> Polynomial:
         """Return `a / b` rounded down; `b` is 1 or more.
@@ -200,15 +204,14 @@ class OpenCase(Case):
         if max(map(abs, (divisor, *rest.terms.values()))) >= _MAX_NUMBER:
             raise UndecidedError("a factor or divisor is large")
         several = sum(map(bool, rest.terms)) > 1
-        if several and any(isinstance(atom.key, OperationKey) for atom in _atoms(rest)):
+        if several and any(isinstance(atom.key, OperationKey) for atom in top_atoms(rest)):
             return super().floor_div(a, b)
-        # Nothing bounds a dim: only a common factor of all can make the quotient simpler.
+        # Nothing bounds one size: only a common factor of all can make the quotient simpler.
         common = math.gcd(divisor, *(f for m, f in rest.terms.items() if m))
         rest = Polynomial({m: f // common for m, f in rest.terms.items()})
         if common == divisor:
             return quotient + rest
-        key = OperationKey(FLOOR, (), (rest, Polynomial.of(divisor // common)))
-        return quotient + Polynomial.atom(key, nonnegative=self.facts.nonnegative(rest))
+        return quotient + division.new_quotient(self.facts, rest, Polynomial.of(divisor // common))
 
     def divide(self, a: Polynomial, b: Polynomial, what: str) -> Polynomial:
         """Return `a / b`, which is an integer in all runs that succeed."""
@@ -216,51 +219,15 @@ class OpenCase(Case):
         self.assume(quotient * b - a)
         return quotient
 
-    def computed(
-        self, op_type: str, details: tuple[object, ...], row: Sequence[Polynomial]
-    ) -> Polynomial:
-        """Return the result of an operator that facts do not decide: an unknown, with its bounds.
 
-        Args:
-            op_type: an operator that computes an integer or a truth value of some.
-            details: attributes and element type.
-            row: its operands.
-        """
-        result = unknown(op_type, details, row)
-        least = _LEAST.get(op_type)
-        if op_type in _TRUTHS or (least is not None and least(self, row)):
-            (atom,) = (a for m in result.terms for a in m)
-            result = Polynomial.atom(atom.key, nonnegative=True)
-        for fact in _bounds(op_type, result, row):
-            self.assume(fact)
-        return result
+_TRUTHS = "And Equal Greater GreaterOrEqual Less LessOrEqual Not Or Xor".split()
 
-
-_TRUTHS = frozenset("And Equal Greater GreaterOrEqual Less LessOrEqual Not Or Xor".split())
-
-#: Whether the result of an operator is 0 or more.
-_LEAST: dict[str, Callable[[Case, Sequence[Polynomial]], bool]] = {
-    "Abs": lambda case, row: True,
-    "Div": lambda case, row: all(map(case.surely, row)),
-    "Max": lambda case, row: any(map(case.surely, row)),
-    "Min": lambda case, row: all(map(case.surely, row)),
-    "Where": lambda case, row: all(map(case.surely, row[1:])),
+#: Whether a result is 0 or more, of whether the operands are.
+_NONNEGATIVE: dict[str, Callable[[Iterable[bool]], bool]] = {
+    **dict.fromkeys(("Abs", *_TRUTHS), lambda operands: True),
+    **dict.fromkeys(("Div", "Min"), all),
+    "Max": any,
 }
-
-
-def _bounds(op_type: str, result: Polynomial, row: Sequence[Polynomial]) -> Iterator[Polynomial]:
-    """Yield what is 0 or more by the definition of an operator."""
-    if op_type in _TRUTHS:
-        yield 1 - result
-    elif op_type == "Max":
-        yield from (result - p for p in row)
-    elif op_type == "Min":
-        yield from (p - result for p in row)
-    elif op_type == "Abs":
-        yield from (result - row[0], result + row[0])
-    elif op_type == "Div" and (row[1].constant or 0) > 0:
-        rest = row[0] - row[1] * result
-        yield from (rest + row[1] - 1, row[1] - 1 - rest)
 
 
 class OpenArithmetic(CaseArithmetic):
@@ -273,9 +240,6 @@ class OpenArithmetic(CaseArithmetic):
 
     def max(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
         """Return the larger of two sizes."""
-        one, other = self.polynomial(a), self.polynomial(b)
-        if self._open.surely(one - other):
-            return one
-        if self._open.surely(other - one):
-            return other
-        return self._open.computed("Max", (int(TensorProto.INT64),) * 2, (one, other))
+        row = (self.polynomial(a), self.polynomial(b))
+        larger = partial(maximum, self._open, row)
+        return self._open.function("Max", (int(TensorProto.INT64),), lambda: row, larger)

@@ -15,7 +15,7 @@ from onnx_spatial.maps.division import exact
 from onnx_spatial.maps.expressions import ZERO, Index, product, show
 from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.maps.rules_numbers import div, maximum
-from onnx_spatial.maps.tensor import Axis, Tensor
+from onnx_spatial.maps.tensor import Axis, Tensor, moved
 from onnx_spatial.operators import (
     BatchToSpace,
     ExtractPatches,
@@ -82,16 +82,16 @@ def _space_to_batch(case: Case, x: Tensor, block: Sizes, begins: Sizes, ends: Si
     def at(index: Index) -> Polynomial:
         place = case.floor_div(index[0], images)
         offsets, _ = _digits(case, place, block)
-        moved = [index[0] - place * images]
+        source_index = [index[0] - place * images]
         for axis in range(count):
             element = index[axis + 1] * block[axis] + offsets[axis] - begins[axis]
             if not (case.decide(element) and case.decide(x.dims[axis + 1] - 1 - element)):
                 return ZERO
-            moved.append(element)
-        return x.at((*moved, *index[1 + count :]))
+            source_index.append(element)
+        return x.at((*source_index, *index[1 + count :]))
 
     axes = [Axis([*block, images]), *(Axis([d]) for d in dims[1:])]
-    return Tensor(case, dims, at, whole=x.whole, type=x.type, axes=axes)
+    return moved(x, case, dims, at, axes)
 
 
 def _batch_to_space(case: Case, x: Tensor, block: Sizes, begins: Sizes, ends: Sizes) -> Tensor:
@@ -121,7 +121,7 @@ def _batch_to_space(case: Case, x: Tensor, block: Sizes, begins: Sizes, ends: Si
             place = place * block[axis] + (element - cell * block[axis])
         return x.at((place * images + index[0], *cells, *index[1 + count :]))
 
-    return Tensor(case, dims, at, whole=x.whole, type=x.type, axes=axes)
+    return moved(x, case, dims, at, axes)
 
 
 def _patches(case: Case, op: ExtractPatches, x: Tensor) -> Tensor:
@@ -147,17 +147,17 @@ def _patches(case: Case, op: ExtractPatches, x: Tensor) -> Tensor:
         rest = index[op.channel_axis] - outer * inner
         place, channel = (outer, rest) if by_place else (rest, outer)
         offsets, _ = _digits(case, place, kernel)
-        moved = list(index)
-        moved[op.channel_axis] = channel
+        source_index = list(index)
+        source_index[op.channel_axis] = channel
         for number, axis in enumerate(spatial):
             start = index[axis] * op.strides[number] - begins[number]
             element = start + offsets[number] * op.rates[number]
             if not (case.decide(element) and case.decide(x.dims[axis] - 1 - element)):
                 return ZERO
-            moved[axis] = element
-        return x.at(tuple(moved))
+            source_index[axis] = element
+        return x.at(tuple(source_index))
 
-    return Tensor(case, dims, at, whole=x.whole, type=x.type, axes=axes)
+    return moved(x, case, dims, at, axes)
 
 
 def _windows(
@@ -209,12 +209,12 @@ def _reorg(case: Case, op: ReorgYolo, x: Tensor) -> Tensor:
         # By definition: channels beyond a multiple continue in memory.
         case.assume(source)
         case.assume(n * c * h * w - 1 - source)
-        moved = []
+        source_index = []
         for size in (w, h, c):
             quotient = case.floor_div(source, size)
-            moved.append(source - quotient * size)
+            source_index.append(source - quotient * size)
             source = quotient
-        return x.at((source, *reversed(moved)))
+        return x.at((source, *reversed(source_index)))
 
     whole = exact(c, s * s)
     order = [n, c, h, w] if whole is None else [n, s, s, whole, h, w]
@@ -241,16 +241,16 @@ def _rearrange(case: Case, op: Rearrange, x: Tensor) -> Tensor:
                 quotient = ZERO if factor == axis[0] else case.floor_div(number, sizes[factor])
                 places[factor] = number - quotient * sizes[factor]
                 number = quotient
-        moved = []
+        source_index = []
         for axis in op.inputs:
             place = ZERO
             for factor in axis:
                 place = place * sizes[factor] + places[factor]
-            moved.append(place)
-        return x.at(tuple(moved))
+            source_index.append(place)
+        return x.at(tuple(source_index))
 
     axes = [Axis([sizes[f] for f in axis]) for axis in op.outputs]
-    return Tensor(case, dims, at, whole=x.whole, type=x.type, axes=axes)
+    return moved(x, case, dims, at, axes)
 
 
 class CaseArithmetic:

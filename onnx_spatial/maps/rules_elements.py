@@ -1,4 +1,13 @@
-"""The maps of operators on single elements, per channel, and along axes."""
+"""The maps of operators on single elements, per channel, and along axes, as unknown functions.
+
+    Relu                  y[i] = f(x[i])
+    Add                   y[i, j] = f(a[i, j], b[0, j])             broadcast
+    BatchNormalization    y[n, c, i] = f(x[n, c, i], scale[c], ..)
+    Softmax               y[n, i] = f(x[n, k] for all k, i)
+
+Equal functions of equal elements are equal. Where all elements are integers that rules compute with,
+the rules of `rules_numbers` come first.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +16,6 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import TensorProto
 
-from onnx_spatial.maps.broadcasting import broadcast
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.constants import stored_in
 from onnx_spatial.maps.elements import (
@@ -19,7 +27,7 @@ from onnx_spatial.maps.elements import (
     need_list,
 )
 from onnx_spatial.maps.expressions import ONE, ZERO, Index, product, unknown
-from onnx_spatial.maps.node import NodeView, Rule, axes_of
+from onnx_spatial.maps.node import NodeView, Rule, axes_of, broadcast
 from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.maps.rules_numbers import INTEGER_RULES
 from onnx_spatial.maps.tensor import Axis, Tensor
@@ -27,7 +35,7 @@ from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 
 _TRUTHS = op_traits.having(Trait.TRUTH)
-_UNARY = op_traits.having(Trait.UNARY) - {"Cast", "BitCast", "Identity"}
+_UNARY = op_traits.having(Trait.UNARY) - {"Cast", "CastLike", "BitCast", "Identity"}
 _BROADCASTS = op_traits.having(Trait.BROADCASTS)
 
 
@@ -61,8 +69,6 @@ def _unary(case: Case, node: NodeView) -> list[Tensor]:
         parameter = node.optional(i)
         if parameter is not None and product(parameter.dims) != ONE:
             raise UndecidedError(f"{node.op_type}: a parameter has more than one element")
-    if node.op_type == "CastLike":
-        raise UndecidedError("CastLike has no index map")
     return _elementwise(case, node)
 
 

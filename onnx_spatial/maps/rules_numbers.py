@@ -1,19 +1,136 @@
-"""The maps of arithmetic on integers, exact, and of casts."""
+"""The maps of integers that a run computes: sizes, arithmetic on them, casts.
+
+    n = Shape(x)[1];  y = Div(Add(n, 1), 2)       y[] = floor((h + 1) / 2)     x: [n, h]
+    z = Where(Less(n, 4), n, 4)                   z[] = h where h < 4, and 4 where h >= 4: two cases
+
+Polynomials are exact, and a run computes in 32 or 64 bits. So each number must provably fit its type.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+import onnx
 from onnx import TensorProto
 
-from onnx_spatial.maps.broadcasting import broadcast, broadcast_at
 from onnx_spatial.maps.cases import Case, UndecidedError
-from onnx_spatial.maps.expressions import ONE, UNKNOWN, ZERO, Index, unknown
-from onnx_spatial.maps.integers import fitting
-from onnx_spatial.maps.node import WHOLE, NodeView, Rule
-from onnx_spatial.maps.polynomial import OperationKey, Polynomial
-from onnx_spatial.maps.tensor import Tensor
+from onnx_spatial.maps.constants import constant
+from onnx_spatial.maps.expressions import (
+    FLOOR,
+    LOOKUP,
+    ONE,
+    UNKNOWN,
+    ZERO,
+    Index,
+    factor_of,
+    product,
+    show,
+    top_atoms,
+    unknown,
+)
+from onnx_spatial.maps.node import INTEGERS, WHOLE, NodeView, Rule, broadcast, broadcast_at
+from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial, computed
+from onnx_spatial.maps.tensor import Tensor, filled, only_dims, vector
+from onnx_spatial.maps.values import LIMIT, MAX_PLACES, MOST_ELEMENTS, limit_of
+
+#: Bits of the integer types in which nodes compute, without the sign; int32 where the type is unknown.
+_BITS = {int(TensorProto.INT64): 63, int(TensorProto.INT32): 31, 0: 31}
+
+
+def fitting(case: Case, p: Polynomial, element_type: int, bits: int = 63) -> Polynomial:
+    """Return a number that provably fits an integer type.
+
+    Sizes, parameters and indices have limits (`limits`), so have numbers of elements of tensors.
+
+    Args:
+        case: the case.
+        p: the number.
+        element_type: ONNX integer type.
+        bits: that the number may have at most.
+
+    Raises:
+        UndecidedError: it may overflow, or nothing is known of the type.
+    """
+    if element_type not in _BITS:
+        raise UndecidedError("arithmetic on integers other than int32 and int64 has no index map")
+    bits = min(bits, _BITS[element_type])
+    if not case.splits:  # sizes fit; a number that is larger than they are is none
+        if all(abs(factor) < 1 << bits for factor in p.terms.values()):
+            return p
+        raise UndecidedError("an integer may overflow")
+    # The first bound is fast, the second one knows numbers of elements.
+    if any(_magnitude(case, p, counted) < 1 << bits for counted in (False, True)):
+        return p
+    apart = _with_remainders(p)
+    if apart != p and _magnitude(case, apart, True) < 1 << bits:
+        return p
+    if any(case.surely(count - p) and case.surely(count + p) for count in case.counts):
+        return p
+    raise UndecidedError(f"an integer may overflow ({show(p)})")
+
+
+def _magnitude(case: Case, p: Polynomial, counted: bool) -> int:
+    """Return a bound of the absolute value of a polynomial.
+
+    Products of sizes are at most as large as sizes are; `counted`, if they are part of a number of
+    elements, as that.
+    """
+    total = 0
+    for atoms, factor in p.terms.items():
+        bound = 1
+        for atom in atoms:
+            bound *= _bound(case, atom, counted)
+        below = {a: limit for a in atoms if (limit := _known_limit(case, a)) is not None}
+        term = Polynomial({tuple(a for a in atoms if a not in below): 1})
+        large = counted and bound > MOST_ELEMENTS and term.nonnegative
+        if large and any(case.surely(count - term) for count in case.counts):
+            bound = MOST_ELEMENTS * math.prod(below[a] for a in atoms if a in below)
+        total += abs(factor) * bound
+    return total
+
+
+def _known_limit(case: Case, atom: Atom) -> int | None:
+    """Return the extent of an index, the divisor of a remainder; None if it is unknown."""
+    if atom in case.extents:
+        return case.extents[atom]
+    if not isinstance(atom.key, OperationKey) or atom.key.operator != "Mod" or not atom.nonnegative:
+        return None
+    return atom.key.operands[1].constant or None  # type: ignore[index]
+
+
+def _with_remainders(p: Polynomial) -> Polynomial:
+    """Return the same number with remainders: x - b * floor(x / b) is small, though neither part is."""
+    for quotient in top_atoms(p):
+        if not isinstance(quotient.key, OperationKey) or quotient.key.operator != FLOOR:
+            continue
+        dividend, divisor = quotient.key.operands
+        for atom in top_atoms(dividend) & top_atoms(p) if divisor.constant else ():
+            lone = Polynomial({(atom,): 1})
+            factor, others = factor_of(p, atom)
+            if factor is None or atom in top_atoms(dividend - lone):
+                continue
+            remainder = computed("Mod", (dividend, divisor), nonnegative=divisor.nonnegative)
+            multiple = Polynomial({(quotient,): 1}) * divisor
+            p = factor * (multiple + remainder - (dividend - lone)) + others
+            break
+    return p
+
+
+def _bound(case: Case, atom: Atom, counted: bool) -> int:
+    limit = LIMIT if atom in case.bounded else limit_of(atom)
+    if limit is not None:
+        return limit
+    if isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR:
+        return _magnitude(case, atom.key.operands[0], counted)  # type: ignore[index]
+    if isinstance(atom.key, OperationKey) and atom.key.operator == LOOKUP:
+        (stored,) = atom.key.details
+        return int(np.abs(stored.array).max()) + 1  # type: ignore[attr-defined]
+    if (below := _known_limit(case, atom)) is not None:
+        return below
+    raise UndecidedError("an integer may overflow: its range is unknown")
+
 
 _Row = Sequence[Polynomial]
 
@@ -52,8 +169,9 @@ def _abs(case: Case, a: Polynomial) -> Polynomial:
 def maximum(case: Case, row: _Row) -> Polynomial:
     """Return the largest number; split where it is unknown."""
     largest = row[0]
-    for each in row[1:]:
-        largest = largest if case.decide(largest - each) else each
+    for number in row[1:]:
+        if case.surely(number - largest) or not case.decide(largest - number):
+            largest = number
     return largest
 
 
@@ -127,12 +245,18 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
     if node.op_type in ("Div", "Mod"):
         node.for_all(case, dims, check)
 
+    details = (element_type, *node.details())
+
     def at(index: Index) -> Polynomial:
         row = [broadcast_at(i, index) for i in inputs]
-        if truth is not None:
-            return truth(case, node, row)
-        assert arithmetic is not None
-        return _fitting(case, node, arithmetic(case, node, row), element_type)
+
+        def number() -> Polynomial:
+            if truth is not None:
+                return truth(case, node, row)
+            assert arithmetic is not None
+            return _fitting(case, node, arithmetic(case, node, row), element_type)
+
+        return case.function(node.op_type, details, lambda: row, number)
 
     axes = next((i.axes for i in inputs if i.dims == dims), None)
     return [Tensor(case, dims, at, whole=True, type=element_type, axes=axes)]
@@ -141,18 +265,28 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
 def _where(case: Case, node: NodeView) -> list[Tensor]:
     condition, yes, no = node.inputs()
     dims = broadcast(case, [condition.dims, yes.dims, no.dims])
+    element_type = yes.type or no.type
+    if no.type not in (0, element_type):
+        raise UndecidedError("Where: the element types differ")
 
     def at(index: Index) -> Polynomial:
-        chosen = yes if _holds(case, broadcast_at(condition, index)) else no
-        return broadcast_at(chosen, index)
+        def chosen() -> Polynomial:
+            return broadcast_at(yes if _holds(case, broadcast_at(condition, index)) else no, index)
 
-    if yes.type and no.type and yes.type != no.type:
-        raise UndecidedError("Where: the element types differ")
-    return [Tensor(case, dims, at, whole=yes.whole and no.whole, type=yes.type or no.type)]
+        def operands() -> list[Polynomial]:
+            return [broadcast_at(i, index) for i in (condition, yes, no)]
+
+        return case.function("Where", (element_type,), operands, chosen)
+
+    return [Tensor(case, dims, at, whole=yes.whole and no.whole, type=element_type)]
 
 
 def _cast(case: Case, node: NodeView) -> list[Tensor]:
-    x, to = node.input(0), int(node.get("to", 0))
+    """Return the map of a Cast, or of a CastLike, which casts to the type of its second input."""
+    x = node.input(0)
+    to = int(node.get("to", 0)) if node.op_type == "Cast" else node.input(1).type
+    if not to:
+        raise UndecidedError(f"{node.op_type}: the element type is unknown")
     whole = x.whole and to in WHOLE
     details = (x.type, to, *node.details("to"))
 
@@ -165,12 +299,35 @@ def _cast(case: Case, node: NodeView) -> list[Tensor]:
     def at(index: Index) -> Polynomial:
         value = x.at(index)
         if whole:
-            return _cast_to(case, value, to)
+            return case.function(
+                "Cast", details, lambda: (value,), lambda: _cast_to(case, value, to)
+            )
         if value == ZERO and TensorProto.STRING not in (x.type, to):
             return ZERO
+        if not case.splits and to in (TensorProto.INT32, TensorProto.INT64):
+            size = _cast_size(value, x.type)
+            if size is not None:
+                return size
         return unknown("Cast", details, [value])
 
     return [Tensor(case, x.dims, at, whole=whole, type=to, axes=x.axes)]
+
+
+def _cast_size(value: Polynomial, real_type: int) -> Polynomial | None:
+    """Return the size from which `value`, of a real type, was cast exactly; None if it was not.
+
+    A double represents each int32, and each int64 that is a size (below 2^53). A float represents
+    integers below 2^24: more than any single dim in practice, but not than products of dims.
+    """
+    atom = value.lone_atom
+    key = atom.key if atom is not None else None
+    if not isinstance(key, OperationKey) or key.operator != f"{UNKNOWN}Cast":
+        return None
+    source, target, *_ = key.details
+    (size,) = key.operands
+    linear = all(len(product) <= 1 for product in size.terms)
+    exact = real_type == TensorProto.DOUBLE or (real_type == TensorProto.FLOAT and linear)
+    return size if source in INTEGERS and target == real_type and exact else None
 
 
 #: Least and largest value of the small integer types.
@@ -237,13 +394,14 @@ def _reduce(case: Case, node: NodeView) -> list[Tensor]:
     if not axes:
         return [x]
     keep = bool(node.get("keepdims", 1))
+    dims = [ONE if a in axes else d for a, d in enumerate(x.dims) if keep or a not in axes]
     counts = [x.dims[a].constant for a in axes]
     known = [c for c in counts if c]
     if len(known) < len(counts) or math.prod(known) > _MAX_REDUCED:
-        raise UndecidedError(f"{node.op_type} over more than {_MAX_REDUCED} elements")
-    for size in x.dims:  # onnxruntime leaves axes of an empty tensor as they are
+        reason = f"{node.op_type} over more than {_MAX_REDUCED} elements"
+        return [only_dims(case, dims, reason, x.type)]
+    for size in x.dims if case.splits else ():  # onnxruntime leaves axes of an empty tensor
         case.require(size - 1, f"{node.op_type}: the data may be empty")
-    dims = [ONE if a in axes else d for a, d in enumerate(x.dims) if keep or a not in axes]
 
     def at(index: Index) -> Polynomial:
         rest = [i for a, i in enumerate(index) if a not in axes] if keep else list(index)
@@ -274,6 +432,66 @@ _REDUCTIONS: dict[str, Callable[[Case, _Row], Polynomial]] = {
     "ReduceMin": _minimum,
 }
 
+_INT64 = int(TensorProto.INT64)
+
+
+def _shape(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    start, end = node.get("start", 0), node.get("end", None)
+    return [vector(case, x.dims[start:end])]
+
+
+def _size(case: Case, node: NodeView) -> list[Tensor]:
+    return [filled(case, [], product(node.input(0).dims), whole=True, type=_INT64)]
+
+
+def _constant_of_shape(case: Case, node: NodeView) -> list[Tensor]:
+    dims = node.input(0).elements()
+    value, element_type = node.fill_value()
+    return [filled(case, dims, value, whole=element_type in WHOLE, type=element_type)]
+
+
+def _range(case: Case, node: NodeView) -> list[Tensor]:
+    numbers = node.inputs()
+    if not all(n.whole and product(n.dims) == ONE for n in numbers):
+        raise UndecidedError("Range: start, limit and delta must be single integers")
+    # onnxruntime computes the length in double precision.
+    start, limit, delta = (fitting(case, n.at((ZERO,) * n.rank), n.type, 53) for n in numbers)
+    if not case.decide(delta - 1):
+        raise UndecidedError("Range: delta may be 0 or negative")
+    count = ZERO
+    if case.decide(limit - start):
+        count = case.floor_div(limit - start + delta - 1, delta)
+    return [
+        Tensor(
+            case, [count], lambda index: start + index[0] * delta, whole=True, type=numbers[0].type
+        )
+    ]
+
+
+def _non_zero(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    if x.rank != 1 or not x.whole:
+        raise UndecidedError("NonZero of anything but a list of ones has no index map")
+
+    def check(index: Index) -> None:
+        if not x.at(index).constant:
+            raise UndecidedError("NonZero of anything but a list of ones has no index map")
+
+    node.for_all(case, x.dims, check)
+    return [Tensor(case, [ONE, x.dims[0]], lambda index: index[1], whole=True, type=_INT64)]
+
+
+def _eye_like(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    rows, columns = (d.constant for d in x.dims)
+    if rows is None or columns is None or rows * columns > MAX_PLACES:
+        raise UndecidedError("EyeLike of an unknown or large size has no index map")
+    element_type = node.get("dtype", 0) or x.type
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(element_type)
+    return [constant(case, np.eye(rows, columns, node.get("k", 0), dtype))]
+
+
 #: The maps of operators on integers alone.
 INTEGER_RULES: dict[str, Rule] = {
     **dict.fromkeys([*_ARITHMETIC, *_TRUTHS], _elementwise),
@@ -282,6 +500,13 @@ INTEGER_RULES: dict[str, Rule] = {
 }
 
 RULES: dict[str, Rule] = {
+    "Shape": _shape,
+    "Size": _size,
+    "Range": _range,
+    "ConstantOfShape": _constant_of_shape,
+    "EyeLike": _eye_like,
+    "NonZero": _non_zero,
     "Cast": _cast,
+    "CastLike": _cast,
     "BitCast": _bit_cast,
 }

@@ -1,16 +1,174 @@
-"""The maps of operators that keep all elements: Reshape, Transpose, and compositions of them."""
+"""The maps of operators that keep all elements: Reshape, Transpose, and compositions of them.
+
+    Transpose   y[j, i] = x[i, j]
+    Reshape     y[.., i, j, ..] = x[.., i*w + j, ..]      [n, h*w, c] -> [n, h, w, c]
+
+A Reshape pairs axes of the same number of elements first, so that few indices are divided: n and c
+stay here, and the index of h*w is split into i and j.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.division import exact
 from onnx_spatial.maps.expressions import FLOOR, ONE, ZERO, Index, product, show, top_atoms
 from onnx_spatial.maps.node import NodeView, Rule, assume_equal, axes_of
 from onnx_spatial.maps.polynomial import OperationKey, Polynomial
-from onnx_spatial.maps.regrouping import reshaped
-from onnx_spatial.maps.tensor import Axis, Tensor
+from onnx_spatial.maps.tensor import Axis, Dims, Tensor, moved
+
+
+def reshaped(case: Case, x: Tensor, dims: Sequence[Polynomial]) -> Tensor:
+    """Return the tensor with other dims.
+
+    Raises:
+        UndecidedError: the number of elements may differ.
+    """
+    if tuple(dims) == x.dims:
+        return x
+    groups = _groups(case, x.dims, tuple(dims))
+
+    def at(index: Index) -> Polynomial:
+        return x.at(_regrouped(case, groups, x.dims, tuple(dims), index))
+
+    axes = _regrouped_axes(case, x, groups, tuple(dims))
+    return moved(x, case, dims, at, axes)
+
+
+_Groups = list[tuple[range, range]]
+
+
+def _groups(case: Case, before: Dims, after: Dims) -> _Groups:
+    """Pair groups of axes of as many elements: [a, b*c] -> [a, b, c] gives (a, a), (b*c, b c)."""
+    groups: _Groups = []
+    i = j = 0
+    while i < len(before) and j < len(after):
+        start_i, start_j = i, j
+        a, b = before[i], after[j]
+        i, j = i + 1, j + 1
+        while a != b:
+            more_a = i < len(before) and (j >= len(after) or exact(b, a) is not None)
+            more_b = j < len(after) and exact(a, b) is not None
+            if more_a:
+                a, i = a * before[i], i + 1
+            elif more_b:
+                b, j = b * after[j], j + 1
+            elif i < len(before) or j < len(after):
+                a, b = product(before[start_i:]), product(after[start_j:])
+                i, j = len(before), len(after)
+            else:
+                break
+        if a != b:
+            case.require_equal(a, b, "Reshape: the numbers of elements may differ")
+        groups.append((range(start_i, i), range(start_j, j)))
+    for dims, at in ((before, i), (after, j)):
+        for size in dims[at:]:
+            case.require_equal(size, ONE, "Reshape: the numbers of elements may differ")
+    return groups
+
+
+def _regrouped(case: Case, groups: _Groups, before: Dims, after: Dims, index: Index) -> Index:
+    """Return the index in the input of a Reshape for an index in its output."""
+    result = [ZERO] * len(before)
+    for inside, outside in groups:
+        digits = [(index[axis], after[axis]) for axis in outside]
+        sizes = [before[axis] for axis in inside]
+        places = _redistributed(case, digits, sizes) or _divided(case, digits, sizes)
+        for axis, place in zip(inside, places, strict=True):
+            result[axis] = place
+    return tuple(result)
+
+
+_Digit = tuple[Polynomial, Polynomial]
+
+
+def _redistributed(
+    case: Case, digits: list[_Digit], sizes: Sequence[Polynomial]
+) -> list[Polynomial] | None:
+    """Return the digits of a number for other sizes; None if the sizes do not divide each other.
+
+    Only a digit that is cut is divided: (a, b*c) from (a*b, c) cuts a*b by b.
+    """
+    rest = [digit for digit in digits if digit[1] != ONE]
+    places: list[Polynomial] = []
+    for size in reversed(sizes):
+        place, weight, left = ZERO, ONE, size
+        while left != ONE:
+            if not rest:
+                return None
+            value, extent = rest.pop()
+            part = exact(left, extent)
+            if part is not None:
+                place, weight, left = place + value * weight, weight * extent, part
+                continue
+            part = exact(extent, left)
+            if part is None:
+                return None
+            high = case.floor_div(value, left)
+            place, left = place + (value - high * left) * weight, ONE
+            rest.append((high, part))
+        places.append(place)
+    return places[::-1] if not rest else None
+
+
+def _divided(case: Case, digits: list[_Digit], sizes: Sequence[Polynomial]) -> list[Polynomial]:
+    """Return the digits of a number for other sizes, by division."""
+    flat = ZERO
+    for value, extent in digits:
+        flat = flat * extent + value
+    places = []
+    for number, size in reversed(list(enumerate(sizes))):
+        if all(s == ONE for s in sizes[:number]):
+            places.append(flat)
+            flat = ZERO
+            continue
+        quotient = case.floor_div(flat, size)
+        places.append(flat - quotient * size)
+        flat = quotient
+    return places[::-1]
+
+
+def _regrouped_axes(case: Case, x: Tensor, groups: _Groups, after: Dims) -> list[Axis]:
+    """Return the digits of the new axes: those of the old ones where they fit."""
+    axes = [Axis([d]) for d in after]
+    for inside, outside in groups:
+        large = [a for a in inside if x.dims[a] != ONE]
+        if len(outside) == 1:
+            axes[outside[0]] = Axis.joined([x.axes[a] for a in large or inside])
+            continue
+        extents = [e for a in inside for e in x.axes[a].extents]
+        for axis in reversed(outside):
+            digits = _taken(case, extents, after[axis])
+            if digits is None:
+                break
+            axes[axis] = Axis(digits)
+    return axes
+
+
+def _taken(case: Case, extents: list[Polynomial], size: Polynomial) -> list[Polynomial] | None:
+    """Remove the last extents whose product is a size, and return them; None if none fit.
+
+    The first of them may be split: its other factor stays in the list.
+    """
+    digits: list[Polynomial] = []
+    while size != ONE:
+        extent = extents.pop() if extents else ONE
+        if extent == ONE and not extents:
+            return None
+        rest = exact(size, extent)
+        if rest is not None:
+            digits.insert(0, extent)
+            size = rest
+            continue
+        rest = exact(extent, size)
+        if rest is None:
+            return None
+        digits.insert(0, size)
+        extents.append(rest)
+        size = ONE
+    return digits or [ONE]
 
 
 def _identity(case: Case, node: NodeView) -> list[Tensor]:
@@ -20,40 +178,13 @@ def _identity(case: Case, node: NodeView) -> list[Tensor]:
 def _reshape(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     target = node.sizes("shape", 1)
-    copy = not node.get("allowzero", 0)
-    dims: list[Polynomial] = []
-    unknown = None
-    for place, size in enumerate(target):
-        if case.decide(size - 1):
-            dims.append(size)
-        elif case.is_zero(size):
-            if copy and place >= x.rank:
-                raise IllegalError("Reshape: a 0 in the shape copies a dim beyond the rank")
-            dims.append(x.dims[place] if copy else ZERO)
-        elif size.constant == -1 or (node.legal and case.is_zero(size + 1)):
-            if unknown is not None:
-                raise IllegalError("Reshape: the shape holds -1 twice")
-            unknown = place
-            dims.append(ONE)
-        elif node.legal:
-            raise IllegalError("Reshape: a dim is negative")
-        else:
-            raise UndecidedError("Reshape: a dim may be negative")
-    if unknown is not None:
-        total, known = product(x.dims), product(dims)
-        if not all(case.surely(d - 1) for d in dims):
-            case.require(known - 1, "Reshape: -1 stands beside a dim that may be 0")
-        rest = exact(total, known)
-        if rest is None:
-            rest = case.floor_div(total, known)
-            if node.legal:
-                _split_by_rests(case, rest * known, total)
-            case.require_equal(rest * known, total, "Reshape: the numbers of elements may differ")
-        # A quotient of numbers of elements is not negative, which its terms may not show.
-        case.assume(rest - (1 if all(case.surely(d - 1) for d in x.dims) else 0))
-        dims[unknown] = rest
+    asked = [_asked_dim(case, node, x, place, size) for place, size in enumerate(target)]
+    left_dim = partial(_left_dim, case, node, x, asked)
+    dims = [case.size(left_dim) if size is None else size for size in asked]
+    if not case.splits:  # the number of elements stays the same, as the node is legal
+        return [moved(x, case, dims, lambda index: reshaped(case, x, dims).at(index))]
     before, after = product(x.dims), product(dims)
-    if node.legal and unknown is None and before != after:
+    if node.legal and None not in asked and before != after:
         if _are_all_equal(case, x.dims, dims):
             for a, b in zip(x.dims, dims, strict=True):
                 assume_equal(case, a, b)
@@ -62,6 +193,52 @@ def _reshape(case: Case, node: NodeView) -> list[Tensor]:
         if _is_linear(before - after):
             assume_equal(case, before, after)
     return [reshaped(case, x, dims)]
+
+
+def _asked_dim(
+    case: Case, node: NodeView, x: Tensor, place: int, size: Polynomial
+) -> Polynomial | None:
+    """Return the dim that a Reshape asks for at a place of its shape; None for what is left."""
+    copies = not node.get("allowzero", 0)
+    if size != ZERO and not case.splits:
+        # A size that may be 0 is taken for one that is not: inference says nothing of empty tensors.
+        return size if case.surely(size) else None if size == -ONE else case.size(_unknown_dim)
+    if case.decide(size - 1):
+        return size
+    if case.is_zero(size):
+        if copies and place >= x.rank:
+            raise IllegalError("Reshape: a 0 in the shape copies a dim beyond the rank")
+        return x.dims[place] if copies else ZERO
+    if size.constant == -1 or (node.legal and case.is_zero(size + 1)):
+        return None
+    if node.legal:
+        raise IllegalError("Reshape: a dim is negative")
+    raise UndecidedError("Reshape: a dim may be negative")
+
+
+def _unknown_dim() -> Polynomial:
+    raise UndecidedError("Reshape: a dim may be negative")
+
+
+def _left_dim(
+    case: Case, node: NodeView, x: Tensor, asked: Sequence[Polynomial | None]
+) -> Polynomial:
+    """Return the dim that is left for a -1 of a Reshape, whose place in `asked` holds None."""
+    if asked.count(None) > 1:
+        raise IllegalError("Reshape: the shape holds -1 twice")
+    dims = [size for size in asked if size is not None]
+    total, known = product(x.dims), product(dims)
+    if case.splits and not all(case.surely(d - 1) for d in dims):
+        case.require(known - 1, "Reshape: -1 stands beside a dim that may be 0")
+    rest = exact(total, known)
+    if rest is None:
+        rest = case.floor_div(total, known)
+        if node.legal:
+            _split_by_rests(case, rest * known, total)
+        case.require_equal(rest * known, total, "Reshape: the numbers of elements may differ")
+    # A quotient of numbers of elements is not negative, which its terms may not show.
+    case.assume(rest - (1 if all(case.surely(d - 1) for d in x.dims) else 0))
+    return rest
 
 
 def _split_by_rests(case: Case, before: Polynomial, after: Polynomial) -> None:
@@ -114,7 +291,7 @@ def _squeeze(case: Case, node: NodeView) -> list[Tensor]:
     elif not axes:
         raise UndecidedError("Squeeze: runtimes disagree on an empty list of axes")
     for axis in axes:
-        case.require_equal(x.dims[axis], ONE, "Squeeze: a dim may not be 1")
+        node.need_equal(case, x.dims[axis], ONE, "Squeeze: a dim may not be 1")
     kept = [a for a in range(x.rank) if a not in axes]
 
     def at(index: Index) -> Polynomial:
@@ -123,16 +300,7 @@ def _squeeze(case: Case, node: NodeView) -> list[Tensor]:
             full[axis] = index[place]
         return x.at(tuple(full))
 
-    return [
-        Tensor(
-            case,
-            [x.dims[a] for a in kept],
-            at,
-            whole=x.whole,
-            type=x.type,
-            axes=[x.axes[a] for a in kept],
-        )
-    ]
+    return [moved(x, case, [x.dims[a] for a in kept], at, [x.axes[a] for a in kept])]
 
 
 def _unsqueeze(case: Case, node: NodeView) -> list[Tensor]:
@@ -147,16 +315,7 @@ def _unsqueeze(case: Case, node: NodeView) -> list[Tensor]:
     axes = [Axis([ONE])] * rank
     for place, axis in enumerate(kept):
         dims[axis], axes[axis] = x.dims[place], x.axes[place]
-    return [
-        Tensor(
-            case,
-            dims,
-            lambda index: x.at(tuple(index[a] for a in kept)),
-            whole=x.whole,
-            type=x.type,
-            axes=axes,
-        )
-    ]
+    return [moved(x, case, dims, lambda index: x.at(tuple(index[a] for a in kept)), axes)]
 
 
 def _transpose(case: Case, node: NodeView) -> list[Tensor]:
@@ -174,13 +333,12 @@ def transposed(case: Case, x: Tensor, perm: Sequence[int]) -> Tensor:
     if sorted(perm) != list(range(x.rank)):
         raise UndecidedError(f"Transpose: perm {list(perm)} does not fit rank {x.rank}")
     back = [perm.index(axis) for axis in range(x.rank)]
-    return Tensor(
+    return moved(
+        x,
         case,
         [x.dims[a] for a in perm],
         lambda index: x.at(tuple(index[a] for a in back)),
-        whole=x.whole,
-        type=x.type,
-        axes=[x.axes[a] for a in perm],
+        [x.axes[a] for a in perm],
     )
 
 

@@ -1,13 +1,22 @@
-"""The maps of operators that take or join parts: Slice, Pad, Concat, Split, Gather."""
+"""The maps of operators that take, repeat or join parts.
+
+Slice, Split    y[i] = x[first + i*step]
+Pad             y[i] = x[i - begin] inside of x, else the value
+Concat          y[i] = a[i] for i < A, else b[i - A]
+Gather          y[i] = x[indices[i]], with n added to an index below 0
+Expand, Tile    y[i] = x[0] for a dim of 1, x[i mod n]
+"""
 
 from __future__ import annotations
+
+from functools import partial
 
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.division import exact
 from onnx_spatial.maps.expressions import ZERO, Index, product
-from onnx_spatial.maps.node import MAX_OPSET, NodeView, Rule, axes_of
+from onnx_spatial.maps.node import MAX_OPSET, NodeView, Rule, axes_of, broadcast, broadcast_at
 from onnx_spatial.maps.polynomial import Polynomial
-from onnx_spatial.maps.tensor import Axis, Tensor, moved
+from onnx_spatial.maps.tensor import Axis, Tensor, moved, only_dims
 
 #: Ends of a Slice from this number on are the end of the axis.
 _FAR = 2**31 - 1
@@ -22,22 +31,22 @@ def _slice(case: Case, node: NodeView) -> list[Tensor]:
     windows: dict[int, tuple[Polynomial, int]] = {}
     dims = list(x.dims)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        first, count = _bounds(case, x.dims[axis], start, end, step)
+        bounds = partial(_bounds, case, x.dims[axis], start, end, step)
+        first, dims[axis] = case.sizes(bounds, 2)
         windows[axis] = (first, step)
-        dims[axis] = count
     if all(w == (ZERO, 1) for w in windows.values()) and tuple(dims) == x.dims:
         return [x]
 
     def at(index: Index) -> Polynomial:
-        moved = list(index)
+        source_index = list(index)
         for axis, (first, step) in windows.items():
-            moved[axis] = first + index[axis] * step
-        return x.at(tuple(moved))
+            source_index[axis] = first + index[axis] * step
+        return x.at(tuple(source_index))
 
     digits = list(x.axes)
     for axis, (first, step) in windows.items():
         digits[axis] = x.axes[axis].cropped(first, dims[axis]) if step == 1 else Axis([dims[axis]])
-    return [Tensor(case, dims, at, whole=x.whole, type=x.type, axes=digits)]
+    return [moved(x, case, dims, at, digits)]
 
 
 def _bounds(
@@ -75,21 +84,21 @@ def _bounds(
 
 def _pad(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    mode = node.get("mode", b"constant").decode()
-    if mode != "constant":
-        raise UndecidedError(f"Pad with mode {mode} has no index map")
     amounts = node.sizes("pads" if node.has("pads") else "paddings", 1)
     axes = node.axes(3, x.rank)
     axes = list(range(x.rank)) if axes is None else axes
     if len(amounts) != 2 * len(axes):
         raise UndecidedError("Pad: the number of pads does not fit the axes")
-    value = node.pad_value()
     pads = {
         axis: (amounts[i], amounts[i + len(axes)])
         for i, axis in enumerate(axes)
         if (amounts[i], amounts[i + len(axes)]) != (ZERO, ZERO)
     }
-    return [padded(case, x, pads, value)]
+    mode = node.get("mode", b"constant").decode()
+    if mode != "constant":
+        reason = f"Pad with mode {mode} has no index map"
+        return [only_dims(case, padded(case, x, pads).dims, reason, x.type)]
+    return [padded(case, x, pads, node.pad_value())]
 
 
 def padded(
@@ -101,20 +110,20 @@ def padded(
     dims = list(x.dims)
     for axis, (begin, end) in pads.items():
         for amount in (begin, end):
-            if not case.surely(amount):  # a negative amount may not exceed the size
+            if case.splits and not case.surely(amount):  # a negative amount may not exceed the size
                 case.require(
                     x.dims[axis] + amount, "Pad: more elements may be cropped than there are"
                 )
         dims[axis] = x.dims[axis] + begin + end
 
     def at(index: Index) -> Polynomial:
-        moved = list(index)
+        source_index = list(index)
         for axis, (begin, _) in pads.items():
             place = index[axis] - begin
             if not case.decide(place) or not case.decide(x.dims[axis] - 1 - place):
                 return value
-            moved[axis] = place
-        return x.at(tuple(moved))
+            source_index[axis] = place
+        return x.at(tuple(source_index))
 
     return moved(x, case, dims, at)
 
@@ -133,7 +142,9 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
     for part in parts:
         total = total + part.dims[axis]
         ends.append(total)
-    dims = list(parts[0].dims)
+    # Of equal sizes one may be known as a number.
+    columns = zip(*(part.dims for part in parts), strict=True)
+    dims = [min(column, key=lambda size: size.constant is None) for column in columns]
     dims[axis] = total
     whole = all(p.whole for p in parts)
     if len({p.type for p in parts if p.type}) > 1:
@@ -170,32 +181,35 @@ def _split(case: Case, node: NodeView) -> list[Tensor]:
     sizes = node.optional_sizes("split", 1)
     count = len(node.outputs)
     if sizes is None:
-        each = exact(x.dims[axis], Polynomial.of(count))
-        if node.opset >= 18 and not node.has("num_outputs") and node.opset < MAX_OPSET:
-            raise UndecidedError("Split: neither split nor num_outputs is set")
-        if node.get("num_outputs", count) != count:
-            raise UndecidedError("Split: num_outputs is not the number of outputs")
-        if each is None and not node.has("num_outputs"):
-            raise UndecidedError("Split: the number of outputs may not divide the dim")
-        if each is None:
-            # All parts but the last are equal; onnxruntime refuses a last one of 0 elements.
-            case.require(x.dims[axis] - count * count, "Split: the last part may be empty")
-            each = case.floor_div(x.dims[axis] + (count - 1), Polynomial.of(count))
-        sizes = [each] * (count - 1)
-        sizes.append(x.dims[axis] - each * (count - 1))
+        part = case.size(partial(_even_part, case, node, x.dims[axis], count))
+        sizes = [part] * (count - 1)
+        sizes.append(x.dims[axis] - part * (count - 1))
+    elif len(sizes) != count:
+        raise UndecidedError("Split: the number of parts is not the number of outputs")
     else:
-        if len(sizes) != count:
-            raise UndecidedError("Split: the number of parts is not the number of outputs")
-        total = ZERO
-        for size in sizes:
-            total = total + size
-        case.require_equal(total, x.dims[axis], "Split: the parts may not add up to the dim")
+        total = sum(sizes, ZERO)
+        node.need_equal(case, total, x.dims[axis], "Split: the parts may not add up to the dim")
     outputs = []
     start = ZERO
     for size in sizes:
         outputs.append(_part(case, x, axis, start, size))
         start = start + size
     return outputs
+
+
+def _even_part(case: Case, node: NodeView, dim: Polynomial, count: int) -> Polynomial:
+    """Return the size of all parts but the last, which may be smaller."""
+    part = exact(dim, Polynomial.of(count))
+    if node.opset >= 18 and not node.has("num_outputs") and node.opset < MAX_OPSET:
+        raise UndecidedError("Split: neither split nor num_outputs is set")
+    if node.get("num_outputs", count) != count:
+        raise UndecidedError("Split: num_outputs is not the number of outputs")
+    if part is None and not node.has("num_outputs"):
+        raise UndecidedError("Split: the number of outputs may not divide the dim")
+    if part is None:  # onnxruntime refuses a last part of 0 elements
+        case.require(dim - count * count, "Split: the last part may be empty")
+        part = case.floor_div(dim + (count - 1), Polynomial.of(count))
+    return part
 
 
 def _part(case: Case, x: Tensor, axis: int, start: Polynomial, size: Polynomial) -> Tensor:
@@ -298,7 +312,28 @@ def _gather_nd(case: Case, node: NodeView) -> list[Tensor]:
     return [moved(x, case, dims, at)]
 
 
+def _expand(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    dims = broadcast(case, [x.dims, tuple(node.sizes("shape", 1))])
+    return [moved(x, case, dims, lambda index: broadcast_at(x, index))]
+
+
+def _tile(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    repeats = node.sizes("repeats", 1)
+    for count in repeats:
+        case.require(count, "Tile: repeats may be negative")
+    dims = [d * r for d, r in zip(x.dims, repeats, strict=True)]
+
+    def at(index: Index) -> Polynomial:
+        return x.at(tuple(case.mod(i, d) for i, d in zip(index, x.dims, strict=True)))
+
+    return [moved(x, case, dims, at)]
+
+
 RULES: dict[str, Rule] = {
+    "Expand": _expand,
+    "Tile": _tile,
     "Slice": _slice,
     "Pad": _pad,
     "Concat": _concat,

@@ -3,9 +3,9 @@
     s = Shape(x); e = 2 - (s[1] mod 2)          pads = [[0, e+2]]      crops = [[0, e]]
 
 `pads - crops` is [[0, 2]] for every size of x; `SymbolicValues.entries` returns both as polynomials.
-The maps of ONNX's operators say what a node does, in a case that never splits (`open_case`). Where one
-gives up, its dims are known as far as `open_dims` says, and the rest becomes new unknowns: an atom for
-each dim, and for each element of a small tensor. Equal functions of equal elements are one atom.
+The rules of ONNX's operators say what a node does, in a case that never splits (`open_case`). What that
+leaves open, or has no rule, becomes new unknowns: an atom for each dim, and for each element of a small
+tensor. Equal functions of equal elements are one atom.
 
 Of a tensor with many elements, or of real ones, only the dims are followed. Sizes are 0 or more, and a
 run succeeds; int32 and int64 are treated as one ring: valid sizes are below 2^31, and fit both.
@@ -15,24 +15,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import onnx
 from onnx import TensorProto
 
-from onnx_spatial.maps import open_dims
-from onnx_spatial.maps.broadcasting import broadcast_at
 from onnx_spatial.maps.cases import UndecidedError
 from onnx_spatial.maps.constants import Array
-from onnx_spatial.maps.expressions import UNKNOWN, Index
+from onnx_spatial.maps.expressions import Index
 from onnx_spatial.maps.graph import RULES
 from onnx_spatial.maps.node import INTEGERS, WHOLE, NodeView, number
 from onnx_spatial.maps.open_case import OpenCase
-from onnx_spatial.maps.polynomial import OperationKey, Polynomial
-from onnx_spatial.maps.tensor import Dims, Tensor
+from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.maps.tensor import Dims, Tensor, only_dims
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.inference.constant_folding import ConstantScope
@@ -41,12 +39,11 @@ from onnx_spatial.model.op_traits import Trait
 #: The most elements of a tensor that are followed.
 MAX_ENTRIES = 64
 
-#: Types of sizes, and the real types in which sizes are divided and rounded on the way.
-_RING = frozenset({TensorProto.INT32, TensorProto.INT64})
+#: The real types in which sizes are divided and rounded on the way.
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
 
-#: Operators whose result is a function of the elements at one place.
-_ELEMENTWISE = op_traits.having(Trait.BROADCASTS) | op_traits.having(Trait.UNARY)
+#: Operators whose output has the dims of the first input, also those without a rule.
+_SAME_SHAPE = op_traits.having(Trait.SAME_SHAPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,28 +80,11 @@ class Entries(NamedTuple):
     elements: tuple[Polynomial, ...]
 
 
-class _Value:
-    """What is known of a value: its dims, and its elements if they are followed."""
+class _Value(NamedTuple):
+    """What is known of a value: its map, and its elements if they are followed."""
 
-    __slots__ = ("_case", "_tensor", "dims", "element_type", "entries")
-
-    def __init__(
-        self, case: OpenCase, dims: Dims, element_type: int, entries: Entries | None = None
-    ) -> None:
-        self._case = case
-        self._tensor: Tensor | None = None
-        self.dims = dims
-        self.element_type = element_type
-        self.entries = entries
-
-    @property
-    def tensor(self) -> Tensor:
-        """The map of the value."""
-        if self._tensor is None:
-            at = _unread if self.entries is None else _table(self.entries).__getitem__
-            kind = self.element_type
-            self._tensor = Tensor(self._case, self.dims, at, whole=kind in WHOLE, type=kind)
-        return self._tensor
+    tensor: Tensor
+    entries: Entries | None = None
 
 
 _Key = tuple[ConstantScope, str]
@@ -129,24 +109,25 @@ class SymbolicValues:
         Returns:
             None if the tensor is larger, of another type, or its number of elements is unknown.
         """
-        tensor = self.tensor(name)
-        return tensor.elements if tensor is not None else None
+        entries = self.tensor(name)
+        return entries.elements if entries is not None else None
 
     def shape_of_entries(self, name: str) -> tuple[int, ...] | None:
         """Return the shape of the tensor of `entries`; None where that is None."""
-        tensor = self.tensor(name)
-        return tensor.shape if tensor is not None else None
+        entries = self.tensor(name)
+        return entries.shape if entries is not None else None
 
     def tensor(self, name: str) -> Entries | None:
         """Return an integer tensor with its elements as polynomials; see `entries`."""
         value = self._value(name)
-        found = value.entries if value is not None else None
-        return found if found is not None and found.element_type in INTEGERS else None
+        entries = value.entries if value is not None else None
+        is_integer = entries is not None and entries.element_type in INTEGERS
+        return entries if is_integer else None
 
     def dims(self, name: str) -> Dims | None:
         """Return the dims of a tensor; None if its rank is unknown."""
         value = self._value(name)
-        return value.dims if value is not None else None
+        return value.tensor.dims if value is not None else None
 
     def note(self, name: str, dims: Sequence[Polynomial]) -> None:
         """Set dims of a value that the caller knows better.
@@ -181,8 +162,8 @@ class SymbolicValues:
         key = self._key(self._scope, name)
         if key is None or key in self._values:
             return None if key is None else self._values[key]
-        for found in traversal.depth_first(key, self._sources, self._values.__contains__):
-            self._values[found] = self._evaluate(found)
+        for source in traversal.depth_first(key, self._sources, self._values.__contains__):
+            self._values[source] = self._evaluate(source)
         return self._values[key]
 
     def _sources(self, key: _Key) -> list[_Key]:
@@ -192,7 +173,7 @@ class SymbolicValues:
         node = self._producer(key, small=small)
         if node is None or (small and scope.value(name) is not None):
             return []
-        names = node.input if small else _read_by(node)
+        names = node.input[:1] if not small and _keeps_shape(node, name) else node.input
         sources = (self._key(scope, source) for source in names)
         return [source for source in sources if source is not None]
 
@@ -206,40 +187,36 @@ class SymbolicValues:
             return None
         if any(attribute.ref_attr_name for attribute in node.attribute):
             return None
-        return node if node.op_type in RULES or node.op_type in open_dims.OPERATORS else None
+        return node if node.op_type in RULES or node.op_type in _SAME_SHAPE else None
 
     def _evaluate(self, key: _Key) -> _Value | None:
         scope, name = key
         small = _is_small(key)
-        if small:
-            value = scope.value(name)
-            known = _entries_of(value) if value is not None else None
-            if known is not None:
-                return self._tabulated(known)
+        array = scope.value(name) if small else None
+        entries = _entries_of(array) if array is not None else None
+        if entries is not None:
+            return self._tabulated(entries)
         node = self._producer(key, small=small)
-        if node is None:
-            return self._unknown(key, self._dims(key))
-        if not small and _keeps_shape(node):
-            first = self._input(scope, node.input[0]) if node.input else None
-            known_dims = None if first is None or name != node.output[0] else first.dims
-            return self._unknown(key, self._dims(key, known_dims))
-        inputs = [self._input(scope, source) for source in node.input]
-        tensors = [value.tensor if value is not None else None for value in inputs]
-        view = _view(node, tensors, scope)
-        position = list(node.output).index(name)
-        is_known = all(t is not None for n, t in zip(node.input, tensors, strict=True) if n)
-        result: Tensor | None = None
-        dims: open_dims.Partial | None = None
-        with suppress(Exception):  # it is open, or breaks its operator's rules and fails when run
-            if is_known:
-                result = RULES[view.op_type](self.case, view)[position]
-                dims = result.dims
-        if result is None and (position == 0 or node.op_type == "Split"):
-            with suppress(Exception):  # as above
-                dims = open_dims.known_dims(self.case, view)
-        dims = self._dims(key, dims)
-        entries = self._computed(key, dims, view, result, inputs) if small else None
+        result = None if node is None else self._output(key, node, small=small)
+        dims = self._dims(key, None if result is None else result.dims)
+        if small and result is not None and dims is not None:
+            entries = self._computed(key, dims, result)
         return self._unknown(key, dims, entries)
+
+    def _output(self, key: _Key, node: onnx.NodeProto, *, small: bool) -> Tensor | None:
+        """Return the map of a node's output, or one with its dims alone; None if nothing is known."""
+        scope, name = key
+        first_alone = not small and _keeps_shape(node, name)
+        values = [self._input(scope, n) for n in (node.input[:1] if first_alone else node.input)]
+        tensors = [value.tensor if value is not None else None for value in values]
+        rule = None if first_alone else RULES.get(node.op_type)
+        if rule is not None and all(t or not n for n, t in zip(node.input, tensors, strict=True)):
+            with suppress(
+                Exception
+            ):  # it is open, or breaks its operator's rules and fails when run
+                return rule(self.case, _view(node, tensors, scope))[list(node.output).index(name)]
+        first = tensors[0] if tensors and _keeps_shape(node, name) else None
+        return None if first is None else only_dims(self.case, first.dims, "only dims are known")
 
     def _input(self, scope: ConstantScope, name: str) -> _Value | None:
         key = self._key(scope, name)
@@ -247,18 +224,19 @@ class SymbolicValues:
             return None
         return self._values[key] if key in self._values else self._unknown(key, self._dims(key))
 
-    def _dims(self, key: _Key, known: open_dims.Partial | None = None) -> Dims | None:
-        """Return the dims of a value: declared numbers, dims that are known, and else new unknowns."""
+    def _dims(self, key: _Key, inferred: Sequence[Polynomial] | None = None) -> Dims | None:
+        """Return the dims of a value: declared numbers, inferred dims, and else new unknowns."""
         scope, name = key
         declared = shape_inference.dims(scope.type(name))
         if declared is None:
-            if known is None:
+            if inferred is None:
                 return None
-            declared = (None,) * len(known)
-        if known is None or len(known) != len(declared):
-            known = (None,) * len(declared)
+            declared = (None,) * len(inferred)
+        sizes: Sequence[Polynomial | None] = (None,) * len(declared)
+        if inferred is not None and len(inferred) == len(declared):
+            sizes = [None if self.case.is_open(size) else size for size in inferred]
         dims = []
-        for axis, (dim, size) in enumerate(zip(declared, known, strict=True)):
+        for axis, (dim, size) in enumerate(zip(declared, sizes, strict=True)):
             if isinstance(dim, int):
                 dims.append(Polynomial.of(dim))
             elif size is not None:
@@ -274,115 +252,52 @@ class SymbolicValues:
     def _unknown(
         self, key: _Key, dims: Dims | None, entries: Entries | None = None
     ) -> _Value | None:
-        """Return a value of which only the dims are known, and elements if they are given or few."""
+        """Return a value of which the dims are known, and elements if they are listed or few."""
         if entries is not None:
             return self._tabulated(entries)
         if dims is None:
             return None
         element_type = shape_inference.element_type(key[0].type(key[1])) or 0
-        sizes = [size for d in dims if (size := d.constant) is not None]
-        if element_type and len(sizes) == len(dims) and math.prod(sizes) <= MAX_ENTRIES:
-            count = range(math.prod(sizes))
-            atoms = (Polynomial.atom(ElementKey(*key, i)) for i in count)
-            return self._tabulated(Entries(element_type, tuple(sizes), tuple(atoms)))
-        return _Value(self.case, dims, element_type)
+        shape = _small_shape(dims)
+        if element_type and shape is not None:
+            atoms = (Polynomial.atom(ElementKey(*key, i)) for i in range(math.prod(shape)))
+            return self._tabulated(Entries(element_type, shape, tuple(atoms)))
+        whole = element_type in WHOLE
+        return _Value(Tensor(self.case, dims, _unread, whole=whole, type=element_type))
 
     def _tabulated(self, entries: Entries) -> _Value:
         """Return a value whose elements are known one by one."""
+        table = dict(zip(_places(entries.shape), entries.elements, strict=True))
         dims = tuple(map(Polynomial.of, entries.shape))
-        return _Value(self.case, dims, entries.element_type, entries)
+        kind = entries.element_type
+        tensor = Tensor(self.case, dims, table.__getitem__, whole=kind in WHOLE, type=kind)
+        return _Value(tensor, entries)
 
-    def _computed(
-        self,
-        key: _Key,
-        dims: Dims | None,
-        node: NodeView,
-        result: Tensor | None,
-        inputs: Sequence[_Value | None],
-    ) -> Entries | None:
+    def _computed(self, key: _Key, dims: Dims, result: Tensor) -> Entries | None:
         """Return the elements of the output of a node, those that are open as unknowns."""
-        shape = [d.constant for d in dims or ()]
-        sizes = [size for size in shape if size is not None]
         scope, name = key
-        declared = shape_inference.element_type(scope.type(name)) or 0
-        element_type = declared or (result.type if result is not None else 0)
-        if dims is None or len(sizes) < len(shape) or math.prod(sizes) > MAX_ENTRIES:
+        shape = _small_shape(dims)
+        element_type = shape_inference.element_type(scope.type(name)) or result.type
+        if shape is None or not element_type:
             return None
-        if not element_type:
-            return None
-        operands = [v.tensor for v in inputs if v is not None and v.entries is not None]
-        elementwise = node.op_type in _ELEMENTWISE and len(operands) == len(inputs) > 0
-        places = list(itertools.product(*(map(Polynomial.of, range(size)) for size in sizes)))
         elements = []
-        for position, place in enumerate(places):
-            element = None
-            with suppress(Exception):  # as in `_evaluate`
-                row = [broadcast_at(x, place) for x in operands] if elementwise else None
-                element = self._element(node, result, place, row, element_type)
-            elements.append(
-                Polynomial.atom(ElementKey(*key, position)) if element is None else element
-            )
-        return Entries(element_type, tuple(sizes), tuple(elements))
-
-    def _element(
-        self,
-        node: NodeView,
-        result: Tensor | None,
-        place: Index,
-        row: Sequence[Polynomial] | None,
-        element_type: int,
-    ) -> Polynomial | None:
-        """Return an element of the output of a node; None if it is unknown.
-
-        Args:
-            node: the node.
-            result: the map of its output, if it has one.
-            place: index of the element.
-            row: the elements that it is a function of, if it is elementwise.
-            element_type: type of the output.
-        """
-        if row is None:
-            return None if result is None else result.at(place)
-        source = node.input(0).type
-        kinds = {node.input(i).type for i in range(int(node.op_type == "Where"), node.count)}
-        details = (node.op_type, source, element_type, *node.details("to"))
-
-        def element() -> Polynomial:
-            if node.op_type == "Cast" and element_type in _RING and source in _FLOATS:
-                whole = _whole_number(row[0], source)
-                if whole is not None:
-                    return whole
-            with suppress(UndecidedError):
-                if result is not None:
-                    return result.at(place)
-            return self.case.computed(node.op_type, details[1:], row)
-
-        known = {*_RING, *_FLOATS, TensorProto.BOOL}
-        if len(kinds) > 1 or (not kinds <= known and node.op_type != "Cast"):
-            return None
-        return self.case.once((*details, *row), element)
+        for position, place in enumerate(_places(shape)):
+            element = Polynomial.atom(ElementKey(*key, position))
+            with suppress(Exception):  # as in `_output`
+                element = result.at(place)
+            elements.append(element)
+        return Entries(element_type, shape, tuple(elements))
 
 
-def _keeps_shape(node: onnx.NodeProto) -> bool:
-    return node.op_type in open_dims.SAME_SHAPE and op_traits.is_standard(node)
-
-
-def _read_by(node: onnx.NodeProto) -> Sequence[str]:
-    """Return the inputs that the dims of a node's output depend on."""
-    names = list(node.input)
-    return names[:1] if _keeps_shape(node) else names
+def _keeps_shape(node: onnx.NodeProto, output: str) -> bool:
+    """Tell whether an output of a node has the dims of its first input."""
+    return node.op_type in _SAME_SHAPE and output == node.output[0]
 
 
 def _view(node: onnx.NodeProto, inputs: Sequence[Tensor | None], scope: ConstantScope) -> NodeView:
-    """Return a node of a model that runs, for rules; CastLike as the Cast that it is."""
-    attributes: Mapping[str, Any] = {}
-    with suppress(ValueError):  # one that is unreadable fails when run
-        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    op_type = node.op_type
-    if op_type == "CastLike" and len(inputs) == 2 and inputs[1] is not None and inputs[1].type:
-        op_type, attributes = "Cast", {**attributes, "to": inputs[1].type}
-        inputs = inputs[:1]
-    return NodeView(op_type, attributes, inputs, list(node.output), scope.opset, legal=True)
+    """Return a node of a model that runs, for rules."""
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    return NodeView(node.op_type, attributes, inputs, list(node.output), scope.opset, legal=True)
 
 
 def _entries_of(value: Array) -> Entries | None:
@@ -391,17 +306,18 @@ def _entries_of(value: Array) -> Entries | None:
         return None
     with suppress(KeyError, ValueError):
         element_type = int(onnx.helper.np_dtype_to_tensor_dtype(value.dtype))
-        flat = value.reshape(-1)
-        numbers = (
-            map(Polynomial.of, flat.tolist()) if value.dtype.kind in "iub" else map(number, flat)
-        )
-        return Entries(element_type, value.shape, tuple(numbers))
+        return Entries(element_type, value.shape, tuple(map(number, value.reshape(-1))))
     return None
 
 
-def _table(entries: Entries) -> dict[Index, Polynomial]:
-    places = itertools.product(*(map(Polynomial.of, range(size)) for size in entries.shape))
-    return dict(zip(places, entries.elements, strict=True))
+def _small_shape(dims: Dims) -> tuple[int, ...] | None:
+    """Return the shape of a tensor whose elements are followed; None if it is unknown or large."""
+    sizes = [size for d in dims if (size := d.constant) is not None]
+    return tuple(sizes) if len(sizes) == len(dims) and math.prod(sizes) <= MAX_ENTRIES else None
+
+
+def _places(shape: Sequence[int]) -> Iterator[Index]:
+    return itertools.product(*(map(Polynomial.of, range(size)) for size in shape))
 
 
 def _unread(_: Index) -> Polynomial:
@@ -425,21 +341,3 @@ def _is_small(key: _Key) -> bool:
     if element_type is not None and element_type not in WHOLE:
         return False
     return shape is None or math.prod(shape) <= MAX_ENTRIES
-
-
-def _whole_number(value: Polynomial, source: int) -> Polynomial | None:
-    """Return the integer from which `value`, of real type `source`, was cast exactly.
-
-    A double represents each int32, and each int64 that is a size (below 2^53). A float represents
-    integers below 2^24: more than any single dim in practice, but products of dims may be larger and
-    return None.
-    """
-    atom = value.lone_atom
-    key = atom.key if atom is not None else None
-    if not isinstance(key, OperationKey) or key.operator != f"{UNKNOWN}Cast":
-        return None
-    if key.details[0] not in INTEGERS or key.details[1] != source:
-        return None
-    (number,) = key.operands
-    linear = all(len(product) <= 1 for product in number.terms)
-    return number if linear or source == TensorProto.DOUBLE else None

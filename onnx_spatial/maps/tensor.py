@@ -126,9 +126,9 @@ class Tensor:
         self.leading = leading or {}
         self.dims: Dims = tuple(dims)
         for size in self.dims:
-            if case.splits or size.constant is not None:
+            if not size.nonnegative and (case.splits or size.constant is not None):
                 case.require(size, "a dim may be negative")
-            else:
+            elif not size.nonnegative:
                 case.assume(size)
         self.whole = whole
         self.type = type
@@ -202,10 +202,14 @@ class Tensor:
 
 
 def moved(
-    x: Tensor, case: Case, dims: Sequence[Polynomial], at: Callable[[Index], Polynomial]
+    x: Tensor,
+    case: Case,
+    dims: Sequence[Polynomial],
+    at: Callable[[Index], Polynomial],
+    axes: Sequence[Axis] | None = None,
 ) -> Tensor:
-    """Return a tensor whose elements are elements of `x`, or its padding."""
-    return Tensor(case, dims, at, whole=x.whole, type=x.type)
+    """Return a tensor whose elements are elements of `x`, or its padding; see `Tensor`."""
+    return Tensor(case, dims, at, whole=x.whole, type=x.type, axes=axes)
 
 
 def given(
@@ -223,6 +227,21 @@ def given(
         return Polynomial.atom(OperationKey(ELEMENT, (name,), index))
 
     return Tensor(case, dims, at, whole=whole, type=type)
+
+
+def only_dims(case: Case, dims: Sequence[Polynomial], reason: str, type: int = 0) -> Tensor:
+    """Return a tensor whose elements have no map.
+
+    Raises:
+        UndecidedError: the case splits: a proof has to know that the node succeeds.
+    """
+
+    def at(index: Index) -> Polynomial:
+        raise UndecidedError(reason)
+
+    if case.splits:
+        raise UndecidedError(reason)
+    return Tensor(case, dims, at, whole=False, type=type)
 
 
 def filled(

@@ -19,9 +19,9 @@ from onnx_spatial.maps.constants import CONSTANT
 from onnx_spatial.maps.elements import PRODUCTS
 from onnx_spatial.maps.expressions import ELEMENT
 from onnx_spatial.maps.graph import GraphMaps
-from onnx_spatial.maps.grids import evaluate, grid_of
 from onnx_spatial.maps.polynomial import OperationKey, Polynomial
 from onnx_spatial.maps.tensor import Tensor, given
+from onnx_spatial.maps.values import evaluate, grid_of
 from onnx_spatial.verification.prove.proof import Proof
 
 TF = "ai.onnx.converters.tensorflow"

@@ -21,9 +21,8 @@ from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.maps import operators
 from onnx_spatial.maps.cases import Case, UndecidedError
-from onnx_spatial.maps.expressions import ELEMENT, PARAMETER, Index, Symbol
+from onnx_spatial.maps.expressions import ELEMENT, INTEGER, PARAMETER, Index, Symbol
 from onnx_spatial.maps.graph import GraphMaps
-from onnx_spatial.maps.integers import INTEGER
 from onnx_spatial.maps.node import MAX_OPSET, assume_equal
 from onnx_spatial.maps.polynomial import OperationKey, Polynomial
 from onnx_spatial.maps.tensor import Tensor

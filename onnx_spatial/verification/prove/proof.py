@@ -28,6 +28,7 @@ from onnx_spatial.maps.elements import PRODUCTS
 from onnx_spatial.maps.expressions import (
     ELEMENT,
     FLOOR,
+    INTEGER,
     UNKNOWN,
     IndexKind,
     LiteralKey,
@@ -36,9 +37,8 @@ from onnx_spatial.maps.expressions import (
     show,
     show_place,
 )
-from onnx_spatial.maps.grids import Values, evaluate
-from onnx_spatial.maps.integers import INTEGER
 from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.maps.values import Values, evaluate
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators.shapes import is_countable
 from onnx_spatial.verification.arrays import Array, dtype_of
