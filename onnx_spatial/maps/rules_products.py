@@ -224,12 +224,12 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
     if not case.surely(groups - 1):
         raise UndecidedError(f"{node.op_type}: the number of groups is invalid")
     outputs, channels = weight.dims[:2]
-    each = exact(outputs, groups)
-    if each is None:
+    group_size = exact(outputs, groups)
+    if group_size is None:
         raise UndecidedError(f"{node.op_type}: the groups may not divide the output channels")
     node.need_equal(case, x.dims[1], channels * groups, f"{node.op_type}: the channels may differ")
-    own = digits(case, x, 1) if groups == ONE and x.dims[1] == channels else [channels]
-    extents = [*windows.kernel, *own]
+    channel_digits = digits(case, x, 1) if groups == ONE and x.dims[1] == channels else [channels]
+    extents = [*windows.kernel, *channel_digits]
     count = len(windows.kernel)
     bias = node.optional(2 if node.op_type == "Conv" else 8)
     if bias is not None:
@@ -251,14 +251,16 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
         return element(t, case, tuple(ZERO if d == ONE else channel for d in t.dims))
 
     def factor_of(output: Polynomial, indices: Sequence[Polynomial]) -> Polynomial:
-        return element(weight, case, (output, flat(indices[count:], own), *indices[:count]))
+        return element(
+            weight, case, (output, flat(indices[count:], channel_digits), *indices[:count])
+        )
 
     def at(index: Index) -> Polynomial:
-        group = case.floor_div(index[1], each) if groups != ONE else ZERO
+        group = case.floor_div(index[1], group_size) if groups != ONE else ZERO
         factor_at = partial(factor_of, index[1])
 
         def data_at(indices: Sequence[Polynomial]) -> Polynomial:
-            channel = flat(indices[count:], own) + group * channels
+            channel = flat(indices[count:], channel_digits) + group * channels
             source = windows.at(index, indices[:count], channel)
             if source is not None:
                 return element(x, case, source)
@@ -328,8 +330,8 @@ def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
     for dim, size in zip(weight.dims[2:], map(Polynomial.of, kernel), strict=True):
         node.need_equal(case, dim, size, "ConvTranspose: kernel_shape may differ from the weight")
     groups = Polynomial.of(node.get("group", 1))
-    each = weight.dims[1]
-    outputs = each * groups
+    group_size = weight.dims[1]
+    outputs = group_size * groups
     dims = [x.dims[0], outputs]
     for axis in range(count):
         ends = (kernel[axis] - 1) * dilations[axis] - pads[axis] - pads[axis + count] + added[axis]
@@ -343,22 +345,22 @@ def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
     if not case.surely(groups - 1) or channels is None:
         raise UndecidedError("ConvTranspose: the groups may not divide the channels")
     node.need_equal(case, x.dims[1], weight.dims[0], "ConvTranspose: the channels may differ")
-    own = digits(case, x, 1) if groups == ONE else [channels]
+    channel_digits = digits(case, x, 1) if groups == ONE else [channels]
     if bias is not None:
         need_list(case, node, bias, outputs)
-    extents = [*map(Polynomial.of, kernel), *own]
+    extents = [*map(Polynomial.of, kernel), *channel_digits]
     for size in dims[2:]:
         node.need(case, size - 1, "ConvTranspose: its result may be empty")
 
     def at(index: Index) -> Polynomial:
-        group = case.floor_div(index[1], each) if groups != ONE else ZERO
+        group = case.floor_div(index[1], group_size) if groups != ONE else ZERO
 
         def factor_at(indices: Sequence[Polynomial]) -> Polynomial:
-            channel = flat(indices[count:], own) + group * channels
-            return element(weight, case, (channel, index[1] - group * each, *indices[:count]))
+            channel = flat(indices[count:], channel_digits) + group * channels
+            return element(weight, case, (channel, index[1] - group * group_size, *indices[:count]))
 
         def data_at(indices: Sequence[Polynomial]) -> Polynomial:
-            source = [index[0], flat(indices[count:], own) + group * channels]
+            source = [index[0], flat(indices[count:], channel_digits) + group * channels]
             for axis in range(count):
                 place = index[axis + 2] + pads[axis] - indices[axis] * dilations[axis]
                 if not (case.decide(place) and case.decide(x.dims[axis + 2] - 1 - place)):
