@@ -164,7 +164,7 @@ class _Windows:
             size, stride = x.dims[axis + 2], Polynomial.of(self._strides[axis])
             extent = (kernel[axis] - 1) * self._dilations[axis] + 1
             if auto in ("SAME_UPPER", "SAME_LOWER"):
-                dim = case.floor_div(size + (stride - 1), stride)
+                dim = case.size(partial(_number_of_windows, case, node, size - 1, stride))
                 total = (dim - 1) * stride + extent - size
                 begin = partial(_same_begin, case, total, lower=auto == "SAME_LOWER")
             elif auto not in ("NOTSET", "VALID"):
@@ -321,7 +321,9 @@ def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
     count = x.rank - 2
     kernel = node.get("kernel_shape", [d.constant for d in weight.dims[2:]])
     strides, dilations = (node.get(name, [1] * count) for name in ("strides", "dilations"))
-    pads, added = node.get("pads", [0] * 2 * count), node.get("output_padding", [0] * count)
+    auto = node.get("auto_pad", b"NOTSET")
+    pads = node.get("pads", [0] * 2 * count) if auto == b"NOTSET" else [0] * 2 * count
+    added = node.get("output_padding", [0] * count)
     lengths_fit = {len(kernel), len(strides), len(dilations), len(added)} == {count}
     if None in kernel or min([*kernel, *strides, *dilations, 1]) < 1:
         raise UndecidedError("ConvTranspose: the shape of the kernel is unknown")
@@ -335,11 +337,10 @@ def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
     dims = [x.dims[0], outputs]
     for axis in range(count):
         ends = (kernel[axis] - 1) * dilations[axis] - pads[axis] - pads[axis + count] + added[axis]
-        dims.append((x.dims[axis + 2] - 1) * strides[axis] + 1 + ends)
-    if node.has("output_shape") or node.get("auto_pad", b"NOTSET") != b"NOTSET":
-        raise UndecidedError("ConvTranspose with output_shape or auto_pad has no index map")
-    if max([*strides, *(a + 1 for a in added)]) > 1:
-        reason = "ConvTranspose with strides or output_padding has no index map"
+        size = (x.dims[axis + 2] - 1) * strides[axis] + 1 + ends
+        dims.append(case.size(partial(_explicit, node, size)))
+    if auto != b"NOTSET" or max([*strides, *(a + 1 for a in added)]) > 1:
+        reason = "ConvTranspose with strides, output_padding or auto_pad has no index map"
         return [only_dims(case, dims, reason, x.type)]
     channels = exact(weight.dims[0], groups)
     if not case.surely(groups - 1) or channels is None:
@@ -376,6 +377,13 @@ def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
     axes = [x.axes[0], Axis([outputs])]
     axes += [x.axes[a] if dims[a] == x.dims[a] else Axis([dims[a]]) for a in range(2, x.rank)]
     return [Tensor(case, dims, at, whole=False, type=x.type, axes=axes)]
+
+
+def _explicit(node: NodeView, size: Polynomial) -> Polynomial:
+    """Return the size behind a ConvTranspose that follows from its strides and pads."""
+    if node.has("output_shape") or node.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+        raise UndecidedError("ConvTranspose with output_shape or auto_pad has no index map")
+    return size
 
 
 #: What a pool makes of attributes is in its windows, and in the elements beyond the border.
