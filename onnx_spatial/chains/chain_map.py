@@ -28,7 +28,7 @@ from onnx_spatial.maps.graph import RULES, GraphMaps
 from onnx_spatial.maps.node import WHOLE
 from onnx_spatial.maps.polynomial import Atom, Polynomial
 from onnx_spatial.maps.sizes import SymbolicValues
-from onnx_spatial.maps.tensor import Tensor, given
+from onnx_spatial.maps.tensor import Tensor, input_map
 from onnx_spatial.maps.values import MAX_PLACES
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import constant_folding, shape_inference
@@ -134,7 +134,7 @@ class ChainMap:
         self._inputs: dict[str, Tensor] = {}
         self._constants: dict[str, Callable[[], Array]] = {}
         element_type = graph.element_type(self.source)
-        self.x = given(case, self.source, self._source_dims(), type=element_type)
+        self.x = input_map(case, self.source, self._source_dims(), type=element_type)
         case.counts.append(product(self.x.dims))
         inner = {name for node in self._nodes for name in node.output}
         self._inputs, self._constants, self._followed = {self.source: self.x}, {}, []
@@ -254,7 +254,7 @@ class ChainMap:
                 continue
             node = self._graph.scope.producer(name)
             if name in measured and not self._is_followed(name) and self._is_data(name):
-                self._inputs[name] = given(self._case, name, self._dims(name))
+                self._inputs[name] = input_map(self._case, name, self._dims(name))
                 continue
             if node is None or not op_traits.is_standard(node) or node.op_type not in RULES:
                 raise UndecidedError(f"the parameter {name!r} is unknown")

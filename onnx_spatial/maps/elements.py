@@ -85,9 +85,8 @@ def lengths(extents: Sequence[Polynomial]) -> list[Polynomial]:
 
 def digits(case: Case, x: Tensor, axis: int) -> list[Polynomial]:
     """Return the extents of the digits of an axis; its dim if they do not cover it."""
-    own = x.axes[axis]
-    if own.covers(x.dims[axis]):
-        return [e for e in own.extents if e != ONE]
+    if x.axes[axis].covers(x.dims[axis]):
+        return [e for e in x.axes[axis].extents if e != ONE]
     return [x.dims[axis]]
 
 

@@ -139,9 +139,13 @@ class OpenCase(Case):
         try:
             return compute()
         except UndecidedError:
-            first, self._fresh = self._fresh, self._fresh + count
-            keys = (OpenKey(self._serial, first + i) for i in range(count))
-            return [Polynomial.atom(key, nonnegative=True) for key in keys]
+            return self.unknown_sizes(count)
+
+    def unknown_sizes(self, count: int) -> list[Polynomial]:
+        """Return new unknowns for some sizes."""
+        first, self._fresh = self._fresh, self._fresh + count
+        keys = (OpenKey(self._serial, first + i) for i in range(count))
+        return [Polynomial.atom(key, nonnegative=True) for key in keys]
 
     @staticmethod
     def is_open(size: Polynomial) -> bool:

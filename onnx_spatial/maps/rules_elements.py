@@ -11,7 +11,7 @@ the rules of `rules_numbers` come first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from onnx import TensorProto
@@ -185,9 +185,9 @@ def _reduction(case: Case, node: NodeView) -> list[Tensor]:
         return _over(case, node, x, details, tuple(full), axes, ())
 
     dims = [ONE if a in axes else x.dims[a] for a in kept]
-    same = [Axis([ONE]) if a in axes else x.axes[a] for a in kept]
+    kept_axes = [Axis([ONE]) if a in axes else x.axes[a] for a in kept]
     element_type = int(TensorProto.INT64) if positions else x.type
-    return [Tensor(case, dims, at, whole=False, type=element_type, axes=same)]
+    return [Tensor(case, dims, at, whole=False, type=element_type, axes=kept_axes)]
 
 
 def _over(
@@ -210,36 +210,41 @@ def _over(
     return unknown(node.op_type, (*details, len(axes)), (data, *others, *indices, *extents))
 
 
+def _like_data(
+    case: Case,
+    node: NodeView,
+    axes: Sequence[int],
+    details: Sequence[object],
+    others: Callable[[Index], Sequence[Polynomial]],
+) -> list[Tensor]:
+    """Return a tensor like the first input: functions of all its elements along axes, and of others."""
+    x = node.input(0)
+
+    def at(index: Index) -> Polynomial:
+        return _over(case, node, x, details, index, axes, others(index))
+
+    return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
+
+
 #: Before opset 13 these run along all axes from one on.
 _FLATTENING = ("Hardmax", "LogSoftmax", "Softmax")
 
 
 def _along(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    axis = 1 if node.op_type == "LRN" else _axis(node, x, -1)
-    axes = [axis]
+    axes = [1 if node.op_type == "LRN" else _axis(node, x, -1)]
     if node.op_type in _FLATTENING and node.opset < 13:
         axes = list(range(_axis(node, x, 1), x.rank))
     details = node.details("axis")
-
-    def at(index: Index) -> Polynomial:
-        return _over(case, node, x, details, index, axes, [index[a] for a in axes])
-
-    return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
+    return _like_data(case, node, axes, details, lambda index: [index[a] for a in axes])
 
 
 def _cumulative(case: Case, node: NodeView) -> list[Tensor]:
-    x = node.input(0)
     place = node.input(1).at((ZERO,) * node.input(1).rank)
     if place.constant is None:
         raise UndecidedError(f"{node.op_type}: the axis is unknown until run time")
-    (axis,) = axes_of([place.constant], x.rank)
-    details = node.details()
-
-    def at(index: Index) -> Polynomial:
-        return _over(case, node, x, details, index, [axis], [index[axis]])
-
-    return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
+    (axis,) = axes_of([place.constant], node.input(0).rank)
+    return _like_data(case, node, [axis], node.details(), lambda index: [index[axis]])
 
 
 def _top_k(case: Case, node: NodeView) -> list[Tensor]:
@@ -311,29 +316,23 @@ def _resize(case: Case, node: NodeView) -> list[Tensor]:
 def _mean_variance(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     axes = axes_of(node.get("axes", [0, 2, 3]), x.rank)
-
-    def at(index: Index) -> Polynomial:
-        return _over(case, node, x, (), index, axes, [element(x, case, index)])
-
-    return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
+    return _like_data(case, node, axes, (), lambda index: [element(x, case, index)])
 
 
 def _normalization(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     axes = list(range(_axis(node, x, -1), x.rank))
-    details = node.details("axis")
     parameters = [node.optional(i) for i in range(1, node.count)]
     for p in parameters:
         if p is not None and broadcast(case, [x.dims, p.dims]) != x.dims:
             raise UndecidedError(f"{node.op_type}: a parameter is larger than the data")
+    details = (*node.details("axis"), *(p is None for p in parameters))
 
-    def at(index: Index) -> Polynomial:
+    def others(index: Index) -> list[Polynomial]:
         row = [broadcast_element(p, case, index) for p in parameters if p is not None]
-        omitted = tuple(p is None for p in parameters)
-        own = element(x, case, index)
-        return _over(case, node, x, (*details, *omitted), index, axes, [own, *row])
+        return [element(x, case, index), *row]
 
-    return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
+    return _like_data(case, node, axes, details, others)
 
 
 RULES: dict[str, Rule] = {

@@ -164,7 +164,7 @@ class _Windows:
             size, stride = x.dims[axis + 2], Polynomial.of(self._strides[axis])
             extent = (kernel[axis] - 1) * self._dilations[axis] + 1
             if auto in ("SAME_UPPER", "SAME_LOWER"):
-                dim = case.floor_div(size + (stride - 1), stride)
+                dim = case.size(partial(_number_of_windows, case, node, size - 1, stride))
                 total = (dim - 1) * stride + extent - size
                 begin = partial(_same_begin, case, total, lower=auto == "SAME_LOWER")
             elif auto not in ("NOTSET", "VALID"):
@@ -224,12 +224,12 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
     if not case.surely(groups - 1):
         raise UndecidedError(f"{node.op_type}: the number of groups is invalid")
     outputs, channels = weight.dims[:2]
-    each = exact(outputs, groups)
-    if each is None:
+    group_size = exact(outputs, groups)
+    if group_size is None:
         raise UndecidedError(f"{node.op_type}: the groups may not divide the output channels")
     node.need_equal(case, x.dims[1], channels * groups, f"{node.op_type}: the channels may differ")
-    own = digits(case, x, 1) if groups == ONE and x.dims[1] == channels else [channels]
-    extents = [*windows.kernel, *own]
+    channel_digits = digits(case, x, 1) if groups == ONE and x.dims[1] == channels else [channels]
+    extents = [*windows.kernel, *channel_digits]
     count = len(windows.kernel)
     bias = node.optional(2 if node.op_type == "Conv" else 8)
     if bias is not None:
@@ -251,14 +251,16 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
         return element(t, case, tuple(ZERO if d == ONE else channel for d in t.dims))
 
     def factor_of(output: Polynomial, indices: Sequence[Polynomial]) -> Polynomial:
-        return element(weight, case, (output, flat(indices[count:], own), *indices[:count]))
+        return element(
+            weight, case, (output, flat(indices[count:], channel_digits), *indices[:count])
+        )
 
     def at(index: Index) -> Polynomial:
-        group = case.floor_div(index[1], each) if groups != ONE else ZERO
+        group = case.floor_div(index[1], group_size) if groups != ONE else ZERO
         factor_at = partial(factor_of, index[1])
 
         def data_at(indices: Sequence[Polynomial]) -> Polynomial:
-            channel = flat(indices[count:], own) + group * channels
+            channel = flat(indices[count:], channel_digits) + group * channels
             source = windows.at(index, indices[:count], channel)
             if source is not None:
                 return element(x, case, source)
@@ -319,7 +321,9 @@ def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
     count = x.rank - 2
     kernel = node.get("kernel_shape", [d.constant for d in weight.dims[2:]])
     strides, dilations = (node.get(name, [1] * count) for name in ("strides", "dilations"))
-    pads, added = node.get("pads", [0] * 2 * count), node.get("output_padding", [0] * count)
+    auto = node.get("auto_pad", b"NOTSET")
+    pads = node.get("pads", [0] * 2 * count) if auto == b"NOTSET" else [0] * 2 * count
+    added = node.get("output_padding", [0] * count)
     lengths_fit = {len(kernel), len(strides), len(dilations), len(added)} == {count}
     if None in kernel or min([*kernel, *strides, *dilations, 1]) < 1:
         raise UndecidedError("ConvTranspose: the shape of the kernel is unknown")
@@ -328,37 +332,36 @@ def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
     for dim, size in zip(weight.dims[2:], map(Polynomial.of, kernel), strict=True):
         node.need_equal(case, dim, size, "ConvTranspose: kernel_shape may differ from the weight")
     groups = Polynomial.of(node.get("group", 1))
-    each = weight.dims[1]
-    outputs = each * groups
+    group_size = weight.dims[1]
+    outputs = group_size * groups
     dims = [x.dims[0], outputs]
     for axis in range(count):
         ends = (kernel[axis] - 1) * dilations[axis] - pads[axis] - pads[axis + count] + added[axis]
-        dims.append((x.dims[axis + 2] - 1) * strides[axis] + 1 + ends)
-    if node.has("output_shape") or node.get("auto_pad", b"NOTSET") != b"NOTSET":
-        raise UndecidedError("ConvTranspose with output_shape or auto_pad has no index map")
-    if max([*strides, *(a + 1 for a in added)]) > 1:
-        reason = "ConvTranspose with strides or output_padding has no index map"
+        size = (x.dims[axis + 2] - 1) * strides[axis] + 1 + ends
+        dims.append(case.size(partial(_explicit, node, size)))
+    if auto != b"NOTSET" or max([*strides, *(a + 1 for a in added)]) > 1:
+        reason = "ConvTranspose with strides, output_padding or auto_pad has no index map"
         return [only_dims(case, dims, reason, x.type)]
     channels = exact(weight.dims[0], groups)
     if not case.surely(groups - 1) or channels is None:
         raise UndecidedError("ConvTranspose: the groups may not divide the channels")
     node.need_equal(case, x.dims[1], weight.dims[0], "ConvTranspose: the channels may differ")
-    own = digits(case, x, 1) if groups == ONE else [channels]
+    channel_digits = digits(case, x, 1) if groups == ONE else [channels]
     if bias is not None:
         need_list(case, node, bias, outputs)
-    extents = [*map(Polynomial.of, kernel), *own]
+    extents = [*map(Polynomial.of, kernel), *channel_digits]
     for size in dims[2:]:
         node.need(case, size - 1, "ConvTranspose: its result may be empty")
 
     def at(index: Index) -> Polynomial:
-        group = case.floor_div(index[1], each) if groups != ONE else ZERO
+        group = case.floor_div(index[1], group_size) if groups != ONE else ZERO
 
         def factor_at(indices: Sequence[Polynomial]) -> Polynomial:
-            channel = flat(indices[count:], own) + group * channels
-            return element(weight, case, (channel, index[1] - group * each, *indices[:count]))
+            channel = flat(indices[count:], channel_digits) + group * channels
+            return element(weight, case, (channel, index[1] - group * group_size, *indices[:count]))
 
         def data_at(indices: Sequence[Polynomial]) -> Polynomial:
-            source = [index[0], flat(indices[count:], own) + group * channels]
+            source = [index[0], flat(indices[count:], channel_digits) + group * channels]
             for axis in range(count):
                 place = index[axis + 2] + pads[axis] - indices[axis] * dilations[axis]
                 if not (case.decide(place) and case.decide(x.dims[axis + 2] - 1 - place)):
@@ -374,6 +377,13 @@ def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
     axes = [x.axes[0], Axis([outputs])]
     axes += [x.axes[a] if dims[a] == x.dims[a] else Axis([dims[a]]) for a in range(2, x.rank)]
     return [Tensor(case, dims, at, whole=False, type=x.type, axes=axes)]
+
+
+def _explicit(node: NodeView, size: Polynomial) -> Polynomial:
+    """Return the size behind a ConvTranspose that follows from its strides and pads."""
+    if node.has("output_shape") or node.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+        raise UndecidedError("ConvTranspose with output_shape or auto_pad has no index map")
+    return size
 
 
 #: What a pool makes of attributes is in its windows, and in the elements beyond the border.

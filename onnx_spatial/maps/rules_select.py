@@ -150,13 +150,13 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
     if len({p.type for p in parts if p.type}) > 1:
         raise UndecidedError("Concat: the element types differ")
     first = parts[0].axes[axis]
-    same = len({p.dims[axis] for p in parts}) == 1 and parts[0].dims[axis] != ZERO
+    equally_long = len({p.dims[axis] for p in parts}) == 1 and parts[0].dims[axis] != ZERO
 
     def at(index: Index) -> Polynomial:
         place = index[axis]
         if place.constant is not None and all(e.constant is not None for e in ends):
             number = sum((e.constant or 0) <= place.constant for e in ends)
-        elif same:
+        elif equally_long:
             number = case.value_of(case.floor_div(place, parts[0].dims[axis]), len(parts))
         else:
             number = 0
@@ -171,7 +171,9 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
 
     leading = {axis: first} if first.covers(parts[0].dims[axis]) else {}
     axes = list(parts[0].axes)
-    axes[axis] = Axis.joined([Axis([Polynomial.of(len(parts))]), first]) if same else Axis([total])
+    axes[axis] = (
+        Axis.joined([Axis([Polynomial.of(len(parts))]), first]) if equally_long else Axis([total])
+    )
     return [Tensor(case, dims, at, whole=whole, type=parts[0].type, leading=leading, axes=axes)]
 
 

@@ -45,6 +45,9 @@ _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
 #: Operators whose output has the dims of the first input, also those without a rule.
 _SAME_SHAPE = op_traits.having(Trait.SAME_SHAPE)
 
+#: Operators whose output has the rank of the first input.
+_SAME_RANK = op_traits.having(Trait.SAME_RANK) | {"Concat"}
+
 
 @dataclass(frozen=True, slots=True)
 class ElementKey:
@@ -187,7 +190,7 @@ class SymbolicValues:
             return None
         if any(attribute.ref_attr_name for attribute in node.attribute):
             return None
-        return node if node.op_type in RULES or node.op_type in _SAME_SHAPE else None
+        return node if node.op_type in RULES or node.op_type in _SAME_RANK else None
 
     def _evaluate(self, key: _Key) -> _Value | None:
         scope, name = key
@@ -215,8 +218,11 @@ class SymbolicValues:
                 Exception
             ):  # it is open, or breaks its operator's rules and fails when run
                 return rule(self.case, _view(node, tensors, scope))[list(node.output).index(name)]
-        first = tensors[0] if tensors and _keeps_shape(node, name) else None
-        return None if first is None else only_dims(self.case, first.dims, "only dims are known")
+        first = tensors[0] if tensors and name == node.output[0] else None
+        if first is None or node.op_type not in _SAME_RANK:
+            return None
+        dims = first.dims if _keeps_shape(node, name) else self.case.unknown_sizes(first.rank)
+        return only_dims(self.case, dims, "only dims are known")
 
     def _input(self, scope: ConstantScope, name: str) -> _Value | None:
         key = self._key(scope, name)

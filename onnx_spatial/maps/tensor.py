@@ -126,9 +126,9 @@ class Tensor:
         self.leading = leading or {}
         self.dims: Dims = tuple(dims)
         for size in self.dims:
-            if not size.nonnegative and (case.splits or size.constant is not None):
+            if case.splits or (size.constant or 0) < 0:
                 case.require(size, "a dim may be negative")
-            elif not size.nonnegative:
+            else:
                 case.assume(size)
         self.whole = whole
         self.type = type
@@ -212,7 +212,7 @@ def moved(
     return Tensor(case, dims, at, whole=x.whole, type=x.type, axes=axes)
 
 
-def given(
+def input_map(
     case: Case, name: str, dims: Sequence[Polynomial], *, whole: bool = False, type: int = 0
 ) -> Tensor:
     """Return the map of an input.

@@ -28,7 +28,7 @@ from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.expressions import Index, LiteralKey, Symbol
 from onnx_spatial.maps.graph import GraphMaps
 from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
-from onnx_spatial.maps.tensor import Tensor, given
+from onnx_spatial.maps.tensor import Tensor, input_map
 from onnx_spatial.maps.tensor import product as product_of
 
 Sizes = Mapping[str, int]
@@ -68,7 +68,7 @@ def mapped(
         dims = sizes_of(case, model, value.name)
         element_type = value.type.tensor_type.elem_type
         whole = element_type == TensorProto.INT32
-        inputs[value.name] = given(case, value.name, dims, whole=whole, type=element_type)
+        inputs[value.name] = input_map(case, value.name, dims, whole=whole, type=element_type)
     constants = {t.name: (lambda t=t: numpy_helper.to_array(t)) for t in model.graph.initializer}
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
     opset = next(item.version for item in model.opset_import if not item.domain)
@@ -99,7 +99,7 @@ def operator_map(case: Case, model: onnx.ModelProto) -> tuple[Tensor, dict[str, 
     (info,) = analysis.find(model)
     call = info.call
     assert call is not None
-    x = given(case, "x", sizes_of(case, model, "x"))
+    x = input_map(case, "x", sizes_of(case, model, "x"))
     parameters, tables = [], {}
     for parameter in call.parameters:
         vector = parameter.vector
@@ -108,7 +108,7 @@ def operator_map(case: Case, model: onnx.ModelProto) -> tuple[Tensor, dict[str, 
             continue
         name = info.node.input[vector.input]
         shape = [int(d) for d in dims_of(model)[name]]
-        known = given(
+        known = input_map(
             case, name, [Polynomial.of(d) for d in shape], whole=True, type=TensorProto.INT32
         )
         places = [tuple(map(Polynomial.of, place)) for place in np.ndindex(*shape)]

@@ -20,7 +20,7 @@ from onnx_spatial.maps.elements import PRODUCTS
 from onnx_spatial.maps.expressions import ELEMENT
 from onnx_spatial.maps.graph import GraphMaps
 from onnx_spatial.maps.polynomial import OperationKey, Polynomial
-from onnx_spatial.maps.tensor import Tensor, given
+from onnx_spatial.maps.tensor import Tensor, input_map
 from onnx_spatial.maps.values import evaluate, grid_of
 from onnx_spatial.verification.prove.proof import Proof
 
@@ -122,7 +122,7 @@ def test_the_map_of_a_sum_is_what_it_computes(image, kernel, node) -> None:
     def maps(case: Case) -> Tensor:
         dims = [Polynomial.of(d) for d in image]
         constants = {n: lambda a=a: a for n, a in arrays.items()}
-        inputs = {"x": given(case, "x", dims)}
+        inputs = {"x": input_map(case, "x", dims)}
         graph = GraphMaps(case, model.graph.node, inputs, constants, {}, lambda *_: None)
         return graph.value("y")
 
@@ -306,7 +306,7 @@ def compared(first: str, second: str) -> Comparison:
 
     def maps(case: Case) -> tuple[Tensor, Tensor]:
         dims = [case.symbol("N"), Polynomial.of(3), case.symbol("W", 3)]
-        x = given(case, "x", dims, type=onnx.TensorProto.FLOAT)
+        x = input_map(case, "x", dims, type=onnx.TensorProto.FLOAT)
         values = []
         for each in made:
             stored = {t.name: partial(numpy_helper.to_array, t) for t in each.graph.initializer}
@@ -534,7 +534,7 @@ def test_an_index_that_takes_one_value_is_not_that_of_an_inner_sum(place) -> Non
     )
 
     def maps(pair: tuple[onnx.ModelProto, onnx.ModelProto], case: Case) -> tuple[Tensor, Tensor]:
-        x = given(case, "x", [Polynomial.of(d) for d in (1, 3, 2)])
+        x = input_map(case, "x", [Polynomial.of(d) for d in (1, 3, 2)])
         values = []
         for each in pair:
             stored = {t.name: partial(numpy_helper.to_array, t) for t in each.graph.initializer}

@@ -19,7 +19,7 @@ HELD = """int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] 
 
 
 def sizes(nodes: str, given: str = "float[N,h,w,3] x, int64[2] p, int64[2] q", opset: int = 17):
-    text = f'<ir_version: 9, opset_import: ["" : {opset}, "{TF}" : 1]>'
+    text = f'<ir_version: 9, opset_import: ["" : {opset}, "{TF}" : 1, "f" : 1]>'
     model = parser.parse_model(f"{text} g ({given}) => (int64[M] out) <{HELD}> {{ {nodes} }}")
     model.graph.output[0].type.tensor_type.ClearField("shape")
     scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
@@ -202,6 +202,44 @@ def test_a_size_survives_types_that_hold_it(to, kept):
 def test_a_number_of_elements_may_be_more_than_a_float_holds(to, kept):
     known = sizes(f"s = Size(x) f = Cast <to = {to}> (s) out = Cast <to = 7> (f)")
     assert differences(known, "out", "s") == ([0] if kept else [None])
+
+
+def test_dims_are_known_where_elements_have_no_map():
+    known = sizes(
+        """up = ConvTranspose <strides = [2, 2], pads = [1, 1, 1, 1]> (t, k)
+        amounts = Constant <value_ints = [0, 0, 1, 1, 0, 0, 2, 2]> ()
+        mirrored = Pad <mode = "reflect"> (t, amounts)
+        most = MaxPool <kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1> (t)
+        part = Slice(t, p, q, pair_1)  pair_1 = Constant <value_ints = [2, 3]> ()
+        many = ReduceSum <axes = [1]> (i)  other = Add(t, row)""",
+        "float[N,3,h,w] t, float[3,2,3,3] k, int64[2] p, int64[2] q, int64[N,h] i, float[m] row",
+        opset=12,
+    )
+    n, h, w = (symbol(known, name) for name in "Nhw")
+    assert known.dims("up") == (n, Polynomial.of(2), 2 * h - 1, 2 * w - 1)
+    assert known.dims("mirrored") == (n, Polynomial.of(3), h + 3, w + 3)
+    assert known.dims("most") == (
+        n,
+        Polynomial.of(3),
+        size(known, "most", 2),
+        size(known, "most", 3),
+    )
+    assert known.dims("part") == (
+        n,
+        Polynomial.of(3),
+        size(known, "part", 2),
+        size(known, "part", 3),
+    )
+    assert known.dims("many") == (n, Polynomial.of(1))
+    assert known.dims("other") == (n, Polynomial.of(3), h, size(known, "other", 3))
+
+
+def test_a_node_without_a_map_may_keep_the_rank():
+    known = sizes(
+        "pooled = GlobalMaxPool(t) mixed = Concat <axis = 2> (t, u) u = f.A(t)", "float[N,3,h] t"
+    )
+    for name in ("pooled", "mixed"):
+        assert known.dims(name) == tuple(size(known, name, axis) for axis in range(3))
 
 
 # --- what is atoms ------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from onnx_spatial.maps.graph import GraphMaps
 from onnx_spatial.maps.node import MAX_OPSET, assume_equal
 from onnx_spatial.maps.polynomial import OperationKey, Polynomial
 from onnx_spatial.maps.tensor import Tensor
-from onnx_spatial.maps.tensor import given as data_map
+from onnx_spatial.maps.tensor import input_map as data_map
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io.source import Source
