@@ -25,7 +25,6 @@ import onnx
 import onnxruntime
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
@@ -37,7 +36,7 @@ from onnx_spatial.verification import reproducer
 from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.comparison import describe_element, find_mismatch
 from onnx_spatial.verification.evidence import Difference, Verification, first_of
-from onnx_spatial.verification.kinds import Kind, Kinds
+from onnx_spatial.verification.kinds import Kind
 from onnx_spatial.verification.match.definitions import Definitions
 from onnx_spatial.verification.match.graphs import Graphs, described
 from onnx_spatial.verification.options import VerifyOptions
@@ -74,8 +73,6 @@ class Cause:
 def add(
     result: Verification,
     models: ModelPair,
-    infos: Sequence[OperatorInfo],
-    kinds: Kinds,
     options: VerifyOptions,
     report: Report = no_report,
     *,
@@ -86,8 +83,6 @@ def add(
     Args:
         result: the verification.
         models: the original and the converted model.
-        infos: the spatial operators of the original.
-        kinds: of the original's values.
         options: tolerances, and the folder of the reproducer.
         report: gets a line of progress before each load and run.
         of_run: the first difference in a run of both models, where the first one is of a part.
@@ -102,7 +97,6 @@ def add(
         divergence = reproducer.find_first_value(
             models,
             definitions,
-            kinds,
             of_run.inputs,
             optimised=of_run.optimised,
             tolerance=tolerance,
@@ -112,7 +106,7 @@ def add(
     cause = (
         wrong_models(models)
         or other_precision(models, result)
-        or _edited(_changes_of(models, definitions, infos) if difference is not None else [])
+        or _edited(_changes_of(models, definitions) if difference is not None else [])
         or Cause((), next_step(result, divergence))
     )
     result.problems = [*cause.problems, *([] if cause.alone else result.problems)]
@@ -255,17 +249,12 @@ _MOST_BYTES = 2**28
 _MOST_CHARACTERS = 40
 
 
-def _changes_of(
-    models: ModelPair, definitions: Definitions, infos: Sequence[OperatorInfo] = ()
-) -> list[str]:
+def _changes_of(models: ModelPair, definitions: Definitions) -> list[str]:
     """Return a line for each node and constant that was edited; none if there are too many.
 
-    Args:
-        models: the original and the converted model.
-        definitions: of their values.
-        infos: the spatial operators of the original, which a conversion replaces.
+    Spatial operators of the original are none: a conversion replaces them.
     """
-    replaced = {info.index for info in infos if info.known_domain}
+    replaced = {info.index for info in models.infos if info.known_domain}
     lines: list[str] = []
     for index, (place, _, node) in enumerate(traversal.nodes(models.original.proto)):
         if index not in replaced:
@@ -285,7 +274,9 @@ class _Changes:
         self._models, self._place, self._node = models, place, node
         self._graphs = definitions.original, definitions.converted
         output = next(filter(None, node.output), "")
-        shared = definitions.is_shared(output, place) and not definitions.same(output, place)
+        shared = definitions.is_shared(output, place) and not definitions.defined_alike(
+            output, place
+        )
         after = self._graphs[1].find(output, place) if shared else None
         self._after = after if isinstance(after, onnx.NodeProto) else None
 

@@ -86,12 +86,12 @@ class Definitions:
             for graphs in (self.original, self.converted)
         )
 
-    def same(self, name: str, place: traversal.Place) -> bool:
-        """Return whether both models define a value alike."""
+    def defined_alike(self, name: str, place: traversal.Place) -> bool:
+        """Return whether both models define a value by the same computation."""
         number = self.before.values.get(place, {}).get(name)
         return number is not None and self.after.values.get(place, {}).get(name) == number
 
-    def alike(self, name: str, place: traversal.Place) -> bool:
+    def read_alike(self, name: str, place: traversal.Place) -> bool:
         """Return whether the graph at `place` reads the same value under a name in both models.
 
         A shared value is taken for the same, however it is defined.

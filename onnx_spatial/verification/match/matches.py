@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import GraphFacts, OperatorInfo
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import layout_marks
 from onnx_spatial.model.inference import shape_inference
@@ -137,18 +137,10 @@ _SIZES = op_traits.having(Trait.SIZES)
 _RANDOM = op_traits.having(Trait.RANDOM)
 
 
-def find(
-    models: ModelPair, infos: Sequence[OperatorInfo] = (), facts: Sequence[GraphFacts] = ()
-) -> Matches:
-    """Match two models.
-
-    Args:
-        models: the original and the converted model.
-        infos: the spatial operators of the original.
-        facts: what is known of its graphs, in the order of `traversal.graphs`.
-    """
+def find(models: ModelPair) -> Matches:
+    """Match an original and a converted model."""
     original, source = models.original.proto, models.converted
-    before = Graphs(original, facts)
+    before = Graphs(original, models.facts)
 
     def defined(proto: onnx.ModelProto) -> Definitions:
         own = {(f.domain, f.name) for f in original.functions}
@@ -160,8 +152,8 @@ def find(
     definitions = defined(proto)
     if names := original_names(definitions):
         definitions = defined(renamed(proto, names))
-    types = KnownTypes(original, infos, facts or analysis.graph_facts(original, infos))
-    return Matches(definitions, types, infos)
+    types = KnownTypes(original, models.infos, models.facts)
+    return Matches(definitions, types, models.infos)
 
 
 class Matches:
@@ -275,10 +267,12 @@ class Matches:
             for name in node.output:
                 if self._definitions.is_shared(name, place):
                     shared.add((place, name))
-                    if not self._definitions.same(name, place):
+                    if not self._definitions.defined_alike(name, place):
                         yield place, name
         for value in self.original.model.graph.output:
-            if (MAIN, value.name) not in shared and not self._definitions.alike(value.name, MAIN):
+            if (MAIN, value.name) not in shared and not self._definitions.read_alike(
+                value.name, MAIN
+            ):
                 yield MAIN, value.name
 
     def _part(
@@ -328,7 +322,7 @@ class Matches:
             for name in names
             if isinstance(producer := self.original.find(name, place), onnx.NodeProto)
             and not is_given(producer)
-            and self._definitions.alike(name, place)
+            and self._definitions.read_alike(name, place)
         ]
         return max(computed, key=lambda name: (self._order(name, place), name), default=None)
 
@@ -341,7 +335,7 @@ class Matches:
         if foreign := sorted(after.read - before.read):
             raise NoPartError(f"the converted model computes it from {foreign[0]!r}, too")
         for name in sorted(before.read):
-            if not self._definitions.alike(name, place):
+            if not self._definitions.read_alike(name, place):
                 raise NoPartError(f"{name!r} is another value in the converted model")
         for graphs, part in ((self.original, before), (self.converted, after)):
             for tensor in part.stored:
@@ -353,7 +347,7 @@ class Matches:
 
         Integers that are computed from constants alone are no boundary: their values count.
         """
-        if not self._definitions.alike(name, place):
+        if not self._definitions.read_alike(name, place):
             return False
         producers = [graphs.find(name, place) for graphs in (self.original, self.converted)]
         if self.original.is_replaceable(producers[0]):

@@ -70,13 +70,12 @@ class Prover:
 
     Args:
         models: the models.
-        infos: the spatial operators of the original.
         matches: how parts go on in front of them.
     """
 
-    def __init__(self, models: ModelPair, infos: Sequence[OperatorInfo], matches: Matches) -> None:
+    def __init__(self, models: ModelPair, matches: Matches) -> None:
         converted = models.converted.holding(matches.converted.model)
-        self._before = Formulas(models.original, models.domains, True, infos)
+        self._before = Formulas(models.original, models.domains, True, models.infos)
         self._after = Formulas(converted, models.domains, False)
         self._matches = matches
         self._budget = Budget(MODEL_STEPS)

@@ -132,7 +132,7 @@ def fixed_sizes(
     return list(by_name.values()), sizes
 
 
-def check_given(inputs: Sequence[GraphInput], given: Mapping[str, Any]) -> dict[str, Array]:
+def check_user_data(inputs: Sequence[GraphInput], given: Mapping[str, Any]) -> dict[str, Array]:
     """Check arrays from the user against the inputs of the model, and return them.
 
     Raises:

@@ -111,11 +111,11 @@ class LegalSizes:
     outputs: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class NoLegalSizes:
-    """No run succeeded: why, and what to do about it."""
+class NoLegalSizesError(RunError):
+    """No run succeeded: the message says why, and what to do about it."""
 
-    reason: str
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, "run")
 
 
 class SizeSearch:
@@ -162,22 +162,23 @@ class SizeSearch:
         self._runs = 0
         self._limit = float(_MOST_ELEMENTS)
 
-    def first(self) -> LegalSizes | NoLegalSizes:
+    def first(self) -> LegalSizes:
         """Run the model at likely sizes, and repair what fails, until a run succeeds.
 
         Raises:
+            NoLegalSizesError: no run succeeds.
             RunError: it does not run, and other sizes of this kind would not help.
         """
         for known in self._needed:
             if problem := _problem(known):
-                return NoLegalSizes(f"input {known.name!r} {problem}")
+                raise NoLegalSizesError(f"input {known.name!r} {problem}")
         if unknown := [i for i in self._needed if i.dims is None]:
             names = ", ".join(i.name for i in unknown)
-            return NoLegalSizes(f"the rank of input {names} is unknown; {_advice(unknown)}")
+            raise NoLegalSizesError(f"the rank of input {names} is unknown; {_advice(unknown)}")
         start = self._with_parameters(self._likely(0), 0)
         for known in self._needed:
             if problem := self._too_large(known, start):
-                return self._none(f"input {known.name!r} {problem}")
+                raise self._none(f"input {known.name!r} {problem}")
         self._limit = max(self._limit, *(_count(i, start) for i in self._needed), 0.0)
         reached, furthest = (-2, False, -1), ""
         empty: LegalSizes | None = None
@@ -202,7 +203,9 @@ class SizeSearch:
             if progress > reached:
                 reached = progress
                 proposals = self._repairs(assignment, message, progress[0])
-        return empty or self._none(furthest)
+        if empty is None:
+            raise self._none(furthest)
+        return empty
 
     def another(self, first: LegalSizes) -> LegalSizes | None:
         """Run the model at other sizes than those of a run; None if none of a few succeeds."""
@@ -370,7 +373,7 @@ class SizeSearch:
         how_many = f"{count:.0e} elements" if count else "no elements, but very large dims"
         return f"has {how_many}, too many to generate (at most {self._most:.0e})"
 
-    def _none(self, failure: str) -> NoLegalSizes:
+    def _none(self, failure: str) -> NoLegalSizesError:
         """Say why no legal sizes were found, and what to do."""
         reason = f" ({failure})" if failure else ""
         shapes = _shape_inputs(self._model, {i.name for i in self._needed})
@@ -387,7 +390,7 @@ class SizeSearch:
                 symbols = [f"{of} {', '.join(repr(i.name) for i in open_inputs)}"]
             what = f"no legal sizes were found for {', '.join(symbols)}"
         advice = _advice(open_inputs) if open_inputs and not shapes else GIVE_DATA
-        return NoLegalSizes(f"{what}{reason}; {advice}")
+        return NoLegalSizesError(f"{what}{reason}; {advice}")
 
 
 def _accepts(operator: Operator, dims: Sequence[Dim]) -> bool:

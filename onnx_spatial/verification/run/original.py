@@ -41,7 +41,7 @@ from onnx_spatial.operators.spellings.python_ops import DOMAIN, SITE, VERSION
 from onnx_spatial.python_ops import registration
 from onnx_spatial.python_ops.kernels import CALLS, KEY, PREPARED_TYPES
 from onnx_spatial.verification.arrays import Array, dtype_of
-from onnx_spatial.verification.run.data import check_given, graph_inputs
+from onnx_spatial.verification.run.data import check_user_data, graph_inputs
 from onnx_spatial.verification.run.sessions import Report, RunError, Session, first_line, no_report
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def evaluate(
         ModelFileError: the model cannot be read.
     """
     source = model if isinstance(model, reader.Source) else reader.read(model)
-    feeds = check_given(graph_inputs(source.proto), inputs)
+    feeds = check_user_data(graph_inputs(source.proto), inputs)
     try:
         return Original(source, domains).open().run(feeds)
     except RunError as error:
