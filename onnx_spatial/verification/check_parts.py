@@ -202,18 +202,15 @@ class _Sides:
         Raises:
             RunError: there are no sizes at which the original runs.
         """
-        feeds = (
-            SizeSearch(
-                self._named,
-                self._inputs,
-                self._infos,
-                self._original.run,
-                seed=self._options.seed,
-                memory=self._options.memory,
-            )
-            .first()
-            .feeds
+        search = SizeSearch(
+            self._named,
+            self._inputs,
+            self._infos,
+            self._original.run,
+            seed=self._options.seed,
+            memory=self._options.memory,
         )
+        feeds = search.first().feeds
         yield {name: self._any_bits(array) for name, array in feeds.items()}
         if (empty := self._without_batch(feeds)) is not None:
             yield empty

@@ -7,7 +7,7 @@ as asked        |a - b| <= atol + rtol * max|original|, by the options --rtol an
 original    [1.0, 2.0, 4.0]
 converted   [1.0, 2.2, 4.0]     errors [0, 0.2, 0], 0.05 of the largest value
 
-_Errors are relative to the largest value of the original: an element near zero has an error of the size
+Errors are relative to the largest value of the original: an element near zero has an error of the size
 of the terms that it is the sum of.
 """
 
@@ -103,23 +103,23 @@ def describe_element(
 ) -> str:
     """Say what an element is that should be another: "is x[0, 4, 1, 0] instead of x[0, 0, 1, 0]".
 
-    It is named by its place if its bits are in the inputs once, else by its value.
+    It is named by where it comes from if its bits are in the inputs once, else by its value.
     """
     wrong, right = (_describe(np.asarray(array[element]), inputs) for array in (actual, expected))
     return f"is {wrong} instead of {right}"
 
 
 def _describe(element: Array, inputs: Mapping[str, Array]) -> str:
-    places: list[str] = []
+    sources: list[str] = []
     for name, array in inputs.items():
         if dtype_name(array) != dtype_name(element):
             continue
         flat = array.reshape(-1)
         same = ~differing_bits(flat, np.broadcast_to(element, flat.shape))
-        places += [
+        sources += [
             f"{name}{show(_index_of(int(i), array.shape))}" for i in np.flatnonzero(same)[:2]
         ]
-    return places[0] if len(places) == 1 else str(element)
+    return sources[0] if len(sources) == 1 else str(element)
 
 
 def _items(name: str, expected: Any, actual: Any) -> Iterator[tuple[str, Any, Any]]:

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import layout_marks
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings import recognise
-from onnx_spatial.verification.match.definitions import Definitions, Key, original_names, renamed
+from onnx_spatial.verification.match.definitions import Definitions, Key
 from onnx_spatial.verification.match.graphs import (
     MAIN,
     Graphs,
@@ -41,9 +41,9 @@ from onnx_spatial.verification.match.graphs import (
     described,
     is_computed,
     is_constant,
-    is_given,
+    is_set_by_call,
     scopes,
-    type_of_given,
+    type_set_by_call,
 )
 
 if TYPE_CHECKING:
@@ -140,20 +140,14 @@ _RANDOM = op_traits.having(Trait.RANDOM)
 def find(models: ModelPair) -> Matches:
     """Match an original and a converted model."""
     original, source = models.original.proto, models.converted
-    before = Graphs(original, models.facts)
-
-    def defined(proto: onnx.ModelProto) -> Definitions:
-        own = {(f.domain, f.name) for f in original.functions}
-        common = any((f.domain, f.name) in own for f in proto.functions)
-        known = analysis.graph_facts(proto, (), source.folder) if common else ()
-        return Definitions(before, Graphs(proto, known), models.folders)
-
-    proto = layout_marks.with_original_values(source.proto)
-    definitions = defined(proto)
-    if names := original_names(definitions):
-        definitions = defined(renamed(proto, names))
+    converted = layout_marks.with_original_values(source.proto)
+    functions = {(f.domain, f.name) for f in original.functions}
+    known: Sequence[GraphFacts] = ()
+    if any((f.domain, f.name) in functions for f in converted.functions):
+        known = analysis.graph_facts(converted, (), source.folder)
+    graphs = Graphs(original, models.facts), Graphs(converted, known)
     types = KnownTypes(original, models.infos, models.facts)
-    return Matches(definitions, types, models.infos)
+    return Matches(Definitions(*graphs, models.folders), types, models.infos)
 
 
 class Matches:
@@ -321,7 +315,7 @@ class Matches:
             name
             for name in names
             if isinstance(producer := self.original.find(name, place), onnx.NodeProto)
-            and not is_given(producer)
+            and not is_set_by_call(producer)
             and self._definitions.read_alike(name, place)
         ]
         return max(computed, key=lambda name: (self._order(name, place), name), default=None)
@@ -381,8 +375,8 @@ class Matches:
 
     def _type(self, name: str, place: traversal.Place) -> onnx.TypeProto:
         producer = self.original.find(name, place)
-        if isinstance(producer, onnx.NodeProto) and is_given(producer):
-            return type_of_given(producer)
+        if isinstance(producer, onnx.NodeProto) and is_set_by_call(producer):
+            return type_set_by_call(producer)
         known = self._types.find(name, place)
         if known is None and place.function is not None:
             # A function declares no types; most likely its inputs have the type of its operators.
@@ -397,7 +391,7 @@ def _derived(graphs: Graphs) -> tuple[set[Key], set[Key]]:
     constant, sized = set[Key](), set[Key]()
     for place, _, node in traversal.nodes(graphs.model):
         random = not op_traits.is_standard(node) or node.op_type in _RANDOM
-        if random or is_given(node) or any(traversal.subgraphs(node)):
+        if random or is_set_by_call(node) or any(traversal.subgraphs(node)):
             continue
         values = {(place, name) for name in node.output if name}
         for known in (constant, sized):

@@ -44,7 +44,7 @@ from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.match.graphs import Part
 from onnx_spatial.verification.match.matches import ChangedPart, Matches, Upstream
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.prove.formulas import Formulas, given, opset_of
+from onnx_spatial.verification.prove.formulas import Formulas, opset_of, value_read
 from onnx_spatial.verification.prove.proof import Proof, difference_in_words, trials_of
 
 #: Assumptions of every proof for all sizes.
@@ -221,7 +221,7 @@ class Prover:
         parameters = self._before.parameters(part.before.nodes, place)
 
         def free(types: Mapping[str, onnx.TypeProto]) -> dict[str, Tensor]:
-            return {n: given(case, n, t, parameters.get(n)) for n, t in types.items()}
+            return {n: value_read(case, n, t, parameters.get(n)) for n, t in types.items()}
 
         read = free({n: part.inputs.get(n, t) for n, t in upstream.inputs.items()})
         ahead = self._before.of(case, upstream.nodes, upstream.stored, read, place, opset)

@@ -203,23 +203,22 @@ def _replace(
     called: dict[int, Callable[..., Array]] = {}
     inserted: dict[int, insert_nodes.Inserted] = {}
     for info in infos:
-        given = [index for index, name in enumerate(info.node.input) if name]
+        present = [index for index, name in enumerate(info.node.input) if name]
         site = f"{info.node.op_type} {traversal.label(info.node)!r} in {info.place}"
         reason = ""
-        if given[:1] != [0]:
+        if present[:1] != [0]:
             reason = "the data input is missing"
-        elif len(given) not in CALLS:
+        elif len(present) not in CALLS:
             reason = "has too many inputs"
         elif any(traversal.subgraphs(info.node)):
             reason = "has a graph as an attribute"
         if reason:
             raise RunError(f"{site}: {reason}", "load")
-        function = _positions(info, given[1:])
+        function = _positions(info, present[1:])
         called[id(function)] = function
         nodes = _Nodes(info.index)
-        nodes.fetch(
-            info, [info.node.input[i] for i in given], opset, {SITE: site, KEY: id(function)}
-        )
+        inputs = [info.node.input[i] for i in present]
+        nodes.fetch(info, inputs, opset, {SITE: site, KEY: id(function)})
         inserted[info.index] = insert_nodes.Inserted(nodes, ())
     insert_nodes.in_front(model, inserted)
     if inserted and not any(o.domain == DOMAIN for o in model.opset_import):
@@ -301,12 +300,12 @@ def _counted(shape: Array) -> Array:
     return np.arange(1, math.prod(sizes) + 1).reshape(sizes)
 
 
-def _positions(info: OperatorInfo, given: Sequence[int]) -> Callable[..., Array]:
+def _positions(info: OperatorInfo, numbers: Sequence[int]) -> Callable[..., Array]:
     """Return the function from the shape of the data, and parameters, to positions in the data.
 
     Args:
         info: what is known of the operator before a run.
-        given: numbers of the inputs that are parameters.
+        numbers: of the inputs that are parameters.
     """
     facts = info.facts
     most = _MOST_STRINGS if TensorProto.STRING in info.element_types else _MOST_ELEMENTS
@@ -314,7 +313,7 @@ def _positions(info: OperatorInfo, given: Sequence[int]) -> Callable[..., Array]
     def positions(shape: Array, *parameters: Array) -> Array:
         arrays: list[Array | None] = [None] * len(facts.inputs)
         arrays[0] = x = _counted(shape)
-        for number, parameter in zip(given, parameters, strict=True):
+        for number, parameter in zip(numbers, parameters, strict=True):
             known = facts.inputs[number]
             dtype = known.dtype if known is not None and known.dtype else "int64"
             arrays[number] = parameter.astype(dtype)
