@@ -24,7 +24,7 @@ from onnx_spatial.conversion.same_padding.find import find as find_refused
 from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
-from onnx_spatial.verification import child, pair
+from onnx_spatial.verification import pair
 from onnx_spatial.verification.arrays import Array, dtype_name
 from onnx_spatial.verification.comparison import compare, find_mismatch
 from onnx_spatial.verification.evidence import Difference, OutputResult, Run
@@ -34,7 +34,7 @@ from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.run import data
 from onnx_spatial.verification.run.legal_sizes import NoLegalSizesError, SizeSearch
 from onnx_spatial.verification.run.original import Original
-from onnx_spatial.verification.run.sessions import CONVERTED, RunError, Session, Stage, with_values
+from onnx_spatial.verification.run.sessions import RunError, Session, Stage, open_converted
 
 if TYPE_CHECKING:
     from onnx_spatial.verification.run.evaluator import Evaluator
@@ -156,7 +156,6 @@ class ModelRuns:
             self.models.domains,
             infos=self.models.infos,
             values=self.watched,
-            report=child.report,
         )
         self.original = self.prepared.open()
         runs = self._on_data_of_the_user() or self._at_legal_sizes()
@@ -272,18 +271,12 @@ class ModelRuns:
 
     def _compare_level(self, optimised: bool) -> None:
         """Run the converted model with optimisations off, or on."""
-        source, watched = self.models.converted, [] if optimised else self.watched
+        watched = [] if optimised else self.watched
         for feeds in self.feeds if optimised and self.both_optimised else ():
             self._optimised_original_fails(feeds)  # or it ends this process, as is to be seen
         feeds = self.feeds[0]
         try:
-            session = Session(
-                with_values(source, watched),
-                of=CONVERTED,
-                optimise=optimised,
-                folder=source.folder,
-                report=child.report,
-            )
+            session = open_converted(self.models.converted, watched, optimise=optimised)
             for number, feeds in enumerate(self.feeds):
                 level = _level(optimised)
                 self.progress(f"run {number + 1}/{len(self.feeds)}, optimisations {level}")

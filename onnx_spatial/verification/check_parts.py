@@ -25,7 +25,6 @@ from onnx_spatial.errors import SpatialError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io import external_data
-from onnx_spatial.verification import child
 from onnx_spatial.verification.arrays import Array, element_type_of, is_float
 from onnx_spatial.verification.comparison import Mismatch, describe_element, find_mismatch
 from onnx_spatial.verification.evidence import Counterexample, Difference, Unproven
@@ -185,9 +184,7 @@ class _Sides:
         self._inputs = data.graph_inputs(source.proto)
         self._named = data.named_dims(source.proto, self._inputs)
         self._infos = analysis.find(self._named, models.domains, source.folder)
-        self._original = Original(
-            source, models.domains, infos=self._infos, report=child.report
-        ).open()
+        self._original = Original(source, models.domains, infos=self._infos).open()
         nodes = traversal.in_order(source.proto.graph)
         self._is_moved = models.kinds.of_part(part.place, nodes, part.output) == Kind()
         # Nodes that both sides have give the same numbers: they are the same kernels here.
@@ -267,7 +264,6 @@ class _Sides:
             self._part.converted().SerializeToString(),
             of=CONVERTED,
             folder=self._models.converted.folder,
-            report=child.report,
         )
 
     def _any_bits(self, array: Array) -> Array:

@@ -42,7 +42,6 @@ from onnx_spatial.verification.match.graphs import Graphs, described
 from onnx_spatial.verification.options import VerifyOptions
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.reproducer import Divergence
-from onnx_spatial.verification.run.sessions import Report, no_report
 
 #: Reals whose precision users choose, by element type.
 _REALS: dict[int, str] = {
@@ -74,7 +73,6 @@ def add(
     result: Verification,
     models: ModelPair,
     options: VerifyOptions,
-    report: Report = no_report,
     *,
     of_run: Difference | None = None,
 ) -> None:
@@ -84,7 +82,6 @@ def add(
         result: the verification.
         models: the original and the converted model.
         options: tolerances, and the folder of the reproducer.
-        report: gets a line of progress before each load and run.
         of_run: the first difference in a run of both models, where the first one is of a part.
     """
     original, converted = (Graphs(each.proto) for each in (models.original, models.converted))
@@ -100,7 +97,6 @@ def add(
             of_run.inputs,
             optimised=of_run.optimised,
             tolerance=tolerance,
-            report=report,
         )
         result.first_value = None if divergence is None else divergence.first
     cause = (

@@ -46,12 +46,8 @@ from onnx_spatial.verification.options import Tolerance, VerifyOptions
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.run.original import Original
 from onnx_spatial.verification.run.sessions import (
-    CONVERTED,
-    Report,
     RunError,
-    Session,
-    no_report,
-    with_values,
+    open_converted,
 )
 
 #: Bytes of a model that is copied to give it more outputs.
@@ -81,7 +77,6 @@ def find_first_value(
     *,
     optimised: bool,
     tolerance: Tolerance | None = None,
-    report: Report = no_report,
 ) -> Divergence | None:
     """Find the first value of the main graph that differs; None if the models cannot be run so.
 
@@ -91,7 +86,6 @@ def find_first_value(
         feeds: data of the original's inputs.
         optimised: whether the converted model runs with onnxruntime's optimisations.
         tolerance: that the caller sets for the output that differs.
-        report: gets a line of progress before each load and run.
     """
     original, converted = models.original, models.converted
     if max(original.proto.ByteSize(), converted.proto.ByteSize()) > _MOST_BYTES:
@@ -103,15 +97,9 @@ def find_first_value(
         if name and definitions.converted.computes(name)
     }
     try:
-        runner = Original(original, models.domains, values=list(makers), report=report).open()
+        runner = Original(original, models.domains, values=list(makers)).open()
         expected = runner.run(feeds)
-        session = Session(
-            with_values(converted, makers),
-            of=CONVERTED,
-            optimise=optimised,
-            folder=converted.folder,
-            report=report,
-        )
+        session = open_converted(converted, makers, optimise=optimised)
         actual = session.run(models.as_fed(feeds))
     except (RunError, SpatialError):
         return None

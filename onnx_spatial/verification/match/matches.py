@@ -114,14 +114,12 @@ class Upstream:
 
     Attributes:
         names: names of these values.
-        ties: those that are no sizes: they are only needed where one depends on another.
         nodes: the nodes that compute them.
         stored: the constants of these nodes.
         inputs: types of the values that it reads, by name.
     """
 
     names: set[str]
-    ties: set[str]
     nodes: list[onnx.NodeProto]
     stored: list[onnx.TensorProto]
     inputs: dict[str, onnx.TypeProto]
@@ -181,14 +179,6 @@ class Matches:
         if not any(_disorder(self.original.model)):
             self.rest += _disorder(self.converted.model)
 
-    def followed(self, part: ChangedPart) -> ChangedPart | Unmatched:
-        """Extend a part by what computes the sizes and other integers that it reads."""
-
-        def stops(name: str, place: traversal.Place) -> bool:
-            return self._is_boundary(name, place) and not self._is_size(name, place)
-
-        return self._part(part.place, part.output, stops)
-
     def widened(self, part: ChangedPart) -> ChangedPart | Unmatched:
         """Extend a part to the inputs of the graph."""
 
@@ -203,7 +193,7 @@ class Matches:
 
         These are integers, which depend on sizes, and values that depend on others that it reads.
         """
-        names, ties = set[str](), set[str]()
+        names = set[str]()
         nodes, stored = dict[int, onnx.NodeProto](), dict[str, onnx.TensorProto]()
         read: set[str] = set()
         for name in part.inputs:
@@ -212,15 +202,13 @@ class Matches:
             except NoPartError:
                 continue
             names.add(name)
-            if not self._is_size(name, part.place):
-                ties.add(name)
             nodes.update((self.original.position(node), node) for node in found.nodes)
             stored.update((tensor.name, tensor) for tensor in found.stored)
             read |= found.read
         read -= {output for node in nodes.values() for output in node.output}
         ordered = sorted(nodes.values(), key=self.original.order)
         inputs = {name: self._type(name, part.place) for name in sorted(read)}
-        return Upstream(names, ties, ordered, list(stored.values()), inputs)
+        return Upstream(names, ordered, list(stored.values()), inputs)
 
     def _upstream(self, name: str, part: ChangedPart) -> Part:
         """Return what computes a value that a part reads: a size from data, another value from others.

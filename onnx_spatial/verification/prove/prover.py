@@ -90,24 +90,18 @@ class Prover:
     def prove(self, part: ChangedPart) -> Proof:
         """Prove that both sides of a part compute the same, or say what was found instead."""
         proof = self._proven(part)
-        if proof.scope is not None:
-            return proof
-        followed = self._matches.followed(part)
-        if isinstance(followed, ChangedPart) and followed.nodes != part.nodes:
-            again = self._proven(followed)
-            if again.scope is not None:
-                return again
-        values = any(trial.values for trial in proof.trials)
-        if part.may_be_fed(values=values) or not proof.trials:
+        has_values = any(trial.values for trial in proof.trials)
+        if proof.scope is not None or not proof.trials or part.may_be_fed(values=has_values):
             return proof
         # What the part reads may never have these sizes or values in the model: its inputs can.
         wider = self._matches.widened(part)
-        again = self._proven(wider) if isinstance(wider, ChangedPart) else proof
-        if again.scope is not None:
-            return again
-        if isinstance(wider, ChangedPart) and again.trials:
-            return replace(proof, trials=again.trials, wider=wider)
-        return replace(proof, trials=()) if values else proof
+        if isinstance(wider, ChangedPart):
+            of_wider = self._proven(wider)
+            if of_wider.scope is not None:
+                return of_wider
+            if of_wider.trials:
+                return replace(proof, trials=of_wider.trials, wider=wider)
+        return replace(proof, trials=()) if has_values else proof
 
     def _proven(self, part: ChangedPart) -> Proof:
         """Prove a part, or give it the proof of an equal one."""
@@ -194,11 +188,10 @@ class Prover:
     def _at_rank(
         self, part: ChangedPart, upstream: Upstream, weights: Mapping[str, onnx.TypeProto]
     ) -> Comparison:
-        """Compare a part with free integers; then with those that the model computes; then all."""
+        """Compare a part with free values; then with those that depend on sizes, or on each other."""
         # Sums of products that became copies of elements are one-hot convolutions.
         copies = _sums(part.before) != _sums(part.after)
-        followed = [set[str](), upstream.names - upstream.ties, upstream.names]
-        for names in dict.fromkeys(map(frozenset, followed)):
+        for names in dict.fromkeys((frozenset[str](), frozenset(upstream.names))):
             case = Case(Budget(PART_STEPS, within=self._budget))
             case.copies = copies
             comparison = compare(
@@ -377,7 +370,7 @@ def _digest(
             known = types[name]
             add(*renamed([name]), shape_inference.element_type(known), known.WhichOneof("value"))
             add(shape(shape_inference.dims(known)))
-    for read in (upstream.names, upstream.ties, part.before.read, part.after.read):
+    for read in (upstream.names, part.before.read, part.after.read):
         add("names", sorted(names.get(name, name) for name in read))
     add(renamed([part.output]), part.place.function)
     for side in (part.before, part.after):

@@ -42,7 +42,7 @@ from onnx_spatial.python_ops import registration
 from onnx_spatial.python_ops.kernels import CALLS, KEY, PREPARED_TYPES
 from onnx_spatial.verification.arrays import Array, dtype_of
 from onnx_spatial.verification.run.data import check_user_data, graph_inputs
-from onnx_spatial.verification.run.sessions import Report, RunError, Session, first_line, no_report
+from onnx_spatial.verification.run.sessions import RunError, Session, first_line
 
 if TYPE_CHECKING:
     from onnx_spatial.verification.run.evaluator import Evaluator
@@ -95,7 +95,6 @@ class Original:
         domains: operator domains of the user's own that hold spatial operators.
         infos: its spatial operators, if they are known already; else they are looked for.
         values: inner values of the main graph that become outputs, too.
-        report: gets a line of progress before each load and run.
 
     Raises:
         RunError: it cannot be made a model that loads.
@@ -108,12 +107,10 @@ class Original:
         *,
         infos: Sequence[OperatorInfo] = (),
         values: Iterable[str] = (),
-        report: Report = no_report,
     ) -> None:
         before = without_earlier_form(source.proto, folder=source.folder)
         source = reader.resolved(source.holding(before.model))
         self._domains, self._folder = before.domains.union(domains), source.folder
-        self._report = report
         model = _padded(_inlined(source.proto), source.folder)
         declared = {value.name for value in model.graph.output}
         model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in values if n not in declared)
@@ -142,10 +139,8 @@ class Original:
         if not self._bytes:
             from onnx_spatial.verification.run.evaluator import Evaluator  # takes long to import
 
-            return Evaluator(self._model, self._domains, self._folder, self._report)
-        return Session(
-            self._bytes, optimise=optimise, folder=self._folder, report=self._report, keeps=self
-        )
+            return Evaluator(self._model, self._domains, self._folder)
+        return Session(self._bytes, optimise=optimise, folder=self._folder, keeps=self)
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
