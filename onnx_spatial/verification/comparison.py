@@ -352,9 +352,9 @@ def _most_steps(expected: Array, actual: Array) -> float | None:
 def _chunk_steps(expected: Array, actual: Array) -> float:
     before, after = _ranks(expected), _ranks(actual)
     # A distance of 64-bit ranks needs 64 bits without a sign.
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         apart = np.where(before > after, before - after, after - before).view(np.uint64)
-    nans = [np.isnan(array) for array in (expected, actual)]
+        nans = [np.isnan(array) for array in (expected, actual)]
     if (nans[0] != nans[1]).any():
         return math.inf
     return float(np.max(apart, initial=0, where=~nans[0]))

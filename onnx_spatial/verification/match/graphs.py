@@ -131,10 +131,6 @@ class Graphs:
         """Return whether a node of the graph at `place` computes a value."""
         return name in self._producers.get(place, ())
 
-    def holds(self, name: str) -> bool:
-        """Return whether the main graph computes or stores a value, or has it as an input."""
-        return self.computes(name) or name in self._stored[MAIN] or name in self._fed[MAIN]
-
     def is_fed(self, name: str, place: traversal.Place) -> bool:
         """Return whether a name is an input of the graph at `place` itself."""
         return name in self._fed.get(place, ())
