@@ -91,6 +91,11 @@ class ModelFindings:
         return self.not_run is None and self.broken is None and not self.differences
 
     @property
+    def reused_names(self) -> frozenset[str]:
+        """Names of inner values that differ though no output does: they may mean other values."""
+        return self.other_values if self.agree else frozenset()
+
+    @property
     def may_have_grown(self) -> bool:
         """Whether all that differs is numbers, as where a deep net makes rounding grow."""
         differing = [output for output in self.outputs if output.passed is False]

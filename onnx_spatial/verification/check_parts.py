@@ -10,7 +10,6 @@ that is not proven, the prover names sizes at which the formulas differ: a run t
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -98,30 +97,21 @@ class PartRuns:
     options: VerifyOptions
     passed: set[bytes] = field(default_factory=set)
 
-    def check(
-        self,
-        finding: PartFinding,
-        other_values: frozenset[str],
-        *,
-        outputs_agree: bool,
-        usual: bool,
-    ) -> None:
+    def check(self, finding: PartFinding, reused_names: frozenset[str], *, usual: bool) -> None:
         """Run a part on usual data, and where the prover names sizes.
 
         Args:
             finding: gets what is found.
-            other_values: values of one name that differ in the run of the whole models.
-            outputs_agree: whether all outputs agree in that run.
+            reused_names: names that may mean another value in the converted model.
             usual: whether it runs on usual data.
         """
         part, proof = finding.part, finding.proof
-        other_value = not other_values.isdisjoint({part.output, *part.inputs})
         if proof.scope is not None and proof.digest in self.passed:
             finding.ran = True
             return
         try:
             for compared, shown in self._differences(part, proof, usual):
-                if other_value and outputs_agree:
+                if not reused_names.isdisjoint({part.output, *part.inputs}):
                     finding.reason = "a name may mean another value there: no output differs"
                     continue
                 occurs = compared.may_be_fed(values=bool(shown.parameters))
@@ -146,12 +136,13 @@ class PartRuns:
         """
         if usual:
             sides = _Sides(part, self.models, self.options)
-            yield from ((part, shown) for shown in sides.first_difference(sides.usual_data()))
+            if (shown := sides.first_difference(sides.usual_data())) is not None:
+                yield part, shown
         if proof.trials:
             part = proof.wider or part
             sides = _Sides(part, self.models, self.options)
-            found = sides.first_difference(sides.data_of(proof.trials))
-            yield from ((part, shown) for shown in found)
+            if (shown := sides.first_difference(sides.data_of(proof.trials))) is not None:
+                yield part, shown
 
 
 def _add_difference(finding: PartFinding, shown: Counterexample) -> None:
@@ -227,10 +218,9 @@ class _Sides:
                     for name, element_type in types.items()
                 }
 
-    def first_difference(self, samples: Iterable[Mapping[str, Array]]) -> list[Counterexample]:
-        """Run both sides on data until they differ, and return how, if they do."""
-        found = filter(None, map(self._compare, samples))
-        return list(itertools.islice(found, 1))
+    def first_difference(self, samples: Iterable[Mapping[str, Array]]) -> Counterexample | None:
+        """Run both sides on data until they differ, and return how; None if they do not."""
+        return next(filter(None, map(self._compare, samples)), None)
 
     def _compare(self, feeds: Mapping[str, Array]) -> Counterexample | None:
         """Run both sides, and return how they differ; None if they agree, or the original fails."""

@@ -178,10 +178,10 @@ class Steps:
         """
         findings, of_models = self.findings, self.findings.of_models
         may_be_rounding = findings.is_proven and of_models.may_have_grown
-        runs, outputs_agree = PartRuns(self.models, self.options), of_models.agree
+        runs = PartRuns(self.models, self.options)
         for finding in findings.parts:
             usual = may_be_rounding or bool(finding.operators)
-            runs.check(finding, of_models.other_values, outputs_agree=outputs_agree, usual=usual)
+            runs.check(finding, of_models.reused_names, usual=usual)
         if may_be_rounding and findings.parts and all(part.ran for part in findings.parts):
             of_models.accept_growth()
 
