@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from onnx_spatial.model.io import reader
 from onnx_spatial.verification import child, explain, limits, verdict
 from onnx_spatial.verification.check_models import ModelRuns
 from onnx_spatial.verification.check_parts import PartFinding, PartRuns
+from onnx_spatial.verification.child import Progress
 from onnx_spatial.verification.evidence import Verification, undecided
 from onnx_spatial.verification.match.graphs import described
 from onnx_spatial.verification.match.matches import find
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from onnx_spatial.chains import Chain
 
 Model = reader.Model | reader.Source
-Progress = Callable[[str], None]
 
 #: Copies of the weights that onnxruntime may hold at a time: as read, and packed for its kernels.
 _LOADED_COPIES = 2
