@@ -24,14 +24,12 @@ import onnx
 
 import onnx_spatial
 from benchmarks import results
-from onnx_spatial import analysis
 from onnx_spatial.conversion.options import STRATEGY_NAMES
 from onnx_spatial.errors import SpatialError
 from onnx_spatial.verification.match.matches import find
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.prove.proof import Proof
 from onnx_spatial.verification.prove.prover import Prover
-from onnx_spatial.verification.run import data
 
 ROOT = Path(__file__).resolve().parent.parent
 # What pytest's `pythonpath` does: the grid, the cases and the random regions.
@@ -96,14 +94,11 @@ def prove(model: Model, row: str, column: str, options: Mapping[str, str]) -> It
     lowerings = [site.lowering for site in converted.operators]
     if wanted is not None and wanted not in lowerings:
         return
-    models = ModelPair.read(model, converted.model, ()).resolved().without_earlier_form()
-    source = models.original
-    named = data.named_dims(source.proto, data.graph_inputs(source.proto))
-    infos = analysis.find(named, models.domains, source.folder)
-    matches = find(models, infos, analysis.graph_facts(named, infos))
-    prover = Prover(models, infos, matches)
+    models = ModelPair.read(model, converted.model, ()).prepared()
+    matches = find(models)
+    prover = Prover(models, matches)
     known: dict[int, Proof] = {}
-    for info, lowering in zip(infos, lowerings, strict=True):
+    for info, lowering in zip(models.infos, lowerings, strict=True):
         if wanted not in (None, lowering):
             continue
         steps, start = prover.steps, process_time()

@@ -19,7 +19,6 @@ from onnx_spatial import (
     Inspection,
     Verification,
     VerifyOptions,
-    analysis,
     verification,
 )
 from onnx_spatial.conversion.report import OperatorReport
@@ -28,7 +27,6 @@ from onnx_spatial.verification.match.matches import ChangedPart, find
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.prove.proof import Proof
 from onnx_spatial.verification.prove.prover import Prover
-from onnx_spatial.verification.run import data
 
 
 @dataclass(frozen=True)
@@ -152,12 +150,9 @@ class Proofs:
 
 def prove(original: Any, converted: Any) -> Proofs:
     """Prove what differs between two models, and run nothing."""
-    models = ModelPair.read(original, converted, ()).resolved().without_earlier_form()
-    source = models.original
-    named = data.named_dims(source.proto, data.graph_inputs(source.proto))
-    infos = analysis.find(named, models.domains, source.folder)
-    matches = find(models, infos, analysis.graph_facts(named, infos))
-    prover = Prover(models, infos, matches)
+    models = ModelPair.read(original, converted, ()).prepared()
+    matches = find(models)
+    prover = Prover(models, matches)
     found = pair.compare_interfaces(models, Tolerances())
     rest = [*found.blocking, *found.types, *found.narrowed, *matches.rest]
     rest += [each.reason for each in matches.unmatched]

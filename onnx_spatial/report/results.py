@@ -260,7 +260,7 @@ class Conversion:
         return rebuild_ir.to_ir(self.result.proto, self.result.folder, self.ir_original, proto)
 
     def to_dict(self) -> dict[str, object]:
-        """Return version 2 of the report, ready for JSON; docs/verification.md lists its keys."""
+        """Return version 2 of the report, ready for JSON; docs/report.md lists its keys."""
         found = self.inspection.to_dict()
         return {
             **{key: found[key] for key in ("version", "model", "ir_version", "opset")},

@@ -25,7 +25,7 @@ from onnx import numpy_helper
 from onnx_spatial.errors import Code, ModelFileError, UsageError
 from onnx_spatial.model.io import git_lfs
 from onnx_spatial.verification.arrays import Array
-from onnx_spatial.verification.run.data import check_given, graph_inputs
+from onnx_spatial.verification.run.data import check_user_data, graph_inputs
 
 _SET = re.compile(r"test_data_set_(\d+)")
 
@@ -88,7 +88,7 @@ def read(path: Path, model: onnx.ModelProto) -> DataSet:
         data = _read_archive(path, model)
     if data.dense:
         try:
-            check_given(graph_inputs(model), data.inputs)
+            check_user_data(graph_inputs(model), data.inputs)
         except UsageError as error:
             raise UsageError(f"{path}: {error}", code=Code.INPUT_DATA) from None
     return data

@@ -13,7 +13,7 @@ from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.validation.data_sets import DataSet
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, Kind, Level
-from onnx_spatial.verification import Verification, child
+from onnx_spatial.verification import Verification
 from onnx_spatial.verification.child import Progress
 from onnx_spatial.verification.run.legal_sizes import GIVE_DATA
 from onnx_spatial.verification.run.sessions import CONVERTED, ORIGINAL, Session
@@ -61,7 +61,7 @@ class ModelForm:
         source = self.conversion.result
         data = source.data or reader.serialize(source.proto, source.name)
         of = CONVERTED if self.changed else ORIGINAL
-        return Session(data, of=of, optimise=optimise, folder=source.folder, report=child.report)
+        return Session(data, of=of, optimise=optimise, folder=source.folder)
 
     @property
     def name(self) -> str:

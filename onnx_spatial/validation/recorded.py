@@ -112,7 +112,7 @@ def _compare(
         wide = replace(kind, rtol=RECORDED_RTOL[kind.rtol])
         results = [_judge(r) for r in compare(name, 0, optimised, expected, outputs[name], wide)]
         if not all(result.passed for result in results):
-            reason = kinds.random_source(name) if kind.random else ""
+            reason = kind.random
             if not reason:
                 again = compare(
                     name, 0, optimised, outputs[name], session.run(data.inputs)[name], wide

@@ -101,15 +101,10 @@ def differing_bits(a: Array, b: Array) -> npt.NDArray[np.bool_]:
     return np.asarray(differences.any(axis=1)).reshape(a.shape)
 
 
-def same_bits(a: Array, b: Array) -> bool:
-    """Return whether two arrays have the same type, shape and bits."""
-    return dtype_name(a) == dtype_name(b) and a.shape == b.shape and not differing_bits(a, b).any()
-
-
 def special_patterns(dtype: np.dtype[Any]) -> Array:
     """Return -0.0, infinities, NaNs with payloads, subnormals, extremes; as bits.
 
-    Signalling NaNs are among them, but for float16 (`_short_patterns`).
+    Signalling NaNs are among them, but for float16 (`data.patterns`).
     """
     exponent, mantissa = FLOATS[dtype]
     sign = 1 << (exponent + mantissa)

@@ -10,7 +10,6 @@ that is not proven, the prover names sizes at which the formulas differ: a run t
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,22 +20,20 @@ import numpy as np
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import SpatialError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io import external_data
-from onnx_spatial.verification import child
 from onnx_spatial.verification.arrays import Array, element_type_of, is_float
 from onnx_spatial.verification.comparison import Mismatch, describe_element, find_mismatch
 from onnx_spatial.verification.evidence import Counterexample, Difference, Unproven
-from onnx_spatial.verification.kinds import Kind, Kinds
+from onnx_spatial.verification.kinds import Kind
 from onnx_spatial.verification.match.matches import ChangedPart
 from onnx_spatial.verification.options import VerifyOptions
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.prove.proof import Proof, Trial
 from onnx_spatial.verification.run import data
-from onnx_spatial.verification.run.legal_sizes import NoLegalSizes, SizeSearch
+from onnx_spatial.verification.run.legal_sizes import SizeSearch
 from onnx_spatial.verification.run.original import Original
 from onnx_spatial.verification.run.sessions import CONVERTED, RunError, Session
 
@@ -92,47 +89,34 @@ class PartRuns:
 
     Attributes:
         models: the models.
-        infos: the spatial operators of the original.
-        kinds: how exactly its values are determined.
         options: seed of the data.
         passed: digests of proven parts that ran: equal ones are one model to a runtime.
     """
 
     models: ModelPair
-    infos: Sequence[OperatorInfo]
-    kinds: Kinds
     options: VerifyOptions
     passed: set[bytes] = field(default_factory=set)
 
-    def check(
-        self,
-        finding: PartFinding,
-        other_values: frozenset[str],
-        *,
-        outputs_agree: bool,
-        usual: bool,
-    ) -> None:
-        """Run a part where the prover names sizes, and on usual data.
+    def check(self, finding: PartFinding, reused_names: frozenset[str], *, usual: bool) -> None:
+        """Run a part on usual data, and where the prover names sizes.
 
         Args:
             finding: gets what is found.
-            other_values: values of one name that differ in the run of the whole models.
-            outputs_agree: whether all outputs agree in that run.
+            reused_names: names that may mean another value in the converted model.
             usual: whether it runs on usual data.
         """
         part, proof = finding.part, finding.proof
-        renamed = not other_values.isdisjoint({part.output, *part.inputs})
         if proof.scope is not None and proof.digest in self.passed:
             finding.ran = True
             return
         try:
-            for tried, shown in self._differences(part, proof, usual):
-                if renamed and outputs_agree:
+            for compared, shown in self._differences(part, proof, usual):
+                if not reused_names.isdisjoint({part.output, *part.inputs}):
                     finding.reason = "a name may mean another value there: no output differs"
                     continue
-                occurs = tried.may_be_fed(values=bool(shown.parameters))
+                occurs = compared.may_be_fed(values=bool(shown.parameters))
                 if occurs or (finding.operators and shown.element is not None):
-                    self._keep(finding, shown)
+                    _add_difference(finding, shown)
                     return
                 finding.reason = f"{shown.message}: these sizes may not occur in the model"
         except (RunError, SpatialError) as error:
@@ -151,28 +135,29 @@ class PartRuns:
             RunError: the original does not run on its own.
         """
         if usual:
-            runs = _Sides(part, self)
-            yield from ((part, shown) for shown in runs.first_difference(runs.usual_data()))
+            sides = _Sides(part, self.models, self.options)
+            if (shown := sides.first_difference(sides.usual_data())) is not None:
+                yield part, shown
         if proof.trials:
-            tried = proof.wider or part
-            runs = _Sides(tried, self)
-            yield from ((tried, s) for s in runs.first_difference(runs.data_of(proof.trials)))
+            part = proof.wider or part
+            sides = _Sides(part, self.models, self.options)
+            if (shown := sides.first_difference(sides.data_of(proof.trials))) is not None:
+                yield part, shown
 
-    def _keep(self, finding: PartFinding, shown: Counterexample) -> None:
-        label, part = finding.labels[0], finding.part
-        message = f"{label}: {shown.message}"
-        if not finding.operators:
-            message = f"{label} was changed: {shown.message}"
-        finding.counterexample = shown
-        finding.difference = Difference(
-            "operator" if finding.operators else "value",
-            label if finding.operators else part.output,
-            str(part.place),
-            message,
-            shown.inputs,
-            part.output,
-            part.place,
-        )
+
+def _add_difference(finding: PartFinding, shown: Counterexample) -> None:
+    label, part = finding.labels[0], finding.part
+    is_operator = bool(finding.operators)
+    finding.counterexample = shown
+    finding.difference = Difference(
+        "operator" if is_operator else "value",
+        label if is_operator else part.output,
+        str(part.place),
+        f"{label}{'' if is_operator else ' was changed'}: {shown.message}",
+        shown.inputs,
+        part.output,
+        part.place,
+    )
 
 
 class _Sides:
@@ -180,26 +165,24 @@ class _Sides:
 
     Args:
         part: the part.
-        runs: the models and options.
+        models: the models.
+        options: seed of the data, and memory that it may take.
     """
 
-    def __init__(self, part: ChangedPart, runs: PartRuns) -> None:
-        self._part, self._runs = part, runs
-        models = runs.models
+    def __init__(self, part: ChangedPart, models: ModelPair, options: VerifyOptions) -> None:
+        self._part, self._models, self._options = part, models, options
         source = models.original.holding(part.original())
         self._inputs = data.graph_inputs(source.proto)
-        self._model = data.named_dims(source.proto, self._inputs)
-        self._infos = analysis.find(self._model, models.domains, source.folder)
-        self._original = Original(
-            source, models.domains, infos=self._infos, report=child.report
-        ).open()
-        ordered = traversal.in_order(source.proto.graph)
-        self._is_moved = runs.kinds.of_part(part.place, ordered, part.output) == Kind()
+        self._named = data.named_dims(source.proto, self._inputs)
+        self._infos = analysis.find(self._named, models.domains, source.folder)
+        self._original = Original(source, models.domains, infos=self._infos).open()
+        nodes = traversal.in_order(source.proto.graph)
+        self._is_moved = models.kinds.of_part(part.place, nodes, part.output) == Kind()
         # Nodes that both sides have give the same numbers: they are the same kernels here.
-        common = _common_values(ordered, part, runs.models)
-        others = [node for node in ordered if node.output[0] not in common]
-        self._kind = runs.kinds.of_part(part.place, others, part.output)
-        self._rng = np.random.default_rng(runs.options.seed)
+        common = _common_values(nodes, part, models)
+        others = [node for node in nodes if node.output[0] not in common]
+        self._kind = models.kinds.of_part(part.place, others, part.output)
+        self._rng = np.random.default_rng(options.seed)
 
     def usual_data(self) -> Iterator[Mapping[str, Array]]:
         """Yield data of a usual size for an operator: any bits where it is only moved; then no batch.
@@ -207,20 +190,17 @@ class _Sides:
         Raises:
             RunError: there are no sizes at which the original runs.
         """
-        options = self._runs.options
         search = SizeSearch(
-            self._model,
+            self._named,
             self._inputs,
             self._infos,
             self._original.run,
-            seed=options.seed,
-            memory=options.memory,
+            seed=self._options.seed,
+            memory=self._options.memory,
         )
-        found = search.first()
-        if isinstance(found, NoLegalSizes):
-            raise RunError(found.reason, "run")
-        yield {name: self._any_bits(name, array) for name, array in found.feeds.items()}
-        if (empty := self._without_batch(found.feeds)) is not None:
+        feeds = search.first().feeds
+        yield {name: self._any_bits(array) for name, array in feeds.items()}
+        if (empty := self._without_batch(feeds)) is not None:
             yield empty
 
     def data_of(self, trials: Sequence[Trial]) -> Iterator[Mapping[str, Array]]:
@@ -233,17 +213,16 @@ class _Sides:
                     name: trial.values[name]
                     if name in trial.values
                     else self._any_bits(
-                        name, data.usual(types[name] or _FLOAT, trial.shapes[name], self._rng)
+                        data.usual(element_type or _FLOAT, trial.shapes[name], self._rng)
                     )
-                    for name in types
+                    for name, element_type in types.items()
                 }
 
-    def first_difference(self, samples: Iterable[Mapping[str, Array]]) -> list[Counterexample]:
-        """Run both sides on data until they differ, and return how, if they do."""
-        found = (self.compare(feeds) for feeds in samples)
-        return list(itertools.islice((each for each in found if each is not None), 1))
+    def first_difference(self, samples: Iterable[Mapping[str, Array]]) -> Counterexample | None:
+        """Run both sides on data until they differ, and return how; None if they do not."""
+        return next(filter(None, map(self._compare, samples)), None)
 
-    def compare(self, feeds: Mapping[str, Array]) -> Counterexample | None:
+    def _compare(self, feeds: Mapping[str, Array]) -> Counterexample | None:
         """Run both sides, and return how they differ; None if they agree, or the original fails."""
         name = self._part.output
         try:
@@ -266,19 +245,18 @@ class _Sides:
         return self._counterexample(feeds, mismatch)
 
     def _counterexample(self, feeds: Mapping[str, Array], mismatch: Mismatch) -> Counterexample:
-        whole = {n: a.tolist() for n, a in feeds.items() if a.dtype.kind in "iu" and a.ndim <= 2}
-        return Counterexample(feeds, whole, mismatch.element, mismatch.reason, self._part.output)
+        integers = {n: a.tolist() for n, a in feeds.items() if a.dtype.kind in "iu" and a.ndim <= 2}
+        return Counterexample(feeds, integers, mismatch.element, mismatch.reason, self._part.output)
 
     @cached_property
     def _converted(self) -> Session:
         return Session(
             self._part.converted().SerializeToString(),
             of=CONVERTED,
-            folder=self._runs.models.converted.folder,
-            report=child.report,
+            folder=self._models.converted.folder,
         )
 
-    def _any_bits(self, name: str, array: Array) -> Array:
+    def _any_bits(self, array: Array) -> Array:
         """Return any bits in the place of reals that the original only moves."""
         if not self._is_moved or not is_float(array.dtype):
             return array
@@ -286,21 +264,18 @@ class _Sides:
 
     def _without_batch(self, feeds: Mapping[str, Array]) -> dict[str, Array] | None:
         """Return the data without any element of the batch; None where the batch is fixed."""
+        moved_by = {(i.place, i.node.output[0]): i.node.input[0] for i in self._models.infos}
+        keys = ((self._part.place, node.output[0]) for node in self._part.before.nodes)
+        moved = (moved_by[key] for key in keys if key in moved_by)
         dims = {n: shape_inference.dims(known) for n, known in self._part.inputs.items()}
-        data = next((n for n in self._heads() if dims.get(n)), None)
-        batch = (dims[data] or (1,))[0] if data is not None else 1
-        if data is None or isinstance(batch, int):
+        batches = ((name, sizes[0]) for name in moved if (sizes := dims.get(name)))
+        name, batch = next(batches, ("", 1))
+        if isinstance(batch, int):
             return None
         return {
-            name: array[:0] if name == data or (dims.get(name) or (None,))[0] == batch else array
-            for name, array in feeds.items()
+            n: array[:0] if n == name or (dims.get(n) or (None,))[0] == batch else array
+            for n, array in feeds.items()
         }
-
-    def _heads(self) -> list[str]:
-        """Return the values that the operators of the part move."""
-        heads = {(i.place, i.node.output[0]): i.node.input[0] for i in self._runs.infos}
-        keys = ((self._part.place, node.output[0]) for node in self._part.before.nodes)
-        return [str(heads[key]) for key in keys if key in heads]
 
 
 def _common_values(
@@ -310,7 +285,7 @@ def _common_values(
     versions = [side.imports.opsets.get("") for side in (part.before, part.after)]
     after = {_text(node) for node in part.after.nodes if versions[0] == versions[1]}
     stored = {tensor.name: tensor for tensor in part.after.stored}
-    folders = models.original.folder, models.converted.folder
+    folders = models.folders
     common = set(part.inputs) | {
         t.name
         for t in part.before.stored

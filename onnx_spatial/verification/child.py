@@ -44,9 +44,6 @@ ORIGINAL, CONVERTED = "the original", "the converted model"
 
 #: Seconds between two looks at the child.
 _INTERVAL_SECONDS = 0.02
-#: The system's own limit counts memory that is reserved, too. It is higher than the one that is watched
-#: here: times the latter, and bytes for the stacks of threads.
-_RESERVED_FACTOR, _STACK_BYTES = 2, 2**32
 
 
 @dataclass(frozen=True)
@@ -325,10 +322,6 @@ def _do(work: Callable[[Progress], Any], bounds: Bounds, pipe: BinaryIO) -> None
     limits.die_with_parent()
     limits.lower("RLIMIT_CORE", 0)
     faulthandler.enable(2)  # the log of a crash says where it happened
-    own = limits.private_memory(os.getpid(), reserved=True)
-    if bounds.memory is not None and own is not None:
-        most = _RESERVED_FACTOR * (bounds.memory + bounds.weights) + _STACK_BYTES
-        limits.lower("RLIMIT_DATA", own + most)
     _pipe, _bounds = pipe, bounds
     try:
         result = work(lambda text: _send("progress", Doing(text)))

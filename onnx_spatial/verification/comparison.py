@@ -7,7 +7,7 @@ as asked        |a - b| <= atol + rtol * max|original|, by the options --rtol an
 original    [1.0, 2.0, 4.0]
 converted   [1.0, 2.2, 4.0]     errors [0, 0.2, 0], 0.05 of the largest value
 
-_Errors are relative to the largest value of the original: an element near zero has an error of the size
+Errors are relative to the largest value of the original: an element near zero has an error of the size
 of the terms that it is the sum of.
 """
 
@@ -103,23 +103,23 @@ def describe_element(
 ) -> str:
     """Say what an element is that should be another: "is x[0, 4, 1, 0] instead of x[0, 0, 1, 0]".
 
-    It is named by its place if its bits are in the inputs once, else by its value.
+    It is named by where it comes from if its bits are in the inputs once, else by its value.
     """
     wrong, right = (_describe(np.asarray(array[element]), inputs) for array in (actual, expected))
     return f"is {wrong} instead of {right}"
 
 
 def _describe(element: Array, inputs: Mapping[str, Array]) -> str:
-    places: list[str] = []
+    sources: list[str] = []
     for name, array in inputs.items():
         if dtype_name(array) != dtype_name(element):
             continue
         flat = array.reshape(-1)
         same = ~differing_bits(flat, np.broadcast_to(element, flat.shape))
-        places += [
+        sources += [
             f"{name}{show(_index_of(int(i), array.shape))}" for i in np.flatnonzero(same)[:2]
         ]
-    return places[0] if len(places) == 1 else str(element)
+    return sources[0] if len(sources) == 1 else str(element)
 
 
 def _items(name: str, expected: Any, actual: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -352,9 +352,9 @@ def _most_steps(expected: Array, actual: Array) -> float | None:
 def _chunk_steps(expected: Array, actual: Array) -> float:
     before, after = _ranks(expected), _ranks(actual)
     # A distance of 64-bit ranks needs 64 bits without a sign.
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         apart = np.where(before > after, before - after, after - before).view(np.uint64)
-    nans = [np.isnan(array) for array in (expected, actual)]
+        nans = [np.isnan(array) for array in (expected, actual)]
     if (nans[0] != nans[1]).any():
         return math.inf
     return float(np.max(apart, initial=0, where=~nans[0]))

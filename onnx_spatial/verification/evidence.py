@@ -294,7 +294,7 @@ class Verification:
         return {"failed": Code.DIFFERENT, "unverified": Code.UNVERIFIED}.get(self.status)
 
     def to_dict(self) -> dict[str, object]:
-        """Return version 2 of the report, ready for JSON; docs/verification.md lists its keys.
+        """Return version 2 of the report, ready for JSON; docs/report.md lists its keys.
 
         Keys are attribute names, and `version`. Infinities and NaN are None, tuples lists, and inputs
         are given as name -> dtype, shape.

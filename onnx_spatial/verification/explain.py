@@ -25,7 +25,6 @@ import onnx
 import onnxruntime
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
@@ -37,13 +36,12 @@ from onnx_spatial.verification import reproducer
 from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.comparison import describe_element, find_mismatch
 from onnx_spatial.verification.evidence import Difference, Verification, first_of
-from onnx_spatial.verification.kinds import Kind, Kinds
+from onnx_spatial.verification.kinds import Kind
 from onnx_spatial.verification.match.definitions import Definitions
 from onnx_spatial.verification.match.graphs import Graphs, described
 from onnx_spatial.verification.options import VerifyOptions
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.reproducer import Divergence
-from onnx_spatial.verification.run.sessions import Report, no_report
 
 #: Reals whose precision users choose, by element type.
 _REALS: dict[int, str] = {
@@ -74,10 +72,7 @@ class Cause:
 def add(
     result: Verification,
     models: ModelPair,
-    infos: Sequence[OperatorInfo],
-    kinds: Kinds,
     options: VerifyOptions,
-    report: Report = no_report,
     *,
     of_run: Difference | None = None,
 ) -> None:
@@ -86,10 +81,7 @@ def add(
     Args:
         result: the verification.
         models: the original and the converted model.
-        infos: the spatial operators of the original.
-        kinds: of the original's values.
         options: tolerances, and the folder of the reproducer.
-        report: gets a line of progress before each load and run.
         of_run: the first difference in a run of both models, where the first one is of a part.
     """
     original, converted = (Graphs(each.proto) for each in (models.original, models.converted))
@@ -102,17 +94,15 @@ def add(
         divergence = reproducer.find_first_value(
             models,
             definitions,
-            kinds,
             of_run.inputs,
             optimised=of_run.optimised,
             tolerance=tolerance,
-            report=report,
         )
         result.first_value = None if divergence is None else divergence.first
     cause = (
         wrong_models(models)
         or other_precision(models, result)
-        or _edited(_changes_of(models, definitions, infos) if difference is not None else [])
+        or _edited(_edited_nodes(models, definitions) if difference is not None else [])
         or Cause((), next_step(result, divergence))
     )
     result.problems = [*cause.problems, *([] if cause.alone else result.problems)]
@@ -255,100 +245,90 @@ _MOST_BYTES = 2**28
 _MOST_CHARACTERS = 40
 
 
-def _changes_of(
-    models: ModelPair, definitions: Definitions, infos: Sequence[OperatorInfo] = ()
-) -> list[str]:
+def _edited_nodes(models: ModelPair, definitions: Definitions) -> list[str]:
     """Return a line for each node and constant that was edited; none if there are too many.
 
-    Args:
-        models: the original and the converted model.
-        definitions: of their values.
-        infos: the spatial operators of the original, which a conversion replaces.
+    Spatial operators of the original are none: a conversion replaces them.
     """
-    replaced = {info.index for info in infos if info.known_domain}
+    replaced = {info.index for info in models.infos if info.known_domain}
     lines: list[str] = []
     for index, (place, _, node) in enumerate(traversal.nodes(models.original.proto)):
-        if index not in replaced:
-            label = described(node, place)
-            changes = list(_Changes(models, definitions, place, node))
-            more = f" (and {len(changes) - 1} more changes)" if len(changes) > 1 else ""
-            lines += [f"{label} was changed: {change}{more}" for change in changes[:1]]
+        edits = [] if index in replaced else list(_edits(models, definitions, place, node))
+        more = f" (and {len(edits) - 1} more changes)" if len(edits) > 1 else ""
+        lines += [f"{described(node, place)} was changed: {edit}{more}" for edit in edits[:1]]
     return lines if len(lines) <= _MOST_CHANGES else []
 
 
-class _Changes:
-    """What was changed in one node of the original, as ends of sentences."""
+def _edits(
+    models: ModelPair, definitions: Definitions, place: Place, before: onnx.NodeProto
+) -> Iterator[str]:
+    """Yield what was changed in a node of the original, as ends of sentences."""
+    both = definitions.original, definitions.converted
 
-    def __init__(
-        self, models: ModelPair, definitions: Definitions, place: Place, node: onnx.NodeProto
-    ) -> None:
-        self._models, self._place, self._node = models, place, node
-        self._graphs = definitions.original, definitions.converted
-        output = next(filter(None, node.output), "")
-        shared = definitions.is_shared(output, place) and not definitions.same(output, place)
-        after = self._graphs[1].find(output, place) if shared else None
-        self._after = after if isinstance(after, onnx.NodeProto) else None
+    def constants_differ(*names: str) -> str | None:
+        """Say how a constant of the original differs from one of the converted model."""
+        was, now = (graphs.find(name, place) for graphs, name in zip(both, names, strict=True))
+        if isinstance(was, onnx.TensorProto) and isinstance(now, onnx.TensorProto):
+            return _difference(models, was, now)
+        return None
 
-    def __iter__(self) -> Iterator[str]:
-        before, after = self._node, self._after
-        if after is None or self._computed(before, 0) != self._computed(after, 1):
-            for name in dict.fromkeys(before.input):
-                if change := self._constant(name, name):
-                    yield f"its constant {name!r} differs: {change}"
-            return
-        was, now = (".".join(filter(None, (n.domain, n.op_type))) for n in (before, after))
-        if was != now:
-            yield f"it is {now}, not {was}"
-            return
-        for old, new in zip(before.input, after.input, strict=False):
-            if change := self._constant(old, new):
-                yield f"it reads another constant {new!r}: {change}"
-        yield from self._attributes(before, after)
-        if sorted(before.input) == sorted(after.input) and list(before.input) != list(after.input):
-            yield f"it reads its inputs in another order: {', '.join(after.input)}"
-
-    def _computed(self, node: onnx.NodeProto, side: int) -> list[str]:
-        """Return the names of the inputs that are no constants."""
+    def computed(graphs: Graphs, node: onnx.NodeProto) -> list[str]:
+        """Return the inputs of a node that are no constants."""
         stored = (onnx.TensorProto, onnx.SparseTensorProto)
-        producers = ((n, self._graphs[side].find(n, self._place)) for n in node.input)
-        return sorted(name for name, producer in producers if not isinstance(producer, stored))
+        return sorted(n for n in node.input if not isinstance(graphs.find(n, place), stored))
 
-    def _attributes(self, before: onnx.NodeProto, after: onnx.NodeProto) -> Iterator[str]:
-        old, new = ({a.name: a for a in node.attribute} for node in (before, after))
-        for name in sorted(old.keys() | new.keys()):
-            was, now = old.get(name), new.get(name)
-            if was is None or now is None:
-                yield f"it has {'no' if now is None else 'a new'} attribute {name!r}"
-            elif was.HasField("t") and now.HasField("t"):
-                if change := self._difference(was.t, now.t):
-                    yield f"it has another {name!r}: {change}"
-            elif (texts := (_shown(now), _shown(was)))[0] != texts[1]:
-                yield f"it has another {name!r}: {texts[0]}, not {texts[1]}"
+    output = next(filter(None, before.output), "")
+    after = both[1].find(output, place) if definitions.is_shared(output, place) else None
+    if definitions.defined_alike(output, place) or not isinstance(after, onnx.NodeProto):
+        after = None
+    if after is None or computed(both[0], before) != computed(both[1], after):
+        for name in dict.fromkeys(before.input):
+            if change := constants_differ(name, name):
+                yield f"its constant {name!r} differs: {change}"
+        return
+    was, now = (".".join(filter(None, (n.domain, n.op_type))) for n in (before, after))
+    if was != now:
+        yield f"it is {now}, not {was}"
+        return
+    for old, new in zip(before.input, after.input, strict=False):
+        if change := constants_differ(old, new):
+            yield f"it reads another constant {new!r}: {change}"
+    yield from _changed_attributes(models, before, after)
+    if sorted(before.input) == sorted(after.input) and list(before.input) != list(after.input):
+        yield f"it reads its inputs in another order: {', '.join(after.input)}"
 
-    def _constant(self, old: str, new: str) -> str | None:
-        """Say how a constant differs that both models store; None if it does not."""
-        graphs = zip(self._graphs, (old, new), strict=True)
-        was, now = (model.find(name, self._place) for model, name in graphs)
-        if not (isinstance(was, onnx.TensorProto) and isinstance(now, onnx.TensorProto)):
-            return None
-        return self._difference(was, now)
 
-    def _difference(self, was: onnx.TensorProto, now: onnx.TensorProto) -> str | None:
-        """Say how two tensors differ; None if their values are the same."""
-        folders = self._models.folders
-        if external_data.same(was, folders[0], now, folders[1]):
-            return None
-        if max(was.ByteSize(), now.ByteSize()) > _MOST_BYTES:
-            return "its bytes differ"
-        try:
-            before, after = constant_value(was, folders[0]), constant_value(now, folders[1])
-        except ModelFileError as error:
-            return str(error)
-        mismatch = find_mismatch(before, after, Kind())
-        if mismatch is None or mismatch.element is None:
-            return None if mismatch is None else mismatch.reason
-        element = describe_element(before, after, mismatch.element, {})
-        return f"{mismatch.reason}; {show(mismatch.element)} {element}"
+def _changed_attributes(
+    models: ModelPair, before: onnx.NodeProto, after: onnx.NodeProto
+) -> Iterator[str]:
+    old, new = ({a.name: a for a in node.attribute} for node in (before, after))
+    for name in sorted(old.keys() | new.keys()):
+        was, now = old.get(name), new.get(name)
+        if was is None or now is None:
+            yield f"it has {'no' if now is None else 'a new'} attribute {name!r}"
+        elif was.HasField("t") and now.HasField("t"):
+            if change := _difference(models, was.t, now.t):
+                yield f"it has another {name!r}: {change}"
+        elif (texts := (_shown(now), _shown(was)))[0] != texts[1]:
+            yield f"it has another {name!r}: {texts[0]}, not {texts[1]}"
+
+
+def _difference(models: ModelPair, was: onnx.TensorProto, now: onnx.TensorProto) -> str | None:
+    """Say how two tensors differ; None if their values are the same."""
+    folders = models.folders
+    if external_data.same(was, folders[0], now, folders[1]):
+        return None
+    if max(was.ByteSize(), now.ByteSize()) > _MOST_BYTES:
+        return "its bytes differ"
+    try:
+        before, after = constant_value(was, folders[0]), constant_value(now, folders[1])
+    except ModelFileError as error:
+        return str(error)
+    mismatch = find_mismatch(before, after, Kind())
+    if mismatch is None or mismatch.element is None:
+        return None if mismatch is None else mismatch.reason
+    element = describe_element(before, after, mismatch.element, {})
+    return f"{mismatch.reason}; {show(mismatch.element)} {element}"
 
 
 def _shown(attribute: onnx.AttributeProto) -> str:

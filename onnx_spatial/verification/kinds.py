@@ -47,12 +47,12 @@ class Kind:
     Attributes:
         rtol: of the shortest type of reals in which it was computed; 0 if every bit is determined.
         steps: whether it is behind a step from such reals to whole numbers.
-        random: whether it is behind random numbers.
+        random: the first node in front of it that draws random numbers; "" if none does.
     """
 
     rtol: float = 0.0
     steps: bool = False
-    random: bool = False
+    random: str = ""
 
     def __or__(self, other: Kind) -> Kind:
         return Kind(
@@ -104,16 +104,6 @@ class Kinds:
         """
         return self._walk(place, nodes, {}).get(output, _MOVED)
 
-    def random_source(self, output: str) -> str:
-        """Name the first node that makes an output random: "RandomNormal node 'noise'"."""
-        kinds = self.of_values()
-        for node in traversal.in_order(self._graph):
-            is_first = not any(kinds.get(name, _MOVED).random for name in traversal.needs(node))
-            drawn = {name for name in node.output if name and kinds[name].random}
-            if is_first and output in shape_inference.downstream(self._graph, drawn):
-                return f"{node.op_type} node {traversal.label(node)!r}"
-        return "a random operator"
-
     def _walk(
         self, place: Place, nodes: Iterable[onnx.NodeProto], known: Mapping[str, Kind]
     ) -> dict[str, Kind]:
@@ -140,7 +130,7 @@ class Kinds:
         if standard and node.op_type in _SIZES and not (kind.steps or kind.random):
             return _MOVED  # a shape depends on reals only behind a step to whole numbers
         if standard and (node.op_type in _RANDOM or _drops(node, scope)):
-            return kind | Kind(random=True)
+            return kind | Kind(random=f"{node.op_type} node {traversal.label(node)!r}")
         moves = op_traits.is_bitwise(node) or (standard and any(traversal.subgraphs(node)))
         types = [_element_type(scope, name) for name in (*node.input, *node.output) if name]
         outputs = types[len(types) - sum(map(bool, node.output)) :]

@@ -83,12 +83,11 @@ def default_memory() -> int:
     return MOST_MEMORY if machine is None else min(MOST_MEMORY, machine // 4)
 
 
-def private_memory(pid: int, *, reserved: bool = False) -> int | None:
-    """Return the bytes of private memory that a process has in use or reserved; None if unknown."""
-    key = "VmData:" if reserved else "RssAnon:"
+def private_memory(pid: int) -> int | None:
+    """Return the bytes of private memory that a process has in use; None if unknown."""
     try:
         status = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
-        line = next(line for line in status.splitlines() if line.startswith(key))
+        line = next(line for line in status.splitlines() if line.startswith("RssAnon:"))
         return int(line.split()[1]) * 1024
     except (OSError, StopIteration, ValueError, IndexError):
         return None

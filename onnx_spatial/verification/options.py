@@ -90,15 +90,6 @@ class Tolerances:
             return None
         return Tolerance(rtol, atol or 0.0, name in self.rtol or name in self.atol)
 
-    def of_model(self, outputs: Collection[str]) -> Tolerances:
-        """Return those for the outputs of one model of many: names that it lacks are left out."""
-        return Tolerances(
-            *(
-                {name: n for name, n in numbers.items() if not name or name in outputs}
-                for numbers in (self.rtol, self.atol)
-            )
-        )
-
 
 def tolerance_words(rtol: Bound, atol: Bound, *, outputs_only: bool = False) -> list[str]:
     """Return the words of a command line that set these tolerances."""

@@ -11,11 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import onnx
 
+from onnx_spatial import analysis
+from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.conversion.local_functions.marked import without_earlier_form
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import traversal
@@ -23,7 +26,9 @@ from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io import reader
 from onnx_spatial.operators.shapes import Dim, show
 from onnx_spatial.verification.arrays import STRING, Array, dtype_of, is_float
+from onnx_spatial.verification.kinds import Kinds
 from onnx_spatial.verification.options import Tolerances
+from onnx_spatial.verification.run import data
 
 _WITH_SIZE = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED, STRING}
 
@@ -66,12 +71,39 @@ class ModelPair:
         known = (t for t in tensors if t.data_type in _WITH_SIZE)
         return sum(math.prod(t.dims) * dtype_of(t.data_type).itemsize for t in known)
 
-    def resolved(self) -> ModelPair:
-        """Return both with links resolved, the converted one with a folder of external data."""
+    def prepared(self) -> ModelPair:
+        """Return the pair with links resolved, and the original as it was before an earlier conversion.
+
+        The converted model gets the original's folder of external data if it has none.
+        """
         before, after = reader.resolved(self.original), reader.resolved(self.converted)
         if after.folder is None:
             after = replace(after, base=before.folder)
-        return replace(self, original=before, converted=after)
+        unwrapped = without_earlier_form(before.proto, folder=before.folder)
+        if unwrapped.model is not before.proto:
+            before = before.holding(unwrapped.model)
+        return ModelPair(before, after, self.domains | unwrapped.domains)
+
+    @cached_property
+    def named(self) -> onnx.ModelProto:
+        """The original without its weights, and with a name for each open dim of its inputs."""
+        proto = self.original.proto
+        return data.named_dims(proto, data.graph_inputs(proto))
+
+    @cached_property
+    def infos(self) -> Sequence[OperatorInfo]:
+        """The spatial operators of the original."""
+        return analysis.find(self.named, self.domains, self.original.folder)
+
+    @cached_property
+    def facts(self) -> Sequence[GraphFacts]:
+        """What is known of the graphs of the original, in the order of `traversal.graphs`."""
+        return analysis.graph_facts(self.named, self.infos)
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        """How exactly the values of the original are determined."""
+        return Kinds(self.named, self.infos, self.facts)
 
     def as_fed(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Return the data of a run of the original as the converted model declares it.
@@ -88,15 +120,6 @@ class ModelPair:
     def folders(self) -> tuple[Path | None, Path | None]:
         """The folders of the external data of both."""
         return self.original.folder, self.converted.folder
-
-    def without_earlier_form(self) -> ModelPair:
-        """Return the pair with the original as it was before an earlier conversion wrapped it."""
-        folder = self.original.folder
-        unwrapped = without_earlier_form(self.original.proto, folder=folder)
-        original = self.original
-        if unwrapped.model is not original.proto:
-            original = original.holding(unwrapped.model)
-        return replace(self, original=original, domains=self.domains | unwrapped.domains)
 
 
 def _as_type(array: Array, element_type: int | None) -> Array:

@@ -17,42 +17,37 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
 
-from onnx_spatial import analysis
 from onnx_spatial.errors import Code, ModelFileError, SpatialError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import external_data, reader
 from onnx_spatial.model.traversal import Place
 from onnx_spatial.verification.arrays import Array, dtype_name, is_native, type_of
-from onnx_spatial.verification.comparison import compare, find_mismatch
+from onnx_spatial.verification.comparison import find_mismatch
 from onnx_spatial.verification.evidence import Difference, FirstValue
-from onnx_spatial.verification.kinds import Kind, Kinds
+from onnx_spatial.verification.kinds import Kind
 from onnx_spatial.verification.match.definitions import Definitions
 from onnx_spatial.verification.match.graphs import (
     MAIN,
     Graphs,
     GrowingPart,
     NoPartError,
-    Part,
     Producer,
     is_computed,
 )
-from onnx_spatial.verification.options import Tolerance
+from onnx_spatial.verification.options import Tolerance, VerifyOptions
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.run.original import Original
 from onnx_spatial.verification.run.sessions import (
-    CONVERTED,
-    Report,
     RunError,
-    Session,
-    no_report,
-    with_values,
+    open_converted,
 )
 
 #: Bytes of a model that is copied to give it more outputs.
@@ -78,23 +73,19 @@ class Divergence:
 def find_first_value(
     models: ModelPair,
     definitions: Definitions,
-    kinds: Kinds,
     feeds: Mapping[str, Array],
     *,
     optimised: bool,
     tolerance: Tolerance | None = None,
-    report: Report = no_report,
 ) -> Divergence | None:
     """Find the first value of the main graph that differs; None if the models cannot be run so.
 
     Args:
         models: the original and the converted model.
         definitions: of their values.
-        kinds: of the original's values.
         feeds: data of the original's inputs.
         optimised: whether the converted model runs with onnxruntime's optimisations.
         tolerance: that the caller sets for the output that differs.
-        report: gets a line of progress before each load and run.
     """
     original, converted = models.original, models.converted
     if max(original.proto.ByteSize(), converted.proto.ByteSize()) > _MOST_BYTES:
@@ -106,28 +97,29 @@ def find_first_value(
         if name and definitions.converted.computes(name)
     }
     try:
-        runner = Original(original, models.domains, values=list(makers), report=report).open()
+        runner = Original(original, models.domains, values=list(makers)).open()
         expected = runner.run(feeds)
-        session = Session(
-            with_values(converted, makers),
-            of=CONVERTED,
-            optimise=optimised,
-            folder=converted.folder,
-            report=report,
-        )
+        session = open_converted(converted, makers, optimise=optimised)
         actual = session.run(models.as_fed(feeds))
     except (RunError, SpatialError):
         return None
-    kind_of, agreed = kinds.of_values(), dict(feeds)
+    kinds, agreed = models.kinds.of_values(), dict(feeds)
     for name, node in makers.items():
-        value, kind = expected[name], kind_of.get(name, Kind())
+        value, kind = expected[name], kinds.get(name, Kind())
         mismatch = None if kind.random else find_mismatch(value, actual[name], kind, tolerance)
         if mismatch is not None:
-            label, graph = traversal.label(node), str(MAIN)
             dtype = dtype_name(value) if isinstance(value, np.ndarray) else type(value).__name__
-            what = (name, label, node.op_type, graph, dtype, np.shape(value), optimised)
-            first = FirstValue(*what, mismatch.reason)
-            return Divergence(first, agreed, definitions.same(name, MAIN))
+            first = FirstValue(
+                name,
+                traversal.label(node),
+                node.op_type,
+                str(MAIN),
+                dtype,
+                np.shape(value),
+                optimised,
+                mismatch.reason,
+            )
+            return Divergence(first, agreed, definitions.defined_alike(name, MAIN))
         if isinstance(value, np.ndarray):
             agreed[name] = value
     return Divergence(None, agreed)
@@ -154,20 +146,19 @@ result = onnx_spatial.verify(here / "original.onnx", here / "converted.onnx", op
 print(result.message)
 for output in result.outputs:
     for worst in output.worst_elements:
-        place = f"{{output.name}}{{list(worst.index)}}"
-        print(f"{{place}} is {{worst.converted}} instead of {{worst.original}}")
+        element = f"{{output.name}}{{list(worst.index)}}"
+        print(f"{{element}} is {{worst.converted}} instead of {{worst.original}}")
 sys.exit(not result)
 '''
 
 
 @dataclass(frozen=True)
-class _Pair:
-    """Two models whose outputs differ on the same data."""
+class _SmallPair:
+    """Two models to save, and data of their inputs."""
 
     original: onnx.ModelProto
     converted: onnx.ModelProto
     feeds: Mapping[str, Array]
-    optimised: bool
 
 
 def save(
@@ -189,90 +180,79 @@ def save(
     Raises:
         ModelFileError: nothing that can be saved shows the difference, or it cannot be written.
     """
-    optimised = difference.optimised
-    cuts: list[_Cut] = []  # the smallest parts first
+    cuts: list[Callable[[], _SmallPair | None]] = []  # the smallest parts first
     if difference.value is not None and difference.place is not None:
-        cuts.append(_Cut(difference.place, difference.value, difference.inputs, optimised))
+        value, inputs = difference.value, difference.inputs
+        cuts.append(partial(_cut_out, models, difference.place, value, inputs))
     if divergence is not None and divergence.first is not None:
-        first = divergence.first
-        cuts.append(_Cut(MAIN, first.name, divergence.agreed, first.optimised))
+        cuts.append(partial(_cut_out, models, MAIN, divergence.first.name, divergence.agreed))
     if difference.kind in ("output", "model"):
-        cuts.append(_Cut(MAIN, None, difference.inputs, optimised))
+        cuts.append(partial(_whole_models, models, difference.inputs))
     for cut in cuts:
         try:
-            pair = cut.out_of(models)
+            pair = cut()
             if pair is not None and _differs(pair, models.domains, tolerance):
                 return _write(folder, pair, _script(difference.message, models.domains, tolerance))
-        except (RunError, NoPartError, OSError, ValueError):
+        except (NoPartError, OSError, ValueError):
             continue  # a part that cannot stand alone: a larger one will
     raise ModelFileError(
         "not saved: no part of the models shows the difference on its own", code=Code.NO_REPRODUCER
     )
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """Parts of both models: the nodes between known values and an output; None for the whole models."""
-
-    place: Place
-    output: str | None
-    known: Mapping[str, Array]
-    optimised: bool
-
-    def out_of(self, models: ModelPair) -> _Pair | None:
-        """Cut the parts out; None if they need other values. Each model keeps its own constants.
-
-        Raises:
-            NoPartError: nothing computes the output, or its nodes cannot be taken out of a function.
-        """
-        sources, known = (models.original, models.converted), self.known
-        if self.output is None:
-            protos, read = [onnx.ModelProto(), onnx.ModelProto()], sorted(known)
-            for copy, source in zip(protos, sources, strict=True):
-                copy.CopyFrom(source.proto)
-        else:
-            parts = [self._part(source.proto, self.output) for source in sources]
-            read = sorted(parts[0].read | parts[1].read)
-            if not known.keys() >= set(read):
-                return None
-            types = {name: type_of(known[name]) for name in read}
-            protos = [part.model(types, self.output) for part in parts]
-        for proto, source in zip(protos, sources, strict=True):
-            external_data.embed_all(proto, source.folder)
-        return _Pair(protos[0], protos[1], {name: known[name] for name in read}, self.optimised)
-
-    def _part(self, model: onnx.ModelProto, output: str) -> Part:
-        def stops(name: str, producer: Producer | None) -> bool:
-            return name in self.known and (producer is None or is_computed(producer))
-
-        growing = GrowingPart(Graphs(model), self.place, stops)
-        growing.include(output)
-        return growing.part()
-
-
-def _differs(pair: _Pair, domains: Collection[str], tolerance: Tolerance | None) -> bool:
-    """Run both models of a pair, and return whether their outputs differ.
+def _cut_out(
+    models: ModelPair, place: Place, output: str, known: Mapping[str, Array]
+) -> _SmallPair | None:
+    """Cut out what leads from known values to an output; None if it needs other values.
 
     Raises:
-        RunError: the original does not run.
+        NoPartError: nothing computes the output, or its nodes cannot be taken out of a function.
     """
-    expected = Original(reader.Source(pair.original), domains).open().run(pair.feeds)
+
+    def stops(name: str, producer: Producer | None) -> bool:
+        return name in known and (producer is None or is_computed(producer))
+
+    parts = []
+    for source in (models.original, models.converted):
+        growing = GrowingPart(Graphs(source.proto), place, stops)
+        growing.include(output)
+        parts.append(growing.part())
+    read = sorted(parts[0].read | parts[1].read)
+    if not known.keys() >= set(read):
+        return None
+    types = {name: type_of(known[name]) for name in read}
+    original, converted = (part.model(types, output) for part in parts)
+    return _with_weights(models, original, converted, {name: known[name] for name in read})
+
+
+def _whole_models(models: ModelPair, feeds: Mapping[str, Array]) -> _SmallPair:
+    original, converted = onnx.ModelProto(), onnx.ModelProto()
+    original.CopyFrom(models.original.proto)
+    converted.CopyFrom(models.converted.proto)
+    return _with_weights(models, original, converted, feeds)
+
+
+def _with_weights(
+    models: ModelPair,
+    original: onnx.ModelProto,
+    converted: onnx.ModelProto,
+    feeds: Mapping[str, Array],
+) -> _SmallPair:
+    for proto, folder in zip((original, converted), models.folders, strict=True):
+        external_data.embed_all(proto, folder)
+    return _SmallPair(original, converted, feeds)
+
+
+def _differs(pair: _SmallPair, domains: Collection[str], tolerance: Tolerance | None) -> bool:
+    """Tell whether the script will find a difference: it calls `verify` like this."""
+    from onnx_spatial.verification.verify import verify  # which calls this module
+
+    rtol, atol = (None, None) if tolerance is None else (tolerance.rtol, tolerance.atol)
+    options = VerifyOptions(inputs=pair.feeds, outputs_only=True, rtol=rtol, atol=atol)
     try:
-        session = Session(reader.serialize(pair.converted), of=CONVERTED, optimise=pair.optimised)
-        feeds = {name: array for name, array in pair.feeds.items() if name in session.inputs}
-        actual = session.run(feeds)
-    except RunError:
-        return True  # that it does not run is the difference
-    infos = analysis.find(pair.original, domains)
-    facts = analysis.graph_facts(pair.original, infos)
-    kinds = Kinds(pair.original, infos, facts).of_values()
-    return any(
-        result.passed is False
-        for name, value in expected.items()
-        for result in compare(
-            name, 0, pair.optimised, value, actual[name], kinds.get(name, Kind()), tolerance
-        )
-    )
+        return verify(pair.original, pair.converted, options, domains=domains).status == "failed"
+    except SpatialError:
+        return False
 
 
 def _script(message: str, domains: Collection[str], tolerance: Tolerance | None) -> str:
@@ -284,7 +264,7 @@ def _script(message: str, domains: Collection[str], tolerance: Tolerance | None)
     )
 
 
-def _write(folder: Path, pair: _Pair, script: str) -> Path:
+def _write(folder: Path, pair: _SmallPair, script: str) -> Path:
     path = folder / "reproduce.py"
     try:
         folder.mkdir(parents=True, exist_ok=True)

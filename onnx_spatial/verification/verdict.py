@@ -18,17 +18,16 @@ An operator may be in several parts, and a part may have several operators.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import onnx
 
-from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion.same_padding.find import find as find_refused
 from onnx_spatial.maps.elements import FINITE_DATA
 from onnx_spatial.model import traversal
+from onnx_spatial.verification.check_models import ModelFindings
 from onnx_spatial.verification.check_parts import PartFinding
-from onnx_spatial.verification.check_whole import Whole
 from onnx_spatial.verification.evidence import (
     UNCHANGED,
     OperatorResult,
@@ -38,8 +37,8 @@ from onnx_spatial.verification.evidence import (
     count_proofs,
     first_of,
 )
-from onnx_spatial.verification.match.matches import Unmatched
-from onnx_spatial.verification.pair import Interface
+from onnx_spatial.verification.match.matches import Matches
+from onnx_spatial.verification.pair import Interface, ModelPair
 
 if TYPE_CHECKING:
     from onnx_spatial.chains import Chain
@@ -56,45 +55,65 @@ class Findings:
 
     Attributes:
         interface: differences of inputs and outputs.
+        matches: the parts that differ, and what else does; None if they were not looked for.
         parts: the changed parts, with proofs and runs.
+        of_models: runs of both models.
         operators: results of the operators, from the parts that they are in.
-        unproven: everything that is not proven: parts, and what is not in two parts.
-        whole: runs of both models; None if there was none yet.
         out_of_time: at what the time was over; None if it was not.
         outputs_only: whether nothing but outputs is compared.
     """
 
     interface: Interface = field(default_factory=Interface)
+    matches: Matches | None = None
     parts: list[PartFinding] = field(default_factory=list)
+    of_models: ModelFindings = field(default_factory=ModelFindings)
     operators: list[OperatorResult] = field(default_factory=list)
-    unproven: list[Unproven] = field(default_factory=list)
-    whole: Whole = field(default_factory=Whole)
     out_of_time: str | None = None
     outputs_only: bool = False
 
     @property
+    def unproven(self) -> list[Unproven]:
+        """Everything that is not proven: parts, values without two parts, and what is in no part."""
+        if self.matches is None:
+            return []
+        others = (*self.matches.rest, *self.interface.narrowed)
+        return [
+            *(each for finding in self.parts for each in finding.unproven),
+            *(
+                Unproven(f"value {u.output!r} ({u.place})", "gave up", u.reason)
+                for u in self.matches.unmatched
+            ),
+            *(Unproven("the model", "other formula", line) for line in others),
+        ]
+
+    @property
     def is_proven(self) -> bool:
         """Whether every part that differs is proven, and all else is identical."""
-        return not self.unproven and not self.outputs_only and self.out_of_time is None
+        return self.matches is not None and not self.unproven and self.out_of_time is None
 
     @property
     def failures(self) -> list[str]:
         """What differs, one line each; what explains most comes first."""
-        loads = not any(failure.stage == "load" for failure in self.whole.broken)
-        parts = [p.difference.message for p in self.parts if p.difference is not None and loads]
+        runs = self.of_models
+        parts = [p.difference.message for p in self.parts if p.difference is not None]
         return [
             *self.interface.blocking,
             *self.interface.types,
-            *(failure.message for failure in self.whole.broken),
-            *dict.fromkeys(parts),
-            *self.whole.differences,
+            *([] if runs.broken is None else [runs.broken]),
+            *([] if self.does_not_load else dict.fromkeys(parts)),
+            *runs.differences,
         ]
+
+    @property
+    def does_not_load(self) -> bool:
+        """Whether the converted model loads on no data."""
+        return self.of_models.broken is not None and self.of_models.broken_stage == "load"
 
 
 def conclude(findings: Findings) -> Verification:
     """Return the verdict on the findings, with all evidence."""
-    whole = findings.whole
-    notes = [*findings.interface.notes, *whole.warnings]
+    runs = findings.of_models
+    notes = [*findings.interface.notes, *runs.warnings]
     # Of operators it is among their assumptions; other parts have no place of their own.
     if any(FINITE_DATA in p.proof.assumptions for p in findings.parts if not p.operators):
         notes.append(f"the proof assumes that {FINITE_DATA}")
@@ -104,39 +123,36 @@ def conclude(findings: Findings) -> Verification:
         "unverified",
         "",
         unproven=findings.unproven,
-        outputs=whole.outputs,
+        outputs=runs.outputs,
         operators=findings.operators,
-        runs=whole.runs,
+        runs=runs.runs,
         notes=list(dict.fromkeys(notes)),
         outputs_only=findings.outputs_only,
     )
-    differing = [p.difference for p in findings.parts if p.difference is not None]
-    failures = findings.failures
-    if failures:
+    if failures := findings.failures:
         result.status, result.problems = "failed", failures
         result.message = f"failed: {first_of(failures)}"
-        result.first_difference = next(iter([*differing, whole.difference]), None)
-        if any(failure.stage == "load" for failure in whole.broken):
-            result.first_difference = whole.difference
-        return result
-    if (gap := _gap(findings)) is not None:
+        differing = [p.difference for p in findings.parts if p.difference is not None]
+        if not differing or findings.does_not_load:
+            result.first_difference = runs.first_difference
+        else:
+            result.first_difference = differing[0]
+    elif (gap := _gap(findings)) is not None:
         result.problems = [gap, *map(str, findings.unproven)]
         result.message = f"unverified: {gap}"
-        return result
-    result.status = "passed"
-    result.evidence = "proven" if findings.is_proven else "sampled"
-    result.message = f"passed: {'; '.join(_passed(findings))}"
+    else:
+        result.status = "passed"
+        result.evidence = "proven" if findings.is_proven else "sampled"
+        result.message = f"passed: {'; '.join(_passed(findings))}"
     return result
 
 
 def _gap(findings: Findings) -> str | None:
     """Return why nothing can be concluded; None if there is a pass."""
-    not_run = findings.whole.not_run
+    not_run = findings.of_models.not_run
     if findings.out_of_time is not None:
         return findings.out_of_time
-    if not_run is None:
-        return None
-    if findings.is_proven and not_run.no_runtime:
+    if not_run is None or (findings.is_proven and not_run.no_runtime):
         return None
     if findings.unproven:
         return f"{not_run.reason}; and {first_of(findings.unproven)}"
@@ -149,12 +165,12 @@ def _passed(findings: Findings) -> list[str]:
     if findings.unproven:
         clauses[0] = f"sampled, {clauses[0]}"
         clauses.append(first_of(findings.unproven))
-    whole = findings.whole
-    if whole.not_run is not None:
-        clauses.append(f"not run: {whole.not_run.reason}")
+    runs = findings.of_models
+    if runs.not_run is not None:
+        clauses.append(f"not run: {runs.not_run.reason}")
     else:
-        clauses.append(_agreement(whole.outputs, len(whole.runs)))
-        clauses += [_SAME_OPERATORS] if whole.same_operators and findings.is_proven else []
+        clauses.append(_agreement(runs.outputs, len(runs.runs)))
+        clauses += [_SAME_OPERATORS] if runs.same_operators and findings.is_proven else []
     if findings.outputs_only:
         clauses.append(ONLY_OUTPUTS)
     return clauses
@@ -216,12 +232,11 @@ class Operator:
         return cls(result, positions, frozenset(around))
 
 
-def operators_of(
-    model: onnx.ModelProto, infos: Sequence[OperatorInfo], chains: Sequence[Chain]
-) -> list[Operator]:
+def operators_of(models: ModelPair, chains: Sequence[Chain]) -> list[Operator]:
     """Return the operators of the original in the order of the file, then the chains."""
+    model = models.original.proto
     nodes = list(traversal.nodes(model))
-    positions = {info.index for info in infos} | set(find_refused(model))
+    positions = {info.index for info in models.infos} | set(find_refused(model))
     # The nodes inside a node follow it.
     ends = {
         index: index + sum(1 for _ in traversal.inner_nodes(node))
@@ -253,38 +268,28 @@ def operators_of(
     return found
 
 
-def result_of(
-    operator: Operator, findings: Sequence[PartFinding], unmatched: Sequence[Unmatched]
-) -> OperatorResult:
-    """Join what was found of the parts that an operator is in.
-
-    Args:
-        operator: the operator.
-        findings: of all parts.
-        unmatched: values that differ, and of which there are no two parts.
-    """
-    found = operator.result
-    parts = [f for f in findings if operator.positions & f.part.nodes]
-    parts = parts or [f for f in findings if operator.around & f.part.nodes]
-    lost = [u for u in unmatched if operator.positions & u.nodes]
-    found.ran = bool(parts) and all(finding.ran for finding in parts)
-    found.reason = next((f.reason for f in parts if f.reason is not None), None)
+def result_of(operator: Operator, findings: Findings) -> OperatorResult:
+    """Join what was found of the parts that an operator is in."""
+    result = operator.result
+    parts = [f for f in findings.parts if operator.positions & f.part.nodes]
+    parts = parts or [f for f in findings.parts if operator.around & f.part.nodes]
+    unmatched = () if findings.matches is None else findings.matches.unmatched
+    lost = [u.reason for u in unmatched if operator.positions & u.nodes]
+    result.ran = bool(parts) and all(finding.ran for finding in parts)
+    result.reason = next((f.reason for f in parts if f.reason is not None), None)
     for finding in parts:
         if finding.difference is not None:
-            found.reason = finding.difference.message
-            found.counterexample = finding.counterexample
-            return found
+            result.reason = finding.difference.message
+            result.counterexample = finding.counterexample
+            return result
     if lost:
-        found.unproven = Unproven(found.label, "gave up", lost[0].reason)
-        return found
-    if not parts:
-        found.reason = UNCHANGED
-        return found
-    for finding in parts:
-        if finding.proof.found is not None:
-            found.unproven = Unproven(found.label, finding.proof.found, finding.proof.reason)
-            return found
-    static = any(f.proof.scope == "these sizes" for f in parts)
-    found.proven = "these sizes" if static else "all sizes"
-    found.assumptions = tuple(dict.fromkeys(a for f in parts for a in f.proof.assumptions))
-    return found
+        result.unproven = Unproven(result.label, "gave up", lost[0])
+    elif not parts:
+        result.reason = UNCHANGED
+    elif unproven := [each for finding in parts for each in finding.unproven]:
+        result.unproven = replace(unproven[0], node=result.label)
+    else:
+        static = any(f.proof.scope == "these sizes" for f in parts)
+        result.proven = "these sizes" if static else "all sizes"
+        result.assumptions = tuple(dict.fromkeys(a for f in parts for a in f.proof.assumptions))
+    return result

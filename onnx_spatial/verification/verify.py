@@ -13,27 +13,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from onnx_spatial import analysis
-from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
-from onnx_spatial.verification import child, explain, limits, pair, verdict
+from onnx_spatial.verification import child, explain, limits, verdict
+from onnx_spatial.verification.check_models import ModelRuns
 from onnx_spatial.verification.check_parts import PartFinding, PartRuns
-from onnx_spatial.verification.check_whole import WholeRuns
-from onnx_spatial.verification.evidence import Unproven, Verification, undecided
-from onnx_spatial.verification.kinds import Kinds
+from onnx_spatial.verification.child import Progress
+from onnx_spatial.verification.evidence import Verification, undecided
 from onnx_spatial.verification.match.graphs import described
 from onnx_spatial.verification.match.matches import find
 from onnx_spatial.verification.options import VerifyOptions
-from onnx_spatial.verification.pair import ModelPair
+from onnx_spatial.verification.pair import ModelPair, compare_interfaces
 from onnx_spatial.verification.prove.prover import Prover
-from onnx_spatial.verification.run import data
 from onnx_spatial.verification.verdict import Findings
 
 if TYPE_CHECKING:
@@ -51,7 +48,7 @@ def verify(
     options: VerifyOptions | None = None,
     *,
     domains: Iterable[str] = (),
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
     chains: Iterable[Chain] = (),
 ) -> Verification:
     """Compare a converted model with its original, and report the first difference.
@@ -73,164 +70,126 @@ def verify(
     options = options or VerifyOptions()
     models = ModelPair.read(original, converted, domains)
     options.tolerances.check_names([value.name for value in models.original.proto.graph.output])
-    work, progress = _Work(models, options, tuple(chains)), progress or _silent
-    if options.memory is None:
-        return work(progress)
-    bounds = child.Bounds(options.memory, _LOADED_COPIES * models.weight_bytes())
+    steps, progress = Steps(models, options, tuple(chains)), progress or (lambda text: None)
+    return steps(progress) if options.memory is None else _in_child(steps, progress, options.memory)
+
+
+def _in_child(steps: Steps, progress: Progress, memory: int) -> Verification:
+    """Take the steps in a child process; what ends it is a verdict."""
+    bounds = child.Bounds(memory, _LOADED_COPIES * steps.models.weight_bytes())
     try:
-        return child.run(work, progress, bounds)
+        return child.run(steps, progress, bounds)
     except child.Died as death:
         last = death
     if last.status == "failed":  # unless the original ends the process with optimisations on, too
         try:
-            child.run(replace(work, both_optimised=True), progress, bounds)
+            child.run(replace(steps, both_optimised=True), progress, bounds)
         except child.Died as death:
             last = death
     return Verification(last.status, f"{last.status}: {last}", problems=[str(last)])
 
 
-def _silent(text: str) -> None:
-    pass
+@dataclass
+class Steps:
+    """The steps of one verification, and what they find.
 
-
-@dataclass(frozen=True)
-class _Work:
-    """The comparison of two models, with the arguments of `verify`.
-
-    With `both_optimised` the original runs with optimisations on before the converted model does.
+    Attributes:
+        models, options, chains: see `verify`.
+        both_optimised: whether the original runs with optimisations on before the converted model does.
+        findings: of the steps that were taken.
     """
 
     models: ModelPair
     options: VerifyOptions
     chains: tuple[Chain, ...]
     both_optimised: bool = False
+    findings: Findings = field(init=False)
 
-    def __call__(self, progress: Callable[[str], None]) -> Verification:
-        """Take all steps, conclude, and explain what differs (step 6)."""
-        models = self.models.resolved().without_earlier_form()
-        steps = _Steps(models, self.options, progress, self.both_optimised)
+    def __call__(self, progress: Progress) -> Verification:
+        """Take all steps, as far as there is time and memory, and conclude."""
+        self.models = self.models.prepared()
+        self.findings = Findings(outputs_only=self.options.outputs_only)
         with limits.allowing_time(self.options.time_limit):
             try:
-                steps.take(self.chains)
+                self._take(progress)
             except limits.TimeLimitError as over:
-                steps.findings.out_of_time = str(over)
+                self.findings.out_of_time = str(over)
             except MemoryError:
                 return undecided(f"the verification {child.lack_of_memory()}")
-            result = verdict.conclude(steps.findings)
-            if result.status == "failed":
-                with suppress(limits.TimeLimitError):
-                    explain.add(
-                        result,
-                        steps.models,
-                        steps.infos,
-                        steps.kinds,
-                        self.options,
-                        child.report,
-                        of_run=steps.findings.whole.difference,
-                    )
-        return result
+            return self._conclude()
 
-
-class _Steps:
-    """The steps of a verification, and what they found so far."""
-
-    def __init__(
-        self,
-        models: ModelPair,
-        options: VerifyOptions,
-        progress: Callable[[str], None],
-        both_optimised: bool,
-    ) -> None:
-        self.models, self.options, self.progress = models, options, progress
-        self.both_optimised = both_optimised
-        self.findings = Findings(outputs_only=options.outputs_only)
-        self.infos: list[OperatorInfo] = []
-
-    def take(self, chains: Sequence[Chain]) -> None:
+    def _take(self, progress: Progress) -> None:
         """Take steps 1 to 5.
 
         Raises:
             TimeLimitError: the time is over; what was found so far stays.
         """
-        models, findings, options = self.models, self.findings, self.options
-        findings.interface = pair.compare_interfaces(models, options.tolerances)
-        original = models.original
-        named = data.named_dims(original.proto, data.graph_inputs(original.proto))
-        self.infos = analysis.find(named, models.domains, original.folder)
-        self.facts = analysis.graph_facts(named, self.infos)
-        self.kinds = Kinds(named, self.infos, self.facts)
-        operators = verdict.operators_of(original.proto, self.infos, chains)
-        if not options.outputs_only:
-            self._prove(operators)
+        findings, compares_parts = self.findings, not self.options.outputs_only
+        findings.interface = compare_interfaces(self.models, self.options.tolerances)
+        operators = verdict.operators_of(self.models, self.chains)
+        if compares_parts:
+            self._match_and_prove(operators, progress)
         if findings.interface.blocking:
             return
-        self._run_whole()
-        if not options.outputs_only:
+        self._run_models(progress)
+        self._refuse_broken_operators()
+        if compares_parts:
             self._run_parts()
-            parts, unmatched = findings.parts, self._unmatched
-            findings.operators = [verdict.result_of(o, parts, unmatched) for o in operators]
+            findings.operators = [verdict.result_of(each, findings) for each in operators]
 
-    def _prove(self, operators: Sequence[verdict.Operator]) -> None:
+    def _match_and_prove(self, operators: Iterable[verdict.Operator], progress: Progress) -> None:
         """Find the parts that differ (step 2), and prove each (step 3)."""
-        matches = find(self.models, self.infos, self.facts)
-        prover = Prover(self.models, self.infos, matches)
+        matches = self.findings.matches = find(self.models)
+        prover = Prover(self.models, matches)
         for number, part in enumerate(matches.changed, start=1):
-            self.progress(f"proof {number}/{len(matches.changed)}: {part.output}")
-            inside = {i: o.result.label for o in operators for i in o.positions & part.nodes}
+            progress(f"proof {number}/{len(matches.changed)}: {part.output}")
+            labels = {i: o.result.label for o in operators for i in o.positions & part.nodes}
             label = described(part.before.nodes[-1], part.place)
-            self.findings.parts.append(PartFinding(part, inside, label, prover.prove(part)))
-        self._unmatched = matches.unmatched
-        self.findings.unproven = [
-            *(each for finding in self.findings.parts for each in finding.unproven),
-            *(
-                Unproven(f"value {u.output!r} ({u.place})", "gave up", u.reason)
-                for u in matches.unmatched
-            ),
-            *(Unproven("the model", "other formula", line) for line in matches.rest),
-            *(
-                Unproven("the model", "other formula", line)
-                for line in self.findings.interface.narrowed
-            ),
-        ]
+            self.findings.parts.append(PartFinding(part, labels, label, prover.prove(part)))
 
-    def _run_whole(self) -> None:
-        """Run both whole models (step 4).
-
-        Raises:
-            OperatorError: the original does not run, as an operator breaks its own rules on any data.
-        """
-        findings = self.findings
-        watched = [
-            finding.part.output
-            for finding in findings.parts
-            if finding.proof.scope is None and finding.part.place == traversal.Place()
-        ]
-        WholeRuns(
+    def _run_models(self, progress: Progress) -> None:
+        """Run both models (step 4), with the values that are not proven as outputs, too."""
+        findings, main = self.findings, traversal.Place()
+        unproven = [f.part for f in findings.parts if f.proof.scope is None]
+        ModelRuns(
             self.models,
-            self.infos,
-            self.kinds,
             self.options,
-            self.progress,
-            findings.whole,
+            progress,
+            findings.of_models,
             proven=findings.is_proven,
-            watched=watched,
+            watched=[part.output for part in unproven if part.place == main],
             both_optimised=self.both_optimised,
         ).compare()
-        if findings.whole.not_run is None:
-            return
-        for info in self.infos:
+
+    def _refuse_broken_operators(self) -> None:
+        """Refuse an original that does not run because an operator breaks its own rules.
+
+        Raises:
+            OperatorError: it does, on any data.
+        """
+        for info in self.models.infos if self.findings.of_models.not_run is not None else ():
             if info.known_domain and info.error is not None:
                 raise OperatorError(f"{described(info.node, info.place)}: {info.error}")
 
     def _run_parts(self) -> None:
-        """Run operators, and parts that are not proven, on their own (step 5)."""
-        findings = self.findings
-        runs = PartRuns(self.models, self.infos, self.kinds, self.options)
-        whole = findings.whole
-        outputs_agree = whole.not_run is None and not (whole.broken or whole.differences)
-        may_be_rounding = findings.is_proven and whole.may_have_grown
+        """Run operators, and parts that are not proven, on their own (step 5).
+
+        Where all is proven, and outputs differ by numbers, all parts run: if each agrees, rounding grew.
+        """
+        findings, of_models = self.findings, self.findings.of_models
+        may_be_rounding = findings.is_proven and of_models.may_have_grown
+        runs = PartRuns(self.models, self.options)
         for finding in findings.parts:
             usual = may_be_rounding or bool(finding.operators)
-            runs.check(finding, whole.other_values, outputs_agree=outputs_agree, usual=usual)
+            runs.check(finding, of_models.reused_names, usual=usual)
         if may_be_rounding and findings.parts and all(part.ran for part in findings.parts):
-            whole.accept_growth()
+            of_models.accept_growth()
+
+    def _conclude(self) -> Verification:
+        """Reach the verdict, and explain what differs (step 6)."""
+        result = verdict.conclude(self.findings)
+        if result.status == "failed":
+            of_run = self.findings.of_models.first_difference
+            with suppress(limits.TimeLimitError):
+                explain.add(result, self.models, self.options, of_run=of_run)
+        return result

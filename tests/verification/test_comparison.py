@@ -257,7 +257,7 @@ HALF = RTOL[onnx.TensorProto.FLOAT16]
         ("m = MatMul(x, w) c = Cast<to = 10>(m) y = Cast<to = 1>(c)", Kind(HALF)),
         ("h = Cast<to = 10>(x) a = Add(h, h) y = Cast<to = 1>(a)", Kind(HALF)),
         ("m = MatMul(x, w) r = Floor(m) y = Add(r, x)", LABELS),
-        ("r = RandomNormalLike(x) y = Identity(r)", Kind(random=True)),
+        ("r = RandomNormalLike(x) y = Identity(r)", Kind(random="RandomNormalLike node '<r>'")),
         ("r = Unknown(x) y = Identity(r)", SUMS),
     ],
 )
@@ -309,10 +309,6 @@ def test_the_node_that_draws_is_named() -> None:
         { [dice] r = RandomUniformLike(x) a = Add(x, r) y = Neg(a) z = Neg(x) }"""
     )
     kinds = Kinds(made, [], analysis.graph_facts(made, []))
-    assert kinds.random_source("y") == "RandomUniformLike node 'dice'"
-    assert {n: k.random for n, k in kinds.of_values().items()} == {
-        "r": True,
-        "a": True,
-        "y": True,
-        "z": False,
-    }
+    dice = "RandomUniformLike node 'dice'"
+    drawn = {name: kind.random for name, kind in kinds.of_values().items()}
+    assert drawn == {"r": dice, "a": dice, "y": dice, "z": ""}

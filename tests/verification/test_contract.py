@@ -143,6 +143,31 @@ def test_the_optimised_original_may_agree_with_the_optimised_model(optimised) ->
         assert (remark in str(output.reason)) == output.optimised
 
 
+def test_rounding_that_grows_behind_proven_parts_is_a_warning(monkeypatch) -> None:
+    """A net of 150 convolutions is proven, and each agrees on its own; yet its outputs are far apart."""
+    run_session = sessions.Session.run
+
+    def changed(self: Any, *arguments: Any) -> dict[str, Any]:
+        outputs = run_session(self, *arguments)
+        grown = np.float32(1.001 if self._of == sessions.CONVERTED else 1)
+        return {name: array * grown if name == "y" else array for name, array in outputs.items()}
+
+    monkeypatch.setattr(sessions.Session, "run", changed)
+    turned = RELU.replace("r = Relu(a)", "t = Transpose(a) s = Relu(t) r = Transpose(s)")
+    result = verify(model(RELU), model(turned))
+    assert (result.status, result.evidence) == ("passed", "proven"), result.message
+    assert any(note.endswith(": rounding that grew") for note in result.notes)
+    assert verify(model(RELU), model(CLIPPED)).status == "failed"  # what is sampled may be wrong
+
+
+def test_random_outputs_say_nothing_of_what_is_not_proven() -> None:
+    text = RELU.replace("y = Exp(r)", "d = RandomNormalLike(r) y = Add(r, d)")
+    assert verify(model(text), model(text)).evidence == "proven"
+    result = verify(model(text), model(text.replace("Relu(a)", "Clip(a, zero, six)")))
+    assert result.status == "unverified", result.message
+    assert result.message.startswith("unverified: all outputs differ from run to run; and ")
+
+
 QUANTISED = """g (int8[6,9,3] x) => (int8[2,24,3] y)
     <float scale = {0.5}, int8 zero = {3}, int32[1] block = {3}, int32[1,2] crops = {1, 2}>
     { r = DequantizeLinear(x, scale, zero) m = tf.BatchToSpaceND(r, block, crops)

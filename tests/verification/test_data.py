@@ -47,13 +47,13 @@ def test_what_a_run_is_fed() -> None:
 def test_types_that_npz_files_lose_are_restored() -> None:
     inputs = data.graph_inputs(model("g (bfloat16[N] x) => (bfloat16[N] y) { y = Neg(x) }"))
     array = np.array([1, 2], ml_dtypes.bfloat16)
-    assert data.check_given(inputs, {"x": array.view("V2")})["x"].tolist() == [1, 2]
+    assert data.check_user_data(inputs, {"x": array.view("V2")})["x"].tolist() == [1, 2]
     with pytest.raises(UsageError, match="input 'x' must be bfloat16, not void32"):
-        data.check_given(inputs, {"x": np.zeros(3, "V4")})
+        data.check_user_data(inputs, {"x": np.zeros(3, "V4")})
     with pytest.raises(UsageError, match="input 'x' must be bfloat16, not float16"):
-        data.check_given(inputs, {"x": np.zeros(3, np.float16)})
+        data.check_user_data(inputs, {"x": np.zeros(3, np.float16)})
     (text,) = data.graph_inputs(model("g (string[N] x) => (string[N] y) { y = Identity(x) }"))
-    assert data.check_given([text], {"x": np.array(["a"])})["x"].dtype == object
+    assert data.check_user_data([text], {"x": np.array(["a"])})["x"].dtype == object
 
 
 def test_one_dim_has_one_size() -> None:

@@ -15,10 +15,9 @@ from fused_by_hand import CASES, filled
 from hand_lowered import model, space_to_batch, space_to_batch_lowered
 from onnx import numpy_helper
 
-from onnx_spatial import VerifyOptions, analysis, convert
+from onnx_spatial import VerifyOptions, convert
 from onnx_spatial.verification import explain
 from onnx_spatial.verification.evidence import Difference, OutputResult, Verification
-from onnx_spatial.verification.kinds import Kinds
 from onnx_spatial.verification.pair import ModelPair
 
 FEEDS = {"x": np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)}
@@ -38,8 +37,6 @@ def failed(
 ) -> Verification:
     """A failed verification of two models, explained."""
     models = ModelPair.read(before, after, ())
-    infos = analysis.find(before)
-    kinds = Kinds(before, infos, analysis.graph_facts(before, infos))
     shown = difference or Difference("output", "y", None, "output 'y': it differs", FEEDS)
     result = Verification(
         "failed",
@@ -48,7 +45,7 @@ def failed(
         outputs=outputs or [],
         first_difference=shown,
     )
-    explain.add(result, models, infos, kinds, VerifyOptions(**options))
+    explain.add(result, models, VerifyOptions(**options))
     return result
 
 
@@ -191,8 +188,7 @@ def test_where_only_the_optimised_model_differs_that_is_said() -> None:
 def test_other_inputs_and_outputs_need_another_conversion() -> None:
     models = ModelPair.read(model(CHAIN), model(CHAIN), ())
     result = Verification("failed", "", problems=["input 'x' is missing in the converted model"])
-    kinds = Kinds(models.original.proto, [], analysis.graph_facts(models.original.proto, []))
-    explain.add(result, models, [], kinds, VerifyOptions(reproducer="nowhere"))
+    explain.add(result, models, VerifyOptions(reproducer="nowhere"))
     assert "same names, order, types and shapes" in str(result.advice)
     assert result.reproducer is None and not Path("nowhere").exists()
 

@@ -20,12 +20,13 @@ from building import one_node
 from definitions import space_to_batch
 from golden import subjects
 from onnx import TensorProto, parser
+from running import same_bits
 
 from onnx_spatial import UsageError
 from onnx_spatial.model.io import reader
 from onnx_spatial.python_ops import registration
 from onnx_spatial.verification import evaluate, limits
-from onnx_spatial.verification.arrays import Array, dtype_of, same_bits
+from onnx_spatial.verification.arrays import Array, dtype_of
 from onnx_spatial.verification.run.data import patterns
 from onnx_spatial.verification.run.original import Original
 from onnx_spatial.verification.run.sessions import RunError

@@ -21,7 +21,7 @@ from onnx_spatial import UsageError, VerifyOptions
 from onnx_spatial.verification import child
 from onnx_spatial.verification.child import CONVERTED, ORIGINAL, Bounds, Died
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.verify import _Work
+from onnx_spatial.verification.verify import Steps
 
 needs_fork = pytest.mark.skipif(
     not child.can_fork(), reason="a new interpreter for each takes long"
@@ -177,7 +177,7 @@ def test_a_new_interpreter_gives_the_same_result(
         proto.graph.output.append(onnx.ValueInfoProto(name="m"))
         onnx.save(proto, path)
     models = ModelPair.read(*paths, ())
-    work = _Work(models, VerifyOptions(), ())
+    work = Steps(models, VerifyOptions(), ())
     lines: list[str] = []
     result = child.run(work, lines.append, BOUNDS)
     assert result.status == "passed"

@@ -21,7 +21,6 @@ from hand_lowered import (
 )
 
 import onnx_spatial
-from onnx_spatial import analysis
 from onnx_spatial.maps.elements import FINITE_DATA
 from onnx_spatial.verification.match.matches import ChangedPart, find
 from onnx_spatial.verification.pair import ModelPair
@@ -32,11 +31,11 @@ from onnx_spatial.verification.prove.prover import STANDING, Prover
 
 def prover_of(original: onnx.ModelProto, converted: onnx.ModelProto) -> tuple[Prover, ChangedPart]:
     """A prover, and the only part of two models that differs."""
-    pair, infos = ModelPair.read(original, converted, ()), analysis.find(original)
-    matches = find(pair, infos)
+    pair = ModelPair.read(original, converted, ())
+    matches = find(pair)
     (part,) = matches.changed
     assert not matches.unmatched
-    return Prover(pair, infos, matches), part
+    return Prover(pair, matches), part
 
 
 def prove(original: onnx.ModelProto, converted: onnx.ModelProto) -> Proof:
@@ -301,9 +300,8 @@ def test_equal_parts_are_proven_once() -> None:
     for pads, shared in (("pads", True), ("more", False)):
         original = model(text.replace("PADS", pads))
         pair = ModelPair.read(original, onnx_spatial.convert(original, verify=False).model, ())
-        infos, steps = analysis.find(original), [0]
-        matches = find(pair, infos)
-        prover = Prover(pair, infos, matches)
+        matches, steps = find(pair), [0]
+        prover = Prover(pair, matches)
         for part in matches.changed:
             assert prover.prove(part).scope == "these sizes"
             steps.append(prover.steps)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import parser
 
-from onnx_spatial.verification import limits
+from onnx_spatial.verification import child, limits
 from onnx_spatial.verification.run.sessions import CONVERTED, RunError, Session, first_line
 
 ENDLESS = """<ir_version: 8, opset_import: ["" : 17]>
@@ -34,9 +34,10 @@ def array(size: int) -> np.ndarray:
     return np.ones(size, np.float32)
 
 
-def test_each_load_and_run_is_reported_before_it_begins():
+def test_each_load_and_run_is_reported_before_it_begins(monkeypatch):
     told = []
-    model = session(adding(), of=CONVERTED, optimise=True, report=lambda *each: told.append(each))
+    monkeypatch.setattr(child, "report", lambda *each: told.append(each))
+    model = session(adding(), of=CONVERTED, optimise=True)
     assert told == [("the converted model loads with optimisations on", CONVERTED)]
     assert list(model.run({"a": array(2), "b": array(1)})) == ["y"]
     line = "the converted model runs on a [2], b [1] (optimisations on)"

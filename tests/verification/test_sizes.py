@@ -284,18 +284,15 @@ RESHAPED = """g (float[1,4,6,3] x, int64[2] front, int64[4] shape)
 
 
 @pytest.mark.parametrize(
-    ("body", "name"),
-    [
-        ("z = Reshape(y, shape)", "shape"),
-        ("whole = Concat<axis = 0>(front, back) z = Reshape(y, whole)", "front"),
-    ],
+    "body",
+    ["z = Reshape(y, shape)", "whole = Concat<axis = 0>(front, back) z = Reshape(y, whole)"],
 )
-def test_values_that_are_a_shape_are_asked_for_with_inputs(body: str, name: str) -> None:
+def test_values_that_are_a_shape_are_asked_for_with_inputs(body: str) -> None:
     made = model(RESHAPED.replace("BODY", body))
     with pytest.raises(VerificationError) as refused:
         onnx_spatial.convert(made, verify=VerifyOptions(strict=True))
     told = str(refused.value)
-    assert f"no legal values were found for {name!r}, from which the model computes" in told
+    assert "no legal values were found for 'front', 'shape' (" in told and "Reshape" in told
     assert "; pass data with --inputs" in told and "--shape" not in told
     inputs = {"x": np.zeros((1, 4, 6, 3), np.float32), "front": np.array([2, 4])}
     inputs["shape"] = np.array([4, 2, 3, 3])

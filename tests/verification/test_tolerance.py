@@ -105,12 +105,11 @@ def test_options_that_say_nothing_are_refused(arguments, message):
         onnx_spatial.convert(model(NET), verify=VerifyOptions(**arguments))
 
 
-def test_names_that_one_model_of_many_lacks_are_left_out():
+def test_a_name_goes_before_what_holds_for_all_others():
     tolerances = Tolerances.of({"": 0.1, "y": 0.2, "z": 0.3}, 1e-6)
-    assert tolerances.of_model(["y"]) == Tolerances({"": 0.1, "y": 0.2}, {"": 1e-6})
     assert tolerances.of_output("y") == Tolerance(0.2, 1e-6, named=True)
     assert tolerances.of_output("q") == Tolerance(0.1, 1e-6)
-    assert Tolerances.of({"z": 0.1}).of_model(["y"]).of_output("y") is None
+    assert Tolerances.of({"z": 0.1}).of_output("y") is None
 
 
 def test_the_words_of_a_command_line():

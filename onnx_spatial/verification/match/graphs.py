@@ -27,7 +27,7 @@ Producer = onnx.NodeProto | onnx.TensorProto | onnx.SparseTensorProto
 MAIN = traversal.Place()
 
 #: Element types of the attributes of Constant that hold numbers.
-_GIVEN = {
+_CONSTANT_TYPES = {
     "value_int": onnx.TensorProto.INT64,
     "value_ints": onnx.TensorProto.INT64,
     "value_float": onnx.TensorProto.FLOAT,
@@ -111,8 +111,8 @@ class Graphs:
             self._producers[place].update((name, node) for name in node.output if name)
         self._stored = {place: _stored(graph) for place, graph in self._graphs.items()}
         for place, graph_facts in known.items():
-            given = graph_facts.given.items()
-            self._stored[place] |= {n: onnx.numpy_helper.from_array(v, n) for n, v in given}
+            constants = graph_facts.given.items()
+            self._stored[place] |= {n: onnx.numpy_helper.from_array(v, n) for n, v in constants}
         self._fed = {place: _fed(graph) for place, graph in self._graphs.items()}
         self._imports: dict[tuple[str, str, str] | None, Imports] = {}
 
@@ -130,10 +130,6 @@ class Graphs:
     def computes(self, name: str, place: traversal.Place = MAIN) -> bool:
         """Return whether a node of the graph at `place` computes a value."""
         return name in self._producers.get(place, ())
-
-    def holds(self, name: str) -> bool:
-        """Return whether the main graph computes or stores a value, or has it as an input."""
-        return self.computes(name) or name in self._stored[MAIN] or name in self._fed[MAIN]
 
     def is_fed(self, name: str, place: traversal.Place) -> bool:
         """Return whether a name is an input of the graph at `place` itself."""
@@ -218,7 +214,7 @@ class GrowingPart:
         while todo:
             name = todo.pop()
             producer = self._graphs.find(name, self._place)
-            outside = producer is None or is_given(producer) or self._stops(name, producer)
+            outside = producer is None or is_set_by_call(producer) or self._stops(name, producer)
             if name != value and outside:
                 self.read.add(name)
             elif isinstance(producer, onnx.TensorProto):
@@ -341,10 +337,10 @@ def is_constant(producer: Producer) -> bool:
     if not isinstance(producer, onnx.NodeProto):
         return True
     stored = producer.op_type == "Constant" and op_traits.is_standard(producer)
-    return stored and not is_given(producer)
+    return stored and not is_set_by_call(producer)
 
 
-def is_given(producer: Producer | None) -> bool:
+def is_set_by_call(producer: Producer | None) -> bool:
     """Return whether a value is a Constant that each call of a function gives as an attribute."""
     return (
         isinstance(producer, onnx.NodeProto)
@@ -354,12 +350,14 @@ def is_given(producer: Producer | None) -> bool:
     )
 
 
-def type_of_given(node: onnx.NodeProto) -> onnx.TypeProto:
+def type_set_by_call(node: onnx.NodeProto) -> onnx.TypeProto:
     """Return what is known of the type of a Constant that each call gives."""
     held = node.attribute[0].name
-    if held not in _GIVEN:
+    if held not in _CONSTANT_TYPES:
         return onnx.TypeProto()
-    return onnx.helper.make_tensor_type_proto(_GIVEN[held], [None] if held[-1] == "s" else [])
+    return onnx.helper.make_tensor_type_proto(
+        _CONSTANT_TYPES[held], [None] if held[-1] == "s" else []
+    )
 
 
 def is_dense_constant(node: onnx.NodeProto) -> bool:

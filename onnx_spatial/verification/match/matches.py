@@ -29,7 +29,7 @@ from onnx_spatial.model.graph import layout_marks
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings import recognise
-from onnx_spatial.verification.match.definitions import Definitions, Key, original_names, renamed
+from onnx_spatial.verification.match.definitions import Definitions, Key
 from onnx_spatial.verification.match.graphs import (
     MAIN,
     Graphs,
@@ -41,9 +41,9 @@ from onnx_spatial.verification.match.graphs import (
     described,
     is_computed,
     is_constant,
-    is_given,
+    is_set_by_call,
     scopes,
-    type_of_given,
+    type_set_by_call,
 )
 
 if TYPE_CHECKING:
@@ -114,14 +114,12 @@ class Upstream:
 
     Attributes:
         names: names of these values.
-        ties: those that are no sizes: they are only needed where one depends on another.
         nodes: the nodes that compute them.
         stored: the constants of these nodes.
         inputs: types of the values that it reads, by name.
     """
 
     names: set[str]
-    ties: set[str]
     nodes: list[onnx.NodeProto]
     stored: list[onnx.TensorProto]
     inputs: dict[str, onnx.TypeProto]
@@ -137,31 +135,17 @@ _SIZES = op_traits.having(Trait.SIZES)
 _RANDOM = op_traits.having(Trait.RANDOM)
 
 
-def find(
-    models: ModelPair, infos: Sequence[OperatorInfo] = (), facts: Sequence[GraphFacts] = ()
-) -> Matches:
-    """Match two models.
-
-    Args:
-        models: the original and the converted model.
-        infos: the spatial operators of the original.
-        facts: what is known of its graphs, in the order of `traversal.graphs`.
-    """
+def find(models: ModelPair) -> Matches:
+    """Match an original and a converted model."""
     original, source = models.original.proto, models.converted
-    before = Graphs(original, facts)
-
-    def defined(proto: onnx.ModelProto) -> Definitions:
-        own = {(f.domain, f.name) for f in original.functions}
-        common = any((f.domain, f.name) in own for f in proto.functions)
-        known = analysis.graph_facts(proto, (), source.folder) if common else ()
-        return Definitions(before, Graphs(proto, known), models.folders)
-
-    proto = layout_marks.with_original_values(source.proto)
-    definitions = defined(proto)
-    if names := original_names(definitions):
-        definitions = defined(renamed(proto, names))
-    types = KnownTypes(original, infos, facts or analysis.graph_facts(original, infos))
-    return Matches(definitions, types, infos)
+    converted = layout_marks.with_original_values(source.proto)
+    functions = {(f.domain, f.name) for f in original.functions}
+    known: Sequence[GraphFacts] = ()
+    if any((f.domain, f.name) in functions for f in converted.functions):
+        known = analysis.graph_facts(converted, (), source.folder)
+    graphs = Graphs(original, models.facts), Graphs(converted, known)
+    types = KnownTypes(original, models.infos, models.facts)
+    return Matches(Definitions(*graphs, models.folders), types, models.infos)
 
 
 class Matches:
@@ -195,14 +179,6 @@ class Matches:
         if not any(_disorder(self.original.model)):
             self.rest += _disorder(self.converted.model)
 
-    def followed(self, part: ChangedPart) -> ChangedPart | Unmatched:
-        """Extend a part by what computes the sizes and other integers that it reads."""
-
-        def stops(name: str, place: traversal.Place) -> bool:
-            return self._is_boundary(name, place) and not self._is_size(name, place)
-
-        return self._part(part.place, part.output, stops)
-
     def widened(self, part: ChangedPart) -> ChangedPart | Unmatched:
         """Extend a part to the inputs of the graph."""
 
@@ -217,7 +193,7 @@ class Matches:
 
         These are integers, which depend on sizes, and values that depend on others that it reads.
         """
-        names, ties = set[str](), set[str]()
+        names = set[str]()
         nodes, stored = dict[int, onnx.NodeProto](), dict[str, onnx.TensorProto]()
         read: set[str] = set()
         for name in part.inputs:
@@ -226,15 +202,13 @@ class Matches:
             except NoPartError:
                 continue
             names.add(name)
-            if not self._is_size(name, part.place):
-                ties.add(name)
             nodes.update((self.original.position(node), node) for node in found.nodes)
             stored.update((tensor.name, tensor) for tensor in found.stored)
             read |= found.read
         read -= {output for node in nodes.values() for output in node.output}
         ordered = sorted(nodes.values(), key=self.original.order)
         inputs = {name: self._type(name, part.place) for name in sorted(read)}
-        return Upstream(names, ties, ordered, list(stored.values()), inputs)
+        return Upstream(names, ordered, list(stored.values()), inputs)
 
     def _upstream(self, name: str, part: ChangedPart) -> Part:
         """Return what computes a value that a part reads: a size from data, another value from others.
@@ -275,10 +249,12 @@ class Matches:
             for name in node.output:
                 if self._definitions.is_shared(name, place):
                     shared.add((place, name))
-                    if not self._definitions.same(name, place):
+                    if not self._definitions.defined_alike(name, place):
                         yield place, name
         for value in self.original.model.graph.output:
-            if (MAIN, value.name) not in shared and not self._definitions.alike(value.name, MAIN):
+            if (MAIN, value.name) not in shared and not self._definitions.read_alike(
+                value.name, MAIN
+            ):
                 yield MAIN, value.name
 
     def _part(
@@ -327,8 +303,8 @@ class Matches:
             name
             for name in names
             if isinstance(producer := self.original.find(name, place), onnx.NodeProto)
-            and not is_given(producer)
-            and self._definitions.alike(name, place)
+            and not is_set_by_call(producer)
+            and self._definitions.read_alike(name, place)
         ]
         return max(computed, key=lambda name: (self._order(name, place), name), default=None)
 
@@ -341,7 +317,7 @@ class Matches:
         if foreign := sorted(after.read - before.read):
             raise NoPartError(f"the converted model computes it from {foreign[0]!r}, too")
         for name in sorted(before.read):
-            if not self._definitions.alike(name, place):
+            if not self._definitions.read_alike(name, place):
                 raise NoPartError(f"{name!r} is another value in the converted model")
         for graphs, part in ((self.original, before), (self.converted, after)):
             for tensor in part.stored:
@@ -353,7 +329,7 @@ class Matches:
 
         Integers that are computed from constants alone are no boundary: their values count.
         """
-        if not self._definitions.alike(name, place):
+        if not self._definitions.read_alike(name, place):
             return False
         producers = [graphs.find(name, place) for graphs in (self.original, self.converted)]
         if self.original.is_replaceable(producers[0]):
@@ -387,8 +363,8 @@ class Matches:
 
     def _type(self, name: str, place: traversal.Place) -> onnx.TypeProto:
         producer = self.original.find(name, place)
-        if isinstance(producer, onnx.NodeProto) and is_given(producer):
-            return type_of_given(producer)
+        if isinstance(producer, onnx.NodeProto) and is_set_by_call(producer):
+            return type_set_by_call(producer)
         known = self._types.find(name, place)
         if known is None and place.function is not None:
             # A function declares no types; most likely its inputs have the type of its operators.
@@ -403,7 +379,7 @@ def _derived(graphs: Graphs) -> tuple[set[Key], set[Key]]:
     constant, sized = set[Key](), set[Key]()
     for place, _, node in traversal.nodes(graphs.model):
         random = not op_traits.is_standard(node) or node.op_type in _RANDOM
-        if random or is_given(node) or any(traversal.subgraphs(node)):
+        if random or is_set_by_call(node) or any(traversal.subgraphs(node)):
             continue
         values = {(place, name) for name in node.output if name}
         for known in (constant, sized):

@@ -3,9 +3,9 @@
     original    x -> [SpaceToBatchND, block b] -> y     y[(r*N + n), o] = x[n, o*b + r - p] or 0
     converted   x -> [Pad] -> [Reshape] -> ... -> y     the same, from the rules of these nodes
 
-The values that a part reads are given: data by its elements, integers by a symbol for each. The original
-is legal: what its operators demand of sizes and parameters are facts. The converted model has to prove
-that its nodes succeed wherever the original does.
+Of the values that a part reads, data is known by its elements, integers by a symbol for each. The
+original is legal: what its operators demand of sizes and parameters are facts. The converted model has
+to prove that its nodes succeed wherever the original does.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def opset_of(part: Part) -> int:
 # What a part reads
 
 
-def given(
+def value_read(
     case: Case, name: str, known: onnx.TypeProto, parameter: tuple[int, ...] | None = None
 ) -> Tensor:
     """Return the formula of a value that a part reads.
@@ -201,9 +201,9 @@ def size_symbol(name: str, axis: int, dim: Dim) -> tuple[str, str]:
     return ("size", dim) if isinstance(dim, str) and dim else ("dim", f"{name}.{axis}")
 
 
-def integer_symbol(name: str, place: Sequence[int]) -> str:
+def integer_symbol(name: str, index: Sequence[int]) -> str:
     """Return the name of the symbol of an integer that a part reads."""
-    return f"{name}{list(place)}"
+    return f"{name}{list(index)}"
 
 
 # Spatial operators
@@ -272,8 +272,8 @@ def _entries(
             assume_equal(case, dim, Polynomial.of(size))
         else:
             case.require_equal(dim, Polynomial.of(size), f"{info.node.op_type} may fail")
-    places = itertools.product(*(range(d.constant or 0) for d in tensor.dims))
-    table = [tensor.at(tuple(map(Polynomial.of, place))) for place in places]
+    indices = itertools.product(*(range(d.constant or 0) for d in tensor.dims))
+    table = [tensor.at(tuple(map(Polynomial.of, index))) for index in indices]
     entries = table[vector.start :: vector.step][: vector.length]
     batch = table[vector.start % vector.step : vector.start : vector.step]
     if not legal:

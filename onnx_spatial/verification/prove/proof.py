@@ -2,7 +2,7 @@
 
 Add(Clip(x[i0, i1], 0, 6), b[i1])  and  Add(Relu(x[i0, i1]), b[i1])
 
-"computes Clip(x, 0, 6), the original Relu(x)", by the _innermost expressions that differ
+"computes Clip(x, 0, 6), the original Relu(x)", by the innermost expressions that differ
 
 A difference is a case: facts about sizes, parameters and indices, and two elements that are not provably
 the same. Small values of its symbols are tried, and those near the constants in its facts; a run there
@@ -144,8 +144,8 @@ def _elements_of(
     """Return the integers that a part reads from a value; None if they are no part of its formulas."""
     if len(shape) > 2 or math.prod(shape) > _MOST_VALUES:
         return None
-    places = [(INTEGER, integer_symbol(name, place)) for place in np.ndindex(*shape)]
-    return [symbols.get(p, 0) for p in places] if any(p in symbols for p in places) else None
+    keys = [(INTEGER, integer_symbol(name, index)) for index in np.ndindex(*shape)]
+    return [symbols.get(key, 0) for key in keys] if any(key in symbols for key in keys) else None
 
 
 def _elements(trial: Trial) -> int:
@@ -282,7 +282,7 @@ def difference_in_words(found: Difference) -> str:
 
 
 def _innermost(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Polynomial]:
-    """Return the _innermost expressions that differ, if there is one such pair."""
+    """Return the innermost expressions that differ, if there is one such pair."""
     while True:
         one, other = _operation(left), _operation(right)
         if one is None or other is None or one.operator in (ELEMENT, CONSTANT):

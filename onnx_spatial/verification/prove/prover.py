@@ -44,7 +44,7 @@ from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.match.graphs import Part
 from onnx_spatial.verification.match.matches import ChangedPart, Matches, Upstream
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.prove.formulas import Formulas, given, opset_of
+from onnx_spatial.verification.prove.formulas import Formulas, opset_of, value_read
 from onnx_spatial.verification.prove.proof import Proof, difference_in_words, trials_of
 
 #: Assumptions of every proof for all sizes.
@@ -70,13 +70,12 @@ class Prover:
 
     Args:
         models: the models.
-        infos: the spatial operators of the original.
         matches: how parts go on in front of them.
     """
 
-    def __init__(self, models: ModelPair, infos: Sequence[OperatorInfo], matches: Matches) -> None:
+    def __init__(self, models: ModelPair, matches: Matches) -> None:
         converted = models.converted.holding(matches.converted.model)
-        self._before = Formulas(models.original, models.domains, True, infos)
+        self._before = Formulas(models.original, models.domains, True, models.infos)
         self._after = Formulas(converted, models.domains, False)
         self._matches = matches
         self._budget = Budget(MODEL_STEPS)
@@ -91,24 +90,18 @@ class Prover:
     def prove(self, part: ChangedPart) -> Proof:
         """Prove that both sides of a part compute the same, or say what was found instead."""
         proof = self._proven(part)
-        if proof.scope is not None:
-            return proof
-        followed = self._matches.followed(part)
-        if isinstance(followed, ChangedPart) and followed.nodes != part.nodes:
-            again = self._proven(followed)
-            if again.scope is not None:
-                return again
-        values = any(trial.values for trial in proof.trials)
-        if part.may_be_fed(values=values) or not proof.trials:
+        has_values = any(trial.values for trial in proof.trials)
+        if proof.scope is not None or not proof.trials or part.may_be_fed(values=has_values):
             return proof
         # What the part reads may never have these sizes or values in the model: its inputs can.
         wider = self._matches.widened(part)
-        again = self._proven(wider) if isinstance(wider, ChangedPart) else proof
-        if again.scope is not None:
-            return again
-        if isinstance(wider, ChangedPart) and again.trials:
-            return replace(proof, trials=again.trials, wider=wider)
-        return replace(proof, trials=()) if values else proof
+        if isinstance(wider, ChangedPart):
+            of_wider = self._proven(wider)
+            if of_wider.scope is not None:
+                return of_wider
+            if of_wider.trials:
+                return replace(proof, trials=of_wider.trials, wider=wider)
+        return replace(proof, trials=()) if has_values else proof
 
     def _proven(self, part: ChangedPart) -> Proof:
         """Prove a part, or give it the proof of an equal one."""
@@ -195,11 +188,10 @@ class Prover:
     def _at_rank(
         self, part: ChangedPart, upstream: Upstream, weights: Mapping[str, onnx.TypeProto]
     ) -> Comparison:
-        """Compare a part with free integers; then with those that the model computes; then all."""
+        """Compare a part with free values; then with those that depend on sizes, or on each other."""
         # Sums of products that became copies of elements are one-hot convolutions.
         copies = _sums(part.before) != _sums(part.after)
-        followed = [set[str](), upstream.names - upstream.ties, upstream.names]
-        for names in dict.fromkeys(map(frozenset, followed)):
+        for names in dict.fromkeys((frozenset[str](), frozenset(upstream.names))):
             case = Case(Budget(PART_STEPS, within=self._budget))
             case.copies = copies
             comparison = compare(
@@ -222,7 +214,7 @@ class Prover:
         parameters = self._before.parameters(part.before.nodes, place)
 
         def free(types: Mapping[str, onnx.TypeProto]) -> dict[str, Tensor]:
-            return {n: given(case, n, t, parameters.get(n)) for n, t in types.items()}
+            return {n: value_read(case, n, t, parameters.get(n)) for n, t in types.items()}
 
         read = free({n: part.inputs.get(n, t) for n, t in upstream.inputs.items()})
         ahead = self._before.of(case, upstream.nodes, upstream.stored, read, place, opset)
@@ -378,7 +370,7 @@ def _digest(
             known = types[name]
             add(*renamed([name]), shape_inference.element_type(known), known.WhichOneof("value"))
             add(shape(shape_inference.dims(known)))
-    for read in (upstream.names, upstream.ties, part.before.read, part.after.read):
+    for read in (upstream.names, part.before.read, part.after.read):
         add("names", sorted(names.get(name, name) for name in read))
     add(renamed([part.output]), part.place.function)
     for side in (part.before, part.after):

@@ -113,16 +113,16 @@ def named_dims(model: onnx.ModelProto, inputs: Sequence[GraphInput]) -> onnx.Mod
 
 
 def fixed_sizes(
-    inputs: Sequence[GraphInput], given: Mapping[str, Sequence[int]]
+    inputs: Sequence[GraphInput], shapes: Mapping[str, Sequence[int]]
 ) -> tuple[list[GraphInput], dict[str, int]]:
     """Apply shapes from the user: return the inputs with their ranks, and the sizes of symbols.
 
     Raises:
         UsageError: there is no such input, or it cannot have that shape.
     """
-    by_name = _by_name(inputs, given)
+    by_name = _by_name(inputs, shapes)
     sizes: dict[str, int] = {}
-    for name, shape in given.items():
+    for name, shape in shapes.items():
         shape = tuple(int(d) for d in shape)
         dims = by_name[name].dims
         if dims is None:
@@ -132,21 +132,21 @@ def fixed_sizes(
     return list(by_name.values()), sizes
 
 
-def check_given(inputs: Sequence[GraphInput], given: Mapping[str, Any]) -> dict[str, Array]:
+def check_user_data(inputs: Sequence[GraphInput], values: Mapping[str, Any]) -> dict[str, Array]:
     """Check arrays from the user against the inputs of the model, and return them.
 
     Raises:
         UsageError: an input is missing, unknown, or of another type or shape than the model's.
     """
-    by_name = _by_name(inputs, given)
-    missing = [i.name for i in inputs if i.default is None and i.name not in given]
+    by_name = _by_name(inputs, values)
+    missing = [i.name for i in inputs if i.default is None and i.name not in values]
     if missing:
         raise UsageError(
             f"there is no data for input {', '.join(map(repr, missing))}", code=Code.INPUT_DATA
         )
     sizes: dict[str, int] = {}
     arrays = {}
-    for name, value in given.items():
+    for name, value in values.items():
         graph_input, array = by_name[name], np.asarray(value)
         if array.dtype.kind in "UST":
             array = array.astype(object)
@@ -166,10 +166,10 @@ def check_given(inputs: Sequence[GraphInput], given: Mapping[str, Any]) -> dict[
     return arrays
 
 
-def _by_name(inputs: Sequence[GraphInput], given: Iterable[str]) -> dict[str, GraphInput]:
+def _by_name(inputs: Sequence[GraphInput], wanted: Iterable[str]) -> dict[str, GraphInput]:
     """Return the inputs by name, which all names from the user must be among."""
     names = ", ".join(repr(i.name) for i in inputs) or "none"
-    for name in given:
+    for name in wanted:
         if not any(name == i.name for i in inputs):
             raise UsageError(
                 f"the model has no input {name!r}; it has {names}", code=Code.UNKNOWN_NAME
@@ -288,8 +288,8 @@ def patterns(element_type: int, shape: Sequence[int], rng: np.random.Generator) 
     if dtype in FLOATS:
         special = special_patterns(dtype)
         missing = rng.permutation(np.setdiff1d(special, raw))[: count // 2]
-        places = rng.permutation(np.flatnonzero(~np.isin(raw, special)))[: len(missing)]
-        raw[places] = missing[: len(places)]
+        replaced = rng.permutation(np.flatnonzero(~np.isin(raw, special)))[: len(missing)]
+        raw[replaced] = missing[: len(replaced)]
     return raw.view(dtype).reshape(shape)
 
 

@@ -21,9 +21,9 @@ from onnx_spatial.errors import OperatorError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import external_data
 from onnx_spatial.reference import OPS, SpatialOp, operators
-from onnx_spatial.verification import limits
+from onnx_spatial.verification import child, limits
 from onnx_spatial.verification.arrays import Array
-from onnx_spatial.verification.run.sessions import ORIGINAL, Report, RunError, first_line
+from onnx_spatial.verification.run.sessions import ORIGINAL, RunError, first_line
 
 _DOING = f"{ORIGINAL} runs in onnx's reference evaluator"
 
@@ -35,7 +35,6 @@ class Evaluator:
         model: the model, which is changed.
         domains: domains of spatial operators, beside those that converters use.
         folder: folder of its external data.
-        report: gets a line of progress before each run.
 
     Attributes:
         inputs, outputs: by name.
@@ -47,10 +46,7 @@ class Evaluator:
     #: What runs the model.
     kind = "evaluator"
 
-    def __init__(
-        self, model: onnx.ModelProto, domains: Iterable[str], folder: Path | None, report: Report
-    ) -> None:
-        self._report = report
+    def __init__(self, model: onnx.ModelProto, domains: Iterable[str], folder: Path | None) -> None:
         imported = {entry.domain for entry in model.opset_import}
         used = {node.domain for _, _, node in traversal.nodes(model)}
         model.opset_import.extend(helper.make_opsetid(d, 1) for d in sorted(used - imported))
@@ -73,7 +69,7 @@ class Evaluator:
             RunError: it does not run on this data.
         """
         names = list(self.outputs if outputs is None else outputs)
-        self._report(_DOING, ORIGINAL)
+        child.report(_DOING, ORIGINAL)
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")

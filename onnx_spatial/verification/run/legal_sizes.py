@@ -88,10 +88,6 @@ _EMPTY = "the outputs have no elements"
 _BATCHES = (0, 0)
 #: Symbols that nobody would know: a message names the inputs instead.
 _MADE_UP = re.compile(r"unk_*\d+|.*\[\d+\]")
-#: Number of the input that is a shape, or that a shape is made of.
-_SHAPED_BY = {"Reshape": 1, "Expand": 1, "Tile": 1, "ConstantOfShape": 0}
-#: Operators that compute shapes from shapes.
-_OF_SHAPES = frozenset({"Cast", "Concat", "Gather", "Identity", "Slice", "Squeeze", "Unsqueeze"})
 
 #: Advice where generated data does not help, for command lines.
 GIVE_DATA = "pass data with --inputs"
@@ -111,11 +107,11 @@ class LegalSizes:
     outputs: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class NoLegalSizes:
-    """No run succeeded: why, and what to do about it."""
+class NoLegalSizesError(RunError):
+    """No run succeeded: the message says why, and what to do about it."""
 
-    reason: str
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, "run")
 
 
 class SizeSearch:
@@ -162,22 +158,23 @@ class SizeSearch:
         self._runs = 0
         self._limit = float(_MOST_ELEMENTS)
 
-    def first(self) -> LegalSizes | NoLegalSizes:
+    def first(self) -> LegalSizes:
         """Run the model at likely sizes, and repair what fails, until a run succeeds.
 
         Raises:
+            NoLegalSizesError: no run succeeds.
             RunError: it does not run, and other sizes of this kind would not help.
         """
         for known in self._needed:
             if problem := _problem(known):
-                return NoLegalSizes(f"input {known.name!r} {problem}")
+                raise NoLegalSizesError(f"input {known.name!r} {problem}")
         if unknown := [i for i in self._needed if i.dims is None]:
             names = ", ".join(i.name for i in unknown)
-            return NoLegalSizes(f"the rank of input {names} is unknown; {_advice(unknown)}")
+            raise NoLegalSizesError(f"the rank of input {names} is unknown; {_advice(unknown)}")
         start = self._with_parameters(self._likely(0), 0)
         for known in self._needed:
             if problem := self._too_large(known, start):
-                return self._none(f"input {known.name!r} {problem}")
+                raise self._none(f"input {known.name!r} {problem}")
         self._limit = max(self._limit, *(_count(i, start) for i in self._needed), 0.0)
         reached, furthest = (-2, False, -1), ""
         empty: LegalSizes | None = None
@@ -202,7 +199,9 @@ class SizeSearch:
             if progress > reached:
                 reached = progress
                 proposals = self._repairs(assignment, message, progress[0])
-        return empty or self._none(furthest)
+        if empty is None:
+            raise self._none(furthest)
+        return empty
 
     def another(self, first: LegalSizes) -> LegalSizes | None:
         """Run the model at other sizes than those of a run; None if none of a few succeeds."""
@@ -370,24 +369,23 @@ class SizeSearch:
         how_many = f"{count:.0e} elements" if count else "no elements, but very large dims"
         return f"has {how_many}, too many to generate (at most {self._most:.0e})"
 
-    def _none(self, failure: str) -> NoLegalSizes:
+    def _none(self, failure: str) -> NoLegalSizesError:
         """Say why no legal sizes were found, and what to do."""
         reason = f" ({failure})" if failure else ""
-        shapes = _shape_inputs(self._model, {i.name for i in self._needed})
+        integers = [repr(i.name) for i in self._needed if i.element_type in INTEGERS]
         open_inputs = [i for i in self._needed if i.symbols]
-        if shapes:
-            names = ", ".join(map(repr, shapes))
-            what = f"no legal values were found for {names}, from which the model computes shapes"
-        elif not open_inputs:
-            what = "the original does not run on generated data"
-        else:
+        if open_inputs:
             symbols = list(dict.fromkeys(s for i in open_inputs for s in i.symbols))
             if len(symbols) > _NAMED or any(map(_MADE_UP.fullmatch, symbols)):
                 of = "input" if len(open_inputs) == 1 else "inputs"
                 symbols = [f"{of} {', '.join(repr(i.name) for i in open_inputs)}"]
             what = f"no legal sizes were found for {', '.join(symbols)}"
-        advice = _advice(open_inputs) if open_inputs and not shapes else GIVE_DATA
-        return NoLegalSizes(f"{what}{reason}; {advice}")
+        elif integers:  # which may be shapes, or indices
+            what = f"no legal values were found for {', '.join(integers)}"
+        else:
+            what = "the original does not run on generated data"
+        advice = _advice(open_inputs) if open_inputs else GIVE_DATA
+        return NoLegalSizesError(f"{what}{reason}; {advice}")
 
 
 def _accepts(operator: Operator, dims: Sequence[Dim]) -> bool:
@@ -463,15 +461,3 @@ def _advice(inputs: Sequence[GraphInput]) -> str:
         shape = "SIZE,SIZE,..." if known.dims is None else ",".join(sizes)
         options.append(f"--shape {shlex.quote(known.name)}={shape}")
     return f"set sizes with {' '.join(options)}, or {GIVE_DATA}"
-
-
-def _shape_inputs(model: onnx.ModelProto, inputs: set[str]) -> list[str]:
-    """Return inputs whose values are used as a shape, directly or as a part of one."""
-    shapes: set[str] = set()
-    for node in reversed(model.graph.node):
-        index = _SHAPED_BY.get(node.op_type)
-        if index is not None and index < len(node.input):
-            shapes.add(node.input[index])
-        if node.op_type in _OF_SHAPES and not shapes.isdisjoint(node.output):
-            shapes.update(node.input)
-    return [v.name for v in model.graph.input if v.name in shapes & inputs]

@@ -41,8 +41,8 @@ from onnx_spatial.operators.spellings.python_ops import DOMAIN, SITE, VERSION
 from onnx_spatial.python_ops import registration
 from onnx_spatial.python_ops.kernels import CALLS, KEY, PREPARED_TYPES
 from onnx_spatial.verification.arrays import Array, dtype_of
-from onnx_spatial.verification.run.data import check_given, graph_inputs
-from onnx_spatial.verification.run.sessions import Report, RunError, Session, first_line, no_report
+from onnx_spatial.verification.run.data import check_user_data, graph_inputs
+from onnx_spatial.verification.run.sessions import RunError, Session, first_line
 
 if TYPE_CHECKING:
     from onnx_spatial.verification.run.evaluator import Evaluator
@@ -78,7 +78,7 @@ def evaluate(
         ModelFileError: the model cannot be read.
     """
     source = model if isinstance(model, reader.Source) else reader.read(model)
-    feeds = check_given(graph_inputs(source.proto), inputs)
+    feeds = check_user_data(graph_inputs(source.proto), inputs)
     try:
         return Original(source, domains).open().run(feeds)
     except RunError as error:
@@ -95,7 +95,6 @@ class Original:
         domains: operator domains of the user's own that hold spatial operators.
         infos: its spatial operators, if they are known already; else they are looked for.
         values: inner values of the main graph that become outputs, too.
-        report: gets a line of progress before each load and run.
 
     Raises:
         RunError: it cannot be made a model that loads.
@@ -108,12 +107,10 @@ class Original:
         *,
         infos: Sequence[OperatorInfo] = (),
         values: Iterable[str] = (),
-        report: Report = no_report,
     ) -> None:
         before = without_earlier_form(source.proto, folder=source.folder)
         source = reader.resolved(source.holding(before.model))
         self._domains, self._folder = before.domains.union(domains), source.folder
-        self._report = report
         model = _padded(_inlined(source.proto), source.folder)
         declared = {value.name for value in model.graph.output}
         model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in values if n not in declared)
@@ -142,10 +139,8 @@ class Original:
         if not self._bytes:
             from onnx_spatial.verification.run.evaluator import Evaluator  # takes long to import
 
-            return Evaluator(self._model, self._domains, self._folder, self._report)
-        return Session(
-            self._bytes, optimise=optimise, folder=self._folder, report=self._report, keeps=self
-        )
+            return Evaluator(self._model, self._domains, self._folder)
+        return Session(self._bytes, optimise=optimise, folder=self._folder, keeps=self)
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -203,23 +198,22 @@ def _replace(
     called: dict[int, Callable[..., Array]] = {}
     inserted: dict[int, insert_nodes.Inserted] = {}
     for info in infos:
-        given = [index for index, name in enumerate(info.node.input) if name]
+        present = [index for index, name in enumerate(info.node.input) if name]
         site = f"{info.node.op_type} {traversal.label(info.node)!r} in {info.place}"
         reason = ""
-        if given[:1] != [0]:
+        if present[:1] != [0]:
             reason = "the data input is missing"
-        elif len(given) not in CALLS:
+        elif len(present) not in CALLS:
             reason = "has too many inputs"
         elif any(traversal.subgraphs(info.node)):
             reason = "has a graph as an attribute"
         if reason:
             raise RunError(f"{site}: {reason}", "load")
-        function = _positions(info, given[1:])
+        function = _positions(info, present[1:])
         called[id(function)] = function
         nodes = _Nodes(info.index)
-        nodes.fetch(
-            info, [info.node.input[i] for i in given], opset, {SITE: site, KEY: id(function)}
-        )
+        inputs = [info.node.input[i] for i in present]
+        nodes.fetch(info, inputs, opset, {SITE: site, KEY: id(function)})
         inserted[info.index] = insert_nodes.Inserted(nodes, ())
     insert_nodes.in_front(model, inserted)
     if inserted and not any(o.domain == DOMAIN for o in model.opset_import):
@@ -301,12 +295,12 @@ def _counted(shape: Array) -> Array:
     return np.arange(1, math.prod(sizes) + 1).reshape(sizes)
 
 
-def _positions(info: OperatorInfo, given: Sequence[int]) -> Callable[..., Array]:
+def _positions(info: OperatorInfo, numbers: Sequence[int]) -> Callable[..., Array]:
     """Return the function from the shape of the data, and parameters, to positions in the data.
 
     Args:
         info: what is known of the operator before a run.
-        given: numbers of the inputs that are parameters.
+        numbers: of the inputs that are parameters.
     """
     facts = info.facts
     most = _MOST_STRINGS if TensorProto.STRING in info.element_types else _MOST_ELEMENTS
@@ -314,7 +308,7 @@ def _positions(info: OperatorInfo, given: Sequence[int]) -> Callable[..., Array]
     def positions(shape: Array, *parameters: Array) -> Array:
         arrays: list[Array | None] = [None] * len(facts.inputs)
         arrays[0] = x = _counted(shape)
-        for number, parameter in zip(given, parameters, strict=True):
+        for number, parameter in zip(numbers, parameters, strict=True):
             known = facts.inputs[number]
             dtype = known.dtype if known is not None and known.dtype else "int64"
             arrays[number] = parameter.astype(dtype)

@@ -29,9 +29,6 @@ from onnx_spatial.verification.arrays import Array, dtype_of, element_type_of, i
 #: Models that sessions belong to, in messages.
 ORIGINAL, CONVERTED = child.ORIGINAL, child.CONVERTED
 
-#: Gets a line of progress and the model that it is about, ORIGINAL or CONVERTED.
-Report = Callable[[str, str], None]
-
 Stage = Literal["load", "run", "rule"]
 
 #: onnxruntime's severity of fatal errors: nothing below it is printed.
@@ -121,10 +118,6 @@ class RunError(Exception):
         return cls(str(error), "rule", name.group(1) if name else "")
 
 
-def no_report(text: str, model: str) -> None:
-    """Report nothing."""
-
-
 class Session:
     """A serialized model in onnxruntime.
 
@@ -133,7 +126,6 @@ class Session:
         of: the model that it is, or is a part of, for messages: ORIGINAL or CONVERTED.
         optimise: with all of onnxruntime's optimisations, or without any.
         folder: folder of its external data.
-        report: gets a line of progress before each load and run.
         keeps: what must live as long as the session: it holds the operators that the model calls.
 
     Attributes:
@@ -154,10 +146,9 @@ class Session:
         of: str = ORIGINAL,
         optimise: bool = False,
         folder: Path | None = None,
-        report: Report = no_report,
         keeps: object = None,
     ) -> None:
-        self._of, self._report, self._keeps = of, report, keeps
+        self._of, self._keeps = of, keeps
         self._level = f"optimisations {'on' if optimise else 'off'}"
         options = _options(optimise, folder)
         self._raising: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -166,7 +157,7 @@ class Session:
             registration.register_fresh(options)
         doing = f"{of} loads with {self._level}"
         limits.check_time(doing)
-        report(doing, of)
+        child.report(doing, of)
         try:
             with self._raising():  # constants are computed while it loads
                 self._session = ort.InferenceSession(
@@ -193,7 +184,7 @@ class Session:
             for name, array in feeds.items()
         )
         doing = f"{self._of} runs{' on ' if data else ''}{data} ({self._level})"
-        self._report(doing, self._of)
+        child.report(doing, self._of)
         options = ort.RunOptions()
         options.log_severity_level = _SILENT
         try:
@@ -245,20 +236,24 @@ def _fed(value: Any) -> Any:
     return value
 
 
-def with_values(source: reader.Source, names: Iterable[str]) -> bytes:
-    """Serialize a model whose outputs are also some inner values of its main graph.
+def open_converted(
+    source: reader.Source, values: Iterable[str] = (), *, optimise: bool = False
+) -> Session:
+    """Open a converted model, of which some inner values of the main graph are outputs, too.
 
     Raises:
+        RunError: it does not load.
         ModelFileError: the model exceeds protobuf's 2 GiB.
     """
     model = source.proto
     computed = {name for node in model.graph.node for name in node.output}
     computed -= {value.name for value in model.graph.output}
-    if added := [name for name in names if name in computed]:
+    if added := [name for name in values if name in computed]:
         model = onnx.ModelProto()
         model.CopyFrom(source.proto)
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in added)
-    return reader.serialize(model, source.name)
+    data = reader.serialize(model, source.name)
+    return Session(data, of=CONVERTED, optimise=optimise, folder=source.folder)
 
 
 def first_line(error: Exception) -> str:
