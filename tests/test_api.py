@@ -156,7 +156,7 @@ def test_all_refusals_are_told_at_once():
 def test_what_cannot_be_verified_is_not_written(path, tmp_path, monkeypatch):
     """A lowering that is wrong must be found out by the verification."""
     from onnx_spatial.lowering import stages
-    from onnx_spatial.lowering.stage_plan import Stage
+    from onnx_spatial.lowering.stages import Stage
 
     def wrong(kind, before, after):
         return Stage(kind, before, (after[1], after[0], *after[2:]))

@@ -22,7 +22,7 @@ from onnx_spatial.chains.patches import Likely, Patches, is_patches, read
 from onnx_spatial.chains.paths import Path
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.padding import numpy_dtype
-from onnx_spatial.lowering.core.size_arithmetic import typical_side
+from onnx_spatial.lowering.core.sizes import typical_sides
 from onnx_spatial.maps.budget import Budget
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.graph import RULES
@@ -242,7 +242,7 @@ class _Search:
     def _sizes(self, name: str) -> tuple[int, ...]:
         """Return the dims of a value; an estimate for those that are unknown."""
         dims = self._graph.dims(name) or ()
-        typical = [typical_side(dims) if axis else TYPICAL_BATCH for axis in range(len(dims))]
+        typical = [typical_sides(dims)[0] if axis else TYPICAL_BATCH for axis in range(len(dims))]
         return tuple(d if isinstance(d, int) else t for d, t in zip(dims, typical, strict=True))
 
 

@@ -226,5 +226,5 @@ class _Sizes:
     def _dim(self, dim: ValueDim) -> Size:
         if dim not in self._dims:
             value = self._graphs.value(self._place, dim.value)
-            self._dims[dim] = self._emit.lengths(value, [dim.axis])
+            self._dims[dim] = self._emit.length(value, dim.axis)
         return self._dims[dim]

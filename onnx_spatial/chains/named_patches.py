@@ -13,7 +13,7 @@ from typing import Any
 import onnx_ir as ir
 
 from onnx_spatial.chains.patches import Patches
-from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor, same
+from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
 from onnx_spatial.lowering.core.padding import pad
 from onnx_spatial.operators import Dim, ExtractPatches
 from onnx_spatial.operators.spellings import chain_ops, python_ops
@@ -64,8 +64,7 @@ def _spelled(op: ExtractPatches) -> tuple[str, dict[str, Any]]:
 def _dims(emit: Emitter, value: ir.Value, known: Sequence[Dim]) -> list[Size]:
     """Return the dims of a value; nodes read those that are not known."""
     return [
-        dim if isinstance(dim, int) else emit.elements(emit.shape_of(value), [axis])[0]
-        for axis, dim in enumerate(known)
+        dim if isinstance(dim, int) else emit.length(value, axis) for axis, dim in enumerate(known)
     ]
 
 
@@ -98,7 +97,7 @@ def _arranged(emit: Emitter, patches: Patches, value: ir.Value, image: Sequence[
 
 def _reshaped(emit: Emitter, x: Tensor, dims: Sequence[Size]) -> Tensor:
     """Reshape to dims of 1 or more; with -1 where one of them is new and unknown."""
-    kept = [axis < x.rank and same(dim, x.dims[axis]) for axis, dim in enumerate(dims)]
+    kept = [axis < x.rank and dim == x.dims[axis] for axis, dim in enumerate(dims)]
     entries = [
         dim if isinstance(dim, int) else 0 if known else -1
         for dim, known in zip(dims, kept, strict=True)

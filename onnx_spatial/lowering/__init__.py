@@ -5,8 +5,7 @@ subclass of `core.strategy.Strategy` in a module of its own and list it in `sele
 """
 
 from onnx_spatial.lowering.core.builder import Emitter
-from onnx_spatial.lowering.core.run_time_checks import are_open
-from onnx_spatial.lowering.core.strategy import Request, Strategy
+from onnx_spatial.lowering.core.strategy import Request, Strategy, are_open
 from onnx_spatial.lowering.select import (
     MIN_OPSET,
     STRATEGIES,

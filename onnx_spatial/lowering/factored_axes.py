@@ -12,6 +12,7 @@ front of and behind the operator only reorder the axes, so they cost nothing mor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Size, Tensor, same
+from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Size, Tensor
+from onnx_spatial.lowering.core.gather_indices import LARGEST, Numbers, outer_sum
 from onnx_spatial.lowering.core.padding import Pads, is_zero, pad
 from onnx_spatial.lowering.core.strategy import Request
 from onnx_spatial.lowering.windows import windows_and_pads
@@ -34,9 +36,6 @@ from onnx_spatial.operators import (
 
 Order = tuple[int, ...]
 Cut = tuple[Size, Size] | None
-
-#: Cutting cells off before the permutation is a pass over the rest; it pays from this share on.
-_WORTH_CUTTING = 0.3
 
 
 @dataclass(frozen=True)
@@ -84,12 +83,12 @@ class Rearrangement:
     @property
     def before(self) -> Order:
         """Factors in the order of the input, without those of size 1."""
-        return tuple(f for axis in self.inputs for f in axis if not same(self.sizes[f], 1))
+        return tuple(f for axis in self.inputs for f in axis if self.sizes[f] != 1)
 
     @property
     def after(self) -> Order:
         """Factors in the order of the output, without those of size 1."""
-        return tuple(f for axis in self.outputs for f in axis if not same(self.sizes[f], 1))
+        return tuple(f for axis in self.outputs for f in axis if self.sizes[f] != 1)
 
     def padded(self, emit: Emitter, value: npt.NDArray[np.generic] | None = None) -> Tensor:
         """Emit the cuts and the padding, with zeros or another value."""
@@ -103,44 +102,54 @@ class Rearrangement:
             x = emit.slice(x, list(cut), starts, ends, dims)
         return pad(emit, x, self.pads, self.element_types, value, signed=self.signed)
 
-    def merged(self, emit: Emitter, axis: int) -> Size:
-        """Return the size of an axis of the output before it is cropped."""
-        return emit.product([self.sizes[f] for f in self.outputs[axis]])
+    def size(self, emit: Emitter, factors: Iterable[int]) -> Size:
+        """Return the size of factors together."""
+        return emit.product([self.sizes[factor] for factor in factors])
 
-    def final(self, emit: Emitter) -> list[Size]:
-        """Return the dims of the output."""
-        whole = [self.merged(emit, axis) for axis in range(len(self.outputs))]
-        return [
-            emit.sub(emit.sub(d, begin), end)
-            for d, (begin, end) in zip(whole, self.crops, strict=True)
-        ]
-
-    def cropped(self, axis: int) -> bool:
-        """Tell whether an axis of the output is cropped."""
-        return not is_zero(self.crops[axis])
-
-    def finished(self, emit: Emitter, x: Tensor, done: Iterable[int] = ()) -> ir.Value:
+    def finished(self, emit: Emitter, x: Tensor) -> ir.Value:
         """Emit the final Reshape and crop, and return the operator's output.
 
         Args:
             emit: collects the nodes.
             x: the factors in the order of the output, merged in any way.
-            done: axes of the output that are cropped already.
         """
         if self.shape:
             return emit.reshape(x, self.shape).value
-        done = set(done)
-        whole = [self.merged(emit, axis) for axis in range(len(self.outputs))]
-        final = self.final(emit)
-        dims = [final[a] if a in done else whole[a] for a in range(len(whole))]
-        x = emit.reshape(x, dims)
-        left = [a for a in range(len(whole)) if a not in done and self.cropped(a)]
-        if left:
-            ends = [stop(emit, whole[axis], self.crops[axis][1]) for axis in left]
-            x = emit.slice(x, left, [self.crops[a][0] for a in left], ends, final)
+        whole = [self.size(emit, factors) for factors in self.outputs]
+        x = emit.reshape(x, whole)
+        cropped = [axis for axis, pair in enumerate(self.crops) if not is_zero(pair)]
+        if cropped:
+            starts, cuts = zip(*(self.crops[axis] for axis in cropped), strict=True)
+            ends = [stop(emit, whole[axis], cut) for axis, cut in zip(cropped, cuts, strict=True)]
+            x = emit.slice(x, cropped, starts, ends, self.final(emit))
         if self.tail is None:
             return x.value
         return emit.reshape_exactly(x.value, [*x.dims[:-1], self.tail])
+
+    def final(self, emit: Emitter) -> list[Size]:
+        """Return the dims of the output."""
+        whole = (self.size(emit, factors) for factors in self.outputs)
+        return [
+            emit.sub(emit.sub(d, begin), end)
+            for d, (begin, end) in zip(whole, self.crops, strict=True)
+        ]
+
+    def offsets(self) -> list[Numbers] | None:
+        """Return what each axis of the output adds to the place of an element; None if unknown."""
+        sizes = {f: size for f in self.before if isinstance(size := self.sizes[f], int)}
+        if len(sizes) < len(self.before) or math.prod(sizes.values()) > LARGEST:
+            return None
+        strides, stride = {}, 1
+        for factor in reversed(self.before):
+            strides[factor] = np.arange(sizes[factor]) * stride
+            stride *= sizes[factor]
+        tables = []
+        for factors, (begin, end) in zip(self.outputs, self.crops, strict=True):
+            table = outer_sum(strides[factor] for factor in factors if factor in strides)
+            if not isinstance(begin, int) or not isinstance(end, int):
+                return None
+            tables.append(table[begin : len(table) - end])
+        return tables
 
     def _with_transposes(self, request: Request) -> Rearrangement:
         """Include `Request.before` and `after`."""
@@ -196,8 +205,8 @@ def _data(request: Request, emit: Emitter) -> tuple[Tensor, ir.Value | None]:
     shape = emit.shape_of(value)
     # One dim is assumed, which affects the estimated cost alone.
     tail = emit.slice(emit.tensor(shape, [lead + 1]), [0], [lead], [INT64_MAX], [1]).value
-    rest = emit.op("ReduceProd", tail, keepdims=1)
-    dims = (*emit.elements(shape, range(lead)), rest)
+    (rest,) = emit.elements(emit.op("ReduceProd", tail, keepdims=1), [0], 1)
+    dims = (*(emit.length(value, axis) for axis in range(lead)), rest)
     target: Sequence[Size] = dims if emit.opset >= 14 else [*[0] * lead, rest]
     flat = emit.reshape_exactly(value, target, [*[True] * lead, False])
     return emit.tensor(flat, dims, request.itemsize), tail
@@ -221,7 +230,7 @@ def _space_to_batch(request: Request, emit: Emitter, x: Tensor) -> Rearrangement
         ((0, 0),) * x.rank,
         request.element_types,
         checks_division=any(
-            not isinstance(c, int) and not same(b, 1) for c, b in zip(cells, block, strict=True)
+            not isinstance(c, int) and b != 1 for c, b in zip(cells, block, strict=True)
         ),
     )
 
@@ -232,8 +241,8 @@ def _batch_to_space(request: Request, emit: Emitter, x: Tensor) -> Rearrangement
     factor = emit.product(block)
     batch = emit.quotient(x.dims[0], factor)
     crops = [(0, 0), *zip(begins, ends, strict=True), *[(0, 0)] * (x.rank - 1 - blocked)]
-    cells, cuts, crops = _cut_cropped_cells(emit, x, block, crops)
-    sizes, space, channels = _numbered(batch, cells, block, x.dims[1 + blocked :])
+    rest = x.dims[1 + blocked :]
+    sizes, space, channels = _numbered(batch, x.dims[1 : 1 + blocked], block, rest)
     return Rearrangement(
         x,
         ((0, 0),) * x.rank,
@@ -242,8 +251,7 @@ def _batch_to_space(request: Request, emit: Emitter, x: Tensor) -> Rearrangement
         ((0,), *space, *channels),
         tuple(crops),
         request.element_types,
-        cuts=cuts,
-        checks_division=not isinstance(batch, int) and not same(factor, 1),
+        checks_division=not isinstance(batch, int) and factor != 1,
     )
 
 
@@ -254,7 +262,7 @@ def _tiles(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
     cuts: list[Cut] = [None] * x.rank
     for axis, k, count in zip(op.spatial_axes, op.kernel, counts, strict=True):
         size = emit.mul(count, k)
-        if op.auto_pad == "valid" and k > 1 and not same(x.dims[axis], size):
+        if op.auto_pad == "valid" and k > 1 and x.dims[axis] != size:
             cuts[axis] = (0, size)
     channel = x.dims[op.channel_axis]
     sizes, space, channels = _numbered(x.dims[0], counts, op.kernel, [channel])
@@ -338,29 +346,3 @@ def _numbered(
         sizes += [cell, b]
     channels: list[Order] = [(len(sizes) + i,) for i in range(len(rest))]
     return (*sizes, *rest), space, channels
-
-
-def _cut_cropped_cells(
-    emit: Emitter, x: Tensor, block: Sequence[Size], crops: Sequence[tuple[Size, Size]]
-) -> tuple[list[Size], tuple[Cut, ...], list[tuple[Size, Size]]]:
-    """Cut off the cells that would be cropped altogether, if these are many.
-
-    Returns:
-        Cells of each blocked axis, cuts of each axis of `x`, remaining crops.
-    """
-    cells = list(x.dims[1 : 1 + len(block)])
-    left = list(crops)
-    cuts: list[Cut] = [None] * x.rank
-    dims = list(x.dims)
-    for axis, b in enumerate(block, start=1):
-        begin, end = crops[axis]
-        size = x.dims[axis]
-        if not (isinstance(b, int) and isinstance(begin, int) and isinstance(end, int)):
-            continue
-        if isinstance(size, int) and (begin // b or end // b) and begin + end < size * b:
-            cuts[axis] = (begin // b, size - end // b)
-            dims[axis] = cells[axis - 1] = size - begin // b - end // b
-            left[axis] = (begin % b, end % b)
-    if emit.elements_in(dims) > (1 - _WORTH_CUTTING) * emit.elements_in(x.dims):
-        return list(x.dims[1 : 1 + len(block)]), (), list(crops)
-    return cells, tuple(cuts), left

@@ -3,10 +3,6 @@
     [N, C, H, W] -> kw Slices [N*C*H, ow] -> Concat [kw*N*C*H, ow] -> one Gather of rows
     channels first   rows in the order N, kh, kw, C, oh; an unknown N stays an axis in front
     channels last    rows in the order kh, kw, C, N, oh; then [kh*kw*C, N*oh*ow] -> T[1,0]
-                     or in the order N, oh, kh, kw, C; then [N*oh, kh*kw*C, ow] -> T[0,2,1]
-
-The second order is for rows that would compete for the lines of the cache, as those of images whose
-sides are powers of two. With several threads each of its small Transposes is a task of its own.
 
 With a stride s the last axis is split into its s phases first, so that the taps are dense: by a
 Transpose and a Reshape that joins the phases with the rows, or by Split for a single row, where
@@ -17,14 +13,11 @@ to planes first: it is small compared to the output.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
-import numpy as np
 import onnx_ir as ir
 from onnx import TensorProto
 
-from onnx_spatial.lowering.core import cost_model
-from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor, same
+from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
 from onnx_spatial.lowering.core.gather_indices import Term, index
 from onnx_spatial.lowering.core.padding import has_pad_kernel, pad
 from onnx_spatial.lowering.core.strategy import Request, Strategy
@@ -38,9 +31,6 @@ from onnx_spatial.lowering.windows import (
     windows_and_pads,
 )
 from onnx_spatial.operators import ExtractPatches, Layout
-
-#: The most time that a Transpose for each row of windows takes, as a share of that of one for all.
-_LESS = 0.9
 
 #: Bytes of the elements that onnxruntime transposes in tiles.
 _FAST = (1, 2, 4)
@@ -77,21 +67,15 @@ class Planes(Strategy):
         taps = _taps(op, request, emit, w, spare)
         depth = emit.product([*op.kernel, w.channels])
         batch = w.x.dims[0]
-        if _layout_behind(request) == "channels_first":
-            rows = _rows(op, emit, w, taps, "places inside")
+        last = _layout_behind(request) == "channels_last"
+        rows = _rows(op, emit, w, taps, images_inside=last)
+        if not last:
             return emit.reshape(rows, [batch, depth, *w.counts]).value
-        outer, inner = emit.product([batch, *w.counts[:-1]]), w.counts[-1]
-        sizes = (emit.guess(outer), emit.guess(depth), emit.guess(inner))
-        if _turns_row_by_row(*sizes, w.x.itemsize):
-            rows = _rows(op, emit, w, taps, "places behind")
-            turned = emit.transpose(emit.reshape(rows, [outer, depth, inner]), [0, 2, 1])
-        elif _lead(op, w):
-            rows = _rows(op, emit, w, taps, "places ahead")
+        if _lead(op, w):
             images = emit.reshape(rows, [batch, depth, emit.product(w.counts)])
             turned = emit.transpose(images, [0, 2, 1])
         else:
-            rows = _rows(op, emit, w, taps, "places ahead")
-            flat = emit.reshape(rows, [depth, emit.mul(outer, inner)])
+            flat = emit.reshape(rows, [depth, emit.product([batch, *w.counts])])
             turned = emit.transpose(flat, [1, 0])
         return emit.reshape(turned, [batch, *w.counts, depth]).value
 
@@ -133,13 +117,6 @@ def _padded(op: ExtractPatches, request: Request, emit: Emitter) -> tuple[Window
     x = pad(emit, x, pads, request.element_types, signed=op.signed_pads)
     x = emit.permute(x, [perm[axis] for axis in axes_of(op, "channels_first")])
     return Windows(x, tuple(counts), "channels_first"), spare
-
-
-def _turns_row_by_row(rows: int, depth: int, windows: int, itemsize: int) -> bool:
-    """Tell whether a Transpose for each row of windows is faster than one for all."""
-    each = cost_model.transpose((rows, depth, windows), (0, 2, 1), itemsize)
-    joined = cost_model.transpose((depth, rows * windows), (1, 0), itemsize)
-    return each.nanoseconds < _LESS * joined.nanoseconds
 
 
 def _splits(op: ExtractPatches) -> bool:
@@ -197,7 +174,7 @@ def _of_phases(
     rows, axis = emit.product(lines), len(lines)
     x = emit.reshape(x, [emit.product(dims), stride])
     parts = []
-    if x.itemsize not in _FAST or same(rows, 1):
+    if x.itemsize not in _FAST or rows == 1:
         split = [emit.reshape(phase, dims) for phase in emit.split(x, 1, stride)]
         for phase, tap in taps:
             parts.append(window_slice(emit, split[phase], {axis: tap}, [*lines, tap.count]))
@@ -223,9 +200,10 @@ def _rows(
     emit: Emitter,
     w: Windows,
     taps: Tensor,
-    order: Literal["places ahead", "places inside", "places behind"],
+    *,
+    images_inside: bool,
 ) -> Tensor:
-    """Return the rows of the taps with the places ahead of, between or behind images and windows."""
+    """Return the rows of the taps: places, images, windows; or images, places, windows."""
     batch, channels = w.x.dims[0], w.channels
     outside, inside, stride = w.row_terms(emit, op, 1, len(op.kernel) - 1)
     channel = Term(channels, stride)
@@ -234,14 +212,9 @@ def _rows(
     if not _lead(op, w):
         images = [Term(batch, stride)]
         stride = emit.mul(stride, batch)
-    inside.append(Term(np.arange(op.kernel[-1], dtype=np.int64), stride))
+    inside.append(Term(op.kernel[-1], stride))
     parts = [*inside, channel] if op.major == "place" else [channel, *inside]
-    orders = {
-        "places ahead": [*parts, *images, *outside],
-        "places inside": [*images, *parts, *outside],
-        "places behind": [*images, *outside, *parts],
-    }
-    terms = orders[order]
+    terms = [*parts, *images, *outside] if images_inside else [*images, *parts, *outside]
     axis = taps.rank - 2
     if _in_order(terms, taps.dims[axis]):
         return taps
@@ -260,4 +233,4 @@ def _in_order(order: Sequence[Term], rows: Size) -> bool:
         if term.offsets().tolist() != [i * stride for i in range(count)]:
             return False
         stride *= count
-    return same(stride, rows)
+    return stride == rows

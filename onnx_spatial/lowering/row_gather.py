@@ -3,14 +3,13 @@
     row-gather        Reshape [rows, rest] -> Concat with one row of zeros -> Gather -> Reshape
     element-gather    the same with GatherElements on rows of one element, which is faster there
 
-A row holds all axes behind those that the operator changes. If sizes are known, so is the index: a sum
-of one table for each axis of the data. An entry in the padding is so far below zero that the sum is
-negative too; it becomes -1, which Gather reads as the last row: the zeros. So this works for every
-element type, padding and crops included. A short index is stored as one constant, a long one as its
-tables, which runtimes add when they load.
+A row holds all axes behind those that the operator changes. A short index of known sizes is a constant:
+the operator's definition, run on row numbers, with -1 in the padding, which Gather reads as the last
+row: the zeros. So this works for every element type, padding and crops included.
 
-With unknown sizes, the row numbers of blocks are padded with -1 and transposed at run time, on int64.
-Those of patches are sums of terms, on data that is padded first, and so are those of ReorgYolo:
+The row numbers of a long index, or of one of unknown sizes, are computed by nodes, which runtimes run
+when they load if all sizes are known. Those of blocks are padded with -1 and transposed, on int64. Those
+of patches are sums of terms, on data that is padded first, and so are those of ReorgYolo:
 
     row of y[n, c, h, w] = n * q*s*s*H*W + (c % q) * s*s*H*W + (o // s) * s*W + o % s + h * s*s*W + w * s
     for q = C // (s*s), o = c // q
@@ -21,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
 from typing import TypeVar
 
 import numpy as np
@@ -32,31 +30,23 @@ from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
 from onnx_spatial.lowering.core.gather_indices import (
     LARGEST,
     LONGEST,
-    Numbers,
     Term,
     computed_index,
+    constant_index,
     index,
 )
 from onnx_spatial.lowering.core.nodes import NewerOpsetError
 from onnx_spatial.lowering.core.padding import filled
-from onnx_spatial.lowering.core.run_time_checks import zero_if_legal
-from onnx_spatial.lowering.core.strategy import Request, Strategy
+from onnx_spatial.lowering.core.strategy import Request, Strategy, zero_if_legal
 from onnx_spatial.lowering.factored_axes import Rearrangement
-from onnx_spatial.lowering.stages import emit_transpose
+from onnx_spatial.lowering.stages import transposed
 from onnx_spatial.lowering.windows import Windows, computes_padding, patches
-from onnx_spatial.operators import BatchToSpace, ExtractPatches, Operator, ReorgYolo, SpaceToBatch
-from onnx_spatial.operators.shapes import is_countable
-
-#: Entries of an index, or of its tables, that are stored in the file (int32: 4 MiB).
-_LARGEST_CONSTANT = 1 << 20
+from onnx_spatial.operators import BatchToSpace, ExtractPatches, ReorgYolo, SpaceToBatch
 
 #: The opset that brought GatherND, and negative indices of Gather.
 _GATHER_ND = 11
 
 _GATHER_ELEMENTS = 11
-
-#: The opset since which Max takes integers.
-_INTEGER_MAX = 12
 
 #: The most elements of a result that are gathered one by one: each has an entry in a table.
 _MOST_ELEMENTS = 1 << 20
@@ -69,9 +59,6 @@ _MOST_AXES = 2
 _MOST_PLACES = 64
 
 _ZERO_ROW = np.array(-1, np.int64)
-
-#: For each axis of the data: the axes of the index that it becomes, and its summands of the row.
-Tables = list[tuple[tuple[int, ...], Numbers]]
 
 T = TypeVar("T")
 
@@ -109,8 +96,8 @@ class RowGather(Strategy):
         elif places is not None:
             out = request.call.output_dims(emit, x.dims, *request.parameters(emit))
         else:
-            places = _rearranged(request, emit, x.dims[:lead])
-            out = [*places.dims, *x.dims[lead:]]
+            places, ahead = _rearranged(request, emit, x.dims[:lead])
+            out = [*ahead, *x.dims[lead:]]
         row = self._row(emit, x.dims[lead:])
         rows = emit.reshape(x, [emit.product(x.dims[:lead]), *row])
         if request.call.may_pad:
@@ -130,7 +117,8 @@ class RowGather(Strategy):
         # Gather takes the rows of each image by itself; GatherND and GatherElements do not.
         apart = not (isinstance(batch, int) or self._single or _holds_strings(request))
         images = [] if apart else [Term(batch, image)]
-        places = index(emit, _in_order(op, images, outside, inside, channel))
+        order = _in_order(op, images, outside, inside, channel)
+        places = index(emit, order, wide=_holds_strings(request))
         row = self._row(emit, [w.channels] if runs else [])
         if apart:
             rows = emit.reshape(w.x, [batch, image, *row])
@@ -228,128 +216,47 @@ def _in_order(
 
 
 def _known_index(request: Request, emit: Emitter, lead: Sequence[Size]) -> Tensor | None:
-    """Return the row of each row of the output, 1-D, if it is known and few enough numbers say it."""
+    """Return the row of each row of the output, 1-D, if it is known and short."""
     operator = request.call.operator
     dims = [dim for dim in lead if isinstance(dim, int)]
-    if operator is None or len(dims) < len(lead) or not is_countable(dims):
+    if operator is None or len(dims) < len(lead):
         return None
     if request.call.may_pad and len(request.element_types) > 1:
         return None  # a row of zeros has one type
-    # Counted before tables are made: a damaged file may ask for any number of rows.
-    shape = operator.output_shape([*dims, *[1] * (request.call.axes - len(dims))])
-    out = [dim for dim in shape if isinstance(dim, int)]
-    blocks = operator.block_shape if isinstance(operator, SpaceToBatch | BatchToSpace) else ()
-    if max(*dims, *blocks, *out) > LARGEST or math.prod(max(1, dim) for dim in out) > LARGEST:
+    dims += [1] * (request.call.axes - len(dims))
+    rows, out = math.prod(dims), [int(d or 0) for d in operator.output_shape(dims)]
+    # Counted before the index is made: a damaged file may ask for any number of rows.
+    if max(rows, *dims, *operator.positions, *out) > LARGEST or math.prod(out) > LONGEST:
         return None
-    tables = [
-        part
-        for table in _tables(operator, dims, runs=_takes_runs(request))
-        for part in _divided_table(*table)
-    ]
-    rank = 1 + max(axis for axes, _ in tables for axis in axes)
-    size = math.prod(math.prod(rows.shape) for _, rows in tables)
-    fits = emit.opset >= _INTEGER_MAX and rank <= (emit.rank_limit or rank)
-    stored = sum(rows.size for _, rows in tables) if fits else size
-    if size > LARGEST or stored > _LARGEST_CONSTANT:
-        return None
-    pads = any(rows.min(initial=0) < 0 for _, rows in tables)
-    lowest = sum(int(rows.min(initial=0)) for _, rows in tables)
-    # GatherND has int64 only.
-    wide = _holds_strings(request) or lowest <= -(2**31) or math.prod(dims) > 2**31
-    dtype = np.int64 if wide else np.int32
-    spread = [
-        np.expand_dims(rows, [axis for axis in range(rank) if axis not in axes])
-        for axes, rows in tables
-    ]
-    if size <= LONGEST or not fits:
-        total = reduce(np.add, spread, np.zeros([1] * rank, np.int64))
-        # Gather counts from the end since opset 11.
-        zero_row = -1 if emit.opset >= _GATHER_ND else math.prod(dims)
-        numbers = np.where(total < 0, zero_row, total).astype(dtype).reshape(-1)
-        return emit.tensor(emit.constant(numbers, "rows"), [size])
-    value = emit.sum(emit.constant(rows.astype(dtype), "rows") for rows in spread)
-    if pads:
-        value = emit.op("Max", value, emit.constant(np.full([1] * rank, -1, dtype), "zero_row"))
-    emit.max_rank = max(emit.max_rank, rank)
-    return emit.tensor(emit.op("Reshape", value, emit.ints([size], "shape")), [size])
+    # Gather counts from the end since opset 11.
+    zero_row = -1 if emit.opset >= _GATHER_ND else rows
+    numbers = operator(np.arange(rows).reshape(dims), zero_row).reshape(-1)
+    wide = _holds_strings(request)  # GatherND has int64 only
+    return emit.tensor(
+        emit.constant(numbers.astype(np.int64 if wide else np.int32), "rows"), [len(numbers)]
+    )
 
 
-def _divided_table(axes: tuple[int, ...], rows: Numbers) -> Tables:
-    """Return a long table as one for each of its axes, if no entry of it is in the padding."""
-    if len(axes) == 1 or rows.size <= LONGEST or rows.min() < 0:
-        return [(axes, rows)]
-    return [((axes[0],), rows[:, 0]), ((axes[1],), rows[0] - rows[0, 0])]
-
-
-def _tables(operator: Operator, dims: Sequence[int], *, runs: bool) -> Tables:
-    """Return the index as one table for each axis of the rows, whose dims are `dims`."""
-    strides = [math.prod(dims[axis + 1 :]) for axis in range(len(dims))]
-    rows_of_data = math.prod(max(1, dim) for dim in dims)  # of others, too, if an axis is empty
-
-    def along(axis: int, place: Numbers) -> Numbers:
-        """Return the summands of places along an axis; below all rows for one in the padding."""
-        inside = (place >= 0) & (place < dims[axis])
-        return np.where(inside, place * strides[axis], -rows_of_data - 1)
-
-    if isinstance(operator, ReorgYolo):
-        return [((axis,), rows) for axis, rows in enumerate(operator.index(dims))]
-    if isinstance(operator, ExtractPatches):
-        count = len(operator.kernel)
-        windows, places = ([(kind, i) for i in range(count)] for kind in ("window", "place"))
-        channel = [] if runs else [("channel", 0)]
-        order = _in_order(operator, [("image", 0)], windows, places, channel)
-        tables: Tables = [((0,), np.arange(dims[0]) * strides[0])]
-        if not runs:
-            axis = operator.channel_axis
-            tables.append(((order.index(channel[0]),), np.arange(dims[axis]) * strides[axis]))
-        for number, axis in enumerate(operator.spatial_axes):
-            begin, _ = operator.padding(number, dims[axis])
-            starts = np.arange(operator.output_size(number, dims[axis]))[:, None]
-            place = starts * operator.strides[number] - begin
-            place = place + np.arange(operator.kernel[number]) * operator.rates[number]
-            axes = order.index(windows[number]), order.index(places[number])
-            rows = along(axis, place)
-            tables.append((axes, rows) if axes[0] < axes[1] else (axes[::-1], rows.T))
-        return tables
-    assert isinstance(operator, SpaceToBatch | BatchToSpace)
-    blocked = len(operator.block_shape)
-    if isinstance(operator, SpaceToBatch):
-        tables = [((blocked,), np.arange(dims[0]) * strides[0])]
-        for axis, (b, (begin, end)) in enumerate(
-            zip(operator.block_shape, operator.pads, strict=True), start=1
-        ):
-            place = np.arange(begin + dims[axis] + end) - begin
-            tables.append(((axis - 1, blocked + axis), along(axis, place).reshape(-1, b).T))
-        return tables
-    images = dims[0] // math.prod(operator.block_shape)
-    tables = [((0,), np.arange(images) * strides[0])]
-    ahead = images
-    for axis in reversed(range(1, blocked + 1)):
-        b, (begin, end) = operator.block_shape[axis - 1], operator.crops[axis - 1]
-        place = np.arange(begin, dims[axis] * b - end)
-        tables.append(((axis,), place // b * strides[axis] + place % b * ahead * strides[0]))
-        ahead *= b
-    return tables
-
-
-def _rearranged(request: Request, emit: Emitter, dims: Sequence[Size]) -> Tensor:
-    """Emit a block operator on row numbers."""
+def _rearranged(request: Request, emit: Emitter, dims: Sequence[Size]) -> tuple[Tensor, list[Size]]:
+    """Emit a block operator on row numbers; return these, in any shape, and the shape of the result."""
     if request.opset < _GATHER_ND and request.call.may_pad:
         raise NewerOpsetError("rows of zeros", _GATHER_ND)  # whose Gather counts from the end
     assert request.shape is not None
-    count = emit.product(dims)
-    rows = emit.reshape(emit.tensor(emit.range(count), (count,)), dims)
     plain = replace(
         request,
-        inputs=(rows.value, *request.inputs[1:]),
-        shape=request.shape[: rows.rank],
+        shape=request.shape[: len(dims)],
         element_types=frozenset({int(TensorProto.INT64)}),
         before=None,
         after=None,
     )
+    count = emit.product(dims)
+    rows = emit.reshape(emit.tensor(emit.range(count), (count,)), dims)
     r = Rearrangement.of(plain, emit, rows)
-    x, cropped = emit_transpose(emit, r, r.padded(emit, _ZERO_ROW), r.before, r.after)
-    return emit.tensor(r.finished(emit, x, cropped), r.final(emit))
+    tables = None if request.call.may_pad else r.offsets()
+    if tables is not None:
+        return constant_index(emit, tables, wide=_holds_strings(request)), r.final(emit)
+    x = transposed(emit, r, r.padded(emit, _ZERO_ROW), r.before, r.after)
+    return emit.tensor(r.finished(emit, x), r.final(emit)), r.final(emit)
 
 
 def _reorganised(op: ReorgYolo, emit: Emitter, dims: Sequence[Size]) -> Tensor:
@@ -363,7 +270,8 @@ def _reorganised(op: ReorgYolo, emit: Emitter, dims: Sequence[Size]) -> Tensor:
         image = emit.constant(of_offset, "image")
     else:
         # Too few channels fail here: they would give a divisor of 0.
-        checked = emit.add(channels, zero_if_legal(emit, [emit.sub(channels, s * s)]))
+        zero = zero_if_legal(emit, [emit.sub(channels, s * s)])
+        checked = emit.add(channels, *emit.elements(zero, [0], 1))
         images, place = emit.div(checked, s * s), emit.range(checked)
         offset, image = _divided(emit, place, images)
         rows, columns = _divided(emit, offset, s)

@@ -9,10 +9,10 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.errors import Code, ConversionError
-from onnx_spatial.lowering.core import cost_model, joined_sizes, run_time_checks
+from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Tensor
 from onnx_spatial.lowering.core.nodes import NewerOpsetError
-from onnx_spatial.lowering.core.strategy import Request, Strategy
+from onnx_spatial.lowering.core.strategy import Request, Strategy, guarded
 from onnx_spatial.lowering.planes import Planes
 from onnx_spatial.lowering.row_gather import ElementGather, RowGather
 from onnx_spatial.lowering.slices import Slices
@@ -247,9 +247,9 @@ def _ranked(request: Request, max_rank: int | None, strategy: str | None) -> Ran
 
 
 def _build(candidate: Strategy, request: Request, max_rank: int | None) -> Lowered:
-    emit = Emitter(request.opset, max_rank)
+    emit = Emitter(request.opset, max_rank, defers=True)
     if request.checked:
-        request = run_time_checks.guarded(request, emit)
+        request = guarded(request, emit)
     if candidate.absorbs(request):
         output = candidate.build(request, emit)
     else:
@@ -261,7 +261,7 @@ def _build(candidate: Strategy, request: Request, max_rank: int | None) -> Lower
         # The output is an input or a constant; it needs a node to have a name of its own.
         output = emit.op("Identity", output)
     emit.prune(output)
-    joined_sizes.join(emit, output)
+    emit.write_sizes()
     return Lowered(candidate.name, emit, output)
 
 

@@ -17,7 +17,7 @@ from onnx_spatial.lowering.core.builder import Emitter, Size
 from onnx_spatial.lowering.core.cost_model import Work
 from onnx_spatial.lowering.core.strategy import Request
 from onnx_spatial.lowering.factored_axes import Order, Rearrangement
-from onnx_spatial.lowering.stages import FactorPermutation, emit_transpose
+from onnx_spatial.lowering.stages import FactorPermutation, transposed
 from onnx_spatial.operators import BatchToSpace, ExtractPatches, SpaceToBatch
 
 #: Element types whose kernels all supported releases of onnxruntime have.
@@ -80,13 +80,12 @@ def _space_to_depth(r: Rearrangement, emit: Emitter, order: Order, block: int) -
         return cost_model.depth(count, count * x.itemsize, cells, to_depth=True)
 
     y = emit.tensor(emit.op("SpaceToDepth", x.value, blocksize=block, work=work), dims, x.itemsize)
-    moved, cropped = emit_transpose(emit, r, y, _blocks_first(order), r.after)
-    return r.finished(emit, moved, cropped)
+    return r.finished(emit, transposed(emit, r, y, _blocks_first(order), r.after))
 
 
 def _depth_to_space(r: Rearrangement, emit: Emitter, order: Order, block: int) -> ir.Value:
     rows, _, columns, _ = order[-4:]
-    x, _ = emit_transpose(emit, r, r.padded(emit), r.before, _blocks_first(order))
+    x = transposed(emit, r, r.padded(emit), r.before, _blocks_first(order))
     image = _image(r, emit, order, block)
     x = emit.reshape(x, [1, emit.mul(image[1], block * block), r.sizes[rows], r.sizes[columns]])
 

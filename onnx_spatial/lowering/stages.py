@@ -7,43 +7,45 @@ transpose     Pad -> Reshape [N, D1/b1, b1, .., rest] -> Transpose -> Reshape ->
               two or three Transposes of rank 3 that each move one axis past another
 gather        SpaceToBatch  Reshape [.., bw] -> T[1,0] -> Reshape [rows, Wb] -> Gather -> Reshape
               BatchToSpace  Reshape [rows, Wb] -> Gather -> Reshape [bw, ..] -> T[1,0] -> Reshape
-              one Gather orders the rows in one parallel pass; its index leaves out cropped rows
+              one Gather orders the rows in one parallel pass
 
-`stage_plan` finds the cheapest stages.
+A stage is a Transpose, or a Gather that puts the leading factors into any order and takes the trailing
+ones as whole rows. The search tries every single stage, and every swap of two neighbouring groups of
+factors before it, behind it, and both; prices come from `cost_model`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, groupby
+from functools import lru_cache
+from itertools import pairwise
+from typing import Literal
 
-import numpy as np
 import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.lowering import stage_plan
-from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor, same
-from onnx_spatial.lowering.core.gather_indices import (
-    Numbers,
-    Term,
-    check_length,
-    computed_index,
-    constant_index,
-    outer_sum,
-)
-from onnx_spatial.lowering.core.padding import is_zero
+from onnx_spatial.lowering.core import cost_model
+from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
+from onnx_spatial.lowering.core.gather_indices import Term, index
 from onnx_spatial.lowering.core.strategy import Request, Strategy
-from onnx_spatial.lowering.factored_axes import OPERATORS, Order, Rearrangement, refusal, stop
-from onnx_spatial.lowering.stage_plan import Problem, Stage
+from onnx_spatial.lowering.factored_axes import OPERATORS, Order, Rearrangement, refusal
 from onnx_spatial.operators import ReorgYolo
+
+Kind = Literal["transpose", "gather"]
 
 _ANY_RANK = 64
 
-#: Factors of each axis of an index, in order, with the crops of the axis.
-Cuts = dict[Order, tuple[Size, Size]]
+#: Permutations of more factors than this (five blocked axes) are not searched for three stages.
+_MOST_FACTORS = 9
+
+#: In a plan of three stages, the first and the last are among this many of the cheapest swaps.
+_MOST_SWAPS = 16
+
+#: Nodes for each axis of an index that is computed at run time, and nanoseconds for each entry.
+_INDEX_NODES, _INDEX_ENTRY = 3, 0.5
 
 
 class FactorPermutation(Strategy):
@@ -68,7 +70,7 @@ class SingleTranspose(FactorPermutation):
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """Emit the nodes and return the operator's output."""
         r = Rearrangement.of(request, emit)
-        return r.finished(emit, *emit_transpose(emit, r, r.padded(emit), r.before, r.after))
+        return r.finished(emit, transposed(emit, r, r.padded(emit), r.before, r.after))
 
 
 @dataclass(frozen=True)
@@ -96,16 +98,19 @@ class Stages(FactorPermutation):
             ConversionError: there are no such stages.
         """
         r = Rearrangement.of(request, emit)
-        plan = _cheapest(r, emit, gathers=self.gathers)
+        plan = _plan(r, emit, gathers=self.gathers)
         if not plan:
             raise ConversionError("no sequence of such steps is needed or fits")
-        return r.finished(emit, *_emit_stages(emit, r, r.padded(emit), plan))
+        x = r.padded(emit)
+        for stage in plan:
+            x = (_gathered if stage.kind == "gather" else _transposed)(emit, r, x, stage)
+        return r.finished(emit, x)
 
 
-def _cheapest(r: Rearrangement, emit: Emitter, *, gathers: bool) -> tuple[Stage, ...] | None:
+def _plan(r: Rearrangement, emit: Emitter, *, gathers: bool) -> tuple[Stage, ...] | None:
     """Return the cheapest stages, in terms of the factors; None if there are none."""
     # Factors that are neighbours before and after count as one.
-    bundles = stage_plan.groups(r.after, r.before)
+    bundles = groups(r.after, r.before)
     number = {bundle: i for i, bundle in enumerate(bundles)}
     by_first = {bundle[0]: bundle for bundle in bundles}
     after = tuple(number[by_first[f]] for f in r.after if f in by_first)
@@ -122,7 +127,7 @@ def _cheapest(r: Rearrangement, emit: Emitter, *, gathers: bool) -> tuple[Stage,
         gathers,
         emit.rank_limit or _ANY_RANK,
     )
-    plan = stage_plan.stages(problem)
+    plan = cheapest_plan(problem)
 
     def factors(order: Order) -> Order:
         return tuple(factor for i in order for factor in bundles[i])
@@ -130,186 +135,265 @@ def _cheapest(r: Rearrangement, emit: Emitter, *, gathers: bool) -> tuple[Stage,
     return plan and tuple(Stage(s.kind, factors(s.before), factors(s.after)) for s in plan)
 
 
-def emit_transpose(
-    emit: Emitter, r: Rearrangement, x: Tensor, before: Order, after: Order
-) -> tuple[Tensor, set[int]]:
+def transposed(emit: Emitter, r: Rearrangement, x: Tensor, before: Order, after: Order) -> Tensor:
     """Emit a Transpose from one order of factors to another, none if they are equal."""
-    plan = [] if before == after else [Stage("transpose", before, after)]
-    return _emit_stages(emit, r, x, plan)
+    return x if before == after else _transposed(emit, r, x, Stage("transpose", before, after))
 
 
-def _emit_stages(
-    emit: Emitter, r: Rearrangement, x: Tensor, plan: Sequence[Stage]
-) -> tuple[Tensor, set[int]]:
-    """Emit the stages; return the tensor, and the axes of the output that are cropped already."""
-    moving = _Moving(emit, r, x)
-    for place, stage in enumerate(plan):
-        if stage.kind == "transpose":
-            moving.transpose(stage)
+def _transposed(emit: Emitter, r: Rearrangement, x: Tensor, stage: Stage) -> Tensor:
+    """Emit one Transpose of the fewest axes."""
+    axes = _axes(emit, r, stage)
+    inner = sorted(axes, key=lambda group: stage.before.index(group[0]))
+    dims = [r.size(emit, group) for group in inner]
+    return emit.transpose_as(x, dims, [inner.index(group) for group in axes])
+
+
+def _axes(emit: Emitter, r: Rearrangement, stage: Stage) -> list[Order]:
+    """Return the axes of a Transpose: the fewest, or without products of unknown sizes.
+
+    A shape that holds single sizes takes fewer nodes than one that holds products.
+    """
+    joined = groups(stage.before, stage.after)
+    if sum(not isinstance(r.size(emit, group), int) for group in joined) < 2:
+        return joined
+    apart = [axis for group in joined for axis in _runs(r, group)]
+    inner = sorted(joined, key=lambda group: stage.before.index(group[0]))
+    moved = [group for group, other in zip(joined, inner, strict=True) if group != other]
+    # onnxruntime has other kernels for two axes that change places.
+    generic = len(moved) != 2 or all(len(_runs(r, group)) == 1 for group in moved)
+    fits = len(apart) <= (emit.rank_limit or _ANY_RANK)
+    return apart if generic and fits else joined
+
+
+def _runs(r: Rearrangement, group: Order) -> list[Order]:
+    """Return the factors of an axis in runs, each with one unknown size at most."""
+    runs: list[Order] = []
+    free = False
+    for factor in group:
+        known = isinstance(r.sizes[factor], int)
+        if runs and (known or free):
+            runs[-1] = (*runs[-1], factor)
         else:
-            moving.gather(stage, plan[place + 1 :])
-    return moving.x, moving.cropped
+            runs.append((factor,))
+            free = True
+        free = free and known
+    return runs
 
 
-class _Moving:
-    """A tensor between two stages, with the sizes of its factors."""
+def _gathered(emit: Emitter, r: Rearrangement, x: Tensor, stage: Stage) -> Tensor:
+    """Emit one Gather of rows along the middle."""
+    front, back = stage.kept
+    end = len(stage.before) - back
+    # Rows from one entry of each factor to the next.
+    strides: dict[int, Size] = {}
+    stride: Size = 1
+    for factor in reversed(stage.before[front:end]):
+        strides[factor] = stride
+        stride = emit.mul(stride, r.sizes[factor])
+    runs = groups(stage.before[front:end], stage.after[front:end])
+    rows = index(emit, [Term(r.size(emit, run), strides[run[-1]]) for run in runs])
+    parts = (stage.before[:front], stage.before[front:end], stage.before[end:])
+    # A Gather would ignore the remainder of a size that a block does not divide.
+    x = emit.reshape(x, [r.size(emit, part) for part in parts if part], exact=r.checks_division)
+    return emit.gather(x, rows, int(front > 0))
 
-    def __init__(self, emit: Emitter, r: Rearrangement, x: Tensor) -> None:
-        self.emit = emit
-        self.r = r
-        self.x = x
-        #: Factors that became one cropped axis, with its size.
-        self.joined: dict[Order, Size] = {}
-        #: Axes of the output that are cropped already.
-        self.cropped: set[int] = set()
 
-    def size(self, factors: Sequence[int]) -> Size:
-        """Return the size of neighbouring factors together."""
-        cropped = set(chain(*self.joined))
-        sizes = [self.r.sizes[f] for f in factors if f not in cropped]
-        joined = [size for group, size in self.joined.items() if group[0] in factors]
-        return self.emit.product([*sizes, *joined])
+# The plan.
 
-    def transpose(self, stage: Stage) -> None:
-        """Emit one Transpose of the fewest axes."""
-        groups = self._groups(stage)
-        inner = sorted(groups, key=lambda group: stage.before.index(group[0]))
-        dims = [self.size(group) for group in inner]
-        self.x = self.emit.transpose_as(self.x, dims, [inner.index(group) for group in groups])
 
-    def _groups(self, stage: Stage) -> Sequence[Order]:
-        """Return the axes of a Transpose: the fewest, or without products of unknown sizes.
+@dataclass(frozen=True)
+class Stage:
+    """One step from an order of factors to another."""
 
-        A shape that holds single sizes takes fewer nodes than one that holds products.
-        """
-        groups = stage_plan.groups(stage.before, stage.after)
-        if sum(not isinstance(self.size(group), int) for group in groups) < 2 or self.joined:
-            return groups
-        apart = [axis for group in groups for axis in self._runs(group)]
-        inner = sorted(groups, key=lambda group: stage.before.index(group[0]))
-        moved = [group for group, other in zip(groups, inner, strict=True) if group != other]
-        # onnxruntime has other kernels for two axes that change places.
-        generic = len(moved) != 2 or all(len(self._runs(group)) == 1 for group in moved)
-        fits = len(apart) <= (self.emit.rank_limit or _ANY_RANK)
-        return apart if generic and fits else groups
+    kind: Kind
+    before: Order
+    after: Order
 
-    def _runs(self, group: Order) -> list[Order]:
-        """Return the factors of an axis in runs, each with one unknown size at most."""
-        runs: list[Order] = []
-        free = False
-        for factor in group:
-            known = isinstance(self.r.sizes[factor], int)
-            if runs and (known or free):
-                runs[-1] = (*runs[-1], factor)
-            else:
-                runs.append((factor,))
-                free = True
-            free = free and known
-        return runs
+    @property
+    def kept(self) -> tuple[int, int]:
+        """Number of factors that stay in front, and at the end."""
+        return _kept(self.before, self.after)
 
-    def gather(self, stage: Stage, rest: Sequence[Stage]) -> None:
-        """Emit one Gather of rows along the middle, whose index crops what it can."""
-        front, back = stage.kept
-        end = len(stage.before) - back
-        x, axis = self._as_rows(stage, front, end)
-        moving = stage.after[front:end]
-        crops = self._crops(moving, rest)
-        index = self._index(stage.before[front:end], moving, crops)
-        for number, group in crops.items():
-            begin, cut = self.r.crops[number]
-            whole = self.r.merged(self.emit, number)
-            self.joined[group] = self.emit.sub(self.emit.sub(whole, begin), cut)
-            self.cropped.add(number)
-        self.x = self.emit.gather(x, index, axis)
 
-    def _as_rows(self, stage: Stage, front: int, end: int) -> tuple[Tensor, int]:
-        """Return the tensor as [lead,] rows [, row]; and the axis of the rows."""
-        row, rows = self.size(stage.before[end:]), self.size(stage.before[front:end])
-        dims = [self.size(stage.before[:front]), rows] if front else [rows]
-        axis = len(dims) - 1
-        dims += [row] if end < len(stage.before) else []
-        # A Gather would ignore the remainder of a size that a block does not divide.
-        x, exact = self.x, self.r.checks_division
-        split = stage_plan.groups(stage.after, stage.before)
-        fits = len(split) <= (self.emit.rank_limit or len(split))
-        if exact and fits and any(len(axis) > 1 for axis in self.r.inputs[1:]):
-            # The sizes of these factors are computed in any case, for the index.
-            x = self.emit.reshape(x, [self.size(group) for group in split], exact=True)
-            exact = False
-        return self.emit.reshape(x, dims, exact=exact), axis
+@dataclass(frozen=True)
+class Problem:
+    """A permutation to find stages for.
 
-    def _crops(self, moving: Order, rest: Sequence[Stage]) -> dict[int, Order]:
-        """Return the axes of the output that the index can crop, with their factors."""
-        orders = [moving, *(order for stage in rest for order in (stage.before, stage.after))]
-        crops = {}
-        for axis, factors in enumerate(self.r.outputs):
-            group = tuple(f for f in factors if not same(self.r.sizes[f], 1))
-            if not self.r.cropped(axis) or not group:
-                continue
-            if all(_are_neighbours(group, order) for order in orders):
-                crops[axis] = group
-        return crops
+    Attributes:
+        cases: sizes of the factors; several cases of estimates, if some are unknown, count for their
+            share of elements.
+        before, after: orders of the factors.
+        itemsize: bytes of an element.
+        unknown: factors of unknown size; an index of these is computed at run time.
+        gathers: whether one stage must be a Gather; if not, all are Transposes.
+        rank_limit: largest rank of a tensor.
+    """
 
-    def _index(self, source: Order, moving: Order, crops: dict[int, Order]) -> Tensor:
-        """Return the row numbers."""
-        cropped = {group[0]: (axis, group) for axis, group in crops.items()}
-        cuts: Cuts = {}
-        rest = list(moving)
-        while rest:
-            axis, group = cropped.get(rest[0], (None, (rest[0],)))
-            cuts[group] = (0, 0) if axis is None else self.r.crops[axis]
-            del rest[: len(group)]
-        #: Rows from one entry of each factor to the next.
-        strides: dict[int, Size] = {}
-        stride: Size = 1
-        for factor in reversed(source):
-            strides[factor] = stride
-            stride = self.emit.mul(stride, self.size([factor]))
-        axes = self._axes(strides, cuts)
-        if axes is not None:
-            return constant_index(self.emit, axes)
-        return self._at_run_time(source, strides, cuts)
+    cases: tuple[tuple[int, ...], ...]
+    before: Order
+    after: Order
+    itemsize: int
+    unknown: frozenset[int]
+    gathers: bool
+    rank_limit: int
 
-    def _axes(self, strides: dict[int, Size], cuts: Cuts) -> list[Numbers] | None:
-        """Return the summands of the row number for each axis of the index; None if unknown."""
-        axes = []
-        for group, (begin, end) in cuts.items():
-            counts = [self.r.sizes[factor] for factor in group]
-            known = [n for n in (begin, end, *counts) if isinstance(n, int)]
-            steps = [stride for f in group if isinstance(stride := strides[f], int)]
-            if len(known) < 2 + len(group) or len(steps) < len(group):
-                return None
-            first, cut, *lengths = known
-            check_length(math.prod(lengths))
-            offsets = outer_sum(np.arange(n) * s for n, s in zip(lengths, steps, strict=True))
-            axes.append(offsets[first : len(offsets) - cut])
-        return axes
 
-    def _at_run_time(self, source: Order, strides: dict[int, Size], cuts: Cuts) -> Tensor:
-        """Emit nodes that add up the row numbers, and return these."""
-        emit = self.emit
-        runs = stage_plan.groups(source, tuple(chain(*cuts)))
-        numbers = computed_index(emit, [Term(self.size(run), strides[run[-1]]) for run in runs])
-        if all(map(is_zero, cuts.values())):
-            return numbers
-        # One Slice crops all axes; those between cropped ones are joined.
-        joined: Cuts = {}
-        for uncropped, groups in groupby(cuts, lambda group: is_zero(cuts[group])):
-            for group in [tuple(chain(*groups))] if uncropped else groups:
-                joined[group] = cuts.get(group, (0, 0))
-        whole = [self.size(group) for group in joined]
-        begins, cropped_ends = zip(*joined.values(), strict=True)
-        dims = [
-            emit.sub(emit.sub(n, b), e) for n, b, e in zip(whole, begins, cropped_ends, strict=True)
+@lru_cache(maxsize=4096)
+def cheapest_plan(problem: Problem) -> tuple[Stage, ...] | None:
+    """Return the cheapest stages; None if there are none."""
+    return _Search(problem).best()
+
+
+def swaps(order: Order) -> Iterator[Order]:
+    """Yield every order with two neighbouring groups of factors swapped."""
+    n = len(order)
+    for i in range(n - 1):
+        for j in range(i + 1, n):
+            for k in range(j + 1, n + 1):
+                yield order[:i] + order[j:k] + order[i:j] + order[k:]
+
+
+class _Search:
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.totals = [
+            min(cost_model.MOST, math.prod(max(1, s) for s in sizes)) for sizes in problem.cases
         ]
-        axes = [axis for axis, crop in enumerate(joined.values()) if not is_zero(crop)]
-        ends = [stop(emit, whole[axis], cropped_ends[axis]) for axis in axes]
-        starts = [begins[axis] for axis in axes]
-        return emit.slice(emit.reshape(numbers, whole), axes, starts, ends, dims)
+        self.small = cost_model.small().nanoseconds
+        self.cost = math.inf
+        self.plan: tuple[Stage, ...] | None = None
+        self._gathers: dict[tuple[Order, Order], float] = {}
+
+    def best(self) -> tuple[Stage, ...] | None:
+        before, after = self.problem.before, self.problem.after
+        if before == after:
+            return None if self.problem.gathers else ()
+        self._try(0.0, (), before, after, ())
+        if len(before) > _MOST_FACTORS:
+            return self.plan
+        firsts = self._cheapest((before, order) for order in swaps(before))
+        lasts = self._cheapest((order, after) for order in swaps(after))
+        for cost, stage in firsts:
+            self._try(cost, (stage,), stage.after, after, ())
+        for cost, stage in lasts:
+            self._try(cost, (), before, stage.before, (stage,))
+        for first_cost, first in firsts[:_MOST_SWAPS]:
+            for last_cost, last in lasts[:_MOST_SWAPS]:
+                if first_cost + last_cost >= self.cost:
+                    break
+                if first.after != last.before:
+                    self._try(first_cost + last_cost, (first,), first.after, last.before, (last,))
+        return self.plan
+
+    def _cheapest(self, changes: Iterable[tuple[Order, Order]]) -> list[tuple[float, Stage]]:
+        """Return the possible Transposes with their costs, the cheapest first."""
+        priced = ((self._transpose(*change), Stage("transpose", *change)) for change in changes)
+        return sorted((p for p in priced if p[0] < math.inf), key=lambda pair: pair[0])
+
+    def _try(
+        self,
+        cost: float,
+        head: tuple[Stage, ...],
+        before: Order,
+        after: Order,
+        tail: tuple[Stage, ...],
+    ) -> None:
+        """Complete a plan of this cost by one stage between `before` and `after`, or none."""
+        if cost >= self.cost:
+            return
+        middle: tuple[Stage, ...] = ()
+        if self.problem.gathers:
+            middle = (Stage("gather", before, after),)
+            cost += self._gather(before, after) if before != after else math.inf
+        elif before != after:
+            middle = (Stage("transpose", before, after),)
+            cost += self._transpose(before, after)
+        plan = (*head, *middle, *tail)
+        if cost < self.cost and not any(merged(one, two) for one, two in pairwise(plan)):
+            self.cost, self.plan = cost, plan
+
+    def _mean(self, prices: Iterable[float]) -> float:
+        """Return the mean of the prices in all cases, by elements."""
+        first = self.totals[0]
+        weighted = [p * (first / total) for p, total in zip(prices, self.totals, strict=True)]
+        return sum(weighted) / len(weighted)
+
+    def _transpose(self, before: Order, after: Order) -> float:
+        """Return the price of a Transpose, infinite if its rank exceeds the limit."""
+        p, perm = self.problem, tuple(before.index(f) for f in after)
+        works = [
+            _transpose(tuple(sizes[f] for f in before), perm, p.itemsize, p.rank_limit)
+            for sizes in p.cases
+        ]
+        if works[0][0] > p.rank_limit:
+            return math.inf
+        return self._mean(nanoseconds + self.small for _, nanoseconds in works)
+
+    def _gather(self, before: Order, after: Order) -> float:
+        """Return the price of a Gather, infinite if its index would exceed the rank limit."""
+        p, (front, back) = self.problem, _kept(before, after)
+        axes = len(before) - back - front
+        computed = not p.unknown.isdisjoint(before[front : front + axes])
+        if computed and bool(front) + axes + bool(back) > p.rank_limit:
+            return math.inf
+
+        def price(sizes: tuple[int, ...], total: int) -> float:
+            row, lead = (
+                min(cost_model.MOST, math.prod(sizes[f] for f in factors))
+                for factors in (before[len(before) - back :], before[:front])
+            )
+            rows = total // max(row, 1)
+            cost = cost_model.gather(rows, total * p.itemsize).nanoseconds + 2 * self.small
+            if computed:
+                cost += _INDEX_NODES * axes * self.small + rows // max(1, lead) * _INDEX_ENTRY
+            return cost
+
+        key = before[:front], before[len(before) - back :]
+        if key not in self._gathers:  # the price depends on what stays alone
+            self._gathers[key] = self._mean(map(price, p.cases, self.totals))
+        return self._gathers[key]
 
 
-def _are_neighbours(group: Order, order: Order) -> bool:
-    if group[0] not in order:
+@lru_cache(maxsize=1 << 14)
+def _transpose(
+    dims: tuple[int, ...], perm: Order, itemsize: int, rank_limit: int
+) -> tuple[int, float]:
+    """Return the rank and the nanoseconds of a Transpose with as few axes as possible.
+
+    Cached: the searches with and without a Gather price the same ones.
+    """
+    dims, perm = cost_model.merged(dims, perm)
+    return len(dims), cost_model.best_transpose(dims, perm, itemsize, rank_limit).nanoseconds
+
+
+def merged(first: Stage, second: Stage) -> bool:
+    """Tell whether onnxruntime's optimizer merges two Transposes, which may be slower.
+
+    It does if the Reshape between them only splits axes, and so could come first.
+    """
+    if (first.kind, second.kind) != ("transpose", "transpose"):
         return False
-    at = order.index(group[0])
-    return order[at : at + len(group)] == group
+    axes = [set(group) for group in groups(first.before, first.after)]
+    return all(
+        any(axis.issuperset(group) for axis in axes)
+        for group in groups(second.before, second.after)
+    )
+
+
+def groups(before: Order, after: Order) -> list[Order]:
+    """Group the factors that are neighbours in both orders, in the order `after`."""
+    follower = dict(pairwise(before))
+    grouped: list[Order] = []
+    for factor in after:
+        if grouped and follower.get(grouped[-1][-1]) == factor:
+            grouped[-1] = (*grouped[-1], factor)
+        else:
+            grouped.append((factor,))
+    return grouped
+
+
+def _kept(before: Order, after: Order) -> tuple[int, int]:
+    n = len(before)
+    front = next((i for i in range(n) if before[i] != after[i]), n)
+    back = next((i for i in range(n) if before[n - 1 - i] != after[n - 1 - i]), n)
+    return front, back

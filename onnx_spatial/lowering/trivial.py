@@ -6,8 +6,7 @@ import onnx_ir as ir
 
 from onnx_spatial.lowering.core.builder import Emitter
 from onnx_spatial.lowering.core.padding import filled
-from onnx_spatial.lowering.core.run_time_checks import checked_zero
-from onnx_spatial.lowering.core.strategy import Request, Strategy
+from onnx_spatial.lowering.core.strategy import Request, Strategy, checked_zero
 from onnx_spatial.operators import Operator
 
 

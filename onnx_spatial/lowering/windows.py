@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Size, Tensor, same
+from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Size, Tensor
 from onnx_spatial.lowering.core.gather_indices import Term
 from onnx_spatial.lowering.core.padding import pad
 from onnx_spatial.lowering.core.strategy import Request
@@ -137,7 +137,7 @@ def window_slice(
     """Slice `x` at one place of its windows, without bounds that change nothing."""
     axes, starts, ends, steps = [], [], [], []
     for axis, place in window.items():
-        if (place.start, place.step) == (0, 1) and same(x.dims[axis], place.count):
+        if (place.start, place.step) == (0, 1) and x.dims[axis] == place.count:
             continue
         axes.append(axis)
         starts.append(place.start)

@@ -173,7 +173,8 @@ def _positions(request: Request, emit: Emitter, padded: int | None) -> tuple[str
     elif shape is not None and all(isinstance(d, int) and d > 0 for d in shape):
         positions = emit.op("Reshape", counted(sizes), sizes)
     else:  # Reshape cannot make a new dim of 0: make one of 1 and slice it off
-        grown = emit.size(emit.max(sizes, 1))
+        one = emit.ints([1], "one")
+        grown = emit.where(emit.less(sizes, one), one, sizes)
         full = emit.op("Reshape", counted(grown), grown)
         positions = emit.op("Slice", full, emit.op("Sub", sizes, sizes), sizes)
     return "positions", positions, fetched

@@ -121,7 +121,7 @@ KERNEL = ["Reshape", "Transpose"]
         ),
         (
             FLAT_TOKENS + "y = MatMul (q, w)",
-            ["Conv", "Slice", "Transpose", "Shape", *["Gather"] * 3, "Mul", "Concat", "Reshape"],
+            ["Conv", "Slice", "Transpose", "Shape", "Shape", "ReduceProd", "Concat", "Reshape"],
             (*SIZES, EMPTY[0], EMPTY[2]),
         ),
         (

@@ -130,12 +130,6 @@ def test_crops_of_known_sizes_are_absolute():
     assert constants(converted, "Slice")[:2] == [[1, 0], [8, 16]]
 
 
-def test_cells_that_are_lost_are_cut_off_before_anything_is_moved():
-    converted = convert(b2s((12, 4, 6, 3), [2, 3], [[1, 2], [0, 5]]), prefer="transpose")
-    assert structure.ops(converted) == ["Slice", "Reshape", "Transpose", "Reshape", "Slice"]
-    assert constants(converted, "Slice")[:2] == [[0, 0], [3, 5]]  # the first of the two
-
-
 def test_an_unknown_rank_is_put_back_at_run_time():
     model = s2b((2, 4, 6, 3, 2), [2, 2], [[0, 0], [0, 0]], shape=None)
     converted = convert(model, prefer="transpose")

@@ -129,6 +129,6 @@ def _edit(
     return made
 
 
-def _dim(emit: Emitter, value: ir.Value, axis: int) -> ir.Value:
+def _dim(emit: Emitter, value: ir.Value, axis: int) -> Size:
     """Return the size of spatial axis number `axis`."""
-    return emit.elements(emit.shape_of(value), [2 + axis])[0]
+    return emit.length(value, 2 + axis)

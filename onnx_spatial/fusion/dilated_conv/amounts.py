@@ -315,7 +315,7 @@ class AmountWriter:
                 )
             ]
             if all(source is None or run == self._all(source) for source, run in runs):
-                pieces: list[Size] = []
+                pieces: list[Size | ir.Value] = []
                 for source, run in runs:
                     numbers = [row for row in run if isinstance(row, int)]
                     pieces += numbers if source is None else [self._flat(emit, source)]
@@ -327,7 +327,7 @@ class AmountWriter:
     def _gathered(self, emit: Emitter, rows: Sequence[Element | int]) -> ir.Value:
         """Write elements and numbers as one Gather from all values and numbers."""
         numbers = sorted({row for row in rows if isinstance(row, int)})
-        pieces: list[Size] = [*numbers]
+        pieces: list[Size | ir.Value] = [*numbers]
         entries: list[Element | int] = [*numbers]
         for source in dict.fromkeys(row.source for row in rows if isinstance(row, Element)):
             value, whole = self._flat(emit, source), self._all(source)

@@ -250,8 +250,7 @@ class _Writer:
         key = (part.value, part.layout.axes, amounts, part.border)
         if key not in self._adjusted:
             emit, rank = Emitter(self._view.opset), part.layout.rank
-            shape = emit.shape_of(part.value)
-            sizes = [emit.elements(shape, [axis])[0] for axis in range(rank)]
+            sizes = [emit.length(part.value, axis) for axis in range(rank)]
             x = emit.tensor(part.value, sizes, 4)
             pads, crops = self._pads_and_crops(part, amounts)
             x = self._with_pad(emit, x, part, pads)
@@ -330,9 +329,12 @@ class _Writer:
             known = -end if isinstance(end, int) and end else INT64_MAX
             stops.append(known if isinstance(end, int) else stop)
         if emit.opset >= SLICE_INPUTS:
-            begins = begins if begin_vector is None else [begin_vector]
+            if begin_vector is not None:
+                begins = emit.elements(begin_vector, range(len(axes)), len(axes))
             if end_vector is not None:
-                stops = [emit.op("Sub", emit.lengths(x.value, axes), end_vector)]
+                ends = emit.elements(end_vector, range(len(axes)), len(axes))
+                lengths = [emit.length(x.value, axis) for axis in axes]
+                stops = list(map(emit.sub, lengths, ends))
         return emit.slice(x, axes, begins, stops, dims)
 
     def _sizes(

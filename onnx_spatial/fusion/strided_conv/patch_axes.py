@@ -57,9 +57,7 @@ def write_shape(
     assert shape is not None
     order = order_of(patches)
     image: list[Size] = [
-        dim
-        if isinstance(dim, int)
-        else emit.elements(emit.shape_of(value), [places.index(order[axis])])[0]
+        dim if isinstance(dim, int) else emit.length(value, places.index(order[axis]))
         for axis, dim in enumerate(shape)
     ]
     sizes = patches.output_dims(emit, image)

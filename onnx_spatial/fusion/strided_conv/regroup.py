@@ -45,7 +45,7 @@ def joined(value: ir.Value, axes: AxisGroups, emit: Emitter) -> ir.Value:
             elif listed:
                 value = emit.op(op_type, value, emit.ints(listed, "axes"))
         return value
-    lengths = emit.elements(emit.shape_of(value), range(len(axes.order)))
+    lengths = [emit.length(value, axis) for axis in range(len(axes.order))]
     sizes: dict[int, Size] = {}
     for axis, length in zip(axes.order, lengths, strict=True):
         known = axes.sizes[axis].constant

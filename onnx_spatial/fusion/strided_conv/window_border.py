@@ -127,7 +127,9 @@ class Border:
         rest = emit.op("Mod", before, emit.ints(operator.strides, "strides"))
         total = emit.op("Sub", emit.ints([e - 1 for e in extents], "reach"), rest)
         if any(s > e for s, e in zip(operator.strides, extents, strict=True)):
-            total = emit.size(emit.max(total, 0))
+            count = len(extents)
+            each = emit.elements(total, range(count), count)
+            total = emit.vector([emit.max(zeros, 0) for zeros in each], "zeros")
         odd = operator.auto_pad == "same_lower"
         rounded = emit.op("Add", total, emit.ints([1], "one")) if odd else total
         begin = emit.op("Div", rounded, emit.ints([2], "two"))

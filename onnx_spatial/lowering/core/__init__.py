@@ -1,1 +1,1 @@
-"""Provide the basis of all strategies: the Emitter, the cost model, padding, run-time checks."""
+"""Provide the basis of all strategies: sizes and their writer, the Emitter, the cost model, padding."""

@@ -16,15 +16,14 @@ from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.cost_model import Work
 from onnx_spatial.lowering.core.nodes import INT64_MAX
-from onnx_spatial.lowering.core.size_arithmetic import (
+from onnx_spatial.lowering.core.sizes import (
     LARGEST_RANGE,
     TYPICAL_DIM,
     Size,
     SizeArithmetic,
-    same,
 )
 
-__all__ = ["INT64_MAX", "TYPICAL_DIM", "Emitter", "Size", "Tensor", "same"]
+__all__ = ["INT64_MAX", "TYPICAL_DIM", "Emitter", "Size", "Tensor"]
 
 #: The opset in which Slice got its bounds as inputs.
 SLICE_INPUTS = 10
@@ -59,8 +58,8 @@ class Emitter(SizeArithmetic):
         slices_by_gather: whether a Gather replaces a Slice that the opset lacks.
     """
 
-    def __init__(self, opset: int, rank_limit: int | None = None) -> None:
-        super().__init__(opset)
+    def __init__(self, opset: int, rank_limit: int | None = None, *, defers: bool = False) -> None:
+        super().__init__(opset, defers=defers)
         self.rank_limit = rank_limit
         self.max_rank = 0
         self.slices_by_gather = False
@@ -136,7 +135,7 @@ class Emitter(SizeArithmetic):
         return literal, allow_zero
 
     def reshape_exactly(
-        self, value: ir.Value, dims: Sequence[Size], kept: Sequence[bool] = ()
+        self, value: ir.Value, dims: Sequence[Size | ir.Value], kept: Sequence[bool] = ()
     ) -> ir.Value:
         """Reshape to sizes none of which is inferred by the Reshape.
 
@@ -185,7 +184,7 @@ class Emitter(SizeArithmetic):
 
     def permute(self, x: Tensor, perm: Sequence[int]) -> Tensor:
         """Permute the axes by a Transpose of the lowest rank, or by a Reshape where none moves."""
-        groups = cost_model.axis_groups(perm, [same(dim, 1) for dim in x.dims])
+        groups = cost_model.axis_groups(perm, [dim == 1 for dim in x.dims])
         inner = sorted(groups)
         if groups != inner:
             dims = [self.product([x.dims[axis] for axis in group]) for group in inner]
@@ -252,7 +251,7 @@ class Emitter(SizeArithmetic):
                 places = self.ints([first + i * step for i in range(count)], "index")
             else:
                 places = self.range(count, step)
-                if not same(first, 0):
+                if first != 0:
                     places = self.op("Add", places, self.size(first))
             self.slices_by_gather = True
             x = self.gather(x, self.tensor(places, [count]), axis)
@@ -327,9 +326,9 @@ class Emitter(SizeArithmetic):
 
 
 def _are_same(some: Sequence[Size], others: Sequence[Size]) -> bool:
-    return len(some) == len(others) and all(map(same, some, others))
+    return len(some) == len(others) and all(a == b for a, b in zip(some, others, strict=True))
 
 
 def _kept(x: Tensor, dims: Sequence[Size]) -> list[bool]:
     """Tell for each of `dims` whether `x` has it in the same place."""
-    return [axis < x.rank and same(dim, x.dims[axis]) for axis, dim in enumerate(dims)]
+    return [axis < x.rank and dim == x.dims[axis] for axis, dim in enumerate(dims)]

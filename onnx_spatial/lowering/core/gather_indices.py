@@ -16,9 +16,9 @@ import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core import cost_model
-from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor, same
+from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
 from onnx_spatial.lowering.core.cost_model import Work
-from onnx_spatial.lowering.core.size_arithmetic import LARGEST_RANGE
+from onnx_spatial.lowering.core.sizes import LARGEST_RANGE
 
 Numbers = npt.NDArray[np.int64]
 
@@ -37,68 +37,46 @@ class Term:
     """One axis of an index: entry i adds steps[i] * stride to the row number.
 
     Attributes:
-        steps: one for each entry, known or computed in the run; or the number of entries, whose steps
-            are 0, step, 2 * step, ..
+        steps: the number of entries, whose steps are 0, step, 2 * step, ..; or their steps, computed in
+            the run.
         stride: rows from one step to the next.
         step: see `steps`.
     """
 
-    steps: Numbers | Size | Tensor
+    steps: Size | Tensor
     stride: Size
     step: int = 1
 
     @property
     def count(self) -> Size:
         """Number of entries."""
-        if isinstance(self.steps, Tensor):
-            return self.steps.dims[0]
-        return len(self.steps) if isinstance(self.steps, np.ndarray) else self.steps
+        return self.steps.dims[0] if isinstance(self.steps, Tensor) else self.steps
 
     @property
     def known(self) -> bool:
         """Whether count and stride are known."""
-        known = not isinstance(self.steps, Tensor) and isinstance(self.count, int)
-        return known and isinstance(self.stride, int)
-
-    @property
-    def is_zero(self) -> bool:
-        """Whether it has one entry, which adds 0."""
-        steps = self.steps
-        if isinstance(steps, np.ndarray):
-            return len(steps) == 1 and not steps.any()
-        return not isinstance(steps, Tensor) and same(steps, 1)
-
-    @property
-    def known_steps(self) -> Numbers | None:
-        """Its steps if they are known, and few enough for a constant."""
-        steps = self.steps
-        if isinstance(steps, int) and steps <= LARGEST_RANGE:
-            return np.arange(steps, dtype=np.int64) * self.step
-        return steps if isinstance(steps, np.ndarray) else None
+        return isinstance(self.steps, int) and isinstance(self.stride, int)
 
     def offsets(self) -> Numbers:
         """Return the summand of each entry of a known term."""
-        assert isinstance(self.stride, int)
-        steps = self.steps
-        if isinstance(steps, int):
-            check_length(steps)
-            steps = np.arange(steps, dtype=np.int64) * self.step
-        assert isinstance(steps, np.ndarray)
-        return steps * self.stride
+        assert isinstance(self.steps, int) and isinstance(self.stride, int)
+        check_length(self.steps)
+        return np.arange(self.steps, dtype=np.int64) * (self.step * self.stride)
 
 
-def constant_index(emit: Emitter, axes: Sequence[Numbers]) -> Tensor:
+def constant_index(emit: Emitter, axes: Sequence[Numbers], *, wide: bool = False) -> Tensor:
     """Return the flat index.
 
     Args:
         emit: collects the nodes.
         axes: summands of the row number for the entries of each axis, outermost first.
+        wide: whether it must be int64.
     """
     lengths = [len(axis) for axis in axes]
     count = math.prod(lengths)
     check_length(count)
     largest = sum(int(axis.max(initial=0)) for axis in axes)
-    dtype = np.int32 if largest < 2**31 else np.int64
+    dtype = np.int64 if wide or largest >= 2**31 else np.int32
     if count <= LONGEST or len(axes) < 2:
         return emit.tensor(emit.constant(outer_sum(axes).astype(dtype), "rows"), [count])
     cut = min(range(1, len(axes)), key=lambda i: math.prod(lengths[:i]) + math.prod(lengths[i:]))
@@ -108,37 +86,23 @@ def constant_index(emit: Emitter, axes: Sequence[Numbers]) -> Tensor:
     return emit.reshape(emit.tensor(emit.op("Add", column, row), dims), [count])
 
 
-def index(emit: Emitter, terms: Sequence[Term]) -> Tensor:
-    """Return the index: flat if it is a constant, else with one axis for each term."""
+def index(emit: Emitter, terms: Sequence[Term], *, wide: bool = False) -> Tensor:
+    """Return the index: flat if it is a constant, else with one axis for each term, and int64."""
     counts = [term.count for term in terms if term.known and isinstance(term.count, int)]
     if len(counts) == len(terms) and math.prod(counts) <= LARGEST:
-        return constant_index(emit, [term.offsets() for term in terms])
+        return constant_index(emit, [term.offsets() for term in terms], wide=wide)
     return computed_index(emit, terms)
 
 
 def computed_index(emit: Emitter, terms: Sequence[Term]) -> Tensor:
     """Return the index as int64 with one axis for each term that adds anything."""
-    terms = _merged(emit, [term for term in terms if not term.is_zero] or terms[:1])
+    terms = [term for term in terms if term.count != 1] or terms[:1]
     dims = [term.count for term in terms]
     columns = [
         _column(emit, term, [-1 if axis == place else 1 for axis in range(len(terms))])
         for place, term in enumerate(terms)
     ]
     return emit.tensor(_total(emit, columns, dims), dims)
-
-
-def _merged(emit: Emitter, terms: Sequence[Term]) -> list[Term]:
-    """Join neighbours with known steps whose strides are multiples of one unknown size."""
-    merged = [terms[0]]
-    for term in terms[1:]:
-        outer, inner = merged[-1].known_steps, term.known_steps
-        strides = emit.multiples(merged[-1].stride, term.stride)
-        if outer is None or inner is None or strides is None or outer.size * inner.size > LONGEST:
-            merged.append(term)
-        else:
-            size, (one, other) = strides
-            merged[-1] = Term(outer_sum([outer * one, inner * other]), size)
-    return merged
 
 
 def _total(emit: Emitter, columns: Sequence[ir.Value], dims: Sequence[Size]) -> ir.Value:
@@ -162,13 +126,13 @@ def _column(emit: Emitter, term: Term, column: list[int]) -> ir.Value:
         return emit.constant(term.offsets().reshape(column), "rows")
     if isinstance(term.steps, Tensor):
         return emit.reshape_to(term.steps.value, column)
-    known = term.known_steps
-    if known is not None:
-        return emit.op("Mul", emit.constant(known.reshape(column), "steps"), emit.size(term.stride))
     if isinstance(term.stride, int):
         numbers = emit.range(term.count, max(1, term.step * term.stride))  # 0 where all is empty
+    elif isinstance(term.count, int) and term.count <= LARGEST_RANGE:
+        steps = np.arange(term.count, dtype=np.int64) * term.step
+        return emit.op("Mul", emit.constant(steps.reshape(column), "steps"), emit.size(term.stride))
     else:
-        numbers = emit.op("Mul", emit.range(term.count, term.step), term.stride)
+        numbers = emit.op("Mul", emit.range(term.count, term.step), emit.size(term.stride))
     return numbers if column[-1] == -1 else emit.reshape_to(numbers, column)
 
 

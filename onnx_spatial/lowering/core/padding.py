@@ -20,7 +20,7 @@ from onnx import TensorProto
 
 from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering.core import cost_model
-from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor, same
+from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
 from onnx_spatial.lowering.core.cost_model import Work
 from onnx_spatial.lowering.core.nodes import NewerOpsetError
 from onnx_spatial.operators.shapes import is_countable
@@ -53,7 +53,7 @@ Pads = Sequence[tuple[Size, Size]]
 
 def is_zero(pair: tuple[Size, Size]) -> bool:
     """Tell whether the amounts at both ends of an axis are known to be 0."""
-    return same(pair[0], 0) and same(pair[1], 0)
+    return pair[0] == 0 and pair[1] == 0
 
 
 def has_pad_kernel(element_types: frozenset[int], opset: int) -> bool:
@@ -125,7 +125,7 @@ def pad(
         x, pads = _crop(emit, x, pads)
     for axis in padded:
         begin, end = (
-            [] if same(amount, 0) else [_block(emit, x, axis, amount, element_type, pad_value)]
+            [] if amount == 0 else [_block(emit, x, axis, amount, element_type, pad_value)]
             for amount in pads[axis]
         )
         joined = (*x.dims[:axis], dims[axis], *x.dims[axis + 1 :])

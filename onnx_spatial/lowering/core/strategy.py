@@ -14,7 +14,7 @@ from onnx import TensorProto
 from onnx_spatial.analysis import element_type_named
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Size, Tensor
 from onnx_spatial.lowering.core.padding import numpy_dtype
-from onnx_spatial.lowering.core.size_arithmetic import typical_sides
+from onnx_spatial.lowering.core.sizes import typical_sides
 from onnx_spatial.operators import (
     BatchToSpace,
     Dim,
@@ -120,8 +120,7 @@ class Request:
                 dims.append(dim)
                 continue
             place = axis if self.before is None else self.before[axis]
-            size = emit.lengths(value, [place])
-            dims.append(emit.guessed(size, self.typical(axis)))
+            dims.append(emit.guessed(emit.length(value, place), self.typical(axis)))
         if not all(isinstance(dim, int) for dim in dims):
             emit.weigh(dims)
         return emit.tensor(value, dims, self.itemsize)
@@ -186,9 +185,7 @@ class Request:
             broken = self._broken(emit, vector, value, least)
             none, own = emit.ints([count], "no_index"), emit.ints(range(count), "index")
             value = emit.op("Gather", value, emit.where(broken, none, own), axis=0)
-        if count == 1:
-            return [emit.guessed(value, (guess,))]
-        return [emit.guessed(element, (guess,)) for element in emit.elements(value, places)]
+        return [emit.guessed(element, (guess,)) for element in emit.elements(value, places, count)]
 
     def _flat(self, emit: Emitter, vector: Vector, least: int) -> ir.Value:
         """Return the input that holds a parameter as 1-D int64 value, row by row."""
@@ -271,3 +268,57 @@ class Strategy(ABC):
     @abstractmethod
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """Emit the nodes and return the operator's output."""
+
+
+# A run that breaks a rule of the operator must fail. Most rules cost nothing: a Reshape to exact sizes
+# fails where a block does not divide, and parameters are checked where they are read (`Request.sizes`).
+# The rest are sizes at which a tensor without elements would come out instead of an error; `guarded`
+# refuses those too.
+
+
+def are_open(request: Request, *, of_batch: bool = True) -> bool:
+    """Tell whether a run can break a rule; without `of_batch`, the rules of the batch do not count."""
+    call = request.call
+    if call.operator is None:
+        return True
+    if not of_batch and request.shape is not None:
+        request = replace(request, shape=(call.typical_batch, *request.shape[1:]))
+    return not request.ranked or bool(_constraints(request.apart(), Emitter(request.opset)))
+
+
+def guarded(request: Request, emit: Emitter) -> Request:
+    """Return the request with its data behind a check of all rules."""
+    constraints = _constraints(request, emit)
+    if not constraints:
+        return request
+    data = request.inputs[0]
+    assert data is not None
+    sizes = emit.op("Add", emit.shape_of(data), zero_if_legal(emit, constraints))
+    extra: dict[str, Any] = {"allowzero": 1} if emit.opset >= 14 else {}
+    value = emit.op("Reshape", data, sizes, **extra)
+    return replace(request, inputs=(value, *request.inputs[1:]))
+
+
+def checked_zero(request: Request, emit: Emitter) -> Size:
+    """Return a 0 whose computation fails where a rule is broken."""
+    constraints = _constraints(request, emit)
+    return emit.elements(zero_if_legal(emit, constraints), [0], 1)[0] if constraints else 0
+
+
+def zero_if_legal(emit: Emitter, constraints: Sequence[Size]) -> ir.Value:
+    """Return a 0 whose computation fails where one of the sizes is negative."""
+    below = emit.less(emit.vector(constraints, "constraints"), emit.ints([0], "zero"))
+    broken = emit.op("ReduceMax", emit.op("Cast", below, to=int(ir.DataType.INT32)), keepdims=1)
+    return emit.op("Gather", emit.ints([0], "zero"), broken, axis=0)
+
+
+def _constraints(request: Request, emit: Emitter) -> list[Size]:
+    """Return the `Call.constraints` that only a run can check."""
+    if request.shape is not None:
+        dims: Sequence[Size] = request.operand(emit).dims
+    else:
+        data = request.inputs[0]
+        assert data is not None
+        dims = [emit.length(data, axis) for axis in range(request.call.axes)]
+    constraints = request.call.constraints(emit, dims, *request.parameters(emit))
+    return [size for size in constraints if not isinstance(size, int)]

@@ -1,4 +1,4 @@
-"""Sizes of a lowering that are computed as vectors: the same values by fewer nodes."""
+"""Sizes of a lowering: the right values, all at once by no more nodes than each vector by itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from onnx_spatial.lowering.core import joined_sizes
 from onnx_spatial.lowering.core.builder import Emitter
 
 PLACES = st.integers(1, 9)
@@ -37,7 +36,7 @@ def sizes_of(emit, x, shape, steps):
     for kind, a, b in steps:
         if kind == "axis" or not found:
             axis = a % len(shape)
-            found.append((emit.lengths(x, [axis]), shape[axis]))
+            found.append((emit.length(x, axis), shape[axis]))
             continue
         (one, value), (other, more) = found[a % len(found)], found[b % len(found)]
         if kind == "add":
@@ -53,9 +52,9 @@ def sizes_of(emit, x, shape, steps):
     return found
 
 
-def emitted(opset, shape, steps, vectors):
+def emitted(opset, shape, steps, vectors, *, defers):
     """Return an Emitter, its output and the values that the output must have."""
-    emit, x = Emitter(opset), ir.Value(name="x")
+    emit, x = Emitter(opset, defers=defers), ir.Value(name="x")
     found = sizes_of(emit, x, shape, steps)
     parts, expected = [], []
     for vector in vectors:
@@ -92,15 +91,26 @@ def run(emit, output, x):
 
 @settings(max_examples=150, deadline=None)
 @given(programs())
-def test_joined_sizes_have_the_same_values_by_no_more_nodes(program):
+def test_sizes_that_are_written_at_once_have_the_same_values_by_no_more_nodes(program):
     _, shape, _, _ = program
-    emit, output, expected = emitted(*program)
-    count = len(emit.nodes)
-    joined_sizes.join(emit, output)
-    event(f"joined: {len(emit.nodes) < count}")
-    assert len(emit.nodes) <= count
+    apart, _, _ = emitted(*program, defers=False)
+    emit, output, expected = emitted(*program, defers=True)
+    emit.write_sizes()
+    event(f"joined: {len(emit.nodes) < len(apart.nodes)}")
+    assert len(emit.nodes) <= len(apart.nodes)
     assert all(value is not None for node in emit.nodes for value in node.inputs)
     assert run(emit, output, np.zeros(shape, np.float32)).tolist() == expected
+
+
+def test_sizes_of_what_is_computed_of_sizes_are_written_behind_it():
+    emit, x = Emitter(17, defers=True), ir.Value(name="x")
+    length = emit.length(x, 0)
+    rows = emit.op("Reshape", x, emit.vector([emit.mul(length, 2), -1], "shape"))
+    shape = emit.vector([emit.length(rows, 1), emit.div(length, 2)], "shape")
+    output = emit.op("Concat", emit.op("Neg", shape), shape, axis=0)
+    emit.prune(output)
+    emit.write_sizes()
+    assert run(emit, output, np.zeros((4, 6), np.float32)).tolist() == [-3, -2, 3, 2]
 
 
 @pytest.mark.parametrize(
@@ -140,11 +150,10 @@ def test_all_cropped_axes_of_an_index_are_cropped_by_one_slice():
 
 def test_a_parameter_that_is_a_shape_is_not_looked_behind():
     """Else the lowering would read a tensor that is no input of the operator."""
-    emit, x, block = Emitter(17), ir.Value(name="x"), ir.Value(name="other")
+    emit, x, block = Emitter(17, defers=True), ir.Value(name="x"), ir.Value(name="other")
     parameter = ir.node("Shape", [block]).outputs[0]
     (size,) = emit.elements(parameter, [0])
-    sizes = [emit.mul(emit.lengths(x, [axis]), size) for axis in range(6)]
-    output = emit.op("Neg", emit.vector(sizes, "vector"))
-    emit.prune(output)
-    joined_sizes.join(emit, output)
+    sizes = [emit.mul(emit.length(x, axis), size) for axis in range(6)]
+    emit.op("Neg", emit.vector(sizes, "vector"))
+    emit.write_sizes()
     assert all(block not in node.inputs for node in emit.nodes)

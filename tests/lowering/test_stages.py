@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnx_spatial.lowering import stage_plan
+from onnx_spatial.lowering import stages as module
 from onnx_spatial.lowering.core import cost_model
-from onnx_spatial.lowering.stage_plan import Problem, Stage
+from onnx_spatial.lowering.stages import Problem, Stage, cheapest_plan
 
 
 @st.composite
@@ -35,7 +35,7 @@ def apply(x: np.ndarray, order, after) -> np.ndarray:
 @settings(max_examples=200)
 @given(problems())
 def test_stages_lead_from_one_order_to_the_other(problem):
-    stages = stage_plan.stages(problem)
+    stages = cheapest_plan(problem)
     if stages is None:
         assert problem.rank_limit < 64 or (problem.gathers and problem.before == problem.after)
         return
@@ -50,7 +50,7 @@ def test_stages_lead_from_one_order_to_the_other(problem):
 @settings(max_examples=100)
 @given(problems())
 def test_no_stage_breaks_the_rank_limit(problem):
-    for stage in stage_plan.stages(problem) or ():
+    for stage in cheapest_plan(problem) or ():
         perm = tuple(stage.before.index(f) for f in stage.after)
         dims, _ = cost_model.merged(tuple(problem.cases[0][f] for f in stage.before), perm)
         if stage.kind == "transpose":
@@ -61,7 +61,7 @@ def test_no_stage_breaks_the_rank_limit(problem):
 @given(problems())
 def test_only_transposes_where_only_they_are_allowed(problem):
     plain = replace(problem, gathers=False, rank_limit=64)
-    stages = stage_plan.stages(plain)
+    stages = cheapest_plan(plain)
     assert stages is not None
     assert {stage.kind for stage in stages} <= {"transpose"}
     assert bool(stages) == (plain.before != plain.after)
@@ -70,7 +70,7 @@ def test_only_transposes_where_only_they_are_allowed(problem):
 @settings(max_examples=100)
 @given(problems())
 def test_one_stage_is_a_gather_where_one_is_needed(problem):
-    stages = stage_plan.stages(replace(problem, gathers=True))
+    stages = cheapest_plan(replace(problem, gathers=True))
     assert stages is None or [stage.kind for stage in stages].count("gather") == 1
 
 
@@ -78,7 +78,7 @@ def test_a_slow_permutation_is_cut_in_two():
     """NCHW, 2x2 blocks: [rows, 2, columns, 2] with the offsets to the front."""
     sizes, after = (64 * 128, 2, 128, 2), (1, 3, 0, 2)
     problem = Problem((sizes,), (0, 1, 2, 3), after, 4, frozenset(), False, 64)
-    stages = stage_plan.stages(problem)
+    stages = cheapest_plan(problem)
     assert stages is not None and len(stages) == 2
 
 
@@ -90,7 +90,7 @@ def test_a_plan_is_chosen_for_all_cases_of_estimates():
     def planned(*cases):
         order = (0, 1, 2, 3)
         problem = Problem(cases, order, after, 4, frozenset({2, 3}), False, 64)
-        return stage_plan.stages(problem)
+        return cheapest_plan(problem)
 
     assert planned(small) != planned(large)
     assert planned(small, small) == planned(small)
@@ -99,7 +99,7 @@ def test_a_plan_is_chosen_for_all_cases_of_estimates():
 
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_swaps_are_all_changes_of_two_neighbours(n):
-    found = list(stage_plan.swaps(tuple(range(n))))
+    found = list(module.swaps(tuple(range(n))))
     assert len(found) == len(set(found)) == math.comb(n + 1, 3)
     assert all(sorted(order) == list(range(n)) for order in found)
 
@@ -117,24 +117,24 @@ def test_two_transposes_are_one_for_onnxruntime_where_the_reshape_between_only_s
     first, second, one
 ):
     stages = [Stage("transpose", *orders) for orders in (first, second)]
-    assert stage_plan.merged(*stages) == one
+    assert module.merged(*stages) == one
     gather = Stage("gather", *second)
-    assert not stage_plan.merged(stages[0], gather)
+    assert not module.merged(stages[0], gather)
 
 
 def test_no_plan_holds_two_transposes_that_would_be_merged():
     for after in itertools.permutations(range(4)):
         problem = Problem(((64, 2, 56, 3),), (0, 1, 2, 3), after, 4, frozenset(), False, 64)
-        stages = stage_plan.stages(problem) or ()
-        assert not any(stage_plan.merged(a, b) for a, b in itertools.pairwise(stages))
+        stages = cheapest_plan(problem) or ()
+        assert not any(module.merged(a, b) for a, b in itertools.pairwise(stages))
 
 
 def test_searches_with_and_without_a_gather_price_the_same_transposes_once():
     sizes, order = (11, 4, 3, 4, 5, 8), (0, 1, 2, 3, 4, 5)
     plain = Problem((sizes,), order, (2, 4, 0, 1, 3, 5), 4, frozenset(), False, 64)
-    stage_plan.stages.cache_clear()
-    stage_plan._transpose.cache_clear()
-    stage_plan.stages(plain)
-    first = stage_plan._transpose.cache_info().misses
-    stage_plan.stages(replace(plain, gathers=True))
-    assert stage_plan._transpose.cache_info().misses < 1.5 * first
+    cheapest_plan.cache_clear()
+    module._transpose.cache_clear()
+    cheapest_plan(plain)
+    first = module._transpose.cache_info().misses
+    cheapest_plan(replace(plain, gathers=True))
+    assert module._transpose.cache_info().misses < 1.5 * first

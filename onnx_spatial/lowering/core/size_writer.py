@@ -1,0 +1,425 @@
+"""Write sizes that only the run knows as vectors, in few nodes.
+
+    BatchToSpace of [n, h, w, 3] by 2 x 2 needs the shapes
+        [2, 2, n/4, h, w, 3]  and  [n/4, 2 * h, 2 * w, 3]
+
+    lanes     Shape n -> Div;  Shape h, w -> Mul;  Concat        sizes of one form are one vector
+    a row     Shape n, h, w -> Div [4, 1, 1] -> Mul [1, 2, 2] -> Concat
+    joined    a row -> Gather for each factor -> Mul -> Mul by numbers -> Split for all vectors
+
+A row is a vector of atoms: first of what is read, then of quotients and bounds, each in the place of
+what it is made of, while the others stay (they are divided by 1). All vectors that a lowering needs are
+drafted in each of these ways, and the choice with the fewest different nodes is emitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache, reduce
+from itertools import groupby
+from operator import or_
+
+import onnx_ir as ir
+
+from onnx_spatial.lowering.core.nodes import NodeList
+from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
+
+#: The opsets since which Shape gives a part of the shape, Max has integers, Split has parts as input.
+_SHAPE_PART, _INTEGER_MAX, _SPLIT_INPUT = 15, 12, 13
+
+#: Operand that changes nothing, of each operator that has two operands.
+_NEUTRAL = {"Div": 1, "Max": -(2**62), "Add": 0, "Mul": 1}
+
+
+@dataclass(frozen=True)
+class Read:
+    """Key of an atom that the run reads.
+
+    Attributes:
+        source: a value.
+        place: axis of the value, or place of an element in it.
+        count: number of elements of a 1-D value whose element is read, 0 if it is unknown; None for
+            the length of an axis.
+    """
+
+    source: ir.Value
+    place: int
+    count: int | None = None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Sizes that a node reads: a vector, or a scalar of one size."""
+
+    sizes: tuple[Polynomial, ...]
+    scalar: bool = False
+
+
+def write(emit: NodeList, wanted: Sequence[Wanted]) -> list[ir.Value]:
+    """Emit the nodes that compute sizes, each time at least one that is unknown; return the values."""
+    draft = _Draft(emit.opset)
+    return [draft.emit(emit, part) for part in _cheapest(draft, wanted)]
+
+
+def sources(sizes: Iterable[Polynomial]) -> list[ir.Value]:
+    """Return the values that sizes are computed from."""
+    found: dict[ir.Value, None] = {}
+    todo, seen = list(_atoms(sizes)), set[Atom]()
+    while todo:
+        atom = todo.pop()
+        if atom not in seen:
+            seen.add(atom)
+            if isinstance(atom.key, Read):
+                found[atom.key.source] = None
+            todo += _atoms(_operands(atom))
+    return list(found)
+
+
+#: A node of a draft by its number, a constant, or a value.
+_Part = int | tuple[int, ...] | ir.Value
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A vector of atoms."""
+
+    part: _Part
+    atoms: tuple[Atom, ...]
+
+
+class _Draft:
+    """Nodes that may be emitted; equal ones are one."""
+
+    def __init__(self, opset: int) -> None:
+        self.opset = opset
+        self._nodes: list[tuple[str, tuple[_Part, ...], tuple[tuple[str, int], ...]]] = []
+        self._number_of: dict[object, int] = {}
+        self._needed_by: list[int] = []
+        self._outputs_of: dict[int, tuple[ir.Value, ...]] = {}
+        self._forms: dict[object, int] = {}
+        self._rows: dict[frozenset[Atom], _Row] = {}
+
+    def op(self, op_type: str, *inputs: _Part, **attributes: int) -> int:
+        """Draft a node; one without a type is an output of a Split."""
+        node = (op_type, inputs, tuple(attributes.items()))
+        if node not in self._number_of:
+            self._number_of[node] = len(self._nodes)
+            self._needed_by.append(self._needs(inputs) | (bool(op_type) << len(self._nodes)))
+            self._nodes.append(node)
+        return self._number_of[node]
+
+    def _needs(self, parts: Iterable[_Part]) -> int:
+        """Return the nodes that compute all these, one bit each."""
+        return reduce(or_, (self._needed_by[part] for part in parts if isinstance(part, int)), 0)
+
+    def count(self, *parts: _Part) -> int:
+        """Return how many nodes compute all these."""
+        return self._needs(parts).bit_count()
+
+    def emit(self, emit: NodeList, part: _Part) -> ir.Value:
+        """Emit a part with all that it needs."""
+        if not isinstance(part, int):
+            return part if isinstance(part, ir.Value) else emit.ints(part, "sizes")
+        op_type, inputs, attributes = self._nodes[part]
+        if not op_type:
+            (split,), ((_, output),) = inputs, attributes
+            assert isinstance(split, int)
+            self.emit(emit, split)
+            return self._outputs_of[split][output]
+        if part not in self._outputs_of:
+            values = [self.emit(emit, each) for each in inputs]
+            outputs = len(inputs[1]) if op_type == "Split" and isinstance(inputs[1], tuple) else 1
+            self._outputs_of[part] = emit.add_node(op_type, values, outputs, None, dict(attributes))
+        return self._outputs_of[part][0]
+
+    def concat(self, parts: Iterable[_Part]) -> _Part:
+        """Draft the parts behind each other; neighbouring constants are one."""
+        pieces: list[_Part] = []
+        for part in parts:
+            if pieces and isinstance(part, tuple) and isinstance(pieces[-1], tuple):
+                pieces[-1] += part
+            elif part != ():
+                pieces.append(part)
+        return pieces[0] if len(pieces) == 1 else self.op("Concat", *pieces, axis=0)
+
+    def scalar(self, part: _Part) -> _Part:
+        """Draft the only entry of a vector as a scalar."""
+        if isinstance(part, int) and self._nodes[part][0] == "ReduceProd":
+            return self.op("ReduceProd", *self._nodes[part][1], keepdims=0)
+        return self.op("Reshape", part, ())
+
+    def operation(self, op_type: str, a: _Part, b: _Part) -> _Part:
+        """Draft an operation; before opset 12 Max has no int64."""
+        if op_type != "Max" or self.opset >= _INTEGER_MAX:
+            return self.op(op_type, a, b)
+        # max(a, b) = (a + b + |a - b|) / 2
+        distance = self.op("Abs", self.op("Sub", a, b))
+        return self.op("Div", self.op("Add", self.op("Add", a, b), distance), (2,))
+
+    def read(self, atoms: Sequence[Atom]) -> _Part:
+        """Draft what is read of one source."""
+        keys = [atom.key for atom in atoms if isinstance(atom.key, Read)]
+        source: _Part = keys[0].source
+        count, places = keys[0].count, tuple(key.place for key in keys)
+        if count is None:
+            if self.opset >= _SHAPE_PART and places == (*range(places[0], places[-1] + 1),):
+                return self.op("Shape", source, start=places[0], end=places[-1] + 1)
+            source = self.op("Shape", source)
+        elif places == (*range(count),):
+            return source
+        return self.op("Gather", source, places, axis=0)
+
+    # Lanes.
+
+    def apart(self, sizes: Sequence[Polynomial]) -> _Part:
+        """Draft a vector as sizes by themselves, of which others may need parts, too."""
+        return self.concat(self._lanes([size], products=False) for size in sizes)
+
+    def in_lanes(self, sizes: Sequence[Polynomial]) -> _Part:
+        """Draft a vector as lanes of neighbours that have one form."""
+        runs = (list(run) for _, run in groupby(sizes, self._form))
+        return self.concat(map(self._lanes, runs))
+
+    def _form(self, p: Polynomial) -> int:
+        """Return a number that sizes which are computed by the same nodes have in common."""
+        form = tuple(
+            (factor < 0, *(self._form_of_atom(atom) for atom in product))
+            for product, factor in _terms(p)
+        )
+        return self._forms.setdefault(form, len(self._forms))
+
+    def _form_of_atom(self, atom: Atom) -> int:
+        key = atom.key
+        form: tuple[object, ...] = (
+            (key.source, key.count)
+            if isinstance(key, Read)
+            else (_operator(atom), *map(self._form, _operands(atom)))
+        )
+        return self._forms.setdefault(form, len(self._forms))
+
+    def _lanes(self, sizes: Sequence[Polynomial], *, products: bool = True) -> _Part:
+        """Draft a vector of sizes of one form; a product at once where that is cheaper."""
+        numbers = tuple(p.terms.get((), 0) for p in sizes)
+        total: _Part | None = None
+        for column in zip(*map(_terms, sizes), strict=True):
+            value = self._products([product for product, _ in column], at_once=products)
+            factors = tuple(abs(factor) for _, factor in column)
+            if any(factor != 1 for factor in factors):
+                value = self.op("Mul", value, factors)
+            negative = column[0][1] < 0
+            if negative and total is None:
+                total, numbers = numbers, ()
+            operator = "Sub" if negative else "Add"
+            total = value if total is None else self.op(operator, total, value)
+        if total is None:
+            return numbers
+        return self.op("Add", total, numbers) if any(numbers) else total
+
+    def _products(self, products: Sequence[tuple[Atom, ...]], *, at_once: bool) -> _Part:
+        """Draft products of as many atoms; `products` has one for each lane."""
+        # Sizes of inner axes, which are the youngest, first: strides are products of these.
+        columns = zip(*(product[::-1] for product in products), strict=True)
+        multiplied = reduce(lambda a, b: self.op("Mul", a, b), map(self._column, columns))
+        if not at_once or len(products) > 1 or len(products[0]) < 2:
+            return multiplied
+        row = self.row(products[0])
+        if sorted(map(_age, row.atoms)) != sorted(map(_age, products[0])):
+            return multiplied
+        reduced = self.op("ReduceProd", row.part, keepdims=1)
+        return min(multiplied, reduced, key=self.count)
+
+    def _column(self, atoms: Sequence[Atom]) -> _Part:
+        if isinstance(atoms[0].key, Read):
+            return self.read(atoms)
+        operands = [self._lanes(lanes) for lanes in zip(*map(_operands, atoms), strict=True)]
+        return reduce(lambda a, b: self.operation(_operator(atoms[0]), a, b), operands)
+
+    # Rows.
+
+    def row(self, atoms: Iterable[Atom]) -> _Row:
+        """Draft a row that holds these atoms, of which there is at least one."""
+        wanted = dict.fromkeys(atoms)
+        key = frozenset(wanted)
+        if key not in self._rows:
+            top = max(map(_level, wanted))
+            self._rows[key] = self._computed(wanted, top) if top else self._reads(wanted)
+        return self._rows[key]
+
+    def _reads(self, atoms: Iterable[Atom]) -> _Row:
+        """Draft what is read, and what is read at once with it."""
+        parts, held = [], list[Atom]()
+        by_source: dict[tuple[ir.Value, int | None], list[int]] = {}
+        for atom in sorted(atoms, key=_age):
+            assert isinstance(atom.key, Read)
+            by_source.setdefault((atom.key.source, atom.key.count), []).append(atom.key.place)
+        for (source, count), places in by_source.items():
+            read = sorted(places)
+            if count:
+                read = list(range(count))
+            elif count is None and self.opset >= _SHAPE_PART:
+                read = list(range(read[0], read[-1] + 1))
+            some = [
+                atom for p in read for atom in _atoms([Polynomial.atom(Read(source, p, count))])
+            ]
+            parts.append(self.read(some))
+            held += some
+        return _Row(self.concat(parts), tuple(held))
+
+    def _computed(self, wanted: dict[Atom, None], top: int) -> _Row:
+        """Draft a row of which some atoms are computed from an earlier row."""
+        made = [atom for atom in wanted if _level(atom) == top]
+        row = self.row([a for a in wanted if a not in made] + [*_atoms(_inner(made))])
+        made_at: dict[Atom, list[Atom]] = {}
+        for atom in made:
+            inner = _atoms(_operands(atom))
+            made_at.setdefault(next(a for a in row.atoms if a in inner), []).append(atom)
+        held: list[Atom] = []
+        for atom in row.atoms:
+            new = made_at.get(atom, [])
+            held += [atom, *new] if atom in wanted or not new else new
+        operands = [_operands(a) if a in made else (Polynomial({(a,): 1}),) for a in held]
+        part = self.linear(row, [each[0] for each in operands])
+        for operator, neutral in _NEUTRAL.items():
+            others = [
+                each[1] if len(each) > 1 and _operator(atom) == operator else Polynomial.of(neutral)
+                for atom, each in zip(held, operands, strict=True)
+            ]
+            if any(other.constant != neutral for other in others):
+                part = self.operation(operator, part, self.linear(row, others))
+        return _Row(part, tuple(held))
+
+    def linear(self, row: _Row, sizes: Sequence[Polynomial]) -> _Part:
+        """Draft polynomials of the atoms of a row."""
+        terms = [_terms(p) for p in sizes]
+        numbers = [p.terms.get((), 0) for p in sizes]
+        if not any(terms):
+            return tuple(numbers)
+        total: _Part | None = None
+        for i in range(max(map(len, terms))):
+            parts = [
+                t[i] if i < len(t) else ((), 0 if i or t else n)
+                for t, n in zip(terms, numbers, strict=True)
+            ]
+            value = self._gathered(row, [product for product, _ in parts])
+            factors = tuple(factor for _, factor in parts)
+            if any(factor != 1 for factor in factors):
+                value = self.op("Mul", value, factors)
+            total = value if total is None else self.op("Add", total, value)
+        assert total is not None
+        plus = tuple(n if t else 0 for t, n in zip(terms, numbers, strict=True))
+        return self.op("Add", total, plus) if any(plus) else total
+
+    def _gathered(self, row: _Row, products: Sequence[tuple[Atom, ...]]) -> _Part:
+        """Draft products of the atoms of a row, a factor of each at once."""
+        degree = max(map(len, products))
+        part, place = row.part, {atom: i for i, atom in enumerate(row.atoms)}
+        count, one = len(place), len(place)
+        if any(len(product) < degree for product in products):
+            part, count = self.concat([part, (1,)]), count + 1
+        factors = []
+        for i in range(degree):
+            places = tuple(place[p[i]] if i < len(p) else one for p in products)
+            whole = places == (*range(count),)
+            factors.append(part if whole else self.op("Gather", part, places, axis=0))
+        return reduce(lambda a, b: self.op("Mul", a, b), factors)
+
+    def between_numbers(self, row: _Row, sizes: Sequence[Polynomial]) -> _Part:
+        """Draft a vector as polynomials of a row, with the numbers at its ends."""
+        unknown = [place for place, size in enumerate(sizes) if size.constant is None]
+        first, behind = unknown[0], unknown[-1] + 1
+        ends = (tuple(p.constant or 0 for p in end) for end in (sizes[:first], sizes[behind:]))
+        before, after = ends
+        return self.concat([before, self.linear(row, sizes[first:behind]), after])
+
+    def joined(self, vectors: Sequence[Sequence[Polynomial]]) -> list[_Part]:
+        """Draft several vectors as one, which is split."""
+        sizes = [size for vector in vectors for size in vector]
+        whole = self.linear(self.row(_atoms(sizes)), sizes)
+        if len(vectors) == 1:
+            return [whole]
+        split = self.op("Split", whole, tuple(map(len, vectors)), axis=0)
+        return [self.op("", split, output=i) for i in range(len(vectors))]
+
+
+def _cheapest(draft: _Draft, wanted: Sequence[Wanted]) -> list[_Part]:
+    """Draft sizes in the ways that take the fewest nodes together.
+
+    None joins the vectors that take it. The search starts with the cheapest way of each by itself, with
+    all sizes apart, and with all joined.
+    """
+    vectors = [each.sizes for each in wanted]
+    row = draft.row(_atoms(size for vector in vectors for size in vector))
+    ways: list[list[_Part | None]] = []
+    for vector in vectors:
+        rows = dict.fromkeys((draft.row(_atoms(vector)), row))
+        alone = [draft.apart(vector), draft.in_lanes(vector)]
+        alone += [draft.between_numbers(each, vector) for each in rows]
+        alone = list(dict.fromkeys(alone))
+        can_join = len(vectors) > 1 and draft.opset >= _SPLIT_INPUT
+        ways.append([*sorted(alone, key=draft.count), *([None] if can_join else [])])
+
+    @cache
+    def joined(places: tuple[int, ...]) -> list[_Part]:
+        return draft.joined([vectors[place] for place in places]) if places else []
+
+    def parts_of(choice: tuple[int, ...]) -> list[_Part]:
+        parts = [options[way] for options, way in zip(ways, choice, strict=True)]
+        together = iter(joined(tuple(i for i, part in enumerate(parts) if part is None)))
+        chosen = (next(together) if part is None else part for part in parts)
+        return [
+            draft.scalar(part) if each.scalar else part
+            for part, each in zip(chosen, wanted, strict=True)
+        ]
+
+    @cache
+    def cost(choice: tuple[int, ...]) -> int:
+        return draft.count(*parts_of(choice))
+
+    def improved(choice: tuple[int, ...]) -> tuple[int, ...]:
+        """Change the way of one vector after the other while that takes fewer nodes."""
+        best = choice
+        for place, options in enumerate(ways):
+            changed = ((*best[:place], way, *best[place + 1 :]) for way in range(len(options)))
+            best = min(changed, key=cost)
+        return improved(best) if cost(best) < cost(choice) else choice
+
+    apart = [options.index(draft.apart(v)) for options, v in zip(ways, vectors, strict=True)]
+    starts = ([0] * len(ways), apart, [len(options) - 1 for options in ways])
+    return parts_of(min((improved(tuple(start)) for start in starts), key=cost))
+
+
+def _age(atom: Atom) -> int:
+    return atom.serial
+
+
+@lru_cache(1 << 12)
+def _terms(p: Polynomial) -> list[tuple[tuple[Atom, ...], int]]:
+    """Return the terms but the number, those that are subtracted last."""
+    terms = [(product, factor) for product, factor in p.terms.items() if product]
+    return sorted(terms, key=lambda term: (term[1] < 0, [atom.serial for atom in term[0]]))
+
+
+def _atoms(sizes: Iterable[Polynomial]) -> dict[Atom, None]:
+    return {atom: None for p in sizes for product in p.terms for atom in product}
+
+
+def _operator(atom: Atom) -> str:
+    return atom.key.operator if isinstance(atom.key, OperationKey) else ""
+
+
+def _operands(atom: Atom) -> tuple[Polynomial, ...]:
+    if not isinstance(atom.key, OperationKey):
+        return ()
+    operands = atom.key.operands
+    return operands if isinstance(operands, tuple) else tuple(sorted(operands, key=repr))
+
+
+def _inner(atoms: Iterable[Atom]) -> list[Polynomial]:
+    return [operand for atom in atoms for operand in _operands(atom)]
+
+
+def _level(atom: Atom) -> int:
+    """Return how many operations are behind each other in an atom."""
+    operands = _operands(atom)
+    return 1 + max(map(_level, _atoms(operands)), default=0) if operands else 0
