@@ -19,7 +19,7 @@ def with_bias(graph: LayoutGraph, fused: Collection[ir.Node]) -> Iterator[GraphE
 
     The edits do not depend on each other.
     """
-    for conv in graph.nodes:
+    for conv in graph.order:
         if conv.op_type != "Conv" or not op_traits.is_standard(conv):
             continue
         if any(value is not None for value in conv.inputs[2:]):
