@@ -276,6 +276,22 @@ def test_in_a_branch() -> None:
     assert sorted(ops) == sorted(ENTRY + EXIT)
 
 
+def test_a_branch_that_reads_what_a_node_outside_computes() -> None:
+    inner = f"{layer('z', 'a')} r = Relu(a) {layer('r', 'o')}"
+    branch = model(
+        f"""
+        yes = Constant <value = bool {{1}}> ()
+        z = Relu(x)
+        y = If (yes) <
+            then_branch = then () => (float[N,?,?] o) {{ {inner} }},
+            else_branch = other () => (float[N,?,?] i) {{ i = Identity(z) }}
+        >
+        """
+    )
+    ops = [n.op_type for n in structure.nodes(check(branch)) if n.op_type in CHANGES]
+    assert sorted(ops) == sorted(ENTRY + EXIT)
+
+
 def test_no_region_has_more_nodes_than_without(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [regions.build(4, number) for number in range(16)]
     improved = [convert(case.model) for case in cases]

@@ -274,7 +274,8 @@ class Plan:
         True stands for an input that has all axes of the outputs.
         """
         if node not in self._data:
-            rank = commuting.rank(node, self.graph)
+            is_here = node in self.graph.order  # not in a graph around this one
+            rank = commuting.rank(node, self.graph) if is_here else None
             change = None if rank is None else Layout.identity(rank)
             adapted = None if change is None else commuting.adapt(node, self.graph, change)
             inputs = {} if adapted is None else adapted.inputs
