@@ -2,9 +2,8 @@
 
     python -m benchmarks.patches        about a minute; updates docs/internals/fusion-measurements.md
 
-*tensordot* is a product as tf2onnx writes tf.tensordot and Dense layers, *einsum* a MatMul of four axes:
-its convolution may have no windows, which takes a Slice. Number, height and width of the images are
-unknown. Whole runs are timed in turn; all outputs are compared first.
+The product is a MatMul of four axes: its convolution may have no windows, which takes a Slice. Number,
+height and width of the images are unknown. Whole runs are timed in turn; all outputs are compared first.
 """
 
 from __future__ import annotations
@@ -29,19 +28,12 @@ BEGIN, END = "<!-- patches: python -m benchmarks.patches -->", "<!-- end of patc
 #: Relative to the largest value: products are summed in another order.
 TOLERANCE = 1e-4
 
-TENSORDOT = """sizes = Shape (p)  kept = Gather (sizes, free)  back = Concat <axis = 0> (kept, out)
-    r = Reshape (p, rows)  m = MatMul (r, w)  q = Reshape (m, back)  y = Add (q, b)"""
-EINSUM = "m = MatMul (p, w)  y = Add (m, b)"
-TOKENS = """n = Shape <end = 1> (x)  shape = Concat <axis = 0> (n, rows)  q = Reshape (p, shape)
-    m = MatMul (q, w)  y = Add (m, b)"""
-
 
 @dataclass(frozen=True)
 class Layer:
     """A product of patches of [N, H, W, C].
 
     Attributes:
-        form: how the product is written.
         window: size, stride and rate of the window along both axes.
         padding: VALID or SAME.
         size: height and width in the run.
@@ -49,7 +41,6 @@ class Layer:
         outputs: output channels.
     """
 
-    form: str
     window: tuple[int, int, int]
     padding: str
     size: int
@@ -59,47 +50,39 @@ class Layer:
     @property
     def name(self) -> str:
         """Name in the table."""
-        return f"{self.form} {self.size}x{self.size}, {self.channels} to {self.outputs} channels"
+        return f"{self.size}x{self.size}, {self.channels} to {self.outputs} channels"
 
     def model(self) -> onnx.ModelProto:
         """Return the model."""
         kernel, stride, rate = self.window
         rows = kernel * kernel * self.channels
-        rest = {"tensordot": TENSORDOT, "einsum": EINSUM, "tokens": TOKENS}[self.form]
         model = parser.parse_model(
             f"""<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
             g (float[N, H, W, {self.channels}] x) => (float y) {{
             p = com.microsoft.ExtractImagePatches <ksizes = [1, {kernel}, {kernel}, 1],
                 strides = [1, {stride}, {stride}, 1], rates = [1, {rate}, {rate}, 1],
                 padding = "{self.padding}"> (x)
-            {rest} }}"""
+            m = MatMul (p, w)  y = Add (m, b) }}"""
         )
         model.graph.output[0].type.tensor_type.ClearField("shape")
         normal = np.random.default_rng(1).normal
         arrays = {
             "w": normal(size=(rows, self.outputs)).astype(np.float32),
             "b": normal(size=self.outputs).astype(np.float32),
-            "rows": np.array([-1, rows]),
-            "free": np.array([0, 1, 2]),
-            "out": np.array([self.outputs]),
         }
-        read = {name for node in model.graph.node for name in node.input}
-        for name in sorted(read & arrays.keys()):
-            model.graph.initializer.append(numpy_helper.from_array(arrays[name], name))
+        for name, array in arrays.items():
+            model.graph.initializer.append(numpy_helper.from_array(array, name))
         return model
 
 
 def layers() -> Iterator[Layer]:
     """Yield the layers to measure."""
-    for form in ("tensordot", "einsum"):
-        yield Layer(form, (3, 1, 1), "SAME", 56, 64, 64)
-        yield Layer(form, (3, 1, 1), "VALID", 56, 64, 64)
-        yield Layer(form, (3, 2, 1), "SAME", 56, 64, 128)
-        yield Layer(form, (3, 2, 2), "SAME", 56, 64, 128)
-        yield Layer(form, (7, 2, 1), "SAME", 224, 3, 64)
-        yield Layer(form, (3, 1, 1), "SAME", 14, 256, 256)
-    yield Layer("tokens", (16, 16, 1), "VALID", 224, 3, 768)
-    yield Layer("tokens", (7, 4, 1), "SAME", 224, 3, 64)
+    yield Layer((3, 1, 1), "SAME", 56, 64, 64)
+    yield Layer((3, 1, 1), "VALID", 56, 64, 64)
+    yield Layer((3, 2, 1), "SAME", 56, 64, 128)
+    yield Layer((3, 2, 2), "SAME", 56, 64, 128)
+    yield Layer((7, 2, 1), "SAME", 224, 3, 64)
+    yield Layer((3, 1, 1), "SAME", 14, 256, 256)
 
 
 def measure(layer: Layer, threads: int, seconds: float) -> Record:

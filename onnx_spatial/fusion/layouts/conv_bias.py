@@ -51,7 +51,7 @@ def _folded(graph: LayoutGraph, conv: ir.Node, forms: Forms, add: ir.Node) -> Gr
     value = list(forms.layouts)[-1]
     addend = add.inputs[1 - list(add.inputs).index(value)]
     kernel = conv.inputs[1]
-    channels = graph.channels(kernel)
+    channels = graph.channels(conv)
     known = graph.known(addend)
     if graph.opset < 7 or addend is None or channels is None or known is None:
         return None

@@ -120,13 +120,20 @@ class LayoutGraph:
             return None if tensor is None else tensor.numpy()
         return self.view.value(value.name) if value.name else None
 
-    def channels(self, kernel: ir.Value | None) -> int | None:
-        """Return the number of output channels of the weight of a Conv; None if it is unknown."""
+    def channels(self, conv: ir.Node) -> int | None:
+        """Return the number of output channels of a Conv; None if it is unknown."""
+        kernel = conv.inputs[1]
         dims = self.view.dims(kernel.name) if kernel is not None and kernel.name else None
         if dims:
             return dims[0].constant
         known = self.known(kernel)
-        return None if known is None else known.shape[0]
+        if known is not None:
+            return known.shape[0]
+        for value, layout in self.forms(conv.outputs[0]).layouts.items():
+            dims = self.view.dims(value.name) if value.name else None
+            if dims and 1 in layout.axes:
+                return dims[layout.axes.index(1)].constant
+        return None
 
     def is_named(self, value: ir.Value) -> bool:
         """Return whether a value must keep its name."""
