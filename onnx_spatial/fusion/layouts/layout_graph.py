@@ -128,7 +128,7 @@ class LayoutGraph:
             return dims[0].constant
         known = self.known(kernel)
         if known is not None:
-            return known.shape[0]
+            return int(known.shape[0])
         for value, layout in self.forms(conv.outputs[0]).layouts.items():
             dims = self.view.dims(value.name) if value.name else None
             if dims and 1 in layout.axes:
