@@ -92,7 +92,7 @@ KERNEL = ["Reshape", "Transpose"]
         ("y = MatMul (p, w)", ["Conv", "Slice", "Transpose"], SIZES + EMPTY),
         (
             "q = MatMul (p, w)  y = Add (q, b)",
-            ["Conv", "Slice", "Transpose", "Add"],
+            ["Conv", "Slice", "Transpose"],
             SIZES + EMPTY,
         ),
         (

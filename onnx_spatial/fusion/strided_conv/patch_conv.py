@@ -124,6 +124,7 @@ def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
         return f"{blame(found.node)} its sizes are checked at run time, which needs the operator"
     front = _front(subject, patches, matcher)
     behind = product.through_transposes(found.node.outputs[0], found.path.order, matcher)
+    found, behind = product.with_bias(found, behind, matcher)
     weight, is_main = found.weight, subject.info.place.function is None
     is_fed = is_main and weight.producer() is None and weight.const_value is None
     return _Match(subject, patches, found, border, front, behind, is_fed)

@@ -11,7 +11,7 @@ node may read a value on the way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
@@ -107,6 +107,25 @@ def find(value: ir.Value, order: Order, matcher: Matcher) -> Product | Reason | 
         return f"{blame(node)} other nodes read its input too"
     product = _product(node, index, path, matcher)
     return f"{blame(node)} {product}" if isinstance(product, str) else product
+
+
+def with_bias(product: Product, path: Path, matcher: Matcher) -> tuple[Product, Path]:
+    """Take in an Add behind the path whose operand is one stored number for each channel."""
+    readers = matcher.readers(path.value)
+    if product.bias is not None or matcher.is_named(path.value) or len(readers) != 1:
+        return product, path
+    ((add, index),) = readers
+    if matcher.standard(add) is None or add.op_type != "Add" or matcher.attributes(add):
+        return product, path
+    operand = add.inputs[1 - index]
+    tensor = matcher.stored(operand)
+    is_there = operand is not None and operand.producer() is None  # a Constant may stand behind
+    if not is_there or tensor is None or add.graph is not product.node.graph:
+        return product, path
+    if tuple(tensor.dims) != (product.channels,) or path.order[-1] != CHANNELS:
+        return product, path
+    longer = Path(add.outputs[0], path.orders, (*path.nodes, add))
+    return replace(product, bias=operand), longer
 
 
 def _is_product(node: ir.Node, matcher: Matcher) -> bool:
