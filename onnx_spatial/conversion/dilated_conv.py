@@ -84,6 +84,7 @@ def _carry_out(
         graph.sort()
     if graph is not None:
         editor.improve_layouts(graph, view)
+        editor.fold_biases(graph, view)
     for end, nodes, names in zip(regions.exits, between, labels, strict=True):
         info = end.subject.info
         name = DILATED if end.name in edit.convolved else UNBLOCKED

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import onnx
 import onnx_ir as ir
@@ -12,7 +11,7 @@ import onnx_ir as ir
 from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.fusion import Matcher
 from onnx_spatial.fusion.dilated_conv import GraphView, RegionEdit
-from onnx_spatial.fusion.layouts import LayoutEdit, LayoutGraph, improvements, with_bias
+from onnx_spatial.fusion.layouts import LayoutGraph, with_bias, with_fewer_changes
 from onnx_spatial.model.graph import replace_nodes
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.replace_nodes import GraphEdit
@@ -55,53 +54,36 @@ class GraphEditor:
         for node, new in made.items():
             self.matcher.adopt(new, node)  # Constant nodes, too
         self._replacements |= made
-        moved = edit.moved if isinstance(edit, LayoutEdit) else frozenset[ir.Node]()
         for draft in edit.drafts:
             if isinstance(edit, RegionEdit) or draft.node in self.fused:
                 self.fused.update(draft.nodes)
-            if draft.node in moved or draft.node in self._moved:
+            if draft.node in self._moved:
                 self._moved.update(draft.nodes)
         self._remove_dead(read)
 
-    def can_improve_layouts(self, graph: ir.Graph | ir.Function, view: GraphView) -> bool:
-        """Return whether there are changes of layout to remove next to the fused nodes."""
-        first = LayoutGraph(graph, view, self.matcher)
-        return first.is_sorted and next(self._better_layouts(first), None) is not None
-
-    def improve_layouts(
-        self, graph: ir.Graph | ir.Function, view: GraphView, limit: float = math.inf
-    ) -> int:
-        """Remove changes of layout next to the fused nodes, and return how many nodes were read.
-
-        All nodes are read again after each round of edits; the last round is that in which the number
-        reaches `limit`.
-        """
-        sizes, nodes_read = dict[ir.Value, int](), 0
-        if not LayoutGraph(graph, view, self.matcher).is_sorted:
-            return 0
-        self._fold_biases(LayoutGraph(graph, view, self.matcher))
-        while nodes_read < limit:
-            layouts = LayoutGraph(graph, view, self.matcher, sizes)
-            nodes_read += len(layouts.nodes)
-            edits = list(self._better_layouts(layouts))
-            if not edits:
-                break
-            for edit in edits:
-                self.apply(edit)
-        self._fold_biases(LayoutGraph(graph, view, self.matcher))
+    def improve_layouts(self, graph: ir.Graph | ir.Function, view: GraphView) -> bool:
+        """Remove changes of layout next to the fused nodes, and return whether there were any."""
+        layouts = LayoutGraph(graph, view, self.matcher)
+        initializers = self._initializers
+        if not layouts.is_sorted:
+            return False
+        edit = with_fewer_changes(layouts, self.fused, initializers=initializers)
+        if edit is None:
+            return False
+        self._moved.update(edit.moved)
+        self.apply(edit)
         if isinstance(graph, ir.Graph):
             for name, value in list(graph.initializers.items()):
                 if not self.matcher.readers(value):  # a constant of a node that was written twice
                     del graph.initializers[name]
-        return nodes_read
+        return True
 
-    def _better_layouts(self, graph: LayoutGraph) -> Iterator[LayoutEdit]:
-        return improvements(graph, self.fused, initializers=self._initializers)
-
-    def _fold_biases(self, graph: LayoutGraph) -> None:
-        """Fold Adds into the biases of convolutions."""
-        for edit in list(with_bias(graph, self.fused | self._moved)):
-            self.apply(edit)
+    def fold_biases(self, graph: ir.Graph | ir.Function, view: GraphView) -> None:
+        """Fold Adds into the biases of convolutions next to the fused nodes and those that moved."""
+        layouts = LayoutGraph(graph, view, self.matcher)
+        if layouts.is_sorted:
+            for edit in list(with_bias(layouts, self.fused | self._moved)):
+                self.apply(edit)
 
     def _lose(self, outputs: Iterable[ir.Value]) -> None:
         for value in outputs:

@@ -31,9 +31,6 @@ from onnx_spatial.model.op_traits import Trait
 
 _CHANGES = frozenset({"Squeeze", "Transpose", "Unsqueeze"})
 
-#: Nodes that are read for the edits of a model, in some 8 rounds: about 20 s of a processor.
-_MOST_READ = 200_000
-
 
 def remove_layout_changes(proto: onnx.ModelProto, folder: Path | None = None) -> EditResult:
     """Remove changes of layout between convolutions and pools; `proto` stays as it is.
@@ -54,7 +51,7 @@ def remove_layout_changes(proto: onnx.ModelProto, folder: Path | None = None) ->
     facts = analysis.graph_facts(proto, infos, folder)
     matcher = Matcher(proto, nodes, (), lambda: [each.sizes for each in facts])
     names, places = Names(proto), {id(graph): place for place, graph in graphs}
-    left, edited = _MOST_READ, False
+    edited = False
     for (place, graph), known, wanted in zip(graphs, facts, todo, strict=True):
         windows = [n for m in graph.node if _is_window(m) and (n := matcher.node(graph, m))]
         if not wanted or known.scope.opset < MIN_OPSET or not windows:
@@ -65,8 +62,8 @@ def remove_layout_changes(proto: onnx.ModelProto, folder: Path | None = None) ->
         holder = windows[0].graph
         assert holder is not None
         view = GraphView(known.scope, known.sizes, known.scope.opset)
-        if editor.can_improve_layouts(holder, view):
-            left -= editor.improve_layouts(holder, view, left)
+        if editor.improve_layouts(holder, view):
+            editor.fold_biases(holder, view)
             editor.note(place, result)
             edited = True
     if edited:

@@ -43,7 +43,9 @@ def improve_layouts(
         initializers = proto.ir_version >= 4 and place.function is None
         editor = GraphEditor(matcher, names, places, initializers=initializers)
         editor.fused.update(node for nodes in here.values() for node in nodes)
-        editor.improve_layouts(graph, GraphView(known.scope, known.sizes, known.scope.opset))
+        view = GraphView(known.scope, known.sizes, known.scope.opset)
+        editor.improve_layouts(graph, view)
+        editor.fold_biases(graph, view)
         for index, nodes in here.items():
             count = sum(1 if node.graph is not None else editor.count(node) for node in nodes)
             result.operator_at[index] = replace(result.operator_at[index], nodes_after=count)

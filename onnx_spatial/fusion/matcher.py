@@ -7,7 +7,7 @@ them alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -211,29 +211,6 @@ class Matcher:
         uses = [(node, index) for node, index in value.uses() if node.graph is not None]
         last = len(self._order)
         return sorted(uses, key=lambda use: (self._order.get(use[0], last), use[1]))
-
-    def serving(
-        self, nodes: Collection[ir.Node], kept: Collection[ir.Value | None]
-    ) -> list[ir.Node]:
-        """List standard nodes that only serve these: nobody needs them without these.
-
-        Args:
-            nodes: nodes of one graph.
-            kept: values that are needed all the same.
-        """
-        found = dict.fromkeys(nodes)
-        todo = list(found)
-        while todo:
-            sources = [v.producer() for v in todo.pop().inputs if v is not None]
-            for node in (n for n in sources if n is not None and n not in found):
-                if self.standard(node) is None or any(node.graph is not n.graph for n in nodes):
-                    continue
-                needed = any(self.is_named(v) or v in kept for v in node.outputs)
-                if needed or any(r not in found for v in node.outputs for r, _ in self.readers(v)):
-                    continue
-                found[node] = None
-                todo += [node, *found]
-        return [node for node in found if node not in nodes]
 
     def is_named(self, value: ir.Value) -> bool:
         """Return whether a value is used by name: as a graph output, in a graph inside, in training,

@@ -53,7 +53,6 @@ class Rewrite:
             names. Every value that is read elsewhere, or known by name elsewhere, must be listed.
         shape: of these values, as far as it is known.
         at: the one of `absorbed` whose place, name, documentation and metadata the new nodes take.
-        others: what replaces further outputs, each in the place of another node that goes.
     """
 
     lowered: Lowered
@@ -62,7 +61,6 @@ class Rewrite:
     outputs: tuple[ir.Value, ...]
     shape: tuple[Dim, ...] | None
     at: ir.Node | None = None
-    others: tuple[Draft, ...] = ()
 
     @property
     def edit(self) -> GraphEdit:
@@ -72,9 +70,7 @@ class Rewrite:
         output, emitted = self.lowered.output, self.lowered.emitted
         draft = Draft(place, emitted.nodes, emitted.constants, documented=output.producer())
         draft.results = dict.fromkeys(self.outputs, output)
-        drafts = [draft, *self.others]
-        places = {draft.node for draft in drafts}
-        return GraphEdit(drafts, [node for node in old if node not in places])
+        return GraphEdit([draft], [node for node in old if node is not place])
 
     @classmethod
     def of(cls, lowered: Lowered, subject: MatchedOp) -> Rewrite:

@@ -9,7 +9,6 @@ import running
 from onnx import numpy_helper, parser
 
 import onnx_spatial
-from onnx_spatial.conversion import graph_layouts
 from onnx_spatial.conversion.graph_layouts import number_of_changes, remove_layout_changes
 
 RNG = np.random.default_rng(4)
@@ -120,14 +119,3 @@ def test_bodies_of_if():
         x = RNG.normal(size=(1, length, 4)).astype(np.float32)
         (expected,), (actual,) = running.run(given, {"x": x}), running.run(made, {"x": x})
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
-
-
-def test_the_work_is_limited(monkeypatch):
-    """Edits that were made until then stay."""
-    given = model(residual(2))
-    least = number_of_changes(remove_layout_changes(given).model)
-    monkeypatch.setattr(graph_layouts, "_MOST_READ", 1)  # one round
-    some = number_of_changes(remove_layout_changes(given).model)
-    assert least < some < number_of_changes(given)
-    monkeypatch.setattr(graph_layouts, "_MOST_READ", 0)
-    assert number_of_changes(remove_layout_changes(given).model) == number_of_changes(given)

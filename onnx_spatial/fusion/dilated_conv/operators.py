@@ -6,7 +6,7 @@ SpaceToBatch takes elements from the blocked axes into the batch axis: these axe
 are free. An operator commutes with it if
 
 1. it looks at single elements, and its other operands c are the same at all places and in all images;
-2. it looks along free axes (`_ALONG` says which);
+2. it looks along free axes (`ALONG` says which);
 3. it moves axes: then the layout of its output says where the taken axes are.
 
 Outside of what is computed of u lies its *border*: SpaceToBatch pads with zeros, and most operators
@@ -41,7 +41,7 @@ _ACROSS = op_traits.having(Trait.ACROSS)
 _TRUTHS = op_traits.having(Trait.TRUTH)
 _POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 #: Operators that look, before opset 13, along all axes from `axis` on, by default the second.
-_FLATTENING = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
+FLATTENING = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
 #: Operators whose results may be of another type than their data.
 RETYPING = _TRUTHS | {
     *("ArgMax", "ArgMin", "BitCast", "Cast", "CastLike", "ConvInteger", "DequantizeLinear"),
@@ -173,7 +173,7 @@ def commuted(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted | Re
     op_type = node.op_type
     if op_type in _BROADCASTS:
         return _broadcast(node, layouts)
-    rule = _unary if op_type in _UNARY else _along if op_type in _ALONG else _RULES.get(op_type)
+    rule = _unary if op_type in _UNARY else _along if op_type in ALONG else _RULES.get(op_type)
     if op_type in _POOLS:
         return f"runtimes compute {op_type} with dilations otherwise (NaN), and slowly"
     if rule is None and op_type in _ACROSS:
@@ -290,7 +290,7 @@ class Along:
     border: Callable[[Sequence[Border]], Border] = _unknown
 
 
-_ALONG = {
+ALONG = {
     **dict.fromkeys(op_traits.having(Trait.REDUCES), Along(by_input=True)),
     **dict.fromkeys(("CumProd", "CumSum"), Along(by_input=True)),
     **dict.fromkeys(("ArgMax", "ArgMin"), Along()),
@@ -303,8 +303,8 @@ _ALONG = {
 
 
 def _along(node: NodeView, data: Blocked) -> Commuted | Reason:
-    """Look along the axes of `_ALONG`."""
-    op_type, row = node.op_type, _ALONG[node.op_type]
+    """Look along the axes of `ALONG`."""
+    op_type, row = node.op_type, ALONG[node.op_type]
     outputs = node.message.output[1:]
     if op_type == "TopK" and node.integer("sorted", 1) != 1:
         return "TopK gives its elements in any order"
@@ -324,7 +324,7 @@ def _along(node: NodeView, data: Blocked) -> Commuted | Reason:
     elif row.axes:
         axes = node.integers("axes", row.axes) or ()
     else:
-        flattens = op_type in _FLATTENING and node.view.opset < 13
+        flattens = op_type in FLATTENING and node.view.opset < 13
         axis = node.integer("axis", 1 if flattens else row.axis) or 0
         axes = tuple(range(axis % data.rank, data.rank)) if flattens or row.to_the_end else (axis,)
     return _on(node, data, axes, row.border)
@@ -608,7 +608,7 @@ def _effort(way: Commuted) -> tuple[object, ...]:
     return (len(perms), not to_an_end, perms, way.layout.axes)
 
 
-#: The rule for each operator that is not in `_ALONG`, nor on single elements.
+#: The rule for each operator that is not in `ALONG`, nor on single elements.
 _RULES: dict[str, Callable[[NodeView, Blocked], Commuted | Reason]] = {
     "DequantizeLinear": _quantize,
     "Expand": _expand,

@@ -9,15 +9,13 @@ spatial operators these changes meet, with only operators between them that do t
     layout          change of the order of the axes and of axes of size 1
     layout_graph    a graph as values, and the layouts in which they are read
     commuting       operators that commute with a change of layout
-    min_cut         choose labels at the least cost
-    choose          choose the nodes that are written in another layout
-    write           draft them, and count what changes layouts before and after
+    push            choose the nodes that are written in another layout
+    write           draft them
     conv_bias       fold Add into the bias of a Conv
 """
 
-from onnx_spatial.fusion.layouts.choose import improvements
 from onnx_spatial.fusion.layouts.conv_bias import with_bias
 from onnx_spatial.fusion.layouts.layout_graph import LayoutGraph
-from onnx_spatial.fusion.layouts.write import LayoutEdit
+from onnx_spatial.fusion.layouts.write import LayoutEdit, with_fewer_changes
 
-__all__ = ["LayoutEdit", "LayoutGraph", "improvements", "with_bias"]
+__all__ = ["LayoutEdit", "LayoutGraph", "with_bias", "with_fewer_changes"]

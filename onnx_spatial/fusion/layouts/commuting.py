@@ -1,8 +1,11 @@
 """Operators that compute the same in any layout, and how they are written in another one.
 
-An operator commutes with a change of layout if it works on single elements, moves them along axes that
-attributes or constants name, or treats all axes but the channel axis alike. Operators that sum along an
-axis commute only with changes that keep the order of the elements: another order rounds otherwise.
+    op(Transpose t) = Transpose op'(t)
+
+An operator commutes with a change of layout if it works on single elements, or along axes that
+attributes or constants name: the table of `dilated_conv.operators` says which do. Operators that sum
+along an axis commute only with changes that keep the order of the elements: another order rounds
+otherwise.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_spatial.fusion.dilated_conv.graph_view import Array
+from onnx_spatial.fusion.dilated_conv.operators import ALONG, FLATTENING, Along
 from onnx_spatial.fusion.layouts.layout import Layout
 from onnx_spatial.fusion.layouts.layout_graph import LayoutGraph
 from onnx_spatial.model import op_traits
@@ -102,51 +106,52 @@ def _trimmed(array: Array) -> Array:
     return array.reshape(tuple(dropwhile((1).__eq__, array.shape)))
 
 
-def _along_axis(default: int | None, *, sums: bool = False, since: int = 1) -> _Rule:
-    """Operators with one attribute `axis`."""
-
-    def rule(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
-        axis = graph.matcher.attributes(node).get("axis", default)
-        if graph.opset < since or not isinstance(axis, int) or (sums and not layout.keeps_order):
-            return None
-        data = range(len(node.inputs)) if node.op_type == "Concat" else (0,)
-        if any(node.inputs[i] is None for i in data):
-            return None
-        return Adapted(dict.fromkeys(data, layout), {}, {"axis": layout.place(axis)})
-
-    return rule
-
-
-def _gather(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
-    indices = node.inputs[1]
-    if indices is None or graph.rank(indices) != 1:
+def _along(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
+    """Operators along axes, which get their new places in the attribute or input that names them."""
+    row, attributes = _ROWS[node.op_type], graph.matcher.attributes(node)
+    is_exact = bool(op_traits.of(node).traits & (Trait.EXACT | Trait.BITWISE))
+    if not (is_exact or layout.keeps_order) or attributes.get("keepdims", 1) != 1:
         return None
-    return _along_axis(0)(node, graph, layout)
+    if row.to_the_end or (node.op_type in FLATTENING and graph.opset < 13):
+        return None
+    if node.op_type == "Gather" and (not node.inputs[1] or graph.rank(node.inputs[1]) != 1):
+        return None
+    data = range(len(node.inputs)) if node.op_type == "Concat" else (0,)
+    if any(node.inputs[i] is None for i in data):
+        return None
+    inputs = dict.fromkeys(data, layout)
+    if not row.by_input:
+        axis = attributes.get("axis", row.axis)
+        return Adapted(inputs, {}, {"axis": layout.place(axis)}) if isinstance(axis, int) else None
+    axes = graph.axes(node, 1)
+    if not axes:
+        return None
+    places = tuple(map(layout.place, axes))
+    if "axes" in attributes:
+        return Adapted(inputs, {}, {"axes": places})
+    known = graph.known(node.inputs[1])
+    assert known is not None
+    return Adapted(inputs, {1: np.array(places, known.dtype).reshape(known.shape)})
 
 
 def _quantize(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
     """QuantizeLinear and DequantizeLinear, per tensor or along an axis."""
-    attributes = graph.matcher.attributes(node)
-    scale = node.inputs[1]
+    attributes, scale = graph.matcher.attributes(node), node.inputs[1]
     length = graph.rank(scale) if scale is not None else None
-    if attributes.get("block_size") or length is None or length > 1:
+    axis = attributes.get("axis", 1)
+    if attributes.get("block_size") or length is None or length > 1 or not isinstance(axis, int):
         return None
-    if length == 0 or graph.opset < 13:
-        return Adapted({0: layout})
-    return _along_axis(1)(node, graph, layout)
+    is_per_tensor = length == 0 or graph.opset < 13
+    return Adapted({0: layout}, {}, {} if is_per_tensor else {"axis": layout.place(axis)})
 
 
-def _reduce(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
-    """Reductions that keep the axes as size 1."""
+def _normalize(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
+    """BatchNormalization of one output: the channels are axis 1."""
     attributes = graph.matcher.attributes(node)
-    exact = Trait.EXACT in op_traits.of(node).traits
-    axes = graph.axes(node, 1)
-    if attributes.get("keepdims", 1) != 1 or not axes or not (exact or layout.keeps_order):
+    is_training = attributes.get("training_mode", 0) or not attributes.get("spatial", 1)
+    if is_training or len(node.outputs) != 1 or layout.axes[1] != 1:
         return None
-    places = tuple(layout.place(axis) for axis in axes)
-    if "axes" in attributes:
-        return Adapted({0: layout}, {}, {"axes": places})
-    return Adapted({0: layout}, {1: np.array(places, np.int64)})
+    return Adapted({0: layout})
 
 
 def _pad(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
@@ -181,26 +186,16 @@ def _slice(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
     return Adapted({0: layout}, {3: np.array(places, known.dtype)})
 
 
-def _normalized(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
-    """BatchNormalization of one output: the channels are axis 1."""
-    attributes = graph.matcher.attributes(node)
-    training = attributes.get("training_mode", 0) or not attributes.get("spatial", 1)
-    if training or len(node.outputs) != 1 or layout.axes[:2] != (0, 1):
-        return None
-    return Adapted({0: layout})
-
+#: The operators of `ALONG`, but those along fixed axes, and those that the regions write otherwise.
+_ROWS = {name: row for name, row in ALONG.items() if not row.axes} | {"Gather": Along()}
 
 #: The rule of each operator that commutes.
 RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(_UNARY, _unary),
     **dict.fromkeys(_BROADCASTS, _broadcasts),
-    "Concat": _along_axis(None),
-    "Split": _along_axis(0),
-    "Gather": _gather,
-    **dict.fromkeys(("Softmax", "LogSoftmax"), _along_axis(-1, sums=True, since=13)),
+    **dict.fromkeys(_ROWS, _along),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantize),
-    **dict.fromkeys(op_traits.having(Trait.REDUCES) - {"ArgMax", "ArgMin"}, _reduce),
+    "BatchNormalization": _normalize,
     "Pad": _pad,
     "Slice": _slice,
-    "BatchNormalization": _normalized,
 }

@@ -19,7 +19,7 @@ def with_bias(graph: LayoutGraph, fused: Collection[ir.Node]) -> Iterator[GraphE
 
     The edits do not depend on each other.
     """
-    for conv in graph.nodes:
+    for conv in graph.order:
         if conv.op_type != "Conv" or not op_traits.is_standard(conv):
             continue
         if any(value is not None for value in conv.inputs[2:]):
@@ -51,7 +51,7 @@ def _folded(graph: LayoutGraph, conv: ir.Node, forms: Forms, add: ir.Node) -> Gr
     value = list(forms.layouts)[-1]
     addend = add.inputs[1 - list(add.inputs).index(value)]
     kernel = conv.inputs[1]
-    channels = graph.channels(kernel)
+    channels = graph.channels(conv)
     known = graph.known(addend)
     if graph.opset < 7 or addend is None or channels is None or known is None:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -139,6 +139,26 @@ def _steps(layout: Layout) -> tuple[Step, ...]:
 def weight(layout: Layout) -> int:
     """Return what the nodes of a change cost in comparison to others."""
     return sum(_WEIGHTS[op_type] for op_type, _ in _steps(layout))
+
+
+def ways(contents: Iterable[Layout], rank: int) -> dict[Layout, tuple[Layout, Layout]]:
+    """Say how to make layouts of a value of this rank: each from which other one, and by which step.
+
+    Those between are in it too. A step of no node stands for the same layout in other words.
+    """
+    identity = Layout.identity(rank)
+    made: dict[Layout, tuple[Layout, Layout]] = {}
+    for content in sorted(contents, key=weight):
+        if content == identity or content in made:
+            continue
+        base = min((identity, *made), key=lambda known: weight(known.inverse.then(content)))
+        for step in single_steps(base.inverse.then(content)):
+            behind = base.then(step)
+            if behind != identity:
+                made.setdefault(behind, (base, step))
+            base = behind
+        made.setdefault(content, (base, Layout.identity(len(base.axes))))
+    return made
 
 
 def write(layout: Layout, value: ir.Value, draft: Draft, opset: int) -> ir.Value:

@@ -1,9 +1,14 @@
-"""View a graph as values, and the layouts that Transpose, Squeeze and Unsqueeze make of them."""
+"""View a graph as values, and the layouts that Transpose, Squeeze and Unsqueeze make of them.
+
+    s -> Squeeze -> t -> Transpose -> u      one value s, and its forms t and u
+
+Only what is asked for is looked at: a model may be far larger than what lies near its operators.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -43,50 +48,63 @@ class LayoutGraph:
         graph: the graph.
         view: sizes and known values, by the names of the original.
         matcher: the nodes.
-        sizes: numbers of elements, about, of values that were looked at before. Those that are computed
-            are added.
+
+    Attributes:
+        order: the place of each node.
     """
 
-    def __init__(
-        self,
-        graph: ir.Graph | ir.Function,
-        view: GraphView,
-        matcher: Matcher,
-        sizes: dict[ir.Value, int] | None = None,
-    ) -> None:
+    def __init__(self, graph: ir.Graph | ir.Function, view: GraphView, matcher: Matcher) -> None:
         self.view, self.matcher = view, matcher
-        self.sizes = {} if sizes is None else sizes
         self.opset = view.opset
-        self.nodes = list(graph)
-        self.order = {node: number for number, node in enumerate(self.nodes)}
+        self.order = {node: number for number, node in enumerate(graph)}
         self._ranks: dict[ir.Value, int | None] = {}
+        self._sizes: dict[ir.Value, int] = {}
+        self._changes: dict[ir.Node, Layout | None] = {}
         self._forms: dict[ir.Value, Forms] = {}
-        for node in self.nodes:
-            layout = self._change(node)
-            for value in node.outputs:
-                self._ranks[value] = self._rank(node, value, layout)
-                self.size(value)
-            if layout is not None:
-                self._add(node, layout)
 
     @property
     def is_sorted(self) -> bool:
         """Whether every node stands behind those that it reads."""
-        last = len(self.nodes)
         return all(
-            self.order.get(producer, -1) < self.order.get(node, last)
-            for node in self.nodes
+            value is None or self.place(value) < place
+            for node, place in self.order.items()
             for value in node.inputs
-            if value is not None and (producer := value.producer()) is not None
         )
+
+    def place(self, value: ir.Value) -> int:
+        """Return the place of the node that computes a value; -1 if no node of the graph does."""
+        producer = value.producer()
+        return -1 if producer is None else self.order.get(producer, -1)
+
+    # Values
 
     def rank(self, value: ir.Value) -> int | None:
         """Return the rank of a value; None if it is unknown."""
-        if value not in self._ranks:
-            dims = self.view.dims(value.name) if value.name else None
-            known = self.known(value) if dims is None else None
-            self._ranks[value] = len(dims) if dims is not None else getattr(known, "ndim", None)
+        for each in self._in_front(value, self._ranks):
+            self._ranks[each] = self._rank(each)
         return self._ranks[value]
+
+    def size(self, value: ir.Value) -> int:
+        """Return the number of elements of a value, about: some of its axes may be unknown."""
+        for each in self._in_front(value, self._sizes):
+            self._sizes[each] = self._size(each)
+        return self._sizes[value]
+
+    def _in_front(self, value: ir.Value, done: Container[ir.Value]) -> list[ir.Value]:
+        """List, in order, those values that are not done of which one of unknown rank is computed.
+
+        A value of known rank stands for itself. Not recursive: there may be thousands in a row.
+        """
+        found, todo = dict[ir.Value, int](), [value]
+        while todo:
+            each = todo.pop()
+            if each in done or each in found:
+                continue
+            found[each] = self.place(each)
+            producer = each.producer()
+            if producer in self.order and (not each.name or self.view.dims(each.name) is None):
+                todo += [source for source in producer.inputs if source is not None]
+        return sorted(found, key=found.__getitem__)
 
     def known(self, value: ir.Value | None) -> Array | None:
         """Return the elements of a small tensor that is known before the model runs."""
@@ -102,24 +120,24 @@ class LayoutGraph:
             return None if tensor is None else tensor.numpy()
         return self.view.value(value.name) if value.name else None
 
-    def channels(self, kernel: ir.Value | None) -> int | None:
-        """Return the number of output channels of the weight of a Conv; None if it is unknown."""
+    def channels(self, conv: ir.Node) -> int | None:
+        """Return the number of output channels of a Conv; None if it is unknown."""
+        kernel = conv.inputs[1]
         dims = self.view.dims(kernel.name) if kernel is not None and kernel.name else None
         if dims:
             return dims[0].constant
         known = self.known(kernel)
-        return None if known is None else known.shape[0]
+        if known is not None:
+            return int(known.shape[0])
+        for value, layout in self.forms(conv.outputs[0]).layouts.items():
+            dims = self.view.dims(value.name) if value.name else None
+            if dims and 1 in layout.axes:
+                return dims[layout.axes.index(1)].constant
+        return None
 
     def is_named(self, value: ir.Value) -> bool:
         """Return whether a value must keep its name."""
         return self.matcher.is_named(value)
-
-    def forms(self, value: ir.Value) -> Forms:
-        """Return the forms of the value that a value is made of."""
-        if value not in self._forms:
-            rank = self.rank(value)
-            self._forms[value] = Forms(value, {value: Layout.identity(rank or 0)})
-        return self._forms[value]
 
     def is_read_by_window(self, value: ir.Value) -> bool:
         """Return whether a convolution or pool reads a value, in any layout."""
@@ -129,28 +147,24 @@ class LayoutGraph:
             for node, _ in self.matcher.readers(form)
         )
 
-    def changes(self, node: ir.Node) -> bool:
-        """Return whether a node only changes the layout of a value of the graph."""
-        return any(node in self._forms[v].nodes for v in node.outputs[:1] if v in self._forms)
-
-    def every_forms(self) -> Iterable[Forms]:
-        """Return the forms of all values that are read in several layouts."""
-        return {id(forms): forms for forms in self._forms.values() if forms.nodes}.values()
-
-    def _add(self, node: ir.Node, layout: Layout) -> None:
-        source = node.inputs[0]
-        assert source is not None
-        forms = self.forms(source)
-        forms.nodes.append(node)
-        forms.layouts[node.outputs[0]] = forms.layouts[source].then(layout)
-        self._forms[node.outputs[0]] = forms
-
-    def _rank(self, node: ir.Node, value: ir.Value, layout: Layout | None) -> int | None:
-        if layout is not None:
-            return len(layout.axes)
+    def _rank(self, value: ir.Value) -> int | None:
         dims = self.view.dims(value.name) if value.name else None
         if dims is not None:
             return len(dims)
+        if (known := self.known(value)) is not None:
+            return known.ndim
+        node = value.producer()
+        rank = self._rank_behind(node) if node in self.order else None
+        for reader, _ in self.matcher.readers(value) if rank is None else ():
+            perm = self.matcher.attributes(reader).get("perm")
+            if reader.op_type == "Transpose" and isinstance(perm, tuple):
+                return len(perm)
+        return rank
+
+    def _rank_behind(self, node: ir.Node) -> int | None:
+        change = self.change(node)
+        if change is not None:
+            return len(change.axes)
         if not op_traits.is_standard(node) or not node.inputs or node.inputs[0] is None:
             return None
         if node.op_type in _BROADCASTS:
@@ -158,12 +172,66 @@ class LayoutGraph:
             return None if None in ranks else max(rank for rank in ranks if rank is not None)
         return self.rank(node.inputs[0]) if node.op_type in _SAME_RANK else None
 
-    def _change(self, node: ir.Node) -> Layout | None:
+    def _size(self, value: ir.Value) -> int:
+        dims = self.view.dims(value.name) if value.name else None
+        node = value.producer()
+        if dims is not None:
+            known = (dim.constant for dim in dims)
+            return math.prod(_USUAL if n is None else n for n in known)
+        return self._size_behind(node) if node in self.order else 1
+
+    def _size_behind(self, node: ir.Node) -> int:
+        sizes = [self.size(v) for v in node.inputs if v is not None and v.producer() is not None]
+        weight = op_traits.of(node).weight
+        if weight is not None and (kernel := node.inputs[weight]) is not None:
+            source, dims = node.inputs[0], self.view.dims(kernel.name) if kernel.name else None
+            if dims is not None and source is not None:
+                group = self.matcher.attributes(node).get("group", 1)
+                assert isinstance(group, int)
+                outputs, inputs = (dim.constant or 1 for dim in dims[:2])
+                return self.size(source) * outputs // max(1, inputs * group)
+        return max(sizes, default=1)
+
+    # Changes of layout
+
+    def forms(self, value: ir.Value) -> Forms:
+        """Return the forms of the value that a value is made of."""
+        if value not in self._forms:
+            root = value
+            while (node := root.producer()) is not None and self.changes(node):
+                assert node.inputs[0] is not None
+                root = node.inputs[0]
+            forms = Forms(root, {root: Layout.identity(self.rank(root) or 0)})
+            todo = [root]
+            while todo:
+                source = todo.pop()
+                self._forms[source] = forms
+                for node, index in self.matcher.readers(source):
+                    change = self.change(node) if index == 0 and node in self.order else None
+                    if change is not None:
+                        forms.layouts[node.outputs[0]] = forms.layouts[source].then(change)
+                        forms.nodes.append(node)
+                        todo.append(node.outputs[0])
+            forms.nodes.sort(key=self.order.__getitem__)
+            made = [node.outputs[0] for node in forms.nodes]
+            forms.layouts = {each: forms.layouts[each] for each in (root, *made)}
+        return self._forms[value]
+
+    def changes(self, node: ir.Node) -> bool:
+        """Return whether a node of the graph only changes the layout of a value."""
+        return node in self.order and self.change(node) is not None
+
+    def change(self, node: ir.Node) -> Layout | None:
         """Return the layout that a node makes; None for other nodes."""
-        if node.op_type not in _CHANGES or not node.inputs:
+        if node not in self._changes:
+            self._changes[node] = self._change(node)
+        return self._changes[node]
+
+    def _change(self, node: ir.Node) -> Layout | None:
+        if node.op_type not in _CHANGES or not node.inputs or node.inputs[0] is None:
             return None
         source = node.inputs[0]
-        rank = self._rank_before(node, source) if source is not None else None
+        rank = self.rank(source)
         if not op_traits.is_standard(node) or rank is None or len(node.outputs) != 1:
             return None
         if self.matcher.op_type(node) is None:  # of the lowering of another operator
@@ -186,36 +254,10 @@ class LayoutGraph:
         places = range(rank + len(axes))
         return Layout(rank, tuple(None if place in added else next(old) for place in places))
 
-    def size(self, value: ir.Value) -> int:
-        """Return the number of elements of a value, about: some of its axes may be unknown."""
-        if value not in self.sizes:
-            dims = self.view.dims(value.name) if value.name else None
-            node = value.producer()
-            if dims is not None:
-                known = (dim.constant for dim in dims)
-                self.sizes[value] = math.prod(_USUAL if n is None else n for n in known)
-            elif node not in self.order:
-                self.sizes[value] = 1
-            else:
-                self.sizes[value] = self._size_behind(node)
-        return self.sizes[value]
-
-    def _size_behind(self, node: ir.Node) -> int:
-        sizes = [self.size(v) for v in node.inputs if v is not None and v.producer() is not None]
-        weight = op_traits.of(node).weight
-        if weight is not None and (kernel := node.inputs[weight]) is not None:
-            source, dims = node.inputs[0], self.view.dims(kernel.name) if kernel.name else None
-            if dims is not None and source is not None:
-                group = self.matcher.attributes(node).get("group", 1)
-                assert isinstance(group, int)
-                outputs, inputs = (dim.constant or 1 for dim in dims[:2])
-                return self.size(source) * outputs // max(1, inputs * group)
-        return max(sizes, default=1)
-
-    def _reshaped(self, node: ir.Node, source: ir.Value | None) -> Layout | None:
+    def _reshaped(self, node: ir.Node, source: ir.Value) -> Layout | None:
         """Return the layout that a Reshape makes that only adds and removes axes of size 1."""
         shape = self.known(node.inputs[1]) if len(node.inputs) > 1 else None
-        dims = self.view.dims(source.name) if source is not None and source.name else None
+        dims = self.view.dims(source.name) if source.name else None
         if shape is None or dims is None or self.matcher.attributes(node).get("allowzero"):
             return None
         axes: list[int | None] = []
@@ -231,14 +273,6 @@ class LayoutGraph:
             else:
                 return None
         return Layout(len(dims), tuple(axes)) if all(dims[a].constant == 1 for a in left) else None
-
-    def _rank_before(self, node: ir.Node, source: ir.Value) -> int | None:
-        """Return the rank of what a node reads; the perm of a Transpose says it, too."""
-        rank = self.rank(source)
-        perm = self.matcher.attributes(node).get("perm")
-        if rank is None and node.op_type == "Transpose" and isinstance(perm, tuple):
-            self._ranks[source] = rank = len(perm)
-        return rank
 
     def axes(self, node: ir.Node, index: int) -> tuple[int, ...] | None:
         """Return the axes of a node: an attribute, later input `index`; None if unknown or missing."""
