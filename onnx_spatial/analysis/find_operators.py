@@ -27,8 +27,13 @@ from onnx_spatial.analysis.shape_probes import (
     probes,
 )
 from onnx_spatial.model import traversal
-from onnx_spatial.model.graph.strip_weights import strip_weights
-from onnx_spatial.model.inference import functions, illegal_sizes, shape_inference
+from onnx_spatial.model.graph.strip import strip_weights
+from onnx_spatial.model.inference import (
+    constant_folding,
+    functions,
+    illegal_sizes,
+    shape_inference,
+)
 from onnx_spatial.operators.spellings import DOMAINS, NodeFacts, recognise
 
 logger = logging.getLogger(__name__)
@@ -56,33 +61,27 @@ def find(
         ModelFileError: the model cannot run, and `runnable` is given.
     """
     accepted = DOMAINS | set(domains)
-    copy = strip_weights(model, folder)
     infos = []
     local = {(f.domain, f.name) for f in model.functions}
-    for index, ((place, _, node), (_, _, probe)) in enumerate(
-        zip(traversal.nodes(model), list(traversal.nodes(copy)), strict=True)
-    ):
-        if probe.domain == shape_inference.DOMAIN:  # a node of the file with our probe's domain
-            probe.domain = f"{shape_inference.DOMAIN}.other"
+    for index, (place, _, node) in enumerate(traversal.nodes(model)):
         if not recognise(node.op_type, node.domain, len(node.input)):
             continue
         if (node.domain, node.op_type) in local:
             continue  # a call of a local function with that name
         facts = NodeFacts(node.op_type, node.domain, (), attributes(node))
         opset = opset_of(model, place)
-        info = OperatorInfo(index, place, node, opset, node.domain in accepted, facts)
-        infos.append(info)
-        if info.known_domain:
-            make_probe(probe, len(infos) - 1)
+        infos.append(OperatorInfo(index, place, node, opset, node.domain in accepted, facts))
     if any(f.known_domain for f in infos):
-        _resolve(copy, infos, runnable)
+        _resolve(with_probes(model, infos, folder), infos, runnable)
     return infos
 
 
 def inferred(
     model: onnx.ModelProto, infos: Sequence[OperatorInfo], folder: Path | None = None
-) -> onnx.ModelProto:
-    """Return a copy without weights that declares every inferred type, with the same nodes.
+) -> tuple[onnx.ModelProto, list[constant_folding.GraphInScope]]:
+    """Return a copy without weights that declares every inferred type, and its graphs.
+
+    It has the same nodes.
 
     Args:
         model: the model of `infos`.
@@ -99,12 +98,12 @@ def inferred(
             return None
         return onnx.helper.make_tensor_type_proto(element_type, infos[number].output_shape)
 
-    result = shape_inference.infer(copy, rule)
-    for _ in range(_MAX_PASSES):
-        if not forward_ranks.declare(copy, result):
-            break
+    for _ in range(_MAX_PASSES + 1):
         result = shape_inference.infer(copy, rule)
-    return result
+        graphs = list(constant_folding.scopes(result))
+        if not forward_ranks.declare(copy, graphs):
+            break
+    return result, graphs
 
 
 def with_probes(
@@ -113,6 +112,9 @@ def with_probes(
     """Return a copy without weights whose probes are numbered by the position in `infos`."""
     copy = strip_weights(model, folder)
     nodes = [node for _, _, node in traversal.nodes(copy)]
+    for node in nodes:
+        if node.domain == shape_inference.DOMAIN:  # of the file
+            node.domain = f"{shape_inference.DOMAIN}.other"
     for number, info in enumerate(infos):
         if info.known_domain:
             make_probe(nodes[info.index], number)
@@ -124,17 +126,18 @@ def _resolve(copy: onnx.ModelProto, infos: list[OperatorInfo], runnable: bool) -
     inlined, call_sites = inlined_probes(copy, infos)
     seen = {id(o.info) for o in call_sites}
     symbols = shape_inference.symbols(copy)
-    inferred = infer_at_call_sites(inlined, call_sites)
+    inferred, _ = infer_at_call_sites(inlined, call_sites)
     if runnable:
         illegal_sizes.check(inlined, inferred, partial(_infer, call_sites))
 
     # Functions without calls: only what the function itself says is known.
     if any(info.known_domain and id(info) not in seen for info in infos):
-        for scope, node in probes(copy):
-            info = infos[number_of(node).i]
-            if id(info) not in seen:
-                info.dead = True
-                call_sites.append(CallSite(info, node, scope))
+        for scope, graph in constant_folding.scopes(copy):
+            for node in probes(graph):
+                info = infos[number_of(node).i]
+                if id(info) not in seen:
+                    info.dead = True
+                    call_sites.append(CallSite(info, node, scope))
 
     by_operator: dict[int, list[CallSite]] = {}
     for call_site in call_sites:
@@ -157,11 +160,14 @@ def inlined_probes(
     copy.opset_import.append(onnx.helper.make_opsetid(shape_inference.DOMAIN, 1))
     inlined = _inline(copy)
     call_sites = []
-    for scope, node in probes(inlined):
-        number = number_of(node)
-        declared = shape_inference.element_type(scope.type(next(iter(node.output), "")))
-        call_sites.append(CallSite(infos[number.i], node, declared=declared))
-        number.i = len(call_sites) - 1
+    for _, graph in traversal.graphs(inlined):
+        numbered = probes(graph)
+        types = shape_inference.declared_types(graph) if numbered else {}
+        for node in numbered:
+            number = number_of(node)
+            declared = shape_inference.element_type(types.get(next(iter(node.output), "")))
+            call_sites.append(CallSite(infos[number.i], node, declared=declared))
+            number.i = len(call_sites) - 1
     return inlined, call_sites
 
 
@@ -180,8 +186,10 @@ def _infer(call_sites: Sequence[CallSite], model: onnx.ModelProto) -> onnx.Model
     )
 
 
-def infer_at_call_sites(model: onnx.ModelProto, call_sites: Sequence[CallSite]) -> onnx.ModelProto:
-    """Infer types, shapes and parameters until no fact is new; return the inferred model.
+def infer_at_call_sites(
+    model: onnx.ModelProto, call_sites: Sequence[CallSite]
+) -> tuple[onnx.ModelProto, list[constant_folding.GraphInScope]]:
+    """Infer types, shapes and parameters until no fact is new; return the result and its graphs.
 
     Args:
         model: the inlined model; ranks that onnx does not infer are declared in it.
@@ -190,9 +198,11 @@ def infer_at_call_sites(model: onnx.ModelProto, call_sites: Sequence[CallSite]) 
     drop_doubtful_shapes(model)
     known = -1
     inferred = model
+    graphs = list(constant_folding.scopes(model))
     for _ in range(_MAX_PASSES):
-        for scope, node in probes(inferred):
-            call_sites[number_of(node).i].scope = scope
+        for scope, graph in graphs:
+            for node in probes(graph):
+                call_sites[number_of(node).i].scope = scope
         # The same parameters in the same model: inference would find the same again.
         now = sum(call_site.known_parameters() for call_site in call_sites)
         if now == known:
@@ -206,6 +216,7 @@ def infer_at_call_sites(model: onnx.ModelProto, call_sites: Sequence[CallSite]) 
             return output_type(call_sites[number], types)
 
         inferred = shape_inference.infer(model, rule)
-        if forward_ranks.declare(model, inferred):
-            known = -1
-    return inferred
+        graphs = list(constant_folding.scopes(inferred))
+        if forward_ranks.declare(model, graphs):
+            known, graphs = -1, list(constant_folding.scopes(inferred))
+    return inferred, graphs

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx
 
-from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.repeated_fields import remove_named
-from onnx_spatial.model.inference import constant_folding, shape_inference
+from onnx_spatial.model.inference import shape_inference
+
+#: Domains whose types onnx infers.
+_INFERRED = frozenset({"", "ai.onnx", "ai.onnx.ml", shape_inference.DOMAIN})
 
 
 def make_probe(node: onnx.NodeProto, number: int) -> None:
@@ -19,14 +20,9 @@ def make_probe(node: onnx.NodeProto, number: int) -> None:
     node.attribute.append(onnx.helper.make_attribute(shape_inference.NUMBER, number))
 
 
-def probes(
-    model: onnx.ModelProto,
-) -> Iterator[tuple[constant_folding.ConstantScope, onnx.NodeProto]]:
-    """Yield the probes of a model with the scopes of their graphs."""
-    for scope, graph in constant_folding.scopes(model):
-        for node in graph.node:
-            if node.domain == shape_inference.DOMAIN:
-                yield scope, node
+def probes(graph: traversal.GraphLike) -> list[onnx.NodeProto]:
+    """Return the probes of a graph, without those of graphs inside it."""
+    return [node for node in graph.node if node.domain == shape_inference.DOMAIN]
 
 
 def number_of(node: onnx.NodeProto) -> onnx.AttributeProto:
@@ -49,11 +45,6 @@ def drop_doubtful_shapes(model: onnx.ModelProto) -> None:
     """
     nodes = [node for _, _, node in traversal.nodes(model)]
     probed = {n.output[0] for n in nodes if n.domain == shape_inference.DOMAIN and n.output}
-    standard = {
-        name
-        for node in nodes
-        if op_traits.is_standard(node) or node.domain in ("ai.onnx.ml", shape_inference.DOMAIN)
-        for name in node.output
-    }
-    doubtful = shape_inference.downstream(model.graph, probed) & standard
-    shape_inference.forget_shapes(model, doubtful)
+    inferred = {name for node in nodes if node.domain in _INFERRED for name in node.output}
+    behind = shape_inference.downstream(model.graph, probed)
+    shape_inference.forget_shapes(model, behind & inferred)

@@ -36,7 +36,7 @@ def graph_scopes(
         functions: graphs of interest; types in functions are inferred only if one is inside.
     """
     graphs = list(traversal.graphs(proto))
-    scopes = list(constant_folding.scopes(analysis.inferred(proto, infos, folder)))
+    _, scopes = analysis.inferred(proto, infos, folder)
     if any(place.function for place in functions):
         _add_function_types(
             proto.functions,

@@ -198,6 +198,13 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     return None if dim.dim_param in _NO_NAMES else dim.dim_param
 
 
+def declared_types(graph: traversal.GraphLike) -> dict[str, onnx.TypeProto]:
+    """Return the types that a graph declares, by value; a function declares none."""
+    if isinstance(graph, onnx.FunctionProto):
+        return {}
+    return {v.name: v.type for v in (*graph.value_info, *graph.output, *graph.input)}
+
+
 def symbols(model: onnx.ModelProto) -> set[str]:
     """Return the names of the symbolic dims that a model declares."""
     return {
@@ -219,6 +226,11 @@ def downstream(graph: traversal.GraphLike, starts: set[str]) -> set[str]:
 
 def _reach(graph: traversal.GraphLike, reached: set[str]) -> None:
     for node in traversal.in_order(graph):
+        if not node.attribute:
+            if not reached.isdisjoint(node.input):
+                reached.update(node.output)
+                reached.discard("")
+            continue
         inner = [g for _, g in traversal.subgraphs(node)]
         bodies = [n for g in inner for _, _, n in traversal.graph_nodes(traversal.Place(), g)]
         # `starts` may be in the bodies.

@@ -7,7 +7,7 @@ import onnx
 import structure
 from onnx import TensorProto, helper, parser
 
-from onnx_spatial.model.graph.strip_weights import SMALL, strip_weights
+from onnx_spatial.model.graph.strip import SMALL, strip_weights
 
 MODEL = """<ir_version: 9, opset_import: ["" : 17, "local" : 1]>
 g (bool c, float[2,2] x) => (float[2,2] y) <float[2] small = {1, 2}> {
