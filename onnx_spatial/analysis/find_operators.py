@@ -17,16 +17,10 @@ import onnx
 
 from onnx_spatial.analysis import forward_ranks
 from onnx_spatial.analysis.call_site import CallSite, conclude, output_type
-from onnx_spatial.analysis.node_info import attributes
+from onnx_spatial.analysis.node_facts import attributes
 from onnx_spatial.analysis.operator_info import OperatorInfo, opset_of
-from onnx_spatial.analysis.shape_probes import (
-    drop_doubtful_shapes,
-    import_probes,
-    make_probe,
-    number_of,
-    probes,
-)
 from onnx_spatial.model import traversal
+from onnx_spatial.model.graph.repeated_fields import remove_named
 from onnx_spatial.model.graph.strip import strip_weights
 from onnx_spatial.model.inference import (
     constant_folding,
@@ -40,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 #: Passes of folding and inference; each resolves the parameters computed behind one more operator.
 _MAX_PASSES = 32
+#: Domains whose types onnx infers.
+_INFERRED = frozenset({"", "ai.onnx", "ai.onnx.ml", shape_inference.DOMAIN})
 
 
 def find(
@@ -89,8 +85,7 @@ def inferred(
         folder: folder of the external data.
     """
     copy = with_probes(model, infos, folder)
-    import_probes(copy)
-    drop_doubtful_shapes(copy)
+    _drop_doubtful_shapes(copy)
 
     def rule(number: int, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
         element_type = shape_inference.element_type(types[0]) if types else None
@@ -117,7 +112,7 @@ def with_probes(
             node.domain = f"{shape_inference.DOMAIN}.other"
     for number, info in enumerate(infos):
         if info.known_domain:
-            make_probe(nodes[info.index], number)
+            _make_probe(nodes[info.index], number)
     return copy
 
 
@@ -133,8 +128,8 @@ def _resolve(copy: onnx.ModelProto, infos: list[OperatorInfo], runnable: bool) -
     # Functions without calls: only what the function itself says is known.
     if any(info.known_domain and id(info) not in seen for info in infos):
         for scope, graph in constant_folding.scopes(copy):
-            for node in probes(graph):
-                info = infos[number_of(node).i]
+            for node in _probes(graph):
+                info = infos[_number_of(node).i]
                 if id(info) not in seen:
                     info.dead = True
                     call_sites.append(CallSite(info, node, scope))
@@ -156,15 +151,14 @@ def inlined_probes(
         copy: a model without weights, in which the nodes of `infos` are probes; it is changed.
         infos: its spatial operators.
     """
-    import_probes(copy)
-    copy.opset_import.append(onnx.helper.make_opsetid(shape_inference.DOMAIN, 1))
+    shape_inference.import_probes(copy)
     inlined = _inline(copy)
     call_sites = []
     for _, graph in traversal.graphs(inlined):
-        numbered = probes(graph)
+        numbered = _probes(graph)
         types = shape_inference.declared_types(graph) if numbered else {}
         for node in numbered:
-            number = number_of(node)
+            number = _number_of(node)
             declared = shape_inference.element_type(types.get(next(iter(node.output), "")))
             call_sites.append(CallSite(infos[number.i], node, declared=declared))
             number.i = len(call_sites) - 1
@@ -195,14 +189,14 @@ def infer_at_call_sites(
         model: the inlined model; ranks that onnx does not infer are declared in it.
         call_sites: of its probes; their facts are updated.
     """
-    drop_doubtful_shapes(model)
+    _drop_doubtful_shapes(model)
     known = -1
     inferred = model
     graphs = list(constant_folding.scopes(model))
     for _ in range(_MAX_PASSES):
         for scope, graph in graphs:
-            for node in probes(graph):
-                call_sites[number_of(node).i].scope = scope
+            for node in _probes(graph):
+                call_sites[_number_of(node).i].scope = scope
         # The same parameters in the same model: inference would find the same again.
         now = sum(call_site.known_parameters() for call_site in call_sites)
         if now == known:
@@ -220,3 +214,35 @@ def infer_at_call_sites(
         if forward_ranks.declare(model, graphs):
             known, graphs = -1, list(constant_folding.scopes(inferred))
     return inferred, graphs
+
+
+def _make_probe(node: onnx.NodeProto, number: int) -> None:
+    """Turn a spatial node into the probe with this number."""
+    node.domain, node.op_type = shape_inference.DOMAIN, shape_inference.PROBE
+    del node.output[1:]
+    remove_named(node.attribute, {shape_inference.NUMBER})  # of the file
+    node.attribute.append(onnx.helper.make_attribute(shape_inference.NUMBER, number))
+
+
+def _probes(graph: traversal.GraphLike) -> list[onnx.NodeProto]:
+    """Return the probes of a graph, without those of graphs inside it."""
+    return [node for node in graph.node if node.domain == shape_inference.DOMAIN]
+
+
+def _number_of(node: onnx.NodeProto) -> onnx.AttributeProto:
+    """Return the attribute that holds the number of a probe."""
+    number: onnx.AttributeProto
+    (number,) = (a for a in node.attribute if a.name == shape_inference.NUMBER)
+    return number
+
+
+def _drop_doubtful_shapes(model: onnx.ModelProto) -> None:
+    """Remove declared shapes behind spatial operators: exporters that do not know these guess.
+
+    Shapes behind operators of unknown domains are kept: no inference could replace them.
+    """
+    nodes = [node for _, _, node in traversal.nodes(model)]
+    probed = {n.output[0] for n in nodes if n.domain == shape_inference.DOMAIN and n.output}
+    inferred = {name for node in nodes if node.domain in _INFERRED for name in node.output}
+    behind = shape_inference.downstream(model.graph, probed)
+    shape_inference.forget_shapes(model, behind & inferred)

@@ -21,7 +21,7 @@ from onnx_spatial.analysis.find_operators import (
     inlined_probes,
     with_probes,
 )
-from onnx_spatial.analysis.merge_call_sites import join_shapes
+from onnx_spatial.analysis.node_facts import join_shapes
 from onnx_spatial.analysis.operator_info import OperatorInfo
 from onnx_spatial.maps.polynomial import Polynomial, one_of
 from onnx_spatial.maps.sizes import Entries, SymbolicValues

@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, MutableSequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 
@@ -82,9 +82,11 @@ def _register(op_type: str, rule: Callable[[onnx.shape_inference.InferenceContex
     atexit.register(onnx.defs.deregister_schema, op_type, 1, DOMAIN)
 
 
-def _import_probes(imports: MutableSequence[onnx.OperatorSetIdProto]) -> None:
-    if all(entry.domain != DOMAIN for entry in imports):
-        imports.append(onnx.helper.make_opsetid(DOMAIN, 1))
+def import_probes(model: onnx.ModelProto) -> None:
+    """Import the domain of the probes in a model and its functions, in place."""
+    for imports in (model.opset_import, *(f.opset_import for f in model.functions)):
+        if all(entry.domain != DOMAIN for entry in imports):
+            imports.append(onnx.helper.make_opsetid(DOMAIN, 1))
 
 
 @contextmanager
@@ -103,9 +105,7 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
         model: a model without weights (`strip_weights`); the probes' domain is imported.
         rule: gives the output types of probes.
     """
-    for function in model.functions:
-        _import_probes(function.opset_import)
-    _import_probes(model.opset_import)
+    import_probes(model)
     with _registration:
         _register(PROBE, _infer_probe)
         _register(bounded_data_propagation.BOUND, _infer_bound)
