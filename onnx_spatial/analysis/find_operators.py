@@ -57,7 +57,7 @@ def find(
         ModelFileError: the model cannot run, and `runnable` is given.
     """
     accepted = DOMAINS | set(domains)
-    infos = []
+    infos: list[OperatorInfo] = []
     local = {(f.domain, f.name) for f in model.functions}
     for index, (place, _, node) in enumerate(traversal.nodes(model)):
         if not recognise(node.op_type, node.domain, len(node.input)):
@@ -67,8 +67,9 @@ def find(
         facts = NodeFacts(node.op_type, node.domain, (), attributes(node))
         opset = opset_of(model, place)
         infos.append(OperatorInfo(index, place, node, opset, node.domain in accepted, facts))
+    copy = with_probes(model, infos, folder)  # refuses names that are not text
     if any(f.known_domain for f in infos):
-        _resolve(with_probes(model, infos, folder), infos, runnable)
+        _resolve(copy, infos, runnable)
     return infos
 
 

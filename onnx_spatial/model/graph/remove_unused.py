@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import onnx
 
@@ -55,10 +55,11 @@ def remove_unused(
     Returns:
         The names of the removed values, by graph.
     """
-    annotated = _annotated(model)
+    graphs = list(traversal.graphs(model))
+    annotated = _annotated(model, (graph for _, graph in graphs))
     todo = {place: set(each) for place, each in names.items()}
     gone: dict[Place, set[str]] = {}
-    for place, graph in reversed(list(traversal.graphs(model))):
+    for place, graph in reversed(graphs):
         if todo.get(place):
             names_gone, captured = _remove(graph, todo.pop(place), annotated)
             if names_gone:
@@ -138,10 +139,10 @@ def _is_constant(node: onnx.NodeProto, constants: set[str]) -> bool:
     )
 
 
-def _annotated(model: onnx.ModelProto) -> set[str]:
+def _annotated(model: onnx.ModelProto, graphs: Iterable[traversal.GraphLike]) -> set[str]:
     """Return the names in quantization annotations, and in training information."""
     names: set[str] = set()
-    for _, graph in traversal.graphs(model):
+    for graph in graphs:
         for annotation in getattr(graph, "quantization_annotation", ()):
             names.add(annotation.tensor_name)
             names.update(entry.value for entry in annotation.quant_parameter_tensor_names)

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,14 @@ def strip_weights(model: onnx.ModelProto, folder: Path | None = None) -> onnx.Mo
     if model.ir_version >= 4:  # before, initializers were inputs too and could not be overridden
         _drop_defaults(copy.graph)
     for function in model.functions:
-        copier.copy_function(function, copy.functions.add())
+        target = copy.functions.add()
+        for field, value in function.ListFields():
+            if hasattr(value, "extend"):
+                if field.name != "node":
+                    getattr(target, field.name).extend(value)
+            else:
+                setattr(target, field.name, value)
+        _copy_nodes(function, target, copier.copy_graph, copier.copy_attribute)
     opset = op_traits.assumed_opset(model.ir_version)
     _declare(copy.opset_import, _domains(copy.graph), opset)
     for function in copy.functions:
@@ -53,59 +59,9 @@ def strip_weights(model: onnx.ModelProto, folder: Path | None = None) -> onnx.Mo
     return copy
 
 
-def strip_types(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Copy the nodes of a model in the same order, with values that have no types.
+class _WithoutWeights:
+    """Copies of graphs and attributes; small external tensors are read from `folder`."""
 
-    Nodes keep names, documentation and graphs, and lose other attributes. Initializers become inputs
-    of their graphs.
-    """
-    copy = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
-    copier = _WithoutTypes()
-    copier.copy_graph(model.graph, copy.graph)
-    for function in model.functions:
-        copier.copy_function(function, copy.functions.add())
-    return copy
-
-
-class _Copier(ABC):
-    """Copy graphs; subclasses say what becomes of everything but nodes."""
-
-    @abstractmethod
-    def copy_graph(self, graph: onnx.GraphProto, copy: onnx.GraphProto) -> None:
-        """Copy a graph into an empty one."""
-
-    @abstractmethod
-    def copy_attribute(self, attribute: onnx.AttributeProto, copy: onnx.NodeProto) -> None:
-        """Add an attribute that holds no graph to the copy of its node, if it is needed."""
-
-    @abstractmethod
-    def copy_function(self, function: onnx.FunctionProto, copy: onnx.FunctionProto) -> None:
-        """Copy a function into an empty one."""
-
-    def copy_nodes(self, graph: traversal.GraphLike, copy: traversal.GraphLike) -> None:
-        """Copy the nodes of a graph with all their fields; attributes may change."""
-        for has_attributes, run in itertools.groupby(graph.node, lambda n: bool(n.attribute)):
-            if not has_attributes:  # most nodes of a large model: protobuf copies them alone
-                copy.node.extend(run)
-                continue
-            for node in run:
-                self._copy_node(node, copy.node.add())
-
-    def _copy_node(self, node: onnx.NodeProto, copy: onnx.NodeProto) -> None:
-        _copy_fields(node, copy, but="attribute")
-        for attribute in node.attribute:
-            if attribute.type not in (_KINDS.GRAPH, _KINDS.GRAPHS):
-                self.copy_attribute(attribute, copy)
-                continue
-            target = copy.attribute.add(name=attribute.name, type=attribute.type)
-            if attribute.type == _KINDS.GRAPH:
-                self.copy_graph(attribute.g, target.g)
-            else:
-                for inner in attribute.graphs:
-                    self.copy_graph(inner, target.graphs.add())
-
-
-class _WithoutWeights(_Copier):
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
@@ -120,11 +76,7 @@ class _WithoutWeights(_Copier):
             target = copy.sparse_initializer.add(dims=sparse.dims)
             self._copy_tensor(sparse.values, target.values)
             self._copy_tensor(sparse.indices, target.indices)
-        self.copy_nodes(graph, copy)
-
-    def copy_function(self, function: onnx.FunctionProto, copy: onnx.FunctionProto) -> None:
-        _copy_fields(function, copy, but="node")
-        self.copy_nodes(function, copy)
+        _copy_nodes(graph, copy, self.copy_graph, self.copy_attribute)
 
     def copy_attribute(self, attribute: onnx.AttributeProto, copy: onnx.NodeProto) -> None:
         if attribute.type == _KINDS.TENSOR and attribute.HasField("t"):
@@ -149,38 +101,93 @@ class _WithoutWeights(_Copier):
             copy.data_location = tensor.data_location
 
 
-class _WithoutTypes(_Copier):
-    def copy_graph(self, graph: onnx.GraphProto, copy: onnx.GraphProto) -> None:
-        copy.name = graph.name
-        names = [v.name for v in graph.input]
-        names += [t.name for t in graph.initializer]
-        names += [t.values.name for t in graph.sparse_initializer]
-        for name in dict.fromkeys(names):
-            copy.input.add(name=name)
-        for value in graph.output:
-            copy.output.add(name=value.name)
-        self.copy_nodes(graph, copy)
+def strip_types(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Copy the nodes of a model in the same order, with values that have no types.
 
-    def copy_function(self, function: onnx.FunctionProto, copy: onnx.FunctionProto) -> None:
-        copy.domain, copy.name, copy.overload = function.domain, function.name, function.overload
-        copy.opset_import.extend(function.opset_import)
-        copy.input.extend(function.input)
-        copy.output.extend(function.output)
-        self.copy_nodes(function, copy)
-
-    def copy_attribute(self, attribute: onnx.AttributeProto, copy: onnx.NodeProto) -> None:
-        pass
+    Nodes keep names, documentation and graphs, and lose other attributes. Initializers become inputs
+    of their graphs.
+    """
+    copy = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    _copy_names(model.graph, copy.graph)
+    for function in model.functions:
+        target = copy.functions.add(
+            domain=function.domain,
+            name=function.name,
+            overload=function.overload,
+            opset_import=function.opset_import,
+            input=function.input,
+            output=function.output,
+        )
+        _copy_nodes(function, target, _copy_names)
+    return copy
 
 
-def _copy_fields(message: Any, copy: Any, *, but: str) -> None:
-    """Copy all fields of a message except one."""
-    for field, value in message.ListFields():
-        if field.name == but:
+def _copy_names(graph: onnx.GraphProto, copy: onnx.GraphProto) -> None:
+    """Copy a graph without types and tensors."""
+    copy.name = graph.name
+    names = [v.name for v in graph.input]
+    names += [t.name for t in graph.initializer]
+    names += [t.values.name for t in graph.sparse_initializer]
+    for name in dict.fromkeys(names):
+        copy.input.add(name=name)
+    for value in graph.output:
+        copy.output.add(name=value.name)
+    _copy_nodes(graph, copy, _copy_names)
+
+
+def _copy_nodes(
+    graph: traversal.GraphLike,
+    copy: traversal.GraphLike,
+    copy_graph: Callable[[onnx.GraphProto, onnx.GraphProto], None],
+    copy_attribute: Callable[[onnx.AttributeProto, onnx.NodeProto], None] | None = None,
+) -> None:
+    """Copy the nodes of a graph.
+
+    `copy_graph(inner, empty)` copies the graphs in attributes, `copy_attribute(attribute, copy)` adds
+    another attribute to the copy of its node; None leaves these out.
+
+    Raises:
+        UnicodeDecodeError: the name of a node or of its operator is not UTF-8 text.
+    """
+    for is_plain, run in itertools.groupby(graph.node, _is_plain):
+        if is_plain:  # protobuf copies them alone
+            copy.node.extend(run)
             continue
-        if hasattr(value, "extend"):
-            getattr(copy, field.name).extend(value)
-        else:
-            setattr(copy, field.name, value)
+        for node in run:
+            target = copy.node.add(
+                op_type=node.op_type, domain=node.domain, name=node.name, overload=node.overload
+            )
+            target.input.extend(node.input)
+            target.output.extend(node.output)
+            if (
+                copy_attribute is None
+            ):  # an edit keeps the documentation of nodes; nobody else reads it
+                if node.HasField("doc_string"):
+                    target.doc_string = node.doc_string
+                target.metadata_props.extend(node.metadata_props)
+            for attribute in node.attribute:
+                if attribute.type in (_KINDS.GRAPH, _KINDS.GRAPHS):
+                    made = target.attribute.add(name=attribute.name, type=attribute.type)
+                    if attribute.type == _KINDS.GRAPH:
+                        copy_graph(attribute.g, made.g)
+                    for inner in attribute.graphs:
+                        copy_graph(inner, made.graphs.add())
+                elif copy_attribute is not None:
+                    copy_attribute(attribute, target)
+
+
+def _is_plain(node: onnx.NodeProto) -> bool:
+    """Tell whether a node has no attributes, as most nodes of a large model, and names that are text.
+
+    Protobuf gives bytes for others; to set them raises the UnicodeDecodeError that callers report.
+    """
+    return (
+        not node.attribute
+        and isinstance(node.name, str)
+        and isinstance(node.op_type, str)
+        and isinstance(node.domain, str)
+        and isinstance(node.overload, str)
+    )
 
 
 def _domains(graph: traversal.GraphLike) -> Iterable[str]:

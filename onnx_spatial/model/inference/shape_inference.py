@@ -109,13 +109,16 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
     with _registration:
         _register(PROBE, _infer_probe)
         _register(bounded_data_propagation.BOUND, _infer_bound)
-    sizes = [len(graph.node) for _, graph in traversal.graphs(model)]
-    if len(sizes) * sum(sizes) > _MAX_WORK:
-        logger.info("shapes are not inferred: %d graphs, %d nodes", len(sizes), sum(sizes))
-        return model
     bounded = deepcopy(model)
-    _spell_standard_domain(bounded)
-    forget_negative_dims(bounded)
+    graphs = [graph for _, graph in traversal.graphs(bounded)]
+    count = sum(len(graph.node) for graph in graphs)
+    if len(graphs) * count > _MAX_WORK:
+        logger.info("shapes are not inferred: %d graphs, %d nodes", len(graphs), count)
+        return model
+    local = {(function.domain, function.name) for function in model.functions}
+    for graph in graphs:
+        _spell_standard_domain(graph, local)
+        _forget_negative_dims(graph)
     has_bounds = bounded_data_propagation.insert(bounded, DOMAIN)
     try:
         with _rule(rule):
@@ -128,10 +131,12 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
     return inferred
 
 
-def _spell_standard_domain(model: onnx.ModelProto) -> None:
-    """Write the domain of ONNX's own operators as "", in place: onnx infers nothing of "ai.onnx"."""
-    local = {(function.domain, function.name) for function in model.functions}
-    for _, _, node in traversal.nodes(model):
+def _spell_standard_domain(graph: traversal.GraphLike, local: set[tuple[str, str]]) -> None:
+    """Write the domain of ONNX's own operators as "", in place: onnx infers nothing of "ai.onnx".
+
+    `local` has domain and name of the functions of the model.
+    """
+    for node in graph.node:
         if node.domain and op_traits.is_standard(node) and (node.domain, node.op_type) not in local:
             node.ClearField("domain")
 
@@ -151,13 +156,17 @@ def check_negative_dims(model: onnx.ModelProto) -> None:
 def forget_negative_dims(model: onnx.ModelProto) -> None:
     """Remove the dims that exporters declare as -1 because they are unknown, in place."""
     for _, graph in traversal.graphs(model):
-        values = list(graph.value_info)
-        if isinstance(graph, onnx.GraphProto):
-            values += (*graph.input, *graph.output)
-        for value in values:
-            for dim in value.type.tensor_type.shape.dim:
-                if dim.dim_value < 0:
-                    dim.ClearField("dim_value")
+        _forget_negative_dims(graph)
+
+
+def _forget_negative_dims(graph: traversal.GraphLike) -> None:
+    values = list(graph.value_info)
+    if isinstance(graph, onnx.GraphProto):
+        values += (*graph.input, *graph.output)
+    for value in values:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_value < 0:
+                dim.ClearField("dim_value")
 
 
 def element_type(known: onnx.TypeProto | None) -> int | None:

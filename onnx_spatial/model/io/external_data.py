@@ -172,7 +172,9 @@ def content(tensor: onnx.TensorProto, folder: Path | None) -> npt.NDArray[np.uin
 
 
 def array(tensor: onnx.TensorProto, folder: Path | None) -> npt.NDArray[Any]:
-    """Read an external tensor as an array; see `content`."""
+    """Read a tensor, embedded or external, as an array; see `content`."""
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return onnx.numpy_helper.to_array(tensor)
     kind = ir.DataType(tensor.data_type)
     if kind.bitwidth >= 8:
         return content(tensor, folder).view(kind.numpy()).reshape(tuple(tensor.dims))
