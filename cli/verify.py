@@ -53,7 +53,7 @@ def verify(
     proven.
     """
     from onnx_spatial.cli import data, render, step_summary
-    from onnx_spatial.model.static_dims import read_source
+    from onnx_spatial.model.io.reader import read_source
     from onnx_spatial.verification import verify as compare
     from onnx_spatial.verification.evidence import check_verified
 

@@ -9,7 +9,7 @@ from onnx_spatial.conversion.options import ConvertOptions, Mode
 from onnx_spatial.edit import Progress, convert_source, edit_model, inspection_of
 from onnx_spatial.errors import of_model
 from onnx_spatial.model.io import reader
-from onnx_spatial.model.static_dims import read_source
+from onnx_spatial.model.io.reader import read_source
 from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.verification import Verification, VerifyOptions
 from onnx_spatial.verification import verify as run_verification

@@ -22,7 +22,7 @@ from onnx_spatial.errors import UsageError, VerificationError, of_model
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
-from onnx_spatial.model.static_dims import read_source
+from onnx_spatial.model.io.reader import read_source
 from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.verification import Verification, VerifyOptions
 from onnx_spatial.verification import verify as compare

@@ -11,8 +11,8 @@ from definitions import space_to_batch
 from onnx import TensorProto, helper, parser
 
 import onnx_spatial
-from onnx_spatial.model import static_dims
 from onnx_spatial.model.inference import constant_folding, shape_inference
+from onnx_spatial.model.io import reader
 
 TF = "ai.onnx.converters.tensorflow"
 HEAD = f'<ir_version: 8, opset_import: ["" : 17, "{TF}" : 1]>\n'
@@ -107,7 +107,7 @@ def test_a_size_is_fixed_inside_sequences_too():
     made = model()
     inner = helper.make_tensor_type_proto(TensorProto.FLOAT, ["N", 2])
     made.graph.value_info.add(name="s").type.CopyFrom(helper.make_sequence_type_proto(inner))
-    copy, missing = static_dims.freeze(made, {"N": 5})
+    copy, missing = reader.freeze(made, {"N": 5})
     assert missing == set()
     sequence = copy.graph.value_info[0].type.sequence_type
     assert shape_inference.dims(sequence.elem_type) == (5, 2)

@@ -2,8 +2,13 @@
 
 from onnx_spatial.analysis.find_operators import find, inferred
 from onnx_spatial.analysis.graph_facts import GraphFacts, graph_facts
-from onnx_spatial.analysis.merge_call_sites import join
-from onnx_spatial.analysis.node_info import attributes, dtype_name, element_type_named, input_facts
+from onnx_spatial.analysis.node_facts import (
+    attributes,
+    dtype_name,
+    element_type_named,
+    input_facts,
+    join,
+)
 from onnx_spatial.analysis.operator_info import OperatorInfo, opset_of
 
 __all__ = [

@@ -8,8 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import onnx
 
-from onnx_spatial.analysis.merge_call_sites import join, join_inputs
-from onnx_spatial.analysis.node_info import attributes, dtype_name, input_facts
+from onnx_spatial.analysis.node_facts import (
+    attributes,
+    dtype_name,
+    input_facts,
+    join,
+    join_inputs,
+)
 from onnx_spatial.analysis.operator_info import OperatorInfo
 from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.model.inference import constant_folding, shape_inference

@@ -17,24 +17,25 @@ import onnx
 
 from onnx_spatial.analysis import forward_ranks
 from onnx_spatial.analysis.call_site import CallSite, conclude, output_type
-from onnx_spatial.analysis.node_info import attributes
+from onnx_spatial.analysis.node_facts import attributes
 from onnx_spatial.analysis.operator_info import OperatorInfo, opset_of
-from onnx_spatial.analysis.shape_probes import (
-    drop_doubtful_shapes,
-    import_probes,
-    make_probe,
-    number_of,
-    probes,
-)
 from onnx_spatial.model import traversal
-from onnx_spatial.model.graph.strip_weights import strip_weights
-from onnx_spatial.model.inference import functions, illegal_sizes, shape_inference
+from onnx_spatial.model.graph.repeated_fields import remove_named
+from onnx_spatial.model.graph.strip import strip_weights
+from onnx_spatial.model.inference import (
+    constant_folding,
+    functions,
+    illegal_sizes,
+    shape_inference,
+)
 from onnx_spatial.operators.spellings import DOMAINS, NodeFacts, recognise
 
 logger = logging.getLogger(__name__)
 
 #: Passes of folding and inference; each resolves the parameters computed behind one more operator.
 _MAX_PASSES = 32
+#: Domains whose types onnx infers.
+_INFERRED = frozenset({"", "ai.onnx", "ai.onnx.ml", shape_inference.DOMAIN})
 
 
 def find(
@@ -56,24 +57,17 @@ def find(
         ModelFileError: the model cannot run, and `runnable` is given.
     """
     accepted = DOMAINS | set(domains)
-    copy = strip_weights(model, folder)
-    infos = []
+    infos: list[OperatorInfo] = []
     local = {(f.domain, f.name) for f in model.functions}
-    for index, ((place, _, node), (_, _, probe)) in enumerate(
-        zip(traversal.nodes(model), list(traversal.nodes(copy)), strict=True)
-    ):
-        if probe.domain == shape_inference.DOMAIN:  # a node of the file with our probe's domain
-            probe.domain = f"{shape_inference.DOMAIN}.other"
+    for index, (place, _, node) in enumerate(traversal.nodes(model)):
         if not recognise(node.op_type, node.domain, len(node.input)):
             continue
         if (node.domain, node.op_type) in local:
             continue  # a call of a local function with that name
         facts = NodeFacts(node.op_type, node.domain, (), attributes(node))
         opset = opset_of(model, place)
-        info = OperatorInfo(index, place, node, opset, node.domain in accepted, facts)
-        infos.append(info)
-        if info.known_domain:
-            make_probe(probe, len(infos) - 1)
+        infos.append(OperatorInfo(index, place, node, opset, node.domain in accepted, facts))
+    copy = with_probes(model, infos, folder)  # refuses names that are not text
     if any(f.known_domain for f in infos):
         _resolve(copy, infos, runnable)
     return infos
@@ -81,8 +75,10 @@ def find(
 
 def inferred(
     model: onnx.ModelProto, infos: Sequence[OperatorInfo], folder: Path | None = None
-) -> onnx.ModelProto:
-    """Return a copy without weights that declares every inferred type, with the same nodes.
+) -> tuple[onnx.ModelProto, list[constant_folding.GraphInScope]]:
+    """Return a copy without weights that declares every inferred type, and its graphs.
+
+    It has the same nodes.
 
     Args:
         model: the model of `infos`.
@@ -90,8 +86,7 @@ def inferred(
         folder: folder of the external data.
     """
     copy = with_probes(model, infos, folder)
-    import_probes(copy)
-    drop_doubtful_shapes(copy)
+    _drop_doubtful_shapes(copy)
 
     def rule(number: int, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
         element_type = shape_inference.element_type(types[0]) if types else None
@@ -99,12 +94,12 @@ def inferred(
             return None
         return onnx.helper.make_tensor_type_proto(element_type, infos[number].output_shape)
 
-    result = shape_inference.infer(copy, rule)
-    for _ in range(_MAX_PASSES):
-        if not forward_ranks.declare(copy, result):
-            break
+    for _ in range(_MAX_PASSES + 1):
         result = shape_inference.infer(copy, rule)
-    return result
+        graphs = list(constant_folding.scopes(result))
+        if not forward_ranks.declare(copy, graphs):
+            break
+    return result, graphs
 
 
 def with_probes(
@@ -113,9 +108,12 @@ def with_probes(
     """Return a copy without weights whose probes are numbered by the position in `infos`."""
     copy = strip_weights(model, folder)
     nodes = [node for _, _, node in traversal.nodes(copy)]
+    for node in nodes:
+        if node.domain == shape_inference.DOMAIN:  # of the file
+            node.domain = f"{shape_inference.DOMAIN}.other"
     for number, info in enumerate(infos):
         if info.known_domain:
-            make_probe(nodes[info.index], number)
+            _make_probe(nodes[info.index], number)
     return copy
 
 
@@ -124,17 +122,18 @@ def _resolve(copy: onnx.ModelProto, infos: list[OperatorInfo], runnable: bool) -
     inlined, call_sites = inlined_probes(copy, infos)
     seen = {id(o.info) for o in call_sites}
     symbols = shape_inference.symbols(copy)
-    inferred = infer_at_call_sites(inlined, call_sites)
+    inferred, _ = infer_at_call_sites(inlined, call_sites)
     if runnable:
         illegal_sizes.check(inlined, inferred, partial(_infer, call_sites))
 
     # Functions without calls: only what the function itself says is known.
     if any(info.known_domain and id(info) not in seen for info in infos):
-        for scope, node in probes(copy):
-            info = infos[number_of(node).i]
-            if id(info) not in seen:
-                info.dead = True
-                call_sites.append(CallSite(info, node, scope))
+        for scope, graph in constant_folding.scopes(copy):
+            for node in _probes(graph):
+                info = infos[_number_of(node).i]
+                if id(info) not in seen:
+                    info.dead = True
+                    call_sites.append(CallSite(info, node, scope))
 
     by_operator: dict[int, list[CallSite]] = {}
     for call_site in call_sites:
@@ -153,15 +152,17 @@ def inlined_probes(
         copy: a model without weights, in which the nodes of `infos` are probes; it is changed.
         infos: its spatial operators.
     """
-    import_probes(copy)
-    copy.opset_import.append(onnx.helper.make_opsetid(shape_inference.DOMAIN, 1))
+    shape_inference.import_probes(copy)
     inlined = _inline(copy)
     call_sites = []
-    for scope, node in probes(inlined):
-        number = number_of(node)
-        declared = shape_inference.element_type(scope.type(next(iter(node.output), "")))
-        call_sites.append(CallSite(infos[number.i], node, declared=declared))
-        number.i = len(call_sites) - 1
+    for _, graph in traversal.graphs(inlined):
+        numbered = _probes(graph)
+        types = shape_inference.declared_types(graph) if numbered else {}
+        for node in numbered:
+            number = _number_of(node)
+            declared = shape_inference.element_type(types.get(next(iter(node.output), "")))
+            call_sites.append(CallSite(infos[number.i], node, declared=declared))
+            number.i = len(call_sites) - 1
     return inlined, call_sites
 
 
@@ -180,19 +181,23 @@ def _infer(call_sites: Sequence[CallSite], model: onnx.ModelProto) -> onnx.Model
     )
 
 
-def infer_at_call_sites(model: onnx.ModelProto, call_sites: Sequence[CallSite]) -> onnx.ModelProto:
-    """Infer types, shapes and parameters until no fact is new; return the inferred model.
+def infer_at_call_sites(
+    model: onnx.ModelProto, call_sites: Sequence[CallSite]
+) -> tuple[onnx.ModelProto, list[constant_folding.GraphInScope]]:
+    """Infer types, shapes and parameters until no fact is new; return the result and its graphs.
 
     Args:
         model: the inlined model; ranks that onnx does not infer are declared in it.
         call_sites: of its probes; their facts are updated.
     """
-    drop_doubtful_shapes(model)
+    _drop_doubtful_shapes(model)
     known = -1
     inferred = model
+    graphs = list(constant_folding.scopes(model))
     for _ in range(_MAX_PASSES):
-        for scope, node in probes(inferred):
-            call_sites[number_of(node).i].scope = scope
+        for scope, graph in graphs:
+            for node in _probes(graph):
+                call_sites[_number_of(node).i].scope = scope
         # The same parameters in the same model: inference would find the same again.
         now = sum(call_site.known_parameters() for call_site in call_sites)
         if now == known:
@@ -206,6 +211,39 @@ def infer_at_call_sites(model: onnx.ModelProto, call_sites: Sequence[CallSite]) 
             return output_type(call_sites[number], types)
 
         inferred = shape_inference.infer(model, rule)
-        if forward_ranks.declare(model, inferred):
-            known = -1
-    return inferred
+        graphs = list(constant_folding.scopes(inferred))
+        if forward_ranks.declare(model, graphs):
+            known, graphs = -1, list(constant_folding.scopes(inferred))
+    return inferred, graphs
+
+
+def _make_probe(node: onnx.NodeProto, number: int) -> None:
+    """Turn a spatial node into the probe with this number."""
+    node.domain, node.op_type = shape_inference.DOMAIN, shape_inference.PROBE
+    del node.output[1:]
+    remove_named(node.attribute, {shape_inference.NUMBER})  # of the file
+    node.attribute.append(onnx.helper.make_attribute(shape_inference.NUMBER, number))
+
+
+def _probes(graph: traversal.GraphLike) -> list[onnx.NodeProto]:
+    """Return the probes of a graph, without those of graphs inside it."""
+    return [node for node in graph.node if node.domain == shape_inference.DOMAIN]
+
+
+def _number_of(node: onnx.NodeProto) -> onnx.AttributeProto:
+    """Return the attribute that holds the number of a probe."""
+    number: onnx.AttributeProto
+    (number,) = (a for a in node.attribute if a.name == shape_inference.NUMBER)
+    return number
+
+
+def _drop_doubtful_shapes(model: onnx.ModelProto) -> None:
+    """Remove declared shapes behind spatial operators: exporters that do not know these guess.
+
+    Shapes behind operators of unknown domains are kept: no inference could replace them.
+    """
+    nodes = [node for _, _, node in traversal.nodes(model)]
+    probed = {n.output[0] for n in nodes if n.domain == shape_inference.DOMAIN and n.output}
+    inferred = {name for node in nodes if node.domain in _INFERRED for name in node.output}
+    behind = shape_inference.downstream(model.graph, probed)
+    shape_inference.forget_shapes(model, behind & inferred)

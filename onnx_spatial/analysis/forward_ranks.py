@@ -7,6 +7,8 @@ onnx needs the elements of a shape, or at least a length that it can follow; the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx
 
 from onnx_spatial.maps.sizes import SymbolicValues
@@ -14,19 +16,18 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import constant_folding, shape_inference
 
 
-def declare(model: onnx.ModelProto, inferred: onnx.ModelProto) -> bool:
+def declare(model: onnx.ModelProto, inferred: Sequence[constant_folding.GraphInScope]) -> bool:
     """Declare ranks in `model`, in place, apart from those of values in functions.
 
     Args:
         model: the model.
-        inferred: the result of shape inference for it.
+        inferred: the graphs of the result of shape inference for it.
 
     Returns:
         Whether any rank is new.
     """
     changed = False
-    pairs = zip(traversal.graphs(model), constant_folding.scopes(inferred), strict=True)
-    for (_, graph), (scope, known) in pairs:
+    for (_, graph), (scope, known) in zip(traversal.graphs(model), inferred, strict=True):
         if isinstance(graph, onnx.GraphProto):
             ranks = _ranks(scope, known)
             _declare(graph, ranks)
@@ -39,9 +40,10 @@ def _ranks(scope: constant_folding.ConstantScope, graph: traversal.GraphLike) ->
     ranks, sizes = {}, SymbolicValues(scope)
     for node in graph.node:
         for name in node.output if op_traits.is_standard(node) else ():
-            known = scope.type(name) if name else None
-            kind = None if known is None else known.WhichOneof("value")
-            if not name or kind not in (None, "tensor_type") or shape_inference.rank(known):
+            known = scope.types.get(name)
+            if not name or shape_inference.rank(known):
+                continue
+            if known is not None and known.WhichOneof("value") not in (None, "tensor_type"):
                 continue
             dims = sizes.dims(name) if shape_inference.dims(known) is None else None
             if dims:

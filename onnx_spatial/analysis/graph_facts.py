@@ -21,14 +21,14 @@ from onnx_spatial.analysis.find_operators import (
     inlined_probes,
     with_probes,
 )
-from onnx_spatial.analysis.merge_call_sites import join_shapes
+from onnx_spatial.analysis.node_facts import join_shapes
 from onnx_spatial.analysis.operator_info import OperatorInfo
 from onnx_spatial.maps.polynomial import Polynomial, one_of
 from onnx_spatial.maps.sizes import Entries, SymbolicValues
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.repeated_fields import remove_named, remove_where
 from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.model.inference.constant_folding import Array, ConstantScope, scopes
+from onnx_spatial.model.inference.constant_folding import Array, ConstantScope
 from onnx_spatial.model.traversal import Place
 
 #: INT attribute of the nodes of functions: the position in `traversal.nodes`.
@@ -76,12 +76,11 @@ def graph_facts(
         infos: its spatial operators.
         folder: folder of the external data.
     """
-    known = inferred(model, infos, folder)
+    known, graphs = inferred(model, infos, folder)
     copies = _inlined_copies(with_probes(model, infos, folder), infos) if model.functions else {}
-    nodes = list(traversal.nodes(known))
+    nodes = list(traversal.nodes(known)) if copies else []
     for position, each in copies.items():
         _fix_attributes(nodes[position][2], [copy.node for copy in each])
-    graphs = list(scopes(known))
     scope_of = {id(graph): scope for scope, graph in graphs}
     inputs = {id(scope): set(g.input) for scope, g in graphs if isinstance(g, onnx.FunctionProto)}
     seen_of: dict[Place, dict[str, list[_Seen]]] = {}
@@ -134,8 +133,7 @@ def _inlined_copies(
     positions = [_take_position(node) for _, _, node in traversal.nodes(inlined)]
     if inlined.functions:
         return {}
-    result = infer_at_call_sites(inlined, call_sites)
-    graphs = list(scopes(result))
+    result, graphs = infer_at_call_sites(inlined, call_sites)
     scope_of = {id(graph): scope for scope, graph in graphs}
     copies: dict[int, list[_Copy]] = {}
     for taken, (_, graph, node) in zip(positions, traversal.nodes(result), strict=True):

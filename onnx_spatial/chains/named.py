@@ -29,7 +29,7 @@ from onnx_spatial.model.graph import patch_proto, replace_nodes
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.remove_unused import remove_unused
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
-from onnx_spatial.model.graph.strip_types import strip_types
+from onnx_spatial.model.graph.strip import strip_types
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 from onnx_spatial.operators.spellings.chain_ops import DOMAIN
 

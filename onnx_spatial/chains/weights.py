@@ -114,9 +114,7 @@ class Weights:
         if math.prod(tensor.dims) > _MOST:
             return None
         try:
-            if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                return external_data.array(tensor, self._folder)
-            return onnx.numpy_helper.to_array(tensor)
+            return external_data.array(tensor, self._folder)
         except (OSError, ValueError, TypeError, KeyError, RuntimeError):
             return None  # damaged, or not there
 

@@ -25,7 +25,7 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.remove_unused import remove_unused_constants
-from onnx_spatial.model.graph.strip_types import strip_types
+from onnx_spatial.model.graph.strip import strip_types
 from onnx_spatial.model.inference import value_info
 from onnx_spatial.model.op_traits import Trait
 

@@ -28,7 +28,7 @@ from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes
 from onnx_spatial.model.graph.naming import Names
-from onnx_spatial.model.graph.strip_types import strip_types
+from onnx_spatial.model.graph.strip import strip_types
 
 
 def replace_operators(

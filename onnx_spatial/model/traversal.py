@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import onnx
 import onnx_ir as ir
@@ -21,8 +20,7 @@ Key = TypeVar("Key", bound=Hashable)
 _GRAPH, _GRAPHS = int(onnx.AttributeProto.GRAPH), int(onnx.AttributeProto.GRAPHS)
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Location of a graph, as text "main graph", "main graph > Loop loop_out.body", ..."""
 
     function: tuple[str, str, str] | None = None  # domain, name, overload
@@ -94,9 +92,7 @@ def graphs(model: onnx.ModelProto) -> Iterator[tuple[Place, GraphLike]]:
 def _graphs(place: Place, graph: GraphLike) -> Iterator[tuple[Place, GraphLike]]:
     yield place, graph
     for node in graph.node:
-        if (
-            not node.attribute
-        ):  # most nodes of a large model; a generator for each takes twice as long
+        if not node.attribute:  # most nodes of a large model; protobuf makes each list anew
             continue
         for name, inner in subgraphs(node):
             yield from _graphs(place.inside(step(node.op_type, node.output, name)), inner)
@@ -158,7 +154,8 @@ def captured(graph: onnx.GraphProto) -> set[str]:
 
 def needs(node: onnx.NodeProto) -> set[str]:
     """Return the names that a node reads, with those that the graphs inside it capture."""
-    names = {name for name in node.input if name}
+    names = set(node.input)
+    names.discard("")
     if node.attribute:  # see `_graphs`
         for _, body in subgraphs(node):
             names |= captured(body)
@@ -170,17 +167,18 @@ def in_order(graph: GraphLike) -> list[onnx.NodeProto]:
 
     Nodes in or behind a cycle, which no valid graph has, come last.
     """
-    pending = {name for node in graph.node for name in node.output if name}
+    nodes = list(graph.node)
+    if _are_in_order(nodes):
+        return nodes
+    pending = {name for node in nodes for name in node.output if name}
     later: list[onnx.NodeProto] = []
     ordered: list[onnx.NodeProto] = []
-    for node in graph.node:
+    for node in nodes:
         if pending.isdisjoint(needs(node)):
             ordered.append(node)
             pending.difference_update(node.output)
         else:
             later.append(node)
-    if not later:
-        return ordered
     sorter = waiting(later, map(needs, later))
     with suppress(CycleError):
         sorter.prepare()
@@ -190,6 +188,17 @@ def in_order(graph: GraphLike) -> list[onnx.NodeProto]:
         done.update(ready)
         sorter.done(*ready)
     return ordered + [node for index, node in enumerate(later) if index not in done]
+
+
+def _are_in_order(nodes: Iterable[onnx.NodeProto]) -> bool:
+    """Tell whether no node reads what it computes itself, or what a later one does."""
+    read: set[str] = set()
+    for node in nodes:
+        read.update(needs(node) if node.attribute else node.input)
+        read.discard("")
+        if not read.isdisjoint(node.output):
+            return False
+    return True
 
 
 def waiting(

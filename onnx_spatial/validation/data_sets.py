@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
 from onnx_spatial.errors import Code, ModelFileError, UsageError
-from onnx_spatial.model.io import git_lfs
+from onnx_spatial.model.io import other_formats
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.run.data import check_user_data, graph_inputs
 
@@ -190,7 +190,7 @@ def _read_file(
         value = to_value(proto)
     except (DecodeError, ValueError, TypeError, RuntimeError, OverflowError) as error:
         reason = f"is not a serialized {message.__name__} ({error if data else 'it is empty'})"
-        reason = git_lfs.REASON if git_lfs.is_pointer(data) else reason
+        reason = other_formats.LFS_ADVICE if other_formats.is_lfs_pointer(data) else reason
         raise ModelFileError(f"{path}: {reason}", code=Code.DATA_FILE) from None
     if isinstance(value, np.ndarray) and value.dtype.kind in "UST":
         value = value.astype(object)

@@ -14,7 +14,7 @@ from onnx_spatial.conversion.options import ConvertOptions, Mode
 from onnx_spatial.custom_ops import available
 from onnx_spatial.edit import edit_model, verify_conversion
 from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError, UsageError
-from onnx_spatial.model import op_traits, static_dims
+from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.results import Inspection
 from onnx_spatial.report.side_by_side import SideBySide
@@ -69,7 +69,7 @@ def examine(
 def _read(path: str, options: Options, note: Progress) -> ExaminedModel:
     note("load: reading the model")
     source = reader.read(path)
-    frozen, missing = static_dims.freeze(source.proto, dict(options.static))
+    frozen, missing = reader.freeze(source.proto, dict(options.static))
     is_frozen = any(name not in missing for name, _ in options.static)
     source = reader.resolved(source.holding(frozen) if is_frozen else source)
     names = {v.name for v in source.proto.graph.input}

@@ -73,12 +73,8 @@ def constant_value(tensor: onnx.TensorProto, folder: Path | None) -> Array:
     Raises:
         ModelFileError: the data cannot be read, does not fill the shape, or has an unknown type.
     """
-    array: Array
     try:
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            array = external_data.array(tensor, folder)
-        else:
-            array = onnx.numpy_helper.to_array(tensor)
+        array = external_data.array(tensor, folder)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise ModelFileError(
             f"tensor {tensor.name!r} cannot be read: {error}", code=Code.DAMAGED

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
-from onnx_spatial.model.graph.strip_weights import SMALL
+from onnx_spatial.model.graph.strip import SMALL
 from onnx_spatial.model.inference import constant_folding
 
 

@@ -18,7 +18,7 @@ import onnx
 from onnx_spatial import analysis
 from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph.strip_weights import strip_weights
+from onnx_spatial.model.graph.strip import strip_weights
 from onnx_spatial.model.inference import constant_folding, functions, shape_inference
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.shapes import show

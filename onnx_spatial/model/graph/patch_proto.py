@@ -65,10 +65,10 @@ class Patch:
                 edited = True
                 continue
             kept = message.node[index]
-            for (_, inner_message), inner in zip(
-                traversal.subgraphs(kept), traversal.ir_subgraphs(node), strict=True
-            ):
-                self._graph(inner_message, inner)
+            if node.attributes:
+                graphs = (inner for _, inner in traversal.subgraphs(kept))
+                for inner, kept_inner in zip(traversal.ir_subgraphs(node), graphs, strict=True):
+                    self._graph(kept_inner, inner)
             nodes.append(kept)
         if edited:
             del message.node[:]

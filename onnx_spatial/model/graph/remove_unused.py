@@ -8,8 +8,9 @@ What the original did not read either stays as it was.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import onnx
 
@@ -28,15 +29,14 @@ def remove_unused_constants(
     Returns:
         The names of the removed values, by graph.
     """
+    read = {place: _uses(graph).keys() for place, graph in traversal.graphs(original)}
     constants: dict[Place, set[str]] = {}
+    unread: dict[Place, set[str]] = {}
     for place, graph in traversal.graphs(edited):
         outer = Place(place.function, place.steps[:-1])
         constants[place] = _constants(graph, constants.get(outer, set()))
-    read = {
-        place: constants.get(place, set()) & _uses(graph).keys()
-        for place, graph in traversal.graphs(original)
-    }
-    return remove_unused(edited, read)
+        unread[place] = (constants[place] & read.get(place, set())) - _uses(graph).keys()
+    return remove_unused(edited, unread)
 
 
 def remove_unused(
@@ -55,11 +55,12 @@ def remove_unused(
     Returns:
         The names of the removed values, by graph.
     """
-    annotated = _annotated(model)
+    graphs = list(traversal.graphs(model))
+    annotated = _annotated(model, (graph for _, graph in graphs))
     todo = {place: set(each) for place, each in names.items()}
     gone: dict[Place, set[str]] = {}
-    for place, graph in reversed(list(traversal.graphs(model))):
-        if place in todo:
+    for place, graph in reversed(graphs):
+        if todo.get(place):
             names_gone, captured = _remove(graph, todo.pop(place), annotated)
             if names_gone:
                 gone[place] = names_gone
@@ -80,7 +81,9 @@ def _remove(
     if isinstance(graph, onnx.GraphProto):
         stored.update(tensor.name for tensor in graph.initializer)
         stored.update(sparse.values.name for sparse in graph.sparse_initializer)
-    producers = {name: node for node in graph.node for name in node.output if name}
+    producers: dict[str, onnx.NodeProto] = {}
+    if not names <= stored:
+        producers = {name: node for node in graph.node for name in node.output}
     gone, captured = set[str](), set[str]()
     pending = sorted(names)
     while pending:
@@ -95,7 +98,8 @@ def _remove(
             needs = sorted(traversal.needs(node))
             uses.subtract(needs)
             pending += needs
-    remove_where(graph.node, lambda node: not gone.isdisjoint(node.output))
+    if not gone <= stored:
+        remove_where(graph.node, lambda node: not gone.isdisjoint(node.output))
     if isinstance(graph, onnx.GraphProto):
         remove_named(graph.initializer, gone)
         remove_where(graph.sparse_initializer, lambda sparse: sparse.values.name in gone)
@@ -105,7 +109,7 @@ def _remove(
 
 def _uses(graph: traversal.GraphLike) -> Counter[str]:
     """Return the names that a graph reads, its outputs included, with the number of readers."""
-    uses = Counter(name for node in graph.node for name in traversal.needs(node))
+    uses = Counter(itertools.chain.from_iterable(map(traversal.needs, graph.node)))
     uses.update(v if isinstance(v, str) else v.name for v in graph.output)
     return uses
 
@@ -119,25 +123,26 @@ def _constants(graph: traversal.GraphLike, outer: set[str]) -> set[str]:
         constants.difference_update(value.name for value in graph.input)
     else:
         constants.difference_update(graph.input)
+    constants.add("")  # an input that is left out
     for node in graph.node:
         change = constants.update if _is_constant(node, constants) else constants.difference_update
-        change(name for name in node.output if name)
-    return constants
+        change(filter(None, node.output))
+    return constants - {""}
 
 
 def _is_constant(node: onnx.NodeProto, constants: set[str]) -> bool:
     return (
-        op_traits.is_standard(node)
+        constants.issuperset(node.input)
+        and op_traits.is_standard(node)
         and op_traits.Trait.RANDOM not in op_traits.of(node).traits
         and next(traversal.subgraphs(node), None) is None
-        and constants.issuperset(filter(None, node.input))
     )
 
 
-def _annotated(model: onnx.ModelProto) -> set[str]:
+def _annotated(model: onnx.ModelProto, graphs: Iterable[traversal.GraphLike]) -> set[str]:
     """Return the names in quantization annotations, and in training information."""
     names: set[str] = set()
-    for _, graph in traversal.graphs(model):
+    for graph in graphs:
         for annotation in getattr(graph, "quantization_annotation", ()):
             names.add(annotation.tensor_name)
             names.update(entry.value for entry in annotation.quant_parameter_tensor_names)

@@ -96,17 +96,18 @@ def _insert(graph: traversal.GraphLike, domain: str, lengths: dict[str, int]) ->
     bounded: dict[tuple[str, int], str] = {}
     nodes = []
     for node in graph.node:
-        propagates = _propagates(node.op_type)
-        if not op_traits.is_standard(node) or not (propagates or node.op_type in _CRASH):
+        op_type = node.op_type
+        propagates = _propagates(op_type)
+        if not (propagates or op_type in _CRASH) or not op_traits.is_standard(node):
             nodes.append(node)
             for name in node.output:
                 lengths.pop(name, None)
-            if node.op_type == "Constant" and op_traits.is_standard(node) and node.output:
+            if op_type == "Constant" and op_traits.is_standard(node) and node.output:
                 lengths[node.output[0]] = _constant_length(node)
             continue
         length, most = _length(node, lengths)
         unknown = any(lengths.get(name, LONGEST + 1) > LONGEST for name in node.input)
-        for index, name in enumerate(node.input if node.op_type not in _SIZES else ()):
+        for index, name in enumerate(node.input if op_type not in _SIZES else ()):
             if name and (most == 0 or lengths.get(name, LONGEST + 1) > LONGEST):
                 if (name, most) not in bounded:
                     bounded[name, most] = f"{name}{_SUFFIX}{most}"
@@ -119,7 +120,7 @@ def _insert(graph: traversal.GraphLike, domain: str, lengths: dict[str, int]) ->
                 node.input[index] = bounded[name, most]
         nodes.append(node)
         # The second may make a long vector of a bounded table.
-        if not propagates or (node.op_type in _LOSE_DIMS and unknown):
+        if not propagates or (op_type in _LOSE_DIMS and unknown):
             for name in node.output:
                 lengths.pop(name, None)
         else:

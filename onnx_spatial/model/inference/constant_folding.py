@@ -16,7 +16,7 @@ import onnx
 from onnx import reference
 
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph.strip_weights import SMALL
+from onnx_spatial.model.graph.strip import SMALL
 from onnx_spatial.model.io import sparse
 from onnx_spatial.model.op_traits import Trait
 
@@ -90,9 +90,11 @@ class ConstantScope:
         else:
             self._declared = set(graph.input)
         for node in graph.node:
-            self._producers.update((name, node) for name in node.output if name)
+            for name in node.output:
+                self._producers[name] = node
             if node.op_type == "Constant" and (known := _type_of_constant(node)) is not None:
                 self.types.setdefault(node.output[0], known)
+        self._producers.pop("", None)
 
     @property
     def opset(self) -> int:
@@ -282,7 +284,11 @@ def _run(
     return result if isinstance(result, np.ndarray) and result.size <= SMALL else None
 
 
-def scopes(model: onnx.ModelProto) -> Iterator[tuple[ConstantScope, traversal.GraphLike]]:
+#: A graph, behind the values that are visible in it.
+GraphInScope = tuple[ConstantScope, traversal.GraphLike]
+
+
+def scopes(model: onnx.ModelProto) -> Iterator[GraphInScope]:
     """Yield every graph of a model with its scope, functions last."""
     opsets = op_traits.opsets_of(model.opset_import)
     # Before IR 4 every initializer had to be listed as an input; none could be overridden.
@@ -295,8 +301,10 @@ def scopes(model: onnx.ModelProto) -> Iterator[tuple[ConstantScope, traversal.Gr
 
 def _inner(
     scope: ConstantScope, graph: traversal.GraphLike, opsets: dict[str, int]
-) -> Iterator[tuple[ConstantScope, traversal.GraphLike]]:
+) -> Iterator[GraphInScope]:
     yield scope, graph
     for node in graph.node:
+        if not node.attribute:
+            continue
         for _, inner in traversal.subgraphs(node):
             yield from _inner(ConstantScope(inner, opsets, parent=scope), inner, opsets)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, MutableSequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 
@@ -82,9 +82,11 @@ def _register(op_type: str, rule: Callable[[onnx.shape_inference.InferenceContex
     atexit.register(onnx.defs.deregister_schema, op_type, 1, DOMAIN)
 
 
-def _import_probes(imports: MutableSequence[onnx.OperatorSetIdProto]) -> None:
-    if all(entry.domain != DOMAIN for entry in imports):
-        imports.append(onnx.helper.make_opsetid(DOMAIN, 1))
+def import_probes(model: onnx.ModelProto) -> None:
+    """Import the domain of the probes in a model and its functions, in place."""
+    for imports in (model.opset_import, *(f.opset_import for f in model.functions)):
+        if all(entry.domain != DOMAIN for entry in imports):
+            imports.append(onnx.helper.make_opsetid(DOMAIN, 1))
 
 
 @contextmanager
@@ -103,19 +105,20 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
         model: a model without weights (`strip_weights`); the probes' domain is imported.
         rule: gives the output types of probes.
     """
-    for function in model.functions:
-        _import_probes(function.opset_import)
-    _import_probes(model.opset_import)
+    import_probes(model)
     with _registration:
         _register(PROBE, _infer_probe)
         _register(bounded_data_propagation.BOUND, _infer_bound)
-    sizes = [len(graph.node) for _, graph in traversal.graphs(model)]
-    if len(sizes) * sum(sizes) > _MAX_WORK:
-        logger.info("shapes are not inferred: %d graphs, %d nodes", len(sizes), sum(sizes))
-        return model
     bounded = deepcopy(model)
-    _spell_standard_domain(bounded)
-    forget_negative_dims(bounded)
+    graphs = [graph for _, graph in traversal.graphs(bounded)]
+    count = sum(len(graph.node) for graph in graphs)
+    if len(graphs) * count > _MAX_WORK:
+        logger.info("shapes are not inferred: %d graphs, %d nodes", len(graphs), count)
+        return model
+    local = {(function.domain, function.name) for function in model.functions}
+    for graph in graphs:
+        _spell_standard_domain(graph, local)
+        _forget_negative_dims(graph)
     has_bounds = bounded_data_propagation.insert(bounded, DOMAIN)
     try:
         with _rule(rule):
@@ -128,10 +131,12 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
     return inferred
 
 
-def _spell_standard_domain(model: onnx.ModelProto) -> None:
-    """Write the domain of ONNX's own operators as "", in place: onnx infers nothing of "ai.onnx"."""
-    local = {(function.domain, function.name) for function in model.functions}
-    for _, _, node in traversal.nodes(model):
+def _spell_standard_domain(graph: traversal.GraphLike, local: set[tuple[str, str]]) -> None:
+    """Write the domain of ONNX's own operators as "", in place: onnx infers nothing of "ai.onnx".
+
+    `local` has domain and name of the functions of the model.
+    """
+    for node in graph.node:
         if node.domain and op_traits.is_standard(node) and (node.domain, node.op_type) not in local:
             node.ClearField("domain")
 
@@ -151,13 +156,17 @@ def check_negative_dims(model: onnx.ModelProto) -> None:
 def forget_negative_dims(model: onnx.ModelProto) -> None:
     """Remove the dims that exporters declare as -1 because they are unknown, in place."""
     for _, graph in traversal.graphs(model):
-        values = list(graph.value_info)
-        if isinstance(graph, onnx.GraphProto):
-            values += (*graph.input, *graph.output)
-        for value in values:
-            for dim in value.type.tensor_type.shape.dim:
-                if dim.dim_value < 0:
-                    dim.ClearField("dim_value")
+        _forget_negative_dims(graph)
+
+
+def _forget_negative_dims(graph: traversal.GraphLike) -> None:
+    values = list(graph.value_info)
+    if isinstance(graph, onnx.GraphProto):
+        values += (*graph.input, *graph.output)
+    for value in values:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_value < 0:
+                dim.ClearField("dim_value")
 
 
 def element_type(known: onnx.TypeProto | None) -> int | None:
@@ -198,6 +207,13 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     return None if dim.dim_param in _NO_NAMES else dim.dim_param
 
 
+def declared_types(graph: traversal.GraphLike) -> dict[str, onnx.TypeProto]:
+    """Return the types that a graph declares, by value; a function declares none."""
+    if isinstance(graph, onnx.FunctionProto):
+        return {}
+    return {v.name: v.type for v in (*graph.value_info, *graph.output, *graph.input)}
+
+
 def symbols(model: onnx.ModelProto) -> set[str]:
     """Return the names of the symbolic dims that a model declares."""
     return {
@@ -219,6 +235,11 @@ def downstream(graph: traversal.GraphLike, starts: set[str]) -> set[str]:
 
 def _reach(graph: traversal.GraphLike, reached: set[str]) -> None:
     for node in traversal.in_order(graph):
+        if not node.attribute:
+            if not reached.isdisjoint(node.input):
+                reached.update(node.output)
+                reached.discard("")
+            continue
         inner = [g for _, g in traversal.subgraphs(node)]
         bodies = [n for g in inner for _, _, n in traversal.graph_nodes(traversal.Place(), g)]
         # `starts` may be in the bodies.

@@ -14,7 +14,7 @@ import onnx
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.repeated_fields import remove_named
-from onnx_spatial.model.graph.strip_weights import strip_weights
+from onnx_spatial.model.graph.strip import strip_weights
 from onnx_spatial.model.inference import shape_inference
 
 
@@ -32,10 +32,12 @@ def renew(
         lost: values that are gone, by the graph that contained them.
         original: the model before; only its values are declared.
     """
-    for place, graph in traversal.graphs(model):
+    graphs = list(traversal.graphs(model))
+    for place, graph in graphs:
         remove_named(graph.value_info, lost.get(place, ()))
     starts = {n for place, types in known.items() if place.function is None for n in types}
-    starts |= _calls(model, {place.function for place in known if place.function is not None})
+    if edited := {place.function for place in known if place.function is not None}:
+        starts |= _calls(model, edited)
     behind = shape_inference.downstream(model.graph, starts)
     symbols = shape_inference.symbols(model)
     copy = strip_weights(model)
@@ -47,9 +49,7 @@ def renew(
                 graph.value_info.add(name=name).type.CopyFrom(known_type)
     inferred = shape_inference.infer(copy, lambda number, types: None)
     doubtful &= {name for _, _, node in traversal.nodes(original) for name in node.output}
-    for (place, graph), (_, result) in zip(
-        traversal.graphs(model), traversal.graphs(inferred), strict=False
-    ):
+    for (place, graph), (_, result) in zip(graphs, traversal.graphs(inferred), strict=False):
         if isinstance(graph, onnx.GraphProto) and isinstance(result, onnx.GraphProto):
             infos = (*result.value_info, *result.output)
             updated = {v.name: _own_names(v.type, symbols) for v in infos if v.name in doubtful}

@@ -1,4 +1,4 @@
-"""Check, read and compare external data: tensors with their bytes in other files of the folder.
+"""Check, read, compare and write external data: tensors with their bytes in other files of the folder.
 
 onnx's own loader is not used: it refuses links, also hard links, which onnxruntime follows and of
 which the caches of model hubs and package installers consist.
@@ -20,10 +20,14 @@ import onnx_ir as ir
 
 from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.model import traversal
-from onnx_spatial.model.io import git_lfs
+from onnx_spatial.model.io import other_formats
 from onnx_spatial.model.io.source import Source
 
 _COMPARE_BYTES = 2**20
+#: Smaller initializers stay in the model: sizes, axes and the like, which tools read as constants.
+_MIN_BYTES = 1024
+#: Offsets of large tensors start at a page, as ONNX recommends for files that are mapped.
+_LARGE, _PAGE, _ALIGN = 65536, 4096, 64
 
 _TYPED = ("float_data", "double_data", "int32_data", "int64_data", "uint64_data")
 
@@ -86,9 +90,9 @@ def check(source: Source, *, files: bool = True) -> None:
         if location not in sizes:
             sizes[location] = _size_of(source, source.folder, tensor.name, location)
         if offset + length > sizes[location]:
-            if git_lfs.is_pointer_file(source.folder / location):
+            if other_formats.is_lfs_pointer_file(source.folder / location):
                 raise ModelFileError(
-                    f"{source.name}: external data {location!r} {git_lfs.REASON}",
+                    f"{source.name}: external data {location!r} {other_formats.LFS_ADVICE}",
                     code=Code.GIT_LFS_POINTER,
                 )
             raise ModelFileError(
@@ -168,7 +172,9 @@ def content(tensor: onnx.TensorProto, folder: Path | None) -> npt.NDArray[np.uin
 
 
 def array(tensor: onnx.TensorProto, folder: Path | None) -> npt.NDArray[Any]:
-    """Read an external tensor as an array; see `content`."""
+    """Read a tensor, embedded or external, as an array; see `content`."""
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return onnx.numpy_helper.to_array(tensor)
     kind = ir.DataType(tensor.data_type)
     if kind.bitwidth >= 8:
         return content(tensor, folder).view(kind.numpy()).reshape(tuple(tensor.dims))
@@ -232,3 +238,32 @@ def _chunks(tensor: onnx.TensorProto, folder: Path | None) -> Iterator[bytes]:
         while left > 0 and (chunk := file.read(min(left, _COMPARE_BYTES))):
             left -= len(chunk)
             yield chunk
+
+
+def externalized(original: onnx.ModelProto, location: str) -> tuple[onnx.ModelProto, bytes]:
+    """Move the initializers of the main graph into external data.
+
+    Tensors of less than 1 KiB stay in the model, and so does what is no initializer or external already.
+
+    Args:
+        original: a model, which is not changed.
+        location: name of the data file, beside the model.
+
+    Returns:
+        The model, and the content of the data file, which is empty if there is nothing to move.
+    """
+    model = deepcopy(original)
+    content = bytearray()
+    for tensor in model.graph.initializer:
+        size = len(tensor.raw_data)
+        if tensor.data_location == onnx.TensorProto.EXTERNAL or size < _MIN_BYTES:
+            continue
+        content += bytes(-len(content) % (_PAGE if size >= _LARGE else _ALIGN))
+        offset = len(content)
+        content += tensor.raw_data
+        tensor.ClearField("raw_data")
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        del tensor.external_data[:]
+        for key, value in (("location", location), ("offset", offset), ("length", size)):
+            tensor.external_data.add(key=key, value=str(value))
+    return model, bytes(content)

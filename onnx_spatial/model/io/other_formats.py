@@ -1,4 +1,8 @@
-"""Recognise models of other frameworks, and say how each is exported to ONNX."""
+"""Recognise files in the place of a model or its data: those of other frameworks, and Git LFS pointers.
+
+net.tflite, saved_model.pb, net.keras ...       the command that exports it to ONNX
+version https://git-lfs.github.com/spec/v1      where Git LFS did not fetch the content
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,10 @@ from pathlib import Path
 
 #: Operators that tf2onnx copies into the ONNX file only if `--custom-ops` names them.
 CUSTOM_OPS = ("SpaceToBatchND", "BatchToSpaceND", "ExtractImagePatches", "ExtractVolumePatches")
+
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+#: What a Git LFS pointer is, and what helps.
+LFS_ADVICE = "is a pointer of Git LFS, not the file itself; fetch the file with: git lfs pull"
 
 _SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -63,3 +71,17 @@ def _tf2onnx(path: Path, option: str, *arguments: str) -> str:
     words = ["python", "-m", "tf2onnx.convert", option, str(path), *arguments]
     words += ["--output", f"{path.resolve().stem}.onnx", "--opset", "17"]
     return shlex.join([*words, "--custom-ops", ",".join(CUSTOM_OPS)])
+
+
+def is_lfs_pointer(data: bytes) -> bool:
+    """Tell whether the content of a file is a Git LFS pointer."""
+    return data.startswith(_LFS_POINTER)
+
+
+def is_lfs_pointer_file(path: Path) -> bool:
+    """Tell whether a file is a Git LFS pointer; False if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return is_lfs_pointer(file.read(len(_LFS_POINTER)))
+    except OSError:
+        return False

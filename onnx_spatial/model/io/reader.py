@@ -1,12 +1,16 @@
 """Read models given as path, bytes, ModelProto or onnx_ir.Model; none of these is changed.
 
+    x: float[batch, H, 3], static {"batch": 4}  ->  x: float[4, H, 3]
+
 Weights of external data stay on disk.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 
 import onnx
@@ -14,16 +18,11 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from onnx_spatial.errors import Code, ModelFileError, UsageError
-from onnx_spatial.model.io import (
-    external_data,
-    git_lfs,
-    ir_source,
-    other_formats,
-    validate,
-)
-from onnx_spatial.model.io.source import Model, Source
+from onnx_spatial.model import traversal
+from onnx_spatial.model.io import external_data, other_formats, validate
+from onnx_spatial.model.io.source import Model, Source, of_ir
 
-__all__ = ["Model", "Source", "read", "resolved", "serialize"]
+__all__ = ["Model", "Source", "freeze", "read", "read_source", "resolved", "serialize"]
 
 #: protobuf's message, for valid and invalid data, where its memory runs out.
 _NO_MEMORY = "Arena alloc failed"
@@ -58,7 +57,7 @@ def _read(model: Model | Source, data: bool) -> Source:
     if isinstance(model, onnx.ModelProto):
         source = Source(model)
     elif isinstance(model, ir.Model):
-        source = ir_source.read(model)
+        source = of_ir(model)
     elif isinstance(model, bytes):
         source = Source(_parse(model, "model"), data=model)
     elif isinstance(model, str | os.PathLike):
@@ -112,8 +111,10 @@ def _parse(data: bytes, name: str) -> onnx.ModelProto:
             f"{name}: is damaged: a name in it is not UTF-8 text", code=Code.DAMAGED
         ) from None
     except (DecodeError, RuntimeError) as error:
-        if git_lfs.is_pointer(data):
-            raise ModelFileError(f"{name}: {git_lfs.REASON}", code=Code.GIT_LFS_POINTER) from None
+        if other_formats.is_lfs_pointer(data):
+            raise ModelFileError(
+                f"{name}: {other_formats.LFS_ADVICE}", code=Code.GIT_LFS_POINTER
+            ) from None
         if _NO_MEMORY in str(error):
             raise MemoryError from None
         detail = str(error).strip()
@@ -123,6 +124,55 @@ def _parse(data: bytes, name: str) -> onnx.ModelProto:
             code=Code.NOT_ONNX,
         ) from None
     return proto
+
+
+def read_source(
+    model: Model | Source, static: Mapping[str, int] | None, *, data: bool = True
+) -> Source:
+    """Read a model and fix symbolic dims by name; with `data`, the files of external data must exist.
+
+    Raises:
+        ModelFileError: the model cannot be read.
+        UsageError: a size is negative, or the model has no dim of that name.
+    """
+    source = read(model, data=data)
+    if not static:
+        return source
+    for name, size in static.items():
+        if size < 0:
+            raise UsageError(f"the size of dim {name} must be 0 or more, not {size}")
+    copy, missing = freeze(source.proto, dict(static))
+    if missing:
+        names = ", ".join(sorted(missing))
+        raise UsageError(f"the model has no symbolic dim named {names}", code=Code.UNKNOWN_NAME)
+    return source.holding(copy)
+
+
+def freeze(proto: onnx.ModelProto, sizes: dict[str, int]) -> tuple[onnx.ModelProto, set[str]]:
+    """Replace symbolic dims by sizes, in a copy; also return the names that the model lacks."""
+    copy = deepcopy(proto)
+    replaced: set[str] = set()
+    for _, graph in traversal.graphs(copy):
+        infos = list(graph.value_info)
+        if isinstance(graph, onnx.GraphProto):
+            infos += [*graph.input, *graph.output]
+        for info in infos:
+            for dim in _dims(info.type):
+                if dim.dim_param in sizes:
+                    replaced.add(dim.dim_param)
+                    dim.dim_value = sizes[dim.dim_param]
+    return copy, sizes.keys() - replaced
+
+
+def _dims(known: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
+    """Yield the dims of a tensor type, or of the tensors in a sequence, optional or map type."""
+    kind = known.WhichOneof("value")
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        yield from getattr(known, kind).shape.dim
+    elif kind in ("sequence_type", "optional_type"):
+        yield from _dims(getattr(known, kind).elem_type)
+    elif kind == "map_type":
+        yield from _dims(known.map_type.value_type)
 
 
 def resolved(source: Source) -> Source:

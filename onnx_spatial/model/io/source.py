@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
+
+from onnx_spatial.errors import ModelFileError
+from onnx_spatial.model import traversal
 
 #: A model as callers pass it.
 Model = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
@@ -42,3 +46,62 @@ class Source:
     def holding(self, proto: onnx.ModelProto) -> Source:
         """Return a source for an edited model whose external data is where this one's is."""
         return replace(self, proto=proto, data=None)
+
+
+def of_ir(model: ir.Model) -> Source:
+    """Serialize an onnx_ir model, whose external tensors may be in several folders and stay there.
+
+    Raises:
+        ModelFileError: onnx_ir cannot serialize the model.
+    """
+    try:
+        proto = ir.to_proto(model)
+    except Exception as error:  # onnx_ir raises many types, of which only some are its own
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise ModelFileError(f"model: onnx_ir cannot serialize it: {cause}") from None
+    external = [
+        (tensor, message)
+        for tensor, message in _tensors(model, proto)
+        if isinstance(tensor, ir.ExternalTensor)
+    ]
+    folders = {Path(tensor.base_dir) for tensor, _ in external}
+    if len(folders) < 2:
+        return Source(proto, base=folders.pop() if folders else None)
+    try:
+        root = os.path.commonpath([folder.absolute() for folder in folders])
+    except ValueError:  # on several drives
+        return Source(proto)
+    for tensor, message in external:
+        path = Path(tensor.base_dir, tensor.location).absolute()
+        (entry,) = (entry for entry in message.external_data if entry.key == "location")
+        entry.value = Path(os.path.relpath(path, root)).as_posix()
+    return Source(proto, base=Path(root))
+
+
+def _tensors(
+    model: ir.Model, proto: onnx.ModelProto
+) -> Iterator[tuple[ir.TensorProtocol | None, onnx.TensorProto]]:
+    """Yield each tensor of a model with its message."""
+    yield from _initializers(model.graph, proto.graph)
+    for node, (_, _, message) in zip(
+        traversal.ir_nodes(model), traversal.nodes(proto), strict=True
+    ):
+        messages = (graph for _, graph in traversal.subgraphs(message))
+        for graph, inner in zip(traversal.ir_subgraphs(node), messages, strict=True):
+            yield from _initializers(graph, inner)
+        for attribute in message.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                yield node.attributes[attribute.name].as_tensor(), attribute.t
+            elif attribute.type == onnx.AttributeProto.TENSORS:
+                yield from zip(
+                    node.attributes[attribute.name].as_tensors(), attribute.tensors, strict=True
+                )
+
+
+def _initializers(
+    graph: ir.Graph, proto: onnx.GraphProto
+) -> Iterator[tuple[ir.TensorProtocol | None, onnx.TensorProto]]:
+    for tensor in proto.initializer:
+        yield graph.initializers[tensor.name].const_value, tensor

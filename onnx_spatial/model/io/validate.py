@@ -196,10 +196,16 @@ class _Dataflow:
         reads: list[set[str]] = []
         for node in graph.node:
             self._check_signature(node)
-            names = {name for name in node.input if name}
-            for name in names:
-                if not self._visible(name):
-                    raise _InvalidError(f"{self._locate(node)} reads {name!r}, {_NO_PRODUCER}")
+            names = set(node.input)
+            names.discard("")
+            if not names <= self._outer[-1]:
+                for name in names:
+                    if not self._visible(name):
+                        raise _InvalidError(f"{self._locate(node)} reads {name!r}, {_NO_PRODUCER}")
+            if not node.attribute:
+                reads.append(names & produced)
+                captured |= names
+                continue
             subgraphs = list(traversal.subgraphs(node))
             if len({attribute for attribute, _ in subgraphs}) < len(subgraphs):
                 raise _InvalidError(f"{self._locate(node)} has two graphs of one name")
@@ -254,20 +260,20 @@ class _Dataflow:
                 )
 
     def _locate(self, node: onnx.NodeProto) -> str:
-        return f"{node.op_type} {traversal.label(node)!r} in {self._place}"
+        return f"{_named(node)} in {self._place}"
 
     def _produced(self, graph: traversal.GraphLike, declared: set[str]) -> set[str]:
-        producers = dict.fromkeys(declared, "an input or initializer")
+        producers: dict[str, onnx.NodeProto] = {}
         for node in graph.node:
-            producer = f"{node.op_type} {traversal.label(node)!r}"
             for name in filter(None, node.output):
-                if name in producers:
+                if name in producers or name in declared:
+                    first = producers.get(name)
                     raise _InvalidError(
                         f"{name!r} in {self._place} has two producers: "
-                        f"{producers[name]} and {producer}"
+                        f"{_named(first) if first else 'an input or initializer'} and {_named(node)}"
                     )
-                producers[name] = producer
-        return set(producers) - declared
+                producers[name] = node
+        return set(producers)
 
     def _visible(self, name: str) -> bool:
         return any(name in names for names in reversed(self._outer))
@@ -295,6 +301,10 @@ class _Dataflow:
             raise _InvalidError(
                 f"{self._locate(nodes[0])} is part of a cycle: {_listed([*map(traversal.label, nodes)])}"
             ) from None
+
+
+def _named(node: onnx.NodeProto) -> str:
+    return f"{node.op_type} {traversal.label(node)!r}"
 
 
 def _declared(graph: traversal.GraphLike, place: traversal.Place) -> tuple[set[str], list[str]]:

@@ -18,7 +18,6 @@ from pathlib import Path
 from onnx_spatial.errors import Code, ModelFileError, UsageError
 from onnx_spatial.model.io import external_data, reader
 from onnx_spatial.model.io.atomic import atomic_write, copy_of
-from onnx_spatial.model.io.externalize import externalized
 from onnx_spatial.model.io.source import Source
 
 #: (file, path of its copy).
@@ -99,7 +98,7 @@ def _external_data(source: Source, path: Path) -> Iterator[Source]:
     numbers = itertools.chain([""], map("_{}".format, itertools.count(1)))
     names = (f"{path.name}.data{number}" for number in numbers)
     target = next(p for p in map(path.with_name, names) if not p.exists() and not p.is_symlink())
-    moved, data = externalized(source.proto, target.name)
+    moved, data = external_data.externalized(source.proto, target.name)
     if not data:
         yield source
         return

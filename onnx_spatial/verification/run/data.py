@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 
 from onnx_spatial.errors import Code, UsageError
-from onnx_spatial.model.graph.strip_weights import strip_weights
+from onnx_spatial.model.graph.strip import strip_weights
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.shapes import show

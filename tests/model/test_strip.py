@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import pytest
 import structure
 from onnx import TensorProto, helper, parser
 
-from onnx_spatial.model.graph.strip_weights import SMALL, strip_weights
+from onnx_spatial.model.graph.strip import SMALL, strip_types, strip_weights
 
 MODEL = """<ir_version: 9, opset_import: ["" : 17, "local" : 1]>
 g (bool c, float[2,2] x) => (float[2,2] y) <float[2] small = {1, 2}> {
@@ -81,3 +82,23 @@ def test_the_two_names_of_the_default_domain_are_one():
     model.opset_import[0].domain = "ai.onnx"
     copy = strip_weights(model)
     assert [o.domain for o in copy.opset_import].count("") == 0
+
+
+def test_nodes_without_types_keep_names_documentation_and_graphs():
+    model = parser.parse_model(MODEL)
+    for node in model.graph.node:
+        node.doc_string = f"what {node.op_type} does"
+    copy = strip_types(model)
+    assert [v.name for v in copy.graph.input] == ["c", "x", "small"]
+    assert [n.doc_string for n in copy.graph.node] == ["what Constant does", "what If does"]
+    assert [a.name for n in copy.graph.node for a in n.attribute] == ["then_branch", "else_branch"]
+    assert [n.op_type for n in copy.graph.node[1].attribute[0].g.node] == ["Add"]
+    assert copy.functions[0].node[0].op_type == "Relu"
+    assert not copy.graph.initializer
+
+
+@pytest.mark.parametrize("strip", [strip_weights, strip_types])
+def test_a_name_that_is_no_text_is_refused(strip):
+    data = parser.parse_model(MODEL.replace("Relu", "Rexx")).SerializeToString()
+    with pytest.raises(UnicodeDecodeError):
+        strip(onnx.ModelProto.FromString(data.replace(b"Rexx", b"Re\xff\xfe")))

@@ -1,0 +1,211 @@
+"""Copy a model without what a reader does not need, and without holding that twice in memory.
+
+                    strip_weights           strip_types
+    read by         inference, inliner      onnx_ir
+    nodes           all, in order           all, in order
+    attributes      all                     graphs only
+    types           all                     none: initializers become inputs, too
+    large tensors   type and shape only     none
+
+onnx_ir cannot read map types, sparse tensors in attributes, or element types newer than itself, which a
+model may hold far from the spatial operators. `model.graph.patch_proto` takes everything that
+`strip_types` leaves out from the original message when it writes an edit back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.io import external_data
+
+#: Tensors up to this many elements keep their values: shapes, pads, axes, block shapes.
+SMALL = 4096
+
+_KINDS = onnx.AttributeProto
+
+
+def strip_weights(model: onnx.ModelProto, folder: Path | None = None) -> onnx.ModelProto:
+    """Copy a model without the values of its large tensors, which keep type and shape.
+
+    Small external tensors are read from `folder`, if it is given. Opset imports that nodes use but
+    the model does not declare are added, because shape inference stops at the first missing one.
+    """
+    copy = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    copier = _WithoutWeights(folder)
+    copier.copy_graph(model.graph, copy.graph)
+    if model.ir_version >= 4:  # before, initializers were inputs too and could not be overridden
+        _drop_defaults(copy.graph)
+    for function in model.functions:
+        target = copy.functions.add()
+        for field, value in function.ListFields():
+            if hasattr(value, "extend"):
+                if field.name != "node":
+                    getattr(target, field.name).extend(value)
+            else:
+                setattr(target, field.name, value)
+        _copy_nodes(function, target, copier.copy_graph, copier.copy_attribute)
+    opset = op_traits.assumed_opset(model.ir_version)
+    _declare(copy.opset_import, _domains(copy.graph), opset)
+    for function in copy.functions:
+        _declare(function.opset_import, _domains(function), opset)
+        _declare(copy.opset_import, (o.domain for o in function.opset_import), opset)
+    return copy
+
+
+class _WithoutWeights:
+    """Copies of graphs and attributes; small external tensors are read from `folder`."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    def copy_graph(self, graph: onnx.GraphProto, copy: onnx.GraphProto) -> None:
+        copy.name = graph.name
+        copy.input.extend(graph.input)
+        copy.output.extend(graph.output)
+        copy.value_info.extend(graph.value_info)
+        for tensor in graph.initializer:
+            self._copy_tensor(tensor, copy.initializer.add())
+        for sparse in graph.sparse_initializer:
+            target = copy.sparse_initializer.add(dims=sparse.dims)
+            self._copy_tensor(sparse.values, target.values)
+            self._copy_tensor(sparse.indices, target.indices)
+        _copy_nodes(graph, copy, self.copy_graph, self.copy_attribute)
+
+    def copy_attribute(self, attribute: onnx.AttributeProto, copy: onnx.NodeProto) -> None:
+        if attribute.type == _KINDS.TENSOR and attribute.HasField("t"):
+            target = copy.attribute.add(name=attribute.name, type=attribute.type)
+            self._copy_tensor(attribute.t, target.t)
+        else:
+            copy.attribute.append(attribute)
+
+    def _copy_tensor(self, tensor: onnx.TensorProto, copy: onnx.TensorProto) -> None:
+        external = tensor.data_location == onnx.TensorProto.EXTERNAL
+        small = math.prod(tensor.dims) <= SMALL
+        if small and not external:
+            copy.CopyFrom(tensor)
+            return
+        copy.name, copy.data_type = tensor.name, tensor.data_type
+        copy.dims.extend(tensor.dims)
+        if not small:
+            return
+        try:
+            copy.raw_data = external_data.content(tensor, self._folder).tobytes()
+        except (OSError, ValueError, TypeError, KeyError, OverflowError):  # the values stay unknown
+            copy.data_location = tensor.data_location
+
+
+def strip_types(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Copy the nodes of a model in the same order, with values that have no types.
+
+    Nodes keep names, documentation and graphs, and lose other attributes. Initializers become inputs
+    of their graphs.
+    """
+    copy = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    _copy_names(model.graph, copy.graph)
+    for function in model.functions:
+        target = copy.functions.add(
+            domain=function.domain,
+            name=function.name,
+            overload=function.overload,
+            opset_import=function.opset_import,
+            input=function.input,
+            output=function.output,
+        )
+        _copy_nodes(function, target, _copy_names)
+    return copy
+
+
+def _copy_names(graph: onnx.GraphProto, copy: onnx.GraphProto) -> None:
+    """Copy a graph without types and tensors."""
+    copy.name = graph.name
+    names = [v.name for v in graph.input]
+    names += [t.name for t in graph.initializer]
+    names += [t.values.name for t in graph.sparse_initializer]
+    for name in dict.fromkeys(names):
+        copy.input.add(name=name)
+    for value in graph.output:
+        copy.output.add(name=value.name)
+    _copy_nodes(graph, copy, _copy_names)
+
+
+def _copy_nodes(
+    graph: traversal.GraphLike,
+    copy: traversal.GraphLike,
+    copy_graph: Callable[[onnx.GraphProto, onnx.GraphProto], None],
+    copy_attribute: Callable[[onnx.AttributeProto, onnx.NodeProto], None] | None = None,
+) -> None:
+    """Copy the nodes of a graph.
+
+    `copy_graph(inner, empty)` copies the graphs in attributes, `copy_attribute(attribute, copy)` adds
+    another attribute to the copy of its node; None leaves these out.
+
+    Raises:
+        UnicodeDecodeError: the name of a node or of its operator is not UTF-8 text.
+    """
+    for is_plain, run in itertools.groupby(graph.node, _is_plain):
+        if is_plain:  # protobuf copies them alone
+            copy.node.extend(run)
+            continue
+        for node in run:
+            target = copy.node.add(
+                op_type=node.op_type, domain=node.domain, name=node.name, overload=node.overload
+            )
+            target.input.extend(node.input)
+            target.output.extend(node.output)
+            if (
+                copy_attribute is None
+            ):  # an edit keeps the documentation of nodes; nobody else reads it
+                if node.HasField("doc_string"):
+                    target.doc_string = node.doc_string
+                target.metadata_props.extend(node.metadata_props)
+            for attribute in node.attribute:
+                if attribute.type in (_KINDS.GRAPH, _KINDS.GRAPHS):
+                    made = target.attribute.add(name=attribute.name, type=attribute.type)
+                    if attribute.type == _KINDS.GRAPH:
+                        copy_graph(attribute.g, made.g)
+                    for inner in attribute.graphs:
+                        copy_graph(inner, made.graphs.add())
+                elif copy_attribute is not None:
+                    copy_attribute(attribute, target)
+
+
+def _is_plain(node: onnx.NodeProto) -> bool:
+    """Tell whether a node has no attributes, as most nodes of a large model, and names that are text.
+
+    Protobuf gives bytes for others; to set them raises the UnicodeDecodeError that callers report.
+    """
+    return (
+        not node.attribute
+        and isinstance(node.name, str)
+        and isinstance(node.op_type, str)
+        and isinstance(node.domain, str)
+        and isinstance(node.overload, str)
+    )
+
+
+def _domains(graph: traversal.GraphLike) -> Iterable[str]:
+    return (n.domain for _, _, n in traversal.graph_nodes(traversal.Place(), graph))
+
+
+def _declare(imports: Any, domains: Iterable[str], opset: int) -> None:
+    """Import the domains that are not imported yet."""
+    declared = {op_traits.canonical_domain(o.domain) for o in imports}
+    for domain in map(op_traits.canonical_domain, dict.fromkeys(domains)):
+        if domain not in declared:
+            imports.append(onnx.helper.make_opsetid(domain, 1 if domain else opset))
+            declared.add(domain)
+
+
+def _drop_defaults(graph: onnx.GraphProto) -> None:
+    """Remove the defaults of inputs: callers may override them, but shape inference uses them."""
+    inputs = {v.name for v in graph.input}
+    fixed = [t for t in graph.initializer if t.name not in inputs]
+    del graph.initializer[:]
+    graph.initializer.extend(fixed)
