@@ -23,7 +23,7 @@ html_option = click.option(
     "--html",
     type=click.Path(),
     metavar="FILE",
-    help="Write a report to look at: an HTML page with the graphs side by side, tables and plots.",
+    help="Write a report to look at: an HTML page with the graphs side by side, and tables.",
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,68 +28,6 @@ def graph_document(diff: ModelDiff) -> dict[str, Any]:
         "regions": [[region.name, region.what] for region in diff.regions],
         "graphs": [_graph(graph) for graph in diff.graphs],
     }
-
-
-def without_distant_nodes(document: dict[str, Any], distance: int) -> dict[str, Any]:
-    """Return a `graph_document` without the nodes that are far from every region.
-
-    `outside` of a graph has the values between nodes that are left out and others, of each side.
-
-    Args:
-        document: the graphs.
-        distance: nodes at most so many edges away from a node in a region are kept.
-    """
-    return {**document, "graphs": [_near_regions(each, distance) for each in document["graphs"]]}
-
-
-def _near_regions(graph: dict[str, Any], distance: int) -> dict[str, Any]:
-    before, after = graph["before"], graph["after"]
-    # What is as before is not written twice.
-    full = before, [node if "o" in node else {**before[node["p"]], **node} for node in after]
-    kept = [{i for i, node in enumerate(side) if "r" in node} for side in full]
-    for side, indices in zip(full, kept, strict=True):
-        indices |= _neighbours(side, indices, distance)
-    for at in (0, 1):
-        kept[1 - at] |= {full[at][i]["p"] for i in kept[at] if "p" in full[at][i]}
-    place = [{old: new for new, old in enumerate(sorted(indices))} for indices in kept]
-    sides = [
-        [
-            {**side[i], "p": place[1 - at][side[i]["p"]]} if "p" in side[i] else side[i]
-            for i in sorted(kept[at])
-        ]
-        for at, side in enumerate((before, after))
-    ]
-    values = [[_values(side, kept[at], inside=inside) for inside in (True, False)]
-              for at, side in enumerate(full)]  # fmt: skip
-    names = values[0][0] | values[1][0]
-    return {
-        **graph,
-        "types": {name: text for name, text in graph["types"].items() if name in names},
-        "before": sides[0],
-        "after": sides[1],
-        "outside": [sorted(inside & left) for inside, left in values],
-    }
-
-
-def _values(nodes: Sequence[dict[str, Any]], kept: set[int], *, inside: bool) -> set[str]:
-    """Return the values that nodes read or compute: those that are kept, or the others."""
-    chosen = (node for i, node in enumerate(nodes) if (i in kept) is inside)
-    return {name for node in chosen for key in "iu" for name in node.get(key, ()) if name}
-
-
-def _neighbours(nodes: Sequence[dict[str, Any]], start: set[int], distance: int) -> set[int]:
-    """Return the nodes at most so many edges away."""
-    producer = {name: i for i, node in enumerate(nodes) for name in node.get("u", ()) if name}
-    links: dict[int, set[int]] = defaultdict(set)
-    for i, node in enumerate(nodes):
-        for source in {producer[name] for name in node.get("i", ()) if name in producer}:
-            links[source].add(i)
-            links[i].add(source)
-    reached, edge = set(start), set(start)
-    for _ in range(distance):
-        edge = {other for i in edge for other in links[i]} - reached
-        reached |= edge
-    return reached
 
 
 def script_json(document: dict[str, Any]) -> str:

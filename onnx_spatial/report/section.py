@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,6 @@ from onnx_spatial.conversion.summary import Summary
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io.reader import Model
 from onnx_spatial.model.io.source import Source
-from onnx_spatial.report.error_plots import OutputPlot, output_plots
 from onnx_spatial.report.figures import count, headline
 from onnx_spatial.report.graph_data import script_json
 from onnx_spatial.report.operator_rows import OperatorRow, operator_rows
@@ -24,23 +24,58 @@ from onnx_spatial.verification import Verification
 Document = Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class ComparedOutput:
+    """All comparisons of one output, each an `OutputResult` as a dict, in the order of the runs."""
+
+    name: str
+    comparisons: list[Document] = field(default_factory=list)
+
+    @property
+    def level(self) -> str:
+        """The verdict on the output: "failed", "unverified" or "passed"."""
+        verdicts = [each["passed"] for each in self.comparisons]
+        return "failed" if False in verdicts else "unverified" if None in verdicts else "passed"
+
+    @property
+    def worst(self) -> Document | None:
+        """The comparison with the largest error; None if every bit is equal or there are no numbers."""
+        counted = [each for each in self.comparisons if each.get("error_decades")]
+        return max(counted, key=_badness, default=None)
+
+
+def _badness(output: Document) -> tuple[bool, float]:
+    # In JSON an infinite error is null.
+    error = output["max_relative_error"]
+    return output["passed"] is False, math.inf if error is None else error
+
+
+def compared_outputs(comparisons: Sequence[Document]) -> list[ComparedOutput]:
+    """Group the comparisons of a verification by output; those that differ come first."""
+    outputs: dict[str, ComparedOutput] = {}
+    for each in comparisons:
+        outputs.setdefault(each["name"], ComparedOutput(each["name"])).comparisons.append(each)
+    order = ("failed", "unverified", "passed")
+    return sorted(outputs.values(), key=lambda output: order.index(output.level))
+
+
 @dataclass
 class Check:
-    """A verification of a model: the verdict, and a plot for each output.
+    """A verification of a model: the verdict, and how its outputs compare.
 
     Attributes:
         title: what was verified; empty if there is one verification only.
         status: "passed", "failed" or "unverified".
         message: the verdict in one line.
         document: `Verification.to_dict()`.
-        plots: of the outputs.
+        outputs: that were compared.
     """
 
     title: str
     status: str
     message: str
     document: Document
-    plots: list[OutputPlot]
+    outputs: list[ComparedOutput]
 
 
 @dataclass
@@ -56,11 +91,11 @@ class Section:
         operators: a row for each.
         chains: a row for each chain of standard nodes that is a spatial operator.
         checks: verifications.
-        recorded: a plot for each output that was compared with recorded data.
+        recorded: outputs that were compared with recorded data.
         remarks: sentences, each with a level: "failed", "unverified" or "".
         graphs: JSON of the graphs for the script; empty if none are drawn.
         sides: titles of the two graphs; one if there is only one.
-        left_out: what is not drawn of the graphs, and why.
+        left_out: why no graphs are drawn.
         command: line that repeats the work; empty if there is none.
     """
 
@@ -72,7 +107,7 @@ class Section:
     operators: list[OperatorRow] = field(default_factory=list)
     chains: list[OperatorRow] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
-    recorded: list[OutputPlot] = field(default_factory=list)
+    recorded: list[ComparedOutput] = field(default_factory=list)
     remarks: list[tuple[str, str]] = field(default_factory=list)
     graphs: str = ""
     sides: tuple[str, ...] = ("before", "after")
@@ -151,8 +186,8 @@ def verification_section(
 
 def check(verification: Document, title: str = "") -> Check:
     """Make the part of a section that shows a verification."""
-    status, plots = verification["status"], output_plots(verification["outputs"])
-    return Check(title, status, _verdict(verification), verification, plots)
+    outputs = compared_outputs(verification["outputs"])
+    return Check(title, verification["status"], _verdict(verification), verification, outputs)
 
 
 def _verdict(verification: Document) -> str:

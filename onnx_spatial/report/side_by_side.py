@@ -10,7 +10,7 @@ import onnx
 
 from onnx_spatial.conversion.summary import Replacement, Summary
 from onnx_spatial.report.figures import figure_rows, file_size
-from onnx_spatial.report.graph_data import graph_document, script_json, without_distant_nodes
+from onnx_spatial.report.graph_data import graph_document, script_json
 from onnx_spatial.report.graph_diff import compare
 
 Document = Mapping[str, Any]
@@ -18,8 +18,6 @@ Document = Mapping[str, Any]
 #: Characters that the data of graphs may have on a page of many models: of all, and of one.
 ROOM = 20_000_000
 _LEAST, _MOST = 50_000, 2_000_000
-#: How far from a region nodes of a large graph are kept, as far as there is room.
-_DISTANCES = (5, 3, 1, 0)
 
 
 def room(models: int) -> int:
@@ -36,7 +34,7 @@ class SideBySide:
         figures: rows of what, before and after.
         replacements: operators and regions with what took their place (`Replacement` as dicts).
         graphs: `graph_document`; None if the graphs are too large for the page.
-        left_out: what the page lacks of the graphs, and why; empty if it has all of them.
+        left_out: why the page has no graphs; empty if it has them.
     """
 
     sides: tuple[str, ...]
@@ -74,28 +72,16 @@ class SideBySide:
         return made
 
     def leave_out(self, most: int) -> None:
-        """Leave out nodes far from every region, or all nodes, so that the data fits.
-
-        Args:
-            most: characters that the data may have.
-        """
-        whole = self.graphs
-        if whole is None or (size := len(script_json(whole))) <= most:
+        """Leave the graphs out if their data has more than so many characters."""
+        if self.graphs is None or (size := len(script_json(self.graphs))) <= most:
             return
-        total = _nodes(whole)
-        reason = f"all take {file_size(size)}, and each model has room for {file_size(most)}"
-        for distance in _DISTANCES:
-            self.graphs = without_distant_nodes(whole, distance)
-            number = _nodes(self.graphs)
-            if number and len(script_json(self.graphs)) <= most:
-                near = f", and those at most {distance} away from one" if distance else ""
-                self.left_out = (
-                    f"{number:,} of {total:,} nodes in both graphs are on this page: those of regions"
-                    f"{near}. The others are left out: {reason}."
-                )
-                return
+        nodes = sum(len(each["before"]) + len(each["after"]) for each in self.graphs["graphs"])
         self.graphs = None
-        self.left_out = f"The graphs, with {total:,} nodes, are not drawn: {reason}."
+        self.left_out = (
+            f"The graphs, with {nodes:,} nodes, are not drawn: they take {file_size(size)}, and each "
+            f"model has room for {file_size(most)}. Alone they are drawn by convert MODEL --dry-run "
+            "--html FILE."
+        )
 
     def regions(self) -> dict[tuple[str, str], int | None]:
         """Return the position of the region of each node before, by graph and label."""
@@ -113,7 +99,3 @@ class SideBySide:
 def _region(operator: Document) -> Replacement:
     members = (operator["node"], *operator.get("absorbed", ()))
     return Replacement(operator["node"], operator["graph"], "", len(members), 0, members)
-
-
-def _nodes(document: Document) -> int:
-    return sum(len(each["before"]) + len(each["after"]) for each in document["graphs"])
