@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onnx_spatial.report.figures import file_size
-from onnx_spatial.report.operator_rows import operator_rows
+from onnx_spatial.report.graphs import ROOM, SideBySide
 from onnx_spatial.report.page import render as render_page
-from onnx_spatial.report.section import Section, check, compared_outputs, index_rows
-from onnx_spatial.report.side_by_side import ROOM, SideBySide
+from onnx_spatial.report.section import Section, check, compared_outputs, index_rows, operator_rows
 from onnx_spatial.validation.result import ModelResult, Report
 
 _LEVELS = {"error": "failed", "warning": "unverified"}

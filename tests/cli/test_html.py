@@ -155,13 +155,13 @@ def test_validation_has_a_section_for_each_model(model, tmp_path):
 
 
 def test_the_graphs_of_validate_stay_within_the_page(model, tmp_path, monkeypatch, capsys):
-    from onnx_spatial.report import side_by_side
+    from onnx_spatial.report import graphs
     from onnx_spatial.validation import page as validation_page
 
     onnx.save(net(300, 2), "large.onnx")
     onnx.save(net(20, 1), "small.onnx")
-    monkeypatch.setattr(side_by_side, "_LEAST", 1_000)
-    monkeypatch.setattr(side_by_side, "ROOM", 30_000)
+    monkeypatch.setattr(graphs, "_LEAST", 1_000)
+    monkeypatch.setattr(graphs, "ROOM", 30_000)
     monkeypatch.setattr(validation_page, "ROOM", 7_000)
     words = ["large.onnx", "net.onnx", "small.onnx", "--html", "report.html", "--json"]
     assert run(["validate", *words]) == 0

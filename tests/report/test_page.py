@@ -14,9 +14,8 @@ from report_models import NASTY, net
 import onnx_spatial
 from onnx_spatial import UsageError
 from onnx_spatial.report import report_file, verification_html
-from onnx_spatial.report.operator_rows import PROOFS
 from onnx_spatial.report.page import render
-from onnx_spatial.report.section import compared_outputs
+from onnx_spatial.report.section import PROOFS, compared_outputs
 
 VOID = {"meta", "br", "wbr", "input", "link", "img"}
 
