@@ -158,7 +158,6 @@ class _Convert(Task["Conversion"]):
     output: Output
 
     def work(self, model: str, progress: Progress) -> Conversion:
-        from onnx_spatial.cli import data
         from onnx_spatial.edit import edit_model
 
         file = self.files[model]
@@ -166,7 +165,7 @@ class _Convert(Task["Conversion"]):
             model,
             self.options,
             static=self.static,
-            verify=data.verify_options(model, self.how_to_verify) if self.verify else None,
+            verify=options.verify_options(model, self.how_to_verify) if self.verify else None,
             strict=self.how_to_verify["strict"],
             output=file,
             in_place=self.destinations.in_place and not self.destinations.dry_run,
@@ -216,15 +215,11 @@ class _Convert(Task["Conversion"]):
         return shlex.join(words)
 
     def explain(self, error: SpatialError) -> None:
-        """Print what a verification found, and keep the inputs of the first difference."""
-        from onnx_spatial.cli import data, render
+        """Print what a verification found."""
+        if isinstance(error, VerificationError) and not (self.output.json or self.output.quiet):
+            from onnx_spatial.cli import render
 
-        if isinstance(error, VerificationError):
-            if not self.output.json and not self.output.quiet:
-                render.verification(
-                    self.output.err, error.verification, verbose=self.output.verbose
-                )
-            data.keep(self.output, error.verification)
+            render.verification(self.output.err, error.verification, verbose=self.output.verbose)
 
     def exit_code(self, result: Conversion) -> int:
         return 3 if _beyond(result) is not None else int(self.destinations.check and result.changed)

@@ -8,12 +8,16 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from onnx_spatial.cli.output import Output
 from onnx_spatial.conversion.options import MODES, STRATEGY_NAMES, ConvertOptions
+
+if TYPE_CHECKING:
+    from onnx_spatial.verification import VerifyOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
@@ -361,3 +365,24 @@ def check_verification(given: Mapping[str, Any], *, no_verify: bool, check: bool
         if given[name] not in (None, False) and (no_verify or check):
             option, other = name.replace("_", "-"), "check" if check else "no-verify"
             raise click.UsageError(f"--{option} and --{other} cannot be combined")
+
+
+def verify_options(model: str, how_to_verify: Mapping[str, Any]) -> VerifyOptions:
+    """Return how models are compared: in a child process, on data that is read from a file or folder.
+
+    Args:
+        model: the original.
+        how_to_verify: the options of the command.
+
+    Raises:
+        UsageError: `inputs` holds no data, or data that fits no input; or options cannot be combined.
+        ModelFileError: it cannot be read.
+    """
+    from onnx_spatial.model.io import reader
+    from onnx_spatial.validation import data_sets
+    from onnx_spatial.verification import VerifyOptions, limits
+
+    path = how_to_verify["inputs"]
+    arrays = None if path is None else data_sets.inputs(Path(path), reader.read(model).proto)
+    memory = how_to_verify["memory"] or limits.default_memory()
+    return VerifyOptions(**{**how_to_verify, "inputs": arrays, "memory": memory})

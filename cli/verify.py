@@ -10,7 +10,7 @@ import click
 from onnx_spatial.cli import help, options
 from onnx_spatial.cli.html import html_option, html_report
 from onnx_spatial.cli.output import Output, append_to_step_summary
-from onnx_spatial.errors import SpatialError, VerificationError
+from onnx_spatial.errors import SpatialError
 
 if TYPE_CHECKING:
     from onnx_spatial.model.io.source import Source
@@ -54,7 +54,7 @@ def verify(
     Exit code 1 if anything differs or nothing could be shown, with --strict-proof also if a part is not
     proven.
     """
-    from onnx_spatial.cli import data, render
+    from onnx_spatial.cli import render
     from onnx_spatial.model.static_dims import read_source
     from onnx_spatial.verification import verify as compare
     from onnx_spatial.verification.evidence import check_verified
@@ -63,7 +63,7 @@ def verify(
         try:
             with output.progress() as progress:
                 frozen = read_source(original, static)
-                how = data.verify_options(original, how_to_verify)
+                how = options.verify_options(original, how_to_verify)
                 result = compare(frozen, converted, how, domains=domains, progress=progress)
         except SpatialError as error:
             report.add_error(converted, error)
@@ -72,11 +72,7 @@ def verify(
     append_to_step_summary("verify", converted, result.message)
     if not output.json and not output.quiet:
         render.verification(output.out, result, verbose=output.verbose)
-    try:
-        check_verified(original, result, replace(how, strict=True))
-    except VerificationError:
-        data.keep(output, result)
-        raise
+    check_verified(original, result, replace(how, strict=True))
     if output.json:
         output.document(result.to_dict())
     return 0
