@@ -13,37 +13,13 @@ from onnx_spatial.cli import options
 
 
 @dataclass(frozen=True)
-class Destination:
-    """Where the result goes.
-
-    Raises:
-        click.UsageError: the options contradict each other, or name no place.
-    """
-
-    path: str | None
-    in_place: bool
-    dry_run: bool
-
-    def __post_init__(self) -> None:
-        if not self.path and not self.dry_run and not self.in_place:
-            raise click.UsageError(
-                "missing output: use -o OUT, --in-place, or --dry-run to write nothing"
-            )
-        if self.in_place and self.path:
-            raise click.UsageError("-o OUT and --in-place cannot be combined")
-
-    @property
-    def file(self) -> str | None:
-        """The file of -o OUT; None if none is written by that name."""
-        return None if self.dry_run else self.path
-
-
-@dataclass(frozen=True)
 class Destinations:
-    """Where the results of several models go, and in which form.
+    """Where the results of the models of a command line go, and in which form.
 
     Attributes:
-        path, in_place, dry_run: as of `Destination`; the path may be a folder, too.
+        path: file or folder of -o OUT.
+        in_place: replace each model.
+        dry_run: write nothing.
         check: write nothing, and fail if a model would change.
         external: write the weights to a file beside the model.
 
@@ -62,13 +38,15 @@ class Destinations:
             raise click.UsageError("--check writes nothing: it takes no -o OUT and no --in-place")
         if self.external and self.in_place:
             raise click.UsageError("--save-as-external-data requires -o OUT, a file or a folder")
-        self._destination(self.path)
+        if not (self.path or self.in_place or self.dry_run or self.check):
+            raise click.UsageError(
+                "missing output: use -o OUT, --in-place, or --dry-run to write nothing"
+            )
+        if self.in_place and self.path:
+            raise click.UsageError("-o OUT and --in-place cannot be combined")
 
-    def _destination(self, path: str | None) -> Destination:
-        return Destination(path, self.in_place, self.dry_run or self.check)
-
-    def of(self, models: Sequence[str]) -> list[Destination]:
-        """Return the destination of each model; folders that are missing are made.
+    def of(self, models: Sequence[str]) -> dict[str, str | None]:
+        """Return the file of -o OUT for each model, None if there is none; make missing folders.
 
         Raises:
             click.UsageError: it is open whether the path is a file or a folder, or a model has no
@@ -76,9 +54,9 @@ class Destinations:
         """
         path = self.path
         if path is None:
-            return [self._destination(path) for _ in models]
+            return dict.fromkeys(models)
         if not _is_folder(path, len(models)):
-            return [self._destination(path)]
+            return {models[0]: None if self.dry_run else path}
         targets = [Path(path) / place for place in _places_in_folder(models, path)]
         sources = {_absolute(model) for model in models}
         if overwritten := [target for target in targets if _absolute(target) in sources]:
@@ -86,9 +64,10 @@ class Destinations:
                 f"-o {path}: {overwritten[0]} is a model of this call, and the output must not be "
                 "the input"
             )
-        if not self.dry_run:
-            _make_folders(path, targets)
-        return [self._destination(str(target)) for target in targets]
+        if self.dry_run:
+            return dict.fromkeys(models)
+        _make_folders(path, targets)
+        return dict(zip(models, map(str, targets), strict=True))
 
 
 def _is_folder(path: str, models: int) -> bool:

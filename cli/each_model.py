@@ -1,50 +1,61 @@
-"""Process every model of a command line, also after one that fails."""
+"""Do the work of a command on every model of a command line, also after one that fails.
+
+model   work -> result    show it, or its JSON document    exit code, and a section of --html
+        error             one line, or its JSON document   exit code, and a section of --html
+in the end    "3 written, 1 failed: NAME", the one JSON document, the highest exit code
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Generic, TypeVar
 
+from onnx_spatial.cli.html import HtmlReport, Result
 from onnx_spatial.cli.output import Output, error_document
 from onnx_spatial.cli.text import say
 from onnx_spatial.errors import SpatialError
 
 #: Called with lines of progress; None where there is no terminal.
 Progress = Callable[[str], None] | None
+R = TypeVar("R", bound=Result)
 
 
-class Documented(Protocol):
-    """A result about one model that can be printed as JSON."""
+class Task(Generic[R]):
+    """What a command does with each of its models."""
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the JSON document."""
+    def work(self, model: str, progress: Progress) -> R:
+        """Return the result for a model; `progress` is called with lines of progress.
+
+        Raises:
+            SpatialError: the model fails.
+        """
+        raise NotImplementedError
+
+    def show(self, model: str, result: R) -> None:
+        """Print a result for a person."""
+        raise NotImplementedError
+
+    def explain(self, error: SpatialError) -> None:
+        """Print more about an error than its message."""
+
+    def exit_code(self, result: R) -> int:
+        """Return the exit code of a result."""
+        return 0
+
+    def outcome(self, result: R) -> str:
+        """Say in a word or two what became of a model, for the last line."""
+        return "done"
 
 
-D = TypeVar("D", bound=Documented)
-
-
-def each_model(
-    output: Output,
-    models: Sequence[str],
-    process: Callable[[str, Progress], D],
-    show: Callable[[str, D], None],
-    code_of: Callable[[D], int] = lambda _: 0,
-    explain: Callable[[SpatialError], None] = lambda _: None,
-    outcome_of: Callable[[D], str] = lambda _: "done",
-) -> int:
-    """Process every model, also after one that fails, and return the highest exit code.
-
-    For several models the last line counts them: "3 written, 1 failed: NAME".
+def each_model(output: Output, models: Sequence[str], task: Task[R], report: HtmlReport) -> int:
+    """Do the work on every model, also after one that fails, and return the highest exit code.
 
     Args:
         output: of the run; with --json it gets one document in the end.
         models: paths.
-        process: processes one of them; its second argument is called with lines of progress.
-        show: prints the result for a model, for a person.
-        code_of: the exit code of a result.
-        explain: prints more about an error than its message.
-        outcome_of: what became of the model of a result, in a word or two for the last line.
+        task: what is done with each.
+        report: gets a section for each.
 
     Raises:
         SpatialError: the only model fails.
@@ -53,13 +64,15 @@ def each_model(
     documents: list[dict[str, object]] = []
     outcomes: Counter[str] = Counter()
     failed: list[str] = []
+    one = len(models) == 1
     for model in models:
         try:
             with output.progress() as progress:
-                result = process(model, progress)
+                result = task.work(model, progress)
         except SpatialError as error:
-            explain(error)
-            if len(models) == 1:
+            report.add_error(model, error)
+            task.explain(error)
+            if one:
                 raise
             say(output.err, f"error: {error}")
             document = error_document(str(error), error.exit_code, error.code)
@@ -67,17 +80,17 @@ def each_model(
             code = max(code, error.exit_code)
             failed.append(model)
             continue
+        report.add(result.section, model)
+        code = max(code, task.exit_code(result))
+        outcomes[task.outcome(result)] += 1
         if output.json:
             documents.append(result.to_dict())
-        code = max(code, code_of(result))
-        outcomes[outcome_of(result)] += 1
-        if not output.json and not output.quiet:
-            show(model, result)
-    if len(models) > 1 and not output.json and not output.quiet:
+        elif not output.quiet:
+            task.show(model, result)
+    if output.json:
+        output.document(documents[0] if one else {"version": 2, "models": documents})
+    elif not (one or output.quiet):
         counts = [f"{count} {outcome}" for outcome, count in outcomes.items()]
         counts += [f"{len(failed)} failed: {', '.join(failed)}"] if failed else []
         say(output.out, ", ".join(counts))
-    if output.json:
-        one = len(models) == 1
-        output.document(documents[0] if one else {"version": 2, "models": documents})
     return code

@@ -1,11 +1,11 @@
-"""Write an HTML report of a command, also if it fails."""
+"""Write the HTML report of a command, also if it fails."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 import click
 
@@ -17,50 +17,41 @@ from onnx_spatial.report.report_file import check_file, require, write
 if TYPE_CHECKING:
     from onnx_spatial.report.section import Section
 
+P = ParamSpec("P")
+
 html_option = click.option(
     "--html",
     type=click.Path(),
     metavar="FILE",
-    help="Write a report to look at: an HTML page with the graphs side by side, tables and plots.",
+    help="Write a report to look at: an HTML page with the graphs side by side, and tables.",
 )
 
 
-class Sectioned(Protocol):
-    """A result about one model that has a section in the report."""
+class Result(Protocol):
+    """A result about one model, which has a JSON document and a section of the report."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON document."""
 
     def section(self, name: str | None = None, *, error: str = "") -> Section:
         """Return the section."""
 
 
-R = TypeVar("R", bound=Sectioned)
-
-
 class HtmlReport:
     """The sections of a report; without a file nothing is collected."""
 
-    def __init__(self, path: str | None) -> None:
+    def __init__(self, path: str | None = None) -> None:
         self.path = None if path is None else Path(path)
         self.sections: list[Section] = []
 
-    def watched(self, process: Callable[..., R]) -> Callable[..., R]:
-        """Add what a function returns, or the error that it raises; its first argument is a model."""
-
-        def run(model: str, *others: Any) -> R:
-            try:
-                result = process(model, *others)
-            except SpatialError as failure:
-                error = failure  # the name of an except clause ends with it
-                self.add(lambda: error_section(model, error))
-                raise
-            self.add(lambda: result.section(model))
-            return result
-
-        return run
-
-    def add(self, make: Callable[[], Section]) -> None:
-        """Add a section."""
+    def add(self, make: Callable[P, Section], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Add the section that a function makes."""
         if self.path is not None:
-            self.sections.append(make())
+            self.sections.append(make(*args, **kwargs))
+
+    def add_error(self, model: str, error: SpatialError) -> None:
+        """Add the section of a model that failed, with all that is known of it."""
+        self.add(_error_section, model, error)
 
     def write(self, command: str, output: Output) -> None:
         """Write the report.
@@ -97,8 +88,8 @@ def html_report(
     if path is not None:
         require("jinja2")
         check_file(Path(path))
-        for other in others:
-            if other is not None and _is_same(Path(path), Path(other)):
+        for other in filter(None, others):
+            if _is_same(Path(path), Path(other)):
                 raise click.UsageError(f"--html {path} would replace the model {other}")
     report = HtmlReport(path)
     try:
@@ -115,16 +106,15 @@ def _is_same(path: Path, other: Path) -> bool:
     return path.absolute().resolve() == other.absolute().resolve()
 
 
-def error_section(model: str, error: SpatialError) -> Section:
-    """Make the section of a model that failed, with all that is known of it."""
+def _error_section(model: str, error: SpatialError) -> Section:
+    from onnx_spatial.report.section import Section
+
     known: Any = None
     if isinstance(error, VerificationError):
         known = error.conversion
     elif isinstance(error, ConversionError):
         known = error.inspection
-    if known is not None:
-        section: Section = known.section(model, error=str(error))
-        return section
-    from onnx_spatial.report.section import Section as Empty
-
-    return Empty(model, "failed", str(error))
+    if known is None:
+        return Section(model, "failed", str(error))
+    section: Section = known.section(model, error=str(error))
+    return section

@@ -8,16 +8,18 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from onnx_spatial.cli.output import Output
 from onnx_spatial.conversion.options import MODES, STRATEGY_NAMES, ConvertOptions
 
+if TYPE_CHECKING:
+    from onnx_spatial.verification import VerifyOptions
+
 F = TypeVar("F", bound=Callable[..., Any])
-
-
 R = TypeVar("R")
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -71,45 +73,89 @@ def _start(as_json: bool, quiet: bool, verbose: int) -> Output:
     return output
 
 
+def _by_name(
+    option: str,
+    form: str,
+    values: Sequence[str],
+    parse: Callable[[str], R | None],
+    *,
+    kind: str = "sizes",
+    named: bool = True,
+) -> dict[str, R]:
+    """Parse NAME=VALUE pairs; a name may hold '=' and ':'.
+
+    Args:
+        option: as it is typed.
+        form: what a pair must be, with an example.
+        values: the pairs.
+        parse: parses what is behind the name; None if it is something else.
+        kind: of the values, in words.
+        named: whether each must have a name; the value without one is that of "".
+
+    Raises:
+        click.UsageError: a pair has another form, or a name has two values.
+    """
+    result: dict[str, R] = {}
+    for value in values:
+        name, equals, text = value.rpartition("=")
+        parsed = parse(text)
+        if parsed is None or (not name and (named or equals)):
+            raise click.UsageError(f"{option} must be {form}, not {value!r}")
+        if result.setdefault(name, parsed) != parsed:
+            what = f"{option} {name!r}" if named else f"{option} of {name!r}" if name else option
+            raise click.UsageError(f"{what} is set twice, to different {kind}")
+    return result
+
+
+def _check_sizes(option: str, sizes: Mapping[str, Sequence[int]]) -> None:
+    """Check that sizes are those that a dim of ONNX, an int64, can have."""
+    for name, dims in sizes.items():
+        if max(dims, default=0) >= 2**63:
+            raise click.UsageError(f"{option} {name!r}: the size is too large")
+
+
 def _sizes(
     context: click.Context, option: click.Parameter, values: Sequence[str]
 ) -> dict[str, int]:
-    """Parse NAME=DIM pairs.
-
-    Raises:
-        click.UsageError: one is something else.
-    """
-    result: dict[str, int] = {}
-    for value in values:
-        name, _, dim = value.rpartition("=")
-        if not name or not dim.isdecimal():
-            raise click.UsageError(f"--static must be NAME=DIM, such as batch=4, not {value!r}")
-        _set(result, "--static", name, int(dim), int(dim))
-    return result
+    """Parse NAME=DIM pairs."""
+    form = "NAME=DIM, such as batch=4"
+    sizes = _by_name("--static", form, values, lambda t: int(t) if t.isdecimal() else None)
+    _check_sizes("--static", {name: (size,) for name, size in sizes.items()})
+    return sizes
 
 
 def _shapes(
     context: click.Context, option: click.Parameter, values: Sequence[str]
 ) -> dict[str, tuple[int, ...]]:
-    """Parse NAME=1,64,48,3 pairs. The name may hold '=' and ':'.
+    """Parse NAME=1,64,48,3 pairs."""
 
-    Raises:
-        click.UsageError: one is something else.
-    """
-    result: dict[str, tuple[int, ...]] = {}
-    for value in values:
-        name, _, dims = value.rpartition("=")
-        parts = [d.strip() for d in dims.split(",")] if dims.strip() else []
-        if not name or not all(d.isdecimal() for d in parts):
-            raise click.UsageError(
-                f"--shape must be NAME=SIZES, such as x=1,64,48,3, not {value!r}"
-            )
-        shape = tuple(map(int, parts))
-        _set(result, "--shape", name, shape, *shape)
-    return result
+    def dims(text: str) -> tuple[int, ...] | None:
+        parts = [part.strip() for part in text.split(",")] if text.strip() else []
+        return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else None
+
+    shapes = _by_name("--shape", "NAME=SIZES, such as x=1,64,48,3", values, dims)
+    _check_sizes("--shape", shapes)
+    return shapes
 
 
-def memory_size(
+def _tolerances(
+    context: click.Context, option: click.Parameter, values: Sequence[str]
+) -> float | dict[str, float] | None:
+    """Parse R and NAME=R."""
+
+    def positive(text: str) -> float | None:
+        try:
+            number = float(text)
+        except ValueError:
+            return None
+        return number if number >= 0 else None
+
+    form = "a number of 0 or more, or NAME=NUMBER, such as y=1e-2"
+    result = _by_name(f"--{option.name}", form, values, positive, kind="numbers", named=False)
+    return result.get("") if set(result) <= {""} else result
+
+
+def _memory_size(
     context: click.Context | None, option: click.Parameter | None, text: str | None
 ) -> int | None:
     """Parse a size such as 4G into bytes; None stays None.
@@ -124,40 +170,6 @@ def memory_size(
     if match is None or not float(match[1]):
         raise click.UsageError(f"--memory must be a size such as 500M or 4G, not {text!r}")
     return int(float(match[1]) * _UNITS[match[2].upper()])
-
-
-def _set(result: dict[str, R], option: str, name: str, value: R, *sizes: int) -> None:
-    """Add a value by name, once and with sizes that a dim of ONNX, an int64, can have."""
-    if max(sizes, default=0) >= 2**63:
-        raise click.UsageError(f"{option} {name!r}: the size is too large")
-    if result.setdefault(name, value) != value:
-        raise click.UsageError(f"{option} {name!r} is set twice, to different sizes")
-
-
-def _tolerances(
-    context: click.Context, option: click.Parameter, values: Sequence[str]
-) -> float | dict[str, float] | None:
-    """Parse R and NAME=R; the name may hold '='. The number without a name is that of "".
-
-    Raises:
-        click.UsageError: one is something else.
-    """
-    result: dict[str, float] = {}
-    for value in values:
-        name, equals, text = value.rpartition("=")
-        try:
-            number = float(text)
-        except ValueError:
-            number = -1.0
-        what = f"--{option.name}"
-        if not number >= 0 or (equals and not name):
-            raise click.UsageError(
-                f"{what} must be a number of 0 or more, or NAME=NUMBER, such as y=1e-2, not {value!r}"
-            )
-        if result.setdefault(name, number) != number:
-            of = f" of {name!r}" if name else ""
-            raise click.UsageError(f"{what}{of} is set twice, to different numbers")
-    return result.get("") if set(result) <= {""} else result
 
 
 #: Completed as file names.
@@ -197,22 +209,12 @@ shape_option = click.option(
     help="Run with this shape of an input. May be repeated.",
 )
 
-inputs_option = click.option(
-    "--inputs",
-    type=click.Path(exists=True),
-    metavar="FILE.npz|DIR",
-    help="Run on this data: an .npz with arrays by input name, or a folder of input_N.pb.",
-)
-
 seed_option = click.option(
     "--seed", type=int, default=0, show_default=True, help="Seed of the generated inputs."
 )
 
-#: The arguments shapes, inputs (a path) and seed.
-data_of_models = (shape_option, inputs_option, seed_option)
-
-#: The arguments rtol, atol and outputs_only of `onnx_spatial.verify`, in that order.
-tolerance_options: tuple[Callable[[Any], Any], ...] = (
+#: The arguments rtol, atol and outputs_only of `onnx_spatial.verify`.
+_tolerance_options: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--rtol",
         multiple=True,
@@ -261,11 +263,6 @@ output_options = grouped(
     make=_start,
 )
 
-mode_option_settings: dict[str, Any] = {
-    "type": click.Choice(MODES),
-    "help": "Convert to standard operators, local functions, or Python operators.",
-}
-
 no_fuse_option = click.option(
     "--no-fuse", is_flag=True, help="Change only the operators, no nodes beside them."
 )
@@ -276,29 +273,43 @@ checked_option = click.option(
     help="Make a run fail if sizes or parameters break a rule of an operator.",
 )
 
-
 strict_proof_option = click.option(
-    "--strict-proof",
-    is_flag=True,
-    help="Fail if a part that differs is not proven.",
+    "--strict-proof", is_flag=True, help="Fail if a part that differs is not proven."
+)
+
+no_verify_option = click.option(
+    "--no-verify", is_flag=True, help="Do not compare the result with the original."
 )
 
 
-memory_option_help = (
-    "Stop a run that needs more memory beside the weights, such as 8G. The default is 4G, "
-    "or a quarter of a smaller machine."
-)
+def memory_option(help: str) -> Callable[[F], F]:
+    """Make the option --memory, which means something else where a process has one model."""
+    return click.option("--memory", callback=_memory_size, metavar="SIZE", help=help)
 
-strict_option = click.option(
-    "--strict", is_flag=True, help="Fail if the result cannot be verified, or operators are left."
-)
+
+def mode_option(*others: str, help: str = "", **settings: Any) -> Callable[[F], F]:
+    """Make the option --mode, which may be repeated in one command and not in others."""
+    text = f"Convert to standard operators, local functions, or Python operators{help}."
+    return click.option("--mode", *others, type=click.Choice(MODES), help=text, **settings)
+
 
 #: The attributes of `onnx_spatial.VerifyOptions`, with `inputs` a path: the argument `how_to_verify`.
 verification_options = grouped(
     "how_to_verify",
-    *data_of_models,
-    *tolerance_options,
-    strict_option,
+    shape_option,
+    click.option(
+        "--inputs",
+        type=click.Path(exists=True),
+        metavar="FILE.npz|DIR",
+        help="Run on this data: an .npz with arrays by input name, or a folder of input_N.pb.",
+    ),
+    seed_option,
+    *_tolerance_options,
+    click.option(
+        "--strict",
+        is_flag=True,
+        help="Fail if the result cannot be verified, or operators are left.",
+    ),
     strict_proof_option,
     click.option(
         "--reproducer",
@@ -306,7 +317,10 @@ verification_options = grouped(
         metavar="DIR",
         help="If the models differ, save in DIR two small models, data and a script that show it.",
     ),
-    click.option("--memory", callback=memory_size, metavar="SIZE", help=memory_option_help),
+    memory_option(
+        "Stop a run that needs more memory beside the weights, such as 8G. The default is 4G, or a "
+        "quarter of a smaller machine."
+    ),
     click.option(
         "--time-limit",
         type=click.FloatRange(min=0),
@@ -319,25 +333,15 @@ verification_options = grouped(
 )
 
 #: The options of `ConvertOptions` but `chains`, as `editing`.
-_editing_options = grouped(
+editing_options = grouped(
     "editing",
-    click.option("--mode", default="lower", show_default=True, **mode_option_settings),
+    mode_option(default="lower", show_default=True),
     no_fuse_option,
     checked_option,
     prefer_option,
     max_rank_option,
     domain_option,
 )
-
-
-def conversion_options(command: F) -> F:
-    """Add the options of `convert` and `optimize`, --json and the like included."""
-    no_verify = click.option(
-        "--no-verify", is_flag=True, help="Do not compare the result with the original."
-    )
-    rest = static_option(no_verify(verification_options(output_options(command))))
-    decorated: F = _editing_options(rest)
-    return decorated
 
 
 def convert_options(
@@ -361,3 +365,24 @@ def check_verification(given: Mapping[str, Any], *, no_verify: bool, check: bool
         if given[name] not in (None, False) and (no_verify or check):
             option, other = name.replace("_", "-"), "check" if check else "no-verify"
             raise click.UsageError(f"--{option} and --{other} cannot be combined")
+
+
+def verify_options(model: str, how_to_verify: Mapping[str, Any]) -> VerifyOptions:
+    """Return how models are compared: in a child process, on data that is read from a file or folder.
+
+    Args:
+        model: the original.
+        how_to_verify: the options of the command.
+
+    Raises:
+        UsageError: `inputs` holds no data, or data that fits no input; or options cannot be combined.
+        ModelFileError: it cannot be read.
+    """
+    from onnx_spatial.model.io import reader
+    from onnx_spatial.validation import data_sets
+    from onnx_spatial.verification import VerifyOptions, limits
+
+    path = how_to_verify["inputs"]
+    arrays = None if path is None else data_sets.inputs(Path(path), reader.read(model).proto)
+    memory = how_to_verify["memory"] or limits.default_memory()
+    return VerifyOptions(**{**how_to_verify, "inputs": arrays, "memory": memory})

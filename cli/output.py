@@ -12,7 +12,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from onnx_spatial.cli.progress import Steps, bar
@@ -21,6 +22,9 @@ from onnx_spatial.errors import Code, ConversionError, SpatialError, Verificatio
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+#: The variable with the file that GitHub Actions shows on the page of a run.
+_STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 class Output:
@@ -90,8 +94,8 @@ class Output:
         With -v, and if `timed`, the time of each step is printed in the end.
         """
         steps = Steps() if timed and self.verbose and not self.quiet else None
-        show = self._bar if self.interactive and not self.quiet else _no_bar
-        with show() as change:
+        show = bar(self.err) if self.interactive and not self.quiet else nullcontext()
+        with show as change:
             if steps is None:
                 yield change
                 return
@@ -106,20 +110,29 @@ class Output:
             steps.end()
         say(self.err, str(steps), style="dim")
 
-    @contextmanager
-    def _bar(self) -> Iterator[Callable[[str], None] | None]:
-        with bar(self.err) as change:
-            yield change
-
 
 def error_document(message: str, exit_code: int, code: Code) -> dict[str, object]:
     """Return an error as a part of a JSON document."""
     return {"error": message, "code": code, "exit_code": exit_code}
 
 
-@contextmanager
-def _no_bar() -> Iterator[Callable[[str], None] | None]:
-    yield None
+def append_to_step_summary(command: str, model: str, *parts: str) -> None:
+    """Append the result of a command for one model to the summary of a step of GitHub Actions."""
+    if os.environ.get(_STEP_SUMMARY):
+        from onnx_spatial.validation.reports import escaped
+
+        text = "; ".join(filter(None, parts))
+        append_markdown(f"**onnx-spatial {command}** {escaped(model)}: {escaped(text)}\n")
+
+
+def append_markdown(text: str) -> None:
+    """Append text to the file for summaries that the environment names, if it can be written."""
+    if path := os.environ.get(_STEP_SUMMARY):
+        with (
+            suppress(OSError),
+            Path(path).open("a", encoding="utf-8", errors="backslashreplace") as file,
+        ):
+            file.write(text + "\n")
 
 
 class PipeSafe:

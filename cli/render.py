@@ -1,26 +1,35 @@
-"""Print results as tables and sentences."""
+"""Print what commands found in a model, what a conversion did, and the verdict on it.
+
+m.onnx: 2 spatial operators in domain 'my.domain', opset 13, IR 8       a headline
+node  operator        type     input       output      action           a table, or where it does
+a     SpaceToBatchND  float32  1x4x4x3  -> 4x2x2x3     lower: slices    not fit a list
+a, b: a note                                                            each sentence once
+PASSED  proven: 2 operators for every size                              the verdict
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from onnx_spatial.cli import limits, summary
-from onnx_spatial.cli.text import fits, listed, say
+from onnx_spatial.cli.text import listed, names_by_sentence, print_table, say, say_first, table
 from onnx_spatial.errors import one_line
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.report.figures import duration, headline
+from onnx_spatial.report.figures import count, duration, figure_rows, headline
 from onnx_spatial.verification import OperatorResult, OutputResult, Verification
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from onnx_spatial.conversion.limits import LimitReport, NodeBeyond
     from onnx_spatial.conversion.report import OperatorReport
+    from onnx_spatial.conversion.summary import Replacement
     from onnx_spatial.lowering import Candidate
     from onnx_spatial.report.results import Conversion, Inspection
 
@@ -37,110 +46,149 @@ _VERDICTS = {
     "failed": ("FAILED", "bold red"),
     "unverified": ("UNVERIFIED", "bold yellow"),
 }
+#: What is shown without -v: problems and rows of outputs, replaced operators, reasons why nodes are
+#: beyond a limit, and nodes with the same reason.
+_PROBLEMS, _REPLACEMENTS, _REASONS, _NODES = 6, 12, 8, 3
+#: Letters of a name that are shown at least.
+_MIN_NAME = 18
+#: Larger distances in ulp are no figures that help.
+_MOST_ULP = 1_000_000
 
 
 def inspection(console: Console, found: Inspection, *, verbose: bool = False) -> None:
     """Print a table of the operators of a model, and the reasons below it."""
-    if not found.named:
-        todo = "" if found.summary is not None else ", nothing to do"
-        say(console, f"{found.model}: no spatial operators{todo}")
-        chains(console, found)
-        _remaining(console, found)
-        limits.show(console, found.limits, verbose=verbose, when="after optimize, ")
-        return
-    opset = "no opset" if found.opset is None else f"opset {found.opset}"
-    domains = ", ".join(
-        dict.fromkeys(repr(operator.domain) for operator in found.named if operator.spatial)
-    )
-    spatial = sum(operator.spatial for operator in found.named)
-    what = [f"{_count(spatial, 'spatial operator')} in domain {domains}"] if spatial else []
-    if refused := len(found.named) - spatial:
-        what.append(f"{_count(refused, 'convolution')} that onnxruntime refuses")
-    say(console, f"{found.model}: {', '.join(what)}, {opset}, IR {found.ir_version}")
-    operators(console, found.named, verbose=verbose)
-    if found.conversion is not None:
-        say(console, f"after convert: {headline(found.conversion)}")
-    chains(console, found)
+    say(console, f"{found.model}: {_contents(found)}")
+    if found.named:
+        operators(console, found.named, verbose=verbose)
+        if found.conversion is not None:
+            say(console, f"after convert: {headline(found.conversion)}")
+    _chains(console, found)
     _remaining(console, found)
-    limits.show(console, found.limits, verbose=verbose, when="after optimize, ")
+    _limits(console, found.limits, verbose=verbose, when="after optimize, ")
 
 
-def chains(console: Console, found: Inspection) -> None:
-    """Print a table of the chains of standard nodes, and in one line what `optimize` does with them."""
-    if found.chains:
-        spatial = all(operator.op_type != Rearrange.name for operator in found.chains)
-        what = "are spatial operators" if spatial else "only move data"
-        console.print(f"chains of standard nodes that {what}:")
-        operators(console, found.chains)
-    if found.summary is not None:
-        say(console, f"optimize: {found.summary}")
-    notes(console, found)
+def _contents(found: Inspection) -> str:
+    """Count the operators of a model, and name its domains and versions."""
+    if not found.named:
+        return f"no spatial operators{'' if found.summary is not None else ', nothing to do'}"
+    opset = "no opset" if found.opset is None else f"opset {found.opset}"
+    spatial = [repr(operator.domain) for operator in found.named if operator.spatial]
+    domains = ", ".join(dict.fromkeys(spatial))
+    what = [f"{count(len(spatial), 'spatial operator')} in domain {domains}"] if spatial else []
+    if refused := len(found.named) - len(spatial):
+        what.append(f"{count(refused, 'convolution')} that onnxruntime refuses")
+    return f"{', '.join(what)}, {opset}, IR {found.ir_version}"
 
 
-def notes(console: Console, found: Inspection) -> None:
-    """Say where the search for chains stopped."""
-    for line in found.notes:
-        say(console, f"note: {one_line(line)}", style="yellow")
+def conversion(console: Console, result: Conversion, model: Path, *, verbose: bool) -> None:
+    """Print what was converted, the verdict, and where the result is."""
+    found, limits = result.inspection, result.inspection.limits
+    if not result.changed:
+        why = "no operators to convert" if found.named else "no spatial operators"
+        if found.named and all(operator.action == "function" for operator in found.named):
+            why = "its operators call local functions already"
+        beyond = limits is not None and limits.nodes
+        say(console, f"{model}: {why}, nothing {'was changed' if beyond else 'to do'}")
+    else:
+        _summary(console, result, model, verbose=verbose)
+    converted = all(operator.converted for operator in found.named)
+    if found.named and (verbose or not result.changed or not converted):
+        operators(console, found.named, verbose=verbose and result.changed)
+    if verbose:
+        _chains(console, found)
+    else:
+        if left := sum(not (s.converted or s.above_limit) for s in found.chains):
+            what = count(left, "chain")
+            say(console, f"{what} of standard nodes left, with nothing to gain by a rewrite")
+        _search_notes(console, found)
+    _remaining(console, found)
+    if result.verification is not None:
+        verification(console, result.verification, verbose=verbose)
+    elif result.changed:
+        console.print("not verified")
+    _limits(console, limits, verbose=verbose)
+    if result.output is not None:
+        what = "wrote" if result.changed else "copied byte for byte to"
+        say(console, f"{what} {result.output}")
+    if result.backup is not None:
+        say(console, f"the original is kept as {result.backup}")
 
 
-def _remaining(console: Console, found: Inspection) -> None:
-    """Say which operators onnxruntime lacks also after the conversion, and what helps."""
-    explained = {
-        (operator.domain, operator.op_type)
-        for operator in found.operators
-        if operator.unknown_domain
+def _summary(console: Console, result: Conversion, model: Path, *, verbose: bool) -> None:
+    """Print a headline, figures before and after, and a row for each operator that was replaced."""
+    summary = result.summary
+    assert summary is not None
+    say(console, f"{one_line(str(model))}: {headline(summary)}")
+    cells = zip(*([one_line(c) for c in row] for row in figure_rows(summary, verbose=verbose)),
+                strict=True)  # fmt: skip
+    figures = dict(zip(("", "before", "after"), cells, strict=True))
+    console.print(table(figures, right=("before", "after")))
+    rows = summary.replacements if verbose else summary.replacements[:_REPLACEMENTS]
+    if rows:
+        replacements(console, rows)
+    if more := len(summary.replacements) - len(rows):
+        console.print(f"and {more} more (-v shows them)")
+    _notes(console, result.operators)
+    for versions in result.touched.get("ir_version", ()):
+        console.print(f"raised the IR version: {versions}")
+
+
+def replacements(console: Console, rows: Sequence[Replacement]) -> None:
+    """Print the replaced operators in a table, or as a list where a table does not fit."""
+    if print_table(console, _replacements(rows, console.width)):
+        return
+    for row in rows:
+        console.print(Text(one_line(row.node), "bold"), soft_wrap=True)
+        graph = "" if row.graph == "main graph" else f" in {one_line(row.graph)}"
+        nodes = f"{row.nodes_before} -> {row.nodes_after} nodes"
+        say(console, f"    {one_line(row.what)}{graph}, {nodes}")
+
+
+def _replacements(rows: Sequence[Replacement], width: int) -> Table:
+    """Make a table of the replaced operators; graphs are named where there is room."""
+    columns = {
+        "in": [one_line(row.graph) for row in rows],
+        "now": [one_line(row.what) for row in rows],
+        "nodes": [f"{row.nodes_before} -> {row.nodes_after}" for row in rows],
     }
-    lines = [o.message for o in found.remaining if (o.domain, o.op_type) not in explained]
-    for line in lines[:_SHOWN]:
-        say(console, one_line(line), style="yellow")
-    if len(lines) > _SHOWN:
-        console.print(f"and {len(lines) - _SHOWN} more operators that onnxruntime lacks")
+    names = [one_line(row.node) for row in rows]
+    if {*columns["in"]} == {"main graph"} or _room(columns, width) < max(map(len, names)):
+        del columns["in"]
+    # The end of a name tells more of a node than its scope does.
+    room = _room(columns, width)
+    short = [name if len(name) <= room else f"...{name[3 - room :]}" for name in names]
+    return table({"operator or region": short, **columns}, right=("nodes",))
 
 
-def operators(console: Console, found: list[OperatorReport], *, verbose: bool = False) -> None:
+def _room(columns: Mapping[str, Sequence[str]], width: int) -> int:
+    """Return the width that other columns leave for names."""
+    return max(width - sum(max(map(len, cells)) + 2 for cells in columns.values()), _MIN_NAME)
+
+
+def operators(console: Console, found: Sequence[OperatorReport], *, verbose: bool = False) -> None:
     """Print a table of operators, or a list where a table does not fit, and the reasons below it.
 
     Times are shown where there is room; with `verbose` those of the alternatives below the table.
     """
     found = [_printable(operator) for operator in found]
-    timed = any(operator.estimated_us is not None for operator in found)
-    tables = (_table(found, times=times) for times in ([True, False] if timed else [False]))
-    table = next((t for t in tables if fits(console, t)), None)
-    if table is not None:
-        console.print(table)
-    else:
+    columns = _operator_columns(found)
+    plain = {name: cells for name, cells in columns.items() if name != "time"}
+    tables = (table(each, right=("nodes", "time")) for each in (columns, plain))
+    if not print_table(console, *tables):
         for operator in found:
-            console.print(Text(operator.node, "bold"), soft_wrap=True)
-            if operator.converted and not operator.nodes_after:
-                # Its region or its pair is described at the operator that has the nodes.
-                console.print("   ", _action(operator), f"({operator.op_type}, no node)")
-                continue
-            if operator.graph != "main graph":
-                say(console, f"    in {operator.graph}")
-            if operator.function is not None:
-                say(console, f"    calls {operator.function}")
-            say(
-                console,
-                f"    {operator.op_type} {operator.element_type or '?'} "
-                f"{_shape(operator.input_shape)} -> {_shape(operator.output_shape)}",
-            )
-            size = ", ".join(filter(None, (_count(operator.nodes_after, "node"), _time(operator))))
-            console.print("   ", _action(operator), f"({size})")
+            _listed_operator(console, operator)
     for operator in found:
         if operator.reason is not None:
             what = "cannot be converted" if operator.action == "refuse" else "is not converted"
             say(console, f"{operator.node} {what}: {operator.reason}")
-    for line in _grouped(
-        "not fused",
-        ((operator.node, one_line(reason)) for operator in found for reason in operator.declined),
-    ):
+    declined = [(operator.node, one_line(r)) for operator in found for r in operator.declined]
+    for line in _by_reason("not fused", declined):
         say(console, line)
-    summary.notes(console, found)
-    if verbose:
-        for operator in found:
-            if len(operator.candidates) > 1:
-                each = ", ".join(map(_candidate, operator.candidates))
-                say(console, f"lowerings of {operator.node}: {each}")
+    _notes(console, found)
+    for operator in found if verbose else ():
+        if len(operator.candidates) > 1:
+            each = ", ".join(f"{c.lowering} ({_time(c)})" for c in operator.candidates)
+            say(console, f"lowerings of {operator.node}: {each}")
 
 
 def _printable(operator: OperatorReport) -> OperatorReport:
@@ -149,30 +197,48 @@ def _printable(operator: OperatorReport) -> OperatorReport:
     return replace(operator, **texts)  # type: ignore[arg-type]
 
 
-def _table(found: list[OperatorReport], *, times: bool) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    nested = any(operator.graph != "main graph" for operator in found)
-    called = any(operator.function is not None for operator in found)
-    extra = [*(["in"] if nested else []), *(["function"] if called else [])]
-    for name in ("node", "operator", *extra, "type", "input", "output"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("action", no_wrap=True)
-    table.add_column("nodes", justify="right", no_wrap=True)
-    if times:
-        table.add_column("time", justify="right", no_wrap=True)
-    for operator in found:
-        row = [
-            operator.node,
-            operator.op_type,
-            *([operator.graph] if nested else []),
-            *([operator.function or ""] if called else []),
-            operator.element_type or "?",
-            _shape(operator.input_shape),
-            _shape(operator.output_shape),
-        ]
-        time = [_time(operator)] if times else []
-        table.add_row(*row, _action(operator), str(operator.nodes_after), *time)
-    return table
+def _operator_columns(found: Sequence[OperatorReport]) -> dict[str, list[str | Text]]:
+    """Return the columns of a table of operators; what is the same for all has none."""
+    columns: dict[str, list[str | Text]] = {
+        "node": [operator.node for operator in found],
+        "operator": [operator.op_type for operator in found],
+        "in": [operator.graph for operator in found],
+        "function": [operator.function or "" for operator in found],
+        "type": [operator.element_type or "?" for operator in found],
+        "input": [_shape(operator.input_shape) for operator in found],
+        "output": [_shape(operator.output_shape) for operator in found],
+        "action": [_action(operator) for operator in found],
+        "nodes": [str(operator.nodes_after) for operator in found],
+        "time": [_time(operator) for operator in found],
+    }
+    plain = {"in": {"main graph"}, "function": {""}, "time": {""}}
+    return {n: cells for n, cells in columns.items() if n not in plain or {*cells} - plain[n]}
+
+
+def _listed_operator(console: Console, operator: OperatorReport) -> None:
+    """Print what a row of the table has in lines below the name."""
+    console.print(Text(operator.node, "bold"), soft_wrap=True)
+    if operator.converted and not operator.nodes_after:
+        # Its region or its pair is described at the operator that has the nodes.
+        console.print("   ", _action(operator), f"({operator.op_type}, no node)")
+        return
+    if operator.graph != "main graph":
+        say(console, f"    in {operator.graph}")
+    if operator.function is not None:
+        say(console, f"    calls {operator.function}")
+    shapes = f"{_shape(operator.input_shape)} -> {_shape(operator.output_shape)}"
+    say(console, f"    {operator.op_type} {operator.element_type or '?'} {shapes}")
+    size = ", ".join(filter(None, (count(operator.nodes_after, "node"), _time(operator))))
+    console.print("   ", _action(operator), f"({size})")
+
+
+def _action(operator: OperatorReport) -> Text:
+    action = ": ".join(filter(None, (operator.action, operator.lowering)))
+    if operator.absorbed:
+        # A lowering merges Transposes only.
+        noun = "other node" if operator.action == "fuse" else "Transpose"
+        action += f" with {count(len(operator.absorbed), noun)}"
+    return Text(action, _STYLES[operator.action])
 
 
 def _time(operator: OperatorReport | Candidate) -> str:
@@ -180,60 +246,93 @@ def _time(operator: OperatorReport | Candidate) -> str:
     return "" if operator.estimated_us is None else f"~{duration(operator.estimated_us)}"
 
 
-def _candidate(candidate: Candidate) -> str:
-    return f"{candidate.lowering} ({_time(candidate)})"
+def _shape(shape: tuple[Dim, ...] | None) -> str:
+    return "?" if shape is None else one_line(show(shape))
 
 
-def _action(operator: OperatorReport) -> Text:
-    action = (
-        operator.action if operator.lowering is None else f"{operator.action}: {operator.lowering}"
-    )
-    if operator.absorbed:
-        action += f" with {_absorbed(operator)}"
-    return Text(action, _STYLES[operator.action])
+def _notes(console: Console, found: Iterable[OperatorReport]) -> None:
+    """Print what is to know of operators, each sentence once."""
+    said = ((one_line(operator.node), note) for operator in found for note in operator.notes)
+    for note, names in names_by_sentence(said).items():
+        say(console, f"{listed(names)}: {note}")
 
 
-def conversion(console: Console, result: Conversion, model: Path, *, verbose: bool) -> None:
-    """Print what was converted, the verdict, and where the result is."""
-    found = result.inspection.named
-    if not result.changed:
-        why = "no operators to convert" if found else "no spatial operators"
-        if found and all(operator.action == "function" for operator in found):
-            why = "its operators call local functions already"
-        beyond = result.inspection.limits is not None and result.inspection.limits.nodes
-        say(console, f"{model}: {why}, nothing {'was changed' if beyond else 'to do'}")
-        if found:
-            operators(console, found)
+def _chains(console: Console, found: Inspection) -> None:
+    """Print a table of the chains of standard nodes, and in one line what `optimize` does with them."""
+    if found.chains:
+        spatial = all(operator.op_type != Rearrange.name for operator in found.chains)
+        what = "are spatial operators" if spatial else "only move data"
+        console.print(f"chains of standard nodes that {what}:")
+        operators(console, found.chains)
+    if found.summary is not None:
+        say(console, f"optimize: {found.summary}")
+    _search_notes(console, found)
+
+
+def _search_notes(console: Console, found: Inspection) -> None:
+    """Say where the search for chains stopped."""
+    for line in found.notes:
+        say(console, f"note: {one_line(line)}", style="yellow")
+
+
+def _remaining(console: Console, found: Inspection) -> None:
+    """Say which operators onnxruntime lacks also after the conversion, and what helps."""
+    explained = {(o.domain, o.op_type) for o in found.operators if o.unknown_domain}
+    lacking = [o for o in found.remaining if (o.domain, o.op_type) not in explained]
+    lines = [one_line(operator.message) for operator in lacking]
+    rest = "{} more operators that onnxruntime lacks".format
+    say_first(console, lines, _PROBLEMS, rest, indent="", style="yellow")
+
+
+def _limits(console: Console, report: LimitReport | None, *, verbose: bool, when: str = "") -> None:
+    """Print which nodes of a result are beyond the limit, one line for each reason, or that all fit.
+
+    With `verbose`, each of these has a line, and so has each node whose rank is unknown. `when` starts
+    the sentence.
+    """
+    if report is None:
+        return
+    if report.text is not None:
+        say(console, f"{when}{report.text}:", style="bold red")
+        lines = _each_beyond(report.nodes) if verbose else _beyond_by_reason(report.nodes)
+        most = None if verbose else _REASONS
+        say_first(console, [*map(one_line, lines)], most, _other_reasons)
     else:
-        summary.show(console, result, model, verbose=verbose)
-        for versions in result.touched.get("ir_version", ()):
-            console.print(f"raised the IR version: {versions}")
-        if found and (verbose or not all(operator.converted for operator in found)):
-            operators(console, found, verbose=verbose)
-    if verbose:
-        chains(console, result.inspection)
-    elif left := sum(not (s.converted or s.above_limit) for s in result.inspection.chains):
-        what = _count(left, "chain")
-        say(console, f"{what} of standard nodes left, with nothing to gain by a rewrite")
-    if not verbose:
-        notes(console, result.inspection)
-    _remaining(console, result.inspection)
-    if result.verification is not None:
-        verification(console, result.verification, verbose=verbose)
-    elif result.changed:
-        console.print("not verified")
-    limits.show(console, result.inspection.limits, verbose=verbose)
-    if result.output is not None:
-        what = "wrote" if result.changed else "copied byte for byte to"
-        say(console, f"{what} {result.output}")
-    if result.backup is not None:
-        say(console, f"the original is kept as {result.backup}")
+        unknown = count(len(report.unknown), "node")
+        others = f"; of {unknown} a rank is unknown (-v shows them)" if report.unknown else ""
+        nodes = "every other node" if report.unknown else "every node"
+        say(console, f"{when}{nodes} fits rank {report.max_rank}{others}")
+    for node in report.unknown if verbose else ():
+        say(console, one_line(f"{node.node} ({_place(node)}) was not compared: {node.reason}"))
 
 
-def _absorbed(operator: OperatorReport) -> str:
-    """Count the nodes merged into an operator; a lowering merges Transposes only."""
-    noun = "other node" if operator.action == "fuse" else "Transpose"
-    return _count(len(operator.absorbed), noun)
+def _other_reasons(number: int) -> str:
+    return f"{count(number, 'other reason')} (-v shows all)"
+
+
+def _each_beyond(nodes: Sequence[NodeBeyond]) -> Iterator[str]:
+    for node in nodes:
+        shape = "" if node.shape is None else f" ({node.value!r} {show(node.shape)})"
+        yield f"{node.node} ({_place(node)}): {node.reason}{shape}{_why_kept(node)}"
+
+
+def _beyond_by_reason(nodes: Sequence[NodeBeyond]) -> Iterator[str]:
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for node in nodes:
+        reasons.setdefault((f"{node.op_type}: {node.reason}", _why_kept(node)), []).append(
+            node.node
+        )
+    for (reason, why_kept), names in reasons.items():
+        more = f" and {len(names) - _NODES:,} more" if len(names) > _NODES else ""
+        yield f"{reason}: {', '.join(names[:_NODES])}{more}{why_kept}"
+
+
+def _why_kept(node: NodeBeyond) -> str:
+    return "" if node.kept is None else f"; the chain stays: {node.kept}"
+
+
+def _place(node: NodeBeyond) -> str:
+    return node.op_type if node.graph == "main graph" else f"{node.op_type} in {node.graph}"
 
 
 def how_to_run(console: Console, model: Path) -> None:
@@ -259,24 +358,10 @@ def verification(console: Console, result: object, *, verbose: bool) -> None:
     ]
     if not result.problems:
         others = [each for each in result.unproven if str(each) not in message]
-        lines = _grouped("not proven", ((each.node, each.reason) for each in others))
-    shown = lines if verbose else lines[:_SHOWN]
-    for line in shown:
+        lines = _by_reason("not proven", ((each.node, each.reason) for each in others))
+    say_first(console, lines, None if verbose else _PROBLEMS)
+    for line in _explanation(result):
         say(console, f"  {line}")
-    if len(shown) < len(lines):
-        say(console, f"  and {len(lines) - len(shown)} more (-v shows them)")
-    first = result.first_value
-    known = result.first_difference
-    if first is not None and not (known and (known.kind, known.name) == ("value", first.name)):
-        say(
-            console,
-            f"  the first value that differs is {first.name!r} {show(first.shape)}, of {first.op_type} "
-            f"node {first.node!r} ({first.graph}): {first.reason}",
-        )
-    if result.reproducer is not None:
-        say(console, f"  reproduce it with: python {result.reproducer}")
-    if result.advice is not None:
-        say(console, f"  what to do: {result.advice}")
     for note in result.notes:
         if note not in message:
             say(console, f"  {note}")
@@ -287,52 +372,55 @@ def verification(console: Console, result: object, *, verbose: bool) -> None:
         _outputs(console, result, verbose=verbose)
 
 
-def _checked_operators(console: Console, operators: Sequence[OperatorResult]) -> None:
+def _explanation(result: Verification) -> Iterator[str]:
+    """Yield where two models begin to differ, how to see it again, and what to do."""
+    first, shown = result.first_value, result.first_difference
+    if first is not None and not (shown and (shown.kind, shown.name) == ("value", first.name)):
+        value = f"{first.name!r} {show(first.shape)}"
+        node = f"{first.op_type} node {first.node!r} ({first.graph})"
+        yield f"the first value that differs is {value}, of {node}: {first.reason}"
+    if result.reproducer is not None:
+        yield f"reproduce it with: python {result.reproducer}"
+    if result.advice is not None:
+        yield f"what to do: {result.advice}"
+
+
+def _by_reason(state: str, reasons: Iterable[tuple[str, str]]) -> list[str]:
+    """Return one line for each reason: "a, b and 12 more are not fused: the reason"."""
+    return [
+        f"{listed(names)} {'is' if len(names) == 1 else 'are'} {state}: {reason}"
+        for reason, names in names_by_sentence(reasons).items()
+    ]
+
+
+def _checked_operators(console: Console, checked: Sequence[OperatorResult]) -> None:
     """Print what is proven of each operator, and whether it ran; as a list where no table fits."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("node", "operator", "proven", "ran"):
-        table.add_column(name, overflow="fold")
-    for operator in operators:
-        kind = "" if operator.unproven is None else operator.unproven.kind
-        ran = "agrees" if operator.ran else operator.reason or ""
-        ran = ran if operator.counterexample is None else "DIFFERS"
-        table.add_row(operator.node, operator.op_type, operator.proven or kind, ran)
-    if fits(console, table):
-        console.print(table)
+    columns: dict[str, list[str]] = {
+        "node": [operator.node for operator in checked],
+        "operator": [operator.op_type for operator in checked],
+        "proven": [o.proven or ("" if o.unproven is None else o.unproven.kind) for o in checked],
+        "ran": [_run(operator) for operator in checked],
+    }
+    if print_table(console, table(columns, folded=True)):
         return
-    for cells in zip(*(column.cells for column in table.columns), strict=True):
-        node, op_type, proven, ran = map(str, cells)
+    for node, op_type, proven, ran in zip(*columns.values(), strict=True):
         console.print(Text(one_line(node), "bold"), soft_wrap=True)
         say(console, f"    {op_type}: proven: {proven or '-'}; ran: {ran or '-'}")
 
 
-def assumptions(console: Console, operators: Sequence[Mapping[str, Any]]) -> None:
+def _run(operator: OperatorResult) -> str:
+    if operator.counterexample is not None:
+        return "DIFFERS"
+    return "agrees" if operator.ran else operator.reason or ""
+
+
+def assumptions(console: Console, checked: Sequence[Mapping[str, Any]]) -> None:
     """Print what the proofs of operators assume, each with the operators that it is assumed for."""
-    assuming: dict[str, list[str]] = {}
-    for operator in operators:
-        for assumption in operator["assumptions"]:
-            assuming.setdefault(assumption, []).append(operator["node"])
-    proven = sum(bool(operator["assumptions"]) for operator in operators)
-    for assumption, nodes in assuming.items():
+    proven = sum(bool(operator["assumptions"]) for operator in checked)
+    assumed = ((operator["node"], text) for operator in checked for text in operator["assumptions"])
+    for assumption, nodes in names_by_sentence(assumed).items():
         which = "" if len(nodes) == proven else f" (for {listed(nodes)})"
         say(console, "  " + one_line(f"assumed: {assumption}{which}"))
-
-
-def _grouped(state: str, reasons: Iterable[tuple[str, str]]) -> list[str]:
-    """Return one line for each reason: "a, b and 12 more are not fused: the reason"."""
-    nodes: dict[str, list[str]] = {}
-    for node, reason in reasons:
-        nodes.setdefault(reason, []).append(node)
-    return [
-        f"{listed(names)} {'is' if len(names) == 1 else 'are'} {state}: {reason}"
-        for reason, names in nodes.items()
-    ]
-
-
-#: Problems, and rows of outputs, that are shown without -v.
-_SHOWN = 6
-#: Larger distances in ulp are no figures that help.
-_MOST_ULP = 1_000_000
 
 
 def _outputs(console: Console, result: Verification, *, verbose: bool) -> None:
@@ -342,39 +430,37 @@ def _outputs(console: Console, result: Verification, *, verbose: bool) -> None:
     worst: dict[str, OutputResult] = {}
     for output in sorted(differing, key=lambda o: -(o.max_relative_error or 0)):
         worst.setdefault(output.name, output)
-    rows = result.outputs if verbose else list(worst.values())[:_SHOWN]
+    rows = result.outputs if verbose else list(worst.values())[:_PROBLEMS]
     if not rows:
         return
-    wide = _output_table(rows, wide=True)
-    console.print(wide if fits(console, wide) else _output_table(rows, wide=False))
+    columns = _output_columns(rows)
+    if not print_table(console, table(columns)):
+        narrow = {n: cells for n, cells in columns.items() if n not in ("mean", "99 %", "apart")}
+        console.print(table(narrow, folded=True))
     if len(rows) < len(result.outputs):
         more = f"{len(differing)} of {len(result.outputs)} comparisons of outputs differ"
         say(console, f"{more} (-v shows all)")
 
 
-def _output_table(outputs: Sequence[OutputResult], *, wide: bool) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    names = ["output", "type", "shape", "optimised", "largest error"]
-    for name in (*names, *(("mean", "99 %", "apart") if wide else ()), "allowed", "result"):
-        table.add_column(name, overflow="fold")
-    for output in outputs:
-        error = output.max_relative_error
-        details = (
-            _amount(output.mean_relative_error),
-            _amount(output.p99_relative_error),
-            _ulp(output.max_steps),
-        )
-        table.add_row(
-            output.name,
-            output.dtype,
-            show(output.shape),
-            "yes" if output.optimised else "no",
-            "equal bits" if output.equal_bits else "?" if error is None else f"{error:.1e}",
-            *(details if wide else ()),
-            _allowed(output),
-            {True: "ok", False: "DIFFERS", None: "not compared"}[output.passed],
-        )
-    return table
+def _output_columns(outputs: Sequence[OutputResult]) -> dict[str, list[str]]:
+    results = {True: "ok", False: "DIFFERS", None: "not compared"}
+    return {
+        "output": [output.name for output in outputs],
+        "type": [output.dtype for output in outputs],
+        "shape": [show(output.shape) for output in outputs],
+        "optimised": ["yes" if output.optimised else "no" for output in outputs],
+        "largest error": [_largest_error(output) for output in outputs],
+        "mean": [_amount(output.mean_relative_error) for output in outputs],
+        "99 %": [_amount(output.p99_relative_error) for output in outputs],
+        "apart": [_ulp(output.max_steps) for output in outputs],
+        "allowed": [_allowed(output) for output in outputs],
+        "result": [results[output.passed] for output in outputs],
+    }
+
+
+def _largest_error(output: OutputResult) -> str:
+    error = output.max_relative_error
+    return "equal bits" if output.equal_bits else "?" if error is None else f"{error:.1e}"
 
 
 def _ulp(steps: float | None) -> str:
@@ -391,11 +477,3 @@ def _allowed(output: OutputResult) -> str:
 
 def _amount(error: float | None) -> str:
     return "" if error is None else "0" if not error else f"{error:.1e}"
-
-
-def _shape(shape: tuple[Dim, ...] | None) -> str:
-    return "?" if shape is None else one_line(show(shape))
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

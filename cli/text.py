@@ -1,12 +1,17 @@
-"""Print sentences: wrapped at spaces in a terminal, in one line each elsewhere."""
+"""Print sentences, lists and tables, as wide as the console is.
+
+sentences   wrapped at spaces in a terminal, in one line each elsewhere
+lists       the first entries, and how many more there are
+tables      the widest one that fits without folding a cell
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
 import textwrap
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,7 +95,69 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMES]) + more
 
 
-def fits(console: Console, table: Table) -> bool:
-    """Return whether a table fits into the width without folding a cell."""
+def names_by_sentence(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Collect the names of which the same is said, from pairs of a name and a sentence."""
+    names: dict[str, list[str]] = {}
+    for name, sentence in said:
+        names.setdefault(sentence, []).append(name)
+    return names
+
+
+def say_first(
+    console: Console,
+    lines: Sequence[str],
+    most: int | None,
+    rest: Callable[[int], str] = "{} more (-v shows them)".format,
+    *,
+    indent: str = "  ",
+    style: str = "",
+) -> None:
+    """Print the first lines of a list, and how many more there are; `most` is None: all of them.
+
+    Args:
+        console: to print to.
+        lines: of the list.
+        most: number of lines that are printed.
+        rest: names the lines that are not, by their number.
+        indent: of each line.
+        style: of the lines.
+    """
+    for line in lines[:most]:
+        say(console, f"{indent}{line}", style=style)
+    if left := len(lines[:0] if most is None else lines[most:]):
+        say(console, f"{indent}and {rest(left)}")
+
+
+def table(
+    columns: Mapping[str, Sequence[str | Text]],
+    *,
+    right: Collection[str] = (),
+    folded: bool = False,
+) -> Table:
+    """Make a table of columns, by their heads.
+
+    Args:
+        columns: the cells of each.
+        right: heads of the columns that are aligned at the right.
+        folded: whether a cell may take several lines where the table does not fit.
+    """
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        justify: Literal["left", "right"] = "right" if name in right else "left"
+        overflow: Literal["fold", "ellipsis"] = "fold" if folded else "ellipsis"
+        made.add_column(name, justify=justify, overflow=overflow, no_wrap=not folded)
+    for cells in zip(*columns.values(), strict=True):
+        made.add_row(*cells)
+    return made
+
+
+def print_table(console: Console, *tables: Table) -> bool:
+    """Print the first table that fits into the width without folding a cell; False if none does."""
     boundless = console.options.update_width(100_000)
-    return console.measure(table, options=boundless).maximum <= console.width
+    for each in tables:
+        if console.measure(each, options=boundless).maximum <= console.width:
+            console.print(each)
+            return True
+    return False

@@ -13,9 +13,9 @@ from click.core import ParameterSource
 
 from onnx_spatial.cli import help, options
 from onnx_spatial.cli.html import html_option
-from onnx_spatial.cli.output import Output
+from onnx_spatial.cli.output import Output, append_markdown
 from onnx_spatial.cli.text import say
-from onnx_spatial.conversion.options import MODES, Mode
+from onnx_spatial.conversion.options import Mode
 from onnx_spatial.errors import one_line
 from onnx_spatial.report.report_file import check_file, require, write
 from onnx_spatial.validation import ModelResult, Options
@@ -45,14 +45,7 @@ def _examination(
 
 _examination_options = options.grouped(
     "examination",
-    click.option(
-        "--mode",
-        "modes",
-        type=click.Choice(MODES),
-        multiple=True,
-        help="Convert to standard operators, local functions, or Python operators (default: lower). "
-        "May be repeated.",
-    ),
+    options.mode_option("modes", multiple=True, help=" (default: lower). May be repeated"),
     click.option(
         "--optimize",
         is_flag=True,
@@ -109,12 +102,7 @@ _examination_options = options.grouped(
     metavar="SECONDS",
     help="Fail a model that takes longer; 0 means no limit.",
 )
-@click.option(
-    "--memory",
-    callback=options.memory_size,
-    metavar="SIZE",
-    help="Fail a model that needs more memory, such as 4G.",
-)
+@options.memory_option("Fail a model that needs more memory, such as 4G.")
 @click.option(
     "--executor",
     type=click.Choice(("local", "dask")),
@@ -155,7 +143,7 @@ def validate(
     if html is not None:
         require("jinja2")
 
-    from onnx_spatial.cli import step_summary, validation
+    from onnx_spatial.cli import validation
     from onnx_spatial.validation import reports, run
     from onnx_spatial.validation.models import find
 
@@ -187,7 +175,7 @@ def validate(
         write(Path(html), page.render(report).encode("utf-8", "backslashreplace"))
     if os.environ.get("GITHUB_ACTIONS", "").lower() == "true":
         output.err.print(reports.github_annotations(report), end="", soft_wrap=True)
-    step_summary.append(lambda: reports.github_summary(report))
+    append_markdown(reports.github_summary(report))
     if output.json:
         output.document(report.to_dict())
     validation.show(output, report, rows)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from onnx_spatial.cli import render
 from onnx_spatial.cli.output import Output
-from onnx_spatial.cli.text import say, say_command
+from onnx_spatial.cli.text import say, say_command, say_first
 from onnx_spatial.errors import one_line
 from onnx_spatial.report.figures import duration
 from onnx_spatial.validation import ModelResult, Report
@@ -148,11 +148,11 @@ def _problems(console: Console, report: Report, model: ModelResult, *, verbose: 
     say(console, head)
     if verbose:
         say(console, f"  {model.message}")
-    for entry in entries if verbose else entries[:_SHOWN]:
-        nodes = f" [{', '.join(map(one_line, entry.nodes))}]" if entry.nodes and verbose else ""
-        say(console, f"  {entry.source}: {entry.message}{nodes}")
-    if not verbose and len(entries) > _SHOWN:
-        say(console, f"  and {len(entries) - _SHOWN} more (-v shows them)")
+    lines = [f"{entry.source}: {entry.message}" for entry in entries]
+    if verbose:
+        nodes = (f" [{', '.join(map(one_line, e.nodes))}]" if e.nodes else "" for e in entries)
+        lines = [*map("".join, zip(lines, nodes, strict=True))]
+    say_first(console, lines, None if verbose else _SHOWN)
     if verbose:
         for mode in model.modes:
             render.assumptions(console, (mode["verification"] or {"operators": []})["operators"])

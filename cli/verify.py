@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onnx_spatial.cli import help, options
-from onnx_spatial.cli.html import error_section, html_option, html_report
-from onnx_spatial.cli.output import Output
-from onnx_spatial.errors import SpatialError, VerificationError
+from onnx_spatial.cli.html import html_option, html_report
+from onnx_spatial.cli.output import Output, append_to_step_summary
+from onnx_spatial.errors import SpatialError
 
 if TYPE_CHECKING:
+    from onnx_spatial.model.io.source import Source
     from onnx_spatial.report.section import Section
+    from onnx_spatial.verification import Verification
 
 
 @click.command(
@@ -52,35 +54,31 @@ def verify(
     Exit code 1 if anything differs or nothing could be shown, with --strict-proof also if a part is not
     proven.
     """
-    from onnx_spatial.cli import data, render, step_summary
+    from onnx_spatial.cli import render
     from onnx_spatial.model.io.reader import read_source
     from onnx_spatial.verification import verify as compare
     from onnx_spatial.verification.evidence import check_verified
-
-    def section() -> Section:
-        from onnx_spatial.report.section import verification_section
-
-        return verification_section(result, frozen, converted)
 
     with html_report("verify", html, output, (original, converted)) as report:
         try:
             with output.progress() as progress:
                 frozen = read_source(original, static)
-                how = data.verify_options(original, how_to_verify)
+                how = options.verify_options(original, how_to_verify)
                 result = compare(frozen, converted, how, domains=domains, progress=progress)
-        except SpatialError as failure:
-            error = failure  # the name of an except clause ends with it
-            report.add(lambda: error_section(converted, error))
+        except SpatialError as error:
+            report.add_error(converted, error)
             raise
-        report.add(section)
-    step_summary.append(lambda: step_summary.sentence("verify", converted, result.message))
+        report.add(_section, result, frozen, converted)
+    append_to_step_summary("verify", converted, result.message)
     if not output.json and not output.quiet:
         render.verification(output.out, result, verbose=output.verbose)
-    try:
-        check_verified(original, result, replace(how, strict=True))
-    except VerificationError:
-        data.keep(output, result)
-        raise
+    check_verified(original, result, replace(how, strict=True))
     if output.json:
         output.document(result.to_dict())
     return 0
+
+
+def _section(result: Verification, original: Source, converted: str) -> Section:
+    from onnx_spatial.report.section import verification_section
+
+    return verification_section(result, original, converted)

@@ -1,10 +1,8 @@
-"""Show results to people: an HTML page with graphs, tables and plots.
+"""Show results to people: an HTML page with graphs and tables.
 
 `results` defines what `inspect`, `convert` and `optimize` return, with these views as methods. `figures`
-has the words and rows that the screen shows, too. `graph_diff` compares the graphs of two models,
-`graph_data` gives them to the script of the page, `side_by_side` hands them from process to process,
-`operator_rows` and `error_plots` lay out tables and plots, `section` joins what is known of one model,
-and `page` renders the templates.
+has the words and rows that the screen shows, too. `graphs` shows two models side by side,
+`section` joins what is known of one model, and `page` renders the templates.
 """
 
 from __future__ import annotations

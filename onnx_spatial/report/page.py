@@ -1,6 +1,6 @@
 """Render the HTML report: one file that needs no network, made of jinja2 templates.
 
-The tables and plots are plain HTML and SVG. The graphs are drawn by the script in the page, with the
+The tables are plain HTML. The graphs are drawn by the script in the page, with the
 layout of dagre, a few hundred nodes at a time.
 """
 
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnx_spatial.report.error_plots import HEIGHT, STEP
 from onnx_spatial.report.report_file import require
 from onnx_spatial.report.section import Section, index_rows
 
@@ -56,7 +55,6 @@ def render(title: str, sections: Sequence[Section], notes: Sequence[str] = ()) -
         style=_read("style.css"),
         scripts=[_read(name) for name in ("page.js", *scripts)],
         licence=_read("dagre.LICENSE.txt") if drawn else "",
-        plot={"height": HEIGHT, "step": STEP},
     )
     # Names in a file may hold what UTF-8 cannot encode.
     return page.encode("utf-8", "backslashreplace").decode("utf-8")

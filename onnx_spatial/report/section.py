@@ -1,7 +1,13 @@
-"""Collect what the HTML report shows of one model."""
+"""Collect what the HTML report shows of one model.
+
+operator   node, data, lowering, nodes, price, proof      a row of a table
+output     all comparisons with the original               those that differ first
+section    verdict, figures, graphs, operators, outputs    of each model
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,33 +20,186 @@ from onnx_spatial.conversion.summary import Summary
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io.reader import Model
 from onnx_spatial.model.io.source import Source
-from onnx_spatial.report.error_plots import OutputPlot, output_plots
-from onnx_spatial.report.figures import count, headline
-from onnx_spatial.report.graph_data import script_json
-from onnx_spatial.report.operator_rows import OperatorRow, operator_rows
-from onnx_spatial.report.side_by_side import SideBySide
+from onnx_spatial.operators.shapes import show
+from onnx_spatial.report.figures import count, duration, headline
+from onnx_spatial.report.graphs import SideBySide, script_json
 from onnx_spatial.verification import Verification
 
 Document = Mapping[str, Any]
 
+#: `OperatorResult.proven` in words.
+PROOFS = {
+    "all sizes": "proven for all sizes",
+    "these sizes": "proven for these sizes",
+}
+
+
+@dataclass
+class OperatorRow:
+    """A row of the table of operators.
+
+    Attributes:
+        node, graph, operator, dialect: as in the file.
+        data: type and shapes of its data.
+        region: position in the regions of the graphs; None if it is in none.
+        lowering: what was done with it.
+        nodes: "11 -> 5".
+        price: estimated (~) or measured time of what replaces it.
+        proof: in words; empty if nothing was verified.
+        level: "passed", "failed", "unverified" or "".
+        ran: whether it ran on its own and agreed.
+        remarks: reasons and assumptions, one sentence each.
+    """
+
+    node: str
+    graph: str
+    operator: str
+    dialect: str = ""
+    data: str = ""
+    region: int | None = None
+    lowering: str = ""
+    nodes: str = ""
+    price: str = ""
+    proof: str = ""
+    level: str = ""
+    ran: str = ""
+    remarks: list[str] = field(default_factory=list)
+
+
+def operator_rows(
+    operators: Sequence[Document],
+    verification: Document | None = None,
+    regions: Mapping[tuple[str, str], int | None] | None = None,
+) -> list[OperatorRow]:
+    """Make a row for each operator, from the JSON documents of a conversion and its verification.
+
+    The rows of `operators` come first, in their order.
+
+    Args:
+        operators: each a `OperatorReport.to_dict()`.
+        verification: a `Verification.to_dict()`; operators that only it has get a row, too.
+        regions: position of the region of each node, by graph and label.
+    """
+    checked = (
+        {} if verification is None else {_place(each): each for each in verification["operators"]}
+    )
+    regions = regions or {}
+    rows = []
+    for operator in operators:
+        row = _of_site(operator)
+        row.region = regions.get(_place(operator))
+        if (result := checked.pop(_place(operator), None)) is not None:
+            _add_result(row, result)
+        rows.append(row)
+    for key, result in checked.items():
+        row = OperatorRow(result["node"], result["graph"], result["op_type"])
+        row.region = regions.get(key)
+        _add_result(row, result)
+        rows.append(row)
+    return rows
+
+
+def _place(operator: Document) -> tuple[str, str]:
+    return operator["graph"], operator["node"]
+
+
+def _of_site(operator: Document) -> OperatorRow:
+    shapes = [
+        "?" if operator[k] is None else show(operator[k]) for k in ("input_shape", "output_shape")
+    ]
+    row = OperatorRow(
+        operator["node"], operator["graph"], operator["op_type"], operator["dialect"] or ""
+    )
+    row.data = f"{operator['element_type'] or '?'} {' -> '.join(shapes)}"
+    row.lowering = operator["lowering"] or {"refuse": "cannot be converted"}.get(
+        operator["action"], "left"
+    )
+    if operator["function"]:
+        row.lowering += f", calls {operator['function']}"
+    row.nodes = f"{operator['nodes_before']} -> {operator['nodes_after']}"
+    row.price = _price(operator)
+    row.level = {"refuse": "failed", "leave": "unverified"}.get(operator["action"], "")
+    row.remarks += [operator["reason"]] if operator["reason"] else []
+    row.remarks += [f"not fused: {reason}" for reason in operator["declined"]]
+    if len(operator["candidates"]) > 1:
+        others = [f"{each['lowering']} {_price(each)}" for each in operator["candidates"]]
+        row.remarks.append(f"possible lowerings: {', '.join(others)}")
+    return row
+
+
+def _price(operator: Document) -> str:
+    """Format the estimated time of a lowering."""
+    return "" if operator["estimated_us"] is None else f"~{duration(operator['estimated_us'])}"
+
+
+def _add_result(row: OperatorRow, result: Document) -> None:
+    """Add what is proven of an operator, and whether it ran."""
+    differs = result["counterexample"] is not None
+    unproven = "differs" if differs else "not proven" if result["unproven"] else ""
+    row.proof = PROOFS.get(result["proven"], unproven)
+    row.ran = "ran and agrees" if result["ran"] else ""
+    level = "failed" if differs else "unverified" if unproven else ""
+    row.level = "passed" if result["proven"] and not differs else level
+    row.remarks += [f"assumed: {each}" for each in result["assumptions"]]
+    row.remarks += [f"not proven: {result['unproven']['reason']}"] if result["unproven"] else []
+    row.remarks += [result["reason"]] if result["reason"] else []
+    if differs:
+        row.remarks.append(f"counterexample: {result['counterexample']['reason']}")
+    row.remarks = list(dict.fromkeys(row.remarks))
+
+
+@dataclass(frozen=True)
+class ComparedOutput:
+    """All comparisons of one output, each an `OutputResult` as a dict, in the order of the runs."""
+
+    name: str
+    comparisons: list[Document] = field(default_factory=list)
+
+    @property
+    def level(self) -> str:
+        """The verdict on the output: "failed", "unverified" or "passed"."""
+        verdicts = [each["passed"] for each in self.comparisons]
+        return "failed" if False in verdicts else "unverified" if None in verdicts else "passed"
+
+    @property
+    def worst(self) -> Document | None:
+        """The comparison with the largest error; None if every bit is equal or there are no numbers."""
+        counted = [each for each in self.comparisons if each.get("error_decades")]
+        return max(counted, key=_badness, default=None)
+
+
+def _badness(output: Document) -> tuple[bool, float]:
+    # In JSON an infinite error is null.
+    error = output["max_relative_error"]
+    return output["passed"] is False, math.inf if error is None else error
+
+
+def compared_outputs(comparisons: Sequence[Document]) -> list[ComparedOutput]:
+    """Group the comparisons of a verification by output; those that differ come first."""
+    outputs: dict[str, ComparedOutput] = {}
+    for each in comparisons:
+        outputs.setdefault(each["name"], ComparedOutput(each["name"])).comparisons.append(each)
+    order = ("failed", "unverified", "passed")
+    return sorted(outputs.values(), key=lambda output: order.index(output.level))
+
 
 @dataclass
 class Check:
-    """A verification of a model: the verdict, and a plot for each output.
+    """A verification of a model: the verdict, and how its outputs compare.
 
     Attributes:
         title: what was verified; empty if there is one verification only.
         status: "passed", "failed" or "unverified".
         message: the verdict in one line.
         document: `Verification.to_dict()`.
-        plots: of the outputs.
+        outputs: that were compared.
     """
 
     title: str
     status: str
     message: str
     document: Document
-    plots: list[OutputPlot]
+    outputs: list[ComparedOutput]
 
 
 @dataclass
@@ -56,11 +215,11 @@ class Section:
         operators: a row for each.
         chains: a row for each chain of standard nodes that is a spatial operator.
         checks: verifications.
-        recorded: a plot for each output that was compared with recorded data.
+        recorded: outputs that were compared with recorded data.
         remarks: sentences, each with a level: "failed", "unverified" or "".
         graphs: JSON of the graphs for the script; empty if none are drawn.
         sides: titles of the two graphs; one if there is only one.
-        left_out: what is not drawn of the graphs, and why.
+        left_out: why no graphs are drawn.
         command: line that repeats the work; empty if there is none.
     """
 
@@ -72,7 +231,7 @@ class Section:
     operators: list[OperatorRow] = field(default_factory=list)
     chains: list[OperatorRow] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
-    recorded: list[OutputPlot] = field(default_factory=list)
+    recorded: list[ComparedOutput] = field(default_factory=list)
     remarks: list[tuple[str, str]] = field(default_factory=list)
     graphs: str = ""
     sides: tuple[str, ...] = ("before", "after")
@@ -151,8 +310,8 @@ def verification_section(
 
 def check(verification: Document, title: str = "") -> Check:
     """Make the part of a section that shows a verification."""
-    status, plots = verification["status"], output_plots(verification["outputs"])
-    return Check(title, status, _verdict(verification), verification, plots)
+    outputs = compared_outputs(verification["outputs"])
+    return Check(title, verification["status"], _verdict(verification), verification, outputs)
 
 
 def _verdict(verification: Document) -> str:

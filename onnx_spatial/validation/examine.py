@@ -16,8 +16,8 @@ from onnx_spatial.edit import edit_model, verify_conversion
 from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError, UsageError
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
+from onnx_spatial.report.graphs import SideBySide
 from onnx_spatial.report.results import Inspection
-from onnx_spatial.report.side_by_side import SideBySide
 from onnx_spatial.validation import recorded
 from onnx_spatial.validation.examined import ExaminedModel, ModelForm, nodes_by_label
 from onnx_spatial.validation.options import Options

@@ -6,12 +6,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onnx_spatial.report.error_plots import output_plots
 from onnx_spatial.report.figures import file_size
-from onnx_spatial.report.operator_rows import operator_rows
+from onnx_spatial.report.graphs import ROOM, SideBySide
 from onnx_spatial.report.page import render as render_page
-from onnx_spatial.report.section import Section, check, index_rows
-from onnx_spatial.report.side_by_side import ROOM, SideBySide
+from onnx_spatial.report.section import Section, check, compared_outputs, index_rows, operator_rows
 from onnx_spatial.validation.result import ModelResult, Report
 
 _LEVELS = {"error": "failed", "warning": "unverified"}
@@ -44,7 +42,7 @@ def _section(report: Report, model: ModelResult) -> Section:
     verified = [mode for mode in model.modes if mode.get("verification")]
     title = "" if len(verified) == 1 else "mode {}"
     section.checks = [check(m["verification"], title.format(m["mode"])) for m in verified]
-    section.recorded = output_plots([_recorded(each) for each in model.recorded])
+    section.recorded = compared_outputs([_recorded(each) for each in model.recorded])
     first = verified[0]["verification"] if verified else None
     regions: dict[tuple[str, str], int | None] = {}
     if model.graphs is not None:

@@ -37,7 +37,7 @@ import onnx.reference.ops  # noqa: F401
 import onnx_spatial
 from onnx_spatial.custom_ops import available
 from onnx_spatial.errors import Code, UsageError, one_line
-from onnx_spatial.report import side_by_side
+from onnx_spatial.report import graphs as page_graphs
 from onnx_spatial.validation import models as selection
 from onnx_spatial.validation.examine import examine
 from onnx_spatial.validation.options import Options
@@ -187,7 +187,7 @@ def validate(
         shown["--memory"] = str(memory)
     report = Report([], options, tools=_tools(), limits=shown, started=datetime.now(UTC))
     started = time.monotonic()
-    room = side_by_side.room(len(models)) if graphs else None
+    room = page_graphs.room(len(models)) if graphs else None
     folder = str(Path.cwd())
     results: dict[int, ModelResult] = {}
 

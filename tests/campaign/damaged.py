@@ -40,8 +40,6 @@ MAX_BYTES = 3 * 2**29  # 1.5 GiB
 MAX_ADDRESS_SPACE = 8 * 2**30
 #: A clear line is no longer, whatever the names in the file.
 MAX_LINE = 2000
-#: What the command says before the line of the error where there is data to look at.
-KEPT = "the inputs that show the first difference are saved in "
 #: Cases that one process takes on.
 CASES_OF_A_PROCESS = 1000
 
@@ -144,8 +142,6 @@ def _by_command(path: Path, out: Path) -> tuple[str, str]:
         raise Wrong(f"stdout is no JSON: {stdout.getvalue()[:200]!r}") from None
     if code:
         lines = stderr.getvalue().splitlines()
-        if lines and lines[0].startswith(KEPT):
-            Path(lines.pop(0).removeprefix(KEPT)).unlink()
         if len(lines) != 1 or not lines[0].startswith("error: ") or "please report" in lines[0]:
             raise Wrong(f"stderr is not one clear line: {stderr.getvalue()[:500]!r}")
         _check_line(lines[0])

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from onnx_spatial.cli import render, summary
+from onnx_spatial.cli import render
 from onnx_spatial.cli.text import PIPE_WIDTH, say, say_command, wrapped
 from onnx_spatial.conversion.summary import Replacement
 from onnx_spatial.verification import Unproven, Verification
@@ -44,11 +44,11 @@ def test_numbers_stay_with_their_units_and_arrows_between_their_sides(width):
 
 def test_replaced_operators_are_listed_where_no_table_fits():
     rows = [Replacement("a" * 40, "main graph", "patches, my.domain:" + "f" * 40, 1, 6)]
-    text = printed(60, summary._show_replacements, rows)
+    text = printed(60, render.replacements, rows)
     assert text.splitlines()[0] == "a" * 40
     assert "f" * 40 in text and text.split()[-4:] == ["1", "->", "6", "nodes"]
     assert max(len(line) for line in text.splitlines()) <= 70
-    assert "operator or region" in printed(140, summary._show_replacements, rows)
+    assert "operator or region" in printed(140, render.replacements, rows)
 
 
 def test_a_long_word_stays_whole():

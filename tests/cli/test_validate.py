@@ -17,7 +17,7 @@ from adapter import run
 from signals import heard
 from validating import FOREIGN, HANGING, PLAIN, REFUSED, save
 
-from onnx_spatial.cli.options import memory_size
+from onnx_spatial.cli.options import _memory_size as memory_size
 from onnx_spatial.validation import ModelResult, Options, Report
 
 

@@ -14,8 +14,7 @@ from report_models import NASTY, net, without_blocks
 import onnx_spatial
 from onnx_spatial.report import verification_html
 from onnx_spatial.report.page import render
-from onnx_spatial.report.section import Section, model_section
-from onnx_spatial.report.side_by_side import SideBySide
+from onnx_spatial.report.section import model_section
 
 sync_api = pytest.importorskip(
     "playwright.sync_api", reason="playwright is missing (pip install '.[browser]')"
@@ -177,30 +176,6 @@ def test_tables_fit_the_window(opened, width):
     page.evaluate("document.querySelectorAll('.operators details').forEach(d => (d.open = true))")
     wide = page.locator(".wide").evaluate_all("all => all.map(x => x.scrollWidth - x.clientWidth)")
     assert len(wide) > 3 and max(wide) <= 0
-
-
-def test_nodes_that_a_page_lacks_are_boxes(browser, tmp_path):
-    model = net(300, 2)
-    shown = SideBySide.of(model, without_blocks(model))
-    shown.leave_out(10_000)
-    section = Section("net", "passed", "")
-    section.show(shown)
-    path = tmp_path / "near.html"
-    path.write_text(render("validate", [section]), "utf-8")
-    page = browser.new_page()
-    problems = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.goto(path.as_uri())
-    page.locator(".pane svg").first.wait_for()
-    assert "are on this page" in page.locator(".remark").inner_text()
-    page.locator(".bar select").first.select_option(label="all nodes of this page")
-    drawn = page.locator(".pane").first.locator(".node:not(.more, .end)").count()
-    assert drawn == len(shown.graphs["graphs"][0]["before"])
-    assert page.locator(".pane").first.locator(".node.more").count() >= 2
-    page.locator(".pane").first.locator(".node.removed").first.click()
-    assert page.locator(".pane").nth(1).locator(".node.partner").count() > 0
-    assert problems == []
-    page.close()
 
 
 BRANCHES = """<ir_version: 9, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1, "own" : 1]>

@@ -16,7 +16,7 @@ function shortened(text, most) {
 }
 
 class Drawing {
-  /* side: {nodes, producer, readers, inputs, outputs, outside}; shown: positions of nodes; select: called with one. */
+  /* side: {nodes, producer, readers, inputs, outputs}; shown: positions of nodes; select: called with one. */
   constructor(pane, side, select) {
     Object.assign(this, { pane, side, select, scale: 1, boxes: new Map(), shown: [] });
     pane.addEventListener("keydown", (event) => this.key(event));
@@ -49,7 +49,7 @@ class Drawing {
     const graph = new dagre.graphlib.Graph();
     graph.setGraph({ rankdir: "TB", nodesep: 14, ranksep: 28, ranker: "tight-tree" });
     graph.setDefaultEdgeLabel(() => ({}));
-    const { nodes, producer, readers, inputs, outputs, outside } = this.side;
+    const { nodes, producer, readers, inputs, outputs } = this.side;
     const inside = new Set(this.shown);
     for (const index of this.shown) {
       const node = nodes[index];
@@ -66,14 +66,14 @@ class Drawing {
         const source = producer.get(value);
         if (source === index) continue;
         if (inside.has(source)) graph.setEdge(String(source), String(index));
-        else if (source !== undefined || outside.has(value)) hidden++;
+        else if (source !== undefined) hidden++;
         else if (inputs.has(value)) graph.setEdge(end(`input ${value}`, value, "end"), String(index));
       }
       if (hidden) graph.setEdge(end(`above ${index}`, "…", "more"), String(index));
       let below = 0;
       for (const value of nodes[index].u || []) {
         if (outputs.has(value)) graph.setEdge(String(index), end(`output ${value}`, value, "end"));
-        below += outside.has(value) || (readers.get(value) || []).some((reader) => !inside.has(reader));
+        below += (readers.get(value) || []).some((reader) => !inside.has(reader));
       }
       if (below) graph.setEdge(String(index), end(`below ${index}`, "…", "more"));
     }

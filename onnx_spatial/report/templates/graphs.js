@@ -23,8 +23,8 @@ function push(map, key, value) {
 }
 
 /* Index the nodes of one side by the values that they read and compute, and by region. */
-function indexed(nodes, inputs, outputs, outside) {
-  const side = { nodes, producer: new Map(), readers: new Map(), regions: new Map(), inputs: new Set(inputs), outputs: new Set(outputs), outside: new Set(outside) };
+function indexed(nodes, inputs, outputs) {
+  const side = { nodes, producer: new Map(), readers: new Map(), regions: new Map(), inputs: new Set(inputs), outputs: new Set(outputs) };
   nodes.forEach((node, index) => {
     node.s ||= "same";
     for (const value of node.u || []) if (value) side.producer.set(value, index);
@@ -82,7 +82,7 @@ class GraphView {
       if (node.o === undefined) for (const key of "loiuad") node[key] = graph.before[node.p][key];
     }
     this.graph = graph;
-    this.sides = [graph.before, graph.after].map((nodes, at) => indexed(nodes, graph.inputs[at], graph.outputs[at], graph.outside?.[at]));
+    this.sides = [graph.before, graph.after].map((nodes, at) => indexed(nodes, graph.inputs[at], graph.outputs[at]));
     if (this.one) this.sides.pop();
     // A node whose graphs or function changed is the same itself.
     for (const side of this.sides) for (const node of side.nodes) node.h = this.inner(graph, node).some((each) => this.changes(each));
@@ -128,7 +128,7 @@ class GraphView {
     const most = Math.max(...this.sides.map((side) => side.nodes.length));
     const differ = Math.max(...this.sides.map((side) => side.nodes.filter((node) => node.r !== undefined).length));
     const regions = [...new Set(this.sides.flatMap((side) => [...side.regions.keys()]))].sort((a, b) => a - b);
-    if (most <= PART) views.push({ kind: "whole", text: this.graph.outside ? "all nodes of this page" : "the whole graph" });
+    if (most <= PART) views.push({ kind: "whole", text: "the whole graph" });
     if (differ && differ <= PART && regions.length > 1) views.push({ kind: "changes", text: this.one ? "all operators" : "all that changed" });
     for (const region of regions) {
       const [name, what] = this.data.regions[region];

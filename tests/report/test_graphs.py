@@ -1,14 +1,21 @@
-"""The graphs of two models side by side: status, partner and region of each node."""
+"""The graphs of two models side by side: status, partner and region of each node, whole or left out."""
 
 from __future__ import annotations
 
+import json
+
 import onnx
 from onnx import parser
-from report_models import net
+from report_models import net, without_blocks
 
 import onnx_spatial
-from onnx_spatial.report.graph_data import graph_document
-from onnx_spatial.report.graph_diff import GraphDiff, compare
+from onnx_spatial.report.graphs import (
+    GraphDiff,
+    SideBySide,
+    compare,
+    graph_document,
+    script_json,
+)
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17]>\n'
 
@@ -59,7 +66,7 @@ def test_each_region_of_a_conversion_has_what_took_its_place():
     found = compare(result.original.proto, result.model, result.summary.replacements)
     (graph,) = found.graphs
     # The Transposes that went with the operators belong to the operators' regions.
-    assert [each.what for each in found.regions] == ["rate 2, Conv 3x3, 2 channels"] * 3
+    assert [what for _, what in found.regions] == ["rate 2, Conv 3x3, 2 channels"] * 3
     for region in range(3):
         before = [n for n in graph.before if n.region == region]
         after = [n for n in graph.after if n.region == region]
@@ -85,3 +92,30 @@ def test_one_model_has_one_side():
     document = graph_document(compare(net(20, 1), None))
     assert document["regions"] == []
     assert {node.get("s", "same") for node in document["graphs"][0]["before"]} == {"same"}
+
+
+def compared() -> SideBySide:
+    model = net(300, 2)
+    return SideBySide.of(model, without_blocks(model))
+
+
+def test_small_graphs_are_whole():
+    shown = compared()
+    shown.leave_out(len(script_json(compared().graphs)))
+    assert shown == compared()
+    assert shown.left_out == ""
+
+
+def test_graphs_without_room_are_left_out():
+    shown = compared()
+    before = shown.regions()
+    shown.leave_out(100)
+    assert shown.graphs is None
+    assert shown.left_out.startswith("The graphs, with 588 nodes, are not drawn")
+    assert before and shown.regions() == {}
+
+
+def test_it_survives_json():
+    shown = compared()
+    again = SideBySide(**json.loads(json.dumps(shown.to_dict())))
+    assert again.graphs == shown.graphs and again.left_out == shown.left_out
