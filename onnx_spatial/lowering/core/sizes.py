@@ -224,7 +224,8 @@ class SizeArithmetic(NodeList):
                 values = size_writer.write(self, [wanted_of[node] for node in ready])
             ir.convenience.replace_all_uses_with([node.outputs[0] for node in ready], values)
             for node in ready:
-                node.resize_inputs(0)
+                for index in range(len(node.inputs)):
+                    node.replace_input_with(index, None)
 
     def shape_of(self, x: ir.Value) -> ir.Value:
         """Return the run-time shape of a value."""
