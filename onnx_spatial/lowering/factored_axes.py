@@ -137,7 +137,8 @@ class Rearrangement:
     def offsets(self) -> list[Numbers] | None:
         """Return what each axis of the output adds to the place of an element; None if unknown."""
         sizes = {f: size for f in self.before if isinstance(size := self.sizes[f], int)}
-        if len(sizes) < len(self.before) or math.prod(sizes.values()) > LARGEST:
+        # A file may declare huge dims beside one of 0.
+        if len(sizes) < len(self.before) or math.prod(s or 1 for s in sizes.values()) > LARGEST:
             return None
         strides, stride = {}, 1
         for factor in reversed(self.before):

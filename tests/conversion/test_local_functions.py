@@ -12,7 +12,7 @@ import structure
 from adapter import convert as lowered
 from adapter import plan
 from consumers import function_form, function_sites
-from onnx import helper, parser
+from onnx import TensorProto, helper, parser
 from vocabulary import MARK
 
 import onnx_spatial
@@ -547,8 +547,13 @@ def test_a_body_that_is_wrong_for_one_of_its_calls_is_found():
     """Begin and end of the last padding are swapped: the first call pads nothing."""
     made = model(PAIR)
     changed = function_form(made)
-    pads = next(n for n in changed.functions[0].node if n.op_type == "Concat").input
-    pads[2], pads[5] = pads[5], pads[2]
+    nodes = changed.functions[0].node
+    place, pad = next((i, n) for i, n in enumerate(nodes) if n.op_type == "Pad")
+    order = helper.make_tensor("order", TensorProto.INT64, [8], [0, 1, 6, 3, 4, 5, 2, 7])
+    swap = helper.make_node("Gather", [pad.input[1], "order"], ["swapped"])
+    pad.input[1] = "swapped"
+    nodes.insert(place, swap)
+    nodes.insert(0, helper.make_node("Constant", [], ["order"], value=order))
     verification = onnx_spatial.verify(made, changed)
     assert [o.counterexample is None for o in verification.operators] == [True, False]
 
