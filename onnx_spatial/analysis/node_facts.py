@@ -1,6 +1,6 @@
 """Read what a message says of a node, and join what is known of the node at several call sites.
 
-    float[2, n]   and   float[2, m]      float[2, ?]        a name stands for one size within one call
+    float[2, n]   and   float[2, n]      float[2, ?]        n may be another size in each call
     pads = [0, 1] and   pads = [0, 2]    pads: unknown
 
 What call sites disagree on becomes unknown.
@@ -109,5 +109,5 @@ def join_shapes(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[D
     """Join two shapes of one value; None if the ranks differ."""
     if a is None or b is None or len(a) != len(b):
         return None
-    # A name stands for one size within one call only.
+    # The same symbolic dim may have another size in another call.
     return tuple(x if x == y and isinstance(x, int) else None for x, y in zip(a, b, strict=True))

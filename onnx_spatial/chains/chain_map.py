@@ -13,9 +13,11 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path as FilePath
 
 import onnx
 
+from onnx_spatial import analysis
 from onnx_spatial.chains import one_hot
 from onnx_spatial.chains.divided_sizes import MULTIPLE, NAMED, UNNAMED, SizeKey
 from onnx_spatial.chains.formulas import ValueDim
@@ -93,6 +95,27 @@ class GraphScope:
     def element_type(self, name: str) -> int:
         """Return the ONNX element type of a value; 0 if it is unknown."""
         return shape_inference.element_type(self.scope.type(name)) or 0
+
+
+def graph_scopes(
+    proto: onnx.ModelProto, infos: Sequence[analysis.OperatorInfo], folder: FilePath | None
+) -> list[GraphScope]:
+    """Return what is known of the values of each graph, in the order of `traversal.graphs`.
+
+    In the body of a local function holds what all calls agree on.
+
+    Args:
+        proto: the model; it is not changed.
+        infos: its named spatial operators.
+        folder: where external data lies.
+    """
+    names = shape_inference.symbols(proto)
+    weights = Weights(proto, folder)
+    facts = analysis.graph_facts(proto, infos, folder)
+    return [
+        GraphScope(place, known.scope, known.sizes, names, weights)
+        for (place, _), known in zip(traversal.graphs(proto), facts, strict=True)
+    ]
 
 
 class ChainMap:

@@ -15,7 +15,7 @@ from pathlib import Path as FilePath
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.chains.chain_map import GraphScope
+from onnx_spatial.chains.chain_map import GraphScope, graph_scopes
 from onnx_spatial.chains.find_blocks import find_blocks
 from onnx_spatial.chains.find_patches import find_patches
 from onnx_spatial.chains.formulas import Formula
@@ -23,7 +23,6 @@ from onnx_spatial.chains.one_hot import find_one_hot
 from onnx_spatial.chains.patches import Patches
 from onnx_spatial.chains.paths import Path, all_paths, paths
 from onnx_spatial.chains.reading import Blocks
-from onnx_spatial.chains.scopes import graph_scopes
 from onnx_spatial.maps.budget import Budget
 from onnx_spatial.model import traversal
 from onnx_spatial.operators import Dim

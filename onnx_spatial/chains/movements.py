@@ -15,12 +15,11 @@ from pathlib import Path as FilePath
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.chains.chain_map import GraphScope
+from onnx_spatial.chains.chain_map import GraphScope, graph_scopes
 from onnx_spatial.chains.movement_maps import MovementMaps
 from onnx_spatial.chains.movement_paths import MOVING, REORDERING, MovementGraph, MovementPath
 from onnx_spatial.chains.pricing import TYPICAL, Prices, estimated, pays
 from onnx_spatial.chains.rearranging import Selection
-from onnx_spatial.chains.scopes import graph_scopes
 from onnx_spatial.maps.budget import Budget
 from onnx_spatial.model import traversal
 from onnx_spatial.operators import Dim, Rearrange

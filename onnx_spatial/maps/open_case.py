@@ -14,19 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NoReturn
-
-from onnx import TensorProto
 
 from onnx_spatial.maps import division
 from onnx_spatial.maps.budget import Budget
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.expressions import FLOOR, top_atoms, unknown
 from onnx_spatial.maps.facts import Facts
-from onnx_spatial.maps.operators import CaseArithmetic
 from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
-from onnx_spatial.maps.rules_numbers import maximum
 
 #: The most sizes near a question: those of a chain of a few roundings.
 _MAX_ATOMS = 24
@@ -232,18 +227,3 @@ _NONNEGATIVE: dict[str, Callable[[Iterable[bool]], bool]] = {
     **dict.fromkeys(("Div", "Min"), all),
     "Max": any,
 }
-
-
-class OpenArithmetic(CaseArithmetic):
-    """Arithmetic on sizes whose comparisons may be open, see `operators.Arithmetic`."""
-
-    def __init__(self, case: OpenCase) -> None:
-        """Compute in a case."""
-        super().__init__(case)
-        self._open = case
-
-    def max(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
-        """Return the larger of two sizes."""
-        row = (self.polynomial(a), self.polynomial(b))
-        larger = partial(maximum, self._open, row)
-        return self._open.function("Max", (int(TensorProto.INT64),), lambda: row, larger)

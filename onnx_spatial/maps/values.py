@@ -194,10 +194,6 @@ class Samples:
             values = np.clip((share * below).astype(np.int64), 0, np.maximum(below - 1, 0))
         self._values[atom] = values
 
-    def is_defined(self, atom: Atom) -> bool:
-        """Tell whether a symbol has values."""
-        return atom in self._values
-
     def set(self, atom: Atom, values: Values) -> None:
         """Set the values of an integer that follows from symbols."""
         self._values[atom] = values

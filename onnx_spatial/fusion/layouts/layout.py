@@ -144,7 +144,7 @@ def weight(layout: Layout) -> int:
 def ways(contents: Iterable[Layout], rank: int) -> dict[Layout, tuple[Layout, Layout]]:
     """Say how to make layouts of a value of this rank: each from which other one, and by which step.
 
-    Those between are in it too. A step of no node stands for the same layout in other words.
+    Intermediate layouts are included. A step without nodes only writes a layout in another way.
     """
     identity = Layout.identity(rank)
     made: dict[Layout, tuple[Layout, Layout]] = {}

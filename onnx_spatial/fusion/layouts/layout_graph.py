@@ -2,7 +2,7 @@
 
     s -> Squeeze -> t -> Transpose -> u      one value s, and its forms t and u
 
-Only what is asked for is looked at: a model may be far larger than what lies near its operators.
+The graph is read as far as it is needed: a model may be much larger than the part around its operators.
 """
 
 from __future__ import annotations
@@ -91,9 +91,10 @@ class LayoutGraph:
         return self._sizes[value]
 
     def _in_front(self, value: ir.Value, done: Container[ir.Value]) -> list[ir.Value]:
-        """List, in order, those values that are not done of which one of unknown rank is computed.
+        """List the values that must be known before `value`, in the order of the graph, and itself.
 
-        A value of known rank stands for itself. Not recursive: there may be thousands in a row.
+        The search stops at values of known rank and at those in `done`. It is a loop, because a chain
+        may be thousands of nodes long.
         """
         found, todo = dict[ir.Value, int](), [value]
         while todo:

@@ -269,9 +269,9 @@ class Plan:
         return list({id(forms): forms for forms in every}.values())
 
     def data(self, node: ir.Node) -> dict[int, bool]:
-        """Return the inputs of a node that are not the same in all layouts; {} if it may not move.
+        """Return the inputs of a node that depend on its layout; {} if no layout may pass the node.
 
-        True stands for an input that has all axes of the outputs.
+        The value is True if the input has all axes of the outputs.
         """
         if node not in self._data:
             is_here = node in self.graph.order  # not in a graph around this one
