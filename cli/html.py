@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
@@ -12,7 +15,7 @@ import click
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.text import say
 from onnx_spatial.errors import ConversionError, SpatialError, VerificationError
-from onnx_spatial.report.report_file import check_file, require, write
+from onnx_spatial.report.report_file import check_file, require, run_facts, versions, write
 
 if TYPE_CHECKING:
     from onnx_spatial.report.section import Section
@@ -56,7 +59,9 @@ class HtmlReport:
             return
         from onnx_spatial.report.page import render
 
-        write(self.path, render(command, self.sections).encode())
+        line = shlex.join(["onnx-spatial", *sys.argv[1:]])
+        facts = run_facts(line, datetime.now(UTC), versions())
+        write(self.path, render(command, self.sections, facts=facts).encode())
         if not output.quiet:
             say(output.err, f"report: {self.path}")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from onnx_spatial.cli.text import listed, names_by_sentence, print_table, say, say_first
+from onnx_spatial.cli.text import print_table, say, say_first
 from onnx_spatial.errors import one_line
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.shapes import show
@@ -28,6 +28,8 @@ from onnx_spatial.report.figures import (
     figure_rows,
     headline,
     interface,
+    listed,
+    names_by_sentence,
 )
 from onnx_spatial.verification import OperatorResult, OutputResult, Verification
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from onnx_spatial.errors import one_line
@@ -28,9 +28,6 @@ _BOUND = re.compile(
 #: Replaces these spaces until the lines are made. No name has this character: `one_line` removes
 #: control characters.
 _PLACE = "\0"
-
-#: Names in a list, at most.
-_NAMES = 3
 
 
 def wrapped(text: str, width: int) -> str:
@@ -66,20 +63,6 @@ def say(console: Console, text: str, *, style: str = "", badge: tuple[str, str] 
     styled = Text(line, style=style)
     styled.stylize(its_style, 0, len(word))
     console.print(styled, soft_wrap=True)
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return the first names of a list, and how many more there are."""
-    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    return ", ".join(names[:_NAMES]) + more
-
-
-def names_by_sentence(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Collect the names of which the same is said, from pairs of a name and a sentence."""
-    names: dict[str, list[str]] = {}
-    for name, sentence in said:
-        names.setdefault(sentence, []).append(name)
-    return names
 
 
 def say_first(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 #: Operator types in the table of figures, unless all are asked for.
 _TYPES = 8
+#: Names in a list, at most.
+_NAMES = 3
 
 
 def headline(summary: Summary) -> str:
@@ -74,7 +76,7 @@ def interface(model: onnx.ModelProto) -> dict[str, list[str]]:
 
 
 def type_text(declared: onnx.TypeProto) -> str:
-    """Describe a declared type: "float32 [1, N, ?]", or its kind where it is no tensor; "?": undeclared."""
+    """Describe a declared type: "float32 [1, N, ?]"; what is no tensor by its kind."""
     tensor = declared.tensor_type
     if not declared.HasField("tensor_type"):
         return (declared.WhichOneof("value") or "?").removesuffix("_type")
@@ -94,6 +96,20 @@ def element_type(number: int) -> str:
 
     name = shape_inference.type_name(number)
     return {"float": "float32", "double": "float64"}.get(name, name)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names of a list, and how many more there are."""
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return ", ".join(names[:_NAMES]) + more
+
+
+def names_by_sentence(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Collect the names of which the same is said, from pairs of a name and a sentence."""
+    names: dict[str, list[str]] = {}
+    for name, sentence in said:
+        names.setdefault(sentence, []).append(name)
+    return names
 
 
 def count(number: int, noun: str) -> str:

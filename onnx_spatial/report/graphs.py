@@ -23,8 +23,14 @@ import onnx
 from onnx_spatial.conversion.summary import Replacement, Summary
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.replace_nodes import ORIGIN
-from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.report.figures import figure_rows, file_size
+from onnx_spatial.operators.shapes import show
+from onnx_spatial.report.figures import (
+    element_type,
+    figure_rows,
+    file_size,
+    interface,
+    type_text,
+)
 
 Document = Mapping[str, Any]
 
@@ -305,38 +311,25 @@ def _attribute(attribute: onnx.AttributeProto) -> str:
         shown = [f"{value:g}" for value in values[:_ENTRIES]]
         text = f"[{', '.join([*shown, *(['...'] if len(values) > _ENTRIES else [])])}]"
     elif kind == "TENSOR":
-        text = f"tensor {_type(attribute.t.data_type, attribute.t.dims)}"
+        text = f"tensor {_stored(attribute.t)}"
     else:
         text = kind.lower()
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _types(graph: traversal.GraphLike | None) -> dict[str, str]:
-    """Return the declared types of values: "float32 1x64x64x3"."""
+    """Return the declared types of values: "float32 [1, 64, 64, 3]"."""
     if graph is None:
         return {}
-    values = list(graph.value_info)
-    types = {}
+    types, values = dict[str, str](), list(graph.value_info)
     if isinstance(graph, onnx.GraphProto):
         values += [*graph.input, *graph.output]
-        types = {tensor.name: _type(tensor.data_type, tensor.dims) for tensor in graph.initializer}
-    for value in values:
-        tensor = value.type.tensor_type
-        if value.type.HasField("tensor_type") and tensor.elem_type:
-            dims = [
-                d.dim_param or (d.dim_value if d.HasField("dim_value") else "?")
-                for d in tensor.shape.dim
-            ]
-            types[value.name] = _type(tensor.elem_type, dims if tensor.HasField("shape") else None)
-    return types
+        types = {tensor.name: _stored(tensor) for tensor in graph.initializer}
+    return types | {v.name: type_text(v.type) for v in values if v.type.tensor_type.elem_type}
 
 
-def _type(element_type: int, dims: Sequence[object] | None) -> str:
-    name = shape_inference.type_name(element_type)
-    short = {"float": "float32", "double": "float64"}.get(name, name)
-    if dims is None:
-        return short
-    return f"{short} {'x'.join(map(str, dims)) or 'scalar'}"
+def _stored(tensor: onnx.TensorProto) -> str:
+    return f"{element_type(tensor.data_type)} {show(tensor.dims)}"
 
 
 def room(models: int) -> int:
@@ -350,15 +343,19 @@ class SideBySide:
 
     Attributes:
         sides: titles of the two graphs; one if there is only one.
+        interface: inputs and outputs of the model, by kind.
         figures: rows of what, before and after.
         replacements: operators and regions with what took their place (`Replacement` as dicts).
+        others: rows of the nodes outside of them: what, before and after.
         graphs: `graph_document`; None if the graphs are too large for the page.
         left_out: why the page has no graphs; empty if it has them.
     """
 
     sides: tuple[str, ...]
+    interface: dict[str, list[str]] = field(default_factory=dict)
     figures: list[tuple[str, str, str]] = field(default_factory=list)
     replacements: list[Document] = field(default_factory=list)
+    others: list[tuple[str, int, int]] = field(default_factory=list)
     graphs: dict[str, Any] | None = None
     left_out: str = ""
 
@@ -379,7 +376,8 @@ class SideBySide:
             operators: without a summary, each makes a region: dicts of an `OperatorReport` or an
                 `OperatorResult`.
         """
-        made = cls(("before", "after") if result is not None else ("the model",))
+        sides = ("before", "after") if result is not None else ("the model",)
+        made = cls(sides, interface(original))
         regions: Sequence[Replacement]
         if summary is None:
             regions = [_region(each) for each in operators]
@@ -387,6 +385,7 @@ class SideBySide:
             regions = summary.replacements
             made.figures = list(figure_rows(summary))
             made.replacements = summary.to_dict()["replacements"]
+            made.others = summary.others()
         made.graphs = graph_document(compare(original, result, regions))
         return made
 

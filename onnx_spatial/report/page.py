@@ -6,32 +6,74 @@ layout of dagre, a few hundred nodes at a time.
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import onnx_spatial
 from onnx_spatial.report.report_file import require
 from onnx_spatial.report.section import Section, index_rows
 
 if TYPE_CHECKING:
+    import jinja2
     from markupsafe import Markup
 
 _TEMPLATES = Path(__file__).with_name("templates")
 
 
-def render(title: str, sections: Sequence[Section], notes: Sequence[str] = ()) -> str:
+def render(
+    title: str,
+    sections: Sequence[Section],
+    notes: Sequence[str] = (),
+    *,
+    verdict: tuple[str, str] = ("", ""),
+    facts: Mapping[str, str] | None = None,
+) -> str:
     """Render a page with a section for each model, and an index if there are several.
 
     Args:
         title: what was done: "convert".
         sections: of the models.
         notes: remarks on all of them.
+        verdict: status of all of them, and its message.
+        facts: of the run, by name: command line, date, versions.
 
     Raises:
         UsageError: jinja2 is missing.
     """
+    environment = _environment()
+    drawn = any(section.graphs for section in sections)
+    scripts = ("dagre.min.js", "drawing.js", "graphs.js") if drawn else ()
+    page: str = environment.get_template("page.html.jinja").render(
+        title=title,
+        sections=sections,
+        index=index_rows(sections),
+        notes=notes,
+        status=verdict[0],
+        message=verdict[1],
+        facts=facts,
+        version=onnx_spatial.__version__,
+        style=_read("style.css"),
+        scripts=[_read(name) for name in ("page.js", *scripts)],
+        licence=_read("dagre.LICENSE.txt") if drawn else "",
+    )
+    # Names in a file may hold what UTF-8 cannot encode.
+    return page.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def fragment(section: Section) -> str:
+    """Render the headline, the verdict and the operators of a model for a notebook, without scripts.
+
+    Raises:
+        UsageError: jinja2 is missing.
+    """
+    template = _environment().get_template("notebook.html.jinja")
+    shown: str = template.render(section=section)
+    return shown
+
+
+def _environment() -> jinja2.Environment:
     require("jinja2")
     import jinja2  # what prints tables on the screen does without
 
@@ -43,28 +85,8 @@ def render(title: str, sections: Sequence[Section], notes: Sequence[str] = ()) -
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
-    drawn = any(section.graphs for section in sections)
-    scripts = ("dagre.min.js", "drawing.js", "graphs.js") if drawn else ()
     environment.filters["breakable"] = _breakable
-    page: str = environment.get_template("page.html.jinja").render(
-        title=title,
-        sections=sections,
-        index=index_rows(sections),
-        notes=notes,
-        version=_version(),
-        style=_read("style.css"),
-        scripts=[_read(name) for name in ("page.js", *scripts)],
-        licence=_read("dagre.LICENSE.txt") if drawn else "",
-    )
-    # Names in a file may hold what UTF-8 cannot encode.
-    return page.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("onnx-spatial")
-    except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
-        return ""
+    return environment
 
 
 def _breakable(name: str) -> Markup:

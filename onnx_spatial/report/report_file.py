@@ -1,13 +1,42 @@
-"""Check that a report can be made and written to a file, and write it in one step."""
+"""Check that a report can be made and written to a file, write it in one step, and say what made it."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
+import platform
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 from onnx_spatial.errors import Code, ModelFileError, UsageError
 from onnx_spatial.model.io.atomic import atomic_write
+
+_DEPENDENCIES = ("ml_dtypes", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-extensions")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of this package, its dependencies and Python, and the platform."""
+    import onnx_spatial
+
+    found = {"version": onnx_spatial.__version__, "python": platform.python_version()}
+    found["platform"] = f"{platform.system()} {platform.machine()}"
+    for name in _DEPENDENCIES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def run_facts(command: str, started: datetime, tools: Mapping[str, str]) -> dict[str, str]:
+    """Return what a page says of the run that made it: the command line, the date, the versions."""
+    named = {"onnx-spatial" if name == "version" else name: tools[name] for name in tools}
+    return {
+        "command": command,
+        "date": f"{started.astimezone():%Y-%m-%d %H:%M %Z}",
+        "versions": ", ".join(f"{name} {version}" for name, version in named.items()),
+    }
 
 
 def check_file(path: Path) -> None:

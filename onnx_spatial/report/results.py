@@ -276,12 +276,13 @@ class Conversion:
             "verification": None if self.verification is None else self.verification.to_dict(),
         }
 
-    def section(self, name: str | None = None, *, error: str = "") -> Section:
+    def section(self, name: str | None = None, *, error: str = "", graphs: bool = True) -> Section:
         """Return the section of an HTML report: summary, graphs, operators and errors.
 
         Args:
             name: of the model; None: that of the file that was read.
             error: why the conversion failed.
+            graphs: whether the graphs are shown.
         """
         from onnx_spatial.report.section import model_section
 
@@ -293,10 +294,16 @@ class Conversion:
             self.inspection.to_dict(),
             self.summary,
             verification,
-            models,
+            models if graphs else None,
             status=status if self.changed else "nothing to do",
             error=error,
         )
+
+    def _repr_html_(self) -> str:
+        """Return the table and the verdict for a notebook."""
+        from onnx_spatial.report.page import fragment
+
+        return fragment(self.section(graphs=False))
 
     def to_html(self) -> str:
         """Return an HTML page with what was done and how it was proven; it needs no other file.

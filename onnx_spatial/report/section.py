@@ -21,7 +21,7 @@ from onnx_spatial.model.io import reader
 from onnx_spatial.model.io.reader import Model
 from onnx_spatial.model.io.source import Source
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.report.figures import count, duration, headline
+from onnx_spatial.report.figures import count, duration, headline, listed, names_by_sentence
 from onnx_spatial.report.graphs import SideBySide, script_json
 from onnx_spatial.verification import Verification
 
@@ -48,7 +48,7 @@ class OperatorRow:
         proof: in words; empty if nothing was verified.
         level: "passed", "failed", "unverified" or "".
         ran: whether it ran on its own and agreed.
-        remarks: reasons and assumptions, one sentence each.
+        remarks: what is to know of it, one sentence each.
     """
 
     node: str
@@ -140,10 +140,8 @@ def _add_result(row: OperatorRow, result: Document) -> None:
     row.ran = "ran and agrees" if result["ran"] else ""
     level = "failed" if differs else "unverified" if unproven else ""
     row.level = "passed" if result["proven"] and not differs else level
-    row.remarks += [f"assumed: {each}" for each in result["assumptions"]]
-    row.remarks += [f"not proven: {result['unproven']['reason']}"] if result["unproven"] else []
     row.remarks += [result["reason"]] if result["reason"] else []
-    if differs:
+    if differs and result["counterexample"]["reason"] not in (result["reason"] or ""):
         row.remarks.append(f"counterexample: {result['counterexample']['reason']}")
     row.remarks = list(dict.fromkeys(row.remarks))
 
@@ -193,6 +191,7 @@ class Check:
         message: the verdict in one line.
         document: `Verification.to_dict()`.
         outputs: that were compared.
+        said: what is not proven and what is assumed, each sentence once with the nodes.
     """
 
     title: str
@@ -200,6 +199,7 @@ class Check:
     message: str
     document: Document
     outputs: list[ComparedOutput]
+    said: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -210,8 +210,10 @@ class Section:
         name: of the model.
         status: "passed", "failed", "unverified", or other words of the command.
         headline: the result in one line.
+        interface: the inputs and outputs of the model, by kind.
         figures: rows of what, before and after.
         replacements: operators and regions with what took their place (`Replacement` as dicts).
+        others: rows of the nodes outside of them: what, before and after.
         operators: a row for each.
         chains: a row for each chain of standard nodes that is a spatial operator.
         checks: verifications.
@@ -226,8 +228,10 @@ class Section:
     name: str
     status: str
     headline: str
+    interface: Mapping[str, Sequence[str]] = field(default_factory=dict)
     figures: list[tuple[str, str, str]] = field(default_factory=list)
     replacements: list[Document] = field(default_factory=list)
+    others: list[tuple[str, int, int]] = field(default_factory=list)
     operators: list[OperatorRow] = field(default_factory=list)
     chains: list[OperatorRow] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
@@ -238,9 +242,19 @@ class Section:
     left_out: str = ""
     command: str = ""
 
+    @property
+    def opened(self) -> int | None:
+        """The region that is drawn at first: of what failed, else the one that changed most."""
+        failed = (row.region for row in self.operators + self.chains if row.level == "failed")
+        if (region := next((r for r in failed if r is not None), None)) is not None:
+            return region
+        sizes = [each["nodes_before"] + each["nodes_after"] for each in self.replacements]
+        return sizes.index(max(sizes)) if sizes else None
+
     def show(self, models: SideBySide) -> None:
         """Show the figures, regions and graphs of a model before and after."""
         self.figures, self.replacements = models.figures, models.replacements
+        self.interface, self.others = models.interface, models.others
         self.graphs = "" if models.graphs is None else script_json(models.graphs)
         self.sides, self.left_out = models.sides, models.left_out
 
@@ -310,8 +324,21 @@ def verification_section(
 
 def check(verification: Document, title: str = "") -> Check:
     """Make the part of a section that shows a verification."""
-    outputs = compared_outputs(verification["outputs"])
-    return Check(title, verification["status"], _verdict(verification), verification, outputs)
+    message, outputs = _verdict(verification), compared_outputs(verification["outputs"])
+    unproven = (
+        (each["node"], f"not proven: {each['reason']}") for each in verification["unproven"]
+    )
+    assumed = (
+        (o["node"], f"assumed: {a}") for o in verification["operators"] for a in o["assumptions"]
+    )
+    of_all = sum(bool(o["assumptions"]) for o in verification["operators"])
+    said = [
+        sentence
+        if sentence.startswith("assumed: ") and len(names) == of_all
+        else f"{sentence} ({listed(names)})"
+        for sentence, names in names_by_sentence([*unproven, *assumed]).items()
+    ]
+    return Check(title, verification["status"], message, verification, outputs, said)
 
 
 def _verdict(verification: Document) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from onnx_spatial.report.figures import file_size
 from onnx_spatial.report.graphs import ROOM, SideBySide
 from onnx_spatial.report.page import render as render_page
+from onnx_spatial.report.report_file import run_facts
 from onnx_spatial.report.section import Section, check, compared_outputs, index_rows, operator_rows
 from onnx_spatial.validation.result import ModelResult, Report
 
@@ -21,7 +22,7 @@ def render(report: Report) -> str:
     Raises:
         UsageError: jinja2 is missing.
     """
-    notes = [f"{report.status}: {report.message}, {report.seconds:.1f} s", *report.notes]
+    notes = [*report.notes]
     sections = [_section(report, model) for model in report.models]
     left = _leave_out(sections)
     if left:
@@ -29,7 +30,10 @@ def render(report: Report) -> str:
             f"{left} of {len(sections)} models are without graphs, as the page has room for "
             f"{file_size(ROOM)} of them; models that failed come first."
         )
-    return render_page("validate", sections, notes)
+    verdict = report.status, f"{report.message} in {report.seconds:.1f} s"
+    started = report.started
+    facts = run_facts(report.command(*report.models), started, report.tools)
+    return render_page("validate", sections, notes, verdict=verdict, facts=facts)
 
 
 def _section(report: Report, model: ModelResult) -> Section:

@@ -10,11 +10,8 @@ in any case: that a child crashes, hangs or takes too much memory is the result 
 
 from __future__ import annotations
 
-import contextlib
-import importlib.metadata
 import multiprocessing
 import os
-import platform
 import signal
 import sys
 import tempfile
@@ -38,13 +35,13 @@ import onnx_spatial
 from onnx_spatial.custom_ops import available
 from onnx_spatial.errors import Code, UsageError, one_line
 from onnx_spatial.report import graphs as page_graphs
+from onnx_spatial.report.report_file import versions
 from onnx_spatial.validation import models as selection
 from onnx_spatial.validation.examine import examine
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import ModelResult, Report, Status
 from onnx_spatial.verification import child, limits
 
-_DEPENDENCIES = ("ml_dtypes", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-extensions")
 #: Bytes of the output of a crashed process that are kept: a stack of 100 calls, and what is above it.
 _LOG_BYTES = 10_000
 
@@ -185,7 +182,7 @@ def validate(
     shown = {"--timeout": f"{timeout or 0:g}"}
     if memory is not None:
         shown["--memory"] = str(memory)
-    report = Report([], options, tools=_tools(), limits=shown, started=datetime.now(UTC))
+    report = Report([], options, tools=versions(), limits=shown, started=datetime.now(UTC))
     started = time.monotonic()
     room = page_graphs.room(len(models)) if graphs else None
     folder = str(Path.cwd())
@@ -290,13 +287,3 @@ def dask(scheduler: str) -> Iterator[Executor]:
     finally:
         executor.shutdown(wait=False)
         client.close()
-
-
-def _tools() -> dict[str, str]:
-    """Return the versions of this package, its dependencies and Python, and the platform."""
-    versions = {"version": onnx_spatial.__version__, "python": platform.python_version()}
-    versions["platform"] = f"{platform.system()} {platform.machine()}"
-    for name in _DEPENDENCIES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    return versions

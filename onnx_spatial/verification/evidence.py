@@ -288,6 +288,13 @@ class Verification:
     def __repr__(self) -> str:
         return one_line(f"<Verification {self.message}>")
 
+    def _repr_html_(self) -> str:
+        """Return the verdict and a table of the operators for a notebook."""
+        from onnx_spatial.report.page import fragment
+        from onnx_spatial.report.section import model_section
+
+        return fragment(model_section("", verification=self.to_dict()))
+
     @property
     def code(self) -> Code | None:
         """Code of the verdict; None if passed."""

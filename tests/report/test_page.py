@@ -14,8 +14,9 @@ from report_models import NASTY, net
 import onnx_spatial
 from onnx_spatial import UsageError
 from onnx_spatial.report import report_file, verification_html
+from onnx_spatial.report.figures import headline
 from onnx_spatial.report.page import render
-from onnx_spatial.report.section import PROOFS, compared_outputs
+from onnx_spatial.report.section import PROOFS, check, compared_outputs
 
 VOID = {"meta", "br", "wbr", "input", "link", "img"}
 
@@ -121,9 +122,9 @@ def test_tables_hold_the_data_of_the_json_report(conversion, page):
     document = conversion.to_dict()
     nodes = document["summary"]["before"]["nodes"], document["summary"]["after"]["nodes"]
     assert ["nodes", *(str(sum(each.values())) for each in nodes)] in page.rows
-    for number, each in enumerate(document["summary"]["replacements"], 1):
+    for each in document["summary"]["replacements"]:
         counts = f"{each['nodes_before']} -> {each['nodes_after']}"
-        assert [str(number), each["node"], each["what"], counts] in page.rows
+        assert [each["node"], each["what"], counts] in page.rows
     proofs = {
         each["node"]: PROOFS[each["proven"]] for each in document["verification"]["operators"]
     }
@@ -138,9 +139,72 @@ def test_tables_hold_the_data_of_the_json_report(conversion, page):
     assert conversion.verification.message.removeprefix("passed: ") in page.text
 
 
-def test_the_headline_is_that_of_the_screen(conversion, page):
-    from onnx_spatial.report.figures import headline
+def test_rows_of_nodes_add_up_and_inputs_and_outputs_are_named(conversion, page):
+    before, after = (sum(n.values()) for n in _nodes(conversion))
+    counts = [row[-1].split(" -> ") for row in page.rows if len(row) == 3 and " -> " in row[-1]]
+    assert tuple(sum(map(int, each)) for each in zip(*counts, strict=True)) == (before, after)
+    assert "x float32 [1, 2, 4, 4]" in page.text
+    # The verdict stands once, and what is allowed beside the largest error.
+    assert page.text.count(conversion.verification.message.removeprefix("passed: ")) == 1
+    assert " of the largest value, 1.0e-05 allowed" in page.text
 
+
+def test_what_is_assumed_and_not_proven_stands_once():
+    operators = [
+        {"node": n, "assumptions": a} for n, a in (("a", ["H is even", "W"]), ("b", ["W"]))
+    ]
+    unproven = [{"node": n, "reason": "gave up: a loop"} for n in "cdefg"]
+    found = check(
+        {
+            "status": "passed",
+            "message": "",
+            "outputs": [],
+            "unproven": unproven,
+            "operators": operators,
+        }
+    )
+    assert found.said == [
+        "not proven: gave up: a loop (c, d, e and 2 more)",
+        "assumed: H is even (a)",
+        "assumed: W",
+    ]
+
+
+def _nodes(conversion):
+    return conversion.summary.before.nodes, conversion.summary.after.nodes
+
+
+def test_long_lists_are_closed_and_the_graphs_come_first():
+    section = onnx_spatial.inspect(net(300, 24)).section("net")
+    text = render("inspect", [section], facts={"command": "onnx-spatial inspect net"})
+    for what in ("25 operators and regions", "50 operators"):
+        assert f'<details class="fold"><summary>{what}</summary>' in text
+    assert text.index('class="graphs"') < text.index(">Summary<") < text.index(">Operators<")
+    assert "<dt>command</dt><dd>onnx-spatial inspect net</dd>" in text
+    short = render("inspect", [onnx_spatial.inspect(net(30, 2)).section("net")])
+    assert '<details class="fold">' not in short
+
+
+def test_it_opens_at_what_failed_else_at_what_changed_most():
+    section = onnx_spatial.inspect(net(30, 2)).section("net")
+    sizes = [each["nodes_before"] + each["nodes_after"] for each in section.replacements]
+    assert section.opened == sizes.index(max(sizes))
+    section.operators[-1].level = "failed"
+    assert section.opened == section.operators[-1].region == 1
+
+
+def test_a_notebook_shows_the_verdict_and_a_table(conversion):
+    shown = Page(conversion._repr_html_())
+    assert headline(conversion.summary) in shown.text
+    assert conversion.verification.message.removeprefix("passed: ") in shown.text
+    assert len([row for row in shown.rows if "dilated convolution" in row]) == 4
+    assert "script" not in {tag for tag, _ in shown.elements}
+    alone = Page(conversion.verification._repr_html_())
+    assert conversion.verification.message.removeprefix("passed: ") in alone.text
+    assert len(alone.rows) == 1 + 4
+
+
+def test_the_headline_is_that_of_the_screen(conversion, page):
     assert headline(conversion.summary) in page.text
 
 

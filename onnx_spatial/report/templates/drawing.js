@@ -1,6 +1,9 @@
 "use strict";
 /* Lay out some nodes of a graph with dagre, and draw them as SVG. */
 
+/* A pane has at most this part of the height of the window; a name is read down to this scale. */
+const HIGHEST = 0.65;
+const SMALLEST = 0.4;
 const SIGNS = { same: "", changed: "~ ", removed: "− ", added: "+ " };
 
 function svg(tag, attributes, parent) {
@@ -107,17 +110,18 @@ class Drawing {
     svg("text", { y: 13, "aria-hidden": "true" }, group).textContent = shortened(node.l, 24);
     group.setAttribute("role", "button");
     group.setAttribute("tabindex", "-1");
-    const region = node.r === undefined ? "" : `, region ${node.r + 1}`;
-    title.textContent = `${node.s} ${node.o} ${node.l}${region}${node.h ? ", with changes inside" : ""}`; // its accessible name, too
+    title.textContent = `${node.s} ${node.o} ${node.l}${node.h ? ", with changes inside" : ""}`; // its accessible name, too
     group.dataset.index = index;
     group.addEventListener("click", () => this.select(index));
     this.boxes.set(index, group);
     Object.assign(group, { place: [x, y] });
   }
 
-  /* Make the drawing as wide as its pane, but neither tiny nor huge. */
+  /* Fit the drawing into its pane, and the pane into the window; but neither tiny nor huge. */
   fit() {
-    if (this.root) this.zoom(Math.min(1, Math.max(0.45, (this.pane.clientWidth - 2) / this.size[0])));
+    if (!this.root) return;
+    const [width, height] = [this.pane.clientWidth - 2, innerHeight * HIGHEST - 4];
+    this.zoom(Math.min(1, Math.max(SMALLEST, Math.min(width / this.size[0], height / this.size[1]))));
   }
 
   zoom(scale) {

@@ -47,8 +47,10 @@ class GraphView {
     this.panes = [...root.querySelectorAll(".pane")];
     this.controls(root.querySelector(".bar"));
     this.list = new NodeTable(root.querySelector(".all"), (side, index) => this.choose(side, index));
-    const first = this.data.graphs.findIndex((graph) => [...graph.before, ...graph.after].some((node) => node.r !== undefined));
-    this.open(Math.max(0, first));
+    this.opened = Number(root.dataset.opened ?? -1);
+    const holds = (test) => this.data.graphs.findIndex((graph) => [...graph.before, ...graph.after].some(test));
+    const failed = holds((node) => node.r === this.opened);
+    this.open(Math.max(0, failed >= 0 ? failed : holds((node) => node.r !== undefined)));
   }
 
   controls(bar) {
@@ -70,7 +72,7 @@ class GraphView {
     this.hopSelect.value = this.hops;
     button("−", "smaller", () => this.drawings.forEach((each) => each.zoom(each.scale / 1.25)));
     button("+", "larger", () => this.drawings.forEach((each) => each.zoom(each.scale * 1.25)));
-    button("fit", "fit the width", () => this.drawings.forEach((each) => each.fit()));
+    button("fit", "fit the window", () => this.drawings.forEach((each) => each.fit()));
   }
 
   /* Show one graph of the model: the main graph, a function, a body of a loop. */
@@ -132,7 +134,7 @@ class GraphView {
     if (differ && differ <= PART && regions.length > 1) views.push({ kind: "changes", text: this.one ? "all operators" : "all that changed" });
     for (const region of regions) {
       const [name, what] = this.data.regions[region];
-      views.push({ kind: "region", region, text: `region ${region + 1}: ${shortened(name, 40)}${what && `, ${what}`}` });
+      views.push({ kind: "region", region, text: `${shortened(name, 40)}${what && `, ${what}`}` });
     }
     if (most > PART) {
       for (let start = 0; start < most; start += PART) {
@@ -142,8 +144,9 @@ class GraphView {
     this.allViews = views;
     this.viewSelect.replaceChildren();
     views.forEach((view, index) => make("option", this.viewSelect, view.text, { value: index }));
-    // In a larger graph the top is seldom what a reader looks for.
-    this.viewSelect.value = most <= SMALL ? 0 : Math.max(0, views.findIndex((view) => view.kind === "region"));
+    // In a larger graph the top is seldom what a reader looks for, but what failed or changed most.
+    const first = regions.includes(this.opened) ? this.opened : regions[0];
+    this.viewSelect.value = most <= SMALL ? 0 : Math.max(0, views.findIndex((view) => view.kind === "region" && view.region === first));
   }
 
   get view() {
@@ -198,7 +201,7 @@ class GraphView {
     });
     // A pane is no higher than its drawing, and leaves room for the rest of the page.
     for (const { pane, root, size, scale } of this.drawings) {
-      pane.style.height = `min(${root ? Math.ceil(size[1] * scale) + 4 : 0}px, 65vh, 640px)`;
+      pane.style.height = `min(${root ? Math.ceil(size[1] * scale) + 4 : 0}px, ${HIGHEST * 100}vh)`;
     }
     const more = this.root.querySelector(".node.more") ? " A box with … means nodes outside the drawn part." : "";
     const cut = shown.some((indices) => indices.length > MOST) ? ` At most ${MOST} are drawn at a time; the list below has all.` : "";
@@ -301,7 +304,7 @@ class GraphView {
     if (!this.one) row("status", this.status(at, index));
     if (node.r !== undefined) {
       const [name, what] = this.data.regions[node.r];
-      row("region", `${node.r + 1}: ${name}${what && `, ${what}`}`);
+      row("region", `${name}${what && `, ${what}`}`);
     }
     if (node.d) row("domain", node.d);
     row("reads", typed(node.i) || "nothing");
@@ -370,8 +373,7 @@ class NodeTable {
     const last = Math.min(this.rows.length, first + Math.ceil((this.box.clientHeight || 300) / 28) + 5);
     for (let i = first; i < last; i++) {
       const { node, at, index } = this.rows[i];
-      const region = node.r === undefined ? "" : ` (region ${node.r + 1})`;
-      const row = make("div", this.box, `${SIGNS[node.s]}${node.o}  ${node.l}${region}`, {
+      const row = make("div", this.box, `${SIGNS[node.s]}${node.o}  ${node.l}`, {
         class: `row ${node.s}${i === this.current ? " current" : ""}`, role: "option", id: `${this.id}-${i}`,
         "aria-selected": i === this.current, "aria-setsize": this.rows.length, "aria-posinset": i + 1, style: `top:${i * 28}px` });
       row.addEventListener("click", () => { this.current = i; this.render(); this.choose(at, index); });
