@@ -47,7 +47,7 @@ class Steps:
 @contextmanager
 def bar(console: Console) -> Iterator[Callable[[str], None]]:
     """Show a bar while the block runs; yield a function that changes its text and its fraction."""
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.table import Column
     from rich.text import Text
 
@@ -55,6 +55,7 @@ def bar(console: Console) -> Iterator[Callable[[str], None]]:
     columns = [
         SpinnerColumn(spinner),
         BarColumn(bar_width=20),
+        TimeElapsedColumn(),
         TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
     ]
     with Progress(*columns, console=console, transient=True) as progress:
@@ -62,7 +63,7 @@ def bar(console: Console) -> Iterator[Callable[[str], None]]:
 
         def show(text: str) -> None:
             fraction = _FRACTION.match(text)
-            room = max(console.width - 26, 10)
+            room = max(console.width - 34, 10)
             line = Text(text)
             line.truncate(room, overflow="ellipsis")
             if fraction is None:
