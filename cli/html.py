@@ -14,7 +14,7 @@ import click
 
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.text import say
-from onnx_spatial.errors import ConversionError, SpatialError, VerificationError
+from onnx_spatial.errors import SpatialError
 from onnx_spatial.report.report_file import check_file, require, run_facts, versions, write
 
 if TYPE_CHECKING:
@@ -40,30 +40,21 @@ class HtmlReport:
         self.path = None if path is None else Path(path)
         self.sections: list[Section] = []
 
-    def add(self, make: Callable[P, Section], *args: P.args, **kwargs: P.kwargs) -> None:
+    def add(self, make: Callable[..., Section], *arguments: Any, **named: Any) -> None:
         """Add the section that a function makes."""
         if self.path is not None:
-            self.sections.append(make(*args, **kwargs))
+            self.sections.append(make(*arguments, **named))
 
     def add_error(self, model: str, error: SpatialError) -> None:
         """Add the section of a model that failed, with all that is known of it."""
-        self.add(_error_section, model, error)
+        known: Any = getattr(error, "conversion", None) or getattr(error, "inspection", None)
+        self.add(known.section if known else _failed, model, error=str(error))
 
-    def write(self, command: str, output: Output) -> None:
-        """Write the report.
 
-        Raises:
-            ModelFileError: it cannot be written.
-        """
-        if self.path is None:
-            return
-        from onnx_spatial.report.page import render
+def _failed(model: str, *, error: str) -> Section:
+    from onnx_spatial.report.section import Section
 
-        line = shlex.join(["onnx-spatial", *sys.argv[1:]])
-        facts = run_facts(line, datetime.now(UTC), versions())
-        write(self.path, render(command, self.sections, facts=facts).encode())
-        if not output.quiet:
-            say(output.err, f"report: {self.path}")
+    return Section(model, "failed", error)
 
 
 @contextmanager
@@ -90,29 +81,24 @@ def html_report(
             if _is_same(Path(path), Path(other)):
                 raise click.UsageError(f"--html {path} would replace the model {other}")
     report = HtmlReport(path)
+    failure = None
     try:
         yield report
-    except SpatialError:
-        report.write(command, output)
-        raise
-    report.write(command, output)
+    except SpatialError as error:
+        failure = error
+    if report.path is not None:
+        from onnx_spatial.report.page import render
+
+        line = shlex.join(["onnx-spatial", *sys.argv[1:]])
+        facts = run_facts(line, datetime.now(UTC), versions())
+        write(report.path, render(command, report.sections, facts=facts).encode())
+        if not output.quiet:
+            say(output.err, f"report: {report.path}")
+    if failure is not None:
+        raise failure
 
 
 def _is_same(path: Path, other: Path) -> bool:
     if path.exists() and other.exists():
         return path.samefile(other)
     return path.absolute().resolve() == other.absolute().resolve()
-
-
-def _error_section(model: str, error: SpatialError) -> Section:
-    from onnx_spatial.report.section import Section
-
-    known: Any = None
-    if isinstance(error, VerificationError):
-        known = error.conversion
-    elif isinstance(error, ConversionError):
-        known = error.inspection
-    if known is None:
-        return Section(model, "failed", str(error))
-    section: Section = known.section(model, error=str(error))
-    return section

@@ -129,6 +129,9 @@ def _problems(console: Console, report: Report, model: ModelResult, *, verbose: 
     entries = model.entries if verbose else model.problems()
     if not verbose and (model.status in ("skipped", "xfailed") or not entries):
         return
+    if not verbose:  # what --domain would help is an operator that is left, and no problem
+        left = [e for e in model.entries if e.source == "inspect" and e.level == "info"]
+        entries += left if model.status != "passed" else []
     console.print()
     say(console, one_line(model.model), badge=_badge(model.status))
     if verbose:

@@ -15,10 +15,11 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import onnx
+import onnx.helper
 
 from onnx_spatial.conversion.summary import Replacement, Summary
 from onnx_spatial.model import traversal
@@ -34,12 +35,10 @@ from onnx_spatial.report.figures import (
 
 Document = Mapping[str, Any]
 
-#: Letters of an attribute, and entries of a list, that are shown.
+#: Letters of an attribute that are shown.
 _LONGEST = 120
-_ENTRIES = 16
 #: Characters that the data of graphs may have on a page of many models: of all, and of one.
-ROOM = 20_000_000
-_LEAST, _MOST = 50_000, 2_000_000
+ROOM, _MOST = 20_000_000, 2_000_000
 
 Status = Literal["same", "changed", "removed", "added"]
 
@@ -299,21 +298,14 @@ def _order(node: onnx.NodeProto) -> Any:
 
 
 def _attribute(attribute: onnx.AttributeProto) -> str:
-    kind = onnx.AttributeProto.AttributeType.Name(attribute.type)
+    kind = onnx.AttributeProto.AttributeType.Name(attribute.type).lower()
     if attribute.ref_attr_name:
-        text = f"the function's {attribute.ref_attr_name}"
-    elif kind in ("INT", "FLOAT"):
-        text = f"{attribute.i if kind == 'INT' else attribute.f:g}"
-    elif kind == "STRING":
-        text = attribute.s[:_LONGEST].decode("utf-8", "replace")
-    elif kind in ("INTS", "FLOATS"):
-        values: Sequence[float] = attribute.ints if kind == "INTS" else attribute.floats
-        shown = [f"{value:g}" for value in values[:_ENTRIES]]
-        text = f"[{', '.join([*shown, *(['...'] if len(values) > _ENTRIES else [])])}]"
-    elif kind == "TENSOR":
-        text = f"tensor {_stored(attribute.t)}"
-    else:
-        text = kind.lower()
+        return f"the function's {attribute.ref_attr_name}"
+    if kind == "tensor":
+        return f"tensor {_stored(attribute.t)}"
+    if kind.removesuffix("s") not in ("int", "float", "string"):
+        return kind
+    text = str(onnx.helper.printable_attribute(attribute)).partition(" = ")[2]
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
@@ -334,7 +326,7 @@ def _stored(tensor: onnx.TensorProto) -> str:
 
 def room(models: int) -> int:
     """Return how many characters the data of each model's graphs may have on a page."""
-    return min(_MOST, max(_LEAST, ROOM // max(1, models)))
+    return min(_MOST, ROOM // max(1, models))
 
 
 @dataclass
@@ -351,7 +343,7 @@ class SideBySide:
         left_out: why the page has no graphs; empty if it has them.
     """
 
-    sides: tuple[str, ...]
+    sides: tuple[str, ...] = ()
     interface: dict[str, list[str]] = field(default_factory=dict)
     figures: list[tuple[str, str, str]] = field(default_factory=list)
     replacements: list[Document] = field(default_factory=list)
@@ -409,9 +401,10 @@ class SideBySide:
         graphs = self.graphs["graphs"]
         return {(g["name"], node["l"]): node.get("r") for g in graphs for node in g["before"]}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the attributes by name, ready for JSON."""
-        return asdict(self)
+    @property
+    def script(self) -> str:
+        """JSON of the graphs for the script of a page; empty if none are drawn."""
+        return "" if self.graphs is None else script_json(self.graphs)
 
 
 def _region(operator: Document) -> Replacement:

@@ -43,7 +43,7 @@ def render(
         UsageError: jinja2 is missing.
     """
     environment = _environment()
-    drawn = any(section.graphs for section in sections)
+    drawn = any(section.shown.graphs for section in sections)
     scripts = ("dagre.min.js", "drawing.js", "graphs.js") if drawn else ()
     page: str = environment.get_template("page.html.jinja").render(
         title=title,

@@ -138,7 +138,7 @@ class Inspection:
         )
         if summary is not None:
             section.headline = f"after convert: {section.headline}"
-            section.sides = ("before", "after convert")
+            section.shown.sides = ("before", "after convert")
         return section
 
 

@@ -22,15 +22,15 @@ from onnx_spatial.model.io.reader import Model
 from onnx_spatial.model.io.source import Source
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.report.figures import count, duration, headline, listed, names_by_sentence
-from onnx_spatial.report.graphs import SideBySide, script_json
+from onnx_spatial.report.graphs import SideBySide
 from onnx_spatial.verification import Verification
 
 Document = Mapping[str, Any]
 
 #: `OperatorResult.proven` in words.
 PROOFS = {
-    "all sizes": "proven for all sizes",
-    "these sizes": "proven for these sizes",
+    "all sizes": "proven for every size",
+    "these sizes": "proven for the fixed sizes",
 }
 
 
@@ -68,8 +68,8 @@ class OperatorRow:
 
 def operator_rows(
     operators: Sequence[Document],
-    verification: Document | None = None,
-    regions: Mapping[tuple[str, str], int | None] | None = None,
+    verification: Document | None,
+    regions: Mapping[tuple[str, str], int | None],
 ) -> list[OperatorRow]:
     """Make a row for each operator, from the JSON documents of a conversion and its verification.
 
@@ -83,7 +83,6 @@ def operator_rows(
     checked = (
         {} if verification is None else {_place(each): each for each in verification["operators"]}
     )
-    regions = regions or {}
     rows = []
     for operator in operators:
         row = _of_site(operator)
@@ -210,36 +209,24 @@ class Section:
         name: of the model.
         status: "passed", "failed", "unverified", or other words of the command.
         headline: the result in one line.
-        interface: the inputs and outputs of the model, by kind.
-        figures: rows of what, before and after.
-        replacements: operators and regions with what took their place (`Replacement` as dicts).
-        others: rows of the nodes outside of them: what, before and after.
+        shown: the model before and after.
         operators: a row for each.
         chains: a row for each chain of standard nodes that is a spatial operator.
         checks: verifications.
         recorded: outputs that were compared with recorded data.
         remarks: sentences, each with a level: "failed", "unverified" or "".
-        graphs: JSON of the graphs for the script; empty if none are drawn.
-        sides: titles of the two graphs; one if there is only one.
-        left_out: why no graphs are drawn.
         command: line that repeats the work; empty if there is none.
     """
 
     name: str
     status: str
     headline: str
-    interface: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    figures: list[tuple[str, str, str]] = field(default_factory=list)
-    replacements: list[Document] = field(default_factory=list)
-    others: list[tuple[str, int, int]] = field(default_factory=list)
+    shown: SideBySide = field(default_factory=SideBySide)
     operators: list[OperatorRow] = field(default_factory=list)
     chains: list[OperatorRow] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     recorded: list[ComparedOutput] = field(default_factory=list)
     remarks: list[tuple[str, str]] = field(default_factory=list)
-    graphs: str = ""
-    sides: tuple[str, ...] = ("before", "after")
-    left_out: str = ""
     command: str = ""
 
     @property
@@ -248,15 +235,8 @@ class Section:
         failed = (row.region for row in self.operators + self.chains if row.level == "failed")
         if (region := next((r for r in failed if r is not None), None)) is not None:
             return region
-        sizes = [each["nodes_before"] + each["nodes_after"] for each in self.replacements]
+        sizes = [each["nodes_before"] + each["nodes_after"] for each in self.shown.replacements]
         return sizes.index(max(sizes)) if sizes else None
-
-    def show(self, models: SideBySide) -> None:
-        """Show the figures, regions and graphs of a model before and after."""
-        self.figures, self.replacements = models.figures, models.replacements
-        self.interface, self.others = models.interface, models.others
-        self.graphs = "" if models.graphs is None else script_json(models.graphs)
-        self.sides, self.left_out = models.sides, models.left_out
 
 
 def model_section(
@@ -282,19 +262,16 @@ def model_section(
     """
     section = Section(name, status, error)
     operators = [] if inspection is None else inspection["operators"]
-    regions: dict[tuple[str, str], int | None] = {}
     if models is not None:
         known = operators if verification is None else verification["operators"]
-        shown = SideBySide.of(*models, summary, known)
-        regions = shown.regions()
-        section.show(shown)
+        section.shown = SideBySide.of(*models, summary, known)
     if verification is not None:
         section.status = status or verification["status"]
         section.headline = _verdict(verification)
         section.checks = [check(verification)]
     if summary is not None:
         section.headline = headline(summary)
-    rows = operator_rows(operators, verification, regions)
+    rows = operator_rows(operators, verification, section.shown.regions())
     section.operators = [row for row in rows if row.dialect != CHAIN]
     section.chains = [row for row in rows if row.dialect == CHAIN]
     if inspection is not None:

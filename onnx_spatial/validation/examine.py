@@ -60,9 +60,8 @@ def examine(
         recorded.compare_recorded(subject)
         result = _result(subject)
         if graphs is not None:
-            shown = _graphs(subject)
-            shown.leave_out(graphs)
-            result.graphs = shown.to_dict()
+            result.graphs = _graphs(subject)
+            result.graphs.leave_out(graphs)
         return result
 
 

@@ -8,10 +8,13 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from onnx_spatial.errors import Code, one_line
 from onnx_spatial.validation.options import Options
+
+if TYPE_CHECKING:
+    from onnx_spatial.report.graphs import SideBySide
 
 Status = Literal["passed", "failed", "xfailed", "unverified", "skipped"]
 Level = Literal["error", "warning", "info"]
@@ -101,7 +104,7 @@ class ModelResult:
         operators: its spatial operators (`OperatorReport.to_dict`).
         modes: for each mode: mode, changed, status, message, verification (`Verification.to_dict`).
         recorded: for each set, mode (None: unconverted), optimisation and output: passed, and errors.
-        graphs: the model before and after (`SideBySide.to_dict`), for pages; None if none was asked for.
+        graphs: the model before and after, for pages; None if none was asked for.
             The JSON report leaves it out.
         seconds: wall-clock time.
         peak_memory: of its process, in bytes; None if unknown.
@@ -116,7 +119,7 @@ class ModelResult:
     operators: list[dict[str, Any]] = field(default_factory=list)
     modes: list[dict[str, Any]] = field(default_factory=list)
     recorded: list[dict[str, Any]] = field(default_factory=list)
-    graphs: dict[str, Any] | None = None
+    graphs: SideBySide | None = None
     seconds: float = 0.0
     peak_memory: int | None = None
     log: str | None = None
@@ -142,8 +145,9 @@ class ModelResult:
         return next((e.code for e in self.problems() if e.kind == self.kind), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes by name, ready for JSON."""
-        return {**vars(self), "entries": [entry.to_dict() for entry in self.entries]}
+        """Return the attributes by name, ready for JSON, without the graphs."""
+        shown = {name: value for name, value in vars(self).items() if name != "graphs"}
+        return {**shown, "entries": [entry.to_dict() for entry in self.entries]}
 
     def fails(self, options: Options) -> bool:
         """Return whether the run fails because of this model; with strict also if it is unverified."""
@@ -250,9 +254,5 @@ class Report:
                 "seconds": self.seconds,
             },
             "notes": list(self.notes),
-            "models": [
-                {k: v for k, v in m.to_dict().items() if k != "graphs"}
-                | {"reproduce": self.command(m)}
-                for m in self.models
-            ],
+            "models": [m.to_dict() | {"reproduce": self.command(m)} for m in self.models],
         }

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import pytest
 from adapter import run
 from signals import heard
-from validating import FOREIGN, HANGING, PLAIN, REFUSED, save
+from validating import FOREIGN, HANGING, PLAIN, REFUSED, STRANGE_DOMAIN, save
 
 from onnx_spatial.cli.options import _memory as memory_size
 from onnx_spatial.validation import ModelResult, Options, Report
@@ -64,6 +64,16 @@ def test_strict_fails_what_was_not_verified(folder, capsys):
     assert capsys.readouterr().out.splitlines()[-1].startswith("UNVERIFIED  1 model: 1 unverified")
     assert run(["validate", "a.onnx", "--strict"]) == 1
     assert capsys.readouterr().out.splitlines()[-1].startswith("FAILED  1 model: 1 unverified")
+
+
+def test_an_operator_that_an_option_would_convert_is_shown_with_the_option(folder, capsys):
+    save(folder / "a.onnx", STRANGE_DOMAIN)
+    assert run(["validate", "a.onnx"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in lines if line.startswith("  inspect: ")]
+    assert line.endswith(
+        "domain 'somebody.else' is not accepted for this operator; use --domain somebody.else"
+    )
 
 
 def test_json_is_alone_on_stdout(folder, capsys):

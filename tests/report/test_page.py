@@ -187,7 +187,7 @@ def test_long_lists_are_closed_and_the_graphs_come_first():
 
 def test_it_opens_at_what_failed_else_at_what_changed_most():
     section = onnx_spatial.inspect(net(30, 2)).section("net")
-    sizes = [each["nodes_before"] + each["nodes_after"] for each in section.replacements]
+    sizes = [each["nodes_before"] + each["nodes_after"] for each in section.shown.replacements]
     assert section.opened == sizes.index(max(sizes))
     section.operators[-1].level = "failed"
     assert section.opened == section.operators[-1].region == 1
