@@ -305,7 +305,7 @@ def _attribute(attribute: onnx.AttributeProto) -> str:
         return f"tensor {_stored(attribute.t)}"
     if kind.removesuffix("s") not in ("int", "float", "string"):
         return kind
-    text = str(onnx.helper.printable_attribute(attribute)).partition(" = ")[2]
+    text: str = onnx.helper.printable_attribute(attribute).partition(" = ")[2]
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
