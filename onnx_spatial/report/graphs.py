@@ -298,14 +298,14 @@ def _order(node: onnx.NodeProto) -> Any:
 
 
 def _attribute(attribute: onnx.AttributeProto) -> str:
-    kind = onnx.AttributeProto.AttributeType.Name(attribute.type).lower()
+    kind = str(onnx.AttributeProto.AttributeType.Name(attribute.type)).lower()
     if attribute.ref_attr_name:
         return f"the function's {attribute.ref_attr_name}"
     if kind == "tensor":
         return f"tensor {_stored(attribute.t)}"
     if kind.removesuffix("s") not in ("int", "float", "string"):
         return kind
-    text: str = onnx.helper.printable_attribute(attribute).partition(" = ")[2]
+    text = str(onnx.helper.printable_attribute(attribute)).partition(" = ")[2]
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
