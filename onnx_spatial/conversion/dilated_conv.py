@@ -6,11 +6,11 @@ are left to `replace`, with the reasons.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 import onnx
 
-from onnx_spatial.analysis import GraphFacts, OperatorInfo
+from onnx_spatial.analysis import Analysis, OperatorInfo
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.graph_editor import GraphEditor
 from onnx_spatial.conversion.report import EditResult
@@ -28,15 +28,14 @@ UNBLOCKED = "unblocked"
 
 def fuse_dilated_convs(
     proto: onnx.ModelProto,
+    known: Analysis,
     infos: Sequence[OperatorInfo],
     matcher: Matcher,
     names: Names,
-    facts: Callable[[], Iterable[GraphFacts]],
 ) -> EditResult:
     """Write every region of a model without blocks; `matcher` is edited, `proto` stays as it is.
 
-    The result says which operators are gone, and why others are not; it holds no model. `facts` gives
-    what is known of each graph, in the order of `traversal.graphs`.
+    The result says which operators are gone, and why others are not; it holds no model.
     """
     result = EditResult()
     kinds = {f.call.kind for f in infos if f.call is not None}
@@ -44,8 +43,8 @@ def fuse_dilated_convs(
         return result
     graphs = list(traversal.graphs(proto))
     places = {id(graph): place for place, graph in graphs}
-    for (place, graph), known in zip(graphs, facts(), strict=True):
-        view = GraphView(known.scope, known.sizes, known.scope.opset)
+    for (place, graph), facts in zip(graphs, known.facts, strict=True):
+        view = GraphView(facts.scope, facts.sizes, facts.scope.opset)
         _note_attributes(graph, view, matcher)
         if view.opset < MIN_OPSET:
             continue

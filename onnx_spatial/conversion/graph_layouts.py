@@ -9,7 +9,7 @@ layout are left, or smaller ones; then constants that are added to convolutions 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import onnx
 import onnx_ir as ir
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import GraphFacts, OperatorInfo
+from onnx_spatial.analysis import Analysis, OperatorInfo
 from onnx_spatial.conversion.graph_editor import GraphEditor
 from onnx_spatial.conversion.pad_barriers import insert_barriers
 from onnx_spatial.conversion.report import EditResult
@@ -37,23 +37,22 @@ _CHANGES = frozenset({"Squeeze", "Transpose", "Unsqueeze"})
 
 def improve_layouts(
     proto: onnx.ModelProto,
+    known: Analysis,
     infos: Sequence[OperatorInfo],
     matcher: Matcher,
     names: Names,
-    facts: Callable[[], Iterable[GraphFacts]],
     fused: Mapping[int, Sequence[ir.Node]],
     result: EditResult,
 ) -> None:
     """Remove changes of layout next to nodes in the place of operators, by `OperatorInfo.index`.
 
-    `matcher` and `result` are edited, `proto` stays as it is. `facts` gives what is known of each graph,
-    in the order of `traversal.graphs`.
+    `matcher` and `result` are edited, `proto` stays as it is.
     """
     if not fused:
         return
     graphs = list(traversal.graphs(proto))
     places = {id(graph): place for place, graph in graphs}
-    for (place, _), known in zip(graphs, facts(), strict=True):
+    for (place, _), facts in zip(graphs, known.facts, strict=True):
         here = {f.index: fused[f.index] for f in infos if f.place == place and f.index in fused}
         graph = next((node.graph for nodes in here.values() for node in nodes), None)
         if graph is None:
@@ -61,7 +60,7 @@ def improve_layouts(
         initializers = proto.ir_version >= 4 and place.function is None
         editor = GraphEditor(matcher, names, places, initializers=initializers)
         editor.fused.update(node for nodes in here.values() for node in nodes)
-        view = GraphView(known.scope, known.sizes, known.scope.opset)
+        view = GraphView(facts.scope, facts.sizes, facts.scope.opset)
         editor.improve_layouts(graph, view)
         editor.fold_biases(graph, view)
         for index, nodes in here.items():
@@ -85,8 +84,7 @@ def remove_layout_changes(proto: onnx.ModelProto, folder: Path | None = None) ->
     model = ir.from_proto(strip_types(proto))
     nodes = list(traversal.ir_nodes(model))
     patch = patch_proto.Patch(proto, model)
-    infos = analysis.find(proto, (), folder)
-    facts = analysis.graph_facts(proto, infos, folder)
+    facts = analysis.find(proto, (), folder).facts
     matcher = Matcher(proto, nodes, (), lambda: [each.sizes for each in facts])
     names, places = Names(proto), {id(graph): place for place, graph in graphs}
     edited = False

@@ -19,7 +19,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.analysis import Analysis, OperatorInfo
 from onnx_spatial.chains.illegal_reshape import NOTE as ILLEGAL
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.local_functions.add import add_functions
@@ -112,7 +112,7 @@ def _writer(options: ConvertOptions) -> Writer:
 def _replaced(
     original: onnx.ModelProto,
     before: WithoutForm,
-    infos: list[OperatorInfo],
+    infos: Analysis,
     write: Writer,
     options: ConvertOptions,
     folder: Path | None,
@@ -130,7 +130,7 @@ def _replaced(
     opset = _default_opset(original)
     progress = progress or (lambda _: None)
     result = replace_operators(
-        before.model, todo, write, options, opset=opset, folder=folder, progress=progress
+        before.model, infos, todo, write, options, opset=opset, folder=folder, progress=progress
     )
     result.operator_at |= prepared
     for index in result.operator_at.keys() & before.functions.keys():
@@ -146,7 +146,7 @@ def _replaced(
 def _with_functions(
     original: onnx.ModelProto,
     before: WithoutForm,
-    infos: list[OperatorInfo],
+    infos: Analysis,
     options: ConvertOptions,
 ) -> EditResult:
     todo = (f for f in infos if f.known_domain and f.index not in before.functions)

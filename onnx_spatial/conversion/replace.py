@@ -5,7 +5,6 @@ Rules of `fusion` may rewrite the nodes around an operator with it.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +13,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial import analysis
-from onnx_spatial.analysis import GraphFacts, OperatorInfo
+from onnx_spatial.analysis import Analysis, OperatorInfo
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.dilated_conv import fuse_dilated_convs
 from onnx_spatial.conversion.graph_layouts import improve_layouts
@@ -33,6 +31,7 @@ from onnx_spatial.model.graph.strip import strip_types
 
 def replace_operators(
     proto: onnx.ModelProto,
+    known: Analysis,
     infos: Sequence[OperatorInfo],
     write: Writer,
     options: ConvertOptions,
@@ -56,15 +55,13 @@ def replace_operators(
     changes = patch_proto.Patch(proto, model)
     subjects = {f.index: s for f in infos if (s := _subject(f, nodes[f.index], opset, options))}
 
-    @functools.cache
-    def facts() -> Sequence[GraphFacts]:
-        return analysis.graph_facts(proto, infos, folder)
-
-    matcher = Matcher(proto, nodes, subjects.values(), lambda: [each.sizes for each in facts()])
+    matcher = Matcher(
+        proto, nodes, subjects.values(), lambda: [graph.sizes for graph in known.facts]
+    )
     names = Names(proto)
     result = EditResult()
     if rules:
-        result = fuse_dilated_convs(proto, infos, matcher, names, facts)
+        result = fuse_dilated_convs(proto, known, infos, matcher, names)
     edited, fused = bool(result.operator_at), dict[int, list[ir.Node]]()
     for count, info in enumerate(infos, start=1):
         progress(f"lowering {count}/{len(infos)}: {traversal.label(info.node)}")
@@ -106,7 +103,7 @@ def replace_operators(
         )
     for index, made in fused.items():
         matcher.adopt(made, nodes[index])
-    improve_layouts(proto, infos, matcher, names, facts, fused, result)
+    improve_layouts(proto, known, infos, matcher, names, fused, result)
     if edited:
         try:
             result.model = changes.apply()

@@ -200,11 +200,32 @@ class SymbolicValues:
         if entries is not None:
             return self._tabulated(entries)
         node = self._producer(key, small=small)
+        if node is not None and not small and (same := self._unchanged(key, node)) is not None:
+            return same
         result = None if node is None else self._output(key, node, small=small)
         dims = self._dims(key, None if result is None else result.dims)
         if small and result is not None and dims is not None:
             entries = self._computed(key, dims, result)
         return self._unknown(key, dims, entries)
+
+    def _unchanged(self, key: _Key, node: onnx.NodeProto) -> _Value | None:
+        """Return what is known of a node's first input if nothing else is known of its output.
+
+        Most nodes of a large model are such ones: their cost is that of one look at a type.
+        """
+        scope, name = key
+        value = self._input(scope, node.input[0]) if _keeps_shape(node, name) else None
+        known = scope.type(name)
+        if value is None or value.entries is not None or known is None:
+            return None
+        dims = value.tensor.dims
+        declared = shape_inference.dims(known) or (None,) * len(dims)
+        same_type = shape_inference.element_type(known) == value.tensor.type
+        if not same_type or len(declared) != len(dims):
+            return None
+        pairs = zip(declared, dims, strict=True)
+        is_new = any(isinstance(dim, int) and size.constant != dim for dim, size in pairs)
+        return None if is_new else value
 
     def _output(self, key: _Key, node: onnx.NodeProto, *, small: bool) -> Tensor | None:
         """Return the map of a node's output, or one with its dims alone; None if nothing is known."""
