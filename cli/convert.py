@@ -158,7 +158,7 @@ class _Convert(Task["Conversion"]):
     output: Output
 
     def work(self, model: str, progress: Progress) -> Conversion:
-        from onnx_spatial.edit import edit_model
+        from onnx_spatial.api import edit_model
 
         file = self.files[model]
         result = edit_model(

@@ -27,7 +27,7 @@ from onnx_spatial.conversion.local_functions.marked import WithoutForm, without_
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pad_barriers import insert_barriers
 from onnx_spatial.conversion.replace import replace_operators
-from onnx_spatial.conversion.report import EditResult, OperatorReport, refusal, refusals
+from onnx_spatial.conversion.report import EditResult, OperatorReport
 from onnx_spatial.conversion.same_padding.explicit_pads import add_explicit_pads
 from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.fusion import Writer
@@ -38,15 +38,6 @@ from onnx_spatial.model.graph.remove_unused import remove_unused_constants
 from onnx_spatial.model.inference import value_info
 from onnx_spatial.operators.spellings import python_ops
 from onnx_spatial.python_ops.write import write as python_ops_writer
-
-__all__ = [
-    "EditResult",
-    "OperatorReport",
-    "Writer",
-    "convert_operators",
-    "refusal",
-    "refusals",
-]
 
 Progress = Callable[[str], None]
 logger = logging.getLogger(__name__)
