@@ -140,7 +140,7 @@ def _converted(
 def _remove_layout_changes(proto: onnx.ModelProto, result: EditResult, folder: Path | None) -> None:
     """Remove changes of layout between convolutions that are not beside fused operators."""
     model = result.model or proto
-    moved = remove_layout_changes(model, folder).model
+    moved = remove_layout_changes(model, folder)
     if moved is not None:
         result.model = moved
         result.layouts = (number_of_changes(model), number_of_changes(moved))

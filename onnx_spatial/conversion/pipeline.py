@@ -121,7 +121,7 @@ def _replaced(
     opset = _default_opset(original)
     progress = progress or (lambda _: None)
     result = replace_operators(
-        before.model, infos, todo, write, options, opset=opset, folder=folder, progress=progress
+        before.model, infos, todo, write, options, opset=opset, progress=progress
     )
     result.operator_at |= prepared
     for index in result.operator_at.keys() & before.functions.keys():
