@@ -19,11 +19,9 @@ import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.fusion.dilated_conv.amounts import (
-    ZERO,
     Amount,
     AmountWriter,
     Pairs,
-    flat,
     is_nothing,
     minus,
     nothing,
@@ -36,7 +34,7 @@ from onnx_spatial.fusion.dilated_conv.windows import Convolution, fills
 from onnx_spatial.fusion.matcher import Matcher
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core import padding
-from onnx_spatial.lowering.core.builder import INT64_MAX, SLICE_INPUTS, Size, Tensor
+from onnx_spatial.lowering.core.builder import INT64_MAX, Size, Tensor
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 
 
@@ -85,7 +83,7 @@ class _Writer:
     def __init__(self, regions: Regions, view: GraphView, matcher: Matcher) -> None:
         self._regions, self._view, self._matcher = regions, view, matcher
         self._parts: dict[str, Part] = {}
-        self._amounts = AmountWriter(view, regions.layouts)
+        self._amounts = AmountWriter(view)
         self._bounds = regions.bounds
         self._adjusted: dict[tuple[object, ...], ir.Value] = {}
         self._edit = RegionEdit()
@@ -128,21 +126,12 @@ class _Writer:
         return draft
 
     def _input(self, name: str, layout: Blocked, draft: Draft) -> Part:
-        """Return the part of a value that is computed, padded along the axes not in the layout.
-
-        Such a Pad by amounts of the run does all of these at once.
-        """
+        """Return the part of a value that is computed, padded along the axes not in the layout."""
         part = self._parts[name]
         axes, others = part.layout.axes, layout.axes
         if axes == others:
             return part
         crop = reordered(part.crop, axes, others)
-        gone = minus(part.crop, reordered(crop, others, axes))
-        if part.border is not None and any(amount.constant is None for amount in flat(gone)):
-            crop = tuple(
-                (ZERO if begin.constant is None else begin, ZERO if end.constant is None else end)
-                for begin, end in crop
-            )
         value = self._at(part, reordered(crop, others, axes), draft)
         return replace(part, value=value, crop=crop, layout=layout)
 
@@ -183,7 +172,7 @@ class _Writer:
             pads = not self._bounds.covers(nothing(len(amounts)), amounts)
             if pads and part.border is None:
                 return math.inf
-            steps = self._pads_and_crops(part, amounts)
+            steps = self._pads_and_crops(amounts)
             effort += sum(not is_nothing(step) for step in steps)
         return effort
 
@@ -252,12 +241,8 @@ class _Writer:
             emit, rank = Emitter(self._view.opset), part.layout.rank
             sizes = [emit.length(part.value, axis) for axis in range(rank)]
             x = emit.tensor(part.value, sizes, 4)
-            pads, crops = self._pads_and_crops(part, amounts)
-            x = self._with_pad(emit, x, part, pads)
-            if self._can_crop(part) and any(amount.constant is None for amount in flat(crops)):
-                x = self._with_pad(emit, x, part, tuple((b * -1, e * -1) for b, e in crops))
-            else:
-                x = self._with_slice(emit, x, part.layout, crops)
+            pads, crops = self._pads_and_crops(amounts)
+            x = self._with_slice(emit, self._with_pad(emit, x, part, pads), part.layout, crops)
             emit.prune(x.value)
             draft.nodes += emit.nodes
             draft.constants += emit.constants
@@ -269,85 +254,40 @@ class _Writer:
         axes = part.layout.axes
         return self._view.lengths(part.value.name, axes) if part.value.name else [None] * len(axes)
 
-    def _pads_and_crops(self, part: Part, amounts: Pairs) -> tuple[Pairs, Pairs]:
-        """Return what to pad by, less than nothing to crop, and what to crop by then.
-
-        A Pad may crop, too, but no more at one end than is there before the other end is padded. A
-        crop by known amounts is a Slice.
-        """
-        is_known = all(a.constant is not None and a.constant <= 0 for a in flat(amounts))
-        steps = []
-        for pair, length in zip(amounts, self._lengths(part), strict=True):
-            if not is_known and self._can_crop(part) and self._fit(pair, length):
-                steps.append((pair, (ZERO, ZERO)))
-            else:
-                begin, end = (self._bounds.split(amount) for amount in pair)
-                steps.append(((begin[0], end[0]), (begin[1], end[1])))
-        return tuple(pads for pads, _ in steps), tuple(crops for _, crops in steps)
-
-    def _fit(self, pair: tuple[Amount, Amount], length: int | None) -> bool:
-        """Return whether one Pad can crop one end of an axis of this length and pad the other.
-
-        onnxruntime 1.23 writes anything where nothing is left between the two.
-        """
-        crops = [self._bounds.least(a) for a in pair if not self._bounds.is_at_least(a)]
-        if not crops or ZERO in pair or all(self._bounds.is_at_least(a * -1) for a in pair):
-            return True
-        return length is not None and all(c is not None and length + c > 0 for c in crops)
-
-    def _can_crop(self, part: Part) -> bool:
-        """Return whether a Pad by negative amounts crops the value."""
-        opset = self._view.opset
-        has_kernel = padding.has_pad_kernel(part.types, opset)
-        return bool(part.types) and opset >= padding.PAD_INPUTS and has_kernel
+    def _pads_and_crops(self, amounts: Pairs) -> tuple[Pairs, Pairs]:
+        """Return what to pad by, and what to crop by then."""
+        pads, crops = [], []
+        for pair in amounts:
+            begin, end = map(self._bounds.split, pair)
+            pads.append((begin[0], end[0]))
+            crops.append((begin[1], end[1]))
+        return tuple(pads), tuple(crops)
 
     def _with_pad(self, emit: Emitter, x: Tensor, part: Part, pads: Pairs) -> Tensor:
         if is_nothing(pads):
             return x
-        filling, rank = None, part.layout.rank
-        if not self._bounds.covers(nothing(len(pads)), pads):
-            filling = _filling(part, emit)
         # Not for some axes only: onnxruntime moves Transposes across a Pad and forgets its axes.
-        pairs = reordered(pads, part.layout.axes, range(rank))
-        ends = [*(begin for begin, _ in pairs), *(end for _, end in pairs)]
-        vector, sizes = self._sizes(emit, ends)
-        both = list(zip(sizes[:rank], sizes[rank:], strict=True))
-        return padding.pad(emit, x, both, part.types, filling, vector=vector)
+        pairs = reordered(pads, part.layout.axes, range(part.layout.rank))
+        sizes = [(self._size(emit, begin), self._size(emit, end)) for begin, end in pairs]
+        return padding.pad(emit, x, sizes, part.types, _filling(part, emit))
 
     def _with_slice(self, emit: Emitter, x: Tensor, layout: Blocked, crops: Pairs) -> Tensor:
-        pairs = zip(layout.axes, crops, strict=True)
-        pair_of = {axis: pair for axis, pair in pairs if not is_nothing((pair,))}
-        if not pair_of:
-            return x
-        axes, dims, stops = sorted(pair_of), list(x.dims), list[Size]()
-        begin_vector, begins = self._sizes(emit, [pair_of[axis][0] for axis in axes])
-        end_vector, ends = self._sizes(emit, [pair_of[axis][1] for axis in axes])
-        for axis, begin, end in zip(axes, begins, ends, strict=True):
+        pairs = sorted(zip(layout.axes, crops, strict=True))
+        axes, dims, begins, ends = list[int](), list(x.dims), list[Size](), list[Size]()
+        for axis, pair in pairs:
+            if is_nothing((pair,)):
+                continue
+            begin, end = (self._size(emit, amount) for amount in pair)
             stop = emit.sub(x.dims[axis], end)
-            dims[axis] = emit.sub(stop, begin)
+            axes.append(axis)
+            begins.append(begin)
             # An end of -0 would leave nothing.
-            known = -end if isinstance(end, int) and end else INT64_MAX
-            stops.append(known if isinstance(end, int) else stop)
-        if emit.opset >= SLICE_INPUTS:
-            if begin_vector is not None:
-                begins = emit.elements(begin_vector, range(len(axes)), len(axes))
-            if end_vector is not None:
-                ends = emit.elements(end_vector, range(len(axes)), len(axes))
-                lengths = [emit.length(x.value, axis) for axis in axes]
-                stops = list(map(emit.sub, lengths, ends))
-        return emit.slice(x, axes, begins, stops, dims)
+            ends.append((-end or INT64_MAX) if isinstance(end, int) else stop)
+            dims[axis] = emit.sub(stop, begin)
+        return emit.slice(x, axes, begins, ends, dims) if axes else x
 
-    def _sizes(
-        self, emit: Emitter, amounts: Sequence[Amount]
-    ) -> tuple[ir.Value | None, list[Size]]:
-        """Write amounts as a vector, None if all are known, and each as a size."""
-        if all(amount.constant is not None for amount in amounts):
-            return None, [amount.constant or 0 for amount in amounts]
-        vector = self._amounts.write(emit, amounts)
-        return vector, [
-            emit.elements(vector, [place])[0] if amount.constant is None else amount.constant
-            for place, amount in enumerate(amounts)
-        ]
+    def _size(self, emit: Emitter, amount: Amount) -> Size:
+        return self._amounts.size(emit, amount)
 
     # Shapes
 
@@ -383,8 +323,8 @@ class _Writer:
             result = emit.op("Shape", part.value, start=axes[0], end=axes[-1] + 1)
         lacks = [begin + end for begin, end in reordered(part.crop, layout.axes, axes)]
         if any(lack.constant != 0 for lack in lacks):
-            vector, sizes = self._sizes(emit, lacks)
-            result = emit.op("Add", result, vector or emit.vector(sizes, "amounts"))
+            sizes = [self._size(emit, lack) for lack in lacks]
+            result = emit.op("Add", result, emit.vector(sizes, "amounts"))
         blocks = dict(zip(layout.axes, layout.blocks, strict=True))
         count = math.prod(layout.blocks)
         if count > 1 and layout.batch in axes:
