@@ -226,8 +226,6 @@ class _Forward:
             self._decline(regions.common_origins(names), reason)
             self._end(message, reason)
             return
-        if isinstance(step.rewrite, Commuted) and step.rewrite.others:
-            step = self._settled(step, step.rewrite)
         origins = regions.common_origins(name for name, _ in step.inputs)
         for name in step.outputs:
             regions.layouts[name], regions.origins[name] = step.rewrite.layout, origins
@@ -276,37 +274,6 @@ class _Forward:
                 return Step(node, view, free, rewrite)
             reason = rewrite
         return reason
-
-    def _settled(self, step: Step, rewrite: Commuted) -> Step:
-        """Choose among alternatives the one that the fewest nodes behind decline."""
-        ways = [
-            replace(step, rewrite=replace(way, others=())) for way in (rewrite, *rewrite.others)
-        ]
-        name = step.outputs[0]
-        # The nodes behind ask for the sizes, which are the same for all alternatives.
-        self._note_sizes(ways[0], name)
-        return min(ways, key=self._refusals)
-
-    def _refusals(self, step: Step) -> int:
-        """Count the nodes behind a step that decline, up to the ends."""
-        layouts = {step.outputs[0]: step.rewrite.layout}
-        todo, seen, refusals = [step.node], set[ir.Node](), 0
-        while todo and len(seen) < _AHEAD:
-            for reader, _ in [use for v in todo.pop().outputs for use in self._matcher.readers(v)]:
-                message = self._matcher.message(reader)
-                if reader in seen or message is None or message.op_type in _SHAPES | _SHAPED:
-                    continue
-                seen.add(reader)
-                inputs = [layouts.get(n) or self.regions.layouts.get(n) for n in message.input]
-                subject = self._matcher.subject(reader)
-                if subject is not None:
-                    refusals += inputs[0] is None or self._refusal(subject, inputs[0]) is not None
-                elif isinstance(behind := self._step(reader, message, inputs), str):
-                    refusals += 1
-                else:
-                    layouts.update(dict.fromkeys(behind.outputs, behind.rewrite.layout))
-                    todo.append(reader)
-        return refusals
 
     def _note_sizes(self, step: Step, name: str) -> None:
         """Note that a node that treats all places alike keeps the sizes of batch and blocked axes."""
@@ -461,12 +428,6 @@ class _Forward:
                 return data, none
         known = amounts[1 : len(blocks) + 1]
         return pad.inputs[0], tuple((Amount(b, b), Amount(e, e)) for b, e in known)
-
-
-#: Most nodes behind one with alternatives that are tried to choose among these.
-_AHEAD = 32
-#: Operators that need the sizes of their input to be written.
-_SHAPED = frozenset({"Expand", "Flatten", "Reshape"})
 
 
 def _blocks(subject: MatchedOp) -> tuple[int, ...] | None:

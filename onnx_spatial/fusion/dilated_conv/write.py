@@ -18,6 +18,7 @@ import onnx
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
+from onnx_spatial.fusion import layout as layouts
 from onnx_spatial.fusion.dilated_conv.amounts import (
     Amount,
     AmountWriter,
@@ -28,9 +29,10 @@ from onnx_spatial.fusion.dilated_conv.amounts import (
     reordered,
 )
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
-from onnx_spatial.fusion.dilated_conv.operators import Blocked, Border, Commuted, Form
+from onnx_spatial.fusion.dilated_conv.operators import Blocked, Border, Commuted
 from onnx_spatial.fusion.dilated_conv.region import End, Regions, Step, UnwritableError
 from onnx_spatial.fusion.dilated_conv.windows import Convolution, fills
+from onnx_spatial.fusion.layout import Layout
 from onnx_spatial.fusion.matcher import Matcher
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core import padding
@@ -140,7 +142,7 @@ class _Writer:
         demand = self._demand(step)
         crop, border = self._common_part(list(inputs.values()), step.rewrite, demand)
         values = {name: self._at(part, crop, draft) for name, part in inputs.items()}
-        outputs = self._copy(step, values, step.rewrite.forms, draft)
+        outputs = self._copy(step, values, step.rewrite.form, draft)
         for name, output in zip(step.view.message.output, outputs, strict=False):
             if name:
                 layout, types = step.rewrite.layout, self._regions.types[name]
@@ -199,31 +201,20 @@ class _Writer:
         self._edit.convolved.add(result)
 
     def _copy(
-        self,
-        step: Step,
-        values: Mapping[str, ir.Value],
-        forms: Sequence[Form] | None,
-        draft: Draft,
+        self, step: Step, values: Mapping[str, ir.Value], form: Layout | None, draft: Draft
     ) -> Sequence[ir.Value]:
-        """Copy the node for other values, or write its forms; return the outputs."""
+        """Copy the node for other values, or write the change of layout in its place."""
         inputs = [
             values.get(name, value)
             for name, value in zip(step.view.message.input, step.node.inputs, strict=True)
         ]
-        if forms is None:
+        if form is None:
             draft.successor = self._matcher.copy(step.node, inputs)
             draft.nodes.append(draft.successor)
             return draft.successor.outputs
-        value = inputs[0]
-        for form in forms:
-            operands = [
-                inputs[each] if isinstance(each, int) else draft.constant(each, "shape")
-                for each in form.operands
-            ]
-            draft.successor = ir.node(form.op_type, [value, *operands], form.attributes)
-            draft.nodes.append(draft.successor)
-            value = draft.successor.outputs[0]
-        assert value is not None
+        assert inputs[0] is not None
+        value = layouts.write(form, inputs[0], draft, self._view.opset)
+        draft.successor = value.producer() if form.steps() else None
         return [value]
 
     # Pads and Slices
