@@ -16,7 +16,7 @@ turn a known number into a known number.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from onnx import TensorProto
@@ -100,12 +100,6 @@ class Blocked:
         more = rank - self.rank
         return Blocked(tuple(a + more for a in self.axes), self.blocks, self.batch + more, rank)
 
-    def freed(self, axes: Sequence[int]) -> Blocked:
-        """Return the layout in which some of the unsplit axes are free."""
-        pairs = zip(self.axes, self.blocks, strict=True)
-        kept = [(axis, block) for axis, block in pairs if block > 1 or axis not in axes]
-        return replace(self, axes=tuple(a for a, _ in kept), blocks=tuple(b for _, b in kept))
-
 
 @dataclass(frozen=True)
 class Commuted:
@@ -150,6 +144,8 @@ def commuted(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted | Re
         return f"runtimes compute {op_type} with dilations otherwise (NaN), and slowly"
     if op_type in _UNARY:
         rule = _unary
+    elif op_type == "MatMul":
+        rule = _matmul
     elif op_type in operators.CHANGES:
         rule = _change
     elif op_type in operators.NAMED or op_type == "BatchNormalization":
@@ -237,10 +233,7 @@ def _equal_sizes(
     pairs = list(zip(layout.axes, layout.blocks, strict=True))
     if not layout.order:
         pairs.append((layout.batch, 1))
-    return all(
-        node.view.are_equal(a[axis - layout.rank], b[axis - layout.rank], block)
-        for axis, block in pairs
-    )
+    return all(a[axis - layout.rank] == b[axis - layout.rank] for axis, _ in pairs)
 
 
 # 2. Along free axes
@@ -320,6 +313,14 @@ def pads_with_zeros(node: NodeView) -> bool:
     number = node.known(2) if node.has(2) else np.array(node.attributes.get("value", 0.0))
     is_zero = number is not None and not number.any() and not np.signbit(number).any()
     return is_zero and node.attributes.get("mode", "constant") == "constant"
+
+
+def _matmul(node: NodeView, data: Blocked) -> Commuted | Reason:
+    """Multiply the last axis with a matrix."""
+    dims = node.dims(1)
+    if dims is None or len(dims) != 2 or data.rank < 3 or not data.is_free(-1):
+        return "MatMul mixes along a blocked axis, or multiplies by no matrix"
+    return Commuted(data, _unknown)
 
 
 # 3. Axes that move

@@ -97,7 +97,7 @@ class _Writer:
             self._parts[name] = Part(end.data, end.pads, 0, end.layout, regions.types[name])
             self._measure(name)
         for part in regions.parts:
-            names = [part.name] if isinstance(part, End) else [name for name, _ in part.inputs]
+            names = [part.name] if isinstance(part, End) else part.inputs
             try:
                 edit.drafts.append(self._exit(part) if isinstance(part, End) else self._step(part))
             except ConversionError as error:
@@ -122,20 +122,10 @@ class _Writer:
 
     def _step(self, step: Step) -> Draft:
         draft = Draft(step.node)
-        inputs = {name: self._input(name, layout, draft) for name, layout in step.inputs}
+        inputs = {name: self._parts[name] for name in step.inputs}
         write = self._convolution if isinstance(step.rewrite, Convolution) else self._commuted
         write(step, inputs, draft)
         return draft
-
-    def _input(self, name: str, layout: Blocked, draft: Draft) -> Part:
-        """Return the part of a value that is computed, padded along the axes not in the layout."""
-        part = self._parts[name]
-        axes, others = part.layout.axes, layout.axes
-        if axes == others:
-            return part
-        crop = reordered(part.crop, axes, others)
-        value = self._at(part, reordered(crop, others, axes), draft)
-        return replace(part, value=value, crop=crop, layout=layout)
 
     def _commuted(self, step: Step, inputs: Mapping[str, Part], draft: Draft) -> None:
         assert isinstance(step.rewrite, Commuted)
@@ -162,21 +152,7 @@ class _Writer:
             border = rewrite.border([part.border for part in inputs])
             if border is not None or self._bounds.covers(demand, first):
                 return first, border
-        crops = [demand, *(part.crop for part in inputs)]
-        kept = [crop for crop in crops if self._bounds.covers(demand, crop)]
-        return min(kept, key=lambda crop: self._effort(inputs, crop, demand)), None
-
-    def _effort(self, inputs: Sequence[Part], crop: Pairs, demand: Pairs) -> float:
-        """Count the Pads and Slices for a common crop of inputs, and behind it for what is needed."""
-        effort = int(crop != demand)
-        for part in inputs:
-            amounts = minus(part.crop, crop)
-            pads = not self._bounds.covers(nothing(len(amounts)), amounts)
-            if pads and part.border is None:
-                return math.inf
-            steps = self._pads_and_crops(amounts)
-            effort += sum(not is_nothing(step) for step in steps)
-        return effort
+        return demand, None
 
     def _convolution(self, step: Step, inputs: Mapping[str, Part], draft: Draft) -> None:
         conv, ((name, part),) = step.rewrite, inputs.items()
@@ -260,7 +236,13 @@ class _Writer:
         # Not for some axes only: onnxruntime moves Transposes across a Pad and forgets its axes.
         pairs = reordered(pads, part.layout.axes, range(part.layout.rank))
         sizes = [(self._size(emit, begin), self._size(emit, end)) for begin, end in pairs]
-        return padding.pad(emit, x, sizes, part.types, _filling(part, emit))
+        if part.border is None:
+            raise ConversionError("the number beyond its border is not known")
+        dtype = padding.numpy_dtype(next(iter(part.types), 0))
+        if part.border and (dtype is None or not padding.has_pad_kernel(part.types, emit.opset)):
+            raise ConversionError(f"a border of {part.border} cannot be written for its type")
+        filling = np.array(part.border, dtype) if part.border else None
+        return padding.pad(emit, x, sizes, part.types, filling)
 
     def _with_slice(self, emit: Emitter, x: Tensor, layout: Blocked, crops: Pairs) -> Tensor:
         pairs = sorted(zip(layout.axes, crops, strict=True))
@@ -307,37 +289,15 @@ class _Writer:
             self._edit.drafts.append(draft)
 
     def _blocked_shape(self, emit: Emitter, part: Part, axes: Sequence[int]) -> ir.Value:
-        layout = part.layout
-        if len(axes) == layout.rank:
-            result = emit.op("Shape", part.value)
-        else:
-            result = emit.op("Shape", part.value, start=axes[0], end=axes[-1] + 1)
-        lacks = [begin + end for begin, end in reordered(part.crop, layout.axes, axes)]
-        if any(lack.constant != 0 for lack in lacks):
-            sizes = [self._size(emit, lack) for lack in lacks]
-            result = emit.op("Add", result, emit.vector(sizes, "amounts"))
+        layout, sizes = part.layout, list[Size]()
+        lacks = reordered(part.crop, layout.axes, axes)
         blocks = dict(zip(layout.axes, layout.blocks, strict=True))
-        count = math.prod(layout.blocks)
-        if count > 1 and layout.batch in axes:
-            factors = [count if axis == layout.batch else 1 for axis in axes]
-            result = emit.op("Mul", result, emit.ints(factors, "factors"))
-        divisors = [blocks.get(axis, 1) for axis in axes]
-        if max(divisors) > 1:
-            result = emit.op("Div", result, emit.ints(divisors, "blocks"))
-        return result
-
-
-def _filling(part: Part, emit: Emitter) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]] | None:
-    """Return what a Pad fills a border with; None for zeros."""
-    if part.border is None:
-        raise ConversionError("the number beyond its border is not known")
-    if not part.border:
-        return None
-    dtype = padding.numpy_dtype(next(iter(part.types))) if len(part.types) == 1 else None
-    if dtype is None or not padding.has_pad_kernel(part.types, emit.opset):
-        what = f"a border of {part.border} cannot be written for this element type"
-        raise ConversionError(what)
-    return np.array(part.border, dtype)
+        for axis, (begin, end) in zip(axes, lacks, strict=True):
+            size = emit.add(emit.length(part.value, axis), self._size(emit, begin + end))
+            if axis == layout.batch:
+                size = emit.mul(size, math.prod(layout.blocks))
+            sizes.append(emit.div(size, blocks.get(axis, 1)))
+        return emit.vector(sizes, "shape")
 
 
 def _prune(drafts: Sequence[Draft]) -> None:
