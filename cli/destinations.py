@@ -9,8 +9,6 @@ from pathlib import Path
 
 import click
 
-from onnx_spatial.cli import options
-
 
 @dataclass(frozen=True)
 class Destinations:
@@ -130,32 +128,3 @@ def _make_folders(path: str, targets: Sequence[Path]) -> None:
     except OSError as error:
         reason = f"the folder cannot be made: {error.strerror or error}"
         raise click.UsageError(f"-o {path}: {reason}") from None
-
-
-#: -o, --in-place, --dry-run, --check, --save-as-external-data: the argument `destinations`.
-destination_options = options.grouped(
-    "destinations",
-    click.option(
-        "-o",
-        "--output",
-        "path",
-        type=click.Path(),
-        metavar="OUT",
-        help="Write to OUT: a file (FILE.onnx), or into a folder that exists or ends in / (FOLDER/). "
-        "Several models go into a folder, and keep their own folders inside it.",
-    ),
-    click.option("--in-place", is_flag=True, help="Replace MODEL by the result."),
-    click.option("--dry-run", is_flag=True, help="Convert and verify, but write nothing."),
-    click.option(
-        "--check",
-        is_flag=True,
-        help="Write and verify nothing; exit with code 1 if a MODEL would change.",
-    ),
-    click.option(
-        "--save-as-external-data",
-        "external",
-        is_flag=True,
-        help="Write weights of 1 KiB and more to a file OUT.data.",
-    ),
-    make=Destinations,
-)

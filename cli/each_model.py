@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from onnx_spatial.cli.html import HtmlReport, Result
 from onnx_spatial.cli.output import Output, error_document
@@ -21,40 +21,23 @@ Progress = Callable[[str], None] | None
 R = TypeVar("R", bound=Result)
 
 
-class Task(Generic[R]):
-    """What a command does with each of its models."""
-
-    def work(self, model: str, progress: Progress) -> R:
-        """Return the result for a model; `progress` is called with lines of progress.
-
-        Raises:
-            SpatialError: the model fails.
-        """
-        raise NotImplementedError
-
-    def show(self, model: str, result: R) -> None:
-        """Print a result for a person."""
-        raise NotImplementedError
-
-    def explain(self, error: SpatialError) -> None:
-        """Print more about an error than its message."""
-
-    def exit_code(self, result: R) -> int:
-        """Return the exit code of a result."""
-        return 0
-
-    def outcome(self, result: R) -> str:
-        """Say in a word or two what became of a model, for the last line."""
-        return "done"
-
-
-def each_model(output: Output, models: Sequence[str], task: Task[R], report: HtmlReport) -> int:
+def each_model(
+    output: Output,
+    models: Sequence[str],
+    work: Callable[[str, Progress], R],
+    show: Callable[[str, R], None],
+    conclude: Callable[[R], tuple[str, int]],
+    report: HtmlReport,
+) -> int:
     """Do the work on every model, also after one that fails, and return the highest exit code.
 
     Args:
         output: of the run; with --json it gets one document in the end.
         models: paths.
-        task: what is done with each.
+        work: returns the result for a model, or raises a SpatialError; the function that it gets is
+            called with lines of progress.
+        show: prints a result for a person.
+        conclude: says in a word or two what became of a model, and the exit code.
         report: gets a section for each.
 
     Raises:
@@ -68,29 +51,31 @@ def each_model(output: Output, models: Sequence[str], task: Task[R], report: Htm
     for model in models:
         try:
             with output.progress() as progress:
-                result = task.work(model, progress)
+                result = work(model, progress)
         except SpatialError as error:
             report.add_error(model, error)
-            task.explain(error)
+            output.explain(error)
             if one:
                 raise
-            say(output.err, f"error: {error}")
+            say(output.err, f"error: {output.short(str(error), error)}")
             document = error_document(str(error), error.exit_code, error.code)
             documents.append({"model": model, **document})
             code = max(code, error.exit_code)
             failed.append(model)
             continue
         report.add(result.section, model)
-        code = max(code, task.exit_code(result))
-        outcomes[task.outcome(result)] += 1
+        outcome, exit_code = conclude(result)
+        code = max(code, exit_code)
+        outcomes[outcome] += 1
         if output.json:
             documents.append(result.to_dict())
         elif not output.quiet:
-            task.show(model, result)
+            show(model, result)
     if output.json:
         output.document(documents[0] if one else {"version": 2, "models": documents})
-    elif not (one or output.quiet):
-        counts = [f"{count} {outcome}" for outcome, count in outcomes.items()]
-        counts += [f"{len(failed)} failed: {', '.join(failed)}"] if failed else []
-        say(output.out, ", ".join(counts))
+    elif not output.quiet:
+        done = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
+        lines = [f"took {output.time}" if one else f"{done} in {output.time}"] if done else []
+        lines += [f"{len(failed)} failed: {', '.join(failed)}"] if failed else []
+        say(output.out, ", ".join(lines), style="dim" if one else "")
     return code

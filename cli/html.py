@@ -19,13 +19,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-html_option = click.option(
-    "--html",
-    type=click.Path(),
-    metavar="FILE",
-    help="Write a report to look at: an HTML page with the graphs side by side, and tables.",
-)
-
 
 class Result(Protocol):
     """A result about one model, which has a JSON document and a section of the report."""

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import gc
-import io
 import os
 import signal
 import sys
@@ -24,7 +23,7 @@ import onnx_spatial
 from onnx_spatial.cli import defaults, lazy_imports, options
 from onnx_spatial.cli.convert import convert, optimize
 from onnx_spatial.cli.inspect import inspect
-from onnx_spatial.cli.output import Output, PipeSafe, error_document, write_anything
+from onnx_spatial.cli.output import Output, PipeSafe, write_anything
 from onnx_spatial.cli.validate import validate
 from onnx_spatial.cli.verify import verify
 from onnx_spatial.errors import Code, SpatialError
@@ -44,10 +43,9 @@ _interrupted = -_ONE
 @click.group(
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    params=options.PROGRAM,
 )
 @click.version_option(onnx_spatial.__version__, prog_name="onnx-spatial")
-@options.quiet_option
-@options.verbose_option
 @click.pass_context
 def commands(context: click.Context, quiet: bool, verbose: int) -> None:
     """Make ONNX models with SpaceToBatch, BatchToSpace or ExtractImagePatches nodes run anywhere."""
@@ -102,11 +100,6 @@ def _interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
 
-def _was_interrupted(start: float) -> bool:
-    """Return whether a signal arrived since `start`: a library that is being loaded may hide it."""
-    return _interrupted > start
-
-
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     output = Output()
@@ -119,43 +112,52 @@ def run(arguments: Sequence[str] | None = None) -> int:
             code = commands.main(
                 arguments, prog_name="onnx-spatial", standalone_mode=False, obj=output
             )
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        output.fail("interrupted", 130, Code.INTERRUPTED)
-        return 130
-    except click.ClickException as error:
-        text = io.StringIO()
-        error.show(text)
-        PipeSafe(sys.stderr).write(f"{text.getvalue().rstrip()}\n")
-        if "--json" in (sys.argv[1:] if arguments is None else arguments):
-            message = " ".join(error.format_message().split())
-            document = error_document(message, error.exit_code, Code.USAGE)
-            output.document({"version": 2, **document})
-        return error.exit_code
-    except SpatialError as error:
-        output.fail(str(error), error.exit_code, error.code, error)
-        return error.exit_code
+        return code if isinstance(code, int) else 0
     except SystemExit:  # click: the reader of help or of a model has closed the pipe
         return 0
-    except MemoryError:
-        message = "not enough memory; smaller sizes may help (--shape)"
-        output.fail(message, 2, Code.NO_MEMORY)
-        return 2
-    except OSError as error:  # what a system may say to any file
-        place = f"{error.filename}: " if error.filename is not None else ""
-        output.fail(f"{place}{error.strerror or error}", 2, Code.UNREADABLE)
-        return 2
-    except Exception as error:  # a bug of ours, or a file that nobody thought of
-        if _was_interrupted(start):
-            output.fail("interrupted", 130, Code.INTERRUPTED)
-            return 130
-        if output.verbose:
+    except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, click.ClickException):
+            output.json = "--json" in (sys.argv[1:] if arguments is None else arguments)
+            if (
+                not arguments and "Commands:" in error.format_message()
+            ):  # help, of a call without words
+                error.show()
+                return error.exit_code
+        message, exit_code, code = _described(error, start)
+        if code == Code.BUG and output.verbose:
             traceback.print_exc()
-        detail = str(error).splitlines()[0] if str(error) else ""
-        output.fail(
-            f"unexpected {type(error).__name__}: {detail} (a bug: please report it with the output "
-            "of -v)",
-            2,
-            Code.BUG,
-        )
-        return 2
-    return code if isinstance(code, int) else 0
+        output.fail(message, exit_code, code, error if isinstance(error, SpatialError) else None)
+        return exit_code
+
+
+def _described(error: BaseException, start: float) -> tuple[str, int, Code]:
+    """Return the message of an error in one line, its exit code and its short code."""
+    if isinstance(error, click.ClickException):
+        return _usage(error), error.exit_code, Code.USAGE
+    if isinstance(error, SpatialError):
+        return str(error), error.exit_code, error.code
+    if isinstance(error, MemoryError):
+        return "not enough memory; smaller sizes may help (--shape)", 2, Code.NO_MEMORY
+    if isinstance(error, OSError):  # what a system may say to any file
+        place = f"{error.filename}: " if error.filename is not None else ""
+        return f"{place}{error.strerror or error}", 2, Code.UNREADABLE
+    # A library that is being loaded may hide an interrupt behind an error of its own.
+    if isinstance(error, click.exceptions.Abort | KeyboardInterrupt) or _interrupted > start:
+        return "interrupted", 130, Code.INTERRUPTED
+    # A bug of ours, or a file that nobody thought of.
+    detail = str(error).splitlines()[0] if str(error) else ""
+    advice = "a bug: please report it with the output of -v"
+    return f"unexpected {type(error).__name__}: {detail} ({advice})", 2, Code.BUG
+
+
+def _usage(error: click.ClickException) -> str:
+    """Say what is wrong with a command line, where an option belongs, and where to read on."""
+    message = " ".join(error.format_message().split())
+    if isinstance(error, click.NoSuchOption) and (
+        of := options.commands_with(commands, error.option_name)
+    ):
+        message = f"{error.option_name} is an option of {', '.join(of)}"
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return message
+    return f"{message.rstrip('.')}; {context.command_path} --help lists the options"

@@ -1,15 +1,20 @@
-"""Define the options that commands share."""
+"""Declare every option once, and make commands of them.
+
+OPTIONS    title of a group in the help -> its options, in the order of the help
+command    arguments + names of options -> a command with grouped help, and examples at its end
+           it gets the values by name, and `output` in place of --json, --quiet and --verbose
+"""
 
 from __future__ import annotations
 
-import functools
 import gc
+import inspect
 import logging
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,37 +24,377 @@ from onnx_spatial.conversion.options import MODES, STRATEGY_NAMES, ConvertOption
 if TYPE_CHECKING:
     from onnx_spatial.verification import VerifyOptions
 
-F = TypeVar("F", bound=Callable[..., Any])
-R = TypeVar("R")
-
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+#: Sizes from here on are no int64, which a dim of ONNX is.
+_MAX_SIZE = 2**63
 
 
-def grouped(
-    name: str, *options: Callable[[F], F], make: Callable[..., object] = dict
-) -> Callable[[F], F]:
-    """Add options to a command, which gets their values as one argument.
+def _pairs(
+    form: str, parse: Callable[[str], Any], *, kind: str = "sizes", named: bool = True
+) -> Callable[[click.Context, click.Parameter, Sequence[str]], Any]:
+    """Return a callback that collects NAME=VALUE pairs in a dict; a name may hold '=' and ':'.
 
     Args:
-        name: of the argument.
-        options: in the order of the help text.
-        make: makes the argument of the values by name; without it they are a dict.
+        form: what a pair must be, with an example.
+        parse: parses what is behind the name; None if it is something else.
+        kind: of the values, in words.
+        named: whether each must have a name. Else a value alone stands for itself, and is None if there
+            is none.
     """
 
-    def decorate(command: F) -> F:
-        @functools.wraps(command)
-        def run(*arguments: Any, **values: Any) -> Any:
-            group = make(**{each: values.pop(each) for each in names})
-            return command(*arguments, **values, **{name: group})
+    def collect(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> Any:
+        option, result = parameter.opts[0], dict[str, Any]()
+        for value in values:
+            name, equals, text = value.rpartition("=")
+            parsed = parse(text)
+            if parsed is None or (not name and (named or equals)):
+                raise click.UsageError(f"{option} must be {form}, not {value!r}")
+            if result.setdefault(name, parsed) != parsed:
+                what = (
+                    f"{option} {name!r}" if named else f"{option} of {name!r}" if name else option
+                )
+                raise click.UsageError(f"{what} is set twice, to different {kind}")
+        return result if named or result.keys() - {""} else result.get("")
 
-        decorated: Any = run
-        before = len(getattr(command, "__click_params__", ()))
-        for option in reversed(options):
-            decorated = option(decorated)
-        names = [parameter.name for parameter in decorated.__click_params__[before:]]
-        return decorated  # type: ignore[no-any-return]
+    return collect
 
-    return decorate
+
+def _dim(text: str) -> int | None:
+    dims = _dims(text)
+    return dims[0] if dims is not None and len(dims) == 1 else None
+
+
+def _dims(text: str) -> tuple[int, ...] | None:
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    if not all(part.isdecimal() for part in parts):
+        return None
+    dims = tuple(map(int, parts))
+    if max(dims, default=0) >= _MAX_SIZE:
+        raise click.UsageError(f"the size {max(dims)} is too large")
+    return dims
+
+
+def _bound(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if number >= 0 else None
+
+
+def _memory(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
+    """Parse a size such as 4G into bytes."""
+    if text is None:
+        return None
+    number = r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]?)(?:i?B)?"
+    match = re.fullmatch(number, text.strip(), re.IGNORECASE)
+    if match is None or not float(match[1]):
+        raise click.UsageError(f"--memory must be a size such as 500M or 4G, not {text!r}")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def _option(*names: str, **settings: Any) -> click.Option:
+    return click.Option(names, **settings)
+
+
+def _flag(*names: str, help: str) -> click.Option:
+    return click.Option(names, is_flag=True, help=help)
+
+
+_MODE = "Convert to standard operators, local functions, or Python operators"
+_BOUNDS = "a number of 0 or more, or NAME=NUMBER, such as y=1e-2"
+
+#: Title of a group in the help -> its options. A name in brackets stands for an option of `validate`
+#: that differs from that of the other commands.
+OPTIONS: Mapping[str, Mapping[str, click.Option]] = {
+    "Which models": {
+        "exclude": _option(
+            "--exclude",
+            multiple=True,
+            metavar="GLOB",
+            help="Leave these models out of folders and globs. May be repeated.",
+        ),
+        "expect-failure": _option(
+            "--expect-failure",
+            multiple=True,
+            metavar="GLOB",
+            help="Expect these models to fail; it is an error if they do not. May be repeated.",
+        ),
+    },
+    "What to write": {
+        "output": _option(
+            "-o",
+            "--output",
+            "path",
+            type=click.Path(),
+            metavar="OUT",
+            help="Write to OUT: a file (FILE.onnx), or into a folder that exists or ends in / "
+            "(FOLDER/). Several models go into a folder, and keep their own folders inside it.",
+        ),
+        "in-place": _flag("--in-place", help="Replace MODEL by the result."),
+        "dry-run": _flag("--dry-run", help="Convert and verify, but write nothing."),
+        "check": _flag(
+            "--check", help="Write and verify nothing; exit with code 1 if a MODEL would change."
+        ),
+        "save-as-external-data": _flag(
+            "--save-as-external-data",
+            "external",
+            help="Write weights of 1 KiB and more to a file OUT.data.",
+        ),
+        "mode": _option(
+            "--mode",
+            type=click.Choice(MODES),
+            default="lower",
+            show_default=True,
+            help=f"{_MODE}.",
+        ),
+    },
+    "Conversion": {
+        "(mode)": _option(
+            "--mode",
+            "modes",
+            type=click.Choice(MODES),
+            multiple=True,
+            default=("lower",),
+            help=f"{_MODE} (default: lower). May be repeated.",
+        ),
+        "optimize": _flag(
+            "--optimize",
+            help="Optimize the models: rewrite chains of standard nodes that are spatial operators, "
+            "too.",
+        ),
+        "no-fuse": _flag("--no-fuse", help="Change only the operators, no nodes beside them."),
+        "checked": _flag(
+            "--checked", help="Make a run fail if sizes or parameters break a rule of an operator."
+        ),
+        "prefer": _option(
+            "--prefer",
+            type=click.Choice(STRATEGY_NAMES),
+            metavar="LOWERING",
+            help="Use this lowering wherever it applies, such as slices (no Transpose). "
+            "docs/operators.md lists the names.",
+        ),
+        "max-rank": _option(
+            "--max-rank",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Give new tensors at most N dims. `optimize` also rewrites chains of nodes above N.",
+        ),
+        "domain": _option(
+            "--domain",
+            "domains",
+            multiple=True,
+            metavar="NAME",
+            help="Also accept the operators in this domain. May be repeated.",
+        ),
+        "static": _option(
+            "--static",
+            multiple=True,
+            callback=_pairs("NAME=DIM, such as batch=4", _dim),
+            metavar="NAME=DIM",
+            help="Fix a symbolic dim, such as batch=4. May be repeated.",
+        ),
+    },
+    "Verification": {
+        "no-verify": _flag("--no-verify", help="Do not compare the result with the original."),
+        "shape": _option(
+            "--shape",
+            "shapes",
+            multiple=True,
+            callback=_pairs("NAME=SIZES, such as x=1,64,48,3", _dims),
+            metavar="NAME=1,64,48,3",
+            help="Run with this shape of an input. May be repeated.",
+        ),
+        "inputs": _option(
+            "--inputs",
+            type=click.Path(exists=True),
+            metavar="FILE.npz|DIR",
+            help="Run on this data: an .npz with arrays by input name, or a folder of input_N.pb.",
+        ),
+        "seed": _option(
+            "--seed", type=int, default=0, show_default=True, help="Seed of the generated inputs."
+        ),
+        "rtol": _option(
+            "--rtol",
+            multiple=True,
+            callback=_pairs(_BOUNDS, _bound, kind="numbers", named=False),
+            metavar="[NAME=]R",
+            help="Allow outputs this difference, relative to the largest value of the output. With "
+            "NAME, for this output only. May be repeated.",
+        ),
+        "atol": _option(
+            "--atol",
+            multiple=True,
+            callback=_pairs(_BOUNDS, _bound, kind="numbers", named=False),
+            metavar="[NAME=]A",
+            help="Allow outputs this absolute difference, in addition to --rtol.",
+        ),
+        "outputs-only": _flag(
+            "--outputs-only",
+            help="Compare outputs only, and prove nothing: for a version of a model with other types "
+            "or weights (float16, int8).",
+        ),
+        "strict": _flag(
+            "--strict", help="Fail if the result cannot be verified, or operators are left."
+        ),
+        "strict-proof": _flag("--strict-proof", help="Fail if a part that differs is not proven."),
+    },
+    "Failures and limits": {
+        "reproducer": _option(
+            "--reproducer",
+            type=click.Path(file_okay=False),
+            metavar="DIR",
+            help="If the models differ, save in DIR two small models, data and a script that show it.",
+        ),
+        "memory": _option(
+            "--memory",
+            callback=_memory,
+            metavar="SIZE",
+            help="Stop a run that needs more memory beside the weights, such as 8G. The default is "
+            "4G, or a quarter of a smaller machine.",
+        ),
+        "(memory)": _option(
+            "--memory",
+            callback=_memory,
+            metavar="SIZE",
+            help="Fail a model that needs more memory, such as 4G.",
+        ),
+        "time-limit": _option(
+            "--time-limit",
+            type=click.FloatRange(min=0),
+            default=60.0,
+            show_default=True,
+            callback=lambda context, option, seconds: seconds or None,
+            metavar="SECONDS",
+            help="Stop the verification after this time of the processor. 0 allows any time.",
+        ),
+        "timeout": _option(
+            "--timeout",
+            type=click.FloatRange(min=0),
+            default=600,
+            show_default=True,
+            callback=lambda context, option, seconds: seconds or None,
+            metavar="SECONDS",
+            help="Fail a model that takes longer; 0 means no limit.",
+        ),
+    },
+    "Processes": {
+        "jobs": _option(
+            "-j",
+            "--jobs",
+            type=click.IntRange(min=0),
+            metavar="N",
+            help="Validate N models at a time; 0 means one per core (default: 1).",
+        ),
+        "executor": _option(
+            "--executor",
+            type=click.Choice(("local", "dask")),
+            default="local",
+            help="Run on this machine (the default) or on a cluster.",
+        ),
+        "scheduler": _option(
+            "--scheduler", metavar="ADDRESS", help="Address of the cluster's scheduler."
+        ),
+    },
+    "Reports": {
+        "html": _option(
+            "--html",
+            type=click.Path(),
+            metavar="FILE",
+            help="Write a report to look at: an HTML page with the graphs side by side, and tables.",
+        ),
+        "junit-xml": _option(
+            "--junit-xml", type=click.Path(), metavar="FILE", help="Write a JUnit XML report."
+        ),
+    },
+    "Output": {
+        "json": _flag("--json", "as_json", help="Print one JSON document on stdout."),
+        "quiet": _flag("-q", "--quiet", help="Print only errors."),
+        "verbose": _option(
+            "-v",
+            "--verbose",
+            count=True,
+            help="Show more detail and the time of each step; -vv also logs each decision.",
+        ),
+    },
+}
+_BY_NAME = {name: option for group in OPTIONS.values() for name, option in group.items()}
+
+#: Options of every command; those of conversions; those of the comparison of two models.
+COMMON = "json quiet verbose"
+EDITING = "mode no-fuse checked prefer max-rank domain static"
+VERIFYING = (
+    "shape inputs seed rtol atol outputs-only strict strict-proof reproducer memory time-limit"
+)
+
+#: Options that may stand in front of the command, too.
+PROGRAM = [_BY_NAME[name] for name in ("quiet", "verbose")]
+
+#: Completed as file names.
+MODELS = click.Argument(["models"], nargs=-1, required=True, type=click.Path(), metavar="MODEL...")
+
+
+class Command(click.Command):
+    """A command whose help has its options in groups, and examples at the end.
+
+    Args:
+        examples: command lines without the name of the program.
+        others: arguments of `click.Command`.
+    """
+
+    def __init__(self, *others: Any, examples: Sequence[str], **named: Any) -> None:
+        super().__init__(*others, **named)
+        self.examples = tuple(examples)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command with the output that the options ask for."""
+        ctx.params["output"] = _start(*(ctx.params.pop(n) for n in ("as_json", "quiet", "verbose")))
+        return super().invoke(ctx)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, group by group."""
+        own = {id(parameter) for parameter in self.params}
+        for title, group in OPTIONS.items():
+            shown = [option for option in group.values() if id(option) in own]
+            help_option = self.get_help_option(ctx)
+            if title == "Output" and help_option is not None:
+                shown.append(help_option)
+            records = [option.get_help_record(ctx) for option in shown]
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl([record for record in records if record is not None])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, which are not wrapped: they can be pasted."""
+        super().format_epilog(ctx, formatter)
+        formatter.write("\nExamples:\n")
+        for example in self.examples:
+            formatter.write(f"  onnx-spatial {example}\n")
+
+
+def command(
+    summary: str, *arguments: click.Argument, options: str, examples: Sequence[str]
+) -> Callable[[Callable[..., int]], Command]:
+    """Make a command of a function: its name, help and values come from there.
+
+    Args:
+        summary: the command in a few words.
+        arguments: what stands without a name on the command line.
+        options: names in `OPTIONS`.
+        examples: command lines without the name of the program.
+    """
+
+    def make(run: Callable[..., int]) -> Command:
+        return Command(
+            run.__name__,
+            callback=run,
+            params=[*arguments, *(_BY_NAME[name] for name in options.split())],
+            help=inspect.getdoc(run),
+            short_help=summary,
+            examples=examples,
+        )
+
+    return make
 
 
 def _start(as_json: bool, quiet: bool, verbose: int) -> Output:
@@ -73,306 +418,24 @@ def _start(as_json: bool, quiet: bool, verbose: int) -> Output:
     return output
 
 
-def _by_name(
-    option: str,
-    form: str,
-    values: Sequence[str],
-    parse: Callable[[str], R | None],
-    *,
-    kind: str = "sizes",
-    named: bool = True,
-) -> dict[str, R]:
-    """Parse NAME=VALUE pairs; a name may hold '=' and ':'.
-
-    Args:
-        option: as it is typed.
-        form: what a pair must be, with an example.
-        values: the pairs.
-        parse: parses what is behind the name; None if it is something else.
-        kind: of the values, in words.
-        named: whether each must have a name; the value without one is that of "".
-
-    Raises:
-        click.UsageError: a pair has another form, or a name has two values.
-    """
-    result: dict[str, R] = {}
-    for value in values:
-        name, equals, text = value.rpartition("=")
-        parsed = parse(text)
-        if parsed is None or (not name and (named or equals)):
-            raise click.UsageError(f"{option} must be {form}, not {value!r}")
-        if result.setdefault(name, parsed) != parsed:
-            what = f"{option} {name!r}" if named else f"{option} of {name!r}" if name else option
-            raise click.UsageError(f"{what} is set twice, to different {kind}")
-    return result
+def commands_with(program: click.Group, option: str) -> list[str]:
+    """Return the names of the commands that have an option, as it is typed."""
+    return [n for n, c in program.commands.items() if any(option in p.opts for p in c.params)]
 
 
-def _check_sizes(option: str, sizes: Mapping[str, Sequence[int]]) -> None:
-    """Check that sizes are those that a dim of ONNX, an int64, can have."""
-    for name, dims in sizes.items():
-        if max(dims, default=0) >= 2**63:
-            raise click.UsageError(f"{option} {name!r}: the size is too large")
+def convert_options(values: Mapping[str, Any], *, chains: bool) -> ConvertOptions:
+    """Return the options of a conversion from the values of a command."""
+    names = ("mode", "prefer", "max_rank", "checked", "domains")
+    asked = {name: values[name] for name in names if name in values}
+    return ConvertOptions(fuse=not values.get("no_fuse"), chains=chains, **asked)
 
 
-def _sizes(
-    context: click.Context, option: click.Parameter, values: Sequence[str]
-) -> dict[str, int]:
-    """Parse NAME=DIM pairs."""
-    form = "NAME=DIM, such as batch=4"
-    sizes = _by_name("--static", form, values, lambda t: int(t) if t.isdecimal() else None)
-    _check_sizes("--static", {name: (size,) for name, size in sizes.items()})
-    return sizes
-
-
-def _shapes(
-    context: click.Context, option: click.Parameter, values: Sequence[str]
-) -> dict[str, tuple[int, ...]]:
-    """Parse NAME=1,64,48,3 pairs."""
-
-    def dims(text: str) -> tuple[int, ...] | None:
-        parts = [part.strip() for part in text.split(",")] if text.strip() else []
-        return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else None
-
-    shapes = _by_name("--shape", "NAME=SIZES, such as x=1,64,48,3", values, dims)
-    _check_sizes("--shape", shapes)
-    return shapes
-
-
-def _tolerances(
-    context: click.Context, option: click.Parameter, values: Sequence[str]
-) -> float | dict[str, float] | None:
-    """Parse R and NAME=R."""
-
-    def positive(text: str) -> float | None:
-        try:
-            number = float(text)
-        except ValueError:
-            return None
-        return number if number >= 0 else None
-
-    form = "a number of 0 or more, or NAME=NUMBER, such as y=1e-2"
-    result = _by_name(f"--{option.name}", form, values, positive, kind="numbers", named=False)
-    return result.get("") if set(result) <= {""} else result
-
-
-def _memory_size(
-    context: click.Context | None, option: click.Parameter | None, text: str | None
-) -> int | None:
-    """Parse a size such as 4G into bytes; None stays None.
-
-    Raises:
-        click.UsageError: it is not a size.
-    """
-    if text is None:
-        return None
-    number = r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]?)(?:i?B)?"
-    match = re.fullmatch(number, text.strip(), re.IGNORECASE)
-    if match is None or not float(match[1]):
-        raise click.UsageError(f"--memory must be a size such as 500M or 4G, not {text!r}")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
-
-
-#: Completed as file names.
-models_argument = click.argument(
-    "models", nargs=-1, required=True, type=click.Path(), metavar="MODEL..."
-)
-
-domain_option = click.option(
-    "--domain",
-    "domains",
-    multiple=True,
-    metavar="NAME",
-    help="Also accept the operators in this domain. May be repeated.",
-)
-
-static_option = click.option(
-    "--static",
-    multiple=True,
-    callback=_sizes,
-    metavar="NAME=DIM",
-    help="Fix a symbolic dim, such as batch=4. May be repeated.",
-)
-
-max_rank_option = click.option(
-    "--max-rank",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Give new tensors at most N dims. `optimize` also rewrites chains of nodes above N.",
-)
-
-shape_option = click.option(
-    "--shape",
-    "shapes",
-    multiple=True,
-    callback=_shapes,
-    metavar="NAME=1,64,48,3",
-    help="Run with this shape of an input. May be repeated.",
-)
-
-seed_option = click.option(
-    "--seed", type=int, default=0, show_default=True, help="Seed of the generated inputs."
-)
-
-#: The arguments rtol, atol and outputs_only of `onnx_spatial.verify`.
-_tolerance_options: tuple[Callable[[Any], Any], ...] = (
-    click.option(
-        "--rtol",
-        multiple=True,
-        callback=_tolerances,
-        metavar="[NAME=]R",
-        help="Allow outputs this difference, relative to the largest value of the output. With NAME, "
-        "for this output only. May be repeated.",
-    ),
-    click.option(
-        "--atol",
-        multiple=True,
-        callback=_tolerances,
-        metavar="[NAME=]A",
-        help="Allow outputs this absolute difference, in addition to --rtol.",
-    ),
-    click.option(
-        "--outputs-only",
-        is_flag=True,
-        help="Compare outputs only, and prove nothing: for a version of a model with other types or "
-        "weights (float16, int8).",
-    ),
-)
-
-prefer_option = click.option(
-    "--prefer",
-    type=click.Choice(STRATEGY_NAMES),
-    metavar="LOWERING",
-    help="Use this lowering wherever it applies, such as slices (no Transpose). "
-    "docs/operators.md lists the names.",
-)
-
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-verbose_option = click.option(
-    "-v",
-    "--verbose",
-    count=True,
-    help="Show more detail and the time of each step; -vv also logs each decision.",
-)
-
-#: --json, --quiet, --verbose: the argument `output`.
-output_options = grouped(
-    "output",
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
-    quiet_option,
-    verbose_option,
-    make=_start,
-)
-
-no_fuse_option = click.option(
-    "--no-fuse", is_flag=True, help="Change only the operators, no nodes beside them."
-)
-
-checked_option = click.option(
-    "--checked",
-    is_flag=True,
-    help="Make a run fail if sizes or parameters break a rule of an operator.",
-)
-
-strict_proof_option = click.option(
-    "--strict-proof", is_flag=True, help="Fail if a part that differs is not proven."
-)
-
-no_verify_option = click.option(
-    "--no-verify", is_flag=True, help="Do not compare the result with the original."
-)
-
-
-def memory_option(help: str) -> Callable[[F], F]:
-    """Make the option --memory, which means something else where a process has one model."""
-    return click.option("--memory", callback=_memory_size, metavar="SIZE", help=help)
-
-
-def mode_option(*others: str, help: str = "", **settings: Any) -> Callable[[F], F]:
-    """Make the option --mode, which may be repeated in one command and not in others."""
-    text = f"Convert to standard operators, local functions, or Python operators{help}."
-    return click.option("--mode", *others, type=click.Choice(MODES), help=text, **settings)
-
-
-#: The attributes of `onnx_spatial.VerifyOptions`, with `inputs` a path: the argument `how_to_verify`.
-verification_options = grouped(
-    "how_to_verify",
-    shape_option,
-    click.option(
-        "--inputs",
-        type=click.Path(exists=True),
-        metavar="FILE.npz|DIR",
-        help="Run on this data: an .npz with arrays by input name, or a folder of input_N.pb.",
-    ),
-    seed_option,
-    *_tolerance_options,
-    click.option(
-        "--strict",
-        is_flag=True,
-        help="Fail if the result cannot be verified, or operators are left.",
-    ),
-    strict_proof_option,
-    click.option(
-        "--reproducer",
-        type=click.Path(file_okay=False),
-        metavar="DIR",
-        help="If the models differ, save in DIR two small models, data and a script that show it.",
-    ),
-    memory_option(
-        "Stop a run that needs more memory beside the weights, such as 8G. The default is 4G, or a "
-        "quarter of a smaller machine."
-    ),
-    click.option(
-        "--time-limit",
-        type=click.FloatRange(min=0),
-        default=60.0,
-        show_default=True,
-        callback=lambda context, option, seconds: seconds or None,
-        metavar="SECONDS",
-        help="Stop the verification after this time of the processor. 0 allows any time.",
-    ),
-)
-
-#: The options of `ConvertOptions` but `chains`, as `editing`.
-editing_options = grouped(
-    "editing",
-    mode_option(default="lower", show_default=True),
-    no_fuse_option,
-    checked_option,
-    prefer_option,
-    max_rank_option,
-    domain_option,
-)
-
-
-def convert_options(
-    *,
-    chains: bool = False,
-    no_fuse: bool = False,
-    domains: Sequence[str] = (),
-    **others: Any,
-) -> ConvertOptions:
-    """Return the options of a conversion from those of a command."""
-    return ConvertOptions(fuse=not no_fuse, chains=chains, domains=tuple(domains), **others)
-
-
-def check_verification(given: Mapping[str, Any], *, no_verify: bool, check: bool) -> None:
-    """Check that options of a verification that is not made are not given.
-
-    Raises:
-        click.UsageError: one is.
-    """
-    for name in ("strict_proof", "rtol", "atol", "outputs_only"):
-        if given[name] not in (None, False) and (no_verify or check):
-            option, other = name.replace("_", "-"), "check" if check else "no-verify"
-            raise click.UsageError(f"--{option} and --{other} cannot be combined")
-
-
-def verify_options(model: str, how_to_verify: Mapping[str, Any]) -> VerifyOptions:
+def verify_options(model: str, values: Mapping[str, Any]) -> VerifyOptions:
     """Return how models are compared: in a child process, on data that is read from a file or folder.
 
     Args:
         model: the original.
-        how_to_verify: the options of the command.
+        values: of the command, by name.
 
     Raises:
         UsageError: `inputs` holds no data, or data that fits no input; or options cannot be combined.
@@ -382,7 +445,9 @@ def verify_options(model: str, how_to_verify: Mapping[str, Any]) -> VerifyOption
     from onnx_spatial.validation import data_sets
     from onnx_spatial.verification import VerifyOptions, limits
 
-    path = how_to_verify["inputs"]
-    arrays = None if path is None else data_sets.inputs(Path(path), reader.read(model).proto)
-    memory = how_to_verify["memory"] or limits.default_memory()
-    return VerifyOptions(**{**how_to_verify, "inputs": arrays, "memory": memory})
+    asked = {
+        str(_BY_NAME[name].name): values[str(_BY_NAME[name].name)] for name in VERIFYING.split()
+    }
+    if (path := asked["inputs"]) is not None:
+        asked["inputs"] = data_sets.inputs(Path(path), reader.read(model).proto)
+    return VerifyOptions(**asked | {"memory": asked["memory"] or limits.default_memory()})

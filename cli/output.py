@@ -11,6 +11,7 @@ import io
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from onnx_spatial.cli.progress import Steps, bar
 from onnx_spatial.cli.text import PIPE_WIDTH, say, wrapped
 from onnx_spatial.errors import Code, ConversionError, SpatialError, VerificationError, one_line
+from onnx_spatial.report.figures import duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,6 +37,8 @@ class Output:
         self.quiet = False
         #: How often -v is given.
         self.verbosity = 0
+        self._seconds = 0.0
+        self._explained: object = None
 
     @property
     def verbose(self) -> bool:
@@ -67,7 +71,7 @@ class Output:
     ) -> None:
         """Print an error in one line on stderr; with --json also as the document on stdout."""
         line = " ".join(message.splitlines())
-        shown = f"error: {self._short(line, error)}"
+        shown = f"error: {self.short(line, error)}"
         PipeSafe(sys.stderr).write(f"{wrapped(shown, _width(sys.stderr))}\n")
         if not self.json:
             return
@@ -78,14 +82,25 @@ class Output:
             document["verification"] = error.verification.to_dict()  # type: ignore[attr-defined]
         self.document(document)
 
-    def _short(self, line: str, error: SpatialError | None) -> str:
-        """Leave the verdict out of an error where the same terminal shows it already."""
+    def short(self, line: str, error: SpatialError | None) -> str:
+        """Leave the verdict out of an error where the same stream shows it on its own."""
         verdict = error.verification if isinstance(error, VerificationError) else None
-        shown = not (self.json or self.quiet) and _is_terminal(sys.stdout)
-        if verdict is None or not shown or not _is_terminal(sys.stderr):
+        if verdict is None or self.json or self.quiet:
+            return line
+        if verdict is not self._explained and not _is_one(sys.stdout, sys.stderr):
             return line
         message, status = verdict.message, verdict.status  # type: ignore[attr-defined]
         return line.replace(one_line(message), f"{status}, as said above")
+
+    def explain(self, error: SpatialError) -> None:
+        """Print the verdict on a conversion that failed."""
+        if isinstance(error, VerificationError) and not (self.json or self.quiet):
+            from onnx_spatial.cli import render
+
+            self._explained = error.verification
+            made: Any = error.conversion
+            operators = () if made is None else made.operators
+            render.verification(self.err, error.verification, operators, verbose=self.verbose)
 
     @contextmanager
     def progress(self, *, timed: bool = True) -> Iterator[Callable[[str], None] | None]:
@@ -95,20 +110,28 @@ class Output:
         """
         steps = Steps() if timed and self.verbose and not self.quiet else None
         show = bar(self.err) if self.interactive and not self.quiet else nullcontext()
+        start = time.perf_counter()
         with show as change:
             if steps is None:
                 yield change
-                return
-            steps.begin("reading")
+            else:
+                steps.begin("reading")
 
-            def begin(text: str) -> None:
-                steps.begin(text)
-                if change is not None:
-                    change(text)
+                def begin(text: str) -> None:
+                    steps.begin(text)
+                    if change is not None:
+                        change(text)
 
-            yield begin
-            steps.end()
-        say(self.err, str(steps), style="dim")
+                yield begin
+                steps.end()
+        self._seconds += time.perf_counter() - start
+        if steps is not None:
+            say(self.err, str(steps), style="dim")
+
+    @property
+    def time(self) -> str:
+        """The time of all blocks with progress: "1.20 s"."""
+        return duration(self._seconds * 1e6)
 
 
 def error_document(message: str, exit_code: int, code: Code) -> dict[str, object]:
@@ -190,6 +213,14 @@ def _width(file: TextIO) -> int:
         return os.get_terminal_size(file.fileno()).columns or PIPE_WIDTH
     except (OSError, ValueError):  # no terminal; closed
         return PIPE_WIDTH
+
+
+def _is_one(*files: TextIO) -> bool:
+    """Return whether two files are one: a terminal, or a pipe that gets both."""
+    try:
+        return os.path.sameopenfile(*(file.fileno() for file in files))
+    except (OSError, ValueError):  # closed, or no file of the system
+        return False
 
 
 def _is_terminal(file: TextIO) -> bool:

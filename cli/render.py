@@ -17,19 +17,26 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from onnx_spatial.cli.text import listed, names_by_sentence, print_table, say, say_first, table
+from onnx_spatial.cli.text import listed, names_by_sentence, print_table, say, say_first
 from onnx_spatial.errors import one_line
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.report.figures import count, duration, figure_rows, headline
+from onnx_spatial.report.figures import (
+    change_rows,
+    count,
+    duration,
+    figure_rows,
+    headline,
+    interface,
+)
 from onnx_spatial.verification import OperatorResult, OutputResult, Verification
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    import onnx
 
     from onnx_spatial.conversion.limits import LimitReport, NodeBeyond
     from onnx_spatial.conversion.report import OperatorReport
-    from onnx_spatial.conversion.summary import Replacement
+    from onnx_spatial.conversion.summary import Summary
     from onnx_spatial.lowering import Candidate
     from onnx_spatial.report.results import Conversion, Inspection
 
@@ -49,8 +56,6 @@ _VERDICTS = {
 #: What is shown without -v: problems and rows of outputs, replaced operators, reasons why nodes are
 #: beyond a limit, and nodes with the same reason.
 _PROBLEMS, _REPLACEMENTS, _REASONS, _NODES = 6, 12, 8, 3
-#: Letters of a name that are shown at least.
-_MIN_NAME = 18
 #: Larger distances in ulp are no figures that help.
 _MOST_ULP = 1_000_000
 
@@ -58,6 +63,8 @@ _MOST_ULP = 1_000_000
 def inspection(console: Console, found: Inspection, *, verbose: bool = False) -> None:
     """Print a table of the operators of a model, and the reasons below it."""
     say(console, f"{found.model}: {_contents(found)}")
+    if found.original is not None:
+        _interface(console, found.original.proto)
     if found.named:
         operators(console, found.named, verbose=verbose)
         if found.conversion is not None:
@@ -65,6 +72,12 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
     _chains(console, found)
     _remaining(console, found)
     _limits(console, found.limits, verbose=verbose, when="after optimize, ")
+
+
+def _interface(console: Console, model: onnx.ModelProto) -> None:
+    """Print the inputs and outputs of a model, with their types and shapes."""
+    for kind, values in interface(model).items():
+        say(console, one_line(f"  {kind}: {listed(values)}"))
 
 
 def _contents(found: Inspection) -> str:
@@ -119,50 +132,31 @@ def _summary(console: Console, result: Conversion, model: Path, *, verbose: bool
     summary = result.summary
     assert summary is not None
     say(console, f"{one_line(str(model))}: {headline(summary)}")
-    cells = zip(*([one_line(c) for c in row] for row in figure_rows(summary, verbose=verbose)),
-                strict=True)  # fmt: skip
-    figures = dict(zip(("", "before", "after"), cells, strict=True))
-    console.print(table(figures, right=("before", "after")))
-    rows = summary.replacements if verbose else summary.replacements[:_REPLACEMENTS]
-    if rows:
-        replacements(console, rows)
-    if more := len(summary.replacements) - len(rows):
-        console.print(f"and {more} more (-v shows them)")
+    _interface(console, result.original.proto)
+    figures = zip(*figure_rows(summary, verbose=verbose), strict=True)
+    columns = dict(zip(("", "before", "after"), figures, strict=True))
+    print_table(console, columns, right=("before", "after"))
+    replacements(console, summary, None if verbose else _REPLACEMENTS)
     _notes(console, result.operators)
     for versions in result.touched.get("ir_version", ()):
         console.print(f"raised the IR version: {versions}")
 
 
-def replacements(console: Console, rows: Sequence[Replacement]) -> None:
-    """Print the replaced operators in a table, or as a list where a table does not fit."""
-    if print_table(console, _replacements(rows, console.width)):
-        return
-    for row in rows:
-        console.print(Text(one_line(row.node), "bold"), soft_wrap=True)
-        graph = "" if row.graph == "main graph" else f" in {one_line(row.graph)}"
-        nodes = f"{row.nodes_before} -> {row.nodes_after} nodes"
-        say(console, f"    {one_line(row.what)}{graph}, {nodes}")
-
-
-def _replacements(rows: Sequence[Replacement], width: int) -> Table:
-    """Make a table of the replaced operators; graphs are named where there is room."""
+def replacements(console: Console, summary: Summary, most: int | None = None) -> None:
+    """Print what took the place of the nodes of a model; the rows add up to all of its nodes."""
+    rows = summary.replacements[:most]
+    left = summary.replacements[len(rows) :]
+    others = [*change_rows(left), *summary.others()]
+    in_graphs = {*(row.graph for row in rows)} - {"main graph"}
     columns = {
-        "in": [one_line(row.graph) for row in rows],
-        "now": [one_line(row.what) for row in rows],
-        "nodes": [f"{row.nodes_before} -> {row.nodes_after}" for row in rows],
+        "operator or region": [row.node for row in rows] + [name for name, _, _ in others],
+        "in": [row.graph for row in rows] + [""] * len(others) if in_graphs else [],
+        "now": [row.what for row in rows] + [""] * len(others),
+        "nodes": [f"{row.nodes_before} -> {row.nodes_after}" for row in rows]
+        + [f"{before} -> {after}" for _, before, after in others],
     }
-    names = [one_line(row.node) for row in rows]
-    if {*columns["in"]} == {"main graph"} or _room(columns, width) < max(map(len, names)):
-        del columns["in"]
-    # The end of a name tells more of a node than its scope does.
-    room = _room(columns, width)
-    short = [name if len(name) <= room else f"...{name[3 - room :]}" for name in names]
-    return table({"operator or region": short, **columns}, right=("nodes",))
-
-
-def _room(columns: Mapping[str, Sequence[str]], width: int) -> int:
-    """Return the width that other columns leave for names."""
-    return max(width - sum(max(map(len, cells)) + 2 for cells in columns.values()), _MIN_NAME)
+    columns = {head: cells for head, cells in columns.items() if cells}
+    print_table(console, columns, right=("nodes",), spare=("in",))
 
 
 def operators(console: Console, found: Sequence[OperatorReport], *, verbose: bool = False) -> None:
@@ -171,24 +165,19 @@ def operators(console: Console, found: Sequence[OperatorReport], *, verbose: boo
     Times are shown where there is room; with `verbose` those of the alternatives below the table.
     """
     found = [_printable(operator) for operator in found]
-    columns = _operator_columns(found)
-    plain = {name: cells for name, cells in columns.items() if name != "time"}
-    tables = (table(each, right=("nodes", "time")) for each in (columns, plain))
-    if not print_table(console, *tables):
-        for operator in found:
-            _listed_operator(console, operator)
+    print_table(console, _operator_columns(found), right=("nodes", "time"), spare=("time",))
     for operator in found:
         if operator.reason is not None:
             what = "cannot be converted" if operator.action == "refuse" else "is not converted"
-            say(console, f"{operator.node} {what}: {operator.reason}")
-    declined = [(operator.node, one_line(r)) for operator in found for r in operator.declined]
+            say(console, f"'{operator.node}' {what}: {operator.reason}")
+    declined = [(f"'{o.node}'", one_line(r)) for o in found for r in o.declined]
     for line in _by_reason("not fused", declined):
         say(console, line)
     _notes(console, found)
     for operator in found if verbose else ():
         if len(operator.candidates) > 1:
             each = ", ".join(f"{c.lowering} ({_time(c)})" for c in operator.candidates)
-            say(console, f"lowerings of {operator.node}: {each}")
+            say(console, f"lowerings of '{operator.node}': {each}")
 
 
 def _printable(operator: OperatorReport) -> OperatorReport:
@@ -215,23 +204,6 @@ def _operator_columns(found: Sequence[OperatorReport]) -> dict[str, list[str | T
     return {n: cells for n, cells in columns.items() if n not in plain or {*cells} - plain[n]}
 
 
-def _listed_operator(console: Console, operator: OperatorReport) -> None:
-    """Print what a row of the table has in lines below the name."""
-    console.print(Text(operator.node, "bold"), soft_wrap=True)
-    if operator.converted and not operator.nodes_after:
-        # Its region or its pair is described at the operator that has the nodes.
-        console.print("   ", _action(operator), f"({operator.op_type}, no node)")
-        return
-    if operator.graph != "main graph":
-        say(console, f"    in {operator.graph}")
-    if operator.function is not None:
-        say(console, f"    calls {operator.function}")
-    shapes = f"{_shape(operator.input_shape)} -> {_shape(operator.output_shape)}"
-    say(console, f"    {operator.op_type} {operator.element_type or '?'} {shapes}")
-    size = ", ".join(filter(None, (count(operator.nodes_after, "node"), _time(operator))))
-    console.print("   ", _action(operator), f"({size})")
-
-
 def _action(operator: OperatorReport) -> Text:
     action = ": ".join(filter(None, (operator.action, operator.lowering)))
     if operator.absorbed:
@@ -252,7 +224,7 @@ def _shape(shape: tuple[Dim, ...] | None) -> str:
 
 def _notes(console: Console, found: Iterable[OperatorReport]) -> None:
     """Print what is to know of operators, each sentence once."""
-    said = ((one_line(operator.node), note) for operator in found for note in operator.notes)
+    said = ((one_line(f"'{o.node}'"), note) for o in found for note in o.notes)
     for note, names in names_by_sentence(said).items():
         say(console, f"{listed(names)}: {note}")
 
@@ -346,13 +318,21 @@ def how_to_run(console: Console, model: Path) -> None:
         console.print(f"    {line}", soft_wrap=True)
 
 
-def verification(console: Console, result: object, *, verbose: bool) -> None:
-    """Print the verdict in one sentence and what is not proven; more with -v or if something differs."""
+def verification(
+    console: Console,
+    result: object,
+    operators: Sequence[OperatorReport] = (),
+    *,
+    verbose: bool,
+) -> None:
+    """Print the verdict in one sentence and what is not proven; more with -v or if something differs.
+
+    `operators` are those of the conversion, if it is known: their lowerings are named.
+    """
     if not isinstance(result, Verification):
         return
-    word, style = _VERDICTS[result.status]
     message = result.message.removeprefix(f"{result.status}: ")
-    say(console, Text(word, style).append(f"  {message}", "default"))
+    say(console, message, badge=_VERDICTS[result.status])
     lines = [
         p for p in result.problems if not message.startswith(p) and f"; and {p}" not in message
     ]
@@ -360,7 +340,7 @@ def verification(console: Console, result: object, *, verbose: bool) -> None:
         others = [each for each in result.unproven if str(each) not in message]
         lines = _by_reason("not proven", ((each.node, each.reason) for each in others))
     say_first(console, lines, None if verbose else _PROBLEMS)
-    for line in _explanation(result):
+    for line in _explanation(result, operators):
         say(console, f"  {line}")
     for note in result.notes:
         if note not in message:
@@ -372,8 +352,10 @@ def verification(console: Console, result: object, *, verbose: bool) -> None:
         _outputs(console, result, verbose=verbose)
 
 
-def _explanation(result: Verification) -> Iterator[str]:
+def _explanation(result: Verification, operators: Sequence[OperatorReport]) -> Iterator[str]:
     """Yield where two models begin to differ, how to see it again, and what to do."""
+    differing = {(o.graph, o.node) for o in result.operators if o.counterexample is not None}
+    advice = [_other_way(o) for o in operators if (o.graph, o.node) in differing]
     first, shown = result.first_value, result.first_difference
     if first is not None and not (shown and (shown.kind, shown.name) == ("value", first.name)):
         value = f"{first.name!r} {show(first.shape)}"
@@ -381,8 +363,19 @@ def _explanation(result: Verification) -> Iterator[str]:
         yield f"the first value that differs is {value}, of {node}: {first.reason}"
     if result.reproducer is not None:
         yield f"reproduce it with: python {result.reproducer}"
-    if result.advice is not None:
+    if advice:
+        yield from dict.fromkeys(advice)
+    elif result.advice is not None:
         yield f"what to do: {result.advice}"
+
+
+def _other_way(operator: OperatorReport) -> str:
+    """Name the lowering of an operator that differs, and another one that is possible for it."""
+    others = [c.lowering for c in operator.candidates if c.lowering != operator.lowering]
+    fused = operator.action == "fuse" or operator.absorbed
+    advice = "--no-fuse" if fused else f"--prefer {others[0]}" if others else ""
+    what = f"'{operator.node}' was converted by {operator.action}: {operator.lowering}"
+    return one_line(f"{what}; {f'try {advice}, and ' if advice else 'please '}report it")
 
 
 def _by_reason(state: str, reasons: Iterable[tuple[str, str]]) -> list[str]:
@@ -395,17 +388,13 @@ def _by_reason(state: str, reasons: Iterable[tuple[str, str]]) -> list[str]:
 
 def _checked_operators(console: Console, checked: Sequence[OperatorResult]) -> None:
     """Print what is proven of each operator, and whether it ran; as a list where no table fits."""
-    columns: dict[str, list[str]] = {
+    columns: dict[str, list[str | Text]] = {
         "node": [operator.node for operator in checked],
         "operator": [operator.op_type for operator in checked],
         "proven": [o.proven or ("" if o.unproven is None else o.unproven.kind) for o in checked],
         "ran": [_run(operator) for operator in checked],
     }
-    if print_table(console, table(columns, folded=True)):
-        return
-    for node, op_type, proven, ran in zip(*columns.values(), strict=True):
-        console.print(Text(one_line(node), "bold"), soft_wrap=True)
-        say(console, f"    {op_type}: proven: {proven or '-'}; ran: {ran or '-'}")
+    print_table(console, columns)
 
 
 def _run(operator: OperatorResult) -> str:
@@ -433,16 +422,13 @@ def _outputs(console: Console, result: Verification, *, verbose: bool) -> None:
     rows = result.outputs if verbose else list(worst.values())[:_PROBLEMS]
     if not rows:
         return
-    columns = _output_columns(rows)
-    if not print_table(console, table(columns)):
-        narrow = {n: cells for n, cells in columns.items() if n not in ("mean", "99 %", "apart")}
-        console.print(table(narrow, folded=True))
+    print_table(console, _output_columns(rows), spare=("mean", "99 %", "apart"))
     if len(rows) < len(result.outputs):
         more = f"{len(differing)} of {len(result.outputs)} comparisons of outputs differ"
         say(console, f"{more} (-v shows all)")
 
 
-def _output_columns(outputs: Sequence[OutputResult]) -> dict[str, list[str]]:
+def _output_columns(outputs: Sequence[OutputResult]) -> dict[str, list[str | Text]]:
     results = {True: "ok", False: "DIFFERS", None: "not compared"}
     return {
         "output": [output.name for output in outputs],

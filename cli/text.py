@@ -2,20 +2,20 @@
 
 sentences   wrapped at spaces in a terminal, in one line each elsewhere
 lists       the first entries, and how many more there are
-tables      the widest one that fits without folding a cell
+tables      with the columns that fit; without room for them a list of their rows
 """
 
 from __future__ import annotations
 
 import re
-import shlex
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from onnx_spatial.errors import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
 #: Width where there is no terminal: wide enough that no table is folded and no sentence wrapped.
@@ -33,60 +33,39 @@ _PLACE = "\0"
 _NAMES = 3
 
 
-def wrapped(text: str, width: int, *, hang: int = 2) -> str:
+def wrapped(text: str, width: int) -> str:
     """Wrap each line of a text at spaces; a word that is longer than the width stays whole.
 
     Numbers stay with their unit, and both sides of an arrow on one line. Further lines are indented
-    like the first one, and by `hang` columns more.
+    like the first one, and by two columns more.
     """
     if width >= PIPE_WIDTH:
         return text
     lines = []
     for line in text.split("\n"):
-        indent = " " * (len(line) - len(line.lstrip()) + hang)
         lines += textwrap.wrap(
             _BOUND.sub(_PLACE, line),
             width,
-            subsequent_indent=indent,
+            subsequent_indent=" " * (len(line) - len(line.lstrip()) + 2),
             break_long_words=False,
             break_on_hyphens=False,
             replace_whitespace=False,
-            drop_whitespace=True,
         ) or [""]
     return "\n".join(lines).replace(_PLACE, " ")
 
 
-def say(console: Console, text: str | Text, *, style: str = "", hang: int = 2) -> None:
+def say(console: Console, text: str, *, style: str = "", badge: tuple[str, str] = ("", "")) -> None:
     """Print a text, wrapped at spaces if the console is a terminal.
 
-    The styles of a `Text` must lie in its first line.
+    `badge` is a word with a style of its own in front of the text.
     """
     from rich.text import Text
 
-    plain = wrapped(str(text), console.width, hang=hang)
-    styled = Text(plain, style=style)
-    if isinstance(text, Text):
-        styled.spans = text.spans
-        styled.style = text.style
+    word, its_style = badge
+    line = wrapped(f"{word}  {text}" if word else text, console.width)
+    styled = Text(line, style=style)
+    styled.stylize(its_style, 0, len(word))
     console.print(styled, soft_wrap=True)
-
-
-def say_command(console: Console, what: str, command: str, *, style: str = "") -> None:
-    r"""Print a command line; in a narrow terminal on lines of its own, which can be pasted.
-
-    They end in a backslash, and break between arguments only.
-    """
-    room = console.width if console.width < PIPE_WIDTH else len(what) + 2 + len(command)
-    if len(what) + 2 + len(command) <= room:
-        console.print(f"{what}: {command}", style=style, soft_wrap=True)
-        return
-    lines = [""]
-    for word in map(shlex.quote, shlex.split(command)):
-        if lines[-1] and len(lines[-1]) + len(word) + 7 > console.width:
-            lines.append("")
-        lines[-1] += f" {word}" if lines[-1] else word
-    text = " \\\n      ".join(lines)
-    console.print(f"{what}:\n    {text}", style=style, soft_wrap=True)
 
 
 def listed(names: Sequence[str]) -> str:
@@ -128,36 +107,43 @@ def say_first(
         say(console, f"{indent}and {rest(left)}")
 
 
-def table(
+def print_table(
+    console: Console,
     columns: Mapping[str, Sequence[str | Text]],
     *,
     right: Collection[str] = (),
-    folded: bool = False,
-) -> Table:
-    """Make a table of columns, by their heads.
+    spare: Collection[str] = (),
+) -> None:
+    """Print a table, or a list of its rows where no cell may be folded and they do not fit.
+
+    node  operator        nodes         node
+    a     SpaceToBatchND      5             operator: SpaceToBatchND, nodes: 5
 
     Args:
-        columns: the cells of each.
+        console: to print to.
+        columns: the cells of each, by its head.
         right: heads of the columns that are aligned at the right.
-        folded: whether a cell may take several lines where the table does not fit.
+        spare: columns that are left out where there is no room for them.
     """
     from rich.table import Table
+    from rich.text import Text
 
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        justify: Literal["left", "right"] = "right" if name in right else "left"
-        overflow: Literal["fold", "ellipsis"] = "fold" if folded else "ellipsis"
-        made.add_column(name, justify=justify, overflow=overflow, no_wrap=not folded)
-    for cells in zip(*columns.values(), strict=True):
-        made.add_row(*cells)
-    return made
-
-
-def print_table(console: Console, *tables: Table) -> bool:
-    """Print the first table that fits into the width without folding a cell; False if none does."""
+    columns = {
+        head: [cell if isinstance(cell, Text) else Text(one_line(cell)) for cell in cells]
+        for head, cells in columns.items()
+    }
     boundless = console.options.update_width(100_000)
-    for each in tables:
-        if console.measure(each, options=boundless).maximum <= console.width:
-            console.print(each)
-            return True
-    return False
+    for heads in ([*columns], [head for head in columns if head not in spare]):
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for head in heads:
+            table.add_column(head, justify="right" if head in right else "left", no_wrap=True)
+        for row in zip(*(columns[head] for head in heads), strict=True):
+            table.add_row(*row)
+        if console.measure(table, options=boundless).maximum <= console.width:
+            console.print(table)
+            return
+    heads = [*columns][1:]
+    for name, *cells in zip(*columns.values(), strict=True):
+        console.print(Text(name.plain, "bold"), soft_wrap=True)
+        pairs = [f"{head}: {cell}" for head, cell in zip(heads, cells, strict=True) if cell.plain]
+        say(console, f"    {', '.join(pairs)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from onnx_spatial.cli import help, options
-from onnx_spatial.cli.html import html_option
+from onnx_spatial.cli import options
 from onnx_spatial.cli.output import Output, append_markdown
-from onnx_spatial.cli.text import say
-from onnx_spatial.conversion.options import Mode
 from onnx_spatial.errors import one_line
 from onnx_spatial.report.report_file import check_file, require, write
 from onnx_spatial.validation import ModelResult, Options
@@ -25,108 +22,20 @@ if TYPE_CHECKING:
     from onnx_spatial.validation.run import Watch
 
 
-def _examination(
-    *,
-    modes: tuple[Mode, ...],
-    no_fuse: bool,
-    static: dict[str, int],
-    shapes: dict[str, tuple[int, ...]],
-    **others: Any,
-) -> Options:
-    """Return what is done with each model."""
-    return Options(
-        modes=tuple(dict.fromkeys(modes)) or ("lower",),
-        fuse=not no_fuse,
-        static=tuple(static.items()),
-        shapes=tuple(shapes.items()),
-        **others,
-    )
-
-
-_examination_options = options.grouped(
-    "examination",
-    options.mode_option("modes", multiple=True, help=" (default: lower). May be repeated"),
-    click.option(
-        "--optimize",
-        is_flag=True,
-        help="Optimize the models: rewrite chains of standard nodes that are spatial operators, too.",
+@options.command(
+    "Convert and verify every model of a folder, as a CI step.",
+    click.Argument(["paths"], nargs=-1, required=True, type=click.Path(), metavar="PATH..."),
+    options=(
+        "exclude expect-failure (mode) optimize no-fuse checked prefer max-rank domain static "
+        "shape seed strict strict-proof (memory) timeout jobs executor scheduler "
+        f"html junit-xml {options.COMMON}"
     ),
-    options.no_fuse_option,
-    options.checked_option,
-    options.prefer_option,
-    options.domain_option,
-    options.static_option,
-    options.max_rank_option,
-    options.shape_option,
-    options.seed_option,
-    click.option("--strict", is_flag=True, help="Fail models that cannot be verified."),
-    options.strict_proof_option,
-    make=_examination,
-)
-
-
-@click.command(
-    cls=help.Command,
-    short_help="Convert and verify every model of a folder, as a CI step.",
     examples=(
         "validate models/ -j 4 --junit-xml models.xml",
         "validate models/ --mode lower --mode function --strict-proof",
     ),
 )
-@click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")
-@click.option(
-    "--exclude",
-    multiple=True,
-    metavar="GLOB",
-    help="Leave these models out of folders and globs. May be repeated.",
-)
-@click.option(
-    "--expect-failure",
-    multiple=True,
-    metavar="GLOB",
-    help="Expect these models to fail; it is an error if they do not. May be repeated.",
-)
-@_examination_options
-@click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Validate N models at a time; 0 means one per core (default: 1).",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0),
-    default=600,
-    show_default=True,
-    metavar="SECONDS",
-    help="Fail a model that takes longer; 0 means no limit.",
-)
-@options.memory_option("Fail a model that needs more memory, such as 4G.")
-@click.option(
-    "--executor",
-    type=click.Choice(("local", "dask")),
-    default="local",
-    help="Run on this machine (the default) or on a cluster.",
-)
-@click.option("--scheduler", metavar="ADDRESS", help="Address of the cluster's scheduler.")
-@click.option("--junit-xml", type=click.Path(), metavar="FILE", help="Write a JUnit XML report.")
-@html_option
-@options.output_options
-def validate(
-    paths: tuple[str, ...],
-    exclude: tuple[str, ...],
-    expect_failure: tuple[str, ...],
-    examination: Options,
-    jobs: int | None,
-    timeout: float,
-    memory: int | None,
-    executor: str,
-    scheduler: str | None,
-    junit_xml: str | None,
-    html: str | None,
-    output: Output,
-) -> int:
+def validate(paths: tuple[str, ...], output: Output, **values: Any) -> int:
     """Convert and verify every model in the given files, folders and globs.
 
     Each model has a process of its own: there it is read, converted in memory in each mode, verified,
@@ -137,7 +46,9 @@ def validate(
     Exit code 1 if a model failed, 2 if a path does not exist or holds no model, 130 if the run was
     interrupted: the reports then hold the models that were finished.
     """
-    _check_executor(executor, scheduler, jobs)
+    jobs, scheduler = values["jobs"], values["scheduler"]
+    junit_xml, html = values["junit_xml"], values["html"]
+    _check_executor(values["executor"], scheduler, jobs)
     for path in filter(None, (junit_xml, html)):
         check_file(Path(path))
     if html is not None:
@@ -147,26 +58,24 @@ def validate(
     from onnx_spatial.validation import reports, run
     from onnx_spatial.validation.models import find
 
-    models = find(paths, exclude)
-    rows = None
-    if not (output.interactive or output.quiet or output.json):
-        rows = validation.Rows(output.out, models)
+    models = find(paths, values["exclude"])
+    rows = validation.Rows(output, models)
     with (
         nullcontext() if scheduler is None else run.dask(scheduler) as cluster,
         _watching(output, models, rows) as watch,
     ):
         report = run.validate(
             models,
-            examination,
+            _examination(values),
             jobs=jobs or (1 if jobs is None else os.cpu_count() or 1),
-            timeout=timeout or None,
-            memory=memory,
-            expect_failure=expect_failure,
+            timeout=values["timeout"],
+            memory=values["memory"],
+            expect_failure=values["expect_failure"],
             graphs=html is not None,
             executor=cluster,
             watch=watch,
         )
-    report.notes += _useless_globs(paths, models, exclude, expect_failure)
+    report.notes += _useless_globs(paths, models, values)
     if junit_xml is not None:
         write(Path(junit_xml), reports.junit_xml(report).encode("utf-8", "backslashreplace"))
     if html is not None:
@@ -180,6 +89,18 @@ def validate(
         output.document(report.to_dict())
     validation.show(output, report, rows)
     return report.exit_code
+
+
+def _examination(values: Mapping[str, Any]) -> Options:
+    """Return what is done with each model."""
+    same = "optimize checked prefer max_rank domains seed strict strict_proof"
+    return Options(
+        modes=tuple(dict.fromkeys(values["modes"])),
+        fuse=not values["no_fuse"],
+        static=tuple(values["static"].items()),
+        shapes=tuple(values["shapes"].items()),
+        **{name: values[name] for name in same.split()},
+    )
 
 
 def _check_executor(executor: str, scheduler: str | None, jobs: int | None) -> None:
@@ -200,10 +121,7 @@ def _check_executor(executor: str, scheduler: str | None, jobs: int | None) -> N
 
 
 def _useless_globs(
-    paths: Sequence[str],
-    models: Sequence[str],
-    exclude: Sequence[str],
-    expect_failure: Sequence[str],
+    paths: Sequence[str], models: Sequence[str], values: Mapping[str, Any]
 ) -> Iterator[str]:
     """Yield a note on each glob of the command line that matches no model.
 
@@ -212,36 +130,34 @@ def _useless_globs(
     from onnx_spatial.validation.models import find, matches
 
     source = click.get_current_context().get_parameter_source
-    if exclude and source("exclude") == ParameterSource.COMMANDLINE:
-        all_models = find(paths)
-        for glob in exclude:
-            if not any(matches(model, [glob]) for model in all_models):
-                advice = f"for a folder write '{glob.rstrip('/')}/*'"
-                yield f"--exclude {glob}: leaves out no model; {advice}"
-    if source("expect_failure") == ParameterSource.COMMANDLINE:
-        for glob in expect_failure:
-            if not any(matches(model, [glob]) for model in models):
-                yield f"--expect-failure {glob}: matches no model"
+    globs = {
+        name: values[name]
+        for name in ("exclude", "expect_failure")
+        if source(name) == ParameterSource.COMMANDLINE
+    }
+    all_models = find(paths) if globs.get("exclude") else []
+    for glob in globs.get("exclude", ()):
+        if not any(matches(model, [glob]) for model in all_models):
+            advice = f"for a folder write '{glob.rstrip('/')}/*'"
+            yield f"--exclude {glob}: leaves out no model; {advice}"
+    for glob in globs.get("expect_failure", ()):
+        if not any(matches(model, [glob]) for model in models):
+            yield f"--expect-failure {glob}: matches no model"
 
 
 @contextmanager
-def _watching(
-    output: Output, models: Sequence[str], rows: validation.Rows | None
-) -> Iterator[Watch]:
-    """Show progress: in one line on a terminal, with -v in a line for each model elsewhere."""
+def _watching(output: Output, models: Sequence[str], rows: validation.Rows) -> Iterator[Watch]:
+    """Show progress: in one line on a terminal, by a row for each model elsewhere."""
     with output.progress(timed=False) as progress:
         done = 0
 
         def watch(number: int, result: ModelResult) -> None:
             nonlocal done
             done += 1
-            if rows is not None:
-                rows.add(number, result)
-            line = one_line(f"{done}/{len(models)} {result.model}: {result.status}")
             if progress is not None:
-                progress(line)
-            elif output.verbose and not output.quiet:
-                say(output.err, line)
+                progress(one_line(f"{done}/{len(models)} {result.model}: {result.status}"))
+            else:
+                rows.add(number, result)
 
         if progress is not None:
             progress(f"0/{len(models)}")

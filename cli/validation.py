@@ -1,4 +1,4 @@
-"""Print the report of `validate`: a table, the problems of each model, and a verdict."""
+"""Print the report of `validate`: a line for each model, the problems of each, and a verdict."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.text import Text
 
 from onnx_spatial.cli import render
 from onnx_spatial.cli.output import Output
-from onnx_spatial.cli.text import say, say_command, say_first
+from onnx_spatial.cli.text import say, say_first
 from onnx_spatial.errors import one_line
-from onnx_spatial.report.figures import duration
+from onnx_spatial.report.figures import count, duration
 from onnx_spatial.validation import ModelResult, Report
 from onnx_spatial.verification.evidence import count_proofs
 
@@ -24,8 +23,8 @@ _STYLES = {
     "skipped": "dim",
     "interrupted": "bold yellow",
 }
-#: Columns of figures, with room for what they have in a log.
-_FIGURES = {"operators": 9, "recorded sets": 13, "memory": 8, "time": 7}
+#: Letters of the longest status.
+_WIDTH = max(map(len, _STYLES))
 #: Problems of one model that are shown without -v.
 _SHOWN = 5
 #: Failed models that one command line names.
@@ -33,20 +32,16 @@ _NAMED = 20
 
 
 class Rows:
-    """The table of a run, row by row: each as soon as it and those before it are done.
-
-    Where it does not fit there are only results and models.
+    """A line for each model, printed as soon as it and those before it are done.
 
     Args:
-        console: to print to.
+        output: of the run; with --json and --quiet it gets none.
         models: paths, as the results have them.
     """
 
-    def __init__(self, console: Console, models: Sequence[str]) -> None:
-        self._console = console
-        names = max((cell_len(one_line(model)) for model in models), default=0)
-        self._widths = (max(map(len, _STYLES)), names, *_FIGURES.values())
-        self._fits = sum(self._widths) + 2 * len(_FIGURES) + 2 <= console.width
+    def __init__(self, output: Output, models: Sequence[str]) -> None:
+        self._console = None if output.json or output.quiet else output.out
+        self._width = max((cell_len(one_line(model)) for model in models), default=0)
         self._done: dict[int, ModelResult] = {}
         self._printed = 0
 
@@ -54,12 +49,10 @@ class Rows:
         """Take the result of the model at this position in the list."""
         self._done[number] = model
         while (found := self._done.pop(self._printed, None)) is not None:
-            if not self._fits:
-                say(self._console, _status(found).append(f"  {one_line(found.model)}", "default"))
-            else:
-                if not self._printed:
-                    self._print(Text("result"), "model", *_FIGURES, style="bold")
-                self._print(_status(found), one_line(found.model), *_figures(found))
+            if self._console is not None:
+                name = one_line(found.model)
+                row = f"{name}{' ' * (self._width - cell_len(name))}  {_figures(found)}"
+                say(self._console, row.rstrip(), badge=_badge(found.status, _WIDTH))
             self._printed += 1
 
     def finish(self, report: Report) -> None:
@@ -67,22 +60,15 @@ class Rows:
         for number in range(self._printed, len(report.models)):
             self.add(number, report.models[number])
 
-    def _print(self, status: Text, *others: str, style: str = "") -> None:
-        cells = [status, *map(Text, others)]
-        for place, (cell, width) in enumerate(zip(cells, self._widths, strict=True)):
-            cell.align("left" if place < 2 else "right", max(width, cell.cell_len))
-        self._console.print(Text("  ").join(cells), style=style, soft_wrap=True)
 
-
-def show(output: Output, report: Report, rows: Rows | None) -> None:
-    """Print a report as the options ask for it; `rows` is the table if it was begun."""
+def show(output: Output, report: Report, rows: Rows) -> None:
+    """Print a report as the options ask for it; `rows` has what was printed of it."""
     if output.quiet:
         for model in report.failed():
             say(output.err, f"error: {one_line(model.model)}: {model.message}")
     elif output.json:
         _verdict(output.err, report)
     else:
-        rows = rows or Rows(output.out, [model.model for model in report.models])
         rows.finish(report)
         _everything(output.out, report, verbose=output.verbose)
     if report.interrupted:
@@ -94,9 +80,8 @@ def _everything(console: Console, report: Report, *, verbose: bool) -> None:
         _problems(console, report, model, verbose=verbose)
     again = report.failed()
     if 1 < len(again) <= _NAMED:
-        console.print()
         command = one_line(report.command(*again))
-        say_command(console, "run the failed models again with", command)
+        console.print(f"\nrun the failed models again with: {command}", soft_wrap=True)
     for note in report.notes:
         say(console, note)
     if proven := [
@@ -113,9 +98,7 @@ def _everything(console: Console, report: Report, *, verbose: bool) -> None:
 
 def _verdict(console: Console, report: Report) -> None:
     time = f" in {duration(report.seconds * 1e6)}" if report.models else ""
-    status = _word(report)
-    line = Text(status.upper(), _STYLES[status]).append(f"  {report.message}{time}", "default")
-    say(console, line)
+    say(console, f"{report.message}{time}", badge=_badge(_word(report)))
 
 
 def _word(report: Report) -> str:
@@ -126,17 +109,20 @@ def _word(report: Report) -> str:
     return report.status
 
 
-def _status(model: ModelResult) -> Text:
-    return Text(model.status.upper(), _STYLES[model.status])
+def _badge(status: str, width: int = 0) -> tuple[str, str]:
+    return status.upper().ljust(width), _STYLES[status]
 
 
-def _figures(model: ModelResult) -> tuple[str, str, str, str]:
+def _figures(model: ModelResult) -> str:
+    if model.kind == "not-run":
+        return ""
     sets = len({line["set"] for line in model.recorded})
     memory = "" if model.peak_memory is None else f"{model.peak_memory / 2**20:.0f} MB"
+    recorded = count(sets, "recorded set") if sets else ""
     time = duration(model.seconds * 1e6)
-    if model.kind == "not-run":
-        return "", "", "", ""
-    return str(len(model.operators)), str(sets or ""), memory, time
+    return ", ".join(
+        filter(None, (count(len(model.operators), "operator"), recorded, memory, time))
+    )
 
 
 def _problems(console: Console, report: Report, model: ModelResult, *, verbose: bool) -> None:
@@ -144,8 +130,7 @@ def _problems(console: Console, report: Report, model: ModelResult, *, verbose: 
     if not verbose and (model.status in ("skipped", "xfailed") or not entries):
         return
     console.print()
-    head = _status(model).append(f"  {one_line(model.model)}", "default")
-    say(console, head)
+    say(console, one_line(model.model), badge=_badge(model.status))
     if verbose:
         say(console, f"  {model.message}")
     lines = [f"{entry.source}: {entry.message}" for entry in entries]
@@ -159,5 +144,4 @@ def _problems(console: Console, report: Report, model: ModelResult, *, verbose: 
     if verbose and model.log:
         console.print("\n".join(f"  | {one_line(line)}" for line in model.log.splitlines()))
     if model.status not in ("passed", "xfailed"):
-        command = one_line(report.command(model))
-        say_command(console, "  run it again with", command)
+        console.print(f"  run it again with: {one_line(report.command(model))}", soft_wrap=True)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onnx_spatial.cli import help, options
-from onnx_spatial.cli.html import html_option, html_report
+from onnx_spatial.cli import options
+from onnx_spatial.cli.html import html_report
 from onnx_spatial.cli.output import Output, append_to_step_summary
+from onnx_spatial.cli.text import say
 from onnx_spatial.errors import SpatialError
 
 if TYPE_CHECKING:
@@ -18,31 +19,18 @@ if TYPE_CHECKING:
     from onnx_spatial.verification import Verification
 
 
-@click.command(
-    cls=help.Command,
-    short_help="Prove that two models compute the same, and run them.",
+@options.command(
+    "Prove that two models compute the same, and run them.",
+    click.Argument(["original"], type=click.Path(), metavar="ORIGINAL"),
+    click.Argument(["converted"], type=click.Path(), metavar="CONVERTED"),
+    options=f"domain static {options.VERIFYING} html {options.COMMON}",
     examples=(
         "verify model.onnx converted.onnx",
         "verify model.onnx converted.onnx --html report.html",
         "verify model.onnx float16.onnx --rtol 1e-2 --outputs-only",
     ),
 )
-@click.argument("original", type=click.Path(), metavar="ORIGINAL")
-@click.argument("converted", type=click.Path(), metavar="CONVERTED")
-@html_option
-@options.domain_option
-@options.static_option
-@options.verification_options
-@options.output_options
-def verify(
-    original: str,
-    converted: str,
-    html: str | None,
-    domains: tuple[str, ...],
-    static: dict[str, int],
-    how_to_verify: dict[str, Any],
-    output: Output,
-) -> int:
+def verify(original: str, converted: str, output: Output, html: str | None, **values: Any) -> int:
     """Prove that CONVERTED computes what ORIGINAL does, then run both on the same data and compare.
 
     Each part in which the files differ is proven from its nodes, for all sizes if possible. CONVERTED
@@ -62,8 +50,9 @@ def verify(
     with html_report("verify", html, output, (original, converted)) as report:
         try:
             with output.progress() as progress:
-                frozen = read_source(original, static)
-                how = options.verify_options(original, how_to_verify)
+                frozen = read_source(original, values["static"])
+                how = options.verify_options(original, values)
+                domains = values["domains"]
                 result = compare(frozen, converted, how, domains=domains, progress=progress)
         except SpatialError as error:
             report.add_error(converted, error)
@@ -72,6 +61,7 @@ def verify(
     append_to_step_summary("verify", converted, result.message)
     if not output.json and not output.quiet:
         render.verification(output.out, result, verbose=output.verbose)
+        say(output.out, f"took {output.time}", style="dim")
     check_verified(original, result, replace(how, strict=True))
     if output.json:
         output.document(result.to_dict())

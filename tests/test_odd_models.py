@@ -147,24 +147,6 @@ def test_what_cannot_be_run_must_be_the_same(old, new, verdict, tmp_path, capsys
     assert capsys.readouterr().out.startswith(f"{verdict}  ")
 
 
-def test_the_command_that_verifies_it_again_does(tmp_path, capsys, monkeypatch):
-    made = parser.parse_model(
-        (HEAD + FOREIGN)
-        .replace("M.", "mine.")
-        .replace("my.own.Magic", "Neg")
-        .replace("1,4,4", "N,4,4")
-    )
-    monkeypatch.chdir(tmp_path)
-    save(made, tmp_path / "m.onnx")
-    arguments = ["convert", "m.onnx", "-o", "o.onnx", "--domain", "mine", "--static", "N=3"]
-    assert run(arguments) == 0
-    out = capsys.readouterr().out
-    again = next(line for line in out.splitlines() if "verify it again" in line).split(": ", 1)[1]
-    assert again == "onnx-spatial verify m.onnx o.onnx --domain mine --static N=3"
-    assert run(again.split()[1:]) == 0
-    assert "PASSED" in capsys.readouterr().out
-
-
 def test_a_name_that_is_no_text_is_one_line(tmp_path, capsys):
     data = model(FOREIGN).SerializeToString().replace(b"Magic", b"Mag\xff\xfe")
     path = tmp_path / "m.onnx"

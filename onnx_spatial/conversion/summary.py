@@ -52,7 +52,7 @@ class Replacement:
     Attributes:
         node: label of the operator; of a region, of its convolution or else of its last operator.
         graph: graph that holds it, in words.
-        what: what it is now: "rate 4, depthwise 3x3, 960 channels".
+        what: what it is now: "2 x depthwise 3x3, dilation 4, 960 channels".
         nodes_before, nodes_after: number of nodes.
         members: labels of the nodes of the original that it stands for.
     """
@@ -91,6 +91,7 @@ class Summary:
         before, after: figures of the original and of the result.
         replacements: in the order of the file.
         estimate: None if no part of the model has an estimated time before and after.
+        calls: whether operators became calls of local functions, whose nodes are counted once.
     """
 
     text: str
@@ -98,6 +99,18 @@ class Summary:
     after: Figures
     replacements: tuple[Replacement, ...]
     estimate: Estimate | None = None
+    calls: bool = False
+
+    def others(self) -> list[tuple[str, int, int]]:
+        """Count the nodes outside of the replacements, so that all rows add up to the model."""
+        before = sum(self.before.nodes.values()) - sum(r.nodes_before for r in self.replacements)
+        after = sum(self.after.nodes.values()) - sum(r.nodes_after for r in self.replacements)
+        stay = min(before, after)
+        what = "shape arithmetic and layout around them"
+        if before < after:
+            what = "nodes of local functions" if self.calls else "nodes around them"
+        rows = [(what, before - stay, after - stay), ("other nodes", stay, stay)]
+        return [row for row in rows if any(row[1:])]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes, as dicts and lists."""
@@ -132,6 +145,7 @@ def summarize(
         after=_figures(result, left if not _is_kept(converted) else len(operators)),
         replacements=tuple(regions.replacements()),
         estimate=_estimate(converted),
+        calls=any(operator.action == "function" for operator in converted),
     )
 
 
@@ -238,13 +252,15 @@ class _Regions:
                 seen |= new.keys()
                 yield self._region(operator, list(new.values()))
             elif key not in counted:
-                before, after, members = (
+                after = 1 if operator.action == "function" else operator.nodes_after
+                yield Replacement(
+                    operator.node,
+                    operator.graph,
+                    _operator(operator),
                     operator.nodes_before,
-                    operator.nodes_after,
+                    after,
                     _members(operator),
                 )
-                what = _operator(operator)
-                yield Replacement(operator.node, operator.graph, what, before, after, members)
 
     def _entries(self, operator: OperatorReport) -> dict[tuple[str, str], OperatorReport]:
         """Return each fused operator in front of a region's nodes, by graph and label."""
@@ -279,35 +295,36 @@ class _Regions:
 
     def _region(self, operator: OperatorReport, entries: Sequence[OperatorReport]) -> Replacement:
         convolutions = self.convolutions(operator)
-        kinds = dict.fromkeys(self._convolution(node) for _, node in convolutions)
-        what = "; ".join(kinds) or f"{operator.lowering}"
-        if len(convolutions) > len(kinds) == 1:
-            what = f"{what}; {len(convolutions)} of them"
+        kinds = Counter(self._convolution(node) for _, node in convolutions)
+        parts = (f"{n} x {kind}" if n > 1 else kind for kind, n in kinds.items())
+        what = "; ".join(parts) or f"{operator.lowering}"
         node = convolutions[0][0] if convolutions else operator.node
         before = sum(each.nodes_before for each in (operator, *entries))
         members = tuple(label for each in (*entries, operator) for label in _members(each))
         return Replacement(node, operator.graph, what, before, operator.nodes_after, members)
 
     def _convolution(self, node: onnx.NodeProto) -> str:
-        """Describe a convolution: "rate 4, depthwise 3x3, 960 channels"."""
+        """Describe a convolution: "depthwise 3x3, dilation 4, 960 channels"."""
         attributes = {a.name: a for a in node.attribute}
         kernel = list(attributes["kernel_shape"].ints) if "kernel_shape" in attributes else []
-        rates = list(attributes["dilations"].ints) if "dilations" in attributes else [1]
-        parts = [f"rate {rates[0]}" if len({*rates}) == 1 else f"rate {_times(rates)}"]
+        dilations = list(attributes["dilations"].ints) if "dilations" in attributes else [1]
+        one = len({*dilations}) == 1
+        dilation = f"dilation {_times(dilations[:1] if one else dilations)}"
         position = _WEIGHT.get(node.op_type, 1)
         weight = self._weights.get(node.input[position]) if len(node.input) > position else None
         kernel = kernel or list((weight or ())[2:])
         if weight is None or len(weight) < 2:
-            return ", ".join([*parts, f"{node.op_type} {_times(kernel)}".strip()])
+            return f"{f'{node.op_type} {_times(kernel)}'.strip()}, {dilation}"
         group = attributes["group"].i if "group" in attributes else 1
+        inputs, outputs = weight[1] * group, weight[0]
         if node.op_type == "ConvTranspose":
             inputs, outputs = weight[0], weight[1] * group
-        else:
-            inputs, outputs = weight[1] * group, weight[0]
-        kind = "depthwise " if group == inputs > 1 else f"{group} groups, " if group > 1 else ""
-        kind += "" if (kind, node.op_type) == ("depthwise ", "Conv") else f"{node.op_type} "
+        depthwise = group == inputs > 1
+        kind = "depthwise" if depthwise and node.op_type == "Conv" else node.op_type
+        kind = f"depthwise {kind}" if depthwise and kind != "depthwise" else kind
+        groups = f", {group} groups" if group > 1 and not depthwise else ""
         channels = f"{inputs}" if inputs == outputs else f"{inputs} -> {outputs}"
-        return ", ".join([*parts, f"{kind}{_times(kernel)}", f"{channels} channels"])
+        return f"{kind} {_times(kernel)}, {dilation}, {channels} channels{groups}"
 
 
 def _members(operator: OperatorReport) -> tuple[str, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnx_spatial.conversion.summary import Estimate, Summary
+    import onnx
+
+    from onnx_spatial.conversion.summary import Estimate, Replacement, Summary
 
 #: Operator types in the table of figures, unless all are asked for.
 _TYPES = 8
@@ -51,6 +53,47 @@ def figure_rows(summary: Summary, *, verbose: bool = False) -> Iterator[tuple[st
     if (times := summary.estimate) is not None:
         chains = _priced(times, before.chains)
         yield f"time of {chains}", f"~{duration(times.before_us)}", f"~{duration(times.after_us)}"
+
+
+def change_rows(rows: Sequence[Replacement]) -> list[tuple[str, int, int]]:
+    """Return one row in place of many: their number, and their nodes before and after."""
+    before, after = (
+        sum(getattr(row, f"nodes_{when}") for row in rows) for when in ("before", "after")
+    )
+    return [(f"{len(rows)} more (-v shows them)", before, after)] if rows else []
+
+
+def interface(model: onnx.ModelProto) -> dict[str, list[str]]:
+    """Describe the inputs and outputs of a model: "x float32 [N, 4, 6, 3]"."""
+    stored = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in stored]
+    return {
+        "inputs": [f"{value.name} {type_text(value.type)}" for value in inputs],
+        "outputs": [f"{value.name} {type_text(value.type)}" for value in model.graph.output],
+    }
+
+
+def type_text(declared: onnx.TypeProto) -> str:
+    """Describe a declared type: "float32 [1, N, ?]", or its kind where it is no tensor; "?": undeclared."""
+    tensor = declared.tensor_type
+    if not declared.HasField("tensor_type"):
+        return (declared.WhichOneof("value") or "?").removesuffix("_type")
+    name = element_type(tensor.elem_type)
+    if not tensor.HasField("shape"):
+        return name
+    dims = [
+        d.dim_param or (str(d.dim_value) if d.HasField("dim_value") else "?")
+        for d in tensor.shape.dim
+    ]
+    return f"{name} [{', '.join(dims)}]"
+
+
+def element_type(number: int) -> str:
+    """Name an element type as numpy does: "float32"."""
+    from onnx_spatial.model.inference import shape_inference  # help does without onnx
+
+    name = shape_inference.type_name(number)
+    return {"float": "float32", "double": "float64"}.get(name, name)
 
 
 def count(number: int, noun: str) -> str:

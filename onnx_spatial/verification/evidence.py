@@ -328,14 +328,15 @@ def first_of(lines: Sequence[object]) -> str:
     return f"{lines[0]} (and {len(lines) - 1} more)" if len(lines) > 1 else str(lines[0])
 
 
-def count_proofs(scopes: Sequence[str | None]) -> str:
-    """Count operators by what is proven: "proven for all sizes: 2 of 3 operators"."""
-    static = "these sizes" in scopes and "all sizes" not in scopes
-    scope = "these sizes" if static else "all sizes"
-    noun = "operator" if len(scopes) == 1 else "operators"
-    line = f"proven for {scope}: {scopes.count(scope)} of {len(scopes)} {noun}"
-    others = scopes.count("these sizes") if not static else 0
-    return f"{line}; for these sizes: {others}" if others else line
+def count_proofs(scopes: Sequence[str | None], noun: str = "operator") -> str:
+    """Say what is proven: "proven: 18 operators for every size, 2 for the fixed sizes in the file"."""
+    where = {"all sizes": "for every size", "these sizes": "for the fixed sizes in the file"}
+    total, proven = len(scopes), [scope for scope in scopes if scope is not None]
+    of = f" of {total}" if len(proven) < total else ""
+    what = f"{of} {noun}{'' if total == 1 else 's'}"
+    counts = [f"{n}{{}} {text}" for scope, text in where.items() if (n := proven.count(scope))]
+    first, *others = counts or ["0{}"]
+    return f"proven: {', '.join([first.format(what), *(other.format('') for other in others)])}"
 
 
 #: Attributes that are keys of the JSON report, in order; of other classes all of them.

@@ -183,7 +183,7 @@ def _proofs(findings: Findings) -> str:
     scopes = [finding.proof.scope for finding in findings.parts]
     if not scopes:
         return "both models have the same nodes"
-    return count_proofs(scopes).replace("operator", "changed part")
+    return count_proofs(scopes, "changed part")
 
 
 def _agreement(outputs: Sequence[OutputResult], runs: int) -> str:

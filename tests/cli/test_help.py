@@ -9,10 +9,10 @@ import click
 import pytest
 from adapter import run
 
-from onnx_spatial.cli import help
+from onnx_spatial.cli import options
 from onnx_spatial.cli.main import commands
 
-NAMES = sorted(name for name, c in commands.commands.items() if isinstance(c, help.Command))
+NAMES = sorted(name for name, c in commands.commands.items() if isinstance(c, options.Command))
 
 
 def options_of(name: str) -> list[click.Option]:
@@ -25,9 +25,9 @@ def test_every_command_has_grouped_help():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_option_is_a_sentence_in_a_group(name):
-    grouped = {each for names in help.GROUPS.values() for each in names.split()}
+    grouped = [option for group in options.OPTIONS.values() for option in group.values()]
     for option in options_of(name):
-        assert option.name in grouped, option.name
+        assert option in grouped, option.name
         assert re.fullmatch(r"[A-Z].*\.", option.help, re.DOTALL), option.help
 
 
@@ -36,7 +36,7 @@ def test_help_has_every_option_once_and_fits(name, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert run([name, "--help"]) == 0
     text = capsys.readouterr().out
-    _, _, listed = re.split(rf"^({'|'.join(help.GROUPS)}):$", text, maxsplit=1, flags=re.M)
+    _, _, listed = re.split(rf"^({'|'.join(options.OPTIONS)}):$", text, maxsplit=1, flags=re.M)
     for option in options_of(name):
         assert len(re.findall(rf"^ +(?:-\w, )?{option.opts[-1]}\b[ \n]", listed, re.M)) == 1
     assert len(re.findall(r"^  -h, --help ", text, re.M)) == 1

@@ -42,7 +42,7 @@ def test_what_does_not_fit_is_grouped_and_the_result_is_written(capsys, folder):
         "  Relu: rank 6, the limit is 5: first, second, third and 1 more",
         "  Neg: rank 6, the limit is 5: last",
     ]
-    assert lines[-1] == "copied byte for byte to out.onnx"
+    assert lines[-2] == "copied byte for byte to out.onnx"
     assert (folder / "out.onnx").read_bytes() == (folder / "six.onnx").read_bytes()
 
 
@@ -62,7 +62,7 @@ def test_unknown_ranks_are_only_shown_with_verbose(capsys):
     words = ["optimize", "open.onnx", "--dry-run", "--max-rank", "4"]
     assert run(words) == 0
     line = "every other node fits rank 4; of 2 nodes a rank is unknown (-v shows them)"
-    assert capsys.readouterr().out.splitlines()[1:] == [line]
+    assert capsys.readouterr().out.splitlines()[1:-1] == [line]
     assert run([*words, "-v"]) == 0
     assert "open (Reshape) was not compared: the rank of 'a' is unknown" in capsys.readouterr().out
     assert run([*words, "--json"]) == 0
@@ -125,7 +125,8 @@ def test_the_document(capsys):
 
 def test_without_a_limit_nothing_is_said(capsys):
     assert run(["optimize", "six.onnx", "--dry-run"]) == 0
-    assert capsys.readouterr().out == "six.onnx: no spatial operators, nothing to do\n"
+    first, _ = capsys.readouterr().out.splitlines()
+    assert first == "six.onnx: no spatial operators, nothing to do"
     assert run(["optimize", "six.onnx", "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["limits"] is None
 

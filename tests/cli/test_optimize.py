@@ -34,8 +34,8 @@ def test_the_headline_and_figures(capsys):
     assert ["nodes", str(nodes), "4"] in rows
     assert ["DepthToSpace", "2", "0"] in rows
     assert not any("operators to convert" in line for line in lines)
-    (row,) = [line for line in lines if "rate 3" in line]
-    assert "3x3, 4 channels" in row
+    (row,) = [line for line in lines if "dilation 3" in line]
+    assert "Conv 3x3, dilation 3, 4 channels" in row
 
 
 def test_a_region_counts_the_nodes_of_both_chains():
@@ -99,12 +99,6 @@ def test_the_weights_beside_the_model(capsys):
     made = onnx.load("out/c.onnx")
     assert "DepthToSpace" not in {node.op_type for node in made.graph.node}
     assert sorted(os.listdir("out")) == ["c.onnx", "c.onnx.data"]
-
-
-def test_the_command_to_verify_again(capsys):
-    assert run(["optimize", "a.onnx", "-o", "out.onnx"]) == 0
-    again = capsys.readouterr().out.splitlines()[-1].partition("onnx-spatial ")[2]
-    assert run(again.split()) == 0
 
 
 def test_a_step_summary_log_and_time_of_each_step(folder, capsys, monkeypatch, caplog):

@@ -82,7 +82,7 @@ def test_decisions_are_logged(model, caplog):
     assert any("SpaceToBatchND 's2b' (main graph): lower: " in line for line in debug)
     assert any(" considered " in line for line in debug)
     assert any("1 operator became" in line for line in info)
-    assert any("passed: proven for " in line for line in info)
+    assert any("passed: proven: " in line for line in info)
 
 
 def test_vv_prints_the_log(model):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import io
-import shlex
 from functools import partial
 
 import pytest
 from rich.console import Console
-from rich.text import Text
 
 from onnx_spatial.cli import render
-from onnx_spatial.cli.text import PIPE_WIDTH, say, say_command, wrapped
-from onnx_spatial.conversion.summary import Replacement
+from onnx_spatial.cli.text import PIPE_WIDTH, say, wrapped
+from onnx_spatial.conversion.summary import Figures, Replacement, Summary
 from onnx_spatial.verification import Unproven, Verification
 
 LONG = "  output 'logits': 5610 of 5610 elements differ, by at most 1.2 of the largest value"
@@ -43,12 +41,16 @@ def test_numbers_stay_with_their_units_and_arrows_between_their_sides(width):
 
 
 def test_replaced_operators_are_listed_where_no_table_fits():
-    rows = [Replacement("a" * 40, "main graph", "patches, my.domain:" + "f" * 40, 1, 6)]
-    text = printed(60, render.replacements, rows)
+    row = Replacement("a" * 40, "main graph", "patches, my.domain:" + "f" * 40, 1, 6)
+    summary = Summary("", Figures({"A": 7}, 0, 4, 1), Figures({"B": 12}, 0, 4, 0), (row,))
+    text = printed(60, render.replacements, summary)
     assert text.splitlines()[0] == "a" * 40
-    assert "f" * 40 in text and text.split()[-4:] == ["1", "->", "6", "nodes"]
+    assert "f" * 40 in text and "nodes: 1 -> 6" in text
     assert max(len(line) for line in text.splitlines()) <= 70
-    assert "operator or region" in printed(140, render.replacements, rows)
+    assert text.splitlines()[-2:] == ["other nodes", "    nodes: 6 -> 6"]
+    head, *rows = printed(140, render.replacements, summary).splitlines()
+    assert head.startswith("operator or region")
+    assert [row.split()[0] for row in rows] == ["a" * 40, "other"]
 
 
 def test_a_long_word_stays_whole():
@@ -60,20 +62,12 @@ def test_nothing_is_wrapped_in_a_log():
     assert printed(PIPE_WIDTH, say, LONG * 30) == LONG * 30 + "\n"
 
 
-def test_a_verdict_keeps_its_colour():
+def test_a_verdict_keeps_its_colour_and_gives_it_to_no_other_line():
     console = Console(file=io.StringIO(), width=40, force_terminal=True, color_system="standard")
-    say(console, Text("FAILED", "red").append(f"  {LONG}", "default"))
-    assert "\x1b[31mFAILED\x1b[0m" in console.file.getvalue()
-
-
-def test_a_command_can_be_pasted():
-    command = shlex.join(["onnx-spatial", "verify", "a model.onnx", "b.onnx", "--rtol", "it's"])
-    text = printed(36, say_command, "verify it again with", command)
-    head, _, lines = text.partition(":\n")
-    assert head == "verify it again with"
-    assert shlex.split(lines.replace("\\\n", " ")) == shlex.split(command)
-    assert max(map(len, text.splitlines())) <= 36
-    assert printed(PIPE_WIDTH, say_command, "again", command) == f"again: {command}\n"
+    say(console, LONG.strip(), badge=("FAILED", "red"))
+    shown = console.file.getvalue()
+    assert shown.startswith("\x1b[31mFAILED\x1b[0m  output") and shown.count("\x1b") == 2
+    assert len(shown.splitlines()) > 1
 
 
 def test_equal_reasons_are_one_line():

@@ -38,7 +38,7 @@ def test_a_region_is_one_row(group, kind):
     assert found.text == "2 operators became 1 dilated convolution"
     (row,) = found.replacements
     assert row.node == "conv"
-    assert row.what == f"rate 2, {kind} channels"
+    assert row.what == f"{kind.replace(', ', ', dilation 2, ')} channels"
     assert row.nodes_before == 5
     assert (found.before.operators, found.after.operators) == (2, 0)
     assert found.estimate is None  # no runtime runs the operators: there is no time to compare with
@@ -47,7 +47,7 @@ def test_a_region_is_one_row(group, kind):
 def test_nodes_without_names_are_found_by_their_weights():
     text = re.sub(r"\[\w+\] (\w =)", r"\1", REGION.replace("GROUP", "4"))
     (row,) = summary(text).replacements
-    assert row.what == "rate 2, depthwise 3x3, 4 channels"
+    assert row.what == "depthwise 3x3, dilation 2, 4 channels"
 
 
 def test_nodes_are_counted_by_type_and_the_file_is_measured():

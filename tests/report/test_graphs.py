@@ -66,7 +66,7 @@ def test_each_region_of_a_conversion_has_what_took_its_place():
     found = compare(result.original.proto, result.model, result.summary.replacements)
     (graph,) = found.graphs
     # The Transposes that went with the operators belong to the operators' regions.
-    assert [what for _, what in found.regions] == ["rate 2, Conv 3x3, 2 channels"] * 3
+    assert [what for _, what in found.regions] == ["Conv 3x3, dilation 2, 2 channels"] * 3
     for region in range(3):
         before = [n for n in graph.before if n.region == region]
         after = [n for n in graph.after if n.region == region]

@@ -51,7 +51,7 @@ def test_proven_for_all_sizes(mode: str) -> None:
     assert result is not None and result
     assert (result.status, result.evidence, result.unproven) == ("passed", "proven", [])
     assert result.message == (
-        "passed: proven for all sizes: 1 of 1 operator; outputs are equal in every bit"
+        "passed: proven: 1 operator for every size; outputs are equal in every bit"
     )
     (operator,) = result.operators
     assert (operator.proven, operator.ran, operator.unproven) == ("all sizes", True, None)
@@ -63,7 +63,7 @@ def test_proven_for_the_static_sizes_of_the_file() -> None:
     text = NET.replace("N,H,W,3", "2,4,6,3")
     result = verify(model(text), converted(text))
     assert (result.evidence, result.operators[0].proven) == ("proven", "these sizes")
-    assert "proven for these sizes: 1 of 1 operator" in result.message
+    assert "proven: 1 operator for the fixed sizes in the file" in result.message
 
 
 def test_the_same_model_is_proven() -> None:
@@ -78,7 +78,7 @@ def test_parts_without_operators_are_proven_and_counted() -> None:
         model(RELU.replace("r = Relu(a)", "t = Transpose(a) s = Relu(t) r = Transpose(s)")),
     )
     assert result.evidence == "proven", result.message
-    assert "proven for all sizes: 1 of 1 changed part" in result.message
+    assert "proven: 1 changed part for every size" in result.message
 
 
 def test_it_is_not_run_where_no_runtime_has_another_operator() -> None:
@@ -194,7 +194,7 @@ def test_sampled_names_the_part_and_the_other_formula() -> None:
     (part,) = result.unproven
     assert (part.node, part.kind) == ("Relu node 'act' (main graph)", "other formula")
     assert part.reason == CLIP_REASON
-    assert result.message.startswith("passed: sampled, proven for all sizes: 0 of 1 changed part; ")
+    assert result.message.startswith("passed: sampled, proven: 0 of 1 changed part; ")
     assert f"{part.node} is not proven: {CLIP_REASON}" in result.message
     sizes = [run.shapes["x"] for run in result.runs]
     assert len(sizes) == 2 and sizes[0] != sizes[1]
