@@ -74,7 +74,7 @@ def interface(model: onnx.ModelProto) -> dict[str, list[str]]:
 
 
 def type_text(declared: onnx.TypeProto) -> str:
-    """Describe a declared type: "float32 [1, N, ?]", or its kind where it is no tensor; "?": undeclared."""
+    """Describe a declared type: "float32 [1, N, ?]"; its kind if it is no tensor, "?" if undeclared."""
     tensor = declared.tensor_type
     if not declared.HasField("tensor_type"):
         return (declared.WhichOneof("value") or "?").removesuffix("_type")
