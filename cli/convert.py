@@ -109,7 +109,7 @@ def _convert(
     verify = not (values["no_verify"] or places.check)
 
     def work(model: str, progress: Progress) -> Conversion:
-        from onnx_spatial.edit import edit_model
+        from onnx_spatial.api import edit_model
 
         file = files[model]
         result = edit_model(

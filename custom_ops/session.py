@@ -20,10 +20,11 @@ import onnx
 import onnxruntime as ort
 from google.protobuf.message import DecodeError
 
+from onnx_spatial.api import edit_model
 from onnx_spatial.conversion.options import ConvertOptions, Mode
-from onnx_spatial.conversion.pipeline import convert_operators, refusal
+from onnx_spatial.conversion.pipeline import convert_operators
+from onnx_spatial.conversion.report import refusal
 from onnx_spatial.custom_ops import options
-from onnx_spatial.edit import edit_model
 from onnx_spatial.errors import Code, ConversionError, ModelFileError, SpatialError, of_model
 from onnx_spatial.model.io import external_data, reader
 from onnx_spatial.operators.spellings.python_ops import DOMAIN

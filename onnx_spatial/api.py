@@ -1,19 +1,37 @@
-"""Inspect, convert and verify models: the functions of the package."""
+"""Inspect, convert and verify models: the functions of the package.
+
+    file -> Source -> convert_operators or optimize_operators -> verify -> file
+
+`convert` and the command line differ in a few arguments of `edit_model` only.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
 
+import onnx_ir as ir
+
+from onnx_spatial.analysis.unknown_operators import unknown_operators
 from onnx_spatial.conversion.options import ConvertOptions, Mode
-from onnx_spatial.edit import Progress, convert_source, edit_model, inspection_of
-from onnx_spatial.errors import of_model
+from onnx_spatial.conversion.pipeline import convert_operators
+from onnx_spatial.conversion.report import EditResult, refusal
+from onnx_spatial.errors import UsageError, VerificationError, of_model
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.io import reader
+from onnx_spatial.model.io import writer as writing
 from onnx_spatial.model.io.reader import read_source
 from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.verification import Verification, VerifyOptions
-from onnx_spatial.verification import verify as run_verification
+from onnx_spatial.verification import verify as compare
 from onnx_spatial.verification.evidence import check_verified
+
+Progress = Callable[[str], None]
+
+logger = logging.getLogger(__name__)
 
 
 def inspect(
@@ -55,8 +73,16 @@ def inspect_model(
     """Do what `inspect` does, and call `progress` with lines of text."""
     source = read_source(model, static)
     with of_model(source.name):
-        result, optimized = convert_source(source, options, progress)
-    return inspection_of(source, result if optimized is None else optimized.plain, optimized)
+        plain = convert_source(source, replace(options, chains=False), progress)
+        inspection = inspection_of(source, plain)
+        if options.chains and not plain.refused():
+            best = convert_source(source, options, progress)
+            number = traversal.number_of_nodes(best.model or source.proto)
+            inspection.operators += best.chains
+            inspection.nodes = (inspection.nodes[1], number)
+            inspection.layouts, inspection.limits = best.layouts, best.limits
+            inspection.notes = best.notes
+    return inspection
 
 
 def convert(
@@ -201,7 +227,184 @@ def verify(
             these ask for.
     """
     before = read_source(original, static)
-    result = run_verification(before, converted, options, domains=domains)
+    result = compare(before, converted, options, domains=domains)
     if options.strict or options.strict_proof:
         check_verified(before.name, result, options)
     return result
+
+
+def edit_model(
+    model: reader.Model | reader.Source,
+    options: ConvertOptions,
+    *,
+    static: Mapping[str, int] | None = None,
+    verify: VerifyOptions | None = None,
+    strict: bool = False,
+    output: str | os.PathLike[str] | None = None,
+    in_place: bool = False,
+    external_data: bool = False,
+    progress: Progress | None = None,
+) -> Conversion:
+    """Convert a model, verify the result, and write it if there is an output.
+
+    Args:
+        model: as in `onnx_spatial.convert`, or a model read before.
+        options: what becomes of the operators.
+        static: sizes of symbolic dims, by name.
+        verify: how the result is compared with the original; None: not at all.
+        strict: refuse operators that are left.
+        output: file for the result.
+        in_place: replace the file `model`. The original is kept beside it, as NAME.orig, until the
+            result is verified, written and read back. It stays if the result was not verified or
+            verification could not decide.
+        external_data: write the initializers of 1 KiB and more to a file OUTPUT.data.
+        progress: called with a line of text now and then.
+
+    Raises:
+        UsageError, ModelFileError, ConversionError, VerificationError: as `onnx_spatial.convert`.
+    """
+    progress = progress or _silent
+    if external_data and (in_place or output is None):
+        raise UsageError("external_data requires output")
+    data = verify is not None or in_place or output is not None
+    source = read_source(model, static, data=data)
+    logger.debug("%s: read, IR %d", source.name, source.proto.ir_version)
+    progress("converting")
+    if verify is not None:
+        verify.tolerances.check_names([value.name for value in source.proto.graph.output])
+    target = _output_file(source, output, in_place=in_place)
+    with of_model(source.name):
+        result = convert_source(source, options, progress)
+    inspection = inspection_of(source, result)
+    if refused := result.refused(strict=strict or (verify is not None and verify.strict)):
+        error = refusal(source.name, refused)
+        error.inspection = inspection
+        raise error
+    converted = source if result.model is None else source.holding(result.model)
+    conversion = Conversion(
+        converted,
+        inspection,
+        None,
+        result.model is not None,
+        original=source,
+        chains=result.rewritten,
+        ir_original=model if isinstance(model, ir.Model) else None,
+    )
+    if verify is not None and conversion.changed:
+        conversion.verification = verify_conversion(conversion, verify, options.domains, progress)
+        try:
+            check_verified(converted.name, conversion.verification, verify)
+        except VerificationError as error:
+            error.conversion = conversion
+            raise
+    return _finish(conversion, target, static, progress, in_place, external_data)
+
+
+def convert_source(
+    source: reader.Source, options: ConvertOptions, progress: Progress | None
+) -> EditResult:
+    """Convert the operators of a model, with `options.chains` its chains too."""
+    if not options.chains:
+        return convert_operators(source.proto, options, folder=source.folder, progress=progress)
+    from onnx_spatial.conversion.optimize import optimize_operators  # `convert` does without chains
+
+    return optimize_operators(source.proto, options, folder=source.folder, progress=progress)
+
+
+def verify_conversion(
+    conversion: Conversion, options: VerifyOptions, domains: Iterable[str], progress: Progress
+) -> Verification:
+    """Compare a conversion with its original, and report chains that were rewritten like operators."""
+    return compare(
+        conversion.original,
+        conversion.result,
+        options,
+        domains=domains,
+        progress=progress,
+        chains=conversion.chains,
+    )
+
+
+def _output_file(
+    source: reader.Source, output: str | os.PathLike[str] | None, *, in_place: bool
+) -> Path | None:
+    """Return the file that a result goes to, if any.
+
+    Raises:
+        UsageError: it cannot be written there.
+    """
+    if in_place:
+        if source.path is None:
+            raise UsageError("in_place requires a model path")
+        other = None if output is None else Path(output)
+        if other is not None and not (other.exists() and other.samefile(source.path)):
+            raise UsageError("output and in_place cannot be combined")
+    target = source.path if in_place else None if output is None else Path(output)
+    if target is not None:
+        writing.check(target, source, in_place=in_place)
+    return target
+
+
+def _finish(
+    conversion: Conversion,
+    target: Path | None,
+    static: Mapping[str, int] | None,
+    progress: Progress,
+    in_place: bool,
+    external_data: bool,
+) -> Conversion:
+    """Log what was done, and write the result if there is a target; set `output` and `backup`.
+
+    An unchanged model is copied byte for byte, unless symbolic dims were fixed.
+    """
+    # It is cached: a conversion in place is about to replace the original.
+    summary = conversion.summary if in_place or logger.isEnabledFor(logging.INFO) else None
+    if logger.isEnabledFor(logging.INFO):
+        parts = ["nothing to convert" if summary is None else summary.text]
+        parts += [] if conversion.verification is None else [conversion.verification.message]
+        logger.info("%s: %s", conversion.result.name, "; ".join(parts))
+    if target is None:
+        return conversion
+    progress(f"writing: {target}")
+    if not conversion.changed and not static:
+        if in_place:
+            return conversion
+        writing.copy(conversion.result, target)
+    elif in_place:
+        conversion.backup = writing.replace(
+            conversion.result, target, keep=not conversion.verification
+        )
+    else:
+        writing.write(conversion.result, target, external=external_data)
+    conversion.output = target
+    return conversion
+
+
+def _silent(text: str) -> None:
+    pass
+
+
+def inspection_of(source: reader.Source, result: EditResult) -> Inspection:
+    """Return the inspection of a model, from the result of its conversion."""
+    operators = result.operators
+    unknown, refused = set[tuple[str, str]](), set[tuple[str, str]]()
+    for operator in operators:
+        if operator.unknown_domain:
+            unknown.add((operator.domain, operator.op_type))
+        if operator.action == "refuse":
+            refused.add((operator.domain, operator.op_type))
+    model = source.proto if result.model is None else result.model
+    remaining = unknown_operators(model, unknown)
+    return Inspection(
+        source.name,
+        source.proto.ir_version,
+        op_traits.opset_of(source.proto.opset_import),
+        [*operators, *result.chains],
+        (traversal.number_of_nodes(source.proto), traversal.number_of_nodes(model)),
+        result.layouts,
+        result.limits,
+        [each for each in remaining if (each.domain, each.op_type) not in refused],
+        result.notes,
+        source,
+        None if result.model is None else source.holding(result.model),
+    )

@@ -161,8 +161,8 @@ def prove(original: Any, converted: Any) -> Proofs:
 
 def convert_in_place(path: Path) -> Conversion:
     """What `convert --in-place` does, as an object."""
+    from onnx_spatial.api import edit_model
     from onnx_spatial.conversion.options import ConvertOptions
-    from onnx_spatial.edit import edit_model
 
     return edit_model(path, ConvertOptions(), verify=VerifyOptions(), in_place=True)
 

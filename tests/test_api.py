@@ -185,7 +185,7 @@ def test_what_a_call_says_of_its_verification_reaches_verify(rewrite, path, tmp_
         got.append((arguments, named))
         return Verification("passed", "passed: on purpose")
 
-    monkeypatch.setattr("onnx_spatial.edit.compare", watched)
+    monkeypatch.setattr("onnx_spatial.api.compare", watched)
     assert rewrite(path, domains=("com.mine",), verify=options).verification
     (((_, _, given), named),) = got
     assert given is options and named["domains"] == ("com.mine",)

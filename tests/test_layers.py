@@ -13,7 +13,6 @@ ROWS = (
     "validation",
     "custom_ops passes polygraphy",
     "api",
-    "edit",
     "report",
     "verification",
     "conversion",

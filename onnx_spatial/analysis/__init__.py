@@ -1,7 +1,6 @@
 """Find the spatial operators of a model; infer the types, shapes and parameters of each."""
 
-from onnx_spatial.analysis.find_operators import find, inferred
-from onnx_spatial.analysis.graph_facts import GraphFacts, graph_facts
+from onnx_spatial.analysis.graph_facts import Analysis, GraphFacts, find, graph_facts
 from onnx_spatial.analysis.node_facts import (
     attributes,
     dtype_name,
@@ -12,6 +11,7 @@ from onnx_spatial.analysis.node_facts import (
 from onnx_spatial.analysis.operator_info import OperatorInfo, opset_of
 
 __all__ = [
+    "Analysis",
     "GraphFacts",
     "OperatorInfo",
     "attributes",
@@ -19,7 +19,6 @@ __all__ = [
     "element_type_named",
     "find",
     "graph_facts",
-    "inferred",
     "input_facts",
     "join",
     "opset_of",

@@ -38,23 +38,17 @@ _MAX_PASSES = 32
 _INFERRED = frozenset({"", "ai.onnx", "ai.onnx.ml", shape_inference.DOMAIN})
 
 
-def find(
-    model: onnx.ModelProto,
-    domains: Iterable[str] = (),
-    folder: Path | None = None,
-    *,
-    runnable: bool = False,
-) -> list[OperatorInfo]:
-    """Return the spatial operators of `model`, in the order of `traversal.nodes`.
+#: A copy of a model that declares every inferred type, and its graphs.
+Inferred = tuple[onnx.ModelProto, list[constant_folding.GraphInScope]]
 
-    Args:
-        model: a parsed model; it is not changed.
-        domains: further domains of spatial operators, beside `spellings.DOMAINS`.
-        folder: folder of the external data; parameters are read from it.
-        runnable: refuse a model that cannot run because a window is larger than its input.
 
-    Raises:
-        ModelFileError: the model cannot run, and `runnable` is given.
+def find_operators(
+    model: onnx.ModelProto, domains: Iterable[str], folder: Path | None, *, runnable: bool
+) -> tuple[list[OperatorInfo], Inferred | None]:
+    """Return the spatial operators of a model, and what inference found on the way.
+
+    The arguments are those of `analysis.find`. Of a model with functions, in which each call has its own
+    types, and of one without operators there is no `Inferred`; see `inferred`.
     """
     accepted = DOMAINS | set(domains)
     infos: list[OperatorInfo] = []
@@ -68,14 +62,15 @@ def find(
         opset = opset_of(model, place)
         infos.append(OperatorInfo(index, place, node, opset, node.domain in accepted, facts))
     copy = with_probes(model, infos, folder)  # refuses names that are not text
+    known = None
     if any(f.known_domain for f in infos):
-        _resolve(copy, infos, runnable)
-    return infos
+        known = _resolve(copy, infos, runnable)
+    return infos, None if model.functions else known
 
 
 def inferred(
     model: onnx.ModelProto, infos: Sequence[OperatorInfo], folder: Path | None = None
-) -> tuple[onnx.ModelProto, list[constant_folding.GraphInScope]]:
+) -> Inferred:
     """Return a copy without weights that declares every inferred type, and its graphs.
 
     It has the same nodes.
@@ -117,12 +112,16 @@ def with_probes(
     return copy
 
 
-def _resolve(copy: onnx.ModelProto, infos: list[OperatorInfo], runnable: bool) -> None:
-    """Infer facts, calls and errors of `infos`, whose nodes in `copy` are probes."""
+def _resolve(copy: onnx.ModelProto, infos: list[OperatorInfo], runnable: bool) -> Inferred:
+    """Infer facts, calls and errors of `infos`, whose nodes in `copy` are probes.
+
+    Returns:
+        The inlined model with its inferred types.
+    """
     inlined, call_sites = inlined_probes(copy, infos)
     seen = {id(o.info) for o in call_sites}
     symbols = shape_inference.symbols(copy)
-    inferred, _ = infer_at_call_sites(inlined, call_sites)
+    inferred, graphs = infer_at_call_sites(inlined, call_sites)
     if runnable:
         illegal_sizes.check(inlined, inferred, partial(_infer, call_sites))
 
@@ -141,6 +140,7 @@ def _resolve(copy: onnx.ModelProto, infos: list[OperatorInfo], runnable: bool) -
     for info in infos:
         if info.known_domain:
             conclude(info, by_operator.get(id(info), []), symbols)
+    return inferred, graphs
 
 
 def inlined_probes(
@@ -181,9 +181,7 @@ def _infer(call_sites: Sequence[CallSite], model: onnx.ModelProto) -> onnx.Model
     )
 
 
-def infer_at_call_sites(
-    model: onnx.ModelProto, call_sites: Sequence[CallSite]
-) -> tuple[onnx.ModelProto, list[constant_folding.GraphInScope]]:
+def infer_at_call_sites(model: onnx.ModelProto, call_sites: Sequence[CallSite]) -> Inferred:
     """Infer types, shapes and parameters until no fact is new; return the result and its graphs.
 
     Args:

@@ -8,14 +8,18 @@ the body has the facts on which all copies agree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 import onnx
 
 from onnx_spatial.analysis.find_operators import (
+    Inferred,
+    find_operators,
     infer_at_call_sites,
     inferred,
     inlined_probes,
@@ -66,17 +70,83 @@ class _Seen:
     name: str
 
 
+class Analysis(Sequence[OperatorInfo]):
+    """The spatial operators of a model, in the order of `traversal.nodes`, and what its values are."""
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        operators: Sequence[OperatorInfo],
+        folder: Path | None = None,
+        found: Inferred | None = None,
+    ) -> None:
+        """Keep the operators of a model, and what inference found with them, if it did.
+
+        Args:
+            model: the model; it is not changed.
+            operators: its spatial operators.
+            folder: folder of the external data.
+            found: the result of inference, of a model without functions.
+        """
+        self._model = model
+        self._operators = operators
+        self._folder = folder
+        self._found = found
+
+    @overload
+    def __getitem__(self, index: int) -> OperatorInfo: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[OperatorInfo]: ...
+    def __getitem__(self, index: int | slice) -> OperatorInfo | Sequence[OperatorInfo]:
+        return self._operators[index]
+
+    def __len__(self) -> int:
+        return len(self._operators)
+
+    @cached_property
+    def facts(self) -> list[GraphFacts]:
+        """What is known of each graph, in the order of `traversal.graphs`."""
+        found = self._found or inferred(self._model, self._operators, self._folder)
+        return _facts(self._model, self._operators, self._folder, found)
+
+
+def find(
+    model: onnx.ModelProto,
+    domains: Iterable[str] = (),
+    folder: Path | None = None,
+    *,
+    runnable: bool = False,
+) -> Analysis:
+    """Find the spatial operators of a model, and infer types, shapes and parameters of each.
+
+    Args:
+        model: a parsed model; it is not changed.
+        domains: further domains of spatial operators, beside `spellings.DOMAINS`.
+        folder: folder of the external data; parameters are read from it.
+        runnable: refuse a model that cannot run because a window is larger than its input.
+
+    Raises:
+        ModelFileError: the model cannot run, and `runnable` is given.
+    """
+    operators, found = find_operators(model, domains, folder, runnable=runnable)
+    return Analysis(model, operators, folder, found)
+
+
 def graph_facts(
     model: onnx.ModelProto, infos: Sequence[OperatorInfo], folder: Path | None = None
 ) -> list[GraphFacts]:
-    """Return the facts of each graph of `model`, in the order of `traversal.graphs`.
+    """Return the facts of each graph of `model`, whose spatial operators are known."""
+    return Analysis(model, infos, folder).facts
 
-    Args:
-        model: the model of `infos`; it is not changed.
-        infos: its spatial operators.
-        folder: folder of the external data.
-    """
-    known, graphs = inferred(model, infos, folder)
+
+def _facts(
+    model: onnx.ModelProto,
+    infos: Sequence[OperatorInfo],
+    folder: Path | None,
+    found: Inferred,
+) -> list[GraphFacts]:
+    """Join what inference found with what all calls of a function agree on."""
+    known, graphs = found
     copies = _inlined_copies(with_probes(model, infos, folder), infos) if model.functions else {}
     nodes = list(traversal.nodes(known)) if copies else []
     for position, each in copies.items():

@@ -6,19 +6,11 @@ are left to `replace`, with the reasons.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-
-import onnx
-
-from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.conversion import report
-from onnx_spatial.conversion.graph_editor import GraphEditor
-from onnx_spatial.conversion.report import EditResult
-from onnx_spatial.fusion import Matcher
-from onnx_spatial.fusion.dilated_conv import GraphView, RegionEdit, Regions, fuse
+from onnx_spatial.conversion.graph_editor import GraphEditor, ModelEditor
+from onnx_spatial.fusion.dilated_conv import RegionEdit, Regions, fuse
 from onnx_spatial.lowering import MIN_OPSET
 from onnx_spatial.model import traversal
-from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
 #: Reported in the place of a strategy, for a region with a convolution and for one without.
@@ -26,65 +18,50 @@ DILATED = "dilated convolution"
 UNBLOCKED = "unblocked"
 
 
-def fuse_dilated_convs(
-    proto: onnx.ModelProto,
-    infos: Sequence[OperatorInfo],
-    matcher: Matcher,
-    names: Names,
-    facts: Callable[[], Iterable[GraphFacts]],
-) -> EditResult:
-    """Write every region of a model without blocks; `matcher` is edited, `proto` stays as it is.
+def fuse_dilated_convs(model: ModelEditor) -> None:
+    """Write every region of a model without blocks.
 
-    The result says which operators are gone, and why others are not; it holds no model. `facts` gives
-    what is known of each graph, in the order of `traversal.graphs`.
+    `model.result` says which operators are gone, and why others are not.
     """
-    result = EditResult()
-    kinds = {f.call.kind for f in infos if f.call is not None}
+    kinds = {subject.request.call.kind for subject in model.subjects.values()}
     if not {SpaceToBatch, BatchToSpace} <= kinds:
-        return result
-    graphs = list(traversal.graphs(proto))
-    places = {id(graph): place for place, graph in graphs}
-    for (place, graph), known in zip(graphs, facts(), strict=True):
-        view = GraphView(known.scope, known.sizes, known.scope.opset)
-        _note_attributes(graph, view, matcher)
-        if view.opset < MIN_OPSET:
+        return
+    for editor in model.editors():
+        _note_attributes(editor, model)
+        if editor.view.opset < MIN_OPSET:
             continue
-        regions, edit = fuse(graph, view, matcher)
+        regions, edit = fuse(editor.message, editor.view, model.matcher)
         for node, reasons in regions.declined.items():
-            subject = matcher.subject(node)
+            subject = model.matcher.subject(node)
             assert subject is not None
-            result.declined[subject.info.index] = tuple(reasons)
+            model.result.declined[subject.info.index] = tuple(reasons)
         if edit.drafts:
-            initializers = proto.ir_version >= 4 and place.function is None
-            editor = GraphEditor(matcher, names, places, initializers=initializers)
-            _carry_out(regions, edit, view, editor, result)
-    return result
+            _carry_out(regions, edit, editor, model)
 
 
-def _note_attributes(graph: traversal.GraphLike, view: GraphView, matcher: Matcher) -> None:
+def _note_attributes(editor: GraphEditor, model: ModelEditor) -> None:
     """Note the attributes of a function that all of its calls give alike."""
-    for message in graph.node:
-        node = matcher.node(graph, message)
-        if node is not None and any(a.ref_attr_name for a in message.attribute):
-            matcher.note_attributes(node, view.attributes(message))
+    for message in editor.message.node:
+        if any(a.ref_attr_name for a in message.attribute):
+            node = model.matcher.node(editor.message, message)
+            if node is not None:
+                model.matcher.note_attributes(node, editor.view.attributes(message))
 
 
-def _carry_out(
-    regions: Regions, edit: RegionEdit, view: GraphView, editor: GraphEditor, result: EditResult
-) -> None:
+def _carry_out(regions: Regions, edit: RegionEdit, editor: GraphEditor, model: ModelEditor) -> None:
     """Edit one graph and report its operators."""
+    result = model.result
     between = regions.between()
     labels = [tuple(map(traversal.label, nodes)) for nodes in between]
     entries = [entry for entry in regions.entries.values() if entry.name not in regions.shared]
-    graph, place = regions.exits[0].subject.node.graph, regions.exits[0].subject.info.place
-    lost = editor.lost[place]
+    graph = regions.exits[0].subject.node.graph
+    lost = editor.lost[editor.place]
     editor.apply(edit)
     if edit.elements and graph is not None:
         # Nodes that compute a crop may stand behind the convolution that reads it now.
         graph.sort()
-    if graph is not None:
-        editor.improve_layouts(graph, view)
-        editor.fold_biases(graph, view)
+    editor.improve_layouts()
+    editor.fold_biases()
     for end, nodes, names in zip(regions.exits, between, labels, strict=True):
         info = end.subject.info
         name = DILATED if end.name in edit.convolved else UNBLOCKED
@@ -101,4 +78,4 @@ def _carry_out(
         name = DILATED if entry.name in convolved else UNBLOCKED
         declined = result.declined.get(info.index, ())
         result.operator_at[info.index] = report.converted(info, "fuse", name, 0, declined=declined)
-    editor.note(place, result)
+    editor.note()

@@ -1,48 +1,139 @@
-"""Edit one graph step by step, and keep track of what replaced its nodes."""
+"""Edit the graphs of a model step by step, and keep track of what replaced its nodes.
+
+    message -> onnx_ir model -> edits of its graphs: regions, operators, layouts -> patch of the message
+
+Each step reads the graphs as the steps before it left them (`fusion.Matcher`).
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 
 import onnx
 import onnx_ir as ir
 
+from onnx_spatial.analysis import Analysis, OperatorInfo
 from onnx_spatial.conversion.report import EditResult
-from onnx_spatial.fusion import Matcher
+from onnx_spatial.errors import Code, ModelFileError
+from onnx_spatial.fusion import MatchedOp, Matcher
 from onnx_spatial.fusion.dilated_conv import GraphView, RegionEdit
 from onnx_spatial.fusion.layouts import LayoutGraph, with_bias, with_fewer_changes
+from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import replace_nodes
 from onnx_spatial.model.graph.naming import Names
+from onnx_spatial.model.graph.patch_proto import Patch
 from onnx_spatial.model.graph.replace_nodes import GraphEdit
-from onnx_spatial.model.traversal import Place
+from onnx_spatial.model.graph.strip import strip_types
+from onnx_spatial.model.traversal import GraphLike, Place
+
+
+class ModelEditor:
+    """Editor of a model, which stays as it is; `finish` returns the edited one.
+
+    Attributes:
+        proto: the model.
+        known: its spatial operators, and what is known of its values.
+        nodes: its nodes in the order of `traversal.nodes`.
+        subjects: the operators that may be rewritten, by `OperatorInfo.index`.
+        matcher: its graphs, as the edits so far left them.
+        names: names that are free.
+        result: what was done so far.
+    """
+
+    def __init__(
+        self,
+        proto: onnx.ModelProto,
+        known: Analysis,
+        subject: Callable[[OperatorInfo, ir.Node], MatchedOp | None] = lambda info, node: None,
+    ) -> None:
+        """Read the graphs of a model.
+
+        Args:
+            proto: the model.
+            known: its spatial operators.
+            subject: returns the request for an operator; None for one that stays.
+
+        Raises:
+            ModelFileError: a graph contradicts itself.
+        """
+        self.proto = proto
+        self.known = known
+        model = _deserialize(proto)
+        self.nodes = list(traversal.ir_nodes(model))
+        self.subjects = {f.index: s for f in known if (s := subject(f, self.nodes[f.index]))}
+        self.matcher = Matcher(
+            proto, self.nodes, self.subjects.values(), lambda: [each.sizes for each in known.facts]
+        )
+        self.names = Names(proto)
+        self.result = EditResult()
+        self._patch = Patch(proto, model)
+        self._graphs = list(traversal.graphs(proto))
+        self._places = {id(graph): place for place, graph in self._graphs}
+
+    def editors(self) -> Iterator[GraphEditor]:
+        """Yield an editor of each graph, in the order of `traversal.graphs`."""
+        for index, (place, graph) in enumerate(self._graphs):
+            yield GraphEditor(self, index, place, graph)
+
+    def place(self, node: ir.Node | None) -> Place:
+        """Return the place of the graph that holds a node."""
+        return self._places[id(self.matcher.graph(node))]
+
+    def has_initializers(self, place: Place) -> bool:
+        """Tell whether constants of a graph may be initializers.
+
+        Files older than IR 4 list every initializer as an input too; functions have none at all.
+        """
+        return self.proto.ir_version >= 4 and place.function is None
+
+    def finish(self) -> EditResult:
+        """Return what was done, with the edited model, which has the old imports and declared types.
+
+        Raises:
+            ModelFileError: a graph cannot be written.
+        """
+        try:
+            self.result.model = self._patch.apply()
+        except ir.serde.SerdeError as error:
+            raise ModelFileError(
+                f"the graph cannot be written: {_cause(error)}", code=Code.INVALID_GRAPH
+            ) from None
+        return self.result
 
 
 class GraphEditor:
     """Editor of one graph that keeps track of what replaced its nodes.
 
     Attributes:
+        place, message: the graph.
         lost: names of the values that no node computes any more, by the graph that held the node:
             sizes may be computed in a graph around this one.
         kept: names of the values that new nodes compute.
         fused: nodes that regions have written, and their successors.
     """
 
-    def __init__(
-        self, matcher: Matcher, names: Names, places: Mapping[int, Place], *, initializers: bool
-    ) -> None:
-        self.matcher = matcher
-        self._names = names
-        self._places = places
-        self._initializers = initializers
+    def __init__(self, model: ModelEditor, index: int, place: Place, message: GraphLike) -> None:
+        self._model = model
+        self._index = index
+        self.place = place
+        self.message = message
         self._replacements: dict[ir.Node, list[ir.Node]] = {}
         self.lost: defaultdict[Place, set[str]] = defaultdict(set)
         self.kept: set[str] = set()
         self.fused: set[ir.Node] = set()
         self._moved: set[ir.Node] = set()
 
+    @cached_property
+    def view(self) -> GraphView:
+        """What is known of the values of the graph."""
+        facts = self._model.known.facts[self._index]
+        return GraphView(facts.scope, facts.sizes, facts.scope.opset)
+
     def apply(self, edit: GraphEdit) -> None:
         """Carry out an edit, and remove the nodes that only served the removed ones."""
+        matcher = self._model.matcher
         kept = {value for draft in edit.drafts for value in draft.results}
         nodes = [*(draft.node for draft in edit.drafts), *edit.removed]
         for node in nodes:
@@ -50,9 +141,10 @@ class GraphEditor:
         results = {old: new for draft in edit.drafts for old, new in draft.results.items()}
         read = [results.get(v, v) for node in nodes for v in node.inputs if v is not None]
         self.kept.update(value.name for value in kept if value.name)
-        made = replace_nodes.apply(edit, self._names, initializers=self._initializers)
+        initializers = self._model.has_initializers(self.place)
+        made = replace_nodes.apply(edit, self._model.names, initializers=initializers)
         for node, new in made.items():
-            self.matcher.adopt(new, node)  # Constant nodes, too
+            matcher.adopt(new, node)  # Constant nodes, too
         self._replacements |= made
         for draft in edit.drafts:
             if isinstance(edit, RegionEdit) or draft.node in self.fused:
@@ -61,40 +153,52 @@ class GraphEditor:
                 self._moved.update(draft.nodes)
         self._remove_dead(read)
 
-    def improve_layouts(self, graph: ir.Graph | ir.Function, view: GraphView) -> bool:
+    def improve_layouts(self) -> bool:
         """Remove changes of layout next to the fused nodes, and return whether there were any."""
-        layouts = LayoutGraph(graph, view, self.matcher)
-        initializers = self._initializers
-        if not layouts.is_sorted:
+        layouts = self._layouts()
+        if layouts is None:
             return False
+        initializers = self._model.has_initializers(self.place)
         edit = with_fewer_changes(layouts, self.fused, initializers=initializers)
         if edit is None:
             return False
         self._moved.update(edit.moved)
         self.apply(edit)
+        graph = self._graph
         if isinstance(graph, ir.Graph):
             for name, value in list(graph.initializers.items()):
-                if not self.matcher.readers(value):  # a constant of a node that was written twice
+                if not self._model.matcher.readers(value):  # a constant of a node written twice
                     del graph.initializers[name]
         return True
 
-    def fold_biases(self, graph: ir.Graph | ir.Function, view: GraphView) -> None:
+    def fold_biases(self) -> None:
         """Fold Adds into the biases of convolutions next to the fused nodes and those that moved."""
-        layouts = LayoutGraph(graph, view, self.matcher)
-        if layouts.is_sorted:
+        layouts = self._layouts()
+        if layouts is not None:
             for edit in list(with_bias(layouts, self.fused | self._moved)):
                 self.apply(edit)
 
+    def _layouts(self) -> LayoutGraph | None:
+        """Return the layouts of the graph; None without fused nodes, or where it is in no order."""
+        graph = self._graph
+        if graph is None:
+            return None
+        layouts = LayoutGraph(graph, self.view, self._model.matcher)
+        return layouts if layouts.is_sorted else None
+
+    @property
+    def _graph(self) -> ir.Graph | ir.Function | None:
+        """The graph in the onnx_ir model, known by its fused nodes."""
+        return next((node.graph for node in self.fused if node.graph is not None), None)
+
     def _lose(self, outputs: Iterable[ir.Value]) -> None:
         for value in outputs:
-            graph = self.matcher.graph(value.producer())
-            assert graph is not None
             if value.name:
-                self.lost[self._places[id(graph)]].add(value.name)
+                self.lost[self._model.place(value.producer())].add(value.name)
 
     def _remove_dead(self, values: Iterable[ir.Value | None]) -> None:
         """Remove the nodes that are unused now, from the producers of these values back."""
-        matcher = self.matcher
+        matcher = self._model.matcher
         todo = [value.producer() for value in values if value is not None]
         while todo:
             node = todo.pop()
@@ -113,12 +217,31 @@ class GraphEditor:
         new = self._replacements.get(node, ())
         return sum(1 if n.graph is not None else self.count(n) for n in new)
 
-    def note(self, place: Place, result: EditResult) -> None:
-        """Note the values of the graph at `place` that new nodes compute, and those that are gone."""
-        for lost_at, names in self.lost.items():
-            result.lost.setdefault(lost_at, set()).update(names)
+    def note(self) -> None:
+        """Note the values of the graph that new nodes compute, and those that are gone."""
+        result = self._model.result
+        for place, names in self.lost.items():
+            result.lost.setdefault(place, set()).update(names)
             for name in names:
-                result.types.get(lost_at, {}).pop(name, None)
-        types = result.types.setdefault(place, {})
-        for name in sorted(self.kept - self.lost[place]):
+                result.types.get(place, {}).pop(name, None)
+        types = result.types.setdefault(self.place, {})
+        for name in sorted(self.kept - self.lost[self.place]):
             types.setdefault(name, onnx.TypeProto())  # their types are what they were
+
+
+def _deserialize(proto: onnx.ModelProto) -> ir.Model:
+    try:
+        return ir.from_proto(strip_types(proto))
+    except UnicodeDecodeError:
+        raise  # `convert_operators` reports it
+    except Exception as error:  # onnx_ir raises many types for graphs that contradict themselves
+        raise ModelFileError(
+            f"the graph cannot be read: {_cause(error)}", code=Code.INVALID_GRAPH
+        ) from None
+
+
+def _cause(error: BaseException) -> str:
+    """Return the first line of the innermost message; the outer ones quote whole graphs."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).splitlines() or [type(error).__name__])[0]

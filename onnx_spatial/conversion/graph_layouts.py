@@ -9,7 +9,7 @@ layout are left, or smaller ones; then constants that are added to convolutions 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,100 +17,71 @@ import onnx
 import onnx_ir as ir
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import GraphFacts, OperatorInfo
-from onnx_spatial.conversion.graph_editor import GraphEditor
+from onnx_spatial.conversion.graph_editor import ModelEditor
 from onnx_spatial.conversion.pad_barriers import insert_barriers
-from onnx_spatial.conversion.report import EditResult
-from onnx_spatial.fusion import Matcher
-from onnx_spatial.fusion.dilated_conv import GraphView
 from onnx_spatial.lowering import MIN_OPSET
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph import patch_proto
-from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.remove_unused import remove_unused_constants
-from onnx_spatial.model.graph.strip import strip_types
 from onnx_spatial.model.inference import value_info
 from onnx_spatial.model.op_traits import Trait
 
 _CHANGES = frozenset({"Squeeze", "Transpose", "Unsqueeze"})
 
 
-def improve_layouts(
-    proto: onnx.ModelProto,
-    infos: Sequence[OperatorInfo],
-    matcher: Matcher,
-    names: Names,
-    facts: Callable[[], Iterable[GraphFacts]],
-    fused: Mapping[int, Sequence[ir.Node]],
-    result: EditResult,
-) -> None:
-    """Remove changes of layout next to nodes in the place of operators, by `OperatorInfo.index`.
-
-    `matcher` and `result` are edited, `proto` stays as it is. `facts` gives what is known of each graph,
-    in the order of `traversal.graphs`.
-    """
+def improve_layouts(model: ModelEditor, fused: Mapping[int, Sequence[ir.Node]]) -> None:
+    """Remove changes of layout next to nodes in the place of operators, by `OperatorInfo.index`."""
     if not fused:
         return
-    graphs = list(traversal.graphs(proto))
-    places = {id(graph): place for place, graph in graphs}
-    for (place, _), known in zip(graphs, facts(), strict=True):
-        here = {f.index: fused[f.index] for f in infos if f.place == place and f.index in fused}
-        graph = next((node.graph for nodes in here.values() for node in nodes), None)
-        if graph is None:
+    for editor in model.editors():
+        here = {i: nodes for i, nodes in fused.items() if model.place(nodes[0]) == editor.place}
+        if not here:
             continue
-        initializers = proto.ir_version >= 4 and place.function is None
-        editor = GraphEditor(matcher, names, places, initializers=initializers)
         editor.fused.update(node for nodes in here.values() for node in nodes)
-        view = GraphView(known.scope, known.sizes, known.scope.opset)
-        editor.improve_layouts(graph, view)
-        editor.fold_biases(graph, view)
+        editor.improve_layouts()
+        editor.fold_biases()
         for index, nodes in here.items():
             count = sum(1 if node.graph is not None else editor.count(node) for node in nodes)
-            result.operator_at[index] = replace(result.operator_at[index], nodes_after=count)
-        editor.note(place, result)
+            operators = model.result.operator_at
+            operators[index] = replace(operators[index], nodes_after=count)
+        editor.note()
 
 
-def remove_layout_changes(proto: onnx.ModelProto, folder: Path | None = None) -> EditResult:
+def remove_layout_changes(
+    proto: onnx.ModelProto, folder: Path | None = None
+) -> onnx.ModelProto | None:
     """Remove changes of layout between convolutions and pools; `proto` stays as it is.
 
     Args:
         proto: the model.
         folder: where external data lies.
+
+    Returns:
+        The edited model; None if nothing changed.
     """
-    result = EditResult()
-    graphs = list(traversal.graphs(proto))
-    todo = [_has_changes_near_windows(graph) for _, graph in graphs]
+    todo = [_has_changes_near_windows(graph) for _, graph in traversal.graphs(proto)]
     if not any(todo):
-        return result
-    model = ir.from_proto(strip_types(proto))
-    nodes = list(traversal.ir_nodes(model))
-    patch = patch_proto.Patch(proto, model)
-    infos = analysis.find(proto, (), folder)
-    facts = analysis.graph_facts(proto, infos, folder)
-    matcher = Matcher(proto, nodes, (), lambda: [each.sizes for each in facts])
-    names, places = Names(proto), {id(graph): place for place, graph in graphs}
+        return None
+    model = ModelEditor(proto, analysis.find(proto, (), folder))
     edited = False
-    for (place, graph), known, wanted in zip(graphs, facts, todo, strict=True):
-        windows = [n for m in graph.node if _is_window(m) and (n := matcher.node(graph, m))]
-        if not wanted or known.scope.opset < MIN_OPSET or not windows:
+    for editor, wanted in zip(model.editors(), todo, strict=True):
+        if not wanted or editor.view.opset < MIN_OPSET:
             continue
-        initializers = proto.ir_version >= 4 and place.function is None
-        editor = GraphEditor(matcher, names, places, initializers=initializers)
-        editor.fused.update(windows)
-        holder = windows[0].graph
-        assert holder is not None
-        view = GraphView(known.scope, known.sizes, known.scope.opset)
-        if editor.improve_layouts(holder, view):
-            editor.fold_biases(holder, view)
-            editor.note(place, result)
+        windows = (n for n in editor.message.node if _is_window(n))
+        nodes = (model.matcher.node(editor.message, window) for window in windows)
+        editor.fused.update(node for node in nodes if node is not None)
+        if editor.improve_layouts():
+            editor.fold_biases()
+            editor.note()
             edited = True
-    if edited:
-        result.model = patch.apply()
-        for place, unread in remove_unused_constants(proto, result.model).items():
-            result.lost.setdefault(place, set()).update(unread)
-        insert_barriers(result.model, proto, op_traits.opset_of(proto.opset_import) or 1)
-        value_info.renew(result.model, result.types, result.lost, proto)
-    return result
+    if not edited:
+        return None
+    result = model.finish()
+    assert result.model is not None
+    for place, unread in remove_unused_constants(proto, result.model).items():
+        result.lost.setdefault(place, set()).update(unread)
+    insert_barriers(result.model, proto, op_traits.opset_of(proto.opset_import) or 1)
+    value_info.renew(result.model, result.types, result.lost, proto)
+    return result.model
 
 
 def number_of_changes(model: onnx.ModelProto) -> int:

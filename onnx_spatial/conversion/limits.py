@@ -93,11 +93,10 @@ def check_limits(
         folder: where external data lies.
         kept: why chains are not rewritten, by graph and label of each of their nodes.
     """
-    infos = analysis.find(model, domains, folder)
     functions = {(f.domain, f.name) for f in model.functions}
     constants = _Constants()
     nodes, unknown = list[NodeBeyond](), list[NodeBeyond]()
-    facts = analysis.graph_facts(model, infos, folder)
+    facts = analysis.find(model, domains, folder).facts
     for (place, graph), known in zip(traversal.graphs(model), facts, strict=True):
         constants.add(graph, known)
         for node in graph.node:

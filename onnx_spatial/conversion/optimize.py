@@ -1,24 +1,55 @@
 """Convert a model, and rewrite its standard nodes where that is faster or a rank limit asks for it.
 
-rewrite_chains   chains become part of convolutions, vanish, or are written as other nodes
-graph_layouts    changes of layout between convolutions are removed
-limits           what is still beyond the rank limit is listed
+    file -> chains become operators -> conversion -> chains that gained nothing become nodes again
+         -> chains that only move data -> changes of layout between convolutions (`graph_layouts`)
+         -> what is still beyond the rank limit (`limits`)
+
+The operators are put in the place of their chains in memory, and converted with those of the file. A
+chain is only rewritten where its operator became part of something else (a dilated convolution, a region
+without blocks, a pair that cancels), where its price is clearly better (`chains.pricing`), or where a
+tensor of it exceeds the rank limit. All other chains stay as they are, byte for byte.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import onnx
 
+from onnx_spatial import analysis
+from onnx_spatial.chains import (
+    DOMAIN,
+    NOTE,
+    NOTE_OF_SUMS,
+    Chain,
+    Movement,
+    find,
+    find_movements,
+    op_type_of,
+    with_legal_patches,
+    with_operators,
+)
+from onnx_spatial.conversion import report
 from onnx_spatial.conversion.graph_layouts import number_of_changes, remove_layout_changes
 from onnx_spatial.conversion.limits import check_limits
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import Progress, convert_operators
-from onnx_spatial.conversion.report import EditResult
-from onnx_spatial.conversion.rewrite_chains import OptimizeResult, rewrite_chains
+from onnx_spatial.conversion.report import EditResult, OperatorReport
 from onnx_spatial.model import traversal
+from onnx_spatial.model.graph.remove_unused import remove_unused
+from onnx_spatial.operators import Rearrange
+
+#: A chain is replaced by its operator alone if the estimated time is shorter by this factor.
+_MARGIN = 1.5
+
+#: Why chains stay.
+_ALONE = "it does not fuse with other nodes, and alone nothing is gained"
+_HINDERS = "rewritten, it would keep other operators from fusing"
+
+#: Converts a model with some of its chains.
+_Convert = Callable[[Sequence[Chain | Movement]], EditResult]
 
 
 def optimize_operators(
@@ -27,7 +58,7 @@ def optimize_operators(
     *,
     folder: Path | None = None,
     progress: Progress | None = None,
-) -> OptimizeResult:
+) -> EditResult:
     """Convert the operators of `proto`, and its chains where that pays; `proto` stays as it is.
 
     Args:
@@ -41,38 +72,254 @@ def optimize_operators(
         ModelFileError: the graph contradicts itself.
     """
     options = options or ConvertOptions(chains=True)
-    plain = convert_operators(proto, options, folder=folder, progress=progress)
-    number = traversal.number_of_nodes(plain.model or proto)
-    alone = OptimizeResult(plain, plain, nodes=(number, number))
-    if plain.refused():
-        return alone
-    result = rewrite_chains(proto, alone, options, folder, progress)
-    if not options.fuses:
-        return _compared(result, proto, options, folder)
-    moved = remove_layout_changes(result.edit.model or proto, folder)
-    return _compared(_joined(proto, result, moved), proto, options, folder)
+    legal, notes = with_legal_patches(proto, folder).model, list[str]()
+    known = analysis.find(legal, options.domains, folder)
+    chains = find(legal, known, folder, notes)
+
+    def convert(some: Sequence[Chain | Movement]) -> EditResult:
+        return _converted(proto, legal, some, options, folder, progress)
+
+    result = convert(chains)
+    if result.refused():
+        return convert(())
+    if options.mode == "lower":
+        taken = _taken(legal, chains, result)
+        limit = options.max_rank
+        moves = find_movements(legal, known, folder, max_rank=limit, taken=taken, notes=notes)
+        result = _with_movements(proto, moves, result, chains, convert)
+        result.chains += _remaining(chains, moves, result)
+    result.notes = notes
+    if options.fuses:
+        _remove_layout_changes(proto, result, folder)
+    if options.max_rank is not None:
+        left = [chain for chain in result.chains if not chain.converted]
+        kept = {(s.graph, n): s.reason or "" for s in left for n in (s.node, *s.absorbed)}
+        model = result.model or proto
+        result.limits = check_limits(model, options.max_rank, options.domains, folder, kept=kept)
+    return result
 
 
-def _compared(
-    result: OptimizeResult, proto: onnx.ModelProto, options: ConvertOptions, folder: Path | None
-) -> OptimizeResult:
-    """List the nodes of a result that exceed the rank limit of the options, if there is one."""
-    if options.max_rank is None:
-        return result
-    model = result.edit.model or proto
-    left = [operator for operator in result.chains if not operator.converted]
-    kept = {(s.graph, n): s.reason or "" for s in left for n in (s.node, *s.absorbed)}
-    report = check_limits(model, options.max_rank, options.domains, folder, kept=kept)
-    return replace(result, limits=report)
+def _converted(
+    proto: onnx.ModelProto,
+    legal: onnx.ModelProto,
+    chains: Sequence[Chain | Movement],
+    options: ConvertOptions,
+    folder: Path | None,
+    progress: Progress | None,
+) -> EditResult:
+    """Convert the operators of a model, and those of its chains that gain from it.
+
+    `legal` is the model with operators in the place of patches that no runtime loads.
+    """
+    with_chains = replace(options, domains=(*options.domains, DOMAIN))
+    is_good = _is_better if options.mode == "lower" else lambda chain, operator: True
+    while chains:
+        named, outputs = with_operators(legal, chains)
+        edit = convert_operators(named, with_chains, folder=folder, progress=progress)
+        operators = {
+            (operator.graph, operator.output): operator
+            for operator in edit.operators
+            if operator.domain == DOMAIN
+        }
+        of = [operators.get((str(c.place), name)) for c, name in zip(chains, outputs, strict=True)]
+        good = [c for c, operator in zip(chains, of, strict=True) if is_good(c, operator)]
+        if len(good) < len(chains):
+            chains = good
+            continue
+        edit.operator_at = {i: s for i, s in edit.operator_at.items() if s.domain != DOMAIN}
+        edit.chains = [
+            _described(c, s) if s else _vanished(c) for c, s in zip(chains, of, strict=True)
+        ]
+        edit.rewritten = [chain for chain in chains if isinstance(chain, Chain)]
+        edit.model = edit.model or named
+        _remove_unread(edit.model, named, proto)
+        return edit
+    return convert_operators(proto, options, folder=folder, progress=progress)
 
 
-def _joined(proto: onnx.ModelProto, result: OptimizeResult, moved: EditResult) -> OptimizeResult:
-    """Join a conversion of the original and the edit behind it to one edit."""
-    if moved.model is None:
-        return result
+def _remove_layout_changes(proto: onnx.ModelProto, result: EditResult, folder: Path | None) -> None:
+    """Remove changes of layout between convolutions that are not beside fused operators."""
+    model = result.model or proto
+    moved = remove_layout_changes(model, folder)
+    if moved is not None:
+        result.model = moved
+        result.layouts = (number_of_changes(model), number_of_changes(moved))
+
+
+def _key(chain: Chain | Movement) -> tuple[str, str]:
+    return str(chain.place), chain.output
+
+
+def _done(result: EditResult) -> set[tuple[str, str]]:
+    """Return the keys of the chains that were rewritten."""
+    return {(operator.graph, operator.output) for operator in result.chains}
+
+
+def _taken(
+    proto: onnx.ModelProto, chains: Sequence[Chain], result: EditResult
+) -> dict[traversal.Place, set[str]]:
+    """Return the values that nodes compute which became part of an operator, by graph."""
+    done, taken = _done(result), dict[traversal.Place, set[str]]()
+    for chain in chains:
+        if _key(chain) in done:
+            outputs = (name for node in chain.nodes for name in node.output)
+            taken.setdefault(chain.place, set()).update(outputs)
+    if result.model is not None:
+        left = {place: _computed(graph) for place, graph in traversal.graphs(result.model)}
+        for place, graph in traversal.graphs(proto):
+            taken.setdefault(place, set()).update(_computed(graph) - left.get(place, set()))
+    return taken
+
+
+def _computed(graph: traversal.GraphLike) -> set[str]:
+    return {name for node in graph.node for name in node.output if name}
+
+
+def _with_movements(
+    proto: onnx.ModelProto,
+    moves: Sequence[Movement],
+    best: EditResult,
+    chains: Sequence[Chain],
+    convert: _Convert,
+) -> EditResult:
+    """Rewrite movements too, unless other operators fuse less then, or changes of layout stay."""
+    fused = [chain for chain in chains if _key(chain) in _done(best)]
+    ready = [move for move in moves if move.operator is not None]
+    freed = {_key(move): move.freed for move in ready}
+    for some in (ready, [move for move in ready if move.required]):
+        more = convert([*fused, *some]) if some else best
+        if not more.chains or not _fused(best) <= _fused(more):
+            continue
+        operators = {(operator.graph, operator.output): operator for operator in more.chains}
+        added = sum(
+            operators[key].nodes_after - freed[key] for key in freed.keys() & operators.keys()
+        )
+        nodes = [traversal.number_of_nodes(each.model or proto) for each in (best, more)]
+        if some is not ready or nodes[1] <= nodes[0] + added:
+            return more
+    return best
+
+
+def _fused(result: EditResult) -> set[tuple[str, str, str | None]]:
+    """Return the operators that became part of something else."""
+    return {
+        (operator.graph, operator.output, operator.lowering)
+        for operator in (*result.operators, *result.chains)
+        if operator.action == "fuse"
+    }
+
+
+def _remaining(
+    chains: Sequence[Chain], moves: Sequence[Movement], result: EditResult
+) -> Iterator[OperatorReport]:
+    """Report the chains that stay, except those a part of which was rewritten."""
+    done = _done(result)
+    listed = {id(n) for move in moves if move.required or _key(move) in done for n in move.nodes}
+    for chain in chains:
+        if _key(chain) not in done and not any(id(node) in listed for node in chain.nodes):
+            yield _left(chain, op_type_of(chain), _ALONE)
+    for move in moves:
+        if move.required and _key(move) not in done:
+            yield _left(move, Rearrange.name, move.reason or _HINDERS)
+
+
+def _remove_unread(
+    model: onnx.ModelProto, named: onnx.ModelProto, original: onnx.ModelProto
+) -> None:
+    """Remove what only nodes read that are gone, and new nodes that nothing reads.
+
+    Gone are the nodes of chains and those that computed pads. A new node of one chain may be unread as
+    the next one was rewritten, too.
+    """
+    names: dict[traversal.Place, set[str]] = {}
+    for before in (named, original):
+        for place, graph in traversal.graphs(before):
+            read = (name for node in graph.node for name in traversal.needs(node))
+            names.setdefault(place, set()).update(read)
+    old = {
+        place: {n for node in g.node for n in node.output}
+        for place, g in traversal.graphs(original)
+    }
+    for place, graph in traversal.graphs(model):
+        made = {name for node in graph.node for name in node.output}
+        names.setdefault(place, set()).update(made - old.get(place, set()))
+    remove_unused(model, names)
+
+
+def _is_better(chain: Chain | Movement, operator: OperatorReport | None) -> bool:
+    """Return whether the operator in the place of a chain became part of something, or pays."""
+    if operator is None:
+        return isinstance(chain, Movement) and chain.vanishes
+    if operator.action == "fuse":
+        return True
+    if isinstance(chain, Chain):
+        return operator.estimated_us is not None and _MARGIN * operator.estimated_us < chain.cost
+    if chain.operator is not None and chain.operator.is_identity:
+        return operator.converted
+    return operator.estimated_us is not None and chain.pays(
+        operator.estimated_us, operator.nodes_after
+    )
+
+
+def _described(chain: Chain | Movement, operator: OperatorReport) -> OperatorReport:
+    """Describe a chain by the report of the operator that took its place."""
+    labels, before = _labels(chain), None
+    op_type, notes = operator.op_type, tuple[str, ...]()
+    if isinstance(chain, Movement):
+        before = chain.before_us
+        if chain.operator is not None and chain.operator.is_identity:
+            operator = replace(
+                operator, action="fuse", lowering="cancelled", estimated_us=chain.after_us
+            )
+    else:
+        before, op_type = chain.cost or None, op_type_of(chain)
+        if chain.one_hot:
+            notes = (NOTE if operator.action == "lower" else NOTE_OF_SUMS,)
     return replace(
-        result,
-        edit=replace(result.edit, model=moved.model),
-        nodes=(result.nodes[0], traversal.number_of_nodes(moved.model)),
-        layouts=(number_of_changes(result.edit.model or proto), number_of_changes(moved.model)),
+        operator,
+        node=labels[-1],
+        domain="",
+        dialect=report.CHAIN,
+        output=chain.output,
+        absorbed=tuple(labels[:-1]),
+        nodes_before=len(labels) + len(operator.between),
+        op_type=op_type,
+        notes=notes,
+        before_us=before,
+    )
+
+
+def _labels(chain: Chain | Movement) -> list[str]:
+    """Return the labels of the nodes of a chain that move data."""
+    nodes = chain.moving if isinstance(chain, Movement) else chain.nodes
+    return [traversal.label(node) for node in nodes]
+
+
+def _vanished(chain: Chain | Movement) -> OperatorReport:
+    """Report a chain of which only functions of single elements are left."""
+    operator = _left(chain, Rearrange.name, None)
+    return replace(operator, action="fuse", lowering="cancelled", nodes_after=0, estimated_us=0.0)
+
+
+def _left(chain: Chain | Movement, op_type: str, reason: str | None) -> OperatorReport:
+    """Report a chain that stays as it is."""
+    labels = _labels(chain)
+    known = chain.element_type
+    return OperatorReport(
+        node=labels[-1],
+        graph=str(chain.place),
+        op_type=op_type,
+        domain="",
+        dialect=report.CHAIN,
+        action="leave",
+        reason=reason,
+        lowering=None,
+        element_type=analysis.dtype_name(known) if known else None,
+        input_shape=chain.input_shape,
+        output_shape=chain.output_shape,
+        output=chain.output,
+        nodes_before=len(labels),
+        nodes_after=len(labels),
+        absorbed=tuple(labels[:-1]),
+        before_us=chain.before_us if isinstance(chain, Movement) else None,
     )

@@ -19,7 +19,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.analysis import Analysis, OperatorInfo
 from onnx_spatial.chains.illegal_reshape import NOTE as ILLEGAL
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.local_functions.add import add_functions
@@ -27,7 +27,7 @@ from onnx_spatial.conversion.local_functions.marked import WithoutForm, without_
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pad_barriers import insert_barriers
 from onnx_spatial.conversion.replace import replace_operators
-from onnx_spatial.conversion.report import EditResult, OperatorReport, refusal, refusals
+from onnx_spatial.conversion.report import EditResult, OperatorReport
 from onnx_spatial.conversion.same_padding.explicit_pads import add_explicit_pads
 from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.fusion import Writer
@@ -38,15 +38,6 @@ from onnx_spatial.model.graph.remove_unused import remove_unused_constants
 from onnx_spatial.model.inference import value_info
 from onnx_spatial.operators.spellings import python_ops
 from onnx_spatial.python_ops.write import write as python_ops_writer
-
-__all__ = [
-    "EditResult",
-    "OperatorReport",
-    "Writer",
-    "convert_operators",
-    "refusal",
-    "refusals",
-]
 
 Progress = Callable[[str], None]
 logger = logging.getLogger(__name__)
@@ -112,7 +103,7 @@ def _writer(options: ConvertOptions) -> Writer:
 def _replaced(
     original: onnx.ModelProto,
     before: WithoutForm,
-    infos: list[OperatorInfo],
+    infos: Analysis,
     write: Writer,
     options: ConvertOptions,
     folder: Path | None,
@@ -130,7 +121,7 @@ def _replaced(
     opset = _default_opset(original)
     progress = progress or (lambda _: None)
     result = replace_operators(
-        before.model, todo, write, options, opset=opset, folder=folder, progress=progress
+        before.model, infos, todo, write, options, opset=opset, progress=progress
     )
     result.operator_at |= prepared
     for index in result.operator_at.keys() & before.functions.keys():
@@ -146,7 +137,7 @@ def _replaced(
 def _with_functions(
     original: onnx.ModelProto,
     before: WithoutForm,
-    infos: list[OperatorInfo],
+    infos: Analysis,
     options: ConvertOptions,
 ) -> EditResult:
     todo = (f for f in infos if f.known_domain and f.index not in before.functions)

@@ -5,85 +5,90 @@ Rules of `fusion` may rewrite the nodes around an operator with it.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial import analysis
-from onnx_spatial.analysis import GraphFacts, OperatorInfo
+from onnx_spatial.analysis import Analysis, OperatorInfo
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.dilated_conv import fuse_dilated_convs
+from onnx_spatial.conversion.graph_editor import ModelEditor
 from onnx_spatial.conversion.graph_layouts import improve_layouts
 from onnx_spatial.conversion.local_functions.body import INTEGER_CONSTANT
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.report import EditResult
-from onnx_spatial.errors import Code, ConversionError, ModelFileError
+from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.fusion import RULES, MatchedOp, Matcher, Reason, Rewrite, Rule, Writer
 from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.model import traversal
-from onnx_spatial.model.graph import patch_proto, replace_nodes
-from onnx_spatial.model.graph.naming import Names
-from onnx_spatial.model.graph.strip import strip_types
+from onnx_spatial.model.graph import replace_nodes
 
 
 def replace_operators(
     proto: onnx.ModelProto,
+    known: Analysis,
     infos: Sequence[OperatorInfo],
     write: Writer,
     options: ConvertOptions,
     *,
     opset: int,
-    folder: Path | None,
     progress: Callable[[str], None],
 ) -> EditResult:
     """Replace every operator that can be converted by what `write` makes of it; `proto` stays as it is.
 
     If the options fuse, dilated convolutions are fused first, and then the rules of `fusion` are tried
-    before `write`. `opset` is the version of the default domain where it is not imported. The edited
-    model has the old opset imports and declared types.
+    before `write`.
+
+    Args:
+        proto: the model.
+        known: its spatial operators.
+        infos: those to replace.
+        write: writes one on its own.
+        options: how the model is converted.
+        opset: version of the default domain where it is not imported.
+        progress: called with a line of text for each operator.
+
+    Returns:
+        What was done. The edited model has the old opset imports and declared types; there is none if no
+        operator could be replaced.
 
     Raises:
         ModelFileError: the graph contradicts itself.
     """
+
+    def subject(info: OperatorInfo, node: ir.Node) -> MatchedOp | None:
+        call, facts = info.call, info.facts
+        if call is None:
+            return None
+        version = info.opset or opset
+        request = Request.of(call, facts, node.inputs, info.element_types, version)
+        return MatchedOp(info, node, replace(request, checked=options.checked))
+
     rules = RULES if options.fuses else ()
-    model = _deserialize(proto)
-    nodes = list(traversal.ir_nodes(model))
-    changes = patch_proto.Patch(proto, model)
-    subjects = {f.index: s for f in infos if (s := _subject(f, nodes[f.index], opset, options))}
-
-    @functools.cache
-    def facts() -> Sequence[GraphFacts]:
-        return analysis.graph_facts(proto, infos, folder)
-
-    matcher = Matcher(proto, nodes, subjects.values(), lambda: [each.sizes for each in facts()])
-    names = Names(proto)
-    result = EditResult()
+    model = ModelEditor(proto, known, subject)
+    result = model.result
     if rules:
-        result = fuse_dilated_convs(proto, infos, matcher, names, facts)
+        fuse_dilated_convs(model)
     edited, fused = bool(result.operator_at), dict[int, list[ir.Node]]()
     for count, info in enumerate(infos, start=1):
         progress(f"lowering {count}/{len(infos)}: {traversal.label(info.node)}")
-        subject = subjects.get(info.index)
-        if info.index in result.operator_at or subject is None:
+        matched = model.subjects.get(info.index)
+        if info.index in result.operator_at or matched is None:
             result.operator_at.setdefault(info.index, report.left(info))
             continue
         try:
-            rewrite, declined = _rewrite(subject, matcher, write, rules)
-            _check_constants(info, subject, rewrite.lowered)
+            rewrite, declined = _rewrite(matched, model.matcher, write, rules)
+            _check_constants(info, matched, rewrite.lowered)
         except ConversionError as error:
             info.refuse(error)
             result.operator_at[info.index] = report.left(info)
             continue
         edited = True
         absorbed = tuple(traversal.label(node) for node in rewrite.absorbed)
-        # Files older than IR 4 list every initializer as an input too; functions have none at all.
-        initializers = proto.ir_version >= 4 and info.place.function is None
-        made = _carry_out(rewrite, result, names, initializers=initializers)
+        made = _carry_out(rewrite, model)
         lowering, considered = rewrite.lowered.strategy, rewrite.lowered.considered
         action: report.Action = options.mode
         if any(rule.name == lowering for rule in rules):
@@ -105,28 +110,9 @@ def replace_operators(
             considered=considered,
         )
     for index, made in fused.items():
-        matcher.adopt(made, nodes[index])
-    improve_layouts(proto, infos, matcher, names, facts, fused, result)
-    if edited:
-        try:
-            result.model = changes.apply()
-        except ir.serde.SerdeError as error:
-            raise ModelFileError(
-                f"the graph cannot be written: {_cause(error)}", code=Code.INVALID_GRAPH
-            ) from None
-    return result
-
-
-def _subject(
-    info: OperatorInfo, node: ir.Node, opset: int, options: ConvertOptions
-) -> MatchedOp | None:
-    """Return the operator in the graph; None if it breaks a rule or is no spatial operator."""
-    if info.call is None:
-        return None
-    request = Request.of(
-        info.call, info.facts, node.inputs, info.element_types, info.opset or opset
-    )
-    return MatchedOp(info, node, replace(request, checked=options.checked))
+        model.matcher.adopt(made, model.nodes[index])
+    improve_layouts(model, fused)
+    return model.finish() if edited else result
 
 
 def _check_constants(info: OperatorInfo, subject: MatchedOp, lowered: Lowered) -> None:
@@ -164,34 +150,15 @@ def _rewrite(
     return Rewrite.of(write(subject.request, subject.info), subject), tuple(declined)
 
 
-def _carry_out(
-    rewrite: Rewrite, result: EditResult, names: Names, *, initializers: bool
-) -> list[ir.Node]:
+def _carry_out(rewrite: Rewrite, model: ModelEditor) -> list[ir.Node]:
     """Edit the graph, note the values that are new or lost, and return the new nodes."""
     edit, first = rewrite.edit, rewrite.subjects[0].info
     outputs = [value.name for value in rewrite.outputs if value.name]
     kept = {value.name for draft in edit.drafts for value in draft.results}
     gone = [*(draft.node for draft in edit.drafts), *edit.removed]
     old = {v.name for node in gone for v in node.outputs if v.name}
-    result.note_outputs(first, outputs, rewrite.shape)
-    result.lost.setdefault(first.place, set()).update(old - kept)
-    made = replace_nodes.apply(edit, names, initializers=initializers)
+    model.result.note_outputs(first, outputs, rewrite.shape)
+    model.result.lost.setdefault(first.place, set()).update(old - kept)
+    initializers = model.has_initializers(first.place)
+    made = replace_nodes.apply(edit, model.names, initializers=initializers)
     return [node for nodes in made.values() for node in nodes]
-
-
-def _deserialize(proto: onnx.ModelProto) -> ir.Model:
-    try:
-        return ir.from_proto(strip_types(proto))
-    except UnicodeDecodeError:
-        raise  # `convert_operators` reports it
-    except Exception as error:  # onnx_ir raises many types for graphs that contradict themselves
-        raise ModelFileError(
-            f"the graph cannot be read: {_cause(error)}", code=Code.INVALID_GRAPH
-        ) from None
-
-
-def _cause(error: BaseException) -> str:
-    """Return the first line of the innermost message; the outer ones quote whole graphs."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return (str(error).splitlines() or [type(error).__name__])[0]

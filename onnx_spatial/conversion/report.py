@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
 
@@ -15,6 +15,10 @@ from onnx_spatial.model import traversal
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings import InputFacts
+
+if TYPE_CHECKING:
+    from onnx_spatial.chains import Chain
+    from onnx_spatial.conversion.limits import LimitReport
 
 #: For which sizes an operator is proven: for all, or for those of the file, which are static.
 ProofScope = Literal["all sizes", "these sizes"]
@@ -149,6 +153,13 @@ class EditResult:
         declined: why fusion rules left an operator as it is, by position.
         types: types of the values that new nodes compute, by graph and name.
         lost: names of the values that no node computes any more, by graph.
+        chains: of an optimization, each chain of standard nodes that is a spatial operator, is rewritten
+            or exceeds the rank limit, and what was done with it.
+        rewritten: the chains that were rewritten, apart from those that only move data.
+        layouts: number of nodes before and after that change the layout of a value, where some of them
+            were removed or moved beside convolutions that no chain became part of; else 0 and 0.
+        limits: the nodes of the result above the rank limit; None without one.
+        notes: where the search for chains stopped at its limits.
     """
 
     model: onnx.ModelProto | None = None
@@ -156,6 +167,11 @@ class EditResult:
     declined: dict[int, tuple[str, ...]] = field(default_factory=dict)
     types: dict[traversal.Place, dict[str, onnx.TypeProto]] = field(default_factory=dict)
     lost: dict[traversal.Place, set[str]] = field(default_factory=dict)
+    chains: list[OperatorReport] = field(default_factory=list)
+    rewritten: list[Chain] = field(default_factory=list)
+    layouts: tuple[int, int] = (0, 0)
+    limits: LimitReport | None = None
+    notes: list[str] = field(default_factory=list)
 
     @property
     def operators(self) -> list[OperatorReport]:

@@ -90,6 +90,29 @@ class _Value(NamedTuple):
     entries: Entries | None = None
 
 
+class _Declared(NamedTuple):
+    """What the graph declares of a value; its element type is 0, and its dims are None, if unknown."""
+
+    element_type: int
+    dims: tuple[int | str | None, ...] | None
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The dims, if all are known numbers."""
+        sizes = [d for d in self.dims or () if isinstance(d, int)]
+        return tuple(sizes) if self.dims is not None and len(sizes) == len(self.dims) else None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the value may be a size or a list of them: an integer, or a real on the way to one."""
+        shape = self.shape
+        if self.element_type in _FLOATS:
+            return shape is not None and len(shape) < 2 and math.prod(shape) <= MAX_ENTRIES
+        if self.element_type and self.element_type not in WHOLE:
+            return False
+        return shape is None or math.prod(shape) <= MAX_ENTRIES
+
+
 _Key = tuple[ConstantScope, str]
 
 
@@ -105,6 +128,7 @@ class SymbolicValues:
         self.case = OpenCase()
         self._scope = scope
         self._values: dict[_Key, _Value | None] = {}
+        self._declared: dict[_Key, _Declared] = {}
 
     def entries(self, name: str) -> tuple[Polynomial, ...] | None:
         """Return the elements, in C order, of an integer tensor of at most 64 elements.
@@ -160,6 +184,14 @@ class SymbolicValues:
         owner = scope.owner(name) if name else None
         return (owner, name) if owner is not None else None
 
+    def _type(self, key: _Key) -> _Declared:
+        """Return what the graph declares of a value; protobuf takes long to read it."""
+        if key not in self._declared:
+            known = key[0].type(key[1])
+            kind = shape_inference.element_type(known) or 0
+            self._declared[key] = _Declared(kind, shape_inference.dims(known))
+        return self._declared[key]
+
     def _value(self, name: str) -> _Value | None:
         """Evaluate a value after those that it depends on; in a cycle, values are unknown."""
         key = self._key(self._scope, name)
@@ -172,7 +204,7 @@ class SymbolicValues:
     def _sources(self, key: _Key) -> list[_Key]:
         """Return the values that a value depends on."""
         scope, name = key
-        small = _is_small(key)
+        small = self._type(key).is_small
         node = self._producer(key, small=small)
         if node is None or (small and scope.value(name) is not None):
             return []
@@ -183,7 +215,7 @@ class SymbolicValues:
     def _producer(self, key: _Key, *, small: bool) -> onnx.NodeProto | None:
         """Return the node that computes a value, if the value is followed through it."""
         scope, name = key
-        if not small and _static(scope.type(name)) is not None:
+        if not small and self._type(key).shape is not None:
             return None
         node = scope.producer(name)
         if node is None or not op_traits.is_standard(node):
@@ -194,17 +226,36 @@ class SymbolicValues:
 
     def _evaluate(self, key: _Key) -> _Value | None:
         scope, name = key
-        small = _is_small(key)
+        small = self._type(key).is_small
         array = scope.value(name) if small else None
         entries = _entries_of(array) if array is not None else None
         if entries is not None:
             return self._tabulated(entries)
         node = self._producer(key, small=small)
+        if node is not None and not small and (same := self._unchanged(key, node)) is not None:
+            return same
         result = None if node is None else self._output(key, node, small=small)
         dims = self._dims(key, None if result is None else result.dims)
         if small and result is not None and dims is not None:
             entries = self._computed(key, dims, result)
         return self._unknown(key, dims, entries)
+
+    def _unchanged(self, key: _Key, node: onnx.NodeProto) -> _Value | None:
+        """Return what is known of a node's first input if nothing else is known of its output.
+
+        Most nodes of a large model are such ones: their cost is that of one look at a type.
+        """
+        scope, name = key
+        value = self._input(scope, node.input[0]) if _keeps_shape(node, name) else None
+        if value is None or value.entries is not None:
+            return None
+        known, dims = self._type(key), value.tensor.dims
+        declared = known.dims or (None,) * len(dims)
+        if known.element_type != value.tensor.type or len(declared) != len(dims):
+            return None
+        pairs = zip(declared, dims, strict=True)
+        is_new = any(isinstance(dim, int) and size.constant != dim for dim, size in pairs)
+        return None if is_new else value
 
     def _output(self, key: _Key, node: onnx.NodeProto, *, small: bool) -> Tensor | None:
         """Return the map of a node's output, or one with its dims alone; None if nothing is known."""
@@ -233,7 +284,7 @@ class SymbolicValues:
     def _dims(self, key: _Key, inferred: Sequence[Polynomial] | None = None) -> Dims | None:
         """Return the dims of a value: declared numbers, inferred dims, and else new unknowns."""
         scope, name = key
-        declared = shape_inference.dims(scope.type(name))
+        declared = self._type(key).dims
         if declared is None:
             if inferred is None:
                 return None
@@ -263,7 +314,7 @@ class SymbolicValues:
             return self._tabulated(entries)
         if dims is None:
             return None
-        element_type = shape_inference.element_type(key[0].type(key[1])) or 0
+        element_type = self._type(key).element_type
         shape = _small_shape(dims)
         if element_type and shape is not None:
             atoms = (Polynomial.atom(ElementKey(*key, i)) for i in range(math.prod(shape)))
@@ -281,9 +332,8 @@ class SymbolicValues:
 
     def _computed(self, key: _Key, dims: Dims, result: Tensor) -> Entries | None:
         """Return the elements of the output of a node, those that are open as unknowns."""
-        scope, name = key
         shape = _small_shape(dims)
-        element_type = shape_inference.element_type(scope.type(name)) or result.type
+        element_type = self._type(key).element_type or result.type
         if shape is None or not element_type:
             return None
         elements = []
@@ -328,22 +378,3 @@ def _places(shape: Sequence[int]) -> Iterator[Index]:
 
 def _unread(_: Index) -> Polynomial:
     raise UndecidedError("elements of a large tensor are not followed")
-
-
-def _static(known: onnx.TypeProto | None) -> tuple[int, ...] | None:
-    """Return the dims of a tensor type, if all are known numbers."""
-    dims = shape_inference.dims(known)
-    sizes = [d for d in dims or () if isinstance(d, int)]
-    return tuple(sizes) if dims is not None and len(sizes) == len(dims) else None
-
-
-def _is_small(key: _Key) -> bool:
-    """Tell whether a value may be a size or a list of them: an integer, or a real on the way to one."""
-    scope, name = key
-    known = scope.type(name)
-    shape, element_type = _static(known), shape_inference.element_type(known)
-    if element_type in _FLOATS:
-        return shape is not None and len(shape) < 2 and math.prod(shape) <= MAX_ENTRIES
-    if element_type is not None and element_type not in WHOLE:
-        return False
-    return shape is None or math.prod(shape) <= MAX_ENTRIES

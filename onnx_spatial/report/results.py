@@ -41,7 +41,8 @@ class Inspection:
         operators: the spatial operators, in the order of the file, and what `convert` does with each.
             Behind them the chains: operators that are spelled in standard nodes, and what `optimize`
             does with each.
-        nodes: number of nodes after `convert`, which leaves chains as they are, and after `optimize`.
+        nodes: number of nodes after `convert`, which leaves chains as they are, and after `optimize`; of
+            a conversion, before and after it.
         layouts: number of nodes before and after that change the layout of a value, if `optimize`
             removes or moves some beside convolutions that it does not fuse; else 0 and 0.
         limits: the nodes that `optimize` leaves beyond max_rank; None

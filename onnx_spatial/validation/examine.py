@@ -10,9 +10,9 @@ from typing import Any
 
 import onnx
 
+from onnx_spatial.api import edit_model, verify_conversion
 from onnx_spatial.conversion.options import ConvertOptions, Mode
 from onnx_spatial.custom_ops import available
-from onnx_spatial.edit import edit_model, verify_conversion
 from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError, UsageError
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader

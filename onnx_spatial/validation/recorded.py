@@ -12,7 +12,7 @@ from dataclasses import replace
 from onnx import TensorProto
 
 from onnx_spatial import analysis
-from onnx_spatial.edit import verify_conversion
+from onnx_spatial.api import verify_conversion
 from onnx_spatial.errors import SpatialError, UsageError
 from onnx_spatial.validation import data_sets
 from onnx_spatial.validation.data_sets import DataSet

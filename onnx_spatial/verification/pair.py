@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import GraphFacts, OperatorInfo
+from onnx_spatial.analysis import Analysis, GraphFacts
 from onnx_spatial.conversion.local_functions.marked import without_earlier_form
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import traversal
@@ -91,14 +91,14 @@ class ModelPair:
         return data.named_dims(proto, data.graph_inputs(proto))
 
     @cached_property
-    def infos(self) -> Sequence[OperatorInfo]:
+    def infos(self) -> Analysis:
         """The spatial operators of the original."""
         return analysis.find(self.named, self.domains, self.original.folder)
 
     @cached_property
     def facts(self) -> Sequence[GraphFacts]:
         """What is known of the graphs of the original, in the order of `traversal.graphs`."""
-        return analysis.graph_facts(self.named, self.infos)
+        return self.infos.facts
 
     @cached_property
     def kinds(self) -> Kinds:

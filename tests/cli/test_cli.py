@@ -458,7 +458,7 @@ def test_the_script_is_installed_and_a_closed_pipe_is_no_error(save):
         assert process.stderr.read() == b""
 
 
-@pytest.mark.parametrize("where", ["edit.convert_source", "edit.verify_conversion"])
+@pytest.mark.parametrize("where", ["api.convert_source", "api.verify_conversion"])
 def test_what_nobody_thought_of_is_one_line_and_leaves_no_file(
     where, save, tmp_path, capsys, monkeypatch
 ):
@@ -471,7 +471,7 @@ def test_what_nobody_thought_of_is_one_line_and_leaves_no_file(
     assert os.listdir(tmp_path) == ["model.onnx"]
 
 
-@pytest.mark.parametrize("where", ["edit.verify_conversion", "model.io.atomic.os.fsync"])
+@pytest.mark.parametrize("where", ["api.verify_conversion", "model.io.atomic.os.fsync"])
 def test_an_interrupt_is_exit_code_130_and_leaves_no_file(
     where, save, tmp_path, capsys, monkeypatch
 ):
@@ -548,7 +548,7 @@ def test_in_place_nothing_to_do_touches_nothing(save, tmp_path, capsys):
 
 def test_in_place_a_failed_verification_leaves_the_original(save, tmp_path, monkeypatch):
     failed = Verification("failed", "failed: on purpose")
-    monkeypatch.setattr("onnx_spatial.edit.verify_conversion", lambda *a, **k: failed)
+    monkeypatch.setattr("onnx_spatial.api.verify_conversion", lambda *a, **k: failed)
     path = save(S2B)
     before = Path(path).read_bytes()
     assert run(["convert", path, "--in-place"]) == 1
@@ -559,9 +559,9 @@ def test_in_place_a_failed_verification_leaves_the_original(save, tmp_path, monk
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_signals_end_the_program_cleanly(name, save, tmp_path):
     waits = (
-        "import onnx_spatial.edit, time, sys; from onnx_spatial.cli import main\n"
+        "import onnx_spatial.api, time, sys; from onnx_spatial.cli import main\n"
         "def wait(*_, **__): print('ready', flush=True); time.sleep(60)\n"
-        "onnx_spatial.edit.verify_conversion = wait\n"
+        "onnx_spatial.api.verify_conversion = wait\n"
         "main(sys.argv[1:])"
     )
     command = [sys.executable, "-c", waits, "convert", save(S2B), "-o", str(tmp_path / "out.onnx")]

@@ -115,7 +115,7 @@ def test_verify_verifies_it_first(mode, monkeypatch):
         found.status = "failed"
         return found
 
-    monkeypatch.setattr("onnx_spatial.edit.verify_conversion", fails)
+    monkeypatch.setattr("onnx_spatial.api.verify_conversion", fails)
     with pytest.raises(VerificationError):
         InferenceSession(spatial(), mode=mode, verify=True)
 

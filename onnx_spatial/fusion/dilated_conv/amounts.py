@@ -10,11 +10,10 @@ or how small it may be; `elements`, the same as a sum of elements of parameters,
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import chain, groupby
+from itertools import chain
 from typing import NamedTuple
 
 import onnx
@@ -24,12 +23,8 @@ from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, lower_bound
 from onnx_spatial.fusion.matcher import MatchedOp
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core.builder import Size
-from onnx_spatial.maps.polynomial import Atom, Polynomial
+from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.operators.spellings import BlockCall
-
-_INTEGERS = frozenset({onnx.TensorProto.INT32, onnx.TensorProto.INT64})
-#: Most values in front of a parameter that are searched for the same numbers.
-_FAR = 64
 
 
 class Element(NamedTuple):
@@ -205,178 +200,39 @@ def read_amounts(
     return tuple(zip(*sides, strict=True))
 
 
-@dataclass(frozen=True)
-class _Source:
-    """A value that amounts may be read from.
-
-    Attributes:
-        value: the value.
-        entries: its elements.
-        rank: smaller for values with fewer ancestors, none of them in a region.
-    """
-
-    value: ir.Value
-    entries: tuple[Polynomial, ...]
-    rank: tuple[bool, int, int]
-
-    def read(self, amount: Amount) -> Polynomial | None:
-        """Write an amount as an element, or its opposite, plus a number; None if it is none."""
-        for place, entry in enumerate(self.entries):
-            for factor in (1, -1):
-                rest = (amount.value - entry * factor).constant
-                if rest is not None:
-                    element = Polynomial.atom(Element(self.value, place), nonnegative=True)
-                    return element * factor + rest
-        return None
-
-
 class AmountWriter:
-    """Writer of amounts that are computed at run time, as vectors.
-
-        [2 - e, 0, f]       Sub([2, 0, 0], Gather(Concat([0], flat), ..))
-
-    Models hold the pads in a table [[0, e], [0, f]], which several nodes make of e and f. The amounts
-    are read from the values with the fewest nodes in front of them, so that the nodes behind that only
-    made the table can go.
+    """Writes amounts as sizes that are computed of elements of run-time parameters.
 
     Attributes:
-        read: names of the values that were read.
+        read: names of the parameters that were read.
     """
 
-    def __init__(self, view: GraphView, inside: Collection[str]) -> None:
-        """Prepare to write amounts of one graph; `inside` are names of values in regions."""
-        self._view, self._inside = view, inside
-        self._written: dict[object, ir.Value] = {}
-        self._sources_of: dict[ir.Value, list[_Source]] = {}
+    def __init__(self, view: GraphView) -> None:
+        self._view = view
+        self._flat: dict[ir.Value, ir.Value] = {}
         self.read: set[str] = set()
 
-    def write(self, emit: Emitter, amounts: Sequence[Amount]) -> ir.Value:
-        """Write amounts, at least one of which is computed at run time, as a vector of int64."""
-        # A layer has at most one element for each amount, all of them times the same factor.
-        layers: dict[tuple[int, int], dict[int, Element]] = {}
-        sums = [self._read(amount) for amount in amounts]
-        for row, amount in enumerate(sums):
-            count = Counter[int]()
-            for product, factor in amount.terms.items():
-                if product:
-                    layers.setdefault((factor, count[factor]), {})[row] = _element(product)
-                    count[factor] += 1
-        numbers = [amount.terms.get((), 0) for amount in sums]
-        layer = layers.get((1, 0), {})
-        if len(layers) == 1 and layer and not any(numbers[row] for row in layer):
-            return self._vector(emit, [layer.get(row, n) for row, n in enumerate(numbers)])
-        result = emit.ints(numbers, "amounts") if any(numbers) else None
-        # What is subtracted comes last: there is something to subtract it from.
-        for (factor, _), layer in sorted(layers.items(), key=lambda each: -each[0][0]):
-            value = self._vector(emit, [layer.get(row, 0) for row in range(len(numbers))])
-            if abs(factor) != 1:
-                value = emit.op("Mul", value, emit.ints([abs(factor)], "factor"))
-            if result is None:
-                result = value if factor > 0 else emit.op("Neg", value)
-            else:
-                result = emit.op("Add" if factor > 0 else "Sub", result, value)
-        assert result is not None
-        return result
+    def size(self, emit: Emitter, amount: Amount) -> Size:
+        """Return an amount as a size."""
+        total: Size = 0
+        for product, factor in amount.elements.terms.items():
+            if not product:
+                total = emit.add(total, factor)
+                continue
+            element = product[0].key
+            assert isinstance(element, Element)
+            (size,) = emit.elements(self._vector(emit, element.source), [element.place])
+            total = emit.add(total, emit.mul(size, factor))
+        return total
 
-    def _read(self, amount: Amount) -> Polynomial:
-        """Write an amount by an element of another value, if one with fewer nodes in front has it."""
-        elements = [_element(product) for product in amount.elements.terms if product]
-        sources = {s.value: s for element in elements for s in self._sources(element.source)}
-        for source in sorted(sources.values(), key=lambda source: source.rank):
-            read = source.read(amount)
-            if read is not None:
-                return read
-        return amount.elements
-
-    def _sources(self, parameter: ir.Value) -> list[_Source]:
-        """List the values that a parameter is computed from, and itself, whose elements are known."""
-        if parameter not in self._sources_of:
-            self._sources_of[parameter] = []
-            for place, value in enumerate(_ancestors(parameter)):
-                name, ancestors = value.name or "", _ancestors(value)
-                entries = self._view.sizes.entries(name) if name else None
-                types = self._view.element_types(name)
-                if entries is None or name in self._inside or not types <= _INTEGERS:
-                    continue
-                is_of_region = any(each.name in self._inside for each in ancestors)
-                rank = (is_of_region, len(ancestors), -place)
-                source = _Source(value, entries, rank)
-                self._sources_of[parameter].append(source)
-        return self._sources_of[parameter]
-
-    def _vector(self, emit: Emitter, rows: Sequence[Element | int]) -> ir.Value:
-        """Write elements and numbers: a Concat of whole values, or a Gather from one."""
-        key = tuple(rows)
-        if key not in self._written:
-            runs = [
-                (source, list(run))
-                for source, run in groupby(
-                    rows, key=lambda row: row.source if isinstance(row, Element) else None
-                )
-            ]
-            if all(source is None or run == self._all(source) for source, run in runs):
-                pieces: list[Size | ir.Value] = []
-                for source, run in runs:
-                    numbers = [row for row in run if isinstance(row, int)]
-                    pieces += numbers if source is None else [self._flat(emit, source)]
-                self._written[key] = emit.vector(pieces, "amounts")
-            else:
-                self._written[key] = self._gathered(emit, rows)
-        return self._written[key]
-
-    def _gathered(self, emit: Emitter, rows: Sequence[Element | int]) -> ir.Value:
-        """Write elements and numbers as one Gather from all values and numbers."""
-        numbers = sorted({row for row in rows if isinstance(row, int)})
-        pieces: list[Size | ir.Value] = [*numbers]
-        entries: list[Element | int] = [*numbers]
-        for source in dict.fromkeys(row.source for row in rows if isinstance(row, Element)):
-            value, whole = self._flat(emit, source), self._all(source)
-            if not whole:  # its length is unknown
-                whole = [
-                    r for r in dict.fromkeys(rows) if isinstance(r, Element) and r.source is source
-                ]
-                places = emit.ints([element.place for element in whole], "index")
-                value = emit.op("Gather", value, places, axis=0)
-            pieces.append(value)
-            entries += whole
-        key = tuple(pieces)
-        if key not in self._written:
-            self._written[key] = emit.vector(pieces, "amounts")
-        index = emit.ints([entries.index(row) for row in rows], "index")
-        return emit.op("Gather", self._written[key], index, axis=0)
-
-    def _all(self, source: ir.Value) -> list[Element]:
-        """List the elements of a value; none if their number is unknown."""
-        entries = self._view.sizes.entries(source.name or "")
-        return [Element(source, place) for place in range(len(entries or ()))]
-
-    def _flat(self, emit: Emitter, source: ir.Value) -> ir.Value:
-        """Write a value as a vector of int64."""
-        if source not in self._written:
+    def _vector(self, emit: Emitter, source: ir.Value) -> ir.Value:
+        """Return a parameter as a vector of int64."""
+        if source not in self._flat:
             name, value = source.name or "", source
             self.read.add(name)
             if len(self._view.sizes.shape_of_entries(name) or (0, 0)) != 1:
                 value = emit.op("Reshape", value, emit.ints([-1], "flat"))
             if self._view.element_types(name) != {onnx.TensorProto.INT64}:
                 value = emit.op("Cast", value, to=int(onnx.TensorProto.INT64))
-            self._written[source] = value
-        return self._written[source]
-
-
-def _element(product: tuple[Atom, ...]) -> Element:
-    key = product[0].key
-    assert isinstance(key, Element)
-    return key
-
-
-def _ancestors(value: ir.Value) -> list[ir.Value]:
-    """List a value and those that it is computed from."""
-    seen = {value: None}
-    todo = [value]
-    while todo and len(seen) <= _FAR:
-        node = todo.pop().producer()
-        for source in node.inputs if node is not None else ():
-            if source is not None and source not in seen:
-                seen[source] = None
-                todo.append(source)
-    return list(seen)
+            self._flat[source] = value
+        return self._flat[source]

@@ -35,7 +35,6 @@ from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
 from onnx_spatial.fusion.dilated_conv.operators import (
     RETYPING,
     Blocked,
-    Border,
     Commuted,
     commuted,
     padding_of,
@@ -66,8 +65,7 @@ class Step:
     Attributes:
         node: the node in the graph.
         view: its message.
-        layouts: layout of each input, None for one that is not in blocks; axes that are padded in
-            front of the node are not among those of the layout.
+        layouts: layout of each input, None for one that is not in blocks.
         rewrite: what it is on the values themselves.
     """
 
@@ -82,10 +80,10 @@ class Step:
         return [name for name in self.view.message.output if name]
 
     @property
-    def inputs(self) -> list[tuple[str, Blocked]]:
-        """Names and layouts of the inputs in blocks."""
+    def inputs(self) -> list[str]:
+        """Names of the inputs in blocks."""
         pairs = zip(self.view.message.input, self.layouts, strict=True)
-        return [(name, layout) for name, layout in pairs if layout is not None]
+        return [name for name, layout in pairs if layout is not None]
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ class Regions:
         layouts: layout of each value in blocks.
         types: possible ONNX element types of each; empty if unknown.
         origins: entries that each value in blocks is computed from.
-        borders: width and number of the border, for values that still have that of SpaceToBatch.
+        growth: how much larger than the image each is along the axes of its layout; None if unknown.
         demand: crop of each value in blocks: what nobody needs at its ends.
         shared: entries that nodes outside of regions read too.
         measured: the nodes that read the shape of a value in blocks.
@@ -133,7 +131,7 @@ class Regions:
     layouts: dict[str, Blocked] = field(default_factory=dict)
     types: dict[str, frozenset[int]] = field(default_factory=dict)
     origins: dict[str, frozenset[str]] = field(default_factory=dict)
-    borders: dict[str, tuple[Pairs, Border]] = field(default_factory=dict)
+    growth: dict[str, tuple[Amount | None, ...]] = field(default_factory=dict)
     demand: dict[str, Pairs] = field(default_factory=dict)
     shared: set[str] = field(default_factory=set)
     measured: dict[str, list[ir.Node]] = field(default_factory=dict)
@@ -153,7 +151,7 @@ class Regions:
         for step in reversed(self.steps):
             place = min(first[name] for name in step.outputs if name in first)
             nodes[place].append(step.node)
-            for name, _ in step.inputs:
+            for name in step.inputs:
                 first[name] = min(place, first.get(name, place))
         return [each[::-1] for each in nodes]
 
@@ -226,22 +224,21 @@ class _Forward:
             self._decline(regions.common_origins(names), reason)
             self._end(message, reason)
             return
-        if isinstance(step.rewrite, Commuted) and step.rewrite.others:
-            step = self._settled(step, step.rewrite)
-        origins = regions.common_origins(name for name, _ in step.inputs)
+        origins, growth = regions.common_origins(step.inputs), regions.growth[step.inputs[0]]
+        if isinstance(step.rewrite, Convolution):
+            growth = step.rewrite.growth(growth)
         for name in step.outputs:
             regions.layouts[name], regions.origins[name] = step.rewrite.layout, origins
-            regions.types[name] = self._types(step, name)
+            regions.types[name], regions.growth[name] = self._types(step, name), growth
             if isinstance(step.rewrite, Commuted):
                 self._note_sizes(step, name)
-                self._note_border(step, step.rewrite, name)
         regions.parts.append(step)
 
     def _types(self, step: Step, name: str) -> frozenset[int]:
         known = self._view.element_types(name)
         if known or step.view.op_type in RETYPING:
             return known
-        return self.regions.types[step.inputs[0][0]]
+        return self.regions.types[step.inputs[0]]
 
     def _end(self, message: onnx.NodeProto, reason: Reason) -> None:
         self._ended.update((name, reason) for name in message.output if name)
@@ -266,52 +263,14 @@ class _Forward:
         if view.differing and message.op_type not in _UNARY:
             return f"its {view.differing[0]} has no common value in the calls of its function"
         write = convolution if message.op_type in KERNELS else commuted
-        # Axes that are only padded may be padded before the node, and are free for it then.
-        unsplit = sorted({axis for layout in layouts if layout for axis in layout.unsplit})
-        reason = ""
-        for axes in ([], *([axis] for axis in unsplit), unsplit):
-            free = tuple(layout and layout.freed(axes) for layout in layouts)
-            rewrite = write(view, free)
-            if not isinstance(rewrite, str):
-                return Step(node, view, free, rewrite)
-            reason = rewrite
-        return reason
-
-    def _settled(self, step: Step, rewrite: Commuted) -> Step:
-        """Choose among alternatives the one that the fewest nodes behind decline."""
-        ways = [
-            replace(step, rewrite=replace(way, others=())) for way in (rewrite, *rewrite.others)
-        ]
-        name = step.outputs[0]
-        # The nodes behind ask for the sizes, which are the same for all alternatives.
-        self._note_sizes(ways[0], name)
-        return min(ways, key=self._refusals)
-
-    def _refusals(self, step: Step) -> int:
-        """Count the nodes behind a step that decline, up to the ends."""
-        layouts = {step.outputs[0]: step.rewrite.layout}
-        todo, seen, refusals = [step.node], set[ir.Node](), 0
-        while todo and len(seen) < _AHEAD:
-            for reader, _ in [use for v in todo.pop().outputs for use in self._matcher.readers(v)]:
-                message = self._matcher.message(reader)
-                if reader in seen or message is None or message.op_type in _SHAPES | _SHAPED:
-                    continue
-                seen.add(reader)
-                inputs = [layouts.get(n) or self.regions.layouts.get(n) for n in message.input]
-                subject = self._matcher.subject(reader)
-                if subject is not None:
-                    refusals += inputs[0] is None or self._refusal(subject, inputs[0]) is not None
-                elif isinstance(behind := self._step(reader, message, inputs), str):
-                    refusals += 1
-                else:
-                    layouts.update(dict.fromkeys(behind.outputs, behind.rewrite.layout))
-                    todo.append(reader)
-        return refusals
+        rewrite = write(view, layouts)
+        return rewrite if isinstance(rewrite, str) else Step(node, view, tuple(layouts), rewrite)
 
     def _note_sizes(self, step: Step, name: str) -> None:
         """Note that a node that treats all places alike keeps the sizes of batch and blocked axes."""
-        (source, before), *_ = step.inputs
-        after, sizes = step.rewrite.layout, self._view.sizes
+        source = step.inputs[0]
+        before, after = self.regions.layouts[source], step.rewrite.layout
+        sizes = self._view.sizes
         dims, known = sizes.dims(source), sizes.dims(name)
         if dims is None:
             return
@@ -323,20 +282,6 @@ class _Forward:
         for old, new in zip(before.taken, after.taken, strict=True):
             noted[new] = dims[old]
         sizes.note(name, noted)
-
-    def _note_border(self, step: Step, rewrite: Commuted, name: str) -> None:
-        """Note that a value still has the border of SpaceToBatch."""
-        borders = [self.regions.borders.get(source) for source, _ in step.inputs]
-        numbers = [border[1] for border in borders if border is not None]
-        widths = [
-            reordered(border[0], self.regions.layouts[source].axes, layout.axes)
-            for border, (source, layout) in zip(borders, step.inputs, strict=True)
-            if border is not None
-        ]
-        if len(widths) == len(borders) and all(width == widths[0] for width in widths):
-            behind = rewrite.border(numbers)
-            if behind is not None:
-                self.regions.borders[name] = widths[0], behind
 
     # The ends
 
@@ -371,10 +316,11 @@ class _Forward:
         kept = [i for i, block in enumerate(blocks) if block > 1 or not is_nothing((pads[i],))]
         kept_blocks, axes = tuple(blocks[i] for i in kept), tuple(i + 1 for i in kept)
         layout = Blocked(axes, kept_blocks, 0, len(request.shape))
-        end = End(subject, name, layout, tuple(pads[i] for i in kept), data)
+        pairs = tuple(pads[i] for i in kept)
+        end = End(subject, name, layout, pairs, data)
         regions.entries[name], regions.layouts[name] = end, layout
+        regions.growth[name] = tuple(begin + end for begin, end in pairs)
         regions.origins[name], regions.types[name] = frozenset({name}), subject.info.element_types
-        regions.borders[name] = (end.pads, 0)
 
     def _leave(self, subject: MatchedOp, message: onnx.NodeProto) -> None:
         name, regions = message.input[0], self.regions
@@ -428,7 +374,7 @@ class _Forward:
         for axis, (block, (begin, end)) in enumerate(zip(blocks, pads, strict=True), 1):
             total = begin.value + end.value
             if enters:
-                dims[axis] = self._view.divided(source[axis] + total, block)
+                dims[axis] = self._view.sizes.quotient(source[axis] + total, block)
             else:
                 dims[axis] = source[axis] * block - total
         self._view.sizes.note(message.output[0], dims)
@@ -463,12 +409,6 @@ class _Forward:
         return pad.inputs[0], tuple((Amount(b, b), Amount(e, e)) for b, e in known)
 
 
-#: Most nodes behind one with alternatives that are tried to choose among these.
-_AHEAD = 32
-#: Operators that need the sizes of their input to be written.
-_SHAPED = frozenset({"Expand", "Flatten", "Reshape"})
-
-
 def _blocks(subject: MatchedOp) -> tuple[int, ...] | None:
     """Return the block of each axis of an operator; None if it is computed at run time."""
     call = subject.request.call
@@ -491,7 +431,7 @@ def _forget(regions: Regions) -> None:
         elif live.isdisjoint(part.outputs):
             continue
         else:
-            live.update(name for name, _ in part.inputs)
+            live.update(part.inputs)
         kept.append(part)
     regions.parts = kept[::-1]
     regions.entries = {name: end for name, end in regions.entries.items() if name in live}
@@ -548,23 +488,15 @@ class _Back:
             outputs = [name for name in part.outputs if name in demands]
             demand = regions.bounds.common([crop for name in outputs for crop in demands[name]])
             needed = demand
-            if isinstance(part.rewrite, Convolution):
-                demand = self._sheltered(part, part.rewrite, demand)
-                ((name, layout),) = part.inputs
-                lengths = self._view.lengths(name, layout.axes)
-                needed = part.rewrite.input_crop(demand, lengths, regions.bounds)
+            if isinstance(conv := part.rewrite, Convolution):
+                lengths = self._view.lengths(outputs[0], conv.layout.axes)
+                growth = regions.growth[outputs[0]]
+                demand = conv.sheltered(demand, growth, lengths, regions.bounds)
+                lengths = self._view.lengths(part.inputs[0], conv.layout.axes)
+                needed = conv.input_crop(demand, lengths, regions.bounds)
             regions.demand.update(dict.fromkeys(outputs, demand))
-            for name, layout in part.inputs:
-                crop = reordered(needed, layout.axes, regions.layouts[name].axes)
-                demands.setdefault(name, []).append(crop)
-
-    def _sheltered(self, step: Step, conv: Convolution, demand: Pairs) -> Pairs:
-        ((name, layout),) = step.inputs
-        border, crop = self._regions.borders.get(name), None
-        if border is not None and border[1] == conv.pad_value:
-            crop = reordered(border[0], self._regions.layouts[name].axes, layout.axes)
-        lengths = self._view.lengths(step.outputs[0], conv.layout.axes)
-        return conv.sheltered(demand, crop, lengths, self._regions.bounds)
+            for name in part.inputs:
+                demands.setdefault(name, []).append(needed)
 
     def _crops(self, end: End) -> Pairs:
         """Return the crops of an exit along the axes of its value.

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.fusion.dilated_conv.amounts import (
     ZERO,
+    Amount,
     Bounds,
     Pair,
     Pairs,
@@ -111,24 +112,33 @@ class Convolution:
         length = lengths[index]
         return self.layout.blocks[index] * (1 if length is None else length)
 
+    def growth(self, of_input: Sequence[Amount | None]) -> tuple[Amount | None, ...]:
+        """Return how much larger the output is than the image, along the axes of the layout."""
+        return tuple(
+            growth + (sum(axis.pads) - axis.reach)
+            if growth is not None and axis.reach is not None and axis.stride == 1
+            else None
+            for growth, axis in zip(of_input, self._taken, strict=True)
+        )
+
     def sheltered(
-        self, output_crop: Pairs, crop: Pairs | None, lengths: Sequence[int | None], bounds: Bounds
+        self,
+        crop: Pairs,
+        growth: Sequence[Amount | None],
+        lengths: Sequence[int | None],
+        bounds: Bounds,
     ) -> Pairs:
         """Reduce the crop of the output to axes of which something is provably left.
 
         BatchToSpace may crop everything away, and onnxruntime fails on a convolution with an empty
-        result. `crop` is None if the input does not lack zeros.
+        result. `growth` and `lengths` are those of the output.
         """
-        net = None if crop is None else self.net_pads(crop, output_crop)
         kept = []
-        for i, (axis, pair) in enumerate(zip(self._taken, output_crop, strict=True)):
-            added = None if net is None else (net[i][0] + net[i][1]).constant
-            grows = added is not None and axis.reach is not None and added >= axis.reach
-            is_safe = grows or bounds.is_below(pair[0] + pair[1], self._least(i, lengths))
-            # Pads minus crops that only the run knows are a Pad in front.
-            can_pad = None not in (pair[0].constant, pair[1].constant) or axis.pads == (0, 0)
-            can_pad |= self.pad_value is not None
-            kept.append(pair if is_safe and can_pad else (ZERO, ZERO))
+        for i, (pair, more) in enumerate(zip(crop, growth, strict=True)):
+            total = pair[0] + pair[1]
+            is_safe = more is not None and bounds.is_at_least(more - total)
+            is_safe |= bounds.is_below(total, self._least(i, lengths))
+            kept.append(pair if is_safe else (ZERO, ZERO))
         return tuple(kept)
 
     def own_pads(self, net: Pairs, lengths: Sequence[int | None], bounds: Bounds) -> Pairs:

@@ -18,25 +18,25 @@ import onnx
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
+from onnx_spatial.fusion import layout as layouts
 from onnx_spatial.fusion.dilated_conv.amounts import (
-    ZERO,
     Amount,
     AmountWriter,
     Pairs,
-    flat,
     is_nothing,
     minus,
     nothing,
     reordered,
 )
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
-from onnx_spatial.fusion.dilated_conv.operators import Blocked, Border, Commuted, Form
+from onnx_spatial.fusion.dilated_conv.operators import Blocked, Border, Commuted
 from onnx_spatial.fusion.dilated_conv.region import End, Regions, Step, UnwritableError
 from onnx_spatial.fusion.dilated_conv.windows import Convolution, fills
+from onnx_spatial.fusion.layout import Layout
 from onnx_spatial.fusion.matcher import Matcher
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core import padding
-from onnx_spatial.lowering.core.builder import INT64_MAX, SLICE_INPUTS, Size, Tensor
+from onnx_spatial.lowering.core.builder import INT64_MAX, Size, Tensor
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 
 
@@ -85,7 +85,7 @@ class _Writer:
     def __init__(self, regions: Regions, view: GraphView, matcher: Matcher) -> None:
         self._regions, self._view, self._matcher = regions, view, matcher
         self._parts: dict[str, Part] = {}
-        self._amounts = AmountWriter(view, regions.layouts)
+        self._amounts = AmountWriter(view)
         self._bounds = regions.bounds
         self._adjusted: dict[tuple[object, ...], ir.Value] = {}
         self._edit = RegionEdit()
@@ -97,7 +97,7 @@ class _Writer:
             self._parts[name] = Part(end.data, end.pads, 0, end.layout, regions.types[name])
             self._measure(name)
         for part in regions.parts:
-            names = [part.name] if isinstance(part, End) else [name for name, _ in part.inputs]
+            names = [part.name] if isinstance(part, End) else part.inputs
             try:
                 edit.drafts.append(self._exit(part) if isinstance(part, End) else self._step(part))
             except ConversionError as error:
@@ -122,36 +122,17 @@ class _Writer:
 
     def _step(self, step: Step) -> Draft:
         draft = Draft(step.node)
-        inputs = {name: self._input(name, layout, draft) for name, layout in step.inputs}
+        inputs = {name: self._parts[name] for name in step.inputs}
         write = self._convolution if isinstance(step.rewrite, Convolution) else self._commuted
         write(step, inputs, draft)
         return draft
-
-    def _input(self, name: str, layout: Blocked, draft: Draft) -> Part:
-        """Return the part of a value that is computed, padded along the axes not in the layout.
-
-        Such a Pad by amounts of the run does all of these at once.
-        """
-        part = self._parts[name]
-        axes, others = part.layout.axes, layout.axes
-        if axes == others:
-            return part
-        crop = reordered(part.crop, axes, others)
-        gone = minus(part.crop, reordered(crop, others, axes))
-        if part.border is not None and any(amount.constant is None for amount in flat(gone)):
-            crop = tuple(
-                (ZERO if begin.constant is None else begin, ZERO if end.constant is None else end)
-                for begin, end in crop
-            )
-        value = self._at(part, reordered(crop, others, axes), draft)
-        return replace(part, value=value, crop=crop, layout=layout)
 
     def _commuted(self, step: Step, inputs: Mapping[str, Part], draft: Draft) -> None:
         assert isinstance(step.rewrite, Commuted)
         demand = self._demand(step)
         crop, border = self._common_part(list(inputs.values()), step.rewrite, demand)
         values = {name: self._at(part, crop, draft) for name, part in inputs.items()}
-        outputs = self._copy(step, values, step.rewrite.forms, draft)
+        outputs = self._copy(step, values, step.rewrite.form, draft)
         for name, output in zip(step.view.message.output, outputs, strict=False):
             if name:
                 layout, types = step.rewrite.layout, self._regions.types[name]
@@ -171,21 +152,7 @@ class _Writer:
             border = rewrite.border([part.border for part in inputs])
             if border is not None or self._bounds.covers(demand, first):
                 return first, border
-        crops = [demand, *(part.crop for part in inputs)]
-        kept = [crop for crop in crops if self._bounds.covers(demand, crop)]
-        return min(kept, key=lambda crop: self._effort(inputs, crop, demand)), None
-
-    def _effort(self, inputs: Sequence[Part], crop: Pairs, demand: Pairs) -> float:
-        """Count the Pads and Slices for a common crop of inputs, and behind it for what is needed."""
-        effort = int(crop != demand)
-        for part in inputs:
-            amounts = minus(part.crop, crop)
-            pads = not self._bounds.covers(nothing(len(amounts)), amounts)
-            if pads and part.border is None:
-                return math.inf
-            steps = self._pads_and_crops(part, amounts)
-            effort += sum(not is_nothing(step) for step in steps)
-        return effort
+        return demand, None
 
     def _convolution(self, step: Step, inputs: Mapping[str, Part], draft: Draft) -> None:
         conv, ((name, part),) = step.rewrite, inputs.items()
@@ -210,31 +177,20 @@ class _Writer:
         self._edit.convolved.add(result)
 
     def _copy(
-        self,
-        step: Step,
-        values: Mapping[str, ir.Value],
-        forms: Sequence[Form] | None,
-        draft: Draft,
+        self, step: Step, values: Mapping[str, ir.Value], form: Layout | None, draft: Draft
     ) -> Sequence[ir.Value]:
-        """Copy the node for other values, or write its forms; return the outputs."""
+        """Copy the node for other values, or write the change of layout in its place."""
         inputs = [
             values.get(name, value)
             for name, value in zip(step.view.message.input, step.node.inputs, strict=True)
         ]
-        if forms is None:
+        if form is None:
             draft.successor = self._matcher.copy(step.node, inputs)
             draft.nodes.append(draft.successor)
             return draft.successor.outputs
-        value = inputs[0]
-        for form in forms:
-            operands = [
-                inputs[each] if isinstance(each, int) else draft.constant(each, "shape")
-                for each in form.operands
-            ]
-            draft.successor = ir.node(form.op_type, [value, *operands], form.attributes)
-            draft.nodes.append(draft.successor)
-            value = draft.successor.outputs[0]
-        assert value is not None
+        assert inputs[0] is not None
+        value = layouts.write(form, inputs[0], draft, self._view.opset)
+        draft.successor = value.producer() if form.steps() else None
         return [value]
 
     # Pads and Slices
@@ -252,12 +208,8 @@ class _Writer:
             emit, rank = Emitter(self._view.opset), part.layout.rank
             sizes = [emit.length(part.value, axis) for axis in range(rank)]
             x = emit.tensor(part.value, sizes, 4)
-            pads, crops = self._pads_and_crops(part, amounts)
-            x = self._with_pad(emit, x, part, pads)
-            if self._can_crop(part) and any(amount.constant is None for amount in flat(crops)):
-                x = self._with_pad(emit, x, part, tuple((b * -1, e * -1) for b, e in crops))
-            else:
-                x = self._with_slice(emit, x, part.layout, crops)
+            pads, crops = self._pads_and_crops(amounts)
+            x = self._with_slice(emit, self._with_pad(emit, x, part, pads), part.layout, crops)
             emit.prune(x.value)
             draft.nodes += emit.nodes
             draft.constants += emit.constants
@@ -269,85 +221,46 @@ class _Writer:
         axes = part.layout.axes
         return self._view.lengths(part.value.name, axes) if part.value.name else [None] * len(axes)
 
-    def _pads_and_crops(self, part: Part, amounts: Pairs) -> tuple[Pairs, Pairs]:
-        """Return what to pad by, less than nothing to crop, and what to crop by then.
-
-        A Pad may crop, too, but no more at one end than is there before the other end is padded. A
-        crop by known amounts is a Slice.
-        """
-        is_known = all(a.constant is not None and a.constant <= 0 for a in flat(amounts))
-        steps = []
-        for pair, length in zip(amounts, self._lengths(part), strict=True):
-            if not is_known and self._can_crop(part) and self._fit(pair, length):
-                steps.append((pair, (ZERO, ZERO)))
-            else:
-                begin, end = (self._bounds.split(amount) for amount in pair)
-                steps.append(((begin[0], end[0]), (begin[1], end[1])))
-        return tuple(pads for pads, _ in steps), tuple(crops for _, crops in steps)
-
-    def _fit(self, pair: tuple[Amount, Amount], length: int | None) -> bool:
-        """Return whether one Pad can crop one end of an axis of this length and pad the other.
-
-        onnxruntime 1.23 writes anything where nothing is left between the two.
-        """
-        crops = [self._bounds.least(a) for a in pair if not self._bounds.is_at_least(a)]
-        if not crops or ZERO in pair or all(self._bounds.is_at_least(a * -1) for a in pair):
-            return True
-        return length is not None and all(c is not None and length + c > 0 for c in crops)
-
-    def _can_crop(self, part: Part) -> bool:
-        """Return whether a Pad by negative amounts crops the value."""
-        opset = self._view.opset
-        has_kernel = padding.has_pad_kernel(part.types, opset)
-        return bool(part.types) and opset >= padding.PAD_INPUTS and has_kernel
+    def _pads_and_crops(self, amounts: Pairs) -> tuple[Pairs, Pairs]:
+        """Return what to pad by, and what to crop by then."""
+        pads, crops = [], []
+        for pair in amounts:
+            begin, end = map(self._bounds.split, pair)
+            pads.append((begin[0], end[0]))
+            crops.append((begin[1], end[1]))
+        return tuple(pads), tuple(crops)
 
     def _with_pad(self, emit: Emitter, x: Tensor, part: Part, pads: Pairs) -> Tensor:
         if is_nothing(pads):
             return x
-        filling, rank = None, part.layout.rank
-        if not self._bounds.covers(nothing(len(pads)), pads):
-            filling = _filling(part, emit)
         # Not for some axes only: onnxruntime moves Transposes across a Pad and forgets its axes.
-        pairs = reordered(pads, part.layout.axes, range(rank))
-        ends = [*(begin for begin, _ in pairs), *(end for _, end in pairs)]
-        vector, sizes = self._sizes(emit, ends)
-        both = list(zip(sizes[:rank], sizes[rank:], strict=True))
-        return padding.pad(emit, x, both, part.types, filling, vector=vector)
+        pairs = reordered(pads, part.layout.axes, range(part.layout.rank))
+        sizes = [(self._size(emit, begin), self._size(emit, end)) for begin, end in pairs]
+        if part.border is None:
+            raise ConversionError("the number beyond its border is not known")
+        dtype = padding.numpy_dtype(next(iter(part.types), 0))
+        if part.border and (dtype is None or not padding.has_pad_kernel(part.types, emit.opset)):
+            raise ConversionError(f"a border of {part.border} cannot be written for its type")
+        filling = np.array(part.border, dtype) if part.border else None
+        return padding.pad(emit, x, sizes, part.types, filling)
 
     def _with_slice(self, emit: Emitter, x: Tensor, layout: Blocked, crops: Pairs) -> Tensor:
-        pairs = zip(layout.axes, crops, strict=True)
-        pair_of = {axis: pair for axis, pair in pairs if not is_nothing((pair,))}
-        if not pair_of:
-            return x
-        axes, dims, stops = sorted(pair_of), list(x.dims), list[Size]()
-        begin_vector, begins = self._sizes(emit, [pair_of[axis][0] for axis in axes])
-        end_vector, ends = self._sizes(emit, [pair_of[axis][1] for axis in axes])
-        for axis, begin, end in zip(axes, begins, ends, strict=True):
+        pairs = sorted(zip(layout.axes, crops, strict=True))
+        axes, dims, begins, ends = list[int](), list(x.dims), list[Size](), list[Size]()
+        for axis, pair in pairs:
+            if is_nothing((pair,)):
+                continue
+            begin, end = (self._size(emit, amount) for amount in pair)
             stop = emit.sub(x.dims[axis], end)
-            dims[axis] = emit.sub(stop, begin)
+            axes.append(axis)
+            begins.append(begin)
             # An end of -0 would leave nothing.
-            known = -end if isinstance(end, int) and end else INT64_MAX
-            stops.append(known if isinstance(end, int) else stop)
-        if emit.opset >= SLICE_INPUTS:
-            if begin_vector is not None:
-                begins = emit.elements(begin_vector, range(len(axes)), len(axes))
-            if end_vector is not None:
-                ends = emit.elements(end_vector, range(len(axes)), len(axes))
-                lengths = [emit.length(x.value, axis) for axis in axes]
-                stops = list(map(emit.sub, lengths, ends))
-        return emit.slice(x, axes, begins, stops, dims)
+            ends.append((-end or INT64_MAX) if isinstance(end, int) else stop)
+            dims[axis] = emit.sub(stop, begin)
+        return emit.slice(x, axes, begins, ends, dims) if axes else x
 
-    def _sizes(
-        self, emit: Emitter, amounts: Sequence[Amount]
-    ) -> tuple[ir.Value | None, list[Size]]:
-        """Write amounts as a vector, None if all are known, and each as a size."""
-        if all(amount.constant is not None for amount in amounts):
-            return None, [amount.constant or 0 for amount in amounts]
-        vector = self._amounts.write(emit, amounts)
-        return vector, [
-            emit.elements(vector, [place])[0] if amount.constant is None else amount.constant
-            for place, amount in enumerate(amounts)
-        ]
+    def _size(self, emit: Emitter, amount: Amount) -> Size:
+        return self._amounts.size(emit, amount)
 
     # Shapes
 
@@ -376,37 +289,15 @@ class _Writer:
             self._edit.drafts.append(draft)
 
     def _blocked_shape(self, emit: Emitter, part: Part, axes: Sequence[int]) -> ir.Value:
-        layout = part.layout
-        if len(axes) == layout.rank:
-            result = emit.op("Shape", part.value)
-        else:
-            result = emit.op("Shape", part.value, start=axes[0], end=axes[-1] + 1)
-        lacks = [begin + end for begin, end in reordered(part.crop, layout.axes, axes)]
-        if any(lack.constant != 0 for lack in lacks):
-            vector, sizes = self._sizes(emit, lacks)
-            result = emit.op("Add", result, vector or emit.vector(sizes, "amounts"))
+        layout, sizes = part.layout, list[Size]()
+        lacks = reordered(part.crop, layout.axes, axes)
         blocks = dict(zip(layout.axes, layout.blocks, strict=True))
-        count = math.prod(layout.blocks)
-        if count > 1 and layout.batch in axes:
-            factors = [count if axis == layout.batch else 1 for axis in axes]
-            result = emit.op("Mul", result, emit.ints(factors, "factors"))
-        divisors = [blocks.get(axis, 1) for axis in axes]
-        if max(divisors) > 1:
-            result = emit.op("Div", result, emit.ints(divisors, "blocks"))
-        return result
-
-
-def _filling(part: Part, emit: Emitter) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]] | None:
-    """Return what a Pad fills a border with; None for zeros."""
-    if part.border is None:
-        raise ConversionError("the number beyond its border is not known")
-    if not part.border:
-        return None
-    dtype = padding.numpy_dtype(next(iter(part.types))) if len(part.types) == 1 else None
-    if dtype is None or not padding.has_pad_kernel(part.types, emit.opset):
-        what = f"a border of {part.border} cannot be written for this element type"
-        raise ConversionError(what)
-    return np.array(part.border, dtype)
+        for axis, (begin, end) in zip(axes, lacks, strict=True):
+            size = emit.add(emit.length(part.value, axis), self._size(emit, begin + end))
+            if axis == layout.batch:
+                size = emit.mul(size, math.prod(layout.blocks))
+            sizes.append(emit.div(size, blocks.get(axis, 1)))
+        return emit.vector(sizes, "shape")
 
 
 def _prune(drafts: Sequence[Draft]) -> None:

@@ -2,10 +2,9 @@
 
     op(Transpose t) = Transpose op'(t)
 
-An operator commutes with a change of layout if it works on single elements, or along axes that
-attributes or constants name: the table of `dilated_conv.operators` says which do. Operators that sum
-along an axis commute only with changes that keep the order of the elements: another order rounds
-otherwise.
+An operator commutes with a change of layout if it looks at single elements, or along axes that its
+attributes or constants name (`fusion.operators`). Operators that sum along an axis commute only with
+changes that keep the order of the elements: another order rounds otherwise.
 """
 
 from __future__ import annotations
@@ -17,16 +16,14 @@ from itertools import dropwhile
 import numpy as np
 import onnx_ir as ir
 
-from onnx_spatial.fusion.dilated_conv.graph_view import Array
-from onnx_spatial.fusion.dilated_conv.operators import ALONG, FLATTENING, Along
-from onnx_spatial.fusion.layouts.layout import Layout
+from onnx_spatial.fusion import operators
+from onnx_spatial.fusion.layout import Array, Layout
 from onnx_spatial.fusion.layouts.layout_graph import LayoutGraph
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 
 _UNARY = op_traits.having(Trait.UNARY) - {"Dropout"}  # which may draw a mask for each place
 _BROADCASTS = op_traits.having(Trait.BROADCASTS) - {"SwiGLU"}
-
 
 #: The rank of a signal with a batch and channels; values of lower rank may be sizes.
 LEAST_RANK = 3
@@ -108,94 +105,54 @@ def _trimmed(array: Array) -> Array:
 
 def _along(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
     """Operators along axes, which get their new places in the attribute or input that names them."""
-    row, attributes = _ROWS[node.op_type], graph.matcher.attributes(node)
-    is_exact = bool(op_traits.of(node).traits & (Trait.EXACT | Trait.BITWISE))
-    if not (is_exact or layout.keeps_order) or attributes.get("keepdims", 1) != 1:
+    op_type, view = node.op_type, graph.view_of(node)
+    is_elementwise = op_type in operators.QUANTIZING or op_type == "BatchNormalization"
+    is_exact = is_elementwise or bool(op_traits.of(node).traits & (Trait.EXACT | Trait.BITWISE))
+    if view.integer("keepdims", 1) != 1:
         return None
-    if row.to_the_end or (node.op_type in FLATTENING and graph.opset < 13):
+    axes = operators.axes_of(view, layout.rank)
+    if isinstance(axes, str) or not (is_exact or layout.keeps_order):
         return None
-    if node.op_type == "Gather" and (not node.inputs[1] or graph.rank(node.inputs[1]) != 1):
+    if op_type in operators.FLATTENING and graph.opset < 13:
         return None
-    data = range(len(node.inputs)) if node.op_type == "Concat" else (0,)
-    if any(node.inputs[i] is None for i in data):
+    data = range(len(node.inputs)) if op_type == "Concat" else (0,)
+    if any(node.inputs[i] is None for i in data) or (len(node.outputs) > 1 and op_type != "Split"):
         return None
-    inputs = dict.fromkeys(data, layout)
-    if not row.by_input:
-        axis = attributes.get("axis", row.axis)
-        return Adapted(inputs, {}, {"axis": layout.place(axis)}) if isinstance(axis, int) else None
-    axes = graph.axes(node, 1)
-    if not axes:
+    adapted, places = Adapted(dict.fromkeys(data, layout)), tuple(map(layout.place, axes.axes))
+    if isinstance(axes.name, int):
+        known = view.known(axes.name)
+        assert known is not None
+        adapted.constants[axes.name] = np.array(places, known.dtype).reshape(known.shape)
+    elif axes.name is not None:
+        adapted.attributes[axes.name] = places if axes.name == "axes" else places[0]
+    elif places != axes.axes:
         return None
-    places = tuple(map(layout.place, axes))
-    if "axes" in attributes:
-        return Adapted(inputs, {}, {"axes": places})
-    known = graph.known(node.inputs[1])
-    assert known is not None
-    return Adapted(inputs, {1: np.array(places, known.dtype).reshape(known.shape)})
-
-
-def _quantize(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
-    """QuantizeLinear and DequantizeLinear, per tensor or along an axis."""
-    attributes, scale = graph.matcher.attributes(node), node.inputs[1]
-    length = graph.rank(scale) if scale is not None else None
-    axis = attributes.get("axis", 1)
-    if attributes.get("block_size") or length is None or length > 1 or not isinstance(axis, int):
-        return None
-    is_per_tensor = length == 0 or graph.opset < 13
-    return Adapted({0: layout}, {}, {} if is_per_tensor else {"axis": layout.place(axis)})
-
-
-def _normalize(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
-    """BatchNormalization of one output: the channels are axis 1."""
-    attributes = graph.matcher.attributes(node)
-    is_training = attributes.get("training_mode", 0) or not attributes.get("spatial", 1)
-    if is_training or len(node.outputs) != 1 or layout.axes[1] != 1:
-        return None
-    return Adapted({0: layout})
+    return adapted
 
 
 def _pad(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
-    attributes = graph.matcher.attributes(node)
-    if len(node.inputs) > 3 and node.inputs[3] is not None:
-        axes = graph.known(node.inputs[3])
+    view = graph.view_of(node)
+    if view.has(3):
+        axes = view.known(3)
         if axes is None:
             return None
         places = [layout.place(int(axis)) for axis in axes.reshape(-1)]
         return Adapted({0: layout}, {3: np.array(places, axes.dtype)})
-    pads = attributes.get("pads")
-    if pads is None and len(node.inputs) > 1:
-        known = graph.known(node.inputs[1])
-        pads = None if known is None else tuple(int(pad) for pad in known.reshape(-1))
-    if not isinstance(pads, tuple) or len(pads) != 2 * layout.rank:
+    known = view.known(1)
+    pads = view.integers("pads", () if known is None else tuple(known.reshape(-1).tolist()))
+    if pads is None or len(pads) != 2 * layout.rank:
         return None
     sides = (pads[: layout.rank], pads[layout.rank :])
-    moved = tuple(0 if axis is None else int(side[axis]) for side in sides for axis in layout.axes)
-    if "pads" in attributes:
+    moved = tuple(0 if axis is None else side[axis] for side in sides for axis in layout.axes)
+    if known is None:
         return Adapted({0: layout}, {}, {"pads": moved})
     return Adapted({0: layout}, {1: np.array(moved, np.int64)})
 
-
-def _slice(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
-    known = graph.known(node.inputs[3]) if len(node.inputs) > 3 else None
-    axes = graph.axes(node, 3)
-    if axes is None:
-        return None
-    places = tuple(layout.place(axis) for axis in axes)
-    if known is None:
-        return Adapted({0: layout}, {}, {"axes": places})
-    return Adapted({0: layout}, {3: np.array(places, known.dtype)})
-
-
-#: The operators of `ALONG`, but those along fixed axes, and those that the regions write otherwise.
-_ROWS = {name: row for name, row in ALONG.items() if not row.axes} | {"Gather": Along()}
 
 #: The rule of each operator that commutes.
 RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(_UNARY, _unary),
     **dict.fromkeys(_BROADCASTS, _broadcasts),
-    **dict.fromkeys(_ROWS, _along),
-    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantize),
-    "BatchNormalization": _normalize,
+    **dict.fromkeys((*operators.NAMED, "BatchNormalization"), _along),
     "Pad": _pad,
-    "Slice": _slice,
 }

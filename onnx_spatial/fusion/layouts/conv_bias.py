@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 import onnx_ir as ir
 
-from onnx_spatial.fusion.dilated_conv.graph_view import Array
-from onnx_spatial.fusion.layouts.layout import Layout
+from onnx_spatial.fusion.layout import Array, Layout
 from onnx_spatial.fusion.layouts.layout_graph import Forms, LayoutGraph
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit

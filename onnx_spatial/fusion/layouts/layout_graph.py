@@ -8,20 +8,24 @@ The graph is read as far as it is needed: a model may be much larger than the pa
 from __future__ import annotations
 
 import math
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import onnx_ir as ir
 
-from onnx_spatial.fusion.dilated_conv.graph_view import Array, GraphView
-from onnx_spatial.fusion.layouts.layout import Layout
+from onnx_spatial.fusion import operators
+from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
+from onnx_spatial.fusion.layout import Array, Layout
 from onnx_spatial.fusion.matcher import Matcher
+from onnx_spatial.fusion.operators import OperatorView
+from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
+from onnx_spatial.operators.spellings.call import AttributeValue
 
 #: The length that is assumed of an axis of unknown size.
 _USUAL = 32
-_CHANGES = frozenset({"Transpose", "Squeeze", "Unsqueeze", "Reshape"})
 _SAME_RANK = op_traits.having(Trait.SAME_RANK) | {"Concat"}
 _BROADCASTS = op_traits.having(Trait.BROADCASTS)
 
@@ -229,58 +233,52 @@ class LayoutGraph:
         return self._changes[node]
 
     def _change(self, node: ir.Node) -> Layout | None:
-        if node.op_type not in _CHANGES or not node.inputs or node.inputs[0] is None:
+        if node.op_type not in operators.CHANGES or not node.inputs or node.inputs[0] is None:
             return None
-        source = node.inputs[0]
-        rank = self.rank(source)
+        rank = self.rank(node.inputs[0])
         if not op_traits.is_standard(node) or rank is None or len(node.outputs) != 1:
             return None
-        if self.matcher.op_type(node) is None:  # of the lowering of another operator
+        # A node without a type is of the lowering of another operator.
+        if self.matcher.op_type(node) is None or self.matcher.is_local(node):
             return None
-        if node.op_type == "Transpose":
-            perm = self.matcher.perm(node, rank)
-            return None if perm is None else Layout(rank, perm)
-        if node.op_type == "Reshape":
-            return self._reshaped(node, source)
-        axes = self.axes(node, 1)
-        if axes is None:
-            return None
-        if node.op_type == "Squeeze":
-            removed = {axis % rank for axis in axes} if rank else set()
-            return Layout(rank, tuple(axis for axis in range(rank) if axis not in removed))
-        added = {axis % (rank + len(axes)) for axis in axes}
-        if len(added) != len(axes):
-            return None
-        old = iter(range(rank))
-        places = range(rank + len(axes))
-        return Layout(rank, tuple(None if place in added else next(old) for place in places))
+        change = operators.change_of(self.view_of(node), rank)
+        return None if isinstance(change, str) else change
 
-    def _reshaped(self, node: ir.Node, source: ir.Value) -> Layout | None:
-        """Return the layout that a Reshape makes that only adds and removes axes of size 1."""
-        shape = self.known(node.inputs[1]) if len(node.inputs) > 1 else None
-        dims = self.view.dims(source.name) if source.name else None
-        if shape is None or dims is None or self.matcher.attributes(node).get("allowzero"):
-            return None
-        axes: list[int | None] = []
-        left = list(range(len(dims)))
-        for place, size in enumerate(shape.reshape(-1).tolist()):
-            while left and size != 1 and dims[left[0]].constant == 1 and (size or left[0] != place):
-                left.pop(0)
-            known = dims[left[0]].constant if left else None
-            if size == 1 and known != 1:
-                axes.append(None)
-            elif left and (size in (-1, known) or (size == 0 and left[0] == place)):
-                axes.append(left.pop(0))
-            else:
-                return None
-        return Layout(len(dims), tuple(axes)) if all(dims[a].constant == 1 for a in left) else None
+    def view_of(self, node: ir.Node) -> OperatorView:
+        """Return a view of a node and its inputs."""
+        return _View(node, self)
 
-    def axes(self, node: ir.Node, index: int) -> tuple[int, ...] | None:
-        """Return the axes of a node: an attribute, later input `index`; None if unknown or missing."""
-        axes = self.matcher.attributes(node).get("axes")
-        if axes is None and index < len(node.inputs):
-            known = self.known(node.inputs[index])
-            axes = None if known is None else tuple(int(axis) for axis in known.reshape(-1))
-        if not isinstance(axes, tuple) or not all(isinstance(axis, int) for axis in axes):
-            return None
-        return tuple(int(axis) for axis in axes)
+
+@dataclass(frozen=True)
+class _View(OperatorView):
+    node: ir.Node
+    graph: LayoutGraph
+
+    @property
+    def op_type(self) -> str:
+        return self.node.op_type
+
+    @property
+    def opset(self) -> int:
+        return self.graph.opset
+
+    @cached_property
+    def attributes(self) -> Mapping[str, AttributeValue]:
+        return self.graph.matcher.attributes(self.node)
+
+    def has(self, index: int) -> bool:
+        return self._input(index) is not None
+
+    def known(self, index: int) -> Array | None:
+        return self.graph.known(self._input(index))
+
+    def dims(self, index: int) -> tuple[Polynomial, ...] | None:
+        value = self._input(index)
+        return self.graph.view.dims(value.name) if value is not None and value.name else None
+
+    def entries(self, index: int) -> tuple[Polynomial, ...] | None:
+        known = self.known(index)
+        return None if known is None else tuple(Polynomial.of(int(v)) for v in known.reshape(-1))
+
+    def _input(self, index: int) -> ir.Value | None:
+        return self.node.inputs[index] if index < len(self.node.inputs) else None

@@ -24,9 +24,10 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from onnx_spatial.fusion.layouts import commuting, layout
+from onnx_spatial.fusion import layout
+from onnx_spatial.fusion.layout import Layout
+from onnx_spatial.fusion.layouts import commuting
 from onnx_spatial.fusion.layouts.commuting import Adapted
-from onnx_spatial.fusion.layouts.layout import Layout
 from onnx_spatial.fusion.layouts.layout_graph import Forms, LayoutGraph
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from onnx_spatial.fusion.layouts import layout as layouts
-from onnx_spatial.fusion.layouts.layout import Layout
+from onnx_spatial.fusion import layout as layouts
+from onnx_spatial.fusion.layout import Layout
 from onnx_spatial.fusion.layouts.layout_graph import Forms, LayoutGraph
 from onnx_spatial.fusion.layouts.push import Move, Plan, near
 from onnx_spatial.model.graph import layout_marks

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
-from onnx_spatial.fusion.dilated_conv.graph_view import Array
 from onnx_spatial.model.graph.replace_nodes import Draft
+
+Array = npt.NDArray[np.generic]
 
 #: Axes added or removed that are paired with each other; more are left as they are.
 _MOST_PAIRED = 3
@@ -66,7 +68,12 @@ class Layout:
     def then(self, other: Layout) -> Layout:
         """Return this change followed by another one, with as few steps as possible."""
         axes = (None if axis is None else self.axes[axis] for axis in other.axes)
-        return _paired(Layout(self.rank, tuple(axes)))
+        return Layout(self.rank, tuple(axes)).paired
+
+    @property
+    def paired(self) -> Layout:
+        """The same change, with added axes that are removed ones where that takes fewer steps."""
+        return _paired(self)
 
     def place(self, axis: int) -> int:
         """Return the axis of the result that is an axis of the value, which may be negative."""
@@ -97,7 +104,6 @@ class Layout:
 
 @cache
 def _paired(layout: Layout) -> Layout:
-    """Let axes that are added be axes that are removed, where that takes fewer steps."""
     removed = layout.removed
     added = [place for place, axis in enumerate(layout.axes) if axis is None]
     if not removed or not added or max(len(removed), len(added)) > _MOST_PAIRED:
