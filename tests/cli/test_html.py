@@ -14,7 +14,7 @@ from onnx import numpy_helper
 from report_models import net
 
 import onnx_spatial
-from onnx_spatial import edit
+from onnx_spatial import api
 from onnx_spatial.verification import Unproven
 
 
@@ -57,12 +57,12 @@ def test_a_failed_verification_is_in_the_report(model, tmp_path, capsys):
 
 
 def test_a_conversion_that_fails_its_proof_has_graphs_and_summary(model, tmp_path, monkeypatch):
-    real, part = edit.verify_conversion, Unproven("Conv node 'c'", "gave up", "a gap in the proof")
+    real, part = api.verify_conversion, Unproven("Conv node 'c'", "gave up", "a gap in the proof")
 
     def verifying(*arguments):
         return replace(real(*arguments), evidence="sampled", unproven=[part])
 
-    monkeypatch.setattr(edit, "verify_conversion", verifying)
+    monkeypatch.setattr(api, "verify_conversion", verifying)
     words = ["convert", model, "-o", "out.onnx", "--strict-proof", "--html", "report.html", "-q"]
     assert run(words) == 1
     assert not (tmp_path / "out.onnx").exists()

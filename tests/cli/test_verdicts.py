@@ -13,7 +13,7 @@ from onnx import parser
 from rich.console import Console
 
 import onnx_spatial
-from onnx_spatial import Verification, edit, verification
+from onnx_spatial import Verification, api, verification
 from onnx_spatial.cli import render
 from onnx_spatial.verification import Counterexample, OperatorResult, Unproven
 
@@ -56,7 +56,7 @@ def paths(tmp_path):
 )
 def test_exit_codes(verdict, option, of_verify, of_convert, paths, monkeypatch):
     path, out = paths
-    for room, name in ((verification, "verify"), (edit, "compare")):
+    for room, name in ((verification, "verify"), (api, "compare")):
         monkeypatch.setattr(room, name, lambda *_, **__: replace(VERDICTS[verdict]))
     assert run(["verify", path, path, option]) == of_verify
     assert run(["convert", path, "-o", str(out), option]) == of_convert
@@ -65,7 +65,7 @@ def test_exit_codes(verdict, option, of_verify, of_convert, paths, monkeypatch):
 
 @pytest.mark.parametrize("verdict", VERDICTS)
 def test_in_python_an_option_raises(verdict, paths, monkeypatch):
-    monkeypatch.setattr("onnx_spatial.api.run_verification", lambda *_, **__: VERDICTS[verdict])
+    monkeypatch.setattr("onnx_spatial.api.compare", lambda *_, **__: VERDICTS[verdict])
     path, _ = paths
     assert bool(onnx_spatial.verify(path, path)) == (verdict in ("proven", "sampled"))
     options = onnx_spatial.VerifyOptions(strict_proof=True)
@@ -131,7 +131,7 @@ def test_a_lowering_that_differs_is_named_with_another_that_is_possible(paths, m
     shown = Counterexample({}, {}, None, "has another shape", "y")
     wrong = OperatorResult("s2b", "main graph", "SpaceToBatchND", "tf", counterexample=shown)
     found = replace(VERDICTS["failed"], operators=[wrong], advice="convert it again")
-    monkeypatch.setattr(edit, "compare", lambda *_, **__: replace(found))
+    monkeypatch.setattr(api, "compare", lambda *_, **__: replace(found))
     assert run(["convert", path, "-o", str(out)]) == 1
     lines = capsys.readouterr().err.splitlines()
     (line,) = [line for line in lines if "was converted by" in line]
