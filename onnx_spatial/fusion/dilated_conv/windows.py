@@ -12,6 +12,7 @@ where r = (kernel size - 1) * dilation, and that is how its pads are counted her
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -20,7 +21,6 @@ from onnx_spatial.fusion.dilated_conv.amounts import (
     ZERO,
     Amount,
     Bounds,
-    Pair,
     Pairs,
     number,
 )
@@ -141,14 +141,21 @@ class Convolution:
             kept.append(pair if is_safe else (ZERO, ZERO))
         return tuple(kept)
 
-    def own_pads(self, net: Pairs, lengths: Sequence[int | None], bounds: Bounds) -> Pairs:
-        """Select the part of the pads that the convolution takes itself: what is always padded."""
+    def own_pads(self, net: Pairs, lengths: Sequence[int | None]) -> Pairs:
+        """Select the part of the pads that the convolution takes itself: known ones.
+
+        None along an axis that is cropped at one end, if more may be cropped there than is left
+        before the other end is padded.
+        """
         pads = []
         for axis, pair, length in zip(self._taken, net, lengths, strict=True):
-            own = _always_padded(pair, length, bounds)
-            reach = axis.reach or 0
-            too_large = self.is_transposed and max(a.constant or 0 for a in own) > reach
-            pads.append((ZERO, ZERO) if too_large else own)
+            known = [amount.constant for amount in pair]
+            own = [max(n or 0, 0) for n in known]
+            least = min((-math.inf if n is None else n for n in known), default=0)
+            too_large = self.is_transposed and max(own) > (axis.reach or 0)
+            if too_large or (least < 0 and -least > (length or 0)):
+                own = [0, 0]
+            pads.append((number(own[0]), number(own[1])))
         return tuple(pads)
 
     def attributes(self, own: Pairs) -> dict[str, list[int]]:
@@ -163,21 +170,6 @@ class Convolution:
         if any(axis.dilation > 1 for axis in self.axes):
             changed["dilations"] = [axis.dilation for axis in self.axes]
         return changed
-
-
-def _always_padded(net: Pair, length: int | None, bounds: Bounds) -> Pair:
-    """Return what is always padded at the ends of an axis.
-
-    Nothing if more may be cropped at one end than is there before the other end is padded.
-    """
-    crops = [amount for amount in net if not bounds.is_at_least(amount)]
-    grows = any(not bounds.is_at_least(amount * -1) for amount in net)
-    if crops and grows:
-        cut = [amount.constant for amount in crops]
-        if length is None or any(n is None or length < -n for n in cut):
-            return ZERO, ZERO
-    begin, end = (number(max(bounds.least(amount) or 0, 0)) for amount in net)
-    return begin, end
 
 
 def fills(pad_value: Border, border: Border, net: Pairs, crop: Pairs) -> bool:

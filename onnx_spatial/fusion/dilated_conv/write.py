@@ -163,7 +163,7 @@ class _Writer:
             crop = conv.input_crop(demand, self._view.lengths(name, axes), self._bounds)
             part = replace(part, value=self._at(part, crop, draft), crop=crop, border=None)
             net = conv.net_pads(crop, demand)
-        own = conv.own_pads(net, self._lengths(part), self._bounds)
+        own = conv.own_pads(net, self._lengths(part))
         value = self._padded(replace(part, border=conv.pad_value), minus(net, own), draft)
         (output,) = self._copy(step, {name: value}, None, draft)
         node = output.producer()
@@ -238,11 +238,12 @@ class _Writer:
         sizes = [(self._size(emit, begin), self._size(emit, end)) for begin, end in pairs]
         if part.border is None:
             raise ConversionError("the number beyond its border is not known")
-        dtype = padding.numpy_dtype(next(iter(part.types), 0))
-        if part.border and (dtype is None or not padding.has_pad_kernel(part.types, emit.opset)):
+        if not part.border:
+            return padding.pad(emit, x, sizes, part.types)
+        dtype = padding.numpy_dtype(*part.types) if len(part.types) == 1 else None
+        if dtype is None or not padding.has_pad_kernel(part.types, emit.opset):
             raise ConversionError(f"a border of {part.border} cannot be written for its type")
-        filling = np.array(part.border, dtype) if part.border else None
-        return padding.pad(emit, x, sizes, part.types, filling)
+        return padding.pad(emit, x, sizes, part.types, np.array(part.border, dtype))
 
     def _with_slice(self, emit: Emitter, x: Tensor, layout: Blocked, crops: Pairs) -> Tensor:
         pairs = sorted(zip(layout.axes, crops, strict=True))
