@@ -39,13 +39,9 @@ FORMS: tuple[Callable[[random.Random], onnx.ModelProto], ...] = (
     lambda rng: forms.one_dim(),
     lambda rng: forms.uneven(),
     lambda rng: forms.volume(),
-    lambda rng: forms.lowered(rng.choice(["slices", "row-gather", "gather"])),
-    lambda rng: forms.by_table(
-        (2, 6, 8, 3), zeros=rng.choice(["first", "last", "mask", "GatherND"])
-    ),
     lambda rng: forms.lowered("transpose", ("n", 8, 12, 3)),
     lambda rng: forms.lowered("transpose", (2, "h", "w", 3)),
-    lambda rng: forms.lowered(rng.choice(["slices", "row-gather", "gather"]), (2, "h", "w", 3)),
+    lambda rng: forms.lowered("transpose", ("n", "h", "w", 3)),
     *[lambda _, form=form: _copy(form) for form in movement_models.FORMS.values()],
     lambda rng: _arithmetic(_copy(rng.choice([*movement_models.FORMS.values()])), rng),
     lambda rng: _one_hot(rng),
