@@ -166,7 +166,7 @@ def _cost(
     conv: onnx.NodeProto | None,
 ) -> float:
     """Estimate the microseconds of a part, less those of Transposes that the patches need."""
-    dtype = numpy_dtype(graph.element_type(path.values[0]))
+    dtype = numpy_dtype(graph.element_type(path.values[0]) or 1)
     itemsize = 4 if dtype is None else dtype.itemsize
     cost, behind = 0.0, list[float]()
     is_behind = False

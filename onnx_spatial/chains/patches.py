@@ -210,9 +210,13 @@ class _Reading:
             numbers.update(dict.fromkeys(m.along(IN, axis), number))
         outputs = range(len(m.dims[OUT]))
         groups = tuple(tuple(numbers[d] for d in m.along(OUT, axis)) for axis in outputs)
+        order = [digit for group in groups for digit in group]
+        depth = [digit for digit in order if digit > len(row)]
+        windows = [digit for digit in order if 0 < digit <= len(row)]
+        if windows and order[-len(depth) :] == depth:
+            layout = "channels_last"  # a Transpose of the data, if any, is cheaper than one of the patches
         last = layout == "channels_last"
         before = (images, *spatial, channel) if last else (images, channel, *spatial)
-        depth = [digit for group in groups for digit in group if digit > len(row)]
         by_channel = len(depth) > 1 and depth[0] == 2 * len(row) + 1
         operator = ExtractPatches(
             tuple(w.kernel for w in row),
