@@ -182,38 +182,6 @@ def volume(shape=(1, 4, 6, 8, 3), d=2) -> onnx.ModelProto:
     return net.model(shape, net("Reshape", x, [n, *sizes, 4]))
 
 
-def by_table(shape=(1, 64, 64, 3), pads=(2, 3), d=2, zeros: str = "last") -> onnx.ModelProto:
-    """SpaceToBatch by a table of rows.
-
-    Args:
-        shape: of the data.
-        pads: zeros in front of height and width, and the least number of zeros behind them.
-        d: the block.
-        zeros: where they come from: the "first" or the "last" row, a "mask", or a row of "GatherND".
-    """
-    net = Net()
-    n, h, w, c = shape
-    count = n * h * w
-    numbers = np.arange(count).reshape(n, h, w) + (zeros == "first")
-    sides = [(pads[0], pads[1] + -(size + sum(pads)) % d) for size in (h, w)]
-    padding = 0 if zeros == "first" else -1 if zeros == "mask" else count
-    numbers = np.pad(numbers, [(0, 0), *sides], constant_values=padding)
-    rows, columns = (size // d for size in numbers.shape[1:])
-    table = numbers.reshape(n, rows, d, columns, d).transpose(2, 4, 0, 1, 3)
-    table = table.reshape(d * d * n, rows, columns)
-    x, row = net("Reshape", "x", [count, c]), np.zeros((1, c), np.float32)
-    if zeros == "mask":
-        x = net("Gather", x, np.maximum(table, 0))
-        x = net("Where", net("Less", net.constant(table[..., None]), [0]), np.float32(0), x)
-    elif zeros == "GatherND":
-        x = net("GatherND", net("Concat", x, row, axis=0), table[..., None])
-    else:
-        x = net(
-            "Gather", net("Concat", *((row, x) if zeros == "first" else (x, row)), axis=0), table
-        )
-    return net.model(shape, net("Relu", x))
-
-
 def lowered(strategy: str, shape=(2, 8, 12, 3), end: int = 2) -> onnx.ModelProto:
     """What `convert` writes without fusion, without the metadata."""
     domain = "ai.onnx.converters.tensorflow"

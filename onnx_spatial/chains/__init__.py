@@ -1,18 +1,15 @@
 """Spatial operators that are spelled in standard nodes: find them by what the nodes do.
 
-    paths       the data-movement nodes of a graph, as paths of data
-    chain_map   the index map of a part of a path
-    formulas    sizes in terms of the dims of values
-    reading     the block operator that an index map is; `probing`, where digits are hidden
-    patches     the patches that an index map is, and their proof
-    one_hot     convolutions that only copy; `weights`, which say it
-    divided_sizes   sizes that nodes divide, read as multiples
-    proof       whether a chain is a block operator, for all sizes; `exact_division`, that it only runs
-                where blocks divide the sizes
-    find_chains the chains of a model; `find_blocks` and `find_patches`, the parts of paths that they are
-    movements   chains that only permute parts of axes, and what they cost: `movement_paths`, `pricing`,
-                `rearranging`
-    named       the model with named operators in the place of chains; `named_patches`
+    paths            the data of a graph: what moves it, and who reads what
+    chain_map        the index map of a path; `formulas`, sizes in terms of the dims of values
+    access           the form into which a map is read: digits, their axes and factors on both sides
+    reading          what a part of a path may be, and its proof; `divided_sizes`, multiples for it
+    blocks, patches, rearrangements    the operators: how they are read off a form, and their maps
+    find_chains      the chains of a model that are operators; `find_blocks` and `find_patches` search
+    movements        the chains that only permute parts of axes, and are better written again
+    pricing          what nodes that move data cost
+    one_hot          convolutions that only copy; `weights`, which say it
+    named            the model with named operators in the place of chains; `named_patches`
     illegal_reshape  patches that tf2onnx wrote and no runtime loads
 
 A chain that is found goes the way of a named operator from there on.

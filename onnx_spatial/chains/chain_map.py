@@ -21,7 +21,7 @@ from onnx_spatial import analysis
 from onnx_spatial.chains import one_hot
 from onnx_spatial.chains.divided_sizes import MULTIPLE, NAMED, UNNAMED, SizeKey
 from onnx_spatial.chains.formulas import ValueDim
-from onnx_spatial.chains.paths import Path
+from onnx_spatial.chains.paths import Path, Step
 from onnx_spatial.chains.weights import Weights
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.constants import Array
@@ -119,13 +119,12 @@ def graph_scopes(
 
 
 class ChainMap:
-    """The map of a part of a path in a case: of its last value, from its first one.
+    """The map of a path in a case: of its last value, from its first one.
 
     Args:
         case: the case.
         graph: the graph.
         path: the path.
-        start, end: positions of the first and the last value.
         multiples: sizes that are multiples of `MULTIPLE`, each less a number.
 
     Attributes:
@@ -140,22 +139,20 @@ class ChainMap:
         case: Case,
         graph: GraphScope,
         path: Path,
-        start: int,
-        end: int,
         multiples: Mapping[SizeKey, int] | None = None,
     ) -> None:
         self._case, self._graph, self._multiples = case, graph, multiples or {}
         self.dims: dict[Atom, ValueDim] = {}
-        self.source, self._last = path.values[start], path.values[end]
+        self.source, self._last = path.values[0], path.values[-1]
         self._nodes = [
             graph.one_hot.get(node.output[0], node)
-            for step in path.nodes[start:end]
-            for node in step
+            for step in path.steps
+            for node in (_moving_alone(step) if step.changes else step.nodes)
         ]
         self._sized: dict[str, Sequence[Polynomial]] = {}
-        self._followed: list[str] = []  # values whose Shape is read, behind those that are given
         self._inputs: dict[str, Tensor] = {}
         self._constants: dict[str, Callable[[], Array]] = {}
+        self._followed: list[str] = []  # values whose Shape is read, behind those that are given
         element_type = graph.element_type(self.source)
         self.x = input_map(case, self.source, self._source_dims(), type=element_type)
         case.counts.append(product(self.x.dims))
@@ -305,3 +302,8 @@ class ChainMap:
 
 def _same(value: Array) -> Array:
     return value
+
+
+def _moving_alone(step: Step) -> tuple[onnx.NodeProto]:
+    """Return a step as its index map sees it: a function of single elements is an Identity."""
+    return (onnx.helper.make_node("Identity", [step.data], step.last.output),)

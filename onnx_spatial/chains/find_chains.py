@@ -7,22 +7,21 @@ operator for all sizes that the original runs with.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 
 import onnx
 
 from onnx_spatial import analysis
+from onnx_spatial.chains.blocks import Blocks
 from onnx_spatial.chains.chain_map import GraphScope, graph_scopes
-from onnx_spatial.chains.find_blocks import find_blocks
-from onnx_spatial.chains.find_patches import find_patches
+from onnx_spatial.chains.find_blocks import find_blocks, paths_of_blocks
+from onnx_spatial.chains.find_patches import find_patches, paths_of_patches
 from onnx_spatial.chains.formulas import Formula
 from onnx_spatial.chains.one_hot import find_one_hot
 from onnx_spatial.chains.patches import Patches
-from onnx_spatial.chains.paths import Path, all_paths, paths
-from onnx_spatial.chains.reading import Blocks
+from onnx_spatial.chains.paths import DataGraph, Path
 from onnx_spatial.maps.budget import Budget
 from onnx_spatial.model import traversal
 from onnx_spatial.operators import Dim
@@ -79,54 +78,56 @@ def find(
         notes: gets a line of text for each search that was stopped before its end.
     """
     local = {(f.domain, f.name) for f in proto.functions}
-    graphs = list(traversal.graphs(proto))
-    found = [paths(graph, local) for _, graph in graphs]
     copying = find_one_hot(proto, folder)
-    if not any(found) and not copying:
+    graphs = [
+        _Graph.of(place, DataGraph(graph, local, copying.get(place, ())))
+        for place, graph in traversal.graphs(proto)
+    ]
+    if not any(graph.may_hold_blocks or graph.may_hold_patches for graph in graphs):
         return []
     scopes = graph_scopes(proto, infos, folder)
     chains: list[Chain] = []
     budget = Budget(_MODEL_STEPS, _SECONDS)
-    for (place, graph), scope, each in zip(graphs, scopes, found, strict=True):
-        known = replace(scope, one_hot=copying.get(place, {}))
+    for graph, scope in zip(graphs, scopes, strict=True):
+        known = replace(scope, one_hot=copying.get(graph.place, {}))
         of_graph: dict[str, Chain] = {}
-        for path in each:
+        for path in graph.may_hold_blocks:
             if budget.is_exhausted:
                 break
-            part = Budget(_PATH_STEPS, within=budget)
-            for blocks in find_blocks(known, path, part):
-                chain = _listed(place, known, path, blocks.start, blocks.end)
-                of_graph.setdefault(chain.output, replace(chain, blocks=blocks.blocks))
-            if part.is_exhausted and notes is not None:
+            share = Budget(_PATH_STEPS, within=budget)
+            for part, blocks in find_blocks(known, path, share):
+                of_graph.setdefault(part.values[-1], replace(_listed(known, part), blocks=blocks))
+            if share.is_exhausted and notes is not None:
                 steps = _MODEL_STEPS if budget.is_exhausted else _PATH_STEPS
                 limit = f"{_SECONDS:.0f} seconds" if budget.is_timed_out else f"{steps:,} steps"
-                between = f"between {path.values[0]!r} and {path.values[-1]!r} in {place}"
+                between = f"between {path.values[0]!r} and {path.values[-1]!r} in {graph.place}"
                 notes.append(f"the search for chains stopped after {limit}, {between}")
-        patches = _patches(place, graph, known, local, budget)
-        chains += _without_overlaps(list(of_graph.values()), list(patches))
+        patches = [
+            replace(
+                _listed(known, found.path),
+                patches=found.patches,
+                one_hot=found.one_hot,
+                cost=found.cost,
+            )
+            for found in find_patches(known, graph.data, graph.may_hold_patches, budget)
+        ]
+        chains += _without_overlaps(list(of_graph.values()), patches)
     return chains
 
 
-def _patches(
-    place: traversal.Place,
-    graph: traversal.GraphLike,
-    known: GraphScope,
-    local: Collection[tuple[str, str]],
-    budget: Budget,
-) -> Iterator[Chain]:
-    """Yield the chains of a graph that are patches."""
-    if not known.one_hot and not any(n.op_type == "Gather" for n in graph.node):
-        return
-    readers: dict[str, list[onnx.NodeProto | None]] = defaultdict(list)
-    for node in graph.node:
-        for name in traversal.needs(node):
-            readers[name].append(node)
-    for value in graph.output:
-        readers[value if isinstance(value, str) else value.name].append(None)
-    every = all_paths(graph, local, known.one_hot)
-    for part in find_patches(known, every, readers, budget):
-        chain = _listed(place, known, part.path, part.start, part.end)
-        yield replace(chain, patches=part.patches, one_hot=part.one_hot, cost=part.cost)
+@dataclass(frozen=True)
+class _Graph:
+    """A graph, and its paths that may hold operators."""
+
+    place: traversal.Place
+    data: DataGraph
+    may_hold_blocks: list[Path]
+    may_hold_patches: list[Path]
+
+    @classmethod
+    def of(cls, place: traversal.Place, data: DataGraph) -> _Graph:
+        """Find the paths of a graph."""
+        return cls(place, data, paths_of_blocks(data), paths_of_patches(data))
 
 
 def _without_overlaps(blocks: list[Chain], patches: list[Chain]) -> list[Chain]:
@@ -152,9 +153,8 @@ def _without_overlaps(blocks: list[Chain], patches: list[Chain]) -> list[Chain]:
     return [*blocks, *kept]
 
 
-def _listed(place: traversal.Place, graph: GraphScope, path: Path, start: int, end: int) -> Chain:
+def _listed(graph: GraphScope, path: Path) -> Chain:
     """Return a part of a path as a chain."""
-    nodes = tuple(node for step in path.nodes[start:end] for node in reversed(step))
-    source, output = path.values[start], path.values[end]
+    source, output = path.values[0], path.values[-1]
     types = graph.element_type(source), graph.dims(source), graph.dims(output)
-    return Chain(place, source, output, nodes, None, *types)
+    return Chain(graph.place, source, output, tuple(path.nodes), None, *types)

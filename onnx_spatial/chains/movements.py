@@ -1,25 +1,29 @@
 """Find chains of nodes that only move data, and say which of them are better written again.
 
-A chain is read as one Rearrange (`movement_maps`). The price of its lowering is compared with that of
+A chain is read as one Rearrange (`rearrangements`). The price of its lowering is compared with that of
 the nodes that go with the chain (`pricing`). It is listed if it pays, or if a tensor of it exceeds the
-rank limit or the target refuses a node, and is proven to be the Rearrange for all sizes. What cannot
+rank limit, and is proven to be the Rearrange for all sizes. What cannot
 pay is not read at all: nets are full of Reshapes beside single Transposes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path as FilePath
 
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.chains.chain_map import GraphScope, graph_scopes
-from onnx_spatial.chains.movement_maps import MovementMaps
-from onnx_spatial.chains.movement_paths import MOVING, REORDERING, MovementGraph, MovementPath
-from onnx_spatial.chains.pricing import TYPICAL, Prices, estimated, pays
-from onnx_spatial.chains.rearranging import Selection
+from onnx_spatial.chains import rearrangements
+from onnx_spatial.chains.access import Access
+from onnx_spatial.chains.chain_map import ChainMap, GraphScope, graph_scopes
+from onnx_spatial.chains.divided_sizes import DividedSizes
+from onnx_spatial.chains.paths import MOVING, REORDERING, SELECTING, DataGraph, Path, Step
+from onnx_spatial.chains.pricing import SMALL, TYPICAL, Prices, estimated, pays, sized
+from onnx_spatial.chains.reading import Readings
+from onnx_spatial.chains.rearrangements import Movements, Selection
 from onnx_spatial.maps.budget import Budget
 from onnx_spatial.model import traversal
 from onnx_spatial.operators import Dim, Rearrange
@@ -51,7 +55,7 @@ class Movement:
         before_us: estimated time of the nodes that nobody needs without the chain.
         after_us: the same of the nodes in their place.
         freed: number of the nodes that nobody needs without the chain.
-        required: whether a tensor of the chain exceeds the rank limit, or a target refuses a node.
+        required: whether a tensor of the chain exceeds the rank limit.
         reason: why it stays.
     """
 
@@ -114,9 +118,10 @@ def find_movements(
     taken = taken or {}
     graphs = []
     for place, graph in traversal.graphs(proto):
-        selects = max_rank is not None
-        moves = MovementGraph(graph, local, taken.get(place, ()), selects=selects)
-        graphs.append((place, moves, moves.paths()))
+        moves = DataGraph(graph, local)
+        admits = partial(_admits, moves, frozenset(taken.get(place, ())), max_rank is not None)
+        every = filter(None, map(_trimmed, moves.paths(admits)))
+        graphs.append((place, moves, list({path.values[-1]: path for path in every}.values())))
     if not any(_may_pay(path, max_rank) for _, _, paths in graphs for path in paths):
         return []
     scopes = graph_scopes(proto, infos, folder)
@@ -133,10 +138,40 @@ def find_movements(
     return movements
 
 
-def _may_pay(path: MovementPath, max_rank: int | None) -> bool:
+def _admits(graph: DataGraph, taken: Set[str], selects: bool, step: Step) -> bool:
+    """Return whether a step may be one of a chain."""
+    last = step.last
+    if not (step.changes or last.op_type in MOVING) or not taken.isdisjoint(last.output):
+        return False
+    if any(attribute.ref_attr_name for node in step.nodes for attribute in node.attribute):
+        return False
+    if last.op_type != "Split" and [name for name in last.output if name] != [last.output[0]]:
+        return False
+    if last.op_type in ("Gather", "Slice") and not graph.numbers.issuperset(last.input[1:]):
+        return False  # a part of one axis only
+    return selects or last.op_type not in SELECTING
+
+
+def _trimmed(path: Path) -> Path | None:
+    """Return a path without the functions at its ends; None if nothing is left."""
+    firsts = [i for i, kind in enumerate(path.kinds) if kind in MOVING - SELECTING]
+    lasts = [i for i, kind in enumerate(path.kinds) if kind in MOVING and kind != "Split"]
+    return path.part(firsts[0], lasts[-1] + 1) if firsts else None
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """The Rearrange that a chain may be, and dims of its values: typical ones, and small ones."""
+
+    movements: Movements
+    typical: Mapping[str, list[int]]
+    small: Mapping[str, list[int]]
+
+
+def _may_pay(path: Path, max_rank: int | None) -> bool:
     """Return whether a path holds more than a single node that regroups axes."""
-    moving = [node for node in path.nodes if node.op_type in MOVING]
-    return len(moving) > 1 or moving[0].op_type in REORDERING or max_rank is not None
+    moving = [kind for kind in path.kinds if kind in MOVING]
+    return len(moving) > 1 or moving[0] in REORDERING or max_rank is not None
 
 
 class _Search:
@@ -145,18 +180,18 @@ class _Search:
     def __init__(
         self,
         place: traversal.Place,
-        moves: MovementGraph,
+        moves: DataGraph,
         graph: GraphScope,
         max_rank: int | None,
         budget: Budget,
     ) -> None:
         self._place, self._moves, self._graph = place, moves, graph
         self._max_rank, self._budget = max_rank, budget
-        self._maps = MovementMaps(graph, budget)
+        self._readings = Readings(graph, budget)
         self._unpaid = set[tuple[object, ...]]()
 
-    def best(self, path: MovementPath) -> Movement | None:
-        """Return the longest part of a path that pays; with a rank limit also why none is within it."""
+    def best(self, path: Path) -> Movement | None:
+        """Return the longest part of a path that pays; with limits also why none is within them."""
         beyond = self._beyond(path)
         ends = [i for i in beyond if i in (0, len(path.values) - 1)]
         if ends or not beyond:
@@ -174,7 +209,7 @@ class _Search:
         return replace(listed, reason=reasons[0] if reasons else _SHARED)
 
     def checked(self, movements: Mapping[str, Movement]) -> Iterator[Movement]:
-        """Yield movements, without those that leave what exceeds the limit to other readers."""
+        """Yield movements, without those that leave what exceeds a limit to other readers."""
         ready = {name: m for name, m in movements.items() if m.operator is not None}
         left = dict[str, str]()
         while True:
@@ -191,17 +226,17 @@ class _Search:
             yield movement if reason is None else replace(movement, operator=None, reason=reason)
 
     def _exceeds(self, node: onnx.NodeProto) -> bool:
-        """Return whether a value of a node of a chain exceeds the rank limit."""
+        """Return whether a limit does not admit a node of a chain."""
         ranks = [self._rank(name) or 0 for name in node.output]
         return self._max_rank is not None and max(ranks) > self._max_rank
 
-    def _bounded(self, path: MovementPath, end: int) -> Movement:
+    def _bounded(self, path: Path, end: int) -> Movement:
         """Return a path that stays because its first or last value exceeds the rank limit."""
         name = path.values[end]
         reason = f"its {'output' if end else 'input'} {name!r} has rank {self._rank(name)}"
         return replace(self._listed(path), required=True, reason=reason)
 
-    def _beyond(self, path: MovementPath) -> list[int]:
+    def _beyond(self, path: Path) -> list[int]:
         """Return the positions of the values of a path that exceed the rank limit."""
         if self._max_rank is None:
             return []
@@ -212,18 +247,18 @@ class _Search:
         dims = self._graph.dims(name)
         return None if dims is None else len(dims)
 
-    def _parts(self, path: MovementPath) -> Iterator[MovementPath]:
+    def _parts(self, path: Path) -> Iterator[Path]:
         """Yield a path, and parts of it, the longest first."""
-        n = len(path.nodes)
+        n = len(path.steps)
         spans = [(0, n), *((fork, n) for fork in self._moves.forks(path))]
         spans += [(start, n - (cut - start)) for cut in range(1, n) for start in range(cut + 1)]
         seen = set[tuple[str, str]]()
         for start, end in spans:
-            part = self._moves.trimmed(path.part(start, end))
+            part = _trimmed(path.part(start, end))
             if part is None or (part.values[0], part.values[-1]) in seen:
                 continue
             gone = {id(node) for node in self._moves.freed(part)}
-            if any(n.op_type not in MOVING and id(n) not in gone for n in part.every_node):
+            if any(n.op_type not in MOVING and id(n) not in gone for n in part.nodes):
                 continue  # a function that stays for others would be computed twice
             seen.add((part.values[0], part.values[-1]))
             self._budget.spend(_LOOK)
@@ -231,13 +266,13 @@ class _Search:
                 return
             yield part
 
-    def _listed(self, path: MovementPath) -> Movement:
+    def _listed(self, path: Path) -> Movement:
         source, output = path.values[0], path.values[-1]
         return Movement(
             self._place,
             source,
             output,
-            tuple(path.every_node),
+            tuple(path.nodes),
             element_type=self._graph.element_type(source),
             input_shape=self._graph.dims(source),
             output_shape=self._graph.dims(output),
@@ -245,7 +280,7 @@ class _Search:
 
     # Prices
 
-    def _priced(self, path: MovementPath) -> Movement | None:
+    def _priced(self, path: Path) -> Movement | None:
         """Return a part as a Movement if it pays; the same nodes on the same shapes are tried once."""
         key = self._signature(path)
         if key in self._unpaid:
@@ -255,11 +290,11 @@ class _Search:
             self._unpaid.add(key)
         return movement
 
-    def _signature(self, path: MovementPath) -> tuple[object, ...]:
+    def _signature(self, path: Path) -> tuple[object, ...]:
         """Return what tells the nodes of a path, its shapes and types, but not its names."""
         inner, gone = set(path.values), {id(node) for node in self._moves.freed(path)}
         nodes = []
-        for node in path.every_node:
+        for node in path.nodes:
             attributes = tuple(sorted(a.SerializeToString() for a in node.attribute))
             read = tuple(self._content(name) for name in node.input if name not in inner)
             nodes.append((node.op_type, attributes, read, id(node) in gone))
@@ -271,7 +306,7 @@ class _Search:
         value = self._graph.value(name) if name else None
         return name if value is None or value.size > 64 else (value.dtype.str, value.tobytes())
 
-    def _priced_anew(self, path: MovementPath) -> Movement | None:
+    def _priced_anew(self, path: Path) -> Movement | None:
         listed = self._listed(path)
         if listed.input_shape is None or not listed.element_type or not _may_pay(path, None):
             return None
@@ -284,11 +319,11 @@ class _Search:
             least, count = prices.least(path, dims)
             if not pays(before, least, freed, count):
                 return None
-        reading = self._maps.read(path)
+        reading = self._read(path)
         if reading is None:
             return None
-        operator, selections = reading.movements
-        if selections:
+        operator = reading.movements.operator
+        if reading.movements.selections:
             return None
         before, freed = prices.removed(path, gone, reading.typical)
         listed = replace(listed, operator=operator, before_us=before, freed=freed)
@@ -305,41 +340,60 @@ class _Search:
                 least, _ = prices.removed(path, gone, reading.small)
                 ends = (reading.typical[listed.source], reading.small[listed.source])
                 better = pays(least, prices.resized(operator, done, *ends), freed, count)
-        if not better or not self._maps.is_proven(path, reading.movements):
+        if not better or not self._is_proven(path, reading.movements):
             return None
         return replace(listed, after_us=after)
 
-    def _within(self, path: MovementPath) -> Movement:
+    def _within(self, path: Path) -> Movement:
         """Return a part, rewritten within the rank limit, or with the reason why it cannot be."""
         listed = replace(self._listed(path), required=True)
         if listed.input_shape is None:
             return replace(listed, reason=f"the rank of its input {listed.source!r} is unknown")
         if not listed.element_type:
             return replace(listed, reason="its element type is unknown")
-        reading = self._maps.read(path)
+        reading = self._read(path)
         if reading is None:
             return replace(listed, reason="it permutes no factors of its axes that are known")
         prices = self._prices(listed)
         before, freed = prices.removed(path, self._moves.freed(path), reading.typical)
         listed = replace(listed, before_us=before, freed=freed)
-        operator, selections = reading.movements
+        operator, selections = reading.movements.operator, reading.movements.selections
         shape = list(listed.input_shape or ())
         for each in selections:
             shape[each.axis] = each.size
         done = prices.lowered(operator, shape)
         if isinstance(done, str):
             return replace(listed, reason=done)
-        if not self._maps.is_proven(path, reading.movements):
+        if not self._is_proven(path, reading.movements):
             return replace(listed, reason="it is not proven for all sizes")
         return replace(listed, operator=operator, selections=selections, after_us=done.cost)
+
+    def _read(self, path: Path) -> _Reading | None:
+        """Return the Rearrange that a path may be."""
+        dims = self._graph.dims(path.values[0])
+
+        def read(chain: ChainMap, form: Access) -> Iterator[_Reading]:
+            for found in rearrangements.read(form):
+                sizes = (estimated(dims, scale, found.operator) or () for scale in (TYPICAL, SMALL))
+                each = (
+                    sized(chain, path, row, scale[1])
+                    for row, scale in zip(sizes, (TYPICAL, SMALL), strict=True)
+                )
+                if all(chain.dims_of(name) for name in path.values):
+                    yield _Reading(found, *each)
+
+        return next(self._readings.read(path, read, DividedSizes.together), None)
+
+    def _is_proven(self, path: Path, movements: Movements) -> bool:
+        return self._readings.is_operator(path, rearrangements, movements)
 
     def _prices(self, listed: Movement) -> Prices:
         opset = self._graph.scope.opset
         return Prices(listed.element_type, opset, self._max_rank)
 
-    def _may_be_identity(self, path: MovementPath) -> bool:
+    def _may_be_identity(self, path: Path) -> bool:
         first, last = self._graph.dims(path.values[0]), self._graph.dims(path.values[-1])
-        if len(path.nodes) < 2 or first is None or (last is not None and len(last) != len(first)):
+        if len(path.steps) < 2 or first is None or (last is not None and len(last) != len(first)):
             return False
         return last is None or all(
             a == b or not (isinstance(a, int) and isinstance(b, int))

@@ -17,12 +17,12 @@ import onnx
 import onnx_ir as ir
 
 from onnx_spatial.chains import named_patches
+from onnx_spatial.chains.blocks import Blocks
 from onnx_spatial.chains.find_chains import Chain
 from onnx_spatial.chains.formulas import Formula, ValueDim
-from onnx_spatial.chains.movement_paths import MOVING
 from onnx_spatial.chains.movements import Movement
+from onnx_spatial.chains.paths import MOVING
 from onnx_spatial.chains.pricing import TYPICAL, estimated
-from onnx_spatial.chains.reading import Blocks
 from onnx_spatial.lowering.core.builder import Emitter, Size
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes

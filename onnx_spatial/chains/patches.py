@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from onnx_spatial.chains.access import IN, OUT, Access, Digit
 from onnx_spatial.chains.chain_map import ChainMap
-from onnx_spatial.chains.reading import Digit, IndexMap
 from onnx_spatial.maps import operators
 from onnx_spatial.maps.cases import Case
-from onnx_spatial.maps.compare import compare
 from onnx_spatial.maps.expressions import ONE, ZERO, product
-from onnx_spatial.maps.polynomial import Atom, Polynomial
+from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.maps.rules_reshape import reshaped, transposed
 from onnx_spatial.maps.rules_select import padded
 from onnx_spatial.maps.tensor import Tensor
@@ -108,21 +107,15 @@ class Likely:
     ends: tuple[int, ...] = ()
 
 
-def read(
-    case: Case, source: str, x: Tensor, y: Tensor, likely: Likely | None = None
-) -> Iterator[Patches]:
-    """Yield the patches that the map of `y` may be, in this case, the likeliest first.
+def read(form: Access, likely: Likely | None = None) -> Iterator[Patches]:
+    """Yield the patches that an access form may be, the likeliest first.
 
     Args:
-        case: the case.
-        source: name of the input.
-        x: the input.
-        y: the output.
+        form: the form.
         likely: what is known of them.
     """
-    parts = IndexMap.of(case, source, x, y) if 3 <= x.rank <= _MOST_AXES + 2 else None
-    if parts is not None:
-        yield from _Reading(parts, likely or Likely()).patches()
+    if 3 <= len(form.dims[IN]) <= _MOST_AXES + 2:
+        yield from _Reading(form, likely or Likely()).patches()
 
 
 @dataclass(frozen=True)
@@ -130,8 +123,8 @@ class _Window:
     """A spatial axis: the digits of windows and places, and the parameters."""
 
     axis: int
-    window: Atom | None
-    place: Atom | None
+    window: Digit | None
+    place: Digit | None
     kernel: int
     stride: int
     rate: int
@@ -139,18 +132,13 @@ class _Window:
 
 
 class _Reading:
-    """Reads patches from a map."""
+    """Reads patches from a form."""
 
-    def __init__(self, parts: IndexMap, likely: Likely) -> None:
-        self._map, self._likely = parts, likely
-        self._digit: dict[Atom, Digit] = {d.atom: d for axis in parts.digits for d in axis}
+    def __init__(self, form: Access, likely: Likely) -> None:
+        self._form, self._dims, self._likely = form, form.dims[IN], likely
 
     def patches(self) -> Iterator[Patches]:
-        m = self._map
-        used = [atom for factors in m.factors for atom in factors]
-        if sorted(a.serial for a in used) != sorted(a.serial for a in self._digit):
-            return  # a digit is used twice, or not at all
-        rank = m.x.rank
+        rank = len(self._dims)
         needed = {axis for axis in range(rank) if not self._is_plain(axis)}
         rows = [
             (layout, row)
@@ -170,11 +158,9 @@ class _Reading:
 
     def _is_plain(self, axis: int) -> bool:
         """Return whether the index along an axis is that of a digit."""
-        m = self._map
-        return m.coordinates[axis] in (
-            ZERO,
-            *(Polynomial({(atom,): 1}) for atom in m.factors[axis]),
-        ) and (m.coordinates[axis] != ZERO or m.x.dims[axis] == ONE)
+        factors = [d.factors[IN] for d in self._form.along(IN, axis)]
+        plain = factors == [ONE] or (not factors and self._dims[axis] == ONE)
+        return plain and self._form.rests[IN][axis] == ZERO
 
     @staticmethod
     def _layouts(needed: set[int], rank: int) -> Iterator[tuple[Layout, tuple[int, ...]]]:
@@ -191,46 +177,46 @@ class _Reading:
 
     def _windows(self, number: int, axis: int) -> Iterator[_Window]:
         """Yield what the digits along spatial axis number `number` may be."""
-        m = self._map
-        factors = {a: f.constant for a, f in m.factors[axis].items()}
-        if len(factors) > 2 or any(f is None or not 0 < f <= _LARGEST for f in factors.values()):
+        row = self._form.along(IN, axis)
+        steps = [d.factors[IN].constant or 0 for d in row]
+        if len(row) > 2 or any(not 0 < step <= _LARGEST for step in steps):
             return
-        steps = {a: f for a, f in factors.items() if f is not None}
         # With one digit it is a window, or a place in the only window.
-        atoms: list[Atom | None] = [*steps, *[None] * (2 - len(steps))]
-        for window, place in itertools.permutations(atoms):
-            kernel = 1 if place is None else self._digit[place].extent.constant
+        digits: list[tuple[Digit | None, int]] = [*zip(row, steps, strict=True)]
+        digits += [(None, 0)] * (2 - len(row))
+        for (window, step), (place, rate) in itertools.permutations(digits):
+            kernel = 1 if place is None else place.extent.constant
             if kernel is None or kernel > _LARGEST:
                 continue
-            at = ZERO
-            for atom in (window, place):
-                if atom is not None:
-                    at = at + Polynomial({(atom,): 1}) * steps[atom]
-            begin = at - m.coordinates[axis]
-            if m.is_number(begin):
-                # Where there is one window, no stride shows.
-                known = (*self._likely.strides[number : number + 1], m.x.dims[axis].constant or 1)
-                alone = 1 if kernel == 1 and m.x.dims[axis] == ONE else known[0]
-                stride = alone if window is None else steps[window]
-                rate = 1 if place is None else steps[place]
-                yield _Window(axis, window, place, kernel, stride, rate, begin)
+            # Where there is one window, no stride shows.
+            size = self._dims[axis]
+            known = (*self._likely.strides[number : number + 1], size.constant or 1)
+            alone = 1 if kernel == 1 and size == ONE else known[0]
+            stride = alone if window is None else step
+            begin = -self._form.rests[IN][axis]
+            yield _Window(axis, window, place, kernel, stride, rate or 1, begin)
 
     def _with_pads(self, layout: Layout, row: Sequence[_Window]) -> Iterator[Patches]:
-        m, spatial = self._map, [w.axis for w in row]
-        images, channel = (axis for axis in range(m.x.rank) if axis not in spatial)
+        m, spatial = self._form, [w.axis for w in row]
+        images, channel = (axis for axis in range(len(self._dims)) if axis not in spatial)
         if not (self._is_plain(images) and self._is_plain(channel)):
             return
-        numbers: dict[Atom, int] = {}
+        numbers: dict[Digit, int] = {}
         for i, w in enumerate(row):
             numbers |= {w.window: 1 + i} if w.window is not None else {}
             numbers |= {w.place: 1 + len(row) + i} if w.place is not None else {}
         plain = [(images, 0), (channel, 2 * len(row) + 1)]
         for axis, number in plain:
-            numbers.update(dict.fromkeys(m.factors[axis], number))
-        groups = tuple(tuple(numbers[d.atom] for d in axis) for axis in m.digits)
+            numbers.update(dict.fromkeys(m.along(IN, axis), number))
+        outputs = range(len(m.dims[OUT]))
+        groups = tuple(tuple(numbers[d] for d in m.along(OUT, axis)) for axis in outputs)
+        order = [digit for group in groups for digit in group]
+        depth = [digit for digit in order if digit > len(row)]
+        windows = [digit for digit in order if 0 < digit <= len(row)]
+        if windows and order[-len(depth) :] == depth:
+            layout = "channels_last"  # a Transpose of the data, if any, is cheaper than one of the patches
         last = layout == "channels_last"
         before = (images, *spatial, channel) if last else (images, channel, *spatial)
-        depth = [digit for group in groups for digit in group if digit > len(row)]
         by_channel = len(depth) > 1 and depth[0] == 2 * len(row) + 1
         operator = ExtractPatches(
             tuple(w.kernel for w in row),
@@ -242,7 +228,7 @@ class _Reading:
             major="channel" if by_channel else "place",
         )
         none = ((0, 0),) * len(row)
-        plain_patches = Patches(operator, before, none, groups, m.x.dims[channel].constant)
+        plain_patches = Patches(operator, before, none, groups, self._dims[channel].constant)
         begins = [w.begin.constant for w in row]
         if begins == [0] * len(row):
             yield plain_patches
@@ -262,8 +248,8 @@ class _Reading:
         """Yield pads: at the end as many as are known, as the windows need, or as at the begin."""
         ends: list[list[int]] = []
         for i, (w, begin) in enumerate(zip(row, begins, strict=True)):
-            size = self._map.x.dims[w.axis].constant
-            extent = 1 if w.window is None else self._digit[w.window].extent.constant
+            size = self._dims[w.axis].constant
+            extent = 1 if w.window is None else w.window.extent.constant
             behind = [begin]
             if size is not None and extent is not None:
                 needed = (extent - 1) * w.stride + operator.extent(i) - size - begin
@@ -277,28 +263,14 @@ class _Reading:
                 yield pads
 
 
-def is_patches(patches: Patches, chain: Callable[[Case], ChainMap], case: Case) -> bool:
-    """Return whether a chain is provably these patches, in every run in which a window fits.
-
-    Args:
-        patches: the patches.
-        chain: returns the map of the chain in a case.
-        case: an empty case.
-    """
-
-    def maps(now: Case) -> tuple[Tensor, Tensor]:
-        mapped = chain(now)
-        # First, because it assumes that a window fits: Range has no element where none does.
-        expected = _expected(now, patches, mapped.x)
-        return expected, mapped.y
-
-    return compare(case, maps).equal
+def divisions(patches: Patches, case: Case, chain: ChainMap) -> None:
+    """Patches divide no size, and may assume that a window fits."""
 
 
-def _expected(case: Case, patches: Patches, x: Tensor) -> Tensor:
-    """Return the map of the result of the patches of `x`."""
+def expected(patches: Patches, case: Case, chain: ChainMap) -> Tensor:
+    """Return the map of the result of the patches of a chain's data."""
     op = patches.operator
-    x = transposed(case, x, patches.before)
+    x = transposed(case, chain.x, patches.before)
     pads = {
         axis: (Polynomial.of(begin), Polynomial.of(end))
         for axis, (begin, end) in zip(op.spatial_axes, patches.pads, strict=True)

@@ -1,17 +1,16 @@
-"""Find the paths of data through the data-movement nodes of a graph, without types or shapes.
+"""Find the paths of data through a graph, without types or shapes.
 
     x -> Pad -> Reshape -> Transpose -> Reshape -> Conv        a path of four steps, from x on
-    x -> Slice, Slice -> Concat -> Conv                        one step: the Concat, whose data is x
+    x -> Reshape -> Sigmoid, Mul -> Transpose -> y             the middle step changes single elements
 
-A value that a node only moves has one parent: its data input, or the nearest value that all of its data
-inputs come from. Sizes, pads and indices are not data: they are computed from shapes and constants.
-Which of the paths are spatial operators is for `find` to say; most graphs have no path at all, and cost
-one walk over their nodes.
+A value that nodes only move or change element by element has one parent: its data input, or the nearest
+value that all of its data inputs come from. Sizes, pads and indices are not data. All searches walk the
+same tree, and say which steps they admit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -19,22 +18,39 @@ import onnx
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
 
-#: Operators whose output is one input (the first; all of Concat; what Where chooses from), moved.
-_MOVING = frozenset(
-    "Concat DepthToSpace Flatten Gather GatherND Identity Pad Reshape Slice SpaceToDepth Split Squeeze "
-    "Transpose Unsqueeze Where".split()
-)
-#: Operators that regroup axes: a spatial operator is one of the first, or two of the second with nodes
-#: between them that change the order.
-_WHOLE = frozenset({"Concat", "DepthToSpace", "Gather", "GatherND", "SpaceToDepth"})
-_RESHAPING = frozenset({"Flatten", "Reshape"})
-REGROUPING = _RESHAPING | _WHOLE
-_REORDERING = frozenset({"Transpose", *_WHOLE})
+#: Operators that split axes and join them; those that change the order of elements; those that take a
+#: part of an axis; and all whose output is their first input, moved, but for Pad and Gathers of windows.
+REGROUPING = frozenset({"DepthToSpace", "Flatten", "Reshape", "SpaceToDepth"})
+REORDERING = frozenset({"DepthToSpace", "SpaceToDepth", "Transpose"})
+SELECTING = frozenset({"Gather", "Slice", "Split"})
+MOVING = REGROUPING | REORDERING | SELECTING | {"Identity", "Squeeze", "Unsqueeze"}
 
 _SIZES = op_traits.having(Trait.SIZES)
+_UNARY = op_traits.having(Trait.UNARY) - op_traits.having(Trait.RANDOM) - {"Dropout"}
+_BROADCASTING = op_traits.having(Trait.BROADCASTS) - {"SwiGLU"}
 
 #: The most steps of a path.
 MAX_STEPS = 24
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step from a value to the next.
+
+    Attributes:
+        data: name of the value.
+        nodes: the nodes that compute the next one from it, in order: several change elements.
+        changes: whether they change single elements, and move none.
+    """
+
+    data: str
+    nodes: tuple[onnx.NodeProto, ...]
+    changes: bool = False
+
+    @property
+    def last(self) -> onnx.NodeProto:
+        """The node that computes the next value."""
+        return self.nodes[-1]
 
 
 @dataclass(frozen=True)
@@ -43,143 +59,197 @@ class Path:
 
     Attributes:
         values: names of the values, from the first that nothing moves to the last that is not moved on.
-        nodes: for each step from a value to the next, the nodes that compute it.
+        steps: the step from each value to the next.
     """
 
     values: tuple[str, ...]
-    nodes: tuple[tuple[onnx.NodeProto, ...], ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def lasts(self) -> list[onnx.NodeProto]:
+        """The last node of each step."""
+        return [step.last for step in self.steps]
+
+    @property
+    def kinds(self) -> list[str]:
+        """The operator type of the last node of each step."""
+        return [step.last.op_type for step in self.steps]
+
+    @property
+    def nodes(self) -> list[onnx.NodeProto]:
+        """All nodes, in order."""
+        return [node for step in self.steps for node in step.nodes]
+
+    def part(self, start: int, end: int) -> Path:
+        """Return the part from one value to another, by their positions."""
+        return Path(self.values[start : end + 1], self.steps[start:end])
 
 
-def paths(graph: traversal.GraphLike, local: Collection[tuple[str, str]] = ()) -> list[Path]:
-    """Return the paths of a graph that may hold spatial operators.
-
-    Args:
-        graph: the graph.
-        local: domains and names of the local functions, which hide ONNX's operators.
-    """
-    if not any(n.op_type in REGROUPING for n in graph.node):
-        return []
-    return [path for path in all_paths(graph, local) if may_hold_operator(path.nodes)]
-
-
-def all_paths(
-    graph: traversal.GraphLike,
-    local: Collection[tuple[str, str]] = (),
-    copying: Collection[str] = (),
-) -> list[Path]:
-    """Return the paths of a graph.
+class DataGraph:
+    """The data of one graph: the step to each value, and who reads what.
 
     Args:
         graph: the graph.
         local: domains and names of the local functions, which hide ONNX's operators.
         copying: outputs of the Convs that only copy their data (`one_hot`).
+
+    Attributes:
+        numbers: names of the values that hold a single number.
     """
-    tree = _Tree(graph, local, copying)
-    return [tree.path(end) for end in tree.ends()]
-
-
-def may_hold_operator(steps: Sequence[Sequence[onnx.NodeProto]]) -> bool:
-    """Return whether nodes may be an operator: those that split axes, reorder them, and join them."""
-    kinds = [node.op_type for step in steps for node in step]
-    if not _WHOLE.isdisjoint(kinds):
-        return True
-    places = [i for i, kind in enumerate(kinds) if kind in _RESHAPING]
-    return bool(places) and not _REORDERING.isdisjoint(kinds[places[0] : places[-1]])
-
-
-class _Tree:
-    """The parent of each value that is only moved."""
 
     def __init__(
         self,
         graph: traversal.GraphLike,
-        local: Collection[tuple[str, str]],
-        copying: Collection[str],
+        local: Collection[tuple[str, str]] = (),
+        copying: Collection[str] = (),
     ) -> None:
-        self._copying = frozenset(copying)
-        self._parents: dict[str, str] = {}
+        self._local, self._copying = local, frozenset(copying)
+        self._outputs = {v if isinstance(v, str) else v.name for v in graph.output}
+        stored = getattr(graph, "initializer", ())
+        # What nodes compute from shapes and constants alone is no data.
+        self._fixed = {t.name for t in stored}
+        self.numbers = {t.name for t in stored if len(t.dims) < 2 and set(t.dims) <= {1}}
+        self._steps: dict[str, Step] = {}
         self._depths: dict[str, int] = {}
         self._producers: dict[str, onnx.NodeProto] = {}
-        self._local = local
-        # What nodes compute from shapes and constants alone is no data.
-        self._fixed = {t.name for t in getattr(graph, "initializer", ())}
-        self._ends: dict[str, None] = {}
-        read: dict[str, bool] = {}
+        self._readers: dict[str, list[onnx.NodeProto]] = {}
+        self._numbers: dict[int, int] = {}
         for node in traversal.in_order(graph):
-            self._add(node, read)
-        outputs = graph.output
-        names = {v if isinstance(v, str) else v.name for v in outputs}
-        for name in self._parents:
-            # The end of a path is read by a node that does not move it, or by none.
-            if name in names or read.get(name, True):
-                self._ends[name] = None
+            self._numbers[id(node)] = len(self._numbers)
+            self._add(node)
 
-    def _add(self, node: onnx.NodeProto, read: dict[str, bool]) -> None:
-        standard = op_traits.is_standard(node) and (node.domain, node.op_type) not in self._local
+    def _add(self, node: onnx.NodeProto) -> None:
         needs = traversal.needs(node) if node.attribute else set(filter(None, node.input))
-        if standard and (node.op_type in _SIZES or needs <= self._fixed):
-            self._fixed.update(node.output)
-            if node.op_type not in _SIZES:
-                read.update(dict.fromkeys(needs, True))
-            return
-        moves = node.op_type in _MOVING or not self._copying.isdisjoint(node.output)
-        data = self._data(node) if standard and moves else []
         for name in needs:
-            read[name] = read.get(name, False) or name not in data
+            self._readers.setdefault(name, []).append(node)
+        outputs = [name for name in node.output if name]
+        self._producers.update(dict.fromkeys(outputs, node))
+        if not (op_traits.is_standard(node) and (node.domain, node.op_type) not in self._local):
+            return
+        if node.op_type in _SIZES or needs <= self._fixed:
+            self._fixed.update(outputs)
+            if node.op_type == "Constant" and _is_number(node):
+                self.numbers.update(outputs)
+            return
+        data = self._data(node)
         parent = self._common(data) if data else None
         if parent is None:
-            read.update(dict.fromkeys(needs, True))
             return
-        for name in filter(None, node.output):
-            self._parents[name] = parent
-            self._depths[name] = self._depths.get(parent, 0) + 1
-            self._producers[name] = node
+        nodes = (node,) if len(data) == 1 else self._between(parent, node)
+        changes = not self._moves(node)
+        if all(self._moves(each) != changes for each in nodes):
+            self._steps.update(dict.fromkeys(outputs, Step(parent, nodes, changes)))
+            self._depths.update(dict.fromkeys(outputs, self._depths.get(parent, 0) + 1))
+
+    def _moves(self, node: onnx.NodeProto) -> bool:
+        return (
+            node.op_type in MOVING
+            or node.op_type == "Pad"
+            or not self._copying.isdisjoint(node.output)
+        )
 
     def _data(self, node: onnx.NodeProto) -> list[str]:
-        if node.op_type == "Where":
-            condition, *names = node.input
-            if condition not in self._fixed:  # the data itself decides
+        """Return the values whose elements a node moves or changes; none if it does something else."""
+        names = list(node.input[:1])
+        if node.op_type in _BROADCASTING:
+            names = [name for name in node.input if name not in self.numbers]
+            if not self._fixed.isdisjoint(names):
                 return []
-        else:
-            names = list(node.input if node.op_type == "Concat" else node.input[:1])
+        elif not self._moves(node) and node.op_type not in _UNARY:
+            return []
         return [name for name in dict.fromkeys(names) if name and name not in self._fixed]
 
-    def _common(self, names: list[str]) -> str | None:
+    def _common(self, names: Sequence[str]) -> str | None:
         """Return the nearest value that all of some values are, or come from."""
         first, *others = names
         for other in others:
             while first != other:
                 if self._depths.get(first, 0) < self._depths.get(other, 0):
                     first, other = other, first
-                if first not in self._parents:
+                if first not in self._steps:
                     return None
-                first = self._parents[first]
+                first = self._steps[first].data
         return first
 
-    def ends(self) -> list[str]:
-        """Return the last value of each path."""
-        return list(self._ends)
-
-    def path(self, end: str) -> Path:
-        """Return the path to a value."""
-        values = [end]
-        nodes: list[tuple[onnx.NodeProto, ...]] = []
-        while (parent := self._parents.get(values[-1])) is not None and len(nodes) < MAX_STEPS:
-            nodes.append(tuple(self._between(parent, values[-1])))
-            values.append(parent)
-        return Path(tuple(reversed(values)), tuple(reversed(nodes)))
-
-    def _between(self, first: str, last: str) -> Iterator[onnx.NodeProto]:
-        """Yield the nodes that compute a value from its parent, the last one first."""
-        todo, seen = [last], {first}
-        done: set[int] = set()
+    def _between(self, first: str, last: onnx.NodeProto) -> tuple[onnx.NodeProto, ...]:
+        """Return the nodes that compute a value from its parent, in the order of the graph."""
+        todo, found = self._data(last), {id(last): last}
         while todo:
             name = todo.pop()
             node = self._producers.get(name)
-            if name in seen or node is None:
-                continue
-            seen.add(name)
-            if id(node) not in done:
-                done.add(id(node))
-                yield node
-            todo += self._data(node)
+            if name != first and node is not None and id(node) not in found:
+                found[id(node)] = node
+                todo += self._data(node)
+        return tuple(sorted(found.values(), key=lambda node: self._numbers[id(node)]))
+
+    # Paths
+
+    def paths(self, admits: Callable[[Step], bool]) -> list[Path]:
+        """Return the longest paths of the steps that are admitted."""
+        admitted = {name for name, step in self._steps.items() if admits(step)}
+        ends = (name for name in self._steps if name in admitted and self._ends(name, admitted))
+        return [self._path(name, admitted) for name in ends]
+
+    def _ends(self, name: str, admitted: Collection[str]) -> bool:
+        """Return whether a value is read by a node that is no step from it on."""
+        readers = self._readers.get(name, ())
+        return name in self._outputs or any(
+            not self._continues(node, name, admitted) for node in readers
+        )
+
+    def _continues(self, node: onnx.NodeProto, name: str, admitted: Collection[str]) -> bool:
+        if node.op_type in _SIZES and op_traits.is_standard(node):
+            return True
+        output = next(filter(None, node.output), "")
+        return output in admitted and name in self._data(node)
+
+    def _path(self, end: str, admitted: Collection[str]) -> Path:
+        values, steps = [end], list[Step]()
+        while values[0] in admitted and len(steps) < MAX_STEPS:
+            steps.insert(0, self._steps[values[0]])
+            values.insert(0, steps[0].data)
+        return Path(tuple(values), tuple(steps))
+
+    # What a chain leaves
+
+    def forks(self, path: Path) -> list[int]:
+        """Return the positions of the inner values of a path that stay for other readers."""
+        own = {id(node) for node in path.nodes}
+        inner = enumerate(path.values[1:-1], start=1)
+        return [place for place, name in inner if self._is_needed(name, own)]
+
+    def freed(self, path: Path) -> list[onnx.NodeProto]:
+        """Return the nodes that become unused when the path is replaced."""
+        return self.dead([path.values[-1]], [path.values[0]])
+
+    def dead(self, replaced: Collection[str], kept: Collection[str]) -> list[onnx.NodeProto]:
+        """Return the nodes that become unused when some values are computed otherwise.
+
+        Args:
+            replaced: these values, each the only output of its node.
+            kept: values that the new nodes read.
+        """
+        gone = {id(node): node for node in map(self._producers.__getitem__, replaced)}
+        todo = list(gone.values())
+        while todo:
+            for name in traversal.needs(todo.pop()):
+                maker = self._producers.get(name)
+                if maker is None or id(maker) in gone or name in kept:
+                    continue
+                if not any(self._is_needed(output, gone) for output in maker.output if output):
+                    gone[id(maker)] = maker
+                    todo.append(maker)
+        return list(gone.values())
+
+    def _is_needed(self, name: str, gone: Collection[int]) -> bool:
+        readers = self._readers.get(name, ())
+        return name in self._outputs or any(id(reader) not in gone for reader in readers)
+
+
+def _is_number(node: onnx.NodeProto) -> bool:
+    """Return whether a Constant holds a single number."""
+    return any(
+        a.name in ("value_float", "value_int")
+        or (a.name == "value" and len(a.t.dims) < 2 and set(a.t.dims) <= {1})
+        for a in node.attribute
+    )

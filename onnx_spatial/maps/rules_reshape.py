@@ -235,10 +235,21 @@ def _left_dim(
         rest = case.floor_div(total, known)
         if node.legal:
             _split_by_rests(case, rest * known, total)
+            _assume_exact(case, rest, total, known)
         case.require_equal(rest * known, total, "Reshape: the numbers of elements may differ")
     # A quotient of numbers of elements is not negative, which its terms may not show.
     case.assume(rest - (1 if all(case.surely(d - 1) for d in x.dims) else 0))
     return rest
+
+
+def _assume_exact(case: Case, rest: Polynomial, total: Polynomial, known: Polynomial) -> None:
+    """Assume that the quotient of two numbers of elements is exact: what divides in it is, too."""
+    for atom in top_atoms(rest):
+        if isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR:
+            quotient, (a, b) = Polynomial({(atom,): 1}), atom.key.operands
+            if (rest - quotient) * b * known + a * known == total * b:
+                assume_equal(case, quotient * b, a)
+                case.assume(quotient - 1 if case.surely(a - 1) else quotient)
 
 
 def _split_by_rests(case: Case, before: Polynomial, after: Polynomial) -> None:

@@ -5,31 +5,36 @@ from __future__ import annotations
 import chain_models
 from chain_models import Net
 
-from onnx_spatial.chains.paths import paths
+from onnx_spatial.chains.find_blocks import paths_of_blocks
+from onnx_spatial.chains.paths import DataGraph
 
 
 def _kinds(model):
-    return [[[n.op_type for n in step] for step in path.nodes] for path in paths(model.graph)]
+    return [path.kinds for path in paths_of_blocks(DataGraph(model.graph))]
 
 
 def test_a_path_ends_where_data_is_computed_with():
     first, second = _kinds(chain_models.six_dims())
-    assert [step[0] for step in first] == ["Pad", "Reshape", "Transpose", "Reshape", "Transpose"]
-    assert [step[0] for step in second] == ["Transpose", "Reshape", "Transpose", "Reshape"]
+    assert first == ["Pad", "Reshape", "Transpose", "Reshape", "Transpose"]
+    assert second == ["Transpose", "Reshape", "Transpose", "Reshape"]
 
 
-def test_parts_that_are_joined_again_are_one_step():
+def test_several_nodes_that_change_elements_are_one_step():
     net = Net()
-    parts = [net("Slice", "x", [i], [2**31 - 1], [1], [2]) for i in (0, 1)]
-    (path,) = paths(net.model((2, 8, 3), net("Concat", *parts, axis=0)).graph)
-    assert path.values[0] == "x"
-    assert sorted(n.op_type for step in path.nodes for n in step) == ["Concat", "Slice", "Slice"]
+    inner = net("Transpose", "x", perm=[1, 0, 2])
+    gate = net("Mul", inner, net("Sigmoid", inner))
+    model = net.model((2, 8, 3), net("Transpose", gate, perm=[1, 0, 2]))
+    (path,) = DataGraph(model.graph).paths(lambda step: True)
+    kinds = [[node.op_type for node in step.nodes] for step in path.steps]
+    assert kinds == [["Transpose"], ["Sigmoid", "Mul"], ["Transpose"]]
 
 
-def test_what_is_joined_of_two_values_starts_a_path():
+def test_what_is_computed_of_two_values_starts_a_path():
     net = Net()
-    x = net("Concat", net("Relu", "x"), net("Exp", "x"), axis=0)
-    assert _kinds(net.model((2, 8, 3), x)) == []
+    x = net("Add", net("Reshape", "x", [16, 3]), net("MatMul", "x", "x"))
+    model = net.model((2, 8, 3), net("Reshape", x, [2, 8, 3]))
+    (first, second) = DataGraph(model.graph).paths(lambda step: True)
+    assert (first.values[0], second.values[0]) == ("x", x)
 
 
 def test_attention_has_no_path():
