@@ -13,6 +13,7 @@ from functools import partial
 from onnx import TensorProto
 
 from onnx_spatial.maps import linear
+from onnx_spatial.maps.algebra import same_formula
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.constants import same_values
 from onnx_spatial.maps.elements import COMMUTATIVE, settled
@@ -208,6 +209,12 @@ def _has_no_point(case: Case, facts: Sequence[Polynomial], atoms: Sequence[Atom]
 
 def equal(case: Case, a: Polynomial, b: Polynomial) -> bool:
     """Tell whether two elements are provably the same."""
+    return a == b or _equal_as_written(case, a, b) or case.once(
+        ("formula", a, b), lambda: same_formula(case, a, b, equal)
+    )
+
+
+def _equal_as_written(case: Case, a: Polynomial, b: Polynomial) -> bool:
     if a != b:
         a, b = settled(case, a), settled(case, b)
     if a == b or same_values(case, a, b):

@@ -80,7 +80,7 @@ def stored_in(p: Polynomial) -> Stored | None:
     if isinstance(key, OperationKey) and key.operator == CONSTANT:
         (stored,) = key.details
         return stored if isinstance(stored, Stored) else None
-    if isinstance(key, LiteralKey) and len(key.data) in _FLOATS:
+    if isinstance(key, LiteralKey) and len(key.data) in _FLOATS and not key.element_type:
         return Stored(np.frombuffer(key.data, _FLOATS[len(key.data)]))
     return None
 

@@ -232,7 +232,8 @@ def number(value: Any) -> Polynomial:
     bits = np.asarray(value).tobytes()
     if not any(bits):
         return ZERO
-    return literal(0, np.asarray(value).reshape(1)[0])
+    element_type = 0 if kind == "f" else int(TensorProto.BFLOAT16)  # which two bytes do not tell
+    return literal(element_type, np.asarray(value).reshape(1)[0])
 
 
 #: Return the maps of the outputs of a node. A rule requires all conditions of a run that succeeds, and

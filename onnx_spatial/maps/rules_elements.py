@@ -49,7 +49,8 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
     if node.has("axis") or node.has("broadcast") or node.has("consumed_inputs"):
         raise UndecidedError(f"{node.op_type} of opset 6 has no index map")
     dims = broadcast(case, [i.dims for i in known], legal=node.legal)
-    details = (*node.details(), *(i is None for i in inputs))
+    source = known[1] if node.op_type == "Where" else known[0]
+    details = (*node.details(), source.type, *(i is None for i in inputs))
 
     def at(index: Index) -> Polynomial:
         row = [broadcast_element(i, case, index) for i in known]
@@ -58,7 +59,6 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
         return unknown(node.op_type, details, row)
 
     axes = next((i.axes for i in known if i.dims == dims), None)
-    source = known[1] if node.op_type == "Where" else known[0]
     element_type = int(TensorProto.BOOL) if node.op_type in _TRUTHS else source.type
     return [Tensor(case, dims, at, whole=False, type=element_type, axes=axes)]
 
@@ -127,7 +127,7 @@ def _per_channel(case: Case, node: NodeView) -> list[Tensor]:
     parameters = [node.input(i) for i in range(1, node.count)]
     for p in parameters:
         need_list(case, node, p, x.dims[1])
-    details = node.details()
+    details = (*node.details(), x.type)
 
     def at(index: Index) -> Polynomial:
         row = [element(p, case, (index[1],)) for p in parameters]
@@ -175,7 +175,7 @@ def _reduction(case: Case, node: NodeView) -> list[Tensor]:
     positions = node.op_type in ("ArgMax", "ArgMin")
     axes = [_axis(node, x, 0)] if positions else node.reduced_axes(x.rank)
     keep = bool(node.get("keepdims", 1))
-    details = node.details("axes", "axis", "keepdims")
+    details = (*node.details("axes", "axis", "keepdims"), x.type)
     kept = [a for a in range(x.rank) if keep or a not in axes]
 
     def at(index: Index) -> Polynomial:

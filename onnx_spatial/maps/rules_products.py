@@ -84,7 +84,7 @@ def _product(
             return _broadcast_outer(case, b, (*index[:-2], flat(indices, extents), index[-1]))
 
         more = None if added is None else broadcast_element(added, case, index)
-        return sum_of_products(case, extents, right, left, more)
+        return sum_of_products(case, extents, right, left, more, a.type)
 
     axes = [*(Axis([d]) for d in batch), a.axes[-2], b.axes[-1]]
     if a.rank == len(dims) and a.dims[:-1] == tuple(dims[:-1]):
@@ -119,7 +119,7 @@ def _einsum(case: Case, node: NodeView) -> list[Tensor]:
             place = dict(zip(result, index, strict=True)) | dict(zip(summed, indices, strict=True))
             return element(inputs[number], case, tuple(place[letter] for letter in terms[number]))
 
-        return sum_of_products(case, extents, partial(factor, 1), partial(factor, 0), None)
+        return sum_of_products(case, extents, partial(factor, 1), partial(factor, 0), None, inputs[0].type)
 
     dims = [sizes[letter] for letter in result]
     axis_of = {
@@ -270,7 +270,7 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
 
         added = None if bias is None else parameter(bias, index[1])
         if node.op_type == "Conv":
-            return sum_of_products(case, extents, factor_at, data_at, added)
+            return sum_of_products(case, extents, factor_at, data_at, added, x.type)
         indices = indices_of(case, extents)
         with case.within(sums=1):
             row = [factor_at(indices), data_at(indices)]
@@ -372,7 +372,7 @@ def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
             return element(x, case, tuple(source))
 
         added = None if bias is None else element(bias, case, (index[1],))
-        return sum_of_products(case, extents, factor_at, data_at, added)
+        return sum_of_products(case, extents, factor_at, data_at, added, x.type)
 
     axes = [x.axes[0], Axis([outputs])]
     axes += [x.axes[a] if dims[a] == x.dims[a] else Axis([dims[a]]) for a in range(2, x.rank)]
@@ -419,7 +419,7 @@ def _pool(case: Case, node: NodeView) -> list[Tensor]:
 
         if is_sum and count:
             share = number(_REALS[x.type](1 / count))
-            return sum_of_products(case, windows.kernel, lambda _: share, data_at, None)
+            return sum_of_products(case, windows.kernel, lambda _: share, data_at, None, x.type)
         indices = indices_of(case, windows.kernel)
         with case.within(sums=1):
             data = data_at(indices)
