@@ -89,7 +89,7 @@ def same_formula(
         return (
             len(one.factors) == len(other.factors)
             and _are_close(case, one.number, other.number, signed=signed)
-            and _matched(one.factors, other.factors, same_factor)
+            and _matched(case, one.factors, other.factors, same_factor)
         )
 
     def same_factor(one: Polynomial, other: Polynomial) -> bool:
@@ -102,22 +102,31 @@ def same_formula(
         return (
             first.details == second.details
             and rest[count:] == others_rest[others:]
-            and same(Term(number, tuple(rest[:count])), Term(other_number, tuple(others_rest[:others])), False)
+            and same(
+                Term(number, tuple(rest[:count])),
+                Term(other_number, tuple(others_rest[:others])),
+                False,
+            )
         )
 
-    if not _matched(left, right, same):
+    if not _matched(case, left, right, same):
         return False
     case.assumptions[REWRITTEN] = None
     return True
 
 
-def _matched(left: Sequence[Any], right: Sequence[Any], same: Callable[[Any, Any], bool]) -> bool:
+def _matched(
+    case: Case, left: Sequence[Any], right: Sequence[Any], same: Callable[[Any, Any], bool]
+) -> bool:
     """Tell whether terms or factors are the same in some order.
 
     Those that look alike outside of sums are matched in any order if there are no sums in them, else
     in the order in which they are written: it must not depend on a case of the indices of sums.
     """
-    outlines = [sorted(((_outline(x), x) for x in side), key=lambda pair: pair[0]) for side in (left, right)]
+    outlines = [
+        sorted(((_outline(case, x), x) for x in side), key=lambda pair: pair[0])
+        for side in (left, right)
+    ]
     if [o for o, _ in outlines[0]] != [o for o, _ in outlines[1]]:
         return False
     rest = list(outlines[1])
@@ -132,16 +141,22 @@ def _matched(left: Sequence[Any], right: Sequence[Any], same: Callable[[Any, Any
     return True
 
 
-def _outline(x: Polynomial | Term) -> str:
+def _outline(case: Case, x: Polynomial | Term) -> str:
     """Return how an element looks outside of sums; indices and numbers do not count."""
     if isinstance(x, Term):
-        return f"({' '.join(sorted(map(_outline, x.factors)))})"
-    key = _key(x)
+        return f"({' '.join(sorted(_outline(case, factor) for factor in x.factors))})"
+    return case.once(("outline", x), lambda: _outline_of(case, x))
+
+
+def _outline_of(case: Case, x: Polynomial) -> str:
+    terms, key = _terms(case, x), _key(x)
+    if terms != (Term(ONE, (x,)),):
+        return " + ".join(sorted(_outline(case, term) for term in terms))
     if key is None or key.operator == CONSTANT:
         return "number"
     if key.operator == ELEMENT:
         return str(key.details[0])
-    inner = map(_outline, key.operands) if _is_elementwise(key) else ()
+    inner = (_outline(case, p) for p in key.operands) if _is_elementwise(key) else ()
     return f"{key.operator}({' '.join(inner)})"
 
 
@@ -175,14 +190,15 @@ def _terms(case: Case, p: Polynomial) -> tuple[Term, ...]:
 def _collected(terms: Sequence[Term]) -> tuple[Term, ...]:
     """Return terms with the numbers of equal factors added, and numbers moved into sums."""
     totals: list[Term] = []
-    for number, factors in map(_into_sum, terms):
+    for factor, factors in map(_into_sum, terms):
         local = all(map(_is_local, factors))
         places = [i for i, t in enumerate(totals) if local and t.factors == factors]
         if places:
-            added = _do("Add", _type_of(number, totals[places[0]].number), totals[places[0]].number, number)
+            total = totals[places[0]].number
+            added = _do("Add", _type_of(factor, total), total, factor)
             totals[places[0]] = Term(added, factors)
         else:
-            totals.append(Term(number, factors))
+            totals.append(Term(factor, factors))
     # A sum of products and 0 has no sign to lose; x + 0.0 is 0.0 for -0.0.
     sums = any(_is_sum(factor) for term in totals for factor in term.factors)
     return tuple(t for t in totals if t != Term(ZERO) or not sums)
@@ -221,10 +237,10 @@ def _written(case: Case, p: Polynomial) -> Sequence[Term]:
     if not kind:
         return [Term(ONE, (p,))]
     if name == PRODUCTS:
-        inner = _product(kind, _terms(case, operands[0]), _terms(case, operands[1]))
-        if len(inner) > 1:
-            inner = [Term(ONE, tuple(q for q in operands[:2] if q != ONE))]
-        return [_sum(kind, inner[0], operands[2:])]
+        sides = (_terms(case, q) for q in operands[:2])
+        whole = (t if len(t) == 1 else [Term(ONE, (q,))] for q, t in zip(operands, sides))
+        (inner,) = _product(kind, *whole)
+        return [_sum(kind, inner, operands[2:])]
     if name in ("ReduceMean", "ReduceSum"):
         data, extents = operands[0], operands[1 + (len(operands) - 1) // 2 :]
         counts = [extent.constant for extent in extents]
@@ -233,7 +249,13 @@ def _written(case: Case, p: Polynomial) -> Sequence[Term]:
             inner = inner if len(inner) == 1 else (Term(ONE, (data,)),)
             count = float(np.prod([c or 1 for c in counts], dtype=np.float64))
             share = ONE if name == "ReduceSum" else _do("Div", kind, ONE, number(np.float64(count)))
-            return [_sum(kind, Term(_times(kind, share, inner[0].number), inner[0].factors), lengths(extents))]
+            return [
+                _sum(
+                    kind,
+                    Term(_times(kind, share, inner[0].number), inner[0].factors),
+                    lengths(extents),
+                )
+            ]
     if name in ("Add", "Sum"):
         return [term for q in operands for term in _terms(case, q)]
     if name in ("Sub", "Neg"):
@@ -264,7 +286,9 @@ def _sum(kind: int, term: Term, extents: Sequence[Polynomial]) -> Term:
 
 def _product(kind: int, left: Sequence[Term], right: Sequence[Term]) -> list[Term]:
     return [
-        Term(_times(kind, a.number, b.number), (*a.factors, *b.factors)) for a in left for b in right
+        Term(_times(kind, a.number, b.number), (*a.factors, *b.factors))
+        for a in left
+        for b in right
     ]
 
 
@@ -297,7 +321,9 @@ def _times(kind: int, a: Polynomial, b: Polynomial) -> Polynomial:
 def _type_of(*numbers: Polynomial) -> int:
     """Return the type that numbers are computed in: the coarsest of their operations."""
     kinds = [real_type(k) for p in numbers if (k := _key(p)) is not None]
-    return max(kinds, key=lambda kind: _ROUNDING.get(kind, 0.0), default=0) or int(TensorProto.FLOAT)
+    return max(kinds, key=lambda kind: _ROUNDING.get(kind, 0.0), default=0) or int(
+        TensorProto.FLOAT
+    )
 
 
 def real_type(key: OperationKey) -> int:
@@ -333,10 +359,14 @@ def _clipped(kind: int, attributes: dict[str, str], row: _Row) -> Polynomial | N
 
 def _power(kind: int, attributes: dict[str, str], row: _Row) -> Polynomial | None:
     x, stored = row[0], stored_in(row[1])
-    exponent = None if stored is None or stored.array.size != 1 else float(stored.array.reshape(-1)[0])
+    exponent = (
+        None if stored is None or stored.array.size != 1 else float(stored.array.reshape(-1)[0])
+    )
     if exponent in (1, 2, 3):
-        return _do("Mul", kind, _do("Mul", kind, x, x), x) if exponent == 3 else _times(
-            kind, x, x if exponent == 2 else ONE
+        return (
+            _do("Mul", kind, _do("Mul", kind, x, x), x)
+            if exponent == 3
+            else _times(kind, x, x if exponent == 2 else ONE)
         )
     if exponent in (0.5, -0.5):
         root = _do("Sqrt", kind, x)

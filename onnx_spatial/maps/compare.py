@@ -144,6 +144,8 @@ def _differs(case: Case, maps: Maps) -> Difference | None:
     if made is None:
         return None
     expected, actual = made
+    if expected.blocked or actual.blocked:
+        raise UndecidedError("a value lies in memory in blocks of channels")
     if expected.rank != actual.rank:
         message = f"the rank of the output is {actual.rank}, not {expected.rank}"
         return _difference(case, message, ZERO, ZERO)
@@ -209,8 +211,10 @@ def _has_no_point(case: Case, facts: Sequence[Polynomial], atoms: Sequence[Atom]
 
 def equal(case: Case, a: Polynomial, b: Polynomial) -> bool:
     """Tell whether two elements are provably the same."""
-    return a == b or _equal_as_written(case, a, b) or case.once(
-        ("formula", a, b), lambda: same_formula(case, a, b, equal)
+    return (
+        a == b
+        or _equal_as_written(case, a, b)
+        or case.once(("formula", a, b), lambda: same_formula(case, a, b, equal))
     )
 
 

@@ -169,7 +169,9 @@ def constant(case: Case, array: Array) -> Tensor:
         return Polynomial.atom(OperationKey(CONSTANT, (stored,), index))
 
     extremes = (int(array.min()), int(array.max())) if whole and array.size else None
-    return Tensor(case, dims, at, whole=whole, type=element_type, extremes=extremes)
+    result = Tensor(case, dims, at, whole=whole, type=element_type, extremes=extremes)
+    result.array = array
+    return result
 
 
 def _all_equal(array: Array) -> bool:

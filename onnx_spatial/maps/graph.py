@@ -17,6 +17,7 @@ from onnx import numpy_helper
 
 from onnx_spatial.maps import (
     rules_elements,
+    rules_fused,
     rules_numbers,
     rules_products,
     rules_reshape,
@@ -152,18 +153,23 @@ class GraphMaps:
                 return [result]
         if not op_traits.is_standard(node):
             function = self._functions.get((node.domain, node.op_type, node.overload))
-            if function is None:
-                raise UndecidedError(f"operator {node.domain}:{node.op_type} has no index map")
-            return self._call(function, node, inputs)
-        if not self._legal:
+            if function is not None:
+                return self._call(function, node, inputs)
+        elif not self._legal:
             _check_signature(node, self._opset)
-        if node.op_type == "Constant":
+        if node.op_type == "Constant" and op_traits.is_standard(node):
             return [constant(self._case, self._constant_value(node))]
-        if node.op_type == "If":
+        if node.op_type == "If" and op_traits.is_standard(node):
             return self._branch(node, inputs)
-        rule = RULES.get(node.op_type)
+        standard = op_traits.is_standard(node)
+        rule = (
+            RULES.get(node.op_type)
+            if standard
+            else rules_fused.RULES.get((node.domain, node.op_type))
+        )
         if rule is None:
-            raise UndecidedError(f"operator {node.op_type} has no index map")
+            domain = "" if standard else f"{node.domain}:"
+            raise UndecidedError(f"operator {domain}{node.op_type} has no index map")
         view = NodeView(
             node.op_type,
             self._attributes(node),
@@ -173,6 +179,8 @@ class GraphMaps:
             legal=self._legal,
             place=self._place,
         )
+        if any(t is not None and t.blocked for t in inputs):
+            return rules_fused.on_blocks(self._case, view, node.domain, rule)
         return rule(self._case, view)
 
     def _attributes(self, node: onnx.NodeProto) -> dict[str, Any]:
@@ -273,6 +281,8 @@ def _signature(op_type: str, opset: int) -> tuple[int, int, frozenset[str]]:
         UndecidedError: this opset has no such operator.
     """
     try:
+        # onnxruntime writes it into files of any opset.
+        opset = max(opset, 17) if op_type == "LayerNormalization" else opset
         schema = onnx.defs.get_schema(op_type, opset)
     except onnx.defs.SchemaError:
         raise UndecidedError(f"opset {opset} has no operator {op_type}") from None

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from onnx_spatial.maps import rules_elements
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.division import exact
 from onnx_spatial.maps.elements import (
@@ -119,7 +120,9 @@ def _einsum(case: Case, node: NodeView) -> list[Tensor]:
             place = dict(zip(result, index, strict=True)) | dict(zip(summed, indices, strict=True))
             return element(inputs[number], case, tuple(place[letter] for letter in terms[number]))
 
-        return sum_of_products(case, extents, partial(factor, 1), partial(factor, 0), None, inputs[0].type)
+        return sum_of_products(
+            case, extents, partial(factor, 1), partial(factor, 0), None, inputs[0].type
+        )
 
     dims = [sizes[letter] for letter in result]
     axis_of = {
@@ -408,7 +411,8 @@ def _pool(case: Case, node: NodeView) -> list[Tensor]:
         outside = number(_REALS[x.type](-np.inf))
     # A mean of all elements of the windows is a sum of products with one number.
     pads = node.get("pads", [0])
-    whole = node.get("count_include_pad", 0) or not (any(pads) or node.has("auto_pad"))
+    explicit = node.get("auto_pad", b"NOTSET") == b"NOTSET"
+    whole = node.get("count_include_pad", 0) or (explicit and not any(pads))
     is_sum = node.op_type == "AveragePool" and whole and x.type in _REALS
     count = product(windows.kernel).constant
 
@@ -440,3 +444,11 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), _conv),
     "ConvTranspose": _conv_transpose,
 }
+
+
+def apply(
+    case: Case, node: NodeView, op_type: str, *inputs: Tensor | None, **attributes: Any
+) -> Tensor:
+    """Return the map of an operator that a node consists of, see `rules_elements.apply`."""
+    table = RULES if op_type in RULES else None
+    return rules_elements.apply(case, node, op_type, *inputs, table=table, **attributes)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from onnx import TensorProto
 
 from onnx_spatial.maps.cases import Case, UndecidedError
@@ -93,13 +95,17 @@ class Tensor:
         order: extents of the digits of the position in memory, for an operator that is defined by it;
             else None.
         extremes: least and largest number of a stored table of integers; None for other tensors.
+        array: the numbers of a constant; None for other tensors.
+        blocked: whether it lies in memory in blocks of channels, see `rules_fused`.
     """
 
     __slots__ = (
         "_at",
         "_case",
         "_serial",
+        "array",
         "axes",
+        "blocked",
         "dims",
         "extremes",
         "leading",
@@ -122,6 +128,8 @@ class Tensor:
         extremes: tuple[int, int] | None = None,
     ) -> None:
         self.order = order
+        self.array: npt.NDArray[np.generic] | None = None
+        self.blocked = False
         self.extremes = extremes
         self.leading = leading or {}
         self.dims: Dims = tuple(dims)
