@@ -17,7 +17,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_spatial.maps import rules_elements
-from onnx_spatial.maps.cases import Case, UndecidedError
+from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.division import exact
 from onnx_spatial.maps.elements import (
     broadcast_element,
@@ -147,7 +147,8 @@ class _Windows:
     def __init__(self, case: Case, node: NodeView, x: Tensor, kernel: Sequence[int]) -> None:
         count = len(kernel)
         if x.rank != count + 2:
-            raise UndecidedError(f"{node.op_type}: the ranks of data and kernel do not match")
+            kind = IllegalError if node.legal else UndecidedError
+            raise kind(f"{node.op_type}: the ranks of data and kernel do not match")
         self._case = case
         self._x = x
         self.kernel = [Polynomial.of(k) for k in kernel]
@@ -319,7 +320,7 @@ def copying_conv(case: Case, node: NodeView, channels: int, order: Sequence[int]
 
 
 def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
-    """Return the map of a ConvTranspose with stride 1: y[o] = sum of w[k] * x[o + pad - k*d] over k."""
+    """Return the map of a ConvTranspose: y[o] = sum of w[k] * x[(o + pad - k*d) / s] over k."""
     x, weight, bias = node.input(0), node.input(1), node.optional(2)
     count = x.rank - 2
     kernel = node.get("kernel_shape", [d.constant for d in weight.dims[2:]])
@@ -342,8 +343,8 @@ def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
         ends = (kernel[axis] - 1) * dilations[axis] - pads[axis] - pads[axis + count] + added[axis]
         size = (x.dims[axis + 2] - 1) * strides[axis] + 1 + ends
         dims.append(case.size(partial(_explicit, node, size)))
-    if auto != b"NOTSET" or max([*strides, *(a + 1 for a in added)]) > 1:
-        reason = "ConvTranspose with strides, output_padding or auto_pad has no index map"
+    if auto != b"NOTSET":
+        reason = "ConvTranspose with auto_pad has no index map"
         return [only_dims(case, dims, reason, x.type)]
     channels = exact(weight.dims[0], groups)
     if not case.surely(groups - 1) or channels is None:
@@ -366,8 +367,12 @@ def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
         def data_at(indices: Sequence[Polynomial]) -> Polynomial:
             source = [index[0], flat(indices[count:], channel_digits) + group * channels]
             for axis in range(count):
-                place = index[axis + 2] + pads[axis] - indices[axis] * dilations[axis]
-                if not (case.decide(place) and case.decide(x.dims[axis + 2] - 1 - place)):
+                offset = index[axis + 2] + pads[axis] - indices[axis] * dilations[axis]
+                place = case.floor_div(offset, Polynomial.of(strides[axis]))
+                between = not case.is_zero(offset - place * strides[axis])
+                if between or not (
+                    case.decide(place) and case.decide(x.dims[axis + 2] - 1 - place)
+                ):
                     if not finite(case, factor_at(indices)):  # as in _conv
                         raise UndecidedError("ConvTranspose: a weight may be infinite or NaN")
                     return ZERO

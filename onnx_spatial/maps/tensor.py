@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto
 
-from onnx_spatial.maps.cases import Case, UndecidedError
+from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.expressions import ELEMENT, PARAMETER, ZERO, Index, product, show
 from onnx_spatial.maps.polynomial import OperationKey, Polynomial
 
@@ -267,6 +267,8 @@ def vector(case: Case, elements: Sequence[Polynomial]) -> Tensor:
         place = index[0].constant
         if place is None:
             return choose(case, index[0], table)
+        if not 0 <= place < len(table):
+            raise IllegalError(f"a list of {len(table)} integers has no element {place}")
         return table[place]
 
     return Tensor(case, [Polynomial.of(len(table))], at, whole=True, type=TensorProto.INT64)
