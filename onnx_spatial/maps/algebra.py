@@ -49,6 +49,13 @@ _ROUNDING = {
     int(TensorProto.FLOAT16): 2.0**-10,
     int(TensorProto.BFLOAT16): 2.0**-7,
 }
+#: Numbers of a type below are rounded to 0, or to multiples of a smaller one.
+_SMALLEST = {
+    int(TensorProto.DOUBLE): 2.0**-1022,
+    int(TensorProto.FLOAT): 2.0**-126,
+    int(TensorProto.FLOAT16): 2.0**-24,
+    int(TensorProto.BFLOAT16): 2.0**-126,
+}
 #: The order of operations in a fold, and of what was folded, may double the errors.
 _ORDERS = 2
 
@@ -532,4 +539,5 @@ def _evaluated(p: Polynomial, grid: Grid) -> tuple[_Reals, _Reals] | None:
         return -a, a_error
     if not (np.isfinite(value).all() and np.isfinite(error).all()):
         return None
-    return value, error + _ROUNDING[real_type(key)] * np.abs(value)
+    kind = real_type(key)
+    return value, error + _ROUNDING[kind] * np.abs(value) + _SMALLEST[kind]
