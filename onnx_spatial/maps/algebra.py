@@ -11,13 +11,15 @@ into must be equal.
     s*(sum of w*x + b - m)/sqrt(v + e) + t      terms   sum of (w*s/sqrt(v + e)) * x
                                                         number  (b - m)*s/sqrt(v + e) + t
 
-Terms are matched by what is outside of all sums. So they are matched alike in all cases of the indices of
-sums, and what holds for one product of each sum, in all cases, holds for the sums.
+Terms are matched by what is outside of all sums. So they are matched alike in all cases of the indices
+of sums, and what holds for one product of each sum, in all cases, holds for the sums.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from functools import partial, partialmethod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +29,16 @@ from onnx import TensorProto
 from onnx_spatial.maps.cases import Case
 from onnx_spatial.maps.constants import CONSTANT, places_of, read, stored_in
 from onnx_spatial.maps.elements import PRODUCTS, lengths
-from onnx_spatial.maps.expressions import ELEMENT, ONE, UNKNOWN, ZERO, atoms_of, bases_of, unknown
+from onnx_spatial.maps.expressions import (
+    COMPUTED,
+    ELEMENT,
+    ONE,
+    UNKNOWN,
+    ZERO,
+    atoms_of,
+    bases_of,
+    unknown,
+)
 from onnx_spatial.maps.node import number
 from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
 from onnx_spatial.maps.values import Grid, evaluate
@@ -65,91 +76,77 @@ _MOST_NUMBERS, _MOST_TERMS = 1 << 23, 16
 #: Operators of elements at the same place alone: no sum is inside, unless in their operands.
 _ELEMENTWISE = op_traits.having(Trait.UNARY, Trait.BROADCASTS) | {"BatchNormalization"}
 
-#: The operator of the atoms for sums of terms.
-_SUM = "Sum of terms"
-
 
 class Term(NamedTuple):
-    """A number times factors."""
+    """A number times factors: elements that are no numbers, and sums."""
 
     number: Polynomial
-    factors: tuple[Polynomial, ...] = ()
+    factors: tuple[Polynomial | Sum, ...] = ()
 
 
-def same_formula(
-    case: Case, a: Polynomial, b: Polynomial, equal: Callable[[Case, Polynomial, Polynomial], bool]
-) -> bool:
+class Sum(NamedTuple):
+    """A sum of a term along indices of some extents."""
+
+    term: Term
+    extents: tuple[Polynomial, ...]
+
+
+_Equal = Callable[[Case, Polynomial, Polynomial], bool]
+
+
+def same_formula(case: Case, a: Polynomial, b: Polynomial, equal: _Equal) -> bool:
     """Tell whether two elements are provably the same, apart from rounding.
 
     Args:
         case: the case.
         a, b: elements that are not known to be equal as they are written.
-        equal: compares factors.
+        equal: compares elements.
     """
     left, right = _terms(case, a), _terms(case, b)
-    if len(left) != len(right) or ((left, right) == ((Term(ONE, (a,)),), (Term(ONE, (b,)),))):
+    if left == (Term(ONE, (a,)),) and right == (Term(ONE, (b,)),):
         return False
-    if all(not term.factors for term in (*left, *right)):
-        return _are_close(case, left[0].number, right[0].number, signed=True)
-
-    def same(one: Term, other: Term, signed: bool = True) -> bool:
-        return (
-            len(one.factors) == len(other.factors)
-            and _are_close(case, one.number, other.number, signed=signed)
-            and _matched(case, one.factors, other.factors, same_factor)
-        )
-
-    def same_factor(one: Polynomial, other: Polynomial) -> bool:
-        first, second = _key(one), _key(other)
-        if first is None or second is None or first.operator != _SUM or second.operator != _SUM:
-            return equal(case, one, other)
-        (count, number, *rest), (others, other_number, *others_rest) = (
-            (len(k.details), *k.operands) for k in (first, second)
-        )
-        return (
-            first.details == second.details
-            and rest[count:] == others_rest[others:]
-            and same(
-                Term(number, tuple(rest[:count])),
-                Term(other_number, tuple(others_rest[:others])),
-                False,
-            )
-        )
-
-    if not _matched(case, left, right, same):
+    if not _matched(case, left, right, equal):
         return False
-    case.assumptions[REWRITTEN] = None
+    if any(term.factors for term in left):
+        case.assumptions[REWRITTEN] = None
     return True
 
 
-def _matched(
-    case: Case, left: Sequence[Any], right: Sequence[Any], same: Callable[[Any, Any], bool]
-) -> bool:
+def _same(case: Case, a: Any, b: Any, equal: _Equal, *, signed: bool = True) -> bool:
+    """Tell whether two terms, or factors that look alike, are the same."""
+    if isinstance(a, Sum) and isinstance(b, Sum):
+        return a.extents == b.extents and _same(case, a.term, b.term, equal, signed=False)
+    if isinstance(a, Term):
+        alike = _are_close(case, a.number, b.number, signed=signed)
+        return alike and _matched(case, a.factors, b.factors, equal)
+    return equal(case, a, b)
+
+
+def _matched(case: Case, left: Sequence[Any], right: Sequence[Any], equal: _Equal) -> bool:
     """Tell whether terms or factors are the same in some order.
 
     Those that look alike outside of sums are matched in any order if there are no sums in them, else
     in the order in which they are written: it must not depend on a case of the indices of sums.
     """
-    outlines = [
-        sorted(((_outline(case, x), x) for x in side), key=lambda pair: pair[0])
-        for side in (left, right)
-    ]
-    if [o for o, _ in outlines[0]] != [o for o, _ in outlines[1]]:
+    sides = [[(_outline(case, x), x) for x in side] for side in (left, right)]
+    if sorted(outline for outline, _ in sides[0]) != sorted(outline for outline, _ in sides[1]):
         return False
-    rest = list(outlines[1])
-    for outline, one in outlines[0]:
+    rest = sides[1]
+    for outline, one in sides[0]:
         candidates = [pair for pair in rest if pair[0] == outline]
         if not all(map(_is_local, (one, *(x for _, x in candidates)))):
             candidates = candidates[:1]
-        found = next((pair for pair in candidates if same(one, pair[1])), None)
+        found = next((pair for pair in candidates if _same(case, one, pair[1], equal)), None)
         if found is None:
             return False
         rest.remove(found)
     return True
 
 
-def _outline(case: Case, x: Polynomial | Term) -> str:
+def _outline(case: Case, x: Any) -> str:
     """Return how an element looks outside of sums; indices and numbers do not count."""
+    if isinstance(x, Sum):
+        return "sum of terms"
     if isinstance(x, Term):
         return f"({' '.join(sorted(_outline(case, factor) for factor in x.factors))})"
     return case.once(("outline", x), lambda: _outline_of(case, x))
@@ -162,19 +159,21 @@ def _outline_of(case: Case, x: Polynomial) -> str:
     if key is None or key.operator == CONSTANT:
         return "number"
     if key.operator == ELEMENT:
-        return str(key.details[0])
+        return f"[{key.details[0]}]"
     inner = (_outline(case, p) for p in key.operands) if _is_elementwise(key) else ()
     return f"{key.operator}({' '.join(inner)})"
 
 
-def _is_local(x: Polynomial | Term) -> bool:
+def _is_local(x: Any) -> bool:
     """Tell whether there are no sums in an element."""
     if isinstance(x, Term):
         return all(map(_is_local, x.factors))
-    keys = [atom.key for atom in atoms_of(x) if isinstance(atom.key, OperationKey)]
-    return all(not k.operator.startswith(UNKNOWN) or _is_elementwise(k) for k in keys) and not any(
-        k.operator in (PRODUCTS, _SUM) for k in keys
-    )
+    keys = [] if isinstance(x, Sum) else [atom.key for atom in atoms_of(x)]
+    functions = [k for k in keys if isinstance(k, OperationKey) and k.operator not in _ATOMIC]
+    return not isinstance(x, Sum) and all(map(_is_elementwise, functions))
+
+
+_ATOMIC = COMPUTED | {CONSTANT, ELEMENT}
 
 
 def _is_elementwise(key: OperationKey) -> bool:
@@ -198,121 +197,102 @@ def _collected(terms: Sequence[Term]) -> tuple[Term, ...]:
     """Return terms with the numbers of equal factors added, and numbers moved into sums."""
     totals: list[Term] = []
     for factor, factors in map(_into_sum, terms):
-        local = all(map(_is_local, factors))
-        places = [i for i, t in enumerate(totals) if local and t.factors == factors]
-        if places:
-            total = totals[places[0]].number
-            added = _do("Add", _type_of(factor, total), total, factor)
-            totals[places[0]] = Term(added, factors)
-        else:
-            totals.append(Term(factor, factors))
+        known = [t for t in totals if t.factors == factors and _is_local(t)]
+        if known:
+            totals.remove(known[0])
+            total = known[0].number
+            factor = _do("Add", _type_of(factor, total), total, factor)
+        totals.append(Term(factor, factors))
     # A sum of products and 0 has no sign to lose; x + 0.0 is 0.0 for -0.0.
-    sums = any(_is_sum(factor) for term in totals for factor in term.factors)
+    sums = any(isinstance(factor, Sum) for term in totals for factor in term.factors)
     return tuple(t for t in totals if t != Term(ZERO) or not sums)
-
-
-def _is_sum(factor: Polynomial) -> bool:
-    key = _key(factor)
-    return key is not None and key.operator == _SUM
 
 
 def _into_sum(term: Term) -> Term:
     """Return a term with its number as a part of its first sum."""
-    for place, factor in enumerate(term.factors):
-        key = _key(factor)
-        if key is not None and key.operator == _SUM and term.number not in (ZERO, ONE):
-            inner, *rest = key.operands
-            product = _times(_type_of(term.number, inner), term.number, inner)
-            moved = Polynomial.atom(OperationKey(_SUM, key.details, (product, *rest)))
+    for place, factor in enumerate(term.factors if term.number != ONE else ()):
+        if isinstance(factor, Sum):
+            number = factor.term.number
+            product = _times(_type_of(term.number, number), term.number, number)
+            moved = factor._replace(term=factor.term._replace(number=product))
             return Term(ONE, (*term.factors[:place], moved, *term.factors[place + 1 :]))
     return term
 
 
 def _written(case: Case, p: Polynomial) -> Sequence[Term]:
     """Return an element as terms, from those of its operands."""
-    key = _key(p)
     if _is_number(p):
         return [Term(p)]
-    if key is None:
-        return [Term(ONE, (p,))]
-    name, kind = key.operator.removeprefix(UNKNOWN), real_type(key)
-    operands: tuple[Polynomial, ...] = tuple(key.operands)
+    alone, key = [Term(ONE, (p,))], _key(p)
     if p.lone_atom in case.written_out:
         use, compute = case.written_out[p.lone_atom]
         with case.within(sums=use.sums - case.use.sums):
             return _terms(case, compute())
-    if not kind:
-        return [Term(ONE, (p,))]
-    if name == PRODUCTS:
-        sides = (_terms(case, q) for q in operands[:2])
-        whole = (t if len(t) == 1 else [Term(ONE, (q,))] for q, t in zip(operands, sides))
-        (inner,) = _product(kind, *whole)
-        return [_sum(kind, inner, operands[2:])]
-    if name in ("ReduceMean", "ReduceSum"):
-        data, extents = operands[0], operands[1 + (len(operands) - 1) // 2 :]
-        counts = [extent.constant for extent in extents]
-        if name == "ReduceSum" or None not in counts:
-            inner = _terms(case, data)
-            inner = inner if len(inner) == 1 else (Term(ONE, (data,)),)
-            count = float(np.prod([c or 1 for c in counts], dtype=np.float64))
-            share = ONE if name == "ReduceSum" else _do("Div", kind, ONE, number(np.float64(count)))
-            return [
-                _sum(
-                    kind,
-                    Term(_times(kind, share, inner[0].number), inner[0].factors),
-                    lengths(extents),
-                )
-            ]
+    kind = 0 if key is None else real_type(key)
+    if key is None or not kind:
+        return alone
+    name, operands = key.operator.removeprefix(UNKNOWN), tuple(key.operands)
+    first, *others = (partial(_terms, case, q) for q in operands)
+    if name in (PRODUCTS, "ReduceMean", "ReduceSum"):
+        return _summed(case, name, kind, operands) or alone
     if name in ("Add", "Sum"):
         return [term for q in operands for term in _terms(case, q)]
     if name in ("Sub", "Neg"):
-        minus = [Term(_do("Neg", kind, t.number), t.factors) for t in _terms(case, operands[-1])]
-        return [*_terms(case, operands[0]), *minus] if name == "Sub" else minus
+        minus = [t._replace(number=_do("Neg", kind, t.number)) for t in _terms(case, operands[-1])]
+        return [*first(), *minus] if others else minus
     if name == "Mul":
-        product = _product(kind, _terms(case, operands[0]), _terms(case, operands[1]))
-        return product if len(product) <= _MOST_TERMS else [Term(ONE, (p,))]
+        product = _product(kind, first(), others[0]())
+        return product if len(product) <= _MOST_TERMS else alone
     if name in ("Div", "Reciprocal"):
         inverse = _inverse(case, kind, operands[-1])
-        return _product(kind, _terms(case, operands[0]), [inverse]) if name == "Div" else [inverse]
-    definition = DEFINITIONS.get(name)
+        return _product(kind, first(), [inverse]) if others else [inverse]
     flags = [d for d in key.details if isinstance(d, bool)] or [False] * len(operands)
     given = iter(operands)
-    row = [None if missing else next(given) for missing in flags]
-    defined = None if definition is None else definition(kind, dict_of(key), row)
-    return [Term(ONE, (p,))] if defined is None or defined == p else _terms(case, defined)
+    row = [None if missing else _Real(kind, next(given)) for missing in flags]
+    attributes = dict(d for d in key.details if isinstance(d, tuple) and len(d) == 2)
+    defined = DEFINITIONS[name](attributes, *row) if name in DEFINITIONS else None
+    return alone if defined is None or defined.element == p else _terms(case, defined.element)
 
 
-def _sum(kind: int, term: Term, extents: Sequence[Polynomial]) -> Term:
-    """Return the sum of a term over indices, as a term."""
-    if term.number == ZERO:
-        term = Term(ZERO)
-    details = tuple("factor" for _ in term.factors)
-    key = OperationKey(_SUM, details, (term.number, *term.factors, *extents))
-    return Term(ONE, (Polynomial.atom(key),))
+def _summed(
+    case: Case, name: str, kind: int, operands: Sequence[Polynomial]
+) -> Sequence[Term] | None:
+    """Return a sum of products, or a sum or mean of elements, as a term."""
+    factors, extents = operands[:2], operands[2:]
+    share = ONE
+    if name != PRODUCTS:
+        factors, extents = operands[:1], lengths(operands[1 + (len(operands) - 1) // 2 :])
+        counts = [extent.constant for extent in extents]
+        if name == "ReduceMean" and None in counts:
+            return None
+        if name == "ReduceMean":
+            share = _do("Div", kind, ONE, _literal(math.prod(c or 1 for c in counts)))
+    terms = [Term(share)]
+    for factor in factors:
+        of_factor = _terms(case, factor)
+        of_factor = of_factor if len(of_factor) == 1 else (Term(ONE, (factor,)),)
+        terms = _product(kind, terms, of_factor)
+    (term,) = terms
+    return [Term(ONE, (Sum(Term(ZERO) if term.number == ZERO else term, tuple(extents)),))]
 
 
 def _product(kind: int, left: Sequence[Term], right: Sequence[Term]) -> list[Term]:
     return [
-        Term(_times(kind, a.number, b.number), (*a.factors, *b.factors))
-        for a in left
-        for b in right
+        Term(_times(kind, a.number, b.number), a.factors + b.factors) for a in left for b in right
     ]
 
 
 def _inverse(case: Case, kind: int, p: Polynomial) -> Term:
     """Return 1 / p."""
-    terms = _terms(case, p)
-    if len(terms) > 1:
-        return Term(ONE, (_do("Reciprocal", kind, p),))
-    (term,) = terms
-    factors = []
-    for factor in term.factors:
+    terms, factors = _terms(case, p), []
+    for factor in terms[0].factors:
+        if len(terms) > 1 or isinstance(factor, Sum):
+            return Term(ONE, (_do("Reciprocal", kind, p),))
         key = _key(factor)
-        if key is not None and key.operator == f"{UNKNOWN}Reciprocal":
-            factors.append(next(iter(key.operands)))
-        else:
-            factors.append(_do("Reciprocal", kind, factor))
-    return Term(ONE if term.number == ONE else _do("Div", kind, ONE, term.number), tuple(factors))
+        twice = key is not None and key.operator == f"{UNKNOWN}Reciprocal"
+        factors.append(next(iter(key.operands)) if twice else _do("Reciprocal", kind, factor))
+    number = terms[0].number
+    return Term(ONE if number == ONE else _do("Div", kind, ONE, number), tuple(factors))
 
 
 def _do(name: str, kind: int, *operands: Polynomial) -> Polynomial:
@@ -328,9 +308,8 @@ def _times(kind: int, a: Polynomial, b: Polynomial) -> Polynomial:
 def _type_of(*numbers: Polynomial) -> int:
     """Return the type that numbers are computed in: the coarsest of their operations."""
     kinds = [real_type(k) for p in numbers if (k := _key(p)) is not None]
-    return max(kinds, key=lambda kind: _ROUNDING.get(kind, 0.0), default=0) or int(
-        TensorProto.FLOAT
-    )
+    default = int(TensorProto.FLOAT)
+    return max(kinds, key=lambda kind: _ROUNDING.get(kind, 0.0), default=0) or default
 
 
 def real_type(key: OperationKey) -> int:
@@ -339,93 +318,80 @@ def real_type(key: OperationKey) -> int:
     return numbers[0] if numbers and numbers[0] in _ROUNDING else 0
 
 
-def dict_of(key: OperationKey) -> dict[str, str]:
-    """Return the attributes of an operator, as text."""
-    return dict(d for d in key.details if isinstance(d, tuple) and len(d) == 2)
-
-
 # Definitions
 
 
-def _real(value: float) -> Polynomial:
-    return ONE if value == 1 else number(np.float64(value))
+def _literal(value: float) -> Polynomial:
+    return Polynomial.of(int(value)) if value in (0, 1) else number(np.float64(value))
 
 
-_Row = Sequence[Polynomial]
+class _Real:
+    """An element in a definition, for Python's operators."""
+
+    def __init__(self, kind: int, element: Polynomial) -> None:
+        self.kind, self.element = kind, element
+
+    def do(self, name: str, *others: _Real | float) -> _Real:
+        """Return an operator of this element and others."""
+        row = (x.element if isinstance(x, _Real) else _literal(x) for x in others)
+        return _Real(self.kind, _do(name, self.kind, self.element, *row))
+
+    __add__, __sub__ = partialmethod(do, "Add"), partialmethod(do, "Sub")
+    __mul__, __truediv__ = partialmethod(do, "Mul"), partialmethod(do, "Div")
 
 
-def _clipped(kind: int, attributes: dict[str, str], row: _Row) -> Polynomial | None:
-    x, *bounds = row
-    for side, name, place in (("min", "Max", 0), ("max", "Min", 1)):
-        bound = bounds[place] if place < len(bounds) else None
-        if side in attributes:
-            bound = number(np.float32(attributes[side]))
-        x = x if bound is None else _do(name, kind, x, bound)
+def _number_in(attributes: dict[str, str], name: str, default: float) -> float:
+    return float(np.float32(attributes.get(name, default)))
+
+
+def _clipped(attributes: dict[str, str], x: _Real, *bounds: _Real | None) -> _Real:
+    for side, name, bound in zip(
+        ("min", "max"), ("Max", "Min"), (*bounds, None, None), strict=False
+    ):
+        stated = _number_in(attributes, side, 0) if side in attributes else bound
+        x = x if stated is None else x.do(name, stated)
     return x
 
 
-def _power(kind: int, attributes: dict[str, str], row: _Row) -> Polynomial | None:
-    x, stored = row[0], stored_in(row[1])
-    exponent = (
-        None if stored is None or stored.array.size != 1 else float(stored.array.reshape(-1)[0])
-    )
-    if exponent in (1, 2, 3):
-        return (
-            _do("Mul", kind, _do("Mul", kind, x, x), x)
-            if exponent == 3
-            else _times(kind, x, x if exponent == 2 else ONE)
-        )
-    if exponent in (0.5, -0.5):
-        root = _do("Sqrt", kind, x)
-        return root if exponent == 0.5 else _do("Reciprocal", kind, root)
-    return _do("Reciprocal", kind, x) if exponent == -1 else None
+def _power(attributes: dict[str, str], x: _Real, exponent: _Real) -> _Real | None:
+    stored = stored_in(exponent.element)
+    value = float(stored.array.flat[0]) if stored is not None and stored.array.size == 1 else 0
+    powers = {1: x, 2: x * x, 3: x * x * x, 0.5: x.do("Sqrt"), -1: x.do("Reciprocal")}
+    return x.do("Sqrt").do("Reciprocal") if value == -0.5 else powers.get(value)
 
 
-def _hard_sigmoid(kind: int, x: Polynomial, alpha: float, beta: float) -> Polynomial:
-    line = _do("Add", kind, _do("Mul", kind, x, _real(alpha)), _real(beta))
-    return _do("Min", kind, _do("Max", kind, line, ZERO), ONE)
+def _hard_sigmoid(x: _Real, alpha: float, beta: float) -> _Real:
+    return (x * alpha + beta).do("Max", 0).do("Min", 1)
 
 
-def _sigmoid(kind: int, x: Polynomial) -> Polynomial:
-    return _do("Reciprocal", kind, _do("Add", kind, ONE, _do("Exp", kind, _do("Neg", kind, x))))
-
-
-def _gelu(kind: int, attributes: dict[str, str], row: _Row) -> Polynomial | None:
-    (x,) = row
+def _gelu(attributes: dict[str, str], x: _Real) -> _Real:
     if "tanh" in attributes.get("approximate", ""):
-        cube = _do("Mul", kind, _do("Mul", kind, _do("Mul", kind, x, x), x), _real(0.044715))
-        inner = _do("Mul", kind, _do("Add", kind, x, cube), _real(float(np.sqrt(2 / np.pi))))
-        bent = _do("Tanh", kind, inner)
-    else:
-        bent = _do("Erf", kind, _do("Mul", kind, x, _real(float(np.sqrt(0.5)))))
-    return _do("Mul", kind, _do("Mul", kind, x, _real(0.5)), _do("Add", kind, bent, ONE))
+        inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
+        return x * 0.5 * (inner.do("Tanh") + 1)
+    return x * 0.5 * ((x * math.sqrt(0.5)).do("Erf") + 1)
 
 
-def _normalized(kind: int, attributes: dict[str, str], row: _Row) -> Polynomial:
-    x, scale, bias, mean, variance = row
-    epsilon = _real(float(np.float32(attributes.get("epsilon", 1e-5))))
-    deviation = _do("Sqrt", kind, _do("Add", kind, variance, epsilon))
-    factor = _do("Div", kind, scale, deviation)
-    return _do("Add", kind, _do("Mul", kind, _do("Sub", kind, x, mean), factor), bias)
+def _sigmoid(x: _Real) -> _Real:
+    return (x.do("Neg").do("Exp") + 1).do("Reciprocal")
 
 
-#: Operators by their definitions: of type, attributes as text, and operands.
-DEFINITIONS: dict[str, Callable[[int, dict[str, str], _Row], Polynomial | None]] = {
-    "BatchNormalization": _normalized,
+#: Operators by their definitions: of attributes as text, and of operands.
+DEFINITIONS: dict[str, Callable[..., _Real | None]] = {
+    "BatchNormalization": lambda a, x, scale, bias, mean, variance: (
+        (x - mean) * (scale / (variance + _number_in(a, "epsilon", 1e-5)).do("Sqrt")) + bias
+    ),
     "Clip": _clipped,
     "Gelu": _gelu,
-    "HardSigmoid": lambda k, a, row: _hard_sigmoid(
-        k, row[0], float(a.get("alpha", 0.2)), float(a.get("beta", 0.5))
+    "HardSigmoid": lambda a, x: _hard_sigmoid(
+        x, _number_in(a, "alpha", 0.2), _number_in(a, "beta", 0.5)
     ),
-    "HardSwish": lambda k, a, row: _do("Mul", k, row[0], _hard_sigmoid(k, row[0], 1 / 6, 0.5)),
-    "Mish": lambda k, a, row: _do("Mul", k, row[0], _do("Tanh", k, _do("Softplus", k, row[0]))),
+    "HardSwish": lambda a, x: x * _hard_sigmoid(x, 1 / 6, 0.5),
+    "Mish": lambda a, x: x * x.do("Softplus").do("Tanh"),
     "Pow": _power,
-    "Relu": lambda k, a, row: _do("Max", k, row[0], ZERO),
-    "Sigmoid": lambda k, a, row: _sigmoid(k, row[0]),
-    "Softplus": lambda k, a, row: _do("Log", k, _do("Add", k, ONE, _do("Exp", k, row[0]))),
-    "Swish": lambda k, a, row: _do(
-        "Mul", k, row[0], _sigmoid(k, _times(k, row[0], _real(float(a.get("alpha", 1.0)))))
-    ),
+    "Relu": lambda a, x: x.do("Max", 0),
+    "Sigmoid": lambda a, x: _sigmoid(x),
+    "Softplus": lambda a, x: (x.do("Exp") + 1).do("Log"),
+    "Swish": lambda a, x: x * _sigmoid(x * _number_in(a, "alpha", 1)),
 }
 
 

@@ -1,6 +1,6 @@
 """The maps of operators without rules: unknown functions of all elements of their inputs.
 
-    y = LSTM(x, w, r)      y[i, j, k, l] = f(x[a, b, c] and w[d, e, g] and r[..] for all a, b, c, .., i, j, k, l)
+    y = GridSample(x, g)      y[i] = f(x[a] for all a, g[b] for all b, i)
 
 Equal functions of equal tensors are equal, and have equal dims: those that shape inference does not know
 are symbols of the operator and its inputs. A node may fail where the original does not, unless the
