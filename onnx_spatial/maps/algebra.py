@@ -148,7 +148,8 @@ def _outline(case: Case, x: Any) -> str:
     if isinstance(x, Sum):
         return "sum of terms"
     if isinstance(x, Term):
-        return f"({' '.join(sorted(_outline(case, factor) for factor in x.factors))})"
+        inner = sorted(_outline(case, factor) for factor in x.factors)
+        return inner[0] if len(inner) == 1 else f"({' '.join(inner)})"
     return case.once(("outline", x), lambda: _outline_of(case, x))
 
 
@@ -243,6 +244,8 @@ def _written(case: Case, p: Polynomial) -> Sequence[Term]:
     if name == "Mul":
         product = _product(kind, first(), others[0]())
         return product if len(product) <= _MOST_TERMS else alone
+    if name in ("Max", "Min") and _is_number(operands[0]) and len(operands) == 2:
+        return _terms(case, _do(name, kind, operands[1], operands[0]))
     if name in ("Div", "Reciprocal"):
         inverse = _inverse(case, kind, operands[-1])
         return _product(kind, first(), [inverse]) if others else [inverse]
@@ -333,8 +336,12 @@ class _Real:
 
     def do(self, name: str, *others: _Real | float) -> _Real:
         """Return an operator of this element and others."""
-        row = (x.element if isinstance(x, _Real) else _literal(x) for x in others)
+        row = (x.element if isinstance(x, _Real) else self._rounded(x) for x in others)
         return _Real(self.kind, _do(name, self.kind, self.element, *row))
+
+    def _rounded(self, value: float) -> Polynomial:
+        exact = float(np.float32(value)) == value  # else it is a number that every type rounds
+        return _literal(value) if exact else _do("Mul", self.kind, _literal(value), ONE)
 
     __add__, __sub__ = partialmethod(do, "Add"), partialmethod(do, "Sub")
     __mul__, __truediv__ = partialmethod(do, "Mul"), partialmethod(do, "Div")

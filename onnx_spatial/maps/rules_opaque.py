@@ -49,7 +49,7 @@ def opaque(case: Case, node: NodeView, proto: onnx.NodeProto, body: Hashable) ->
     """
     reason = f"operator {node.op_type} has no index map"
     has_body = any(a.type == onnx.AttributeProto.GRAPH for a in proto.attribute)
-    if node.op_type in _RANDOM or has_body != (body is not None) or not case.splits:
+    if node.op_type in _RANDOM or (has_body and body is None) or not case.splits:
         raise UndecidedError(reason)
     tensors = [node.optional(i) for i in range(node.count)]
     if node.op_type in _RECURRENT and node.legal and node.input(0).rank != _RECURRENT_RANK:
@@ -71,7 +71,12 @@ def opaque(case: Case, node: NodeView, proto: onnx.NodeProto, body: Hashable) ->
     graphs = [a.name for a in proto.attribute if a.type == onnx.AttributeProto.GRAPH]
     stated = [n for n, v in node.attributes.items() if n in defaults and v == defaults[n]]
     ranks = tuple(None if x is None else x.rank for x in tensors)
-    details = (*node.details(*graphs, *stated), body, schema.since_version, ranks)
+    details = (
+        *node.details(*graphs, *stated),
+        body if has_body else None,
+        schema.since_version,
+        ranks,
+    )
     dims_read = tuple(d for x in tensors if x is not None for d in x.dims)
     call = (node.op_type, details, dims_read, tuple(integers))
     if node.legal:

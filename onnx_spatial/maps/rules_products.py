@@ -18,6 +18,7 @@ from onnx import TensorProto
 
 from onnx_spatial.maps import rules_elements
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
+from onnx_spatial.maps.constants import constant
 from onnx_spatial.maps.division import exact
 from onnx_spatial.maps.elements import (
     broadcast_element,
@@ -50,14 +51,22 @@ def _matmul(case: Case, node: NodeView) -> list[Tensor]:
 
 def _gemm(case: Case, node: NodeView) -> list[Tensor]:
     a, b = node.input(0), node.input(1)
-    if a.rank != 2 or b.rank != 2 or node.get("alpha", 1.0) != 1.0:
-        raise UndecidedError("Gemm with alpha has no index map")
+    if a.rank != 2 or b.rank != 2:
+        raise UndecidedError("Gemm of other ranks than 2")
     a = transposed(case, a, [1, 0]) if node.get("transA", 0) else a
     b = transposed(case, b, [1, 0]) if node.get("transB", 0) else b
     added = node.optional(2)
-    if added is not None and node.get("beta", 1.0) != 1.0:
-        raise UndecidedError("Gemm with beta has no index map")
-    return [_product(case, node, a, b, (), added)]
+    alpha, beta = (node.get(name, 1.0) for name in ("alpha", "beta"))
+    if alpha == 1.0 and (added is None or beta == 1.0):
+        return [_product(case, node, a, b, (), added)]
+    scaled = _product(case, node, a, b, (), None)
+    result = apply(case, node, "Mul", scaled, constant(case, np.array(alpha, np.float32)))
+    if added is not None:
+        summand = apply(case, node, "Mul", added, constant(case, np.array(beta, np.float32)))
+        result = apply(case, node, "Add", result, summand)
+    if result.dims != scaled.dims:
+        raise UndecidedError("Gemm: the summand is larger than the product")
+    return [result]
 
 
 def _product(
