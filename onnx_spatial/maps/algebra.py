@@ -53,19 +53,12 @@ REWRITTEN = (
 #: What is assumed of constants.
 FOLDED = "constants that were folded are equal within the rounding of the fold"
 
-#: Relative error of one operation, by type.
-_ROUNDING = {
-    int(TensorProto.DOUBLE): 2.0**-52,
-    int(TensorProto.FLOAT): 2.0**-23,
-    int(TensorProto.FLOAT16): 2.0**-10,
-    int(TensorProto.BFLOAT16): 2.0**-7,
-}
-#: Numbers of a type below are rounded to 0, or to multiples of a smaller one.
-_SMALLEST = {
-    int(TensorProto.DOUBLE): 2.0**-1022,
-    int(TensorProto.FLOAT): 2.0**-126,
-    int(TensorProto.FLOAT16): 2.0**-24,
-    int(TensorProto.BFLOAT16): 2.0**-126,
+#: Error of one operation, by type: relative, and that of numbers next to 0.
+_ROUNDING: dict[int, tuple[float, float]] = {
+    TensorProto.DOUBLE: (2.0**-52, 2.0**-1022),
+    TensorProto.FLOAT: (2.0**-23, 2.0**-126),
+    TensorProto.FLOAT16: (2.0**-10, 2.0**-24),
+    TensorProto.BFLOAT16: (2.0**-7, 2.0**-126),
 }
 #: The order of operations in a fold, and of what was folded, may double the errors.
 _ORDERS = 2
@@ -312,7 +305,7 @@ def _type_of(*numbers: Polynomial) -> int:
     """Return the type that numbers are computed in: the coarsest of their operations."""
     kinds = [real_type(k) for p in numbers if (k := _key(p)) is not None]
     default = int(TensorProto.FLOAT)
-    return max(kinds, key=lambda kind: _ROUNDING.get(kind, 0.0), default=0) or default
+    return max(kinds, key=lambda kind: _ROUNDING.get(kind, (0, 0)), default=0) or default
 
 
 def real_type(key: OperationKey) -> int:
@@ -512,5 +505,5 @@ def _evaluated(p: Polynomial, grid: Grid) -> tuple[_Reals, _Reals] | None:
         return -a, a_error
     if not (np.isfinite(value).all() and np.isfinite(error).all()):
         return None
-    kind = real_type(key)
-    return value, error + _ROUNDING[kind] * np.abs(value) + _SMALLEST[kind]
+    relative, smallest = _ROUNDING[real_type(key)]
+    return value, error + relative * np.abs(value) + smallest

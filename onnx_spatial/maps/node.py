@@ -59,6 +59,13 @@ class NodeView:
         self._inputs = inputs
         self.legal = legal
 
+    def part(
+        self, op_type: str, inputs: Sequence[Tensor | None], attributes: Mapping[str, Any]
+    ) -> NodeView:
+        """Return an operator that the node consists of, in its newest version."""
+        output = f"{self.name}.{op_type}"
+        return NodeView(op_type, attributes, inputs, [output], legal=self.legal)
+
     @property
     def count(self) -> int:
         """Number of inputs, omitted ones included."""

@@ -11,7 +11,7 @@ the rules of `rules_numbers` come first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -369,28 +369,6 @@ def _normal(
     return y if bias is None else do("Add", y, bias)
 
 
-def _instance_normalization(case: Case, node: NodeView) -> list[Tensor]:
-    x = node.input(0)
-    scale, bias = (_by_channel(case, node, x, i) for i in (1, 2))
-    axes = list(range(2, x.rank))
-    details = (*node.details(), x.type)
-    (result,) = _like_data(
-        *(case, node, axes, details),
-        lambda index: [
-            element(x, case, index),
-            *(broadcast_element(p, case, index) for p in (scale, bias)),
-        ],
-    )
-    return [written_out(case, result, partial(_normal, case, node, x, axes, scale, bias))]
-
-
-def _by_channel(case: Case, node: NodeView, x: Tensor, place: int) -> Tensor:
-    """Return a list of parameters of channels as [C, 1, ..]."""
-    p = node.input(place)
-    need_list(case, node, p, x.dims[1])
-    return moved(p, case, [p.dims[0], *[ONE] * (x.rank - 2)], lambda index: p.at(index[:1]))
-
-
 def _softmax(case: Case, node: NodeView, x: Tensor, axes: Sequence[int]) -> Tensor:
     """Return exp(x - max) / sum(exp(x - max))."""
     do = partial(apply, case, node)
@@ -399,17 +377,10 @@ def _softmax(case: Case, node: NodeView, x: Tensor, axes: Sequence[int]) -> Tens
 
 
 def apply(
-    case: Case,
-    node: NodeView,
-    op_type: str,
-    *inputs: Tensor | None,
-    table: Mapping[str, Rule] | None = None,
-    **attributes: Any,
+    case: Case, node: NodeView, op_type: str, *inputs: Tensor | None, **attributes: Any
 ) -> Tensor:
-    """Return the map of an operator that a node consists of, by the rules of a table."""
-    outputs = [f"{node.name}.{op_type}"]
-    view = NodeView(op_type, attributes, inputs, outputs, legal=node.legal)
-    return (table or RULES)[op_type](case, view)[0]
+    """Return the map of an operator that a node consists of."""
+    return RULES[op_type](case, node.part(op_type, inputs, attributes))[0]
 
 
 def written_out(case: Case, x: Tensor, formula: Callable[[], Tensor]) -> Tensor:
@@ -436,7 +407,6 @@ RULES: dict[str, Rule] = {
     "BatchNormalization": _per_channel,
     "Clip": _clip,
     "Dropout": _dropout,
-    "InstanceNormalization": _instance_normalization,
     "LayerNormalization": _normalization,
     "MeanVarianceNormalization": _mean_variance,
     "OneHot": _one_hot,

@@ -14,14 +14,15 @@ tensors: `Tensor.blocked`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from onnx_spatial.maps import rules_elements, rules_products
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.constants import constant
 from onnx_spatial.maps.node import NodeView, Rule
 from onnx_spatial.maps.polynomial import Polynomial
-from onnx_spatial.maps.rules_products import apply
 from onnx_spatial.maps.rules_reshape import transposed
 from onnx_spatial.maps.tensor import Tensor, moved
 from onnx_spatial.model import op_traits
@@ -30,6 +31,16 @@ from onnx_spatial.model.op_traits import Trait
 #: Channels of a block on processors with AVX-512 and on Arm; files for others are not proven.
 BLOCK = 16
 _OF_BLOCKS = f"the file is for processors that hold {BLOCK} channels in a block"
+
+_RULES = rules_elements.RULES | rules_products.RULES
+
+
+def apply(
+    case: Case, node: NodeView, op_type: str, *inputs: Tensor | None, **attributes: Any
+) -> Tensor:
+    """Return the map of a standard operator that a node consists of."""
+    return _RULES[op_type](case, node.part(op_type, inputs, attributes))[0]
+
 
 #: Attributes of activations, in the order of activation_params.
 _PARAMETERS = {
@@ -80,13 +91,6 @@ def _fused_matmul(case: Case, node: NodeView) -> list[Tensor]:
 def _quick_gelu(case: Case, node: NodeView) -> list[Tensor]:
     alpha = node.get("alpha", 1.702)
     return [apply(case, node, "Swish", node.input(0), alpha=alpha)]
-
-
-def _gelu(case: Case, node: NodeView) -> list[Tensor]:
-    x, bias = node.input(0), node.optional(1)
-    x = x if bias is None else apply(case, node, "Add", x, bias)
-    approximate = b"tanh" if node.op_type == "FastGelu" else b"none"
-    return [apply(case, node, "Gelu", x, approximate=approximate)]
 
 
 def _skip_normalization(case: Case, node: NodeView) -> list[Tensor]:
@@ -220,11 +224,8 @@ _POOLS = ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
 
 #: By domain and operator.
 RULES: dict[tuple[str, str], Rule] = {
-    ("com.microsoft", "BiasGelu"): _gelu,
-    ("com.microsoft", "FastGelu"): _gelu,
     ("com.microsoft", "FusedConv"): _fused_conv,
     ("com.microsoft", "FusedMatMul"): _fused_matmul,
-    ("com.microsoft", "Gelu"): _gelu,
     ("com.microsoft", "QuickGelu"): _quick_gelu,
     ("com.microsoft", "SkipLayerNormalization"): _skip_normalization,
     ("com.microsoft.nchwc", "Conv"): _blocked_conv,

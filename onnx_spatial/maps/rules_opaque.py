@@ -49,7 +49,8 @@ def opaque(case: Case, node: NodeView, proto: onnx.NodeProto, body: Hashable) ->
     """
     reason = f"operator {node.op_type} has no index map"
     has_body = any(a.type == onnx.AttributeProto.GRAPH for a in proto.attribute)
-    if node.op_type in _RANDOM or (has_body and body is None) or not case.splits:
+    refers = any(a.ref_attr_name for a in proto.attribute)
+    if refers or node.op_type in _RANDOM or (has_body and body is None) or not case.splits:
         raise UndecidedError(reason)
     tensors = [node.optional(i) for i in range(node.count)]
     if node.op_type in _RECURRENT and node.legal and node.input(0).rank != _RECURRENT_RANK:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from onnx_spatial.maps import rules_elements
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.constants import constant
 from onnx_spatial.maps.division import exact
@@ -35,6 +34,7 @@ from onnx_spatial.maps.elements import (
 from onnx_spatial.maps.expressions import ONE, ZERO, Index, product, unknown
 from onnx_spatial.maps.node import NodeView, Rule, broadcast, number
 from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.maps.rules_elements import apply
 from onnx_spatial.maps.rules_numbers import maximum
 from onnx_spatial.maps.rules_reshape import transposed
 from onnx_spatial.maps.tensor import Axis, Tensor, moved, only_dims
@@ -458,11 +458,3 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), _conv),
     "ConvTranspose": _conv_transpose,
 }
-
-
-def apply(
-    case: Case, node: NodeView, op_type: str, *inputs: Tensor | None, **attributes: Any
-) -> Tensor:
-    """Return the map of an operator that a node consists of, see `rules_elements.apply`."""
-    table = RULES if op_type in RULES else None
-    return rules_elements.apply(case, node, op_type, *inputs, table=table, **attributes)

@@ -100,7 +100,7 @@ REWRITES: dict[str, tuple[str, str, str, list[str]]] = {
         IMAGE, "n = Mul(x, two) y = Conv<pads = [1, 1, 1, 1]>(n, W, B)",
         "c = Conv<pads = [1, 1, 1, 1]>(x, W) d = Mul(c, two) e = Unsqueeze(B, axes) y = Add(d, e)"
         " axes = Constant<value_ints = [1, 2]>()",
-        [f"d = Add(x, two) y = Conv<pads = [1, 1, 1, 1]>(d, W, B)", "y = Conv(x, W, B)"],
+        ["d = Add(x, two) y = Conv<pads = [1, 1, 1, 1]>(d, W, B)", "y = Conv(x, W, B)"],
     ),
     "transposed convolution": (
         IMAGE, f"c = ConvTranspose<strides = [2, 2]>(x, WT) y = {BN}(c, S, T, M, V)",

@@ -96,7 +96,7 @@ class Prover:
     def prove_all(self, progress: Progress) -> tuple[Matches, list[Proof]]:
         """Prove all changed parts; return them with their proofs.
 
-        A name may mean another value in the converted model, as tools use names again. So values that are
+        A name may mean another value in the converted model: tools use names again. So values that are
         not proven are taken for different ones, and what reads them is compared by what computes them.
         """
         first: tuple[Matches, list[Proof]] | None = None
