@@ -52,15 +52,21 @@ class Definitions:
     Args:
         original, converted: the graphs of the models.
         folders: of the external data of each.
+        renamed: values that are not the same in both models, though they have one name.
 
     Attributes:
         before, after: numbers of the values of the original and of the converted model.
     """
 
     def __init__(
-        self, original: Graphs, converted: Graphs, folders: tuple[Path | None, Path | None]
+        self,
+        original: Graphs,
+        converted: Graphs,
+        folders: tuple[Path | None, Path | None],
+        renamed: frozenset[Key] = frozenset(),
     ) -> None:
         self.original, self.converted = original, converted
+        self.folders, self.renamed = folders, renamed
         numbers: dict[Hashable, int] = {}
         stored = _stored((original, converted), folders)
 
@@ -74,7 +80,7 @@ class Definitions:
 
     def is_shared(self, name: str, place: traversal.Place) -> bool:
         """Return whether nodes of both models compute a value under one name in the same graph."""
-        return all(
+        return (place, name) not in self.renamed and all(
             graphs.computes(name, place) and is_computed(graphs.find(name, place))
             for graphs in (self.original, self.converted)
         )
@@ -171,6 +177,7 @@ class Numbering:
     Attributes:
         values: number of the definition of each value, by graph and name.
         reads: number of each value where it is read, likewise.
+        holders: number of the operator of each node with all graphs inside of it, by its first output.
         fed: names of the inputs of each graph; None in the place of a name that only one model has.
     """
 
@@ -186,6 +193,7 @@ class Numbering:
         self.values: dict[traversal.Place, dict[str, int]] = {}
         self.reads: dict[traversal.Place, Mapping[str, int]] = {}
         self.fed: dict[traversal.Place, tuple[str | None, ...]] = {}
+        self.holders: dict[Key, int] = {}
         self._folder, self._numbers, self._stored = folder, numbers, stored
         self._is_shared, self._both_feed = is_shared, both_feed
         self._overridable = graphs.overridable
@@ -296,6 +304,7 @@ class Numbering:
             results = self._graph(inner, body, reads, versions)
             bodies.append((attribute_name, self.fed[inner], results))
         draw = name if self._is_random(node) else ""
+        self.holders[place, name] = self._number("holder", operator, *bodies)
         key = self._number("node", operator, *bodies, "of", *inputs, draw)
         return [self._number("output", key, position) for position in range(len(node.output))]
 

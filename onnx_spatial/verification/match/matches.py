@@ -16,7 +16,7 @@ another value in the converted model makes a changed part that is not proven.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -156,6 +156,7 @@ class Matches:
             original.
         unmatched: values of the original that differ, but of which there are no two parts.
         rest: what else differs, one sentence each.
+        holders: see `Numbering.holders`, of both models.
     """
 
     def __init__(
@@ -163,6 +164,7 @@ class Matches:
     ) -> None:
         self._definitions, self._types, self._infos = definitions, types, infos
         self.original, self.converted = definitions.original, definitions.converted
+        self.holders = definitions.before.holders, definitions.after.holders
         self._constant, self._sized = _derived(self.original)
         self.changed: list[ChangedPart] = []
         self.unmatched: list[Unmatched] = []
@@ -178,6 +180,17 @@ class Matches:
         ]
         if not any(_disorder(self.original.model)):
             self.rest += _disorder(self.converted.model)
+
+    def is_shared(self, part: ChangedPart) -> bool:
+        """Return whether nodes of both models compute the value of a part under its name."""
+        return self._definitions.is_shared(part.output, part.place)
+
+    def renaming(self, values: Iterable[Key]) -> Matches:
+        """Match the models again, with some more values that only have the same name in both."""
+        known = self._definitions
+        renamed = known.renamed | frozenset(values)
+        again = Definitions(self.original, self.converted, known.folders, renamed)
+        return Matches(again, self._types, self._infos)
 
     def widened(self, part: ChangedPart) -> ChangedPart | Unmatched:
         """Extend a part to the inputs of the graph."""

@@ -48,12 +48,15 @@ class Formulas:
         domains: further domains that hold spatial operators.
         legal: whether its nodes are known to succeed, as those of the original.
         infos: its spatial operators; found if they are omitted.
+        holders: what identifies the operator of each node and the graphs inside of it, by its place and
+            first output.
     """
 
     source: Source
     domains: frozenset[str]
     legal: bool
     infos: Sequence[OperatorInfo] | None = None
+    holders: Mapping[tuple[traversal.Place, str], int] = field(default_factory=dict)
     _functions: dict[tuple[str, str, str], onnx.FunctionProto] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,6 +98,7 @@ class Formulas:
             opset=opset,
             legal=self.legal,
             function=place.function,
+            body=lambda node: self.holders.get((place, node.output[0])),
         )
 
     def operator(self, node: onnx.NodeProto, place: traversal.Place) -> OperatorInfo | None:
