@@ -151,11 +151,11 @@ def replacements(console: Console, summary: Summary, most: int | None = None) ->
     others = [*change_rows(left), *summary.others()]
     in_graphs = {*(row.graph for row in rows)} - {"main graph"}
     columns = {
-        "operator or region": [row.node for row in rows] + [name for name, _, _ in others],
+        "operator or region": [row.node for row in rows] + [name for name, *_ in others],
         "in": [row.graph for row in rows] + [""] * len(others) if in_graphs else [],
-        "now": [row.what for row in rows] + [""] * len(others),
+        "now": [row.what for row in rows] + [what for _, what, *_ in others],
         "nodes": [f"{row.nodes_before} -> {row.nodes_after}" for row in rows]
-        + [f"{before} -> {after}" for _, before, after in others],
+        + [f"{before} -> {after}" for _, _, before, after in others],
     }
     columns = {head: cells for head, cells in columns.items() if cells}
     print_table(console, columns, right=("nodes",), spare=("in",))

@@ -101,16 +101,19 @@ class Summary:
     estimate: Estimate | None = None
     calls: bool = False
 
-    def others(self) -> list[tuple[str, int, int]]:
-        """Count the nodes outside of the replacements, so that all rows add up to the model."""
+    def others(self) -> list[tuple[str, str, int, int]]:
+        """Count the nodes outside of the replacements, so that all rows add up to the model.
+
+        Each row says where the nodes are, what they are, and their number before and after.
+        """
         before = sum(self.before.nodes.values()) - sum(r.nodes_before for r in self.replacements)
         after = sum(self.after.nodes.values()) - sum(r.nodes_after for r in self.replacements)
         stay = min(before, after)
-        what = "shape arithmetic and layout around them"
-        if before < after:
-            what = "nodes of local functions" if self.calls else "nodes around them"
-        rows = [(what, before - stay, after - stay), ("other nodes", stay, stay)]
-        return [row for row in rows if any(row[1:])]
+        around = ("around them", "shape arithmetic and layout" if before > after else "")
+        if before < after and self.calls:
+            around = ("local functions", "")
+        rows = [(*around, before - stay, after - stay), ("other nodes", "", stay, stay)]
+        return [row for row in rows if any(row[2:])]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes, as dicts and lists."""

@@ -57,12 +57,12 @@ def figure_rows(summary: Summary, *, verbose: bool = False) -> Iterator[tuple[st
         yield f"time of {chains}", f"~{duration(times.before_us)}", f"~{duration(times.after_us)}"
 
 
-def change_rows(rows: Sequence[Replacement]) -> list[tuple[str, int, int]]:
+def change_rows(rows: Sequence[Replacement]) -> list[tuple[str, str, int, int]]:
     """Return one row in place of many: their number, and their nodes before and after."""
     before, after = (
         sum(getattr(row, f"nodes_{when}") for row in rows) for when in ("before", "after")
     )
-    return [(f"{len(rows)} more (-v shows them)", before, after)] if rows else []
+    return [(f"{len(rows)} more (-v shows them)", "", before, after)] if rows else []
 
 
 def interface(model: onnx.ModelProto) -> dict[str, list[str]]:

@@ -338,7 +338,7 @@ class SideBySide:
         interface: inputs and outputs of the model, by kind.
         figures: rows of what, before and after.
         replacements: operators and regions with what took their place (`Replacement` as dicts).
-        others: rows of the nodes outside of them: what, before and after.
+        others: rows of the nodes outside of them: where, what, before and after.
         graphs: `graph_document`; None if the graphs are too large for the page.
         left_out: why the page has no graphs; empty if it has them.
     """
@@ -347,7 +347,7 @@ class SideBySide:
     interface: dict[str, list[str]] = field(default_factory=dict)
     figures: list[tuple[str, str, str]] = field(default_factory=list)
     replacements: list[Document] = field(default_factory=list)
-    others: list[tuple[str, int, int]] = field(default_factory=list)
+    others: list[tuple[str, str, int, int]] = field(default_factory=list)
     graphs: dict[str, Any] | None = None
     left_out: str = ""
 
