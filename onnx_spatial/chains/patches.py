@@ -214,7 +214,7 @@ class _Reading:
         depth = [digit for digit in order if digit > len(row)]
         windows = [digit for digit in order if 0 < digit <= len(row)]
         if windows and order[-len(depth) :] == depth:
-            layout = "channels_last"  # a Transpose of the data, if any, is cheaper than one of the patches
+            layout = "channels_last"  # a Transpose of the data is cheaper than one of the patches
         last = layout == "channels_last"
         before = (images, *spatial, channel) if last else (images, channel, *spatial)
         by_channel = len(depth) > 1 and depth[0] == 2 * len(row) + 1
