@@ -11,7 +11,7 @@ import structure
 from adapter import convert, plan, verify
 from onnx import numpy_helper, parser
 
-from onnx_spatial.fusion.strided_conv import patch_conv
+from onnx_spatial.fusion import strided_conv
 
 PATCHES = "p = com.microsoft.ExtractImagePatches <ksizes = [1, {k}, 1], strides = [1, {s}, 1], "
 PATCHES += 'rates = [1, {r}, 1], padding = "{padding}"> (x)'
@@ -29,7 +29,7 @@ CONSTANTS = {
 @pytest.fixture(autouse=True)
 def worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever patches cost: what can be a convolution becomes one."""
-    monkeypatch.setattr(patch_conv, "_saved", lambda *_: 1.0)
+    monkeypatch.setattr(strided_conv, "_saved", lambda *_: 1.0)
 
 
 def numbers(*shape: int) -> np.ndarray:

@@ -16,8 +16,8 @@ from adapter import convert, plan, verify
 from onnx import numpy_helper, parser
 
 from onnx_spatial.conversion import graph_editor
+from onnx_spatial.fusion.layout import Layout, single_steps
 from onnx_spatial.fusion.layouts import LayoutGraph, commuting
-from onnx_spatial.fusion.layouts.layout import Layout, single_steps
 from onnx_spatial.model.graph import layout_marks
 
 RNG = np.random.default_rng(8)

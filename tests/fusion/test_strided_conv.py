@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper, parser
 
 import onnx_spatial
-from onnx_spatial.fusion.strided_conv import patch_conv
+from onnx_spatial.fusion import strided_conv
 
 HEAD = '<ir_version: {ir}, opset_import: ["" : {opset}, "com.microsoft" : 1, "local" : 1]>\n'
 
@@ -26,7 +26,7 @@ HEAD = '<ir_version: {ir}, opset_import: ["" : {opset}, "com.microsoft" : 1, "lo
 def dear(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever patches cost: what can be a convolution becomes one. Not in tests of `prices`."""
     if "prices" not in request.fixturenames:
-        monkeypatch.setattr(patch_conv, "_saved", lambda *_: 1.0)
+        monkeypatch.setattr(strided_conv, "_saved", lambda *_: 1.0)
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def strategy(made: onnx.ModelProto) -> str | None:
 def declined(made: onnx.ModelProto) -> str:
     """Why there is no convolution; what there is instead is right all the same."""
     (site,) = plan(made).operators
-    assert site.lowering != patch_conv.STRIDED
+    assert site.lowering != strided_conv.STRIDED
     return site.declined[0] if site.declined else ""
 
 
