@@ -359,10 +359,6 @@ DECLINES = {
     "readers": ("y = MatMul (p, m)  z = Relu (p)", "other nodes read its input"),
     "an output": (f"{TURN} y = Conv (t, w)  z = Identity (t)", "other nodes read its input"),
     "no matrix": ("y = MatMul (p, line)", "its second input is no matrix"),
-    "a Reshape": (
-        "r = Reshape (p, s)  y = MatMul (r, m)",
-        "it stands between the patches and MatMul",
-    ),
     "other columns": (f"{TURN} y = MatMul (t, four)", "along another axis than the channels"),
 }
 
