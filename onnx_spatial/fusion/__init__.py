@@ -15,6 +15,8 @@ a rewrite that drafts nodes. Rules only read; `conversion` edits the graph.
     layouts.commuting      a node that is the same in any layout,  None     Adapted
                            by operator type
 
+`operators` knows for both which axes an operator looks along, and which layout a Transpose makes.
+
 Regions between SpaceToBatch and BatchToSpace come first, a graph at a time, and then the changes of
 layout next to them (`layouts`). Then the rules in `RULES` are applied to each operator that is left, in
 the order of the file: the first rewrite is taken, reasons are reported in `OperatorReport.declined`,

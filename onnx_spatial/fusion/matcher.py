@@ -1,4 +1,4 @@
-"""Look at the nodes around a spatial operator: producers, readers, Transposes, stored tensors.
+"""Look at the nodes around a spatial operator: producers, readers, Transposes.
 
 The graph is onnx_ir's, as earlier rewrites left it. It has no types and attributes (`strip_types`), so
 attributes are read from the message of a node. New nodes have no message; the rules of `RULES` leave
@@ -18,7 +18,6 @@ from onnx_spatial.lowering import Request
 from onnx_spatial.maps.sizes import SymbolicValues
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.replace_nodes import copy_node
-from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.operators.spellings import Conflict
 from onnx_spatial.operators.spellings.call import AttributeValue
 
@@ -82,14 +81,6 @@ class Matcher:
             for name in message.output
             if name
         }
-        graphs = {
-            id(node.graph): (node.graph, graph) for node, (graph, _) in self._messages.items()
-        }
-        self._graphs = list(graphs.values())
-        # Before IR 4 every initializer had to be listed as an input; none could be overridden.
-        self._overridable = {v.name for v in proto.graph.input} if proto.ir_version >= 4 else set()
-        self._main = proto.graph
-        self._stored: dict[ir.Value, onnx.TensorProto] | None = None
         self._order = {node: number for number, node in enumerate(self._messages)}
         self._subjects = {subject.node: subject for subject in subjects}
         self._adopted: dict[ir.Node, traversal.GraphLike] = {}
@@ -175,35 +166,6 @@ class Matcher:
         if message is None or not op_traits.is_standard(message):
             return None
         return None if (message.domain, message.op_type) in self._local else message
-
-    def stored(self, value: ir.Value | None) -> onnx.TensorProto | None:
-        """Return the tensor of a Constant, or of an initializer that no input overrides, else None."""
-        if value is None:
-            return None
-        producer = value.producer()
-        if producer is not None:
-            message = self.standard(producer)
-            if message is None or message.op_type != "Constant":
-                return None
-            tensors: dict[str, onnx.TensorProto]
-            tensors = {a.name: a.t for a in message.attribute if not a.ref_attr_name}
-            if "value" in tensors:
-                return tensors["value"]
-            numbers = constant_folding.held(message, lambda _: None)
-            return None if numbers is None else onnx.numpy_helper.from_array(numbers)
-        if self._stored is None:
-            self._stored = self._initializers()
-        return self._stored.get(value)
-
-    def _initializers(self) -> dict[ir.Value, onnx.TensorProto]:
-        """Map values to initializers: the graph of onnx_ir has an input for each of them."""
-        tensor_of = {}
-        for graph, message in self._graphs:
-            if isinstance(message, onnx.GraphProto) and graph is not None:
-                fed = self._overridable if message is self._main else set()
-                tensors = {t.name: t for t in message.initializer if t.name not in fed}
-                tensor_of.update({v: tensors[v.name] for v in graph.inputs if v.name in tensors})
-        return tensor_of
 
     def readers(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
         """Return the nodes that read a value, in the order of the file, with the index of the input."""

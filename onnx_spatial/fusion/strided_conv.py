@@ -32,7 +32,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 from onnx import TensorProto
@@ -193,6 +193,7 @@ def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
         return f"{blame(node)} its sizes are checked at run time, which needs the operator"
     front = _front(subject, patches, matcher)
     behind = _through_transposes(node.outputs[0], path.order, matcher)
+    found, behind = _with_bias(found, behind, matcher)
     weight, is_main = found.weight, subject.info.place.function is None
     is_fed = is_main and weight.producer() is None and weight.const_value is None
     return _Match(subject, patches, found, border, front, behind, is_fed)
@@ -212,6 +213,24 @@ def _through_transposes(value: ir.Value, order: Order, matcher: Matcher) -> Path
         moved = tuple(path.order[axis] for axis in perm)
         path = Path(node.outputs[0], (*path.orders, moved), (*path.nodes, node))
     return path
+
+
+def _with_bias(product: Product, path: Path, matcher: Matcher) -> tuple[Product, Path]:
+    """Take in an Add behind the path whose operand is one number for each channel, not computed."""
+    readers = matcher.readers(path.value)
+    if product.bias is not None or matcher.is_named(path.value) or len(readers) != 1:
+        return product, path
+    ((add, index),) = readers
+    if matcher.standard(add) is None or add.op_type != "Add" or matcher.attributes(add):
+        return product, path
+    operand = add.inputs[1 - index]
+    if operand is None or operand.producer() is not None or add.graph is not product.node.graph:
+        return product, path
+    dims = _known_dims(add, 1 - index, matcher)
+    if dims != (product.channels,) or path.order[-1] != _CHANNELS:
+        return product, path
+    longer = Path(add.outputs[0], path.orders, (*path.nodes, add))
+    return replace(product, bias=operand), longer
 
 
 def _is_product(node: ir.Node, matcher: Matcher) -> bool:

@@ -20,33 +20,19 @@ ARRAYS = {
     "rows": np.array(1),
     "axis": np.array([3]),
     "two": np.array([2]),
-    "more": np.array([0, 0, 0, 1, 0, 0, 0, 2]),
     "higher": np.array([0, 1, 0, 0, 0, 0, 0, 0]),
     "twice": np.array([1, 1, 1, 2]),
-    "taller": np.array([1, 2, 1, 1]),
-    "half": np.float32(0.5),
-    "depth": np.array(4),
-    "off_on": np.array([0, 1], np.float32),
-    "scale": RNG.normal(size=4).astype(np.float32),
     "matrix": RNG.normal(size=(4, 3)).astype(np.float32),
-    "square": RNG.normal(size=(4, 4)).astype(np.float32),
     "cube": RNG.normal(size=(2, 4, 3)).astype(np.float32),
-    "bias": RNG.normal(size=3).astype(np.float32),
     "by_4": np.array([-1, 4]),
     "by_2": np.array([-1, 2]),
-    "places_first": np.array([0, 1, 2]),
-    "groups": np.array([2, 2]),
     "of_rows": np.array([1]),
     "nothing": np.array([0, 0]),
     "behind": np.array([2**31, 2]),
     "both": np.array([1, 3]),
     "far": np.array([10**9, 10**9]),
-    "off_two": np.array([0, 2]),
     "channels": np.array([-3]),
     "one_less": np.array([2**31, -1]),
-    "four": np.array([4]),
-    "three": np.array([3]),
-    "of_batch": np.array([0]),
     "of_image": np.array([2, 3]),
     "columns": np.array([3, 2]),
     "cut": np.array([4, 4, 2, 2, 4]),
@@ -70,23 +56,12 @@ def model(body: str, opset: int = 23, given: str = "float[1, 7, 8, 4] x") -> onn
 @pytest.mark.parametrize(
     ("body", "ops"),
     [
-        ("c = RMSNormalization(s, scale)", ["RMSNormalization"]),
-        ("c = MeanVarianceNormalization <axes = [3]> (s)", ["MeanVarianceNormalization"]),
-        ("c = CumSum <reverse = 1> (s, last)", ["CumSum"]),
+        ("c = MatMul(s, matrix)", ["MatMul"]),
         ("i = ArgMax <axis = 3> (s) c = Cast <to = 1> (i)", ["ArgMax", "Cast"]),
         (
             "i = ArgMin <axis = -1, keepdims = 0> (s) f = Cast <to = 1> (i) c = Unsqueeze(f, axis)",
             ["ArgMin", "Cast", "Unsqueeze"],
         ),
-        ("c, i = TopK(s, two)", ["TopK"]),
-        ("v, i = TopK(s, two) c = Cast <to = 1> (i)", ["TopK", "Cast"]),
-        (
-            "i = ArgMax <axis = 3, keepdims = 0> (s) c = OneHot(i, depth, off_on)",
-            ["ArgMax", "OneHot"],
-        ),
-        ("c = Pad(s, more)", ["Pad"]),
-        ("c = Pad(s, more, half)", ["Pad"]),
-        ("c = Tile(s, twice)", ["Tile"]),
     ],
 )
 def test_an_operator_along_the_channels_needs_no_blocks(body, ops):
@@ -94,23 +69,6 @@ def test_an_operator_along_the_channels_needs_no_blocks(body, ops):
     assert structure.ops(result.model) == ops
     assert result.verification
     assert {site.proven for site in result.verification.operators} == {"these sizes"}
-
-
-@pytest.mark.parametrize("value", ["", ", half"])
-@pytest.mark.parametrize("mode", ["constant", "edge"])
-def test_a_pad_of_some_axes_is_written_for_all(mode, value):
-    """onnxruntime moves a Transpose across it as if it listed all axes, and fails."""
-    made = model(f"""
-        f = Transpose <perm = [0, 3, 1, 2]> (s)
-        p = Pad <mode = "{mode}"> (f, off_two{value or ", "}, channels) n = Neg(p)
-        c = Transpose <perm = [0, 2, 3, 1]> (n)""")
-    result = onnx_spatial.convert(made)
-    assert result.verification
-    (pad,) = (node for node in result.model.graph.node if node.op_type == "Pad")
-    constants = {t.name: numpy_helper.to_array(t) for t in result.model.graph.initializer}
-    assert sorted(constants[pad.input[1]].tolist()) == [0] * 7 + [2]
-    assert len(pad.input) == (3 if value else 2)
-    assert onnx.helper.get_node_attr_value(pad, "mode") == mode.encode()
 
 
 ANY = "float[N, H, W, 4] x"
@@ -126,7 +84,7 @@ WHOLE = """
     [
         (WHOLE, []),
         ("c = Slice(s, nothing, behind, both)", ["Slice"]),
-        ("c = Slice(s, nothing, far, of_image)", []),
+        ("c = Slice(s, nothing, far, of_image)", ["Slice"]),
     ],
 )
 def test_a_slice_may_keep_all_of_the_blocked_axes(body, ops):
@@ -139,7 +97,7 @@ def test_softmax_of_old_opsets_flattens_all_axes_behind_one():
     last = onnx_spatial.convert(model("c = Softmax <axis = 3> (s)", 11))
     assert structure.ops(last.model) == ["Softmax"]
     assert last.verification
-    assert "Softmax runs along a blocked axis" in declined(model("c = Softmax(s)", 11))
+    assert "Softmax looks along several axes" in declined(model("c = Softmax(s)", 11))
 
 
 def declined(made: onnx.ModelProto) -> str:
@@ -149,36 +107,26 @@ def declined(made: onnx.ModelProto) -> str:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (
-            "c = MeanVarianceNormalization(s)",
-            "MeanVarianceNormalization runs along a blocked axis",
-        ),
-        ("c = CumSum(s, rows)", "CumSum runs along a blocked axis"),
-        ("c = CumSum(s, at)", "the axes of CumSum are unknown"),
+        ("c = Tile(s, twice)", "Tile needs neighbours along the blocked axes"),
+        ("c = CumSum(s, rows)", "CumSum needs neighbours along the blocked axes"),
         (
             "i = ArgMax <axis = 1> (s) c = Cast <to = 1> (i)",
             "ArgMax runs along a blocked axis",
         ),
-        ("c, i = TopK <axis = 2> (s, two)", "TopK runs along a blocked axis"),
-        ("c, i = TopK <sorted = 0> (s, two)", "TopK gives its elements in any order"),
-        ("c = Pad(s, higher)", "Pad pads axis 1"),
-        ("c = Pad(s, amounts)", "Pad pads axis 0"),
-        ("c = Tile(s, taller)", "Tile runs along a blocked axis"),
-        ("c = Gather <axis = 3> (s, which)", "the rank of the indices of Gather is unknown"),
-        ("c = Gather <axis = 1> (s, two)", "Gather takes from a blocked axis"),
+        ("c, i = TopK(s, two)", "TopK is not known to be position-independent"),
+        ("c = Pad(s, higher)", "Pad needs neighbours along the blocked axes"),
         ("c = ReduceMean(s, which)", "the axes of ReduceMean are unknown"),
         ("c = Slice(s, nothing, one_less, columns)", "Slice cuts a blocked axis"),
         ("c = Slice(s, nothing, one_less, which)", "the axes of Slice are unknown"),
         ("r = Reshape(s, by_2) c = Reshape(r, other)", "Reshape splits or joins axes"),
         ("r = Reshape(s, by_4) c = Reshape(r, other)", "Reshape splits or joins axes"),
         ("r = Reshape(s, cut) c = Reshape(r, other)", "Reshape splits or joins axes"),
-        ("c = MatMul(s, factor)", "the rank of 'factor' is unknown"),
-        ("c = MatMul(s, cube)", "'cube', which is no matrix"),
+        ("c = MatMul(s, factor)", "or multiplies by no matrix"),
+        ("c = MatMul(s, cube)", "or multiplies by no matrix"),
     ],
 )
 def test_the_reason_names_the_obstacle(body, reason):
-    inputs = "float[1, 7, 8, 4] x, int64 at, int64[8] amounts, int64[] which, float[] factor"
-    made = model(body, given=inputs)
-    for given in made.graph.input[3:]:
+    made = model(body, given="float[1, 7, 8, 4] x, int64[] which, float[] factor")
+    for given in made.graph.input[1:]:
         given.type.tensor_type.ClearField("shape")
     assert reason in declined(made)

@@ -55,7 +55,7 @@ CASES = [
     (True, "1, 1, 0, 3", "1, 1, 0, 3", ["Identity"]),
     (True, "1, 1, 3, 0", "1, 0, 0, 0", ["Pad"]),
     (True, "0, 0, 0, 0", "1, 2, 0, 3", ["Slice"]),
-    (True, "2, 0, 0, 0", "0, 2, 0, 0", ["Pad"]),
+    (True, "2, 0, 0, 0", "0, 2, 0, 0", ["Pad", "Slice"]),
     (False, "0, 0, 0, 0", "0, 0, 0, 0", ["Identity"]),
     (False, "0, 0, 0, 0", "2, 0, 3, 6", ["Pad"]),
     (False, "2, 4, 0, 3", "0, 0, 0, 0", ["Slice"]),
@@ -142,7 +142,7 @@ def test_parameters_that_only_the_run_knows() -> None:
     (declined,) = plan(with_table(False)).operators[0].declined
     assert "run time" in declined
     made = with_table(True)
-    assert structure.ops(convert(made))[1:-1].count("Pad") == 1
+    assert structure.ops(convert(made))[1:-1].count("Slice") == 1
     feeds = {"x": image(12, 4, 6, 1), "q": np.array([[1, 0], [0, 2]], np.int32)}
     reference.agree(made, feeds)
 

@@ -16,8 +16,8 @@ from adapter import convert, plan, verify
 from onnx import numpy_helper, parser
 
 from onnx_spatial.conversion import graph_editor
+from onnx_spatial.fusion.layout import Layout, single_steps
 from onnx_spatial.fusion.layouts import LayoutGraph, commuting
-from onnx_spatial.fusion.layouts.layout import Layout, single_steps
 from onnx_spatial.model.graph import layout_marks
 
 RNG = np.random.default_rng(8)
@@ -181,7 +181,6 @@ COMMUTING = {
     "Slice": ("o = Slice(r, two, last, axis)", 0),
     "Concat and Split": ("k = Concat <axis = 2> (r, r) o, rest = Split <axis = -1> (k)", 0),
     "Concat in time": ("o = Concat <axis = 1> (r, r)", 0),
-    "Gather": ("o = Gather <axis = 2> (r, reversed)", 0),
     "a gate": ("k = Sigmoid(r) l = Tanh(r) o = Mul(k, l)", 0),
     "constants": ("k = Mul(r, bias) l = Max(k, bias, r) o = PRelu(l, bias)", 0),
     "a largest element": ("k = ReduceMax <axes = [1]> (r) o = Sub(r, k)", 0),

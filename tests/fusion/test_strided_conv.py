@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper, parser
 
 import onnx_spatial
-from onnx_spatial.fusion.strided_conv import patch_conv
+from onnx_spatial.fusion import strided_conv
 
 HEAD = '<ir_version: {ir}, opset_import: ["" : {opset}, "com.microsoft" : 1, "local" : 1]>\n'
 
@@ -26,7 +26,7 @@ HEAD = '<ir_version: {ir}, opset_import: ["" : {opset}, "com.microsoft" : 1, "lo
 def dear(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever patches cost: what can be a convolution becomes one. Not in tests of `prices`."""
     if "prices" not in request.fixturenames:
-        monkeypatch.setattr(patch_conv, "_saved", lambda *_: 1.0)
+        monkeypatch.setattr(strided_conv, "_saved", lambda *_: 1.0)
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def strategy(made: onnx.ModelProto) -> str | None:
 def declined(made: onnx.ModelProto) -> str:
     """Why there is no convolution; what there is instead is right all the same."""
     (site,) = plan(made).operators
-    assert site.lowering != patch_conv.STRIDED
+    assert site.lowering != strided_conv.STRIDED
     return site.declined[0] if site.declined else ""
 
 
@@ -359,10 +359,6 @@ DECLINES = {
     "readers": ("y = MatMul (p, m)  z = Relu (p)", "other nodes read its input"),
     "an output": (f"{TURN} y = Conv (t, w)  z = Identity (t)", "other nodes read its input"),
     "no matrix": ("y = MatMul (p, line)", "its second input is no matrix"),
-    "a Reshape": (
-        "r = Reshape (p, s)  y = MatMul (r, m)",
-        "it stands between the patches and MatMul",
-    ),
     "other columns": (f"{TURN} y = MatMul (t, four)", "along another axis than the channels"),
 }
 

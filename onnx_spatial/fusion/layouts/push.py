@@ -164,10 +164,12 @@ class Plan:
         return self._costs[forms.root]
 
     def _settle(self, forms: Forms) -> tuple[list[ir.Value], Cost]:
+        is_moved = forms.root.producer() in self.moves
+        if not (is_moved or forms.nodes or any(n in self.moves for _, n, _ in self.uses(forms))):
+            return [forms.root], Cost()  # most values of a large model
         needed, asked = self.needed(forms), self.asked(forms)
         contents = {value: self.content(value) for value in needed}
         names = [contents[value] for value, readers in needed.items() if self.must_stay(readers)]
-        is_moved = forms.root.producer() in self.moves
         if not is_moved and forms.root not in needed:
             names.append(self.content(forms.root))
         identities = Cost(len(names) - len(set(names)))
