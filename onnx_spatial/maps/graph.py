@@ -281,19 +281,20 @@ class GraphMaps:
         return [body.value(v.name) for v in graph.output]
 
 
-#: Operators that move the elements of constants.
-_MOVES = frozenset(
-    "Concat Expand Flatten Gather Reshape Slice Split Squeeze Transpose Unsqueeze".split()
+#: Operators whose results from constants are exact.
+_EXACT = frozenset(
+    "Concat Equal Expand Flatten Gather Greater Less Reshape Slice Split Squeeze Transpose "
+    "Unsqueeze".split()
 )
 
 
 def _folded(
     node: onnx.NodeProto, opset: int, inputs: Sequence[Tensor | None]
 ) -> Sequence[Array] | None:
-    """Return the outputs of a node that moves data of constants; None if it is no such node."""
+    """Return the outputs of a node that moves or compares constants; None if it is no such node."""
     arrays = [t.array for t in inputs if t is not None]
     known = arrays and len(arrays) == len(inputs) and all(a is not None for a in arrays)
-    if not known or inputs[0].whole or node.op_type not in _MOVES:  # type: ignore[union-attr]
+    if not known or inputs[0].whole or node.op_type not in _EXACT:  # type: ignore[union-attr]
         return None
     names = [f"x{i}" for i in range(len(inputs))]
     copy = onnx.NodeProto()
