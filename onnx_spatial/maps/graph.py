@@ -184,9 +184,10 @@ class GraphMaps:
             if standard
             else rules_fused.RULES.get((node.domain, node.op_type))
         )
-        if rule is None and not standard:
+        blocked = any(t is not None and t.blocked for t in inputs)
+        if rule is None and (blocked or not standard):
             raise UndecidedError(f"operator {node.domain}:{node.op_type} has no index map")
-        if any(t is not None and t.blocked for t in inputs):
+        if rule is not None and blocked:
             return rules_fused.on_blocks(self._case, view, node.domain, rule)
         body = None if self._outer or self._body is None else self._body(node)
         if rule is None:
@@ -305,10 +306,10 @@ def _folded(
     imports = [onnx.helper.make_opsetid("", min(opset, onnx.defs.onnx_opset_version()))]
     try:
         evaluator = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=imports))
-        results: list[Array] = evaluator.run(None, dict(zip(names, arrays, strict=True)))
+        results = evaluator.run(None, dict(zip(names, arrays, strict=True)))
     except Exception:  # of any kind: the rules know more, or the node is wrong
         return None
-    return results
+    return [np.asarray(array) for array in results]
 
 
 def _check_signature(node: onnx.NodeProto, opset: int) -> None:
