@@ -285,8 +285,10 @@ def _inverse(case: Case, kind: int, p: Polynomial) -> Term:
         if len(terms) > 1 or isinstance(factor, Sum):
             return Term(ONE, (_do("Reciprocal", kind, p),))
         key = _key(factor)
-        twice = key is not None and key.operator == f"{UNKNOWN}Reciprocal"
-        factors.append(next(iter(key.operands)) if twice else _do("Reciprocal", kind, factor))
+        if key is not None and key.operator == f"{UNKNOWN}Reciprocal":
+            factors.append(next(iter(key.operands)))
+        else:
+            factors.append(_do("Reciprocal", kind, factor))
     number = terms[0].number
     return Term(ONE if number == ONE else _do("Div", kind, ONE, number), tuple(factors))
 

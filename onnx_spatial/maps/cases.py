@@ -282,7 +282,7 @@ class Case(Splits):
 
     # Symbols
 
-    def symbol(self, name: str, least: int | None = 1, *, kind: str = "size") -> Polynomial:
+    def symbol(self, name: str, least: int | None = 1, *, kind: Hashable = "size") -> Polynomial:
         """Return a symbol for a size or parameter.
 
         Args:

@@ -184,9 +184,10 @@ class GraphMaps:
             if standard
             else rules_fused.RULES.get((node.domain, node.op_type))
         )
-        if rule is None and not standard:
+        blocked = any(t is not None and t.blocked for t in inputs)
+        if rule is None and (blocked or not standard):
             raise UndecidedError(f"operator {node.domain}:{node.op_type} has no index map")
-        if any(t is not None and t.blocked for t in inputs):
+        if rule is not None and blocked:
             return rules_fused.on_blocks(self._case, view, node.domain, rule)
         body = None if self._outer or self._body is None else self._body(node)
         if rule is None:
@@ -281,19 +282,20 @@ class GraphMaps:
         return [body.value(v.name) for v in graph.output]
 
 
-#: Operators that move the elements of constants.
-_MOVES = frozenset(
-    "Concat Expand Flatten Gather Reshape Slice Split Squeeze Transpose Unsqueeze".split()
+#: Operators whose results from constants are exact.
+_EXACT = frozenset(
+    "Concat Equal Expand Flatten Gather Greater Less Reshape Slice Split Squeeze Transpose "
+    "Unsqueeze".split()
 )
 
 
 def _folded(
     node: onnx.NodeProto, opset: int, inputs: Sequence[Tensor | None]
 ) -> Sequence[Array] | None:
-    """Return the outputs of a node that moves data of constants; None if it is no such node."""
+    """Return the outputs of a node that moves or compares constants; None if it is no such node."""
     arrays = [t.array for t in inputs if t is not None]
     known = arrays and len(arrays) == len(inputs) and all(a is not None for a in arrays)
-    if not known or inputs[0].whole or node.op_type not in _MOVES:  # type: ignore[union-attr]
+    if not known or inputs[0].whole or node.op_type not in _EXACT:  # type: ignore[union-attr]
         return None
     names = [f"x{i}" for i in range(len(inputs))]
     copy = onnx.NodeProto()
@@ -304,10 +306,10 @@ def _folded(
     imports = [onnx.helper.make_opsetid("", min(opset, onnx.defs.onnx_opset_version()))]
     try:
         evaluator = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=imports))
-        results: list[Array] = evaluator.run(None, dict(zip(names, arrays, strict=True)))
+        results = evaluator.run(None, dict(zip(names, arrays, strict=True)))
     except Exception:  # of any kind: the rules know more, or the node is wrong
         return None
-    return results
+    return [np.asarray(array) for array in results]
 
 
 def _check_signature(node: onnx.NodeProto, opset: int) -> None:

@@ -308,8 +308,12 @@ def _cast(case: Case, node: NodeView) -> list[Tensor]:
             return ZERO
         atom = value.lone_atom
         key = atom.key if atom is not None else None
-        back = isinstance(key, OperationKey) and key.operator == f"{UNKNOWN}Cast"
-        if back and key.details[:2] == (to, x.type) and x.type in _WIDER.get(to, ()):
+        if (
+            isinstance(key, OperationKey)
+            and key.operator == f"{UNKNOWN}Cast"
+            and key.details[:2] == (to, x.type)
+            and x.type in _WIDER.get(to, ())
+        ):
             return next(iter(key.operands))
         if not case.splits and to in (TensorProto.INT32, TensorProto.INT64):
             size = _cast_size(value, x.type)

@@ -17,7 +17,7 @@ from onnx import shape_inference
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.elements import element, indices_of
 from onnx_spatial.maps.expressions import Index, unknown
-from onnx_spatial.maps.node import NodeView
+from onnx_spatial.maps.node import INTEGERS, NodeView
 from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.model import op_traits
@@ -64,7 +64,7 @@ def opaque(case: Case, node: NodeView, proto: onnx.NodeProto, body: Hashable) ->
         with case.within(sums=1):
             data = element(x, case, tuple(indices))
         operands += [data, *indices, *x.dims]
-        integers += [data] if x.whole else []
+        integers += [data] if x.type in INTEGERS else []
     types, schema = _types(proto, node.opset, tensors, reason)
     defaults = {
         n: onnx.helper.get_attribute_value(a.default_value) for n, a in schema.attributes.items()
