@@ -226,7 +226,8 @@ def test_names_that_are_used_again_are_no_failure() -> None:
     result = verify(before, swapped)
     assert (result.status, result.evidence) == ("passed", "proven"), result.message
     unknown = model(
-        f"{head} {{ b = Neg(x) a = Exp(b) z = Sin(a) y = Clip(z, t) t = Constant<value_float = -2.0>() }}"
+        f"{head} {{ b = Neg(x) a = Exp(b) z = Sin(a) y = Clip(z, t) "
+        "t = Constant<value_float = -2.0>() }"
     )
     result = verify(before, unknown)
     assert (result.status, result.evidence) == ("passed", "sampled"), result.message

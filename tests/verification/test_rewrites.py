@@ -1,4 +1,4 @@
-"""Rewrites as other tools make them: right ones are proven, near misses never are; runs tell which is which."""
+"""Rewrites as other tools make them: right ones are proven, near misses never; runs tell them apart."""
 
 from __future__ import annotations
 
@@ -189,12 +189,14 @@ REWRITES: dict[str, tuple[str, str, str, list[str]]] = {
         "float[1,3,6,6] x", "a = Neg(x) b = Neg(a) y = Resize<mode = \"linear\">(b, , , sizes)",
         "y = Resize<mode = \"linear\">(x, , , sizes)",
         ["y = Resize<mode = \"nearest\">(x, , , sizes)", "y = Resize<mode = \"cubic\">(x, , , sizes)",
-         "y = Resize<mode = \"linear\", coordinate_transformation_mode = \"align_corners\">(x, , , sizes)"],
+         "y = Resize<mode = \"linear\", coordinate_transformation_mode = \"align_corners\">"
+         "(x, , , sizes)"],
     ),
     "recurrent": (
         "float[5,2,6] x", "a = Mul(x, one) y = RNN<hidden_size = 8>(a, RW, RR)",
         "y = RNN<hidden_size = 8>(x, RW, RR)",
-        ["y = RNN<hidden_size = 8>(x, RW2, RR)", "y = RNN<hidden_size = 8, direction = \"reverse\">(x, RW, RR)",
+        ["y = RNN<hidden_size = 8>(x, RW2, RR)",
+         "y = RNN<hidden_size = 8, direction = \"reverse\">(x, RW, RR)",
          "y = RNN<hidden_size = 8, activations = [\"Relu\"]>(x, RW, RR)"],
     ),
     "loop": (
