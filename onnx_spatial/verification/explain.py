@@ -17,7 +17,7 @@ differs, was edited.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,6 +73,7 @@ def add(
     result: Verification,
     models: ModelPair,
     options: VerifyOptions,
+    verify: Callable[..., Verification],
     *,
     of_run: Difference | None = None,
 ) -> None:
@@ -82,6 +83,7 @@ def add(
         result: the verification.
         models: the original and the converted model.
         options: tolerances, and the folder of the reproducer.
+        verify: compares the models of a reproducer, as its script will.
         of_run: the first difference in a run of both models, where the first one is of a part.
     """
     original, converted = (Graphs(each.proto) for each in (models.original, models.converted))
@@ -113,7 +115,7 @@ def add(
     try:
         folder = Path(options.reproducer)
         allowed = tolerance if difference is of_run else None  # it is about outputs of the whole
-        result.reproducer = reproducer.save(folder, models, difference, divergence, allowed)
+        result.reproducer = reproducer.save(folder, models, difference, divergence, verify, allowed)
     except ModelFileError as error:
         result.problems.append(f"no reproducer: {error}")
 

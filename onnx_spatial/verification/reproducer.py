@@ -31,7 +31,7 @@ from onnx_spatial.model.io import external_data, reader
 from onnx_spatial.model.traversal import Place
 from onnx_spatial.verification.arrays import Array, dtype_name, is_native, type_of
 from onnx_spatial.verification.comparison import find_mismatch
-from onnx_spatial.verification.evidence import Difference, FirstValue
+from onnx_spatial.verification.evidence import Difference, FirstValue, Verification
 from onnx_spatial.verification.kinds import Kind
 from onnx_spatial.verification.match.definitions import Definitions
 from onnx_spatial.verification.match.graphs import (
@@ -166,6 +166,7 @@ def save(
     models: ModelPair,
     difference: Difference,
     divergence: Divergence | None,
+    verify: Callable[..., Verification],
     tolerance: Tolerance | None = None,
 ) -> Path:
     """Write a reproducer of the first difference and return the path of its script.
@@ -175,6 +176,7 @@ def save(
         models: the original and the converted model.
         difference: the first one that was found.
         divergence: the first value that differs in a run of both models, if that is known.
+        verify: compares two models, as the script will.
         tolerance: that the caller sets for the output that differs.
 
     Raises:
@@ -191,7 +193,7 @@ def save(
     for cut in cuts:
         try:
             pair = cut()
-            if pair is not None and _differs(pair, models.domains, tolerance):
+            if pair is not None and _differs(pair, verify, models.domains, tolerance):
                 return _write(folder, pair, _script(difference.message, models.domains, tolerance))
         except (NoPartError, OSError, ValueError):
             continue  # a part that cannot stand alone: a larger one will
@@ -243,10 +245,13 @@ def _with_weights(
     return _SmallPair(original, converted, feeds)
 
 
-def _differs(pair: _SmallPair, domains: Collection[str], tolerance: Tolerance | None) -> bool:
+def _differs(
+    pair: _SmallPair,
+    verify: Callable[..., Verification],
+    domains: Collection[str],
+    tolerance: Tolerance | None,
+) -> bool:
     """Tell whether the script will find a difference: it calls `verify` like this."""
-    from onnx_spatial.verification.verify import verify  # which calls this module
-
     rtol, atol = (None, None) if tolerance is None else (tolerance.rtol, tolerance.atol)
     options = VerifyOptions(inputs=pair.feeds, outputs_only=True, rtol=rtol, atol=atol)
     try:

@@ -191,5 +191,5 @@ class Steps:
         if result.status == "failed":
             of_run = self.findings.of_models.first_difference
             with suppress(limits.TimeLimitError):
-                explain.add(result, self.models, self.options, of_run=of_run)
+                explain.add(result, self.models, self.options, verify, of_run=of_run)
         return result

@@ -15,7 +15,7 @@ from fused_by_hand import CASES, filled
 from hand_lowered import model, space_to_batch, space_to_batch_lowered
 from onnx import numpy_helper
 
-from onnx_spatial import VerifyOptions, convert
+from onnx_spatial import VerifyOptions, convert, verification
 from onnx_spatial.verification import explain
 from onnx_spatial.verification.evidence import Difference, OutputResult, Verification
 from onnx_spatial.verification.pair import ModelPair
@@ -45,7 +45,7 @@ def failed(
         outputs=outputs or [],
         first_difference=shown,
     )
-    explain.add(result, models, VerifyOptions(**options))
+    explain.add(result, models, VerifyOptions(**options), verification.verify)
     return result
 
 
@@ -188,7 +188,7 @@ def test_where_only_the_optimised_model_differs_that_is_said() -> None:
 def test_other_inputs_and_outputs_need_another_conversion() -> None:
     models = ModelPair.read(model(CHAIN), model(CHAIN), ())
     result = Verification("failed", "", problems=["input 'x' is missing in the converted model"])
-    explain.add(result, models, VerifyOptions(reproducer="nowhere"))
+    explain.add(result, models, VerifyOptions(reproducer="nowhere"), verification.verify)
     assert "same names, order, types and shapes" in str(result.advice)
     assert result.reproducer is None and not Path("nowhere").exists()
 
