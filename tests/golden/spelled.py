@@ -27,8 +27,6 @@ BLOCKS = {
     "one dim": lambda: chain_models.one_dim(),
     "one axis of two": lambda: chain_models.uneven(),
     "volume": lambda: chain_models.volume(),
-    "a table of rows": lambda: chain_models.by_table(),
-    "a table, zeros first": lambda: chain_models.by_table(zeros="first"),
 }
 
 PATCHES = {
