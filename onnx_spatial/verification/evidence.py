@@ -9,6 +9,7 @@ Verification
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
@@ -290,10 +291,12 @@ class Verification:
 
     def _repr_html_(self) -> str:
         """Return the verdict and a table of the operators for a notebook."""
-        from onnx_spatial.report.page import fragment
-        from onnx_spatial.report.section import model_section
-
-        return fragment(model_section("", verification=self.to_dict()))
+        rows = [(each.op_type, each.node, each.proven or "not proven") for each in self.operators]
+        lines = ("".join(f"<td>{html.escape(one_line(cell))}</td>" for cell in row) for row in rows)
+        table = "".join(f"<tr>{line}</tr>" for line in lines)
+        head = "<tr><th>operator</th><th>node</th><th>proven for</th></tr>"
+        verdict = f"<p><b>{html.escape(one_line(self.message))}</b></p>"
+        return f"{verdict}<table>{head}{table}</table>" if rows else verdict
 
     @property
     def code(self) -> Code | None:
