@@ -53,15 +53,18 @@ REWRITTEN = (
 #: What is assumed of constants.
 FOLDED = "constants that were folded are equal within the rounding of the fold"
 
-#: Error of one operation, by type: relative, and that of numbers next to 0.
-_ROUNDING: dict[int, tuple[float, float]] = {
-    TensorProto.DOUBLE: (2.0**-52, 2.0**-1022),
-    TensorProto.FLOAT: (2.0**-23, 2.0**-126),
-    TensorProto.FLOAT16: (2.0**-10, 2.0**-24),
-    TensorProto.BFLOAT16: (2.0**-7, 2.0**-126),
+#: Error of one operation, by type: relative, and that of numbers next to 0; and a bound of all numbers.
+_ROUNDING: dict[int, tuple[float, float, float]] = {
+    TensorProto.DOUBLE: (2.0**-52, 2.0**-1074, np.inf),
+    TensorProto.FLOAT: (2.0**-23, 2.0**-149, 2.0**128),
+    TensorProto.FLOAT16: (2.0**-10, 2.0**-24, 2.0**16),
+    TensorProto.BFLOAT16: (2.0**-7, 2.0**-133, 2.0**128),
 }
 #: The order of operations in a fold, and of what was folded, may double the errors.
 _ORDERS = 2
+#: The most errors of one operation by which the largest of some numbers may be wrong: what cancels or
+#: underflows is not known.
+_MOST_ERRORS = 128
 
 #: The most numbers that are compared one by one, and terms of a formula.
 _MOST_NUMBERS, _MOST_TERMS = 1 << 23, 16
@@ -281,9 +284,10 @@ def _product(kind: int, left: Sequence[Term], right: Sequence[Term]) -> list[Ter
 def _inverse(case: Case, kind: int, p: Polynomial) -> Term:
     """Return 1 / p."""
     terms, factors = _terms(case, p), []
+    if len(terms) > 1 or any(isinstance(factor, Sum) for factor in terms[0].factors):
+        return Term(ONE, (_do("Reciprocal", kind, p),))
     for factor in terms[0].factors:
-        if len(terms) > 1 or isinstance(factor, Sum):
-            return Term(ONE, (_do("Reciprocal", kind, p),))
+        assert isinstance(factor, Polynomial)
         key = _key(factor)
         if key is not None and key.operator == f"{UNKNOWN}Reciprocal":
             factors.append(next(iter(key.operands)))
@@ -307,7 +311,7 @@ def _type_of(*numbers: Polynomial) -> int:
     """Return the type that numbers are computed in: the coarsest of their operations."""
     kinds = [real_type(k) for p in numbers if (k := _key(p)) is not None]
     default = int(TensorProto.FLOAT)
-    return max(kinds, key=lambda kind: _ROUNDING.get(kind, (0, 0)), default=0) or default
+    return max(kinds, key=lambda kind: _ROUNDING.get(kind, (0, 0, 0)), default=0) or default
 
 
 def real_type(key: OperationKey) -> int:
@@ -415,9 +419,10 @@ def _is_number(p: Polynomial) -> bool:
 def _are_close(case: Case, a: Polynomial, b: Polynomial, *, signed: bool) -> bool:
     """Tell whether two numbers differ by less than rounding, for all values of their indices.
 
-    If they are `signed`, 0.0 and -0.0 differ.
+    If they are `signed`, 0.0 and -0.0 differ. Equal numbers are evaluated, too: where one overflows as
+    it is folded, the other may be multiplied step by step.
     """
-    if a == b:
+    if a == b and stored_in(a) is not None:
         return True
     grid = _open_grid(case, {base for p in (a, b) for base in _bases(p)})
     if grid is None:
@@ -440,8 +445,10 @@ def _compared(a: Polynomial, b: Polynomial, grid: Grid) -> tuple[bool, bool, boo
         if any(result is None for result in results):
             return False, False, False
         (one, error), (other, other_error) = results  # type: ignore[misc]
-        difference = np.abs(one - other)
-        close = difference <= _ORDERS * (error + other_error)
+        difference, error = np.abs(one - other), _ORDERS * (error + other_error)
+        largest = max(np.abs(one).max(), np.abs(other).max())
+        known = error <= _MOST_ERRORS * _ROUNDING[_type_of(a, b)][0] * largest
+        close = (difference <= error) & known
         signs = (one != 0) | (other != 0) | (np.signbit(one) == np.signbit(other))
         return bool(close.all()), not difference.any(), bool(signs.all())
 
@@ -481,10 +488,13 @@ def _evaluated(p: Polynomial, grid: Grid) -> tuple[_Reals, _Reals] | None:
     stored = stored_in(p)
     if stored is not None:
         array = read(stored.array, places_of(p), grid)
-        if array is None or array.dtype.kind in "OSU":
+        if array is None or array.dtype.kind in "OSUc":
             return None
         values = array.astype(np.float64)
-        return (values, np.zeros_like(values)) if np.isfinite(values).all() else None
+        # Not every integer from 2^53 on is a number in double precision.
+        integers = array.dtype.kind not in "iu" or np.abs(values).max() < 2**53
+        exact = integers and np.isfinite(values).all()
+        return (values, np.zeros_like(values)) if exact else None
     key = _key(p)
     assert key is not None
     rows = [_evaluated(q, grid) for q in key.operands]
@@ -505,7 +515,9 @@ def _evaluated(p: Polynomial, grid: Grid) -> tuple[_Reals, _Reals] | None:
         error = np.minimum(np.sqrt(a_error), a_error / np.maximum(value, 1e-300))
     else:
         return -a, a_error
-    if not (np.isfinite(value).all() and np.isfinite(error).all()):
+    relative, smallest, bound = _ROUNDING[real_type(key)]
+    if not ((np.abs(value) < bound).all() and np.isfinite(error).all()):
         return None
-    relative, smallest = _ROUNDING[real_type(key)]
-    return value, error + relative * np.abs(value) + smallest
+    # Sums of numbers next to 0 are exact, and so are products with 0.
+    least = 0 if name in ("Add", "Sub") else smallest * (value != 0)
+    return value, error + relative * np.abs(value) + least

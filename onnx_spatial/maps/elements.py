@@ -252,6 +252,18 @@ def holds_sum(p: Polynomial) -> bool:
     return any(isinstance(key, OperationKey) and key.operator == PRODUCTS for key in keys)
 
 
+def is_fixed(case: Case, p: Polynomial) -> bool:
+    """Tell whether an element depends on constants, sizes and its index alone."""
+
+    def compute() -> bool:
+        keys = [k for product in p.terms for a in product if isinstance(k := a.key, OperationKey)]
+        return all(
+            k.operator != ELEMENT and all(is_fixed(case, q) for q in k.operands) for k in keys
+        )
+
+    return case.once(("fixed", p), compute)
+
+
 def vanishes(case: Case, p: Polynomial) -> bool:
     """Tell whether an element is provably 0.
 

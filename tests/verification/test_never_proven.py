@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from adapter import verify
+from adapter import prove, verify
 from onnx import parser
 
-HEADER = '<ir_version: 8, opset_import: ["" : 17, "tf": 1, "loc": 1]>'
+HEADER = """<ir_version: 8, opset_import: ["" : 17, "tf": 1, "loc": 1, "com.microsoft": 1,
+    "com.microsoft.nchwc": 1]>"""
 
 
 def model(text: str, functions: str = "", **weights: object) -> onnx.ModelProto:
@@ -122,3 +123,47 @@ def test_a_node_that_nothing_reads_may_fail() -> None:
     original = model(text.format("c = Constant<value_float = 2.0>()"))
     added = model(text.format("s = Shape(x) c = Gather(t, s)"), t=np.zeros(100, np.float32))
     assert verify(original, added).evidence != "proven"
+
+
+# Formulas written in another way
+
+
+def line(body: str, **weights: object) -> onnx.ModelProto:
+    """A model of some nodes from a list of numbers to another one."""
+    return model(f"g (float[N] x) => (float[N] y) {{ {body} }}", **weights)
+
+
+ONE, TWO, FIVE = (np.float32(n) for n in (1, 2, 5))
+LARGE, HUGE, TINY = np.float32(1e8), np.float32(1e30), np.float32(1e-30)
+BELOW_THREE = np.nextafter(np.float32(3), np.float32(0))
+FORMULAS = {
+    "the first term is no denominator": (
+        line("a = Add(one, x) y = Reciprocal(a)", one=ONE),
+        line("n = Neg(x) b = Add(one, n) y = Reciprocal(b)", one=ONE),
+    ),
+    "a denominator is no number": (
+        line("a = Add(two, x) y = Div(x, a)", two=TWO),
+        line("y = Mul(x, half)", half=np.float32(0.5)),
+    ),
+    "what cancels is not known": (
+        line("a = Add(c, one) b = Sub(a, c) y = Mul(x, b)", c=LARGE, one=ONE),
+        line("y = Mul(x, five)", five=FIVE),
+    ),
+    "what underflows is not known": (
+        line("a = Mul(t, t) b = Mul(a, h) c = Mul(b, h) y = Mul(x, c)", t=TINY, h=HUGE),
+        line("y = Mul(x, five)", five=FIVE),
+    ),
+    "what overflows is infinite": (
+        line("a = Mul(h, h) y = Mul(x, a)", h=HUGE),
+        line("b = Mul(x, h) y = Mul(b, h)", h=HUGE),
+    ),
+    "functions of close numbers are not close": (
+        line("a = Mul(c, two) b = Floor(a) y = Mul(x, b)", c=np.float32(1.5), two=TWO),
+        line("b = Floor(a) y = Mul(x, b)", a=BELOW_THREE),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_formulas_that_round_to_other_numbers_are_not_proven(name: str) -> None:
+    assert not prove(*FORMULAS[name]).is_proven
