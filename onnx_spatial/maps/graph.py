@@ -158,6 +158,9 @@ class GraphMaps:
                 return [result]
         if not op_traits.is_standard(node):
             function = self._functions.get((node.domain, node.op_type, node.overload))
+            if function is not None and node.domain in rules_fused.DOMAINS:
+                # Which of the two is meant is left to the runtime; onnxruntime runs its own kernel.
+                raise UndecidedError(f"function {node.op_type!r} redefines an operator")
             if function is not None:
                 return self._call(function, node, inputs)
         elif not self._legal:

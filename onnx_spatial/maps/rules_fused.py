@@ -203,7 +203,10 @@ def on_blocks(case: Case, node: NodeView, domain: str, rule: Rule) -> Sequence[T
     if domain == "com.microsoft.nchwc":
         return rule(case, node)
     channels = [x.dims[1].constant or 0 for x in inputs if x.blocked]
-    alike = node.op_type in _ALIKE or (domain, node.op_type) == ("com.microsoft", "QuickGelu")
+    # A single channel is not repeated for all: in memory it has others beside it, which are 0.
+    alike = len(set(channels)) == 1 and (
+        node.op_type in _ALIKE or (domain, node.op_type) == ("com.microsoft", "QuickGelu")
+    )
     if node.op_type == "Concat" and node.get("axis", 1) == 1:
         alike = all(count and count % BLOCK == 0 for count in channels)
     if node.op_type == "Reshape" and inputs[1].array is not None and channels:
@@ -221,6 +224,9 @@ def on_blocks(case: Case, node: NodeView, domain: str, rule: Rule) -> Sequence[T
 
 _ALIKE = op_traits.having(Trait.UNARY, Trait.BROADCASTS)
 _POOLS = ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
+
+#: Domains of onnxruntime's own operators.
+DOMAINS = ("com.microsoft", "com.microsoft.nchwc")
 
 #: By domain and operator.
 RULES: dict[tuple[str, str], Rule] = {

@@ -167,3 +167,31 @@ FORMULAS = {
 @pytest.mark.parametrize("name", FORMULAS)
 def test_formulas_that_round_to_other_numbers_are_not_proven(name: str) -> None:
     assert not prove(*FORMULAS[name]).is_proven
+
+
+# Operators of onnxruntime
+
+
+def test_a_function_does_not_redefine_an_operator_of_onnxruntime() -> None:
+    """Its own kernel runs."""
+    function = """<opset_import: ["" : 17], domain: "com.microsoft">
+        QuickGelu (a) => (b) { b = Relu(a) }"""
+    converted = model("g (float[N] x) => (float[N] y) { y = com.microsoft.QuickGelu(x) }", function)
+    assert not prove(line("y = Relu(x)"), converted).is_proven
+
+
+def test_a_channel_that_fills_a_block_is_not_repeated() -> None:
+    head = "g (float[1,3,5,5] x) => (float[1,16,5,5] y)"
+    one, all_ = np.ones((1, 3, 1, 1), np.float32), np.ones((16, 3, 1, 1), np.float32)
+    filled = np.zeros((16, 3, 1, 1), np.float32)
+    filled[0] = one
+    blocks = [w.transpose(1, 2, 3, 0).reshape(16, 3, 1, 1) for w in (filled, all_)]
+    original = model(f"{head} {{ a = Conv(x, v) b = Conv(x, w) y = Add(a, b) }}", v=one, w=all_)
+    nchwc = "com.microsoft.nchwc"
+    converted = model(
+        f"""{head} {{ a = {nchwc}.Conv(x, v) b = {nchwc}.Conv(x, w) c = Add(a, b)
+            y = {nchwc}.ReorderOutput<channels = 16>(c) }}""",
+        v=blocks[0],
+        w=blocks[1],
+    )
+    assert not prove(original, converted).is_proven
