@@ -148,8 +148,8 @@ def _quantize(case: Case, node: NodeView) -> list[Tensor]:
             need_list(case, node, t, x.dims[axis])
     source = zero if node.op_type == "QuantizeLinear" else scale
     element_type = 0 if source is None else source.type
-    # Of what type a result is says where it saturates.
-    details = (*node.details("axis"), zero is None, element_type)
+    # Of what type a number is says where it saturates.
+    details = (*node.details("axis"), zero is None, element_type, x.type)
 
     def at(index: Index) -> Polynomial:
         def parameter(t: Tensor) -> Polynomial:

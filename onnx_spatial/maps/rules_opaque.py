@@ -19,6 +19,7 @@ from onnx_spatial.maps.elements import element, indices_of
 from onnx_spatial.maps.expressions import Index, unknown
 from onnx_spatial.maps.node import INTEGERS, NodeView
 from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.maps.rules_fused import DOMAINS
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
@@ -29,7 +30,7 @@ _RANDOM = op_traits.having(Trait.RANDOM)
 _RECURRENT, _RECURRENT_RANK = ("GRU", "LSTM", "RNN"), 3
 
 #: Domains that nodes inside may have.
-_OF_RUNTIME = [onnx.helper.make_opsetid(d, 1) for d in ("com.microsoft", "com.microsoft.nchwc")]
+_OF_RUNTIME = [onnx.helper.make_opsetid(d, 1) for d in DOMAINS]
 
 #: Operators that have a rule for some attributes only.
 PARTLY_KNOWN = frozenset({"ConvTranspose", "Einsum", "MatMul", "Pad", "Resize"})
@@ -71,12 +72,12 @@ def opaque(case: Case, node: NodeView, proto: onnx.NodeProto, body: Hashable) ->
     }
     graphs = [a.name for a in proto.attribute if a.type == onnx.AttributeProto.GRAPH]
     stated = [n for n, v in node.attributes.items() if n in defaults and v == defaults[n]]
-    ranks = tuple(None if x is None else x.rank for x in tensors)
+    kinds = repr([None if x is None else (x.rank, x.type) for x in tensors])
     details = (
         *node.details(*graphs, *stated),
         body if has_body else None,
         schema.since_version,
-        ranks,
+        kinds,
     )
     dims_read = tuple(d for x in tensors if x is not None for d in x.dims)
     call = (node.op_type, details, dims_read, tuple(integers))

@@ -169,6 +169,68 @@ def test_formulas_that_round_to_other_numbers_are_not_proven(name: str) -> None:
     assert not prove(*FORMULAS[name]).is_proven
 
 
+# Operators without a rule
+
+
+def quantized_product(point: np.generic) -> onnx.ModelProto:
+    text = """g (float[2, 4] x) => (float[2, 4] y) { a = QuantizeLinear(x, s, zero)
+        q = QLinearMatMul(a, s, zero, w, s, zero, s, point) y = DequantizeLinear(q, s, point) }"""
+    weight = np.arange(-8, 8, dtype=np.int8).reshape(4, 4)
+    return model(text, s=np.float32(0.1), zero=np.int8(0), w=weight, point=point)
+
+
+def test_an_operator_without_a_rule_has_types() -> None:
+    """Negative products are 0 in uint8 only."""
+    assert not prove(quantized_product(np.int8(0)), quantized_product(np.uint8(0))).is_proven
+
+
+def loop(outputs: str, step: str) -> str:
+    return f"""{outputs} = Loop (k, yes, x) <body = b (int64 i, bool go, float[4] a) =>
+        (bool go2, float[4] a2, float[4] a3) {{ go2 = Identity(go) a2 = Neg(a) {step} }}>"""
+
+
+def loops(nodes: str) -> onnx.ModelProto:
+    text = f"g (float[4] x) => (float[2, 4] y, float[2, 4] z) {{ {nodes} }}"
+    return model(text, k=np.array(2), yes=np.array(True), half=np.float32(0.5))
+
+
+def test_loops_whose_first_output_is_left_out_have_bodies_of_their_own() -> None:
+    pair = []
+    for operator in ("Exp", "Tanh"):
+        nodes = loop("u, y", f"a3 = {operator}(a)") + loop("v, z", "a3 = Abs(a)")
+        pair.append(loops(nodes))
+        for node in pair[-1].graph.node:
+            node.output[0] = ""
+    assert not prove(*pair).is_proven
+
+
+@pytest.mark.parametrize("draw", ["RandomNormalLike(a)", "Dropout(a, half, yes)"])
+def test_random_numbers_are_drawn_for_each_loop(draw: str) -> None:
+    twice = loop("a, b", f"a3 = {draw}") + loop("c, d", f"a3 = {draw}")
+    original = loops(f"{twice} y = Sub(b, d) z = Neg(b)")
+    converted = loops(f"{loop('e, f', f'a3 = {draw}')} y = Sub(f, f) z = Neg(f)")
+    assert not prove(original, converted).is_proven
+
+
+def test_random_numbers_are_drawn_for_each_dropout_in_training_mode() -> None:
+    drop = "{} = Dropout(x, half, yes)"
+    pair = [
+        line(nodes, half=np.float32(0.5), yes=np.array(True))
+        for nodes in (
+            f"{drop.format('a')} {drop.format('b')} y = Sub(a, b)",
+            f"{drop.format('c')} y = Sub(c, c)",
+        )
+    ]
+    assert not prove(*pair).is_proven
+
+
+@pytest.mark.parametrize("reader", ["y = Relu(x)", "e = Abs(x) y = Relu(e)"])
+def test_a_node_that_nothing_reads_may_have_the_name_of_another_value(reader: str) -> None:
+    original = line("d = Abs(x) y = Relu(d)" if "Abs" in reader else f"d = Abs(x) {reader}")
+    converted = line(f"s = Shape(x) d = Gather(t, s) {reader}", t=np.zeros(100, np.float32))
+    assert not prove(original, converted).is_proven
+
+
 # Operators of onnxruntime
 
 

@@ -176,7 +176,7 @@ class Matches:
                 self.unmatched.append(found)
         self.rest = [
             *_redefined(self.original.model, self.converted.model),
-            *_added_and_unread(self.original, self.converted),
+            *_added_and_unread(self.original, self.converted, definitions.renamed),
         ]
         if not any(_disorder(self.original.model)):
             self.rest += _disorder(self.converted.model)
@@ -425,7 +425,9 @@ def _redefined(original: onnx.ModelProto, converted: onnx.ModelProto) -> Iterato
             yield f"function {function.name!r} was added, which redefines a standard operator"
 
 
-def _added_and_unread(original: Graphs, converted: Graphs) -> Iterator[str]:
+def _added_and_unread(
+    original: Graphs, converted: Graphs, renamed: frozenset[Key]
+) -> Iterator[str]:
     """Yield the nodes that the converted model adds and whose outputs nothing reads.
 
     Runtimes run them all the same, and may fail.
@@ -435,7 +437,7 @@ def _added_and_unread(original: Graphs, converted: Graphs) -> Iterator[str]:
         read = read.union(*map(traversal.needs, graph.node))
         for node in graph.node:
             names = [name for name in node.output if name]
-            known = (n for n in names if original.computes(n, place))
+            known = (n for n in names if original.computes(n, place) and (place, n) not in renamed)
             alike = (is_computed(original.find(n, place)) == is_computed(node) for n in known)
             if read.isdisjoint(names) and not any(alike):
                 yield f"{described(node, place)} was added, and nothing reads it"

@@ -34,6 +34,7 @@ from onnx_spatial.operators import Dim
 from onnx_spatial.operators.spellings import Vector, recognise
 from onnx_spatial.operators.spellings.call import Parameter
 from onnx_spatial.verification.arrays import constant_value
+from onnx_spatial.verification.match.definitions import named_output
 from onnx_spatial.verification.match.graphs import Part
 
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
@@ -98,7 +99,7 @@ class Formulas:
             opset=opset,
             legal=self.legal,
             function=place.function,
-            body=lambda node: self.holders.get((place, node.output[0])),
+            body=lambda node: self.holders.get((place, named_output(node))),
         )
 
     def operator(self, node: onnx.NodeProto, place: traversal.Place) -> OperatorInfo | None:
