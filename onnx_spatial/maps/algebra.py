@@ -381,7 +381,8 @@ def _sigmoid(x: _Real) -> _Real:
     return (x.do("Neg").do("Exp") + 1).do("Reciprocal")
 
 
-#: Operators by their definitions: of attributes as text, and of operands.
+#: Operators by their definitions: of attributes as text, and of operands. Log(Exp(x) + 1) is none of
+#: Softplus: it is infinite from x = 89 on.
 DEFINITIONS: dict[str, Callable[..., _Real | None]] = {
     "BatchNormalization": lambda a, x, scale, bias, mean, variance: (
         (x - mean) * (scale / (variance + _number_in(a, "epsilon", 1e-5)).do("Sqrt")) + bias
@@ -396,7 +397,6 @@ DEFINITIONS: dict[str, Callable[..., _Real | None]] = {
     "Pow": _power,
     "Relu": lambda a, x: x.do("Max", 0),
     "Sigmoid": lambda a, x: _sigmoid(x),
-    "Softplus": lambda a, x: (x.do("Exp") + 1).do("Log"),
     "Swish": lambda a, x: x * _sigmoid(x * _number_in(a, "alpha", 1)),
 }
 

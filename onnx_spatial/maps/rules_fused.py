@@ -24,7 +24,7 @@ from onnx_spatial.maps.constants import constant
 from onnx_spatial.maps.node import NodeView, Rule
 from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.maps.rules_reshape import transposed
-from onnx_spatial.maps.tensor import Tensor, moved
+from onnx_spatial.maps.tensor import Dims, Tensor, moved
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 
@@ -56,7 +56,7 @@ def _activated(case: Case, node: NodeView, x: Tensor) -> Tensor:
     values = node.get("activation_params", [])
     if not name:
         return x
-    if name == "Clip":
+    if name == "Clip" and len(values) == 2:
         bounds = [constant(case, np.array(v, np.float32)) for v in values]
         return apply(case, node, "Clip", x, *bounds)
     if name not in _PARAMETERS or len(values) != len(_PARAMETERS[name]):
@@ -68,6 +68,7 @@ def _fused_conv(case: Case, node: NodeView) -> list[Tensor]:
     attributes = {k: v for k, v in node.attributes.items() if k not in _ACTIVATION}
     y = apply(case, node, "Conv", *(node.optional(i) for i in range(3)), **attributes)
     if node.optional(3) is not None:
+        _need_dims(case, node, node.input(3).dims, y.dims)
         y = apply(case, node, "Add", y, node.input(3))
     return [_activated(case, node, y)]
 
@@ -93,8 +94,21 @@ def _quick_gelu(case: Case, node: NodeView) -> list[Tensor]:
     return [apply(case, node, "Swish", node.input(0), alpha=alpha)]
 
 
+def _need_dims(case: Case, node: NodeView, dims: Dims, others: Dims) -> None:
+    """Require equal dims: onnxruntime broadcasts nothing there."""
+    if len(dims) != len(others):
+        raise UndecidedError(f"{node.op_type}: the ranks of two inputs may not differ")
+    for a, b in zip(dims, others, strict=True):
+        node.need_equal(case, a, b, f"{node.op_type}: the dims of two inputs may differ")
+
+
 def _skip_normalization(case: Case, node: NodeView) -> list[Tensor]:
-    x = apply(case, node, "Add", node.input(0), node.input(1))
+    data, skip = node.input(0), node.input(1)
+    if data.rank not in (2, 3) or skip.rank < 2:
+        raise UndecidedError(f"{node.op_type}: its data has another rank than 2 or 3")
+    _need_dims(case, node, skip.dims[-2:], data.dims[-2:])
+    x = apply(case, node, "Add", data, skip)
+    _need_dims(case, node, x.dims, data.dims)
     if node.optional(4) is not None:
         x = apply(case, node, "Add", x, node.input(4))
     rest = [node.input(2), node.optional(3)]

@@ -157,6 +157,10 @@ FORMULAS = {
         line("a = Mul(h, h) y = Mul(x, a)", h=HUGE),
         line("b = Mul(x, h) y = Mul(b, h)", h=HUGE),
     ),
+    "what a definition overflows in is another formula": (
+        line("y = Softplus(x)"),
+        line("a = Exp(x) b = Add(a, one) y = Log(b)", one=ONE),
+    ),
     "functions of close numbers are not close": (
         line("a = Mul(c, two) b = Floor(a) y = Mul(x, b)", c=np.float32(1.5), two=TWO),
         line("b = Floor(a) y = Mul(x, b)", a=BELOW_THREE),
@@ -257,3 +261,42 @@ def test_a_channel_that_fills_a_block_is_not_repeated() -> None:
         w=blocks[1],
     )
     assert not prove(original, converted).is_proven
+
+
+FUSED: dict[str, tuple[str, str, str]] = {
+    "a summand is not broadcast": (
+        "float[N,3,7,7] x, float[1,4,1,1] s",
+        "c = Conv(x, v) y = Add(c, s)",
+        "y = com.microsoft.FusedConv(x, v, b, s)",
+    ),
+    "two bounds are required": (
+        "float[N,3,7,7] x",
+        "c = Conv(x, v) y = Relu(c)",
+        """y = com.microsoft.FusedConv<activation = "Clip", activation_params = [0.0]>(x, v)""",
+    ),
+    **{
+        f"the other summand is not broadcast: {data} and {dims}": (
+            f"float[{data}] x, float[{dims}] s",
+            "a = Add(x, s) y = LayerNormalization<axis = -1, epsilon = 1e-12>(a, g, g)",
+            "y = com.microsoft.SkipLayerNormalization(x, s, g, g)",
+        )
+        for data, dims in (
+            ("2,3,6", "1,1,6"),
+            ("2,3,6", "6"),
+            ("2,1,6", "2,3,6"),
+            ("1,3,6", "2,3,6"),
+            ("2,2,3,6", "2,2,3,6"),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_fused_operators_are_proven_where_they_run(name: str) -> None:
+    inputs, *bodies = FUSED[name]
+    weights = {"v": np.ones((4, 3, 1, 1), np.float32), "b": np.zeros(4, np.float32)}
+    weights["g"] = np.ones(6, np.float32)
+    pair = [model(f"g ({inputs}) => (float[] y) {{ {body} }}", **weights) for body in bodies]
+    for each in pair:
+        each.graph.output[0].type.tensor_type.ClearField("shape")
+    assert not prove(*pair).is_proven
