@@ -135,6 +135,7 @@ def _types(
             schema, proto, known, data, opset_imports=imports
         )
     except (
+        onnx.checker.ValidationError,  # a version of an operator that is deprecated
         onnx.defs.SchemaError,
         shape_inference.InferenceError,
         RuntimeError,

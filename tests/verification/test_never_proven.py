@@ -235,6 +235,17 @@ def test_a_node_that_nothing_reads_may_have_the_name_of_another_value(reader: st
     assert not prove(original, converted).is_proven
 
 
+def test_a_deprecated_version_of_an_operator_has_no_types() -> None:
+    pair = []
+    for body in ("y = GroupNormalization<num_groups = 2>(x, s, s)", "y = Relu(x)"):
+        head = "g (float[1, 4, 5] x) => (float[1, 4, 5] y)"
+        made = model(f"{head} {{ {body} }}", s=np.ones(2, np.float32))
+        made.opset_import[0].version = 18
+        pair.append(made)
+    ((_, proof),) = prove(*pair).parts
+    assert "deprecated" in proof.reason
+
+
 # Operators of onnxruntime
 
 
