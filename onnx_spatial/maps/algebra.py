@@ -240,7 +240,7 @@ def _written(case: Case, p: Polynomial) -> Sequence[Term]:
     if name == "Mul":
         product = _product(kind, first(), others[0]())
         return product if len(product) <= _MOST_TERMS else alone
-    if name in ("Max", "Min") and _is_number(operands[0]) and len(operands) == 2:
+    if name in ("Max", "Min") and list(map(_is_number, operands)) == [True, False]:
         return _terms(case, _do(name, kind, operands[1], operands[0]))
     if name in ("Div", "Reciprocal"):
         inverse = _inverse(case, kind, operands[-1])

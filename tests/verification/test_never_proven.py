@@ -173,6 +173,14 @@ def test_formulas_that_round_to_other_numbers_are_not_proven(name: str) -> None:
     assert not prove(*FORMULAS[name]).is_proven
 
 
+def test_the_larger_of_two_numbers_ends() -> None:
+    pair = [
+        line(f"a = Max({row}) b = Relu(a) y = Mul(x, b)", one=ONE, two=TWO)
+        for row in ("one, two", "two, one")
+    ]
+    assert [proof.reason for _, proof in prove(*pair).parts if "too long" in proof.reason] == []
+
+
 # Operators without a rule
 
 
