@@ -35,6 +35,7 @@ from onnx_spatial.maps.expressions import (
     ONE,
     UNKNOWN,
     ZERO,
+    LiteralKey,
     atoms_of,
     bases_of,
     unknown,
@@ -233,7 +234,8 @@ def _written(case: Case, p: Polynomial) -> Sequence[Term]:
     if name in (PRODUCTS, "ReduceMean", "ReduceSum"):
         return _summed(case, name, kind, operands) or alone
     if name in ("Add", "Sum"):
-        return [term for q in operands for term in _terms(case, q)]
+        total = [term for q in operands for term in _terms(case, q)]
+        return total if len(total) <= _MOST_TERMS**2 else alone
     if name in ("Sub", "Neg"):
         minus = [t._replace(number=_do("Neg", kind, t.number)) for t in _terms(case, operands[-1])]
         return [*first(), *minus] if others else minus
@@ -409,11 +411,17 @@ _NUMERIC = frozenset({"Add", "Sub", "Mul", "Div", "Neg", "Sqrt", "Reciprocal"})
 
 def _is_number(p: Polynomial) -> bool:
     """Tell whether an element is computed from constants alone."""
-    if stored_in(p) is not None:
-        return True
-    key = _key(p)
-    numeric = key is not None and key.operator.removeprefix(UNKNOWN) in _NUMERIC and real_type(key)
-    return bool(numeric) and all(map(_is_number, key.operands))  # type: ignore[union-attr]
+    seen, todo = set[Polynomial](), [p]
+    while todo:
+        one = todo.pop()
+        if one in seen or stored_in(one) is not None:
+            continue
+        seen.add(one)
+        key = _key(one)
+        if key is None or key.operator.removeprefix(UNKNOWN) not in _NUMERIC or not real_type(key):
+            return False
+        todo += key.operands
+    return True
 
 
 def _are_close(case: Case, a: Polynomial, b: Polynomial, *, signed: bool) -> bool:
@@ -441,24 +449,29 @@ def _are_close(case: Case, a: Polynomial, b: Polynomial, *, signed: bool) -> boo
 def _compared(a: Polynomial, b: Polynomial, grid: Grid) -> tuple[bool, bool, bool]:
     """Return whether two numbers are close, whether they are equal, and whether zeros have one sign."""
     with np.errstate(all="ignore"):
-        results = [_evaluated(p, grid) for p in (a, b)]
+        known: _Evaluated = {}
+        results = [_evaluated(p, grid, known) for p in (a, b)]
         if any(result is None for result in results):
             return False, False, False
         (one, error), (other, other_error) = results  # type: ignore[misc]
         difference, error = np.abs(one - other), _ORDERS * (error + other_error)
         largest = max(np.abs(one).max(), np.abs(other).max())
-        known = error <= _MOST_ERRORS * _ROUNDING[_type_of(a, b)][0] * largest
-        close = (difference <= error) & known
+        certain = error <= _MOST_ERRORS * _ROUNDING[_type_of(a, b)][0] * largest
+        close = (difference <= error) & certain
         signs = (one != 0) | (other != 0) | (np.signbit(one) == np.signbit(other))
         return bool(close.all()), not difference.any(), bool(signs.all())
 
 
 def _bases(p: Polynomial) -> set[Atom]:
     """Return the indices that a number depends on."""
-    key = _key(p)
-    if key is None or key.operator == CONSTANT:
-        return {base for place in places_of(p) for base in bases_of(place)}
-    return {base for q in key.operands for base in _bases(q)}
+    known = _NUMERIC | {CONSTANT}
+
+    def is_index(atom: Atom) -> bool:
+        key = atom.key
+        number = isinstance(key, OperationKey) and key.operator.removeprefix(UNKNOWN) in known
+        return not number and not isinstance(key, LiteralKey)
+
+    return set(filter(is_index, bases_of(p)))
 
 
 def _open_grid(case: Case, bases: set[Atom]) -> Grid | None:
@@ -483,8 +496,17 @@ def _open_grid(case: Case, bases: set[Atom]) -> Grid | None:
     return grid if 0 < count <= _MOST_NUMBERS else None
 
 
-def _evaluated(p: Polynomial, grid: Grid) -> tuple[_Reals, _Reals] | None:
+_Evaluated = dict[Polynomial, tuple[_Reals, _Reals] | None]
+
+
+def _evaluated(p: Polynomial, grid: Grid, known: _Evaluated) -> tuple[_Reals, _Reals] | None:
     """Return a number, and a bound of its error if every operation is rounded; None if it has none."""
+    if p not in known:
+        known[p] = _evaluate(p, grid, known)
+    return known[p]
+
+
+def _evaluate(p: Polynomial, grid: Grid, known: _Evaluated) -> tuple[_Reals, _Reals] | None:
     stored = stored_in(p)
     if stored is not None:
         array = read(stored.array, places_of(p), grid)
@@ -497,7 +519,7 @@ def _evaluated(p: Polynomial, grid: Grid) -> tuple[_Reals, _Reals] | None:
         return (values, np.zeros_like(values)) if exact else None
     key = _key(p)
     assert key is not None
-    rows = [_evaluated(q, grid) for q in key.operands]
+    rows = [_evaluated(q, grid, known) for q in key.operands]
     if any(row is None for row in rows):
         return None
     (a, a_error), (b, b_error) = rows[0], rows[-1]  # type: ignore[misc]

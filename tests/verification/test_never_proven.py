@@ -181,6 +181,13 @@ def test_the_larger_of_two_numbers_ends() -> None:
     assert [proof.reason for _, proof in prove(*pair).parts if "too long" in proof.reason] == []
 
 
+def test_numbers_that_are_read_again_and_again_are_evaluated_once() -> None:
+    """Else this takes 2^40 steps, which no budget counts."""
+    doubled = " ".join(f"a{i + 1} = Add(a{i}, a{i})" for i in range(40)).replace("a0, a0", "x, x")
+    pair = line(f"{doubled} y = Neg(a40)"), line("y = Mul(x, c)", c=np.float32(-(2.0**40)))
+    assert prove(*pair).is_proven
+
+
 # Operators without a rule
 
 
