@@ -171,14 +171,14 @@ def test_integers_of_large_tables_are_looked_up() -> None:
     assert prove(before, taken(other, other, "y = Gather(x, p)")).scope is None
 
 
-@pytest.mark.parametrize("mode", ["lower", "custom-op"])
-def test_a_one_hot_convolution_copies_finite_data(mode: str) -> None:
+def test_a_one_hot_convolution_copies_finite_data() -> None:
     kernel = patch_models.one_hot((3, 3), 2)
     before, double = (
         patch_models.channels_first(weight, ("n", 2, "h", "w"), strides=[3, 3])
         for weight in (kernel, 2 * kernel)
     )
-    after = onnx_spatial.optimize(before, mode=mode, prefer="gather", verify=False).model
+    # Alone, it is faster than what `optimize` would put in its place.
+    after = onnx_spatial.optimize(before, mode="custom-op", verify=False).model
     assert all(node.op_type != "Conv" for node in after.graph.node)
     proof = prove(before, after)
     assert proof.scope == "all sizes" and FINITE_DATA in proof.assumptions
