@@ -151,11 +151,12 @@ class Proofs:
 def prove(original: Any, converted: Any) -> Proofs:
     """Prove what differs between two models, and run nothing."""
     models = ModelPair.read(original, converted, ()).prepared()
-    matches, proofs = Prover(models, find(models)).prove_all(lambda text: None)
+    matches = find(models)
+    prover = Prover(models, matches)
     found = pair.compare_interfaces(models, Tolerances())
     rest = [*found.blocking, *found.types, *found.narrowed, *matches.rest]
     rest += [each.reason for each in matches.unmatched]
-    return Proofs(list(zip(matches.changed, proofs, strict=True)), rest)
+    return Proofs([(part, prover.prove(part)) for part in matches.changed], rest)
 
 
 def convert_in_place(path: Path) -> Conversion:

@@ -14,9 +14,7 @@ polynomials over them. Two chains are equal if their maps are equal in every cas
     elements                   elements that are computed: unknown functions, sums of products
     rules_reshape, rules_select, rules_numbers, rules_elements, rules_products
                                the maps of ONNX's operators
-    rules_fused, rules_opaque  operators of onnxruntime; operators without a rule
     operators                  the maps of the spatial operators
-    algebra                    formulas that are written in another way
     graph                      the maps of all values of a graph
     compare                    the comparison of two maps: a proof
     open_case, sizes           a case that never splits, and the sizes of a graph in it: inference

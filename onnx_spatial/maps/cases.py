@@ -271,18 +271,12 @@ class Case(Splits):
         self.copies = False
         #: Numbers of elements of tensors of the model, and so below `limits.MOST_ELEMENTS`.
         self.counts: list[Polynomial] = []
-        #: Elements that are a formula of others, by their atoms: their use, and what computes it.
-        self.written_out: dict[Atom, tuple[ElementUse, Callable[[], Polynomial]]] = {}
-        #: Calls of the original of operators without a rule, see `rules_opaque`.
-        self.calls: set[Hashable] = set()
-        #: Results of comparing numbers, see `algebra`.
-        self.compared: dict[Hashable, tuple[bool, bool, bool]] = {}
         #: Checks of all elements of a tensor, without which a run may fail, by node.
         self.obligations: dict[str, Callable[[], None]] = {}
 
     # Symbols
 
-    def symbol(self, name: str, least: int | None = 1, *, kind: Hashable = "size") -> Polynomial:
+    def symbol(self, name: str, least: int | None = 1, *, kind: str = "size") -> Polynomial:
         """Return a symbol for a size or parameter.
 
         Args:

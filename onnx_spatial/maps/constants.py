@@ -80,7 +80,7 @@ def stored_in(p: Polynomial) -> Stored | None:
     if isinstance(key, OperationKey) and key.operator == CONSTANT:
         (stored,) = key.details
         return stored if isinstance(stored, Stored) else None
-    if isinstance(key, LiteralKey) and len(key.data) in _FLOATS and not key.element_type:
+    if isinstance(key, LiteralKey) and len(key.data) in _FLOATS:
         return Stored(np.frombuffer(key.data, _FLOATS[len(key.data)]))
     return None
 
@@ -169,9 +169,7 @@ def constant(case: Case, array: Array) -> Tensor:
         return Polynomial.atom(OperationKey(CONSTANT, (stored,), index))
 
     extremes = (int(array.min()), int(array.max())) if whole and array.size else None
-    result = Tensor(case, dims, at, whole=whole, type=element_type, extremes=extremes)
-    result.array = array
-    return result
+    return Tensor(case, dims, at, whole=whole, type=element_type, extremes=extremes)
 
 
 def _all_equal(array: Array) -> bool:

@@ -45,7 +45,7 @@ Table = npt.NDArray[np.integer[Any]]
 PRODUCTS = "Products"
 
 #: Operators of the atoms whose operands may be swapped.
-COMMUTATIVE = frozenset(f"{UNKNOWN}{name}" for name in ("Add", "Max", "Min", "Mul"))
+COMMUTATIVE = frozenset({f"{UNKNOWN}Add", f"{UNKNOWN}Mul"})
 
 #: What is assumed of the data where a sum of products is one of its elements: it makes NaN of an
 #: infinity and 0, and 0.0 of -0.0.
@@ -104,7 +104,6 @@ def sum_of_products(
     factor_at: Callable[[Sequence[Polynomial]], Polynomial],
     data_at: Callable[[Sequence[Polynomial]], Polynomial],
     added: Polynomial | None,
-    element_type: int = 0,
 ) -> Polynomial:
     """Return a sum of products along indices of some extents, plus a summand.
 
@@ -122,9 +121,9 @@ def sum_of_products(
         data = data_at(indices)
     if stored_in(data) is not None and stored_in(factor) is None:
         data, factor = factor, data
-    key = OperationKey(PRODUCTS, (element_type,), (factor, data, *lengths(extents)))
+    key = OperationKey(PRODUCTS, (), (factor, data, *lengths(extents)))
     total = Polynomial.atom(key)
-    return total if added is None else unknown("Add", (element_type, False, False), (total, added))
+    return total if added is None else unknown("Add", (False, False), (total, added))
 
 
 def copied_digits(
@@ -250,18 +249,6 @@ def holds_sum(p: Polynomial) -> bool:
     """Tell whether a sum of products is part of an element."""
     keys = (atom.key for atom in atoms_of(p))
     return any(isinstance(key, OperationKey) and key.operator == PRODUCTS for key in keys)
-
-
-def is_fixed(case: Case, p: Polynomial) -> bool:
-    """Tell whether an element depends on constants, sizes and its index alone."""
-
-    def compute() -> bool:
-        keys = [k for product in p.terms for a in product if isinstance(k := a.key, OperationKey)]
-        return all(
-            k.operator != ELEMENT and all(is_fixed(case, q) for q in k.operands) for k in keys
-        )
-
-    return case.once(("fixed", p), compute)
 
 
 def vanishes(case: Case, p: Polynomial) -> bool:

@@ -7,25 +7,22 @@ A call of a local function, and the branch of an If that its condition takes, ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 from onnx_spatial.maps import (
     rules_elements,
-    rules_fused,
     rules_numbers,
-    rules_opaque,
     rules_products,
     rules_reshape,
     rules_select,
 )
-from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
+from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.constants import Array, constant
 from onnx_spatial.maps.expressions import ONE, ZERO, product
 from onnx_spatial.maps.node import MAX_OPSET, NodeView, Rule
@@ -69,7 +66,6 @@ class GraphMaps:
         opset: version of ONNX's own operators.
         legal: whether a run succeeds at the sizes in question, as is assumed of the original.
         function: the local function that holds the nodes.
-        body: identifies the graphs inside of a node: equal for those that compute the same.
     """
 
     def __init__(
@@ -87,9 +83,7 @@ class GraphMaps:
         opset: int = MAX_OPSET,
         legal: bool = False,
         function: FunctionKey | None = None,
-        body: Callable[[onnx.NodeProto], Hashable] | None = None,
     ) -> None:
-        self._body = body
         self._place = place
         self._function = function
         self._case = case
@@ -158,21 +152,18 @@ class GraphMaps:
                 return [result]
         if not op_traits.is_standard(node):
             function = self._functions.get((node.domain, node.op_type, node.overload))
-            if function is not None and node.domain in rules_fused.DOMAINS:
-                # Which of the two is meant is left to the runtime; onnxruntime runs its own kernel.
-                raise UndecidedError(f"function {node.op_type!r} redefines an operator")
-            if function is not None:
-                return self._call(function, node, inputs)
-        elif not self._legal:
+            if function is None:
+                raise UndecidedError(f"operator {node.domain}:{node.op_type} has no index map")
+            return self._call(function, node, inputs)
+        if not self._legal:
             _check_signature(node, self._opset)
-        if node.op_type == "Constant" and op_traits.is_standard(node):
+        if node.op_type == "Constant":
             return [constant(self._case, self._constant_value(node))]
-        if node.op_type == "If" and op_traits.is_standard(node):
+        if node.op_type == "If":
             return self._branch(node, inputs)
-        standard = op_traits.is_standard(node)
-        folded = _folded(node, self._opset, inputs) if standard else None
-        if folded is not None:
-            return [constant(self._case, array) for array in folded]
+        rule = RULES.get(node.op_type)
+        if rule is None:
+            raise UndecidedError(f"operator {node.op_type} has no index map")
         view = NodeView(
             node.op_type,
             self._attributes(node),
@@ -182,30 +173,7 @@ class GraphMaps:
             legal=self._legal,
             place=self._place,
         )
-        rule = (
-            RULES.get(node.op_type)
-            if standard
-            else rules_fused.RULES.get((node.domain, node.op_type))
-        )
-        blocked = any(t is not None and t.blocked for t in inputs)
-        if rule is None and (blocked or not standard):
-            raise UndecidedError(f"operator {node.domain}:{node.op_type} has no index map")
-        if rule is not None and blocked:
-            return rules_fused.on_blocks(self._case, view, node.domain, rule)
-        body = None if self._outer or self._body is None else self._body(node)
-        if rule is None:
-            return rules_opaque.opaque(self._case, view, node, body)
-        try:
-            return rule(self._case, view)
-        except IllegalError:
-            raise
-        except UndecidedError as error:
-            if node.op_type not in rules_opaque.PARTLY_KNOWN or not standard:
-                raise
-            try:
-                return rules_opaque.opaque(self._case, view, node, None)
-            except UndecidedError:
-                raise error from None
+        return rule(self._case, view)
 
     def _attributes(self, node: onnx.NodeProto) -> dict[str, Any]:
         values = {}
@@ -260,11 +228,9 @@ class GraphMaps:
 
     def _branch(self, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> list[Tensor]:
         condition = inputs[0]
-        if condition is None or product(condition.dims) != ONE:
+        if condition is None or not condition.whole or product(condition.dims) != ONE:
             raise UndecidedError("If: the condition has no index map")
         value = condition.at(tuple(ZERO for _ in condition.dims))
-        if not condition.whole:  # equal conditions are true in the same runs
-            value = self._case.symbol("condition", 0, kind=("condition", value))
         name = "else_branch" if self._case.is_zero(value) else "then_branch"
         graph = next(a.g for a in node.attribute if a.name == name)
         constants = {t.name: (lambda t=t: numpy_helper.to_array(t)) for t in graph.initializer}
@@ -283,36 +249,6 @@ class GraphMaps:
             function=self._function,
         )
         return [body.value(v.name) for v in graph.output]
-
-
-#: Operators whose results from constants are exact.
-_EXACT = frozenset(
-    "Concat Equal Expand Flatten Gather Greater Less Reshape Slice Split Squeeze Transpose "
-    "Unsqueeze".split()
-)
-
-
-def _folded(
-    node: onnx.NodeProto, opset: int, inputs: Sequence[Tensor | None]
-) -> Sequence[Array] | None:
-    """Return the outputs of a node that moves or compares constants; None if it is no such node."""
-    arrays = [t.array for t in inputs if t is not None]
-    known = arrays and len(arrays) == len(inputs) and all(a is not None for a in arrays)
-    if not known or inputs[0].whole or node.op_type not in _EXACT:  # type: ignore[union-attr]
-        return None
-    names = [f"x{i}" for i in range(len(inputs))]
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    copy.input[:] = names
-    values = [onnx.helper.make_value_info(n, onnx.TypeProto()) for n in (*names, *node.output)]
-    graph = onnx.helper.make_graph([copy], "", values[: len(names)], values[len(names) :])
-    imports = [onnx.helper.make_opsetid("", min(opset, onnx.defs.onnx_opset_version()))]
-    try:
-        evaluator = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=imports))
-        results = evaluator.run(None, dict(zip(names, arrays, strict=True)))
-    except Exception:  # of any kind: the rules know more, or the node is wrong
-        return None
-    return [np.asarray(array) for array in results]
 
 
 def _check_signature(node: onnx.NodeProto, opset: int) -> None:
@@ -337,8 +273,6 @@ def _signature(op_type: str, opset: int) -> tuple[int, int, frozenset[str]]:
         UndecidedError: this opset has no such operator.
     """
     try:
-        # onnxruntime writes it into files of any opset.
-        opset = max(opset, 17) if op_type == "LayerNormalization" else opset
         schema = onnx.defs.get_schema(op_type, opset)
     except onnx.defs.SchemaError:
         raise UndecidedError(f"opset {opset} has no operator {op_type}") from None

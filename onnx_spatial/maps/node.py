@@ -59,13 +59,6 @@ class NodeView:
         self._inputs = inputs
         self.legal = legal
 
-    def part(
-        self, op_type: str, inputs: Sequence[Tensor | None], attributes: Mapping[str, Any]
-    ) -> NodeView:
-        """Return an operator that the node consists of, in its newest version."""
-        output = f"{self.name}.{op_type}"
-        return NodeView(op_type, attributes, inputs, [output], legal=self.legal)
-
     @property
     def count(self) -> int:
         """Number of inputs, omitted ones included."""
@@ -239,8 +232,7 @@ def number(value: Any) -> Polynomial:
     bits = np.asarray(value).tobytes()
     if not any(bits):
         return ZERO
-    element_type = 0 if kind == "f" else int(TensorProto.BFLOAT16)  # which two bytes do not tell
-    return literal(element_type, np.asarray(value).reshape(1)[0])
+    return literal(0, np.asarray(value).reshape(1)[0])
 
 
 #: Return the maps of the outputs of a node. A rule requires all conditions of a run that succeeds, and

@@ -12,14 +12,12 @@ the rules of `rules_numbers` come first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
-from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
 from onnx_spatial.maps.cases import Case, UndecidedError
-from onnx_spatial.maps.constants import constant, stored_in
+from onnx_spatial.maps.constants import stored_in
 from onnx_spatial.maps.elements import (
     KEEP_ZERO,
     broadcast_element,
@@ -32,7 +30,7 @@ from onnx_spatial.maps.expressions import ONE, ZERO, Index, product, unknown
 from onnx_spatial.maps.node import NodeView, Rule, axes_of, broadcast
 from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.maps.rules_numbers import INTEGER_RULES
-from onnx_spatial.maps.tensor import Axis, Tensor, moved
+from onnx_spatial.maps.tensor import Axis, Tensor
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 
@@ -51,8 +49,7 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
     if node.has("axis") or node.has("broadcast") or node.has("consumed_inputs"):
         raise UndecidedError(f"{node.op_type} of opset 6 has no index map")
     dims = broadcast(case, [i.dims for i in known], legal=node.legal)
-    source = known[1] if node.op_type == "Where" else known[0]
-    details = (*node.details(), source.type, *(i is None for i in inputs))
+    details = (*node.details(), *(i is None for i in inputs))
 
     def at(index: Index) -> Polynomial:
         row = [broadcast_element(i, case, index) for i in known]
@@ -61,6 +58,7 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
         return unknown(node.op_type, details, row)
 
     axes = next((i.axes for i in known if i.dims == dims), None)
+    source = known[1] if node.op_type == "Where" else known[0]
     element_type = int(TensorProto.BOOL) if node.op_type in _TRUTHS else source.type
     return [Tensor(case, dims, at, whole=False, type=element_type, axes=axes)]
 
@@ -129,7 +127,7 @@ def _per_channel(case: Case, node: NodeView) -> list[Tensor]:
     parameters = [node.input(i) for i in range(1, node.count)]
     for p in parameters:
         need_list(case, node, p, x.dims[1])
-    details = (*node.details(), x.type)
+    details = node.details()
 
     def at(index: Index) -> Polynomial:
         row = [element(p, case, (index[1],)) for p in parameters]
@@ -148,8 +146,8 @@ def _quantize(case: Case, node: NodeView) -> list[Tensor]:
             need_list(case, node, t, x.dims[axis])
     source = zero if node.op_type == "QuantizeLinear" else scale
     element_type = 0 if source is None else source.type
-    # Of what type a number is says where it saturates.
-    details = (*node.details("axis"), zero is None, element_type, x.type)
+    # Of what type a result is says where it saturates.
+    details = (*node.details("axis"), zero is None, element_type)
 
     def at(index: Index) -> Polynomial:
         def parameter(t: Tensor) -> Polynomial:
@@ -175,12 +173,9 @@ def _reduction(case: Case, node: NodeView) -> list[Tensor]:
     if x.whole and integers is not None:
         return list(integers(case, node))
     positions = node.op_type in ("ArgMax", "ArgMin")
-    if node.op_type in _GLOBAL:
-        case.require(Polynomial.of(x.rank - 3), f"{node.op_type}: there is no spatial axis")
     axes = [_axis(node, x, 0)] if positions else node.reduced_axes(x.rank)
-    axes = list(range(2, x.rank)) if node.op_type in _GLOBAL else axes
     keep = bool(node.get("keepdims", 1))
-    details = (*node.details("axes", "axis", "keepdims"), x.type)
+    details = node.details("axes", "axis", "keepdims")
     kept = [a for a in range(x.rank) if keep or a not in axes]
 
     def at(index: Index) -> Polynomial:
@@ -193,10 +188,6 @@ def _reduction(case: Case, node: NodeView) -> list[Tensor]:
     kept_axes = [Axis([ONE]) if a in axes else x.axes[a] for a in kept]
     element_type = int(TensorProto.INT64) if positions else x.type
     return [Tensor(case, dims, at, whole=False, type=element_type, axes=kept_axes)]
-
-
-#: Pools over all spatial axes are reductions.
-_GLOBAL = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
 
 
 def _over(
@@ -216,8 +207,7 @@ def _over(
         source[axis] = place
     with case.within(sums=1):
         data = element(x, case, tuple(source))
-    op_type = _GLOBAL.get(node.op_type, node.op_type)
-    return unknown(op_type, (*details, len(axes)), (data, *others, *indices, *extents))
+    return unknown(node.op_type, (*details, len(axes)), (data, *others, *indices, *extents))
 
 
 def _like_data(
@@ -246,10 +236,7 @@ def _along(case: Case, node: NodeView) -> list[Tensor]:
     if node.op_type in _FLATTENING and node.opset < 13:
         axes = list(range(_axis(node, x, 1), x.rank))
     details = node.details("axis")
-    (result,) = _like_data(case, node, axes, details, lambda index: [index[a] for a in axes])
-    if node.op_type == "Softmax":
-        return [written_out(case, result, partial(_softmax, case, node, x, axes))]
-    return [result]
+    return _like_data(case, node, axes, details, lambda index: [index[a] for a in axes])
 
 
 def _cumulative(case: Case, node: NodeView) -> list[Tensor]:
@@ -345,62 +332,13 @@ def _normalization(case: Case, node: NodeView) -> list[Tensor]:
         row = [broadcast_element(p, case, index) for p in parameters if p is not None]
         return [element(x, case, index), *row]
 
-    (result,) = _like_data(case, node, axes, details, others)
-    if node.op_type == "LayerNormalization" and len(node.outputs) == 1:
-        scale, bias = node.input(1), node.optional(2)
-        return [written_out(case, result, partial(_normal, case, node, x, axes, scale, bias))]
-    return [result]
-
-
-def _normal(
-    case: Case,
-    node: NodeView,
-    x: Tensor,
-    axes: Sequence[int],
-    scale: Tensor,
-    bias: Tensor | None,
-) -> Tensor:
-    """Return (x - mean) / sqrt(mean((x - mean)^2) + epsilon) * scale + bias."""
-    do = partial(apply, case, node)
-    centred = do("Sub", x, do("ReduceMean", x, axes=axes))
-    variance = do("ReduceMean", do("Mul", centred, centred), axes=axes)
-    epsilon = constant(case, np.array(node.get("epsilon", 1e-5), np.float32))
-    y = do("Mul", do("Div", centred, do("Sqrt", do("Add", variance, epsilon))), scale)
-    return y if bias is None else do("Add", y, bias)
-
-
-def _softmax(case: Case, node: NodeView, x: Tensor, axes: Sequence[int]) -> Tensor:
-    """Return exp(x - max) / sum(exp(x - max))."""
-    do = partial(apply, case, node)
-    powers = do("Exp", do("Sub", x, do("ReduceMax", x, axes=axes)))
-    return do("Div", powers, do("ReduceSum", powers, axes=axes))
-
-
-def apply(
-    case: Case, node: NodeView, op_type: str, *inputs: Tensor | None, **attributes: Any
-) -> Tensor:
-    """Return the map of an operator that a node consists of."""
-    return RULES[op_type](case, node.part(op_type, inputs, attributes))[0]
-
-
-def written_out(case: Case, x: Tensor, formula: Callable[[], Tensor]) -> Tensor:
-    """Return a tensor whose elements are compared by a formula, where they differ as they are."""
-    formula = cache(formula)
-
-    def at(index: Index) -> Polynomial:
-        p = x.at(index)
-        if p.lone_atom is not None:
-            case.written_out[p.lone_atom] = (case.use, lambda: formula().at(index))
-        return p
-
-    return moved(x, case, x.dims, at, x.axes)
+    return _like_data(case, node, axes, details, others)
 
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_UNARY, _unary),
     **dict.fromkeys(_BROADCASTS, _elementwise),
     **dict.fromkeys(op_traits.having(Trait.REDUCES), _reduction),
-    **dict.fromkeys(_GLOBAL, _reduction),
     **dict.fromkeys((*_FLATTENING, "LRN", "LpNormalization"), _along),
     **dict.fromkeys(("CumProd", "CumSum"), _cumulative),
     **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _quantize),

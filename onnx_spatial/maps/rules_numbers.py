@@ -287,15 +287,13 @@ def _cast(case: Case, node: NodeView) -> list[Tensor]:
     to = int(node.get("to", 0)) if node.op_type == "Cast" else node.input(1).type
     if not to:
         raise UndecidedError(f"{node.op_type}: the element type is unknown")
-    if to == x.type:
-        return [x]
     whole = x.whole and to in WHOLE
     details = (x.type, to, *node.details("to"))
 
     def check(index: Index) -> None:
         _cast_to(case, x.at(index), to)
 
-    if whole:
+    if whole and to != x.type:
         node.for_all(case, x.dims, check)
 
     def at(index: Index) -> Polynomial:
@@ -306,15 +304,6 @@ def _cast(case: Case, node: NodeView) -> list[Tensor]:
             )
         if value == ZERO and TensorProto.STRING not in (x.type, to):
             return ZERO
-        atom = value.lone_atom
-        key = atom.key if atom is not None else None
-        if (
-            isinstance(key, OperationKey)
-            and key.operator == f"{UNKNOWN}Cast"
-            and key.details[:2] == (to, x.type)
-            and x.type in _WIDER.get(to, ())
-        ):
-            return next(iter(key.operands))
         if not case.splits and to in (TensorProto.INT32, TensorProto.INT64):
             size = _cast_size(value, x.type)
             if size is not None:
@@ -322,14 +311,6 @@ def _cast(case: Case, node: NodeView) -> list[Tensor]:
         return unknown("Cast", details, [value])
 
     return [Tensor(case, x.dims, at, whole=whole, type=to, axes=x.axes)]
-
-
-#: Types that hold all numbers of a type of reals.
-_WIDER: dict[int, tuple[int, ...]] = {
-    TensorProto.FLOAT16: (TensorProto.FLOAT, TensorProto.DOUBLE),
-    TensorProto.BFLOAT16: (TensorProto.FLOAT, TensorProto.DOUBLE),
-    TensorProto.FLOAT: (TensorProto.DOUBLE,),
-}
 
 
 def _cast_size(value: Polynomial, real_type: int) -> Polynomial | None:

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
-from onnx_spatial.maps.constants import constant
+from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.division import exact
 from onnx_spatial.maps.elements import (
     broadcast_element,
@@ -34,7 +33,6 @@ from onnx_spatial.maps.elements import (
 from onnx_spatial.maps.expressions import ONE, ZERO, Index, product, unknown
 from onnx_spatial.maps.node import NodeView, Rule, broadcast, number
 from onnx_spatial.maps.polynomial import Polynomial
-from onnx_spatial.maps.rules_elements import apply
 from onnx_spatial.maps.rules_numbers import maximum
 from onnx_spatial.maps.rules_reshape import transposed
 from onnx_spatial.maps.tensor import Axis, Tensor, moved, only_dims
@@ -51,22 +49,14 @@ def _matmul(case: Case, node: NodeView) -> list[Tensor]:
 
 def _gemm(case: Case, node: NodeView) -> list[Tensor]:
     a, b = node.input(0), node.input(1)
-    if a.rank != 2 or b.rank != 2:
-        raise UndecidedError("Gemm of other ranks than 2")
+    if a.rank != 2 or b.rank != 2 or node.get("alpha", 1.0) != 1.0:
+        raise UndecidedError("Gemm with alpha has no index map")
     a = transposed(case, a, [1, 0]) if node.get("transA", 0) else a
     b = transposed(case, b, [1, 0]) if node.get("transB", 0) else b
     added = node.optional(2)
-    alpha, beta = (node.get(name, 1.0) for name in ("alpha", "beta"))
-    if alpha == 1.0 and (added is None or beta == 1.0):
-        return [_product(case, node, a, b, (), added)]
-    scaled = _product(case, node, a, b, (), None)
-    result = apply(case, node, "Mul", scaled, constant(case, np.array(alpha, np.float32)))
-    if added is not None:
-        summand = apply(case, node, "Mul", added, constant(case, np.array(beta, np.float32)))
-        result = apply(case, node, "Add", result, summand)
-    if result.dims != scaled.dims:
-        raise UndecidedError("Gemm: the summand is larger than the product")
-    return [result]
+    if added is not None and node.get("beta", 1.0) != 1.0:
+        raise UndecidedError("Gemm with beta has no index map")
+    return [_product(case, node, a, b, (), added)]
 
 
 def _product(
@@ -94,7 +84,7 @@ def _product(
             return _broadcast_outer(case, b, (*index[:-2], flat(indices, extents), index[-1]))
 
         more = None if added is None else broadcast_element(added, case, index)
-        return sum_of_products(case, extents, right, left, more, a.type)
+        return sum_of_products(case, extents, right, left, more)
 
     axes = [*(Axis([d]) for d in batch), a.axes[-2], b.axes[-1]]
     if a.rank == len(dims) and a.dims[:-1] == tuple(dims[:-1]):
@@ -129,9 +119,7 @@ def _einsum(case: Case, node: NodeView) -> list[Tensor]:
             place = dict(zip(result, index, strict=True)) | dict(zip(summed, indices, strict=True))
             return element(inputs[number], case, tuple(place[letter] for letter in terms[number]))
 
-        return sum_of_products(
-            case, extents, partial(factor, 1), partial(factor, 0), None, inputs[0].type
-        )
+        return sum_of_products(case, extents, partial(factor, 1), partial(factor, 0), None)
 
     dims = [sizes[letter] for letter in result]
     axis_of = {
@@ -156,8 +144,7 @@ class _Windows:
     def __init__(self, case: Case, node: NodeView, x: Tensor, kernel: Sequence[int]) -> None:
         count = len(kernel)
         if x.rank != count + 2:
-            kind = IllegalError if node.legal else UndecidedError
-            raise kind(f"{node.op_type}: the ranks of data and kernel do not match")
+            raise UndecidedError(f"{node.op_type}: the ranks of data and kernel do not match")
         self._case = case
         self._x = x
         self.kernel = [Polynomial.of(k) for k in kernel]
@@ -283,7 +270,7 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
 
         added = None if bias is None else parameter(bias, index[1])
         if node.op_type == "Conv":
-            return sum_of_products(case, extents, factor_at, data_at, added, x.type)
+            return sum_of_products(case, extents, factor_at, data_at, added)
         indices = indices_of(case, extents)
         with case.within(sums=1):
             row = [factor_at(indices), data_at(indices)]
@@ -329,7 +316,7 @@ def copying_conv(case: Case, node: NodeView, channels: int, order: Sequence[int]
 
 
 def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
-    """Return the map of a ConvTranspose: y[o] = sum of w[k] * x[(o + pad - k*d) / s] over k."""
+    """Return the map of a ConvTranspose with stride 1: y[o] = sum of w[k] * x[o + pad - k*d] over k."""
     x, weight, bias = node.input(0), node.input(1), node.optional(2)
     count = x.rank - 2
     kernel = node.get("kernel_shape", [d.constant for d in weight.dims[2:]])
@@ -352,8 +339,8 @@ def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
         ends = (kernel[axis] - 1) * dilations[axis] - pads[axis] - pads[axis + count] + added[axis]
         size = (x.dims[axis + 2] - 1) * strides[axis] + 1 + ends
         dims.append(case.size(partial(_explicit, node, size)))
-    if auto != b"NOTSET":
-        reason = "ConvTranspose with auto_pad has no index map"
+    if auto != b"NOTSET" or max([*strides, *(a + 1 for a in added)]) > 1:
+        reason = "ConvTranspose with strides, output_padding or auto_pad has no index map"
         return [only_dims(case, dims, reason, x.type)]
     channels = exact(weight.dims[0], groups)
     if not case.surely(groups - 1) or channels is None:
@@ -376,12 +363,8 @@ def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
         def data_at(indices: Sequence[Polynomial]) -> Polynomial:
             source = [index[0], flat(indices[count:], channel_digits) + group * channels]
             for axis in range(count):
-                offset = index[axis + 2] + pads[axis] - indices[axis] * dilations[axis]
-                place = case.floor_div(offset, Polynomial.of(strides[axis]))
-                between = not case.is_zero(offset - place * strides[axis])
-                if between or not (
-                    case.decide(place) and case.decide(x.dims[axis + 2] - 1 - place)
-                ):
+                place = index[axis + 2] + pads[axis] - indices[axis] * dilations[axis]
+                if not (case.decide(place) and case.decide(x.dims[axis + 2] - 1 - place)):
                     if not finite(case, factor_at(indices)):  # as in _conv
                         raise UndecidedError("ConvTranspose: a weight may be infinite or NaN")
                     return ZERO
@@ -389,7 +372,7 @@ def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
             return element(x, case, tuple(source))
 
         added = None if bias is None else element(bias, case, (index[1],))
-        return sum_of_products(case, extents, factor_at, data_at, added, x.type)
+        return sum_of_products(case, extents, factor_at, data_at, added)
 
     axes = [x.axes[0], Axis([outputs])]
     axes += [x.axes[a] if dims[a] == x.dims[a] else Axis([dims[a]]) for a in range(2, x.rank)]
@@ -425,8 +408,7 @@ def _pool(case: Case, node: NodeView) -> list[Tensor]:
         outside = number(_REALS[x.type](-np.inf))
     # A mean of all elements of the windows is a sum of products with one number.
     pads = node.get("pads", [0])
-    explicit = node.get("auto_pad", b"NOTSET") == b"NOTSET"
-    whole = node.get("count_include_pad", 0) or (explicit and not any(pads))
+    whole = node.get("count_include_pad", 0) or not (any(pads) or node.has("auto_pad"))
     is_sum = node.op_type == "AveragePool" and whole and x.type in _REALS
     count = product(windows.kernel).constant
 
@@ -437,7 +419,7 @@ def _pool(case: Case, node: NodeView) -> list[Tensor]:
 
         if is_sum and count:
             share = number(_REALS[x.type](1 / count))
-            return sum_of_products(case, windows.kernel, lambda _: share, data_at, None, x.type)
+            return sum_of_products(case, windows.kernel, lambda _: share, data_at, None)
         indices = indices_of(case, windows.kernel)
         with case.within(sums=1):
             data = data_at(indices)

@@ -10,11 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 from onnx import TensorProto
 
-from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
+from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.expressions import ELEMENT, PARAMETER, ZERO, Index, product, show
 from onnx_spatial.maps.polynomial import OperationKey, Polynomial
 
@@ -95,17 +93,13 @@ class Tensor:
         order: extents of the digits of the position in memory, for an operator that is defined by it;
             else None.
         extremes: least and largest number of a stored table of integers; None for other tensors.
-        array: the numbers of a constant; None for other tensors.
-        blocked: whether it lies in memory in blocks of channels, see `rules_fused`.
     """
 
     __slots__ = (
         "_at",
         "_case",
         "_serial",
-        "array",
         "axes",
-        "blocked",
         "dims",
         "extremes",
         "leading",
@@ -128,8 +122,6 @@ class Tensor:
         extremes: tuple[int, int] | None = None,
     ) -> None:
         self.order = order
-        self.array: npt.NDArray[np.generic] | None = None
-        self.blocked = False
         self.extremes = extremes
         self.leading = leading or {}
         self.dims: Dims = tuple(dims)
@@ -267,8 +259,6 @@ def vector(case: Case, elements: Sequence[Polynomial]) -> Tensor:
         place = index[0].constant
         if place is None:
             return choose(case, index[0], table)
-        if not 0 <= place < len(table):
-            raise IllegalError(f"a list of {len(table)} integers has no element {place}")
         return table[place]
 
     return Tensor(case, [Polynomial.of(len(table))], at, whole=True, type=TensorProto.INT64)

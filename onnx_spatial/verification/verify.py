@@ -139,13 +139,13 @@ class Steps:
 
     def _match_and_prove(self, operators: Iterable[verdict.Operator], progress: Progress) -> None:
         """Find the parts that differ (step 2), and prove each (step 3)."""
-        prover = Prover(self.models, find(self.models))
-        matches, proofs = prover.prove_all(progress)
-        self.findings.matches = matches
-        for part, proof in zip(matches.changed, proofs, strict=True):
+        matches = self.findings.matches = find(self.models)
+        prover = Prover(self.models, matches)
+        for number, part in enumerate(matches.changed, start=1):
+            progress(f"proof {number}/{len(matches.changed)}: {part.output}")
             labels = {i: o.result.label for o in operators for i in o.positions & part.nodes}
             label = described(part.before.nodes[-1], part.place)
-            self.findings.parts.append(PartFinding(part, labels, label, proof))
+            self.findings.parts.append(PartFinding(part, labels, label, prover.prove(part)))
 
     def _run_models(self, progress: Progress) -> None:
         """Run both models (step 4), with the values that are not proven as outputs, too."""

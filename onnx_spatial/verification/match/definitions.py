@@ -52,21 +52,15 @@ class Definitions:
     Args:
         original, converted: the graphs of the models.
         folders: of the external data of each.
-        renamed: values that are not the same in both models, though they have one name.
 
     Attributes:
         before, after: numbers of the values of the original and of the converted model.
     """
 
     def __init__(
-        self,
-        original: Graphs,
-        converted: Graphs,
-        folders: tuple[Path | None, Path | None],
-        renamed: frozenset[Key] = frozenset(),
+        self, original: Graphs, converted: Graphs, folders: tuple[Path | None, Path | None]
     ) -> None:
         self.original, self.converted = original, converted
-        self.folders, self.renamed = folders, renamed
         numbers: dict[Hashable, int] = {}
         stored = _stored((original, converted), folders)
 
@@ -80,7 +74,7 @@ class Definitions:
 
     def is_shared(self, name: str, place: traversal.Place) -> bool:
         """Return whether nodes of both models compute a value under one name in the same graph."""
-        return (place, name) not in self.renamed and all(
+        return all(
             graphs.computes(name, place) and is_computed(graphs.find(name, place))
             for graphs in (self.original, self.converted)
         )
@@ -177,7 +171,6 @@ class Numbering:
     Attributes:
         values: number of the definition of each value, by graph and name.
         reads: number of each value where it is read, likewise.
-        holders: number of the operator of each node with all graphs inside of it, by its first output.
         fed: names of the inputs of each graph; None in the place of a name that only one model has.
     """
 
@@ -193,7 +186,6 @@ class Numbering:
         self.values: dict[traversal.Place, dict[str, int]] = {}
         self.reads: dict[traversal.Place, Mapping[str, int]] = {}
         self.fed: dict[traversal.Place, tuple[str | None, ...]] = {}
-        self.holders: dict[Key, int] = {}
         self._folder, self._numbers, self._stored = folder, numbers, stored
         self._is_shared, self._both_feed = is_shared, both_feed
         self._overridable = graphs.overridable
@@ -229,7 +221,7 @@ class Numbering:
         """Return whether a node draws random numbers: one of another name draws others."""
         return any(
             (each.domain, each.op_type, each.overload) in self._random
-            or (op_traits.is_standard(each) and (each.op_type in _RANDOM or _may_train(each)))
+            or (op_traits.is_standard(each) and each.op_type in _RANDOM)
             for each in (node, *traversal.inner_nodes(node))
         )
 
@@ -280,7 +272,7 @@ class Numbering:
         """Return the numbers of the definitions of a node's outputs."""
         inputs = _trimmed([reads.get(n, _UNKNOWN) if n else _OMITTED for n in node.input], _OMITTED)
         outputs = _trimmed(list(node.output), "")
-        name = named_output(node)
+        name = next(iter(node.output), "")
         if is_dense_constant(node) and (place, name) in self._stored:
             return [self._number("stored", self._stored[place, name])]
         if node.op_type == "Identity" and op_traits.is_standard(node):
@@ -304,7 +296,6 @@ class Numbering:
             results = self._graph(inner, body, reads, versions)
             bodies.append((attribute_name, self.fed[inner], results))
         draw = name if self._is_random(node) else ""
-        self.holders[place, name] = self._number("holder", operator, *bodies, draw)
         key = self._number("node", operator, *bodies, "of", *inputs, draw)
         return [self._number("output", key, position) for position in range(len(node.output))]
 
@@ -360,16 +351,6 @@ def _versions(holder: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
     if isinstance(holder, onnx.ModelProto):
         versions.setdefault("", op_traits.assumed_opset(holder.ir_version))
     return versions
-
-
-def named_output(node: onnx.NodeProto) -> str:
-    """Return the first output of a node that is not left out: its name tells nodes of a graph apart."""
-    return next((name for name in node.output if name), "")
-
-
-def _may_train(node: onnx.NodeProto) -> bool:
-    """Return whether a node is a Dropout that may draw random numbers."""
-    return node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2])
 
 
 def _trimmed(values: list[T], empty: T) -> list[T]:

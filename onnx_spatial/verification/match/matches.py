@@ -16,7 +16,7 @@ another value in the converted model makes a changed part that is not proven.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -156,7 +156,6 @@ class Matches:
             original.
         unmatched: values of the original that differ, but of which there are no two parts.
         rest: what else differs, one sentence each.
-        holders: see `Numbering.holders`, of both models.
     """
 
     def __init__(
@@ -164,7 +163,6 @@ class Matches:
     ) -> None:
         self._definitions, self._types, self._infos = definitions, types, infos
         self.original, self.converted = definitions.original, definitions.converted
-        self.holders = definitions.before.holders, definitions.after.holders
         self._constant, self._sized = _derived(self.original)
         self.changed: list[ChangedPart] = []
         self.unmatched: list[Unmatched] = []
@@ -176,21 +174,10 @@ class Matches:
                 self.unmatched.append(found)
         self.rest = [
             *_redefined(self.original.model, self.converted.model),
-            *_added_and_unread(self.original, self.converted, definitions.renamed),
+            *_added_and_unread(self.original, self.converted),
         ]
         if not any(_disorder(self.original.model)):
             self.rest += _disorder(self.converted.model)
-
-    def is_shared(self, part: ChangedPart) -> bool:
-        """Return whether nodes of both models compute the value of a part under its name."""
-        return self._definitions.is_shared(part.output, part.place)
-
-    def renaming(self, values: Iterable[Key]) -> Matches:
-        """Match the models again, with some more values that only have the same name in both."""
-        known = self._definitions
-        renamed = known.renamed | frozenset(values)
-        again = Definitions(self.original, self.converted, known.folders, renamed)
-        return Matches(again, self._types, self._infos)
 
     def widened(self, part: ChangedPart) -> ChangedPart | Unmatched:
         """Extend a part to the inputs of the graph."""
@@ -425,9 +412,7 @@ def _redefined(original: onnx.ModelProto, converted: onnx.ModelProto) -> Iterato
             yield f"function {function.name!r} was added, which redefines a standard operator"
 
 
-def _added_and_unread(
-    original: Graphs, converted: Graphs, renamed: frozenset[Key]
-) -> Iterator[str]:
+def _added_and_unread(original: Graphs, converted: Graphs) -> Iterator[str]:
     """Yield the nodes that the converted model adds and whose outputs nothing reads.
 
     Runtimes run them all the same, and may fail.
@@ -437,7 +422,7 @@ def _added_and_unread(
         read = read.union(*map(traversal.needs, graph.node))
         for node in graph.node:
             names = [name for name in node.output if name]
-            known = (n for n in names if original.computes(n, place) and (place, n) not in renamed)
+            known = (n for n in names if original.computes(n, place))
             alike = (is_computed(original.find(n, place)) == is_computed(node) for n in known)
             if read.isdisjoint(names) and not any(alike):
                 yield f"{described(node, place)} was added, and nothing reads it"

@@ -30,7 +30,7 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ModelFileError, OperatorError
 from onnx_spatial.maps.budget import Budget
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
-from onnx_spatial.maps.compare import NEVER_RUNS, Comparison, compare
+from onnx_spatial.maps.compare import Comparison, compare
 from onnx_spatial.maps.constants import Stored
 from onnx_spatial.maps.expressions import product
 from onnx_spatial.maps.graph import GraphMaps
@@ -41,7 +41,6 @@ from onnx_spatial.model.io import external_data
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators import Dim
 from onnx_spatial.verification.arrays import constant_value
-from onnx_spatial.verification.child import Progress
 from onnx_spatial.verification.match.graphs import Part
 from onnx_spatial.verification.match.matches import ChangedPart, Matches, Upstream
 from onnx_spatial.verification.pair import ModelPair
@@ -66,10 +65,6 @@ MAX_RANK = 8
 _DIFFERENCES = 6
 
 
-#: How often parts are looked for, each time with fewer names.
-_MOST_MATCHES = 5
-
-
 class Prover:
     """Prove changed parts of two models.
 
@@ -80,9 +75,8 @@ class Prover:
 
     def __init__(self, models: ModelPair, matches: Matches) -> None:
         converted = models.converted.holding(matches.converted.model)
-        before, after = matches.holders
-        self._before = Formulas(models.original, models.domains, True, models.infos, before)
-        self._after = Formulas(converted, models.domains, False, None, after)
+        self._before = Formulas(models.original, models.domains, True, models.infos)
+        self._after = Formulas(converted, models.domains, False)
         self._matches = matches
         self._budget = Budget(MODEL_STEPS)
         #: By `_digest`: the proof for any finite weights; None if there is none to share.
@@ -93,59 +87,21 @@ class Prover:
         """Steps that all proofs took so far."""
         return self._budget.spent
 
-    def prove_all(self, progress: Progress) -> tuple[Matches, list[Proof]]:
-        """Prove all changed parts; return them with their proofs.
-
-        A name may mean another value in the converted model: tools use names again. So values that are
-        not proven are taken for different ones, and what reads them is compared by what computes them.
-        """
-        first: tuple[Matches, list[Proof]] | None = None
-        for _ in range(_MOST_MATCHES):
-            parts = self._matches.changed
-            proofs = []
-            for number, part in enumerate(parts, start=1):
-                progress(f"proof {number}/{len(parts)}: {part.output}")
-                proofs.append(self._proven(part))
-            unproven = [p for p, proof in zip(parts, proofs, strict=True) if proof.scope is None]
-            if not unproven:
-                return self._matches, proofs
-            first = first or (self._matches, proofs)
-            names = {(p.place, p.output) for p in unproven if self._matches.is_shared(p)}
-            if not names:
-                break
-            self._follow(self._matches.renaming(names))
-        assert first is not None
-        matches, proofs = first
-        self._follow(matches)
-        pairs = zip(matches.changed, proofs, strict=True)
-        return matches, [self._extended(part, proof) for part, proof in pairs]
-
-    def _follow(self, matches: Matches) -> None:
-        self._matches = matches
-        self._before.holders, self._after.holders = matches.holders
-
     def prove(self, part: ChangedPart) -> Proof:
         """Prove that both sides of a part compute the same, or say what was found instead."""
-        return self._extended(part, self._proven(part))
-
-    def _extended(self, part: ChangedPart, proof: Proof) -> Proof:
-        """Return the proof of a part, or else of one that reaches back to the inputs of its graph.
-
-        What the part reads may never have the sizes or values at which a proof fails: the inputs can.
-        """
-        if proof.scope is not None:
-            return proof
+        proof = self._proven(part)
         has_values = any(trial.values for trial in proof.trials)
-        if not proof.trials or part.may_be_fed(values=has_values):
+        if proof.scope is not None or not proof.trials or part.may_be_fed(values=has_values):
             return proof
+        # What the part reads may never have these sizes or values in the model: its inputs can.
         wider = self._matches.widened(part)
         if isinstance(wider, ChangedPart):
             of_wider = self._proven(wider)
             if of_wider.scope is not None:
                 return of_wider
             if of_wider.trials:
-                return replace(proof, find_trials=lambda: of_wider.trials, wider=wider)
-        return replace(proof, find_trials=tuple) if has_values else proof
+                return replace(proof, trials=of_wider.trials, wider=wider)
+        return replace(proof, trials=()) if has_values else proof
 
     def _proven(self, part: ChangedPart) -> Proof:
         """Prove a part, or give it the proof of an equal one."""
@@ -182,11 +138,11 @@ class Prover:
                 return Proof("these sizes", comparison.assumptions)
             return Proof("all sizes", (*comparison.assumptions, *STANDING))
         if not comparison.differences:
-            tried = partial(trials_of, ranked, comparison.failures)
-            return replace(_gave_up(comparison.reason or ""), find_trials=tried)
+            tried = trials_of(ranked, comparison.failures)
+            return replace(_gave_up(comparison.reason or ""), trials=tried)
         reason = difference_in_words(comparison.differences[0])
-        tried = partial(trials_of, ranked, comparison.differences)
-        return Proof(None, found="other formula", reason=reason, find_trials=tried)
+        tried = trials_of(ranked, comparison.differences)
+        return Proof(None, found="other formula", reason=reason, trials=tried)
 
     def _of_all_ranks(
         self, part: ChangedPart, upstream: Upstream, weights: Mapping[str, onnx.TypeProto]
@@ -203,15 +159,11 @@ class Prover:
             raise UndecidedError(f"the ranks of {unknown[0]!r} and {unknown[1]!r} are unknown")
         (name,) = unknown
         ranks = self._ranks(part, name)
-        equal: Comparison | None = None
         for rank in ranks:
             ranked = _with_rank(part, name, rank)
             comparison = self._at_rank(ranked, upstream, weights)
-            if comparison.equal:
-                equal = comparison
-            elif comparison.reason != NEVER_RUNS:
+            if not comparison.equal:
                 return comparison, ranked
-        comparison = equal or comparison
         assumptions = comparison.assumptions
         if isinstance(ranks, range):
             assumptions = (*assumptions, f"the rank is from {ranks[0]} to {ranks[-1]}")
