@@ -144,7 +144,7 @@ def _described(error: BaseException, start: float) -> tuple[str, int, Code]:
     # A library that is being loaded may hide an interrupt behind an error of its own.
     if isinstance(error, click.exceptions.Abort | KeyboardInterrupt) or _interrupted > start:
         return "interrupted", 130, Code.INTERRUPTED
-    # A bug of ours, or a file that nobody thought of.
+    # Any other exception is a fault of this package.
     detail = str(error).splitlines()[0] if str(error) else ""
     advice = "a bug: please report it with the output of -v"
     return f"unexpected {type(error).__name__}: {detail} ({advice})", 2, Code.BUG

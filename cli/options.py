@@ -42,8 +42,8 @@ def _pairs(
         form: what a pair must be, with an example.
         parse: parses what is behind the name; None if it is something else.
         kind: of the values, in words.
-        named: whether each must have a name. Else a value alone stands for itself, and is None if there
-            is none.
+        named: whether NAME is required. If not, and no value has one, the result is that one value, or
+            None.
     """
 
     def collect(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> Any:
@@ -105,11 +105,16 @@ def _flag(*names: str, help: str) -> click.Option:
     return click.Option(names, is_flag=True, help=help)
 
 
-_MODE = "Convert to standard operators, local functions, or Python operators"
-_BOUNDS = "a number of 0 or more, or NAME=NUMBER, such as y=1e-2"
+def _bounds(name: str, metavar: str, help: str) -> click.Option:
+    form = "a number of 0 or more, or NAME=NUMBER, such as y=1e-2"
+    parse = _pairs(form, _bound, kind="numbers", named=False)
+    return _option(name, multiple=True, callback=parse, metavar=metavar, help=help)
 
-#: Title of a group in the help -> its options. A name in brackets stands for an option of `validate`
-#: that differs from that of the other commands.
+
+_MODE = "Convert to standard operators, local functions, or Python operators"
+
+#: Title of a group in the help -> its options. `validate` takes (mode) and (memory), which are typed
+#: like mode and memory of the other commands.
 OPTIONS: Mapping[str, Mapping[str, click.Option]] = {
     "Which models": {
         "exclude": _option(
@@ -218,20 +223,14 @@ OPTIONS: Mapping[str, Mapping[str, click.Option]] = {
         "seed": _option(
             "--seed", type=int, default=0, show_default=True, help="Seed of the generated inputs."
         ),
-        "rtol": _option(
+        "rtol": _bounds(
             "--rtol",
-            multiple=True,
-            callback=_pairs(_BOUNDS, _bound, kind="numbers", named=False),
-            metavar="[NAME=]R",
-            help="Allow outputs this difference, relative to the largest value of the output. With "
-            "NAME, for this output only. May be repeated.",
+            "[NAME=]R",
+            "Allow outputs this difference, relative to the largest value of the output. With NAME, "
+            "for this output only. May be repeated.",
         ),
-        "atol": _option(
-            "--atol",
-            multiple=True,
-            callback=_pairs(_BOUNDS, _bound, kind="numbers", named=False),
-            metavar="[NAME=]A",
-            help="Allow outputs this absolute difference, in addition to --rtol.",
+        "atol": _bounds(
+            "--atol", "[NAME=]A", "Allow outputs this absolute difference, in addition to --rtol."
         ),
         "outputs-only": _flag(
             "--outputs-only",
@@ -383,7 +382,7 @@ def command(
 
     Args:
         summary: the command in a few words.
-        arguments: what stands without a name on the command line.
+        arguments: positional arguments.
         options: names in `OPTIONS`.
         examples: command lines without the name of the program.
     """

@@ -22,7 +22,6 @@ from onnx_spatial.errors import one_line
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.report.figures import (
-    change_rows,
     count,
     duration,
     figure_rows,
@@ -148,7 +147,10 @@ def replacements(console: Console, summary: Summary, most: int | None = None) ->
     """Print what took the place of the nodes of a model; the rows add up to all of its nodes."""
     rows = summary.replacements[:most]
     left = summary.replacements[len(rows) :]
-    others = [*change_rows(left), *summary.others()]
+    others = summary.others()
+    if left:
+        before, after = sum(r.nodes_before for r in left), sum(r.nodes_after for r in left)
+        others.insert(0, (f"{len(left)} more (-v shows them)", "", before, after))
     in_graphs = {*(row.graph for row in rows)} - {"main graph"}
     columns = {
         "operator or region": [row.node for row in rows] + [name for name, *_ in others],

@@ -1,6 +1,6 @@
 """Find the spatial operators of a model; infer the types, shapes and parameters of each."""
 
-from onnx_spatial.analysis.graph_facts import Analysis, GraphFacts, find, graph_facts
+from onnx_spatial.analysis.graph_facts import Analysis, GraphFacts, find
 from onnx_spatial.analysis.node_facts import (
     attributes,
     dtype_name,
@@ -18,7 +18,6 @@ __all__ = [
     "dtype_name",
     "element_type_named",
     "find",
-    "graph_facts",
     "input_facts",
     "join",
     "opset_of",

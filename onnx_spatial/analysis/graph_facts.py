@@ -132,13 +132,6 @@ def find(
     return Analysis(model, operators, folder, found)
 
 
-def graph_facts(
-    model: onnx.ModelProto, infos: Sequence[OperatorInfo], folder: Path | None = None
-) -> list[GraphFacts]:
-    """Return the facts of each graph of `model`, whose spatial operators are known."""
-    return Analysis(model, infos, folder).facts
-
-
 def _facts(
     model: onnx.ModelProto,
     infos: Sequence[OperatorInfo],

@@ -98,7 +98,7 @@ class GraphScope:
 
 
 def graph_scopes(
-    proto: onnx.ModelProto, infos: Sequence[analysis.OperatorInfo], folder: FilePath | None
+    proto: onnx.ModelProto, known: analysis.Analysis, folder: FilePath | None
 ) -> list[GraphScope]:
     """Return what is known of the values of each graph, in the order of `traversal.graphs`.
 
@@ -106,15 +106,14 @@ def graph_scopes(
 
     Args:
         proto: the model; it is not changed.
-        infos: its named spatial operators.
+        known: its named spatial operators, and what is known of its values.
         folder: where external data lies.
     """
     names = shape_inference.symbols(proto)
     weights = Weights(proto, folder)
-    facts = analysis.graph_facts(proto, infos, folder)
     return [
-        GraphScope(place, known.scope, known.sizes, names, weights)
-        for (place, _), known in zip(traversal.graphs(proto), facts, strict=True)
+        GraphScope(place, facts.scope, facts.sizes, names, weights)
+        for (place, _), facts in zip(traversal.graphs(proto), known.facts, strict=True)
     ]
 
 

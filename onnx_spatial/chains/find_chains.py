@@ -7,7 +7,6 @@ operator for all sizes that the original runs with.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 
@@ -65,7 +64,7 @@ class Chain:
 
 def find(
     proto: onnx.ModelProto,
-    infos: Sequence[analysis.OperatorInfo] = (),
+    operators: analysis.Analysis | None = None,
     folder: FilePath | None = None,
     notes: list[str] | None = None,
 ) -> list[Chain]:
@@ -73,7 +72,7 @@ def find(
 
     Args:
         proto: the model; it is not changed.
-        infos: its named spatial operators.
+        operators: its named spatial operators; None: it has none.
         folder: where external data lies.
         notes: gets a line of text for each search that was stopped before its end.
     """
@@ -85,7 +84,9 @@ def find(
     ]
     if not any(graph.may_hold_blocks or graph.may_hold_patches for graph in graphs):
         return []
-    scopes = graph_scopes(proto, infos, folder)
+    if operators is None:
+        operators = analysis.Analysis(proto, (), folder)
+    scopes = graph_scopes(proto, operators, folder)
     chains: list[Chain] = []
     budget = Budget(_MODEL_STEPS, _SECONDS)
     for graph, scope in zip(graphs, scopes, strict=True):

@@ -8,7 +8,7 @@ pay is not read at all: nets are full of Reshapes beside single Transposes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path as FilePath
@@ -97,7 +97,7 @@ class Movement:
 
 def find_movements(
     proto: onnx.ModelProto,
-    infos: Sequence[analysis.OperatorInfo] = (),
+    operators: analysis.Analysis | None = None,
     folder: FilePath | None = None,
     *,
     max_rank: int | None = None,
@@ -108,7 +108,7 @@ def find_movements(
 
     Args:
         proto: the model; it is not changed.
-        infos: its named spatial operators.
+        operators: its named spatial operators; None: it has none.
         folder: where external data lies.
         max_rank: the largest rank of a tensor.
         taken: values whose nodes belong to other chains, by graph.
@@ -124,7 +124,9 @@ def find_movements(
         graphs.append((place, moves, list({path.values[-1]: path for path in every}.values())))
     if not any(_may_pay(path, max_rank) for _, _, paths in graphs for path in paths):
         return []
-    scopes = graph_scopes(proto, infos, folder)
+    if operators is None:
+        operators = analysis.Analysis(proto, (), folder)
+    scopes = graph_scopes(proto, operators, folder)
     budget = Budget(_MODEL_STEPS, _SECONDS)
     movements: list[Movement] = []
     for (place, moves, paths), scope in zip(graphs, scopes, strict=True):

@@ -80,39 +80,54 @@ def replace_operators(
             result.operator_at.setdefault(info.index, report.left(info))
             continue
         try:
-            rewrite, declined = _rewrite(matched, model.matcher, write, rules)
-            _check_constants(info, matched, rewrite.lowered)
+            made = _replace(matched, model, write, rules, options.mode)
         except ConversionError as error:
             info.refuse(error)
             result.operator_at[info.index] = report.left(info)
             continue
         edited = True
-        absorbed = tuple(traversal.label(node) for node in rewrite.absorbed)
-        made = _carry_out(rewrite, model)
-        lowering, considered = rewrite.lowered.strategy, rewrite.lowered.considered
-        action: report.Action = options.mode
-        if any(rule.name == lowering for rule in rules):
-            action, fused[info.index] = "fuse", made
-        declined = (*result.declined.get(info.index, ()), *declined)
-        if action != "lower":
-            considered = ()
-        for part in rewrite.subjects[1:]:
-            result.operator_at[part.info.index] = report.converted(
-                part.info, action, lowering, 0, considered=considered
-            )
-        result.operator_at[info.index] = report.converted(
-            info,
-            action,
-            lowering,
-            len(made),
-            absorbed=absorbed,
-            declined=declined,
-            considered=considered,
-        )
+        if result.operator_at[info.index].action == "fuse":
+            fused[info.index] = made
     for index, made in fused.items():
         model.matcher.adopt(made, model.nodes[index])
     improve_layouts(model, fused)
     return model.finish() if edited else result
+
+
+def _replace(
+    subject: MatchedOp,
+    model: ModelEditor,
+    write: Writer,
+    rules: Sequence[Rule[Any]],
+    mode: report.Action,
+) -> list[ir.Node]:
+    """Replace one operator, report what was done, and return the new nodes.
+
+    Raises:
+        ConversionError: it cannot be converted; nothing is changed.
+    """
+    info, operator_at = subject.info, model.result.operator_at
+    rewrite, declined = _rewrite(subject, model.matcher, write, rules)
+    _check_constants(info, subject, rewrite.lowered)
+    absorbed = tuple(traversal.label(node) for node in rewrite.absorbed)
+    made = _carry_out(rewrite, model)
+    lowering = rewrite.lowered.strategy
+    action: report.Action = "fuse" if any(rule.name == lowering for rule in rules) else mode
+    considered = rewrite.lowered.considered if action == "lower" else ()
+    for part in rewrite.subjects[1:]:
+        operator_at[part.info.index] = report.converted(
+            part.info, action, lowering, 0, considered=considered
+        )
+    operator_at[info.index] = report.converted(
+        info,
+        action,
+        lowering,
+        len(made),
+        absorbed=absorbed,
+        declined=(*model.result.declined.get(info.index, ()), *declined),
+        considered=considered,
+    )
+    return made
 
 
 def _check_constants(info: OperatorInfo, subject: MatchedOp, lowered: Lowered) -> None:

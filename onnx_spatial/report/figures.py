@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import onnx
 
-    from onnx_spatial.conversion.summary import Estimate, Replacement, Summary
+    from onnx_spatial.conversion.summary import Estimate, Summary
 
 #: Operator types in the table of figures, unless all are asked for.
 _TYPES = 8
@@ -57,14 +57,6 @@ def figure_rows(summary: Summary, *, verbose: bool = False) -> Iterator[tuple[st
         yield f"time of {chains}", f"~{duration(times.before_us)}", f"~{duration(times.after_us)}"
 
 
-def change_rows(rows: Sequence[Replacement]) -> list[tuple[str, str, int, int]]:
-    """Return one row in place of many: their number, and their nodes before and after."""
-    before, after = (
-        sum(getattr(row, f"nodes_{when}") for row in rows) for when in ("before", "after")
-    )
-    return [(f"{len(rows)} more (-v shows them)", "", before, after)] if rows else []
-
-
 def interface(model: onnx.ModelProto) -> dict[str, list[str]]:
     """Describe the inputs and outputs of a model: "x float32 [N, 4, 6, 3]"."""
     stored = {tensor.name for tensor in model.graph.initializer}
@@ -80,7 +72,9 @@ def type_text(declared: onnx.TypeProto) -> str:
     tensor = declared.tensor_type
     if not declared.HasField("tensor_type"):
         return (declared.WhichOneof("value") or "?").removesuffix("_type")
-    name = element_type(tensor.elem_type)
+    from onnx_spatial.analysis import dtype_name  # help does without onnx
+
+    name = dtype_name(tensor.elem_type)
     if not tensor.HasField("shape"):
         return name
     dims = [
@@ -88,14 +82,6 @@ def type_text(declared: onnx.TypeProto) -> str:
         for d in tensor.shape.dim
     ]
     return f"{name} [{', '.join(dims)}]"
-
-
-def element_type(number: int) -> str:
-    """Name an element type as numpy does: "float32"."""
-    from onnx_spatial.model.inference import shape_inference  # help does without onnx
-
-    name = shape_inference.type_name(number)
-    return {"float": "float32", "double": "float64"}.get(name, name)
 
 
 def listed(names: Sequence[str]) -> str:

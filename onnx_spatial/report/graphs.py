@@ -21,12 +21,12 @@ from typing import Any, Literal
 import onnx
 import onnx.helper
 
+from onnx_spatial.analysis import dtype_name
 from onnx_spatial.conversion.summary import Replacement, Summary
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.replace_nodes import ORIGIN
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.report.figures import (
-    element_type,
     figure_rows,
     file_size,
     interface,
@@ -321,7 +321,7 @@ def _types(graph: traversal.GraphLike | None) -> dict[str, str]:
 
 
 def _stored(tensor: onnx.TensorProto) -> str:
-    return f"{element_type(tensor.data_type)} {show(tensor.dims)}"
+    return f"{dtype_name(tensor.data_type)} {show(tensor.dims)}"
 
 
 def room(models: int) -> int:

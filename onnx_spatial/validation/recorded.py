@@ -60,8 +60,8 @@ def compare_recorded(subject: ExaminedModel) -> None:
 def _kinds(subject: ExaminedModel) -> Kinds:
     """Return how exactly each value of the original can be expected."""
     proto = subject.source.proto
-    infos = analysis.find(proto, subject.options.domains, subject.source.folder)
-    return Kinds(proto, infos, analysis.graph_facts(proto, infos))
+    known = analysis.find(proto, subject.options.domains, subject.source.folder)
+    return Kinds(proto, known, known.facts)
 
 
 def _replay(subject: ExaminedModel, form: ModelForm, kinds: Kinds, *, optimised: bool) -> None:

@@ -91,15 +91,6 @@ class Tolerances:
         return Tolerance(rtol, atol or 0.0, name in self.rtol or name in self.atol)
 
 
-def tolerance_words(rtol: Bound, atol: Bound, *, outputs_only: bool = False) -> list[str]:
-    """Return the words of a command line that set these tolerances."""
-    words = []
-    for option, bound in (("--rtol", rtol), ("--atol", atol)):
-        for name, number in _by_name(bound).items():
-            words += [option, f"{name}={number}" if name else str(number)]
-    return [*words, *(["--outputs-only"] if outputs_only else [])]
-
-
 def _by_name(bound: Bound) -> dict[str, float]:
     if bound is None:
         return {}

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import parser
 
-from onnx_spatial.analysis import GraphFacts, graph_facts
+from onnx_spatial.analysis import Analysis, GraphFacts
 from onnx_spatial.maps.open_case import OpenCase
 from onnx_spatial.maps.polynomial import Polynomial, one_of
 from onnx_spatial.model import traversal
@@ -19,7 +19,7 @@ def facts(graph: str, *functions: str, opset: int = 17) -> dict[str, GraphFacts]
     imports = '<domain: "own", opset_import: ["" : 17, "own" : 1]>'
     made = parser.parse_model("\n".join((head, graph, *(f"{imports} {f}" for f in functions))))
     before = made.SerializeToString(deterministic=True)
-    found = graph_facts(made, ())
+    found = Analysis(made, ()).facts
     assert made.SerializeToString(deterministic=True) == before
     return {str(p): f for (p, _), f in zip(traversal.graphs(made), found, strict=True)}
 
@@ -133,7 +133,7 @@ def test_nodes_that_the_inliner_rewrites_tell_nothing() -> None:
         g (float[2,3,4] x) => (float[2,3,4] y) { y = own.f(x) }
         <domain: "own", opset_import: ["" : 12]>
         f (x) => (r) { a = Relu(x) b = Softmax(a) r = Neg(b) }""")
-    _, known = graph_facts(made, ())
+    _, known = Analysis(made, ()).facts
     assert dims(known, "a") is None
 
 

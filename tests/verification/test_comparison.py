@@ -234,8 +234,8 @@ def kinds_of(body: str, inputs: str = "float[N,4] x", functions: str = "") -> di
             f'<ir_version: 8, opset_import: ["" : 17, "f" : 1]> {text} {functions}'
         )
     )
-    infos = analysis.find(made)
-    kinds = Kinds(made, infos, analysis.graph_facts(made, infos))
+    known = analysis.find(made)
+    kinds = Kinds(made, known, known.facts)
     last = list(made.graph.node)
     assert kinds.of_part(traversal.Place(), last, "y") == kinds.of_values()["y"]
     return kinds.of_values()
@@ -308,7 +308,7 @@ def test_the_node_that_draws_is_named() -> None:
         """g (float[N,4] x) => (float[N,4] y, float[N,4] z)
         { [dice] r = RandomUniformLike(x) a = Add(x, r) y = Neg(a) z = Neg(x) }"""
     )
-    kinds = Kinds(made, [], analysis.graph_facts(made, []))
+    kinds = Kinds(made, [], analysis.Analysis(made, []).facts)
     dice = "RandomUniformLike node 'dice'"
     drawn = {name: kind.random for name, kind in kinds.of_values().items()}
     assert drawn == {"r": dice, "a": dice, "y": dice, "z": ""}

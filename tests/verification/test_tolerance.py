@@ -15,7 +15,7 @@ from onnx import numpy_helper
 
 import onnx_spatial
 from onnx_spatial import UsageError, Verification, VerifyOptions
-from onnx_spatial.verification.options import Tolerance, Tolerances, tolerance_words
+from onnx_spatial.verification.options import Tolerance, Tolerances
 
 NET = """
     g (float[N,4,6,3] x) => (float[A,B,C,D] y, int64[E,F,G,H] n, float[A,B,C,D] m)
@@ -110,11 +110,6 @@ def test_a_name_goes_before_what_holds_for_all_others():
     assert tolerances.of_output("y") == Tolerance(0.2, 1e-6, named=True)
     assert tolerances.of_output("q") == Tolerance(0.1, 1e-6)
     assert Tolerances.of({"z": 0.1}).of_output("y") is None
-
-
-def test_the_words_of_a_command_line():
-    words = tolerance_words({"": 0.1, "a=b": 0.2}, 1.0, outputs_only=True)
-    assert words == ["--rtol", "0.1", "--rtol", "a=b=0.2", "--atol", "1.0", "--outputs-only"]
 
 
 # Models of another precision

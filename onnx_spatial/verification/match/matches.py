@@ -142,7 +142,7 @@ def find(models: ModelPair) -> Matches:
     functions = {(f.domain, f.name) for f in original.functions}
     known: Sequence[GraphFacts] = ()
     if any((f.domain, f.name) in functions for f in converted.functions):
-        known = analysis.graph_facts(converted, (), source.folder)
+        known = analysis.Analysis(converted, (), source.folder).facts
     graphs = Graphs(original, models.facts), Graphs(converted, known)
     types = KnownTypes(original, models.infos, models.facts)
     return Matches(Definitions(*graphs, models.folders), types, models.infos)
