@@ -880,6 +880,9 @@ def test_sizes_that_only_a_branch_needed_are_not_computed_around_it(
          "GlobalMaxPool needs neighbours along the blocked axes"),
         (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = Softmax <axis = 2> (t)"),
          "Softmax runs along a blocked axis"),
+        (("s = SpaceToBatchND(x, block, pads)",
+          "i = SpaceToBatchND(x, block, pads) s = BatchNormalization(i, v, v, v, v)"),
+         "BatchNormalization runs along a blocked axis"),
         (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = Add(t, place)"),
          "'place' may differ between positions or images"),
         (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = tf.Strange(t)"),
@@ -895,7 +898,7 @@ def test_sizes_that_only_a_branch_needed_are_not_computed_around_it(
 def test_reasons(change: tuple[str, str], reason: str) -> None:
     made = model(
         ATROUS.replace(*change),
-        weights={**KERNEL, "place": (3, 4)},
+        weights={**KERNEL, "place": (3, 4), "v": (4,)},
         other=[4, 1],
         given="float[4,H,W,3] x",
         **SAME,

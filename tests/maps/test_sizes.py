@@ -277,6 +277,17 @@ def test_values_of_unknown_or_large_shape_are_not_known_at_all():
     assert known.dims("nowhere") is None
 
 
+def test_what_is_declared_behind_a_node_that_keeps_its_sizes_counts():
+    model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+        g (float[N,h] x) => (float[N,h] out) <float[N,h] a, float[N,4] b> {
+            a = Relu(x) b = Neg(a) out = Abs(b) }""")
+    scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
+    known = SymbolicValues(scope)
+    n, h = symbol(known, "N"), symbol(known, "h")
+    found = [known.dims(name) for name in ("a", "b", "out")]
+    assert found == [(n, h), (n, Polynomial.of(4)), (n, Polynomial.of(4))]
+
+
 def test_random_values_are_equal_to_themselves_only():
     model = parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 17]>
         g (float[N,h,w,3] x) => (int64[M] out) <{HELD}, int64[2] a, int64[2] b> {{
