@@ -12,7 +12,7 @@ import pytest
 from adapter import convert, prove
 from onnx import numpy_helper, parser
 
-from onnx_spatial.fusion.strided_conv import patch_conv
+from onnx_spatial.fusion import strided_conv
 from onnx_spatial.maps.cases import Case
 from onnx_spatial.maps.compare import Comparison, compare
 from onnx_spatial.maps.constants import CONSTANT
@@ -417,8 +417,8 @@ PATCHES = {
 
 @pytest.mark.parametrize("name", PATCHES)
 @pytest.mark.parametrize("channels", [3, 2])
-def test_a_strided_patch_convolution_is_proven(name, channels, monkeypatch) -> None:
-    monkeypatch.setattr(patch_conv, "_saved", lambda *_: 1.0)
+def test_a_strided_strided_convolution_is_proven(name, channels, monkeypatch) -> None:
+    monkeypatch.setattr(strided_conv, "_saved", lambda *_: 1.0)
     text = f"""
         g (float[N, 9, 8, {channels}] x) => (float[A, B, C, D] y)
         {{
