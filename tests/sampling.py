@@ -20,7 +20,7 @@ import onnx
 import running
 from building import ELEMENT_TYPES, OPENVINO, TF, feeds_of, one_node
 from hypothesis import strategies as st
-from vocabulary import LOWERINGS
+from vocabulary import LOWERINGS, Call, InputFacts, NodeFacts, read
 
 #: For `@given`: true generators, because of 100 that hypothesis makes itself half are the same.
 randoms = st.randoms(use_true_random=True)
@@ -83,6 +83,13 @@ class Sample:
     def expected(self) -> np.ndarray:
         """By definition."""
         return definitions.node(self.op_type, self.inputs, self.attributes)
+
+    @property
+    def call(self) -> Call:
+        """The node as it is read."""
+        lists = {k: tuple(v) if isinstance(v, list) else v for k, v in self.attributes.items()}
+        facts = tuple(InputFacts.of(value) for value in self.inputs)
+        return read(NodeFacts(self.op_type, self.domain, facts, lists))
 
     def __str__(self) -> str:
         data, *parameters = self.inputs

@@ -26,13 +26,7 @@ import numpy as np
 
 from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators.operator import Arithmetic, Operator, Size
-from onnx_spatial.operators.shapes import (
-    INT64_MAX,
-    Dim,
-    check_element_count,
-    integers,
-    show,
-)
+from onnx_spatial.operators.shapes import DIMS, INT64_MAX, Dim, integers, show
 from onnx_spatial.operators.strided_copies import Move, Plan, View, gaps, kept
 
 Pairs = tuple[tuple[int, int], ...]
@@ -100,12 +94,15 @@ class _Blocks(Operator):
         """Whether all blocks are 1 and nothing is padded or cropped."""
         return set(self.block_shape) <= {1} and not any(map(any, self.amounts))
 
-    def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Return the output's shape, see the module; unknown dims stay unknown.
+    def check(self, shape: Sequence[Dim]) -> None:
+        """Check that the rank is at least M+1, and what each known dim must fulfil."""
+        self.check_batch(shape)
+        for axis, size in enumerate(shape[1 : 1 + len(self.block_shape)], start=1):
+            if isinstance(size, int):
+                self._check_size(axis, size, self.block_shape[axis - 1], *self.amounts[axis - 1])
 
-        Raises:
-            OperatorError: the rank is below M+1, or a known dim breaks a rule.
-        """
+    def check_batch(self, shape: Sequence[Dim]) -> None:
+        """Check the rank, and the batch if it is known."""
         blocked = len(self.block_shape)
         if len(shape) < blocked + 1:
             raise OperatorError(
@@ -113,27 +110,22 @@ class _Blocks(Operator):
                 f"not {show(shape)}",
                 code=Code.RANK,
             )
-        batch = shape[0]
-        if math.prod(self.block_shape) > 1:
-            batch = self._batch(batch) if isinstance(batch, int) else None
-        out: list[Dim] = [batch]
-        axes = zip(shape[1:], self.block_shape, self.amounts, strict=False)
-        for axis, (dim, b, (begin, end)) in enumerate(axes, start=1):
-            if isinstance(dim, int):
-                out.append(self._size(axis, dim, b, begin, end))
-            else:
-                out.append(dim if b == 1 and begin + end == 0 else None)
-        out.extend(shape[1 + blocked :])
-        check_element_count(self.name, out)
-        return tuple(out)
 
     @abstractmethod
-    def _batch(self, batch: int) -> int:
-        """Return the output's batch."""
+    def _check_size(self, axis: int, size: int, block: int, begin: int, end: int) -> None:
+        """Check the size of a blocked axis."""
 
+    @staticmethod
     @abstractmethod
-    def _size(self, axis: int, size: int, block: int, begin: int, end: int) -> int:
-        """Return the output's size of a blocked axis."""
+    def output_dims(
+        sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
+    ) -> list[Size]:
+        """Compute `output_shape` for computed dims and parameters: block, begins, ends."""
+
+    def known_dims(self, shape: Sequence[Dim]) -> list[Dim]:
+        """Return the shape of the output for an input that `check` accepts."""
+        begins, ends = zip(*self.amounts, strict=True) if self.amounts else ((), ())
+        return self.output_dims(DIMS, shape, self.block_shape, begins, ends)
 
     def _windows(
         self, offsets: tuple[int, ...], sizes: Sequence[int]
@@ -152,11 +144,6 @@ class _Blocks(Operator):
             cells.append(slice(first, first + count))
             elements.append(slice(start, start + count * b, b))
         return tuple(cells), tuple(elements)
-
-
-def _known(shape: Sequence[Dim]) -> tuple[int, ...]:
-    """Return the output's shape for an input of known shape."""
-    return tuple(int(d) for d in shape)  # type: ignore[arg-type]
 
 
 def _remainder(sizes: Arithmetic, size: Size, block: Size) -> Size:
@@ -186,24 +173,19 @@ class SpaceToBatch(_Blocks):
     name = "SpaceToBatch"
     _amounts = ("pads", "paddings")
 
-    def _batch(self, batch: int) -> int:
-        return batch * math.prod(self.block_shape)
-
-    def _size(self, axis: int, size: int, block: int, begin: int, end: int) -> int:
-        padded = size + begin + end
-        if padded % block:
+    def _check_size(self, axis: int, size: int, block: int, begin: int, end: int) -> None:
+        if (padded := size + begin + end) % block:
             raise OperatorError(
                 f"{self.name}: axis {axis}: size {size} + paddings {begin} + {end} = "
                 f"{padded} is not divisible by its block, {block}",
                 code=Code.NOT_DIVISIBLE,
             )
-        return padded // block
 
     @staticmethod
     def output_dims(
         sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
     ) -> list[Size]:
-        """Compute `output_shape` for computed dims and parameters: block, begins, ends."""
+        """Compute `output_shape`, see the base class."""
         block, begins, ends = parameters
         out = [sizes.mul(dims[0], sizes.product(block))]
         for d, b, begin, end in zip(dims[1:], block, begins, ends, strict=False):
@@ -223,7 +205,7 @@ class SpaceToBatch(_Blocks):
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
         """Return the copies for an input [N, D1.., rest]."""
-        out = _known(self.output_shape(shape))
+        out = self.output_sizes(shape)
         blocked, block = len(self.block_shape), self.block_shape
         tail = len(shape) - 1 - blocked
         target = View((*block, shape[0], *out[1:]))
@@ -239,11 +221,11 @@ class SpaceToBatch(_Blocks):
 
     def _moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
         """Yield the moves from an input of that shape to [b1, .., bM, N, D1', .., DM', rest]."""
-        blocked = len(self.block_shape)
-        sizes = self.output_shape(shape)[1 : 1 + blocked]
+        blocked = slice(1, 1 + len(self.block_shape))
+        sizes = self.output_sizes(shape)[blocked]
         for offsets in itertools.product(*map(range, self.block_shape)):
-            cells, elements = self._windows(offsets, shape[1 : 1 + blocked])
-            outside = gaps(1, cells, sizes)  # type: ignore[arg-type]
+            cells, elements = self._windows(offsets, shape[blocked])
+            outside = gaps(1, cells, sizes)
             yield Move(offsets, (slice(None), *cells), (slice(None), *elements), outside)
 
 
@@ -267,30 +249,30 @@ class BatchToSpace(_Blocks):
     name = "BatchToSpace"
     _amounts = ("crops", "crops")
 
-    def _batch(self, batch: int) -> int:
-        factor = math.prod(self.block_shape)
-        if batch % factor:
+    def check_batch(self, shape: Sequence[Dim]) -> None:
+        """Check the rank, and the batch if it is known."""
+        super().check_batch(shape)
+        batch, factor = shape[0], math.prod(self.block_shape)
+        if isinstance(batch, int) and batch % factor:
             raise OperatorError(
                 f"{self.name}: batch {batch} is not divisible by {factor}, "
                 f"the product of block_shape {list(self.block_shape)}",
                 code=Code.NOT_DIVISIBLE,
             )
-        return batch // factor
 
-    def _size(self, axis: int, size: int, block: int, begin: int, end: int) -> int:
+    def _check_size(self, axis: int, size: int, block: int, begin: int, end: int) -> None:
         if begin + end > size * block:
             raise OperatorError(
                 f"{self.name}: axis {axis}: crops {begin} + {end} exceed the size "
                 f"{size} * {block} = {size * block}",
                 code=Code.CROPS_EXCEED,
             )
-        return size * block - begin - end
 
     @staticmethod
     def output_dims(
         sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
     ) -> list[Size]:
-        """Compute `output_shape` for computed dims and parameters: block, begins, ends."""
+        """Compute `output_shape`, see the base class."""
         block, begins, ends = parameters
         out = [sizes.div(dims[0], sizes.product(block))]
         for d, b, begin, end in zip(dims[1:], block, begins, ends, strict=False):
@@ -311,7 +293,7 @@ class BatchToSpace(_Blocks):
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
         """Return the copies for an input [N, D1.., rest]; nothing is padded."""
-        out = _known(self.output_shape(shape))
+        out = self.output_sizes(shape)
         blocked, block = len(self.block_shape), self.block_shape
         tail = len(shape) - 1 - blocked
         split = (*block, out[0], *shape[1:])
@@ -325,7 +307,7 @@ class BatchToSpace(_Blocks):
 
     def _moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
         """Yield the moves from an input of that shape, split to [b1, .., bM, N, D1, .., DM, rest]."""
-        sizes = self.output_shape(shape)[1 : 1 + len(self.block_shape)]
+        sizes = self.output_sizes(shape)[1 : 1 + len(self.block_shape)]
         for offsets in itertools.product(*map(range, self.block_shape)):
-            cells, elements = self._windows(offsets, sizes)  # type: ignore[arg-type]
+            cells, elements = self._windows(offsets, sizes)
             yield Move((), (slice(None), *elements), (*offsets, slice(None), *cells))

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from onnx_spatial.operators.shapes import Dim
-from onnx_spatial.operators.strided_copies import Allocate, Copies, plan_of
+from onnx_spatial.operators.shapes import DIMS, Dim, check_element_count
+from onnx_spatial.operators.strided_copies import Copies, plan_of
 
 #: An integer, or the representation of an unknown size in an `Arithmetic`.
 Size = Any
@@ -75,12 +75,31 @@ class Operator(ABC):
         """Whether the output is the input, whatever the sizes."""
 
     @abstractmethod
+    def check(self, shape: Sequence[Dim]) -> None:
+        """Check the shape of an input, whose dims may be unknown.
+
+        Raises:
+            OperatorError: the rank or a known dim breaks a rule.
+        """
+
+    @abstractmethod
+    def known_dims(self, shape: Sequence[Dim]) -> list[Dim]:
+        """Return the shape of the output for an input that `check` accepts."""
+
     def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
         """Return the shape of the output; dims that depend on unknown ones are None.
 
         Raises:
-            OperatorError: a known dim breaks a rule.
+            OperatorError: the rank or a known dim breaks a rule, or the output is too large for int64.
         """
+        self.check(shape)
+        dims = self.known_dims(shape)
+        check_element_count(self.name, dims)
+        return tuple(dims)
+
+    def output_sizes(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the output for an input whose dims are all known; see `output_shape`."""
+        return tuple(int(dim) for dim in self.output_shape(shape))  # type: ignore[arg-type]
 
     @abstractmethod
     def plan(self, shape: tuple[int, ...]) -> Copies:
@@ -91,22 +110,18 @@ class Operator(ABC):
         """
 
     def __call__(
-        self,
-        x: npt.NDArray[np.generic],
-        pad_value: object = None,
-        empty: Allocate = np.empty,
+        self, x: npt.NDArray[np.generic], pad_value: object = None
     ) -> npt.NDArray[np.generic]:
         """Run on an array of any element type; every element is written once.
 
         Args:
             x: the data.
             pad_value: value of the padding; the default is the element type's 0, False or "".
-            empty: allocates the result, as `np.empty`.
 
         Raises:
             OperatorError: the shape breaks a rule.
         """
-        return plan_of(self, x.shape).run(x, pad_value, empty)
+        return plan_of(self, x.shape).run(x, pad_value)
 
 
 @dataclass(frozen=True)
@@ -126,6 +141,10 @@ class FixedOperator(Operator):
     def multiple(self, axis: int) -> int:
         """Return a number that divides the size of an axis of the input."""
         return 1
+
+    def known_dims(self, shape: Sequence[Dim]) -> list[Dim]:
+        """Return the shape of the output for an input that `check` accepts."""
+        return self.output_dims(DIMS, shape)
 
     @abstractmethod
     def output_dims(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:

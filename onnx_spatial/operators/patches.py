@@ -24,18 +24,8 @@ from functools import partial
 from typing import Literal, get_args
 
 from onnx_spatial.errors import Code, OperatorError
-from onnx_spatial.operators.operator import (
-    Arithmetic,
-    FixedOperator,
-    Size,
-)
-from onnx_spatial.operators.shapes import (
-    INT32_MAX,
-    Dim,
-    check_element_count,
-    integers,
-    show,
-)
+from onnx_spatial.operators.operator import Arithmetic, FixedOperator, Size
+from onnx_spatial.operators.shapes import INT32_MAX, Dim, integers, show
 from onnx_spatial.operators.strided_copies import Move, Plan, View, gaps, kept
 
 AutoPad = Literal["valid", "same_upper", "same_lower", "same_unclamped"]
@@ -175,31 +165,13 @@ class ExtractPatches(FixedOperator):
             begin = (total + 1) // 2 if self.auto_pad == "same_lower" else total // 2
         return begin, total - begin
 
-    def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Return [N, windows.., prod(kernel)*C] for [N, spatial.., C]; unknown dims stay unknown.
-
-        Raises:
-            OperatorError: the rank does not fit, or a known size gives a negative output size.
-        """
+    def check(self, shape: Sequence[Dim]) -> None:
+        """Check the rank; `output_size` refuses sizes that are too small."""
         if len(shape) != self.rank:
             raise OperatorError(
                 f"{self.name}: the input must have rank {self.rank}, not {show(shape)}",
                 code=Code.RANK,
             )
-        out = list(shape)
-        for number, axis in enumerate(self.spatial_axes):
-            dim = shape[axis]
-            if isinstance(dim, int):
-                out[axis] = self.output_size(number, dim)
-            elif self.strides[number] != 1 or (
-                self.auto_pad == "valid" and self.extent(number) > 1
-            ):
-                out[axis] = None
-        channels, positions = shape[self.channel_axis], math.prod(self.kernel)
-        if positions > 1:
-            out[self.channel_axis] = channels * positions if isinstance(channels, int) else None
-        check_element_count(self.name, out)
-        return tuple(out)
 
     def windows(self, sizes: Arithmetic, axis: int, size: Size) -> tuple[Size, Size, Size]:
         """Compute `output_size`, and begin and end of `padding`, for a size that may be unknown."""
@@ -226,7 +198,7 @@ class ExtractPatches(FixedOperator):
         return count, begin, sizes.sub(total, begin)
 
     def output_dims(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
-        """Compute `output_shape` for dims that may be unknown."""
+        """Compute [N, windows.., prod(kernel)*C] for [N, spatial.., C], or with the channels first."""
         out = list(dims)
         for number, axis in enumerate(self.spatial_axes):
             out[axis] = self.windows(sizes, number, dims[axis])[0]
@@ -246,7 +218,7 @@ class ExtractPatches(FixedOperator):
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
         """Return the copies for an input [N, spatial.., C] or [N, C, spatial..]."""
-        out = tuple(int(d) for d in self.output_shape(shape))  # type: ignore[arg-type]
+        out = self.output_sizes(shape)
         axis, channels = self.channel_axis, shape[self.channel_axis]
         parts = (*self.kernel, channels) if self.major == "place" else (channels, *self.kernel)
         dims = (*out[:axis], *parts, *out[axis + 1 :])

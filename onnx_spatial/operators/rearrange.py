@@ -20,13 +20,7 @@ from itertools import accumulate, takewhile
 
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.operators.operator import Arithmetic, FixedOperator, Size
-from onnx_spatial.operators.shapes import (
-    INT64_MAX,
-    Dim,
-    check_element_count,
-    integers,
-    show,
-)
+from onnx_spatial.operators.shapes import DIMS, INT64_MAX, Dim, integers, show
 from onnx_spatial.operators.strided_copies import Plan, View
 
 #: A factor whose size follows from that of its axis.
@@ -116,17 +110,12 @@ class Rearrange(FixedOperator):
         """Return the factor of an axis of the input that follows from its size; None if none does."""
         return next((f for f in self.inputs[axis] if self.sizes[f] == UNKNOWN), None)
 
-    def factors(self, shape: Sequence[Dim]) -> list[Dim]:
-        """Return the sizes of all factors for the shape of an input; None if they are unknown.
-
-        Raises:
-            OperatorError: the rank differs, or a dim is no product of its factors.
-        """
+    def check(self, shape: Sequence[Dim]) -> None:
+        """Check the rank, and that each known dim is a product of its factors."""
         if len(shape) != self.rank:
             raise OperatorError(
                 f"{self.name}: the input must have rank {self.rank}, not {show(shape)}"
             )
-        sizes: list[Dim] = list(self.sizes)
         for axis, dim in enumerate(shape):
             known, factor = self.multiple(axis), self.unknown(axis)
             if isinstance(dim, int) and (dim % known if factor is not None else dim != known):
@@ -134,32 +123,20 @@ class Rearrange(FixedOperator):
                 raise OperatorError(
                     f"{self.name}: axis {axis}: size {dim} is not {rule} its known factors, {known}"
                 )
-            if factor is not None:
-                whole = dim // known if isinstance(dim, int) else dim if known == 1 else None
-                sizes[factor] = whole
-        return sizes
 
-    def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Return the products of the factors of each axis of the output; unknown dims stay unknown.
+    def factors(self, shape: Sequence[Dim]) -> list[Dim]:
+        """Return the sizes of all factors for the shape of an input; None if they are unknown.
 
         Raises:
-            OperatorError: see `factors`.
+            OperatorError: see `check`.
         """
-        sizes, out = self.factors(shape), list[Dim]()
-        for axis in self.outputs:
-            of_axis = [sizes[f] for f in axis if sizes[f] != 1]
-            numbers = [size for size in of_axis if isinstance(size, int)]
-            if len(numbers) == len(of_axis):
-                out.append(math.prod(numbers))
-            else:
-                out.append(of_axis[0] if len(of_axis) == 1 else None)
-        check_element_count(self.name, out)
-        return tuple(out)
+        self.check(shape)
+        return self.computed(DIMS, shape)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
         """Return the one copy for an input of that shape; nothing is padded."""
         sizes = tuple(int(size) for size in self.factors(shape))  # type: ignore[arg-type]
-        out = tuple(int(d) for d in self.output_shape(shape))  # type: ignore[arg-type]
+        out = self.output_sizes(shape)
         moved = tuple(sizes[factor] for factor in self.order)
         ends = zip(reversed(range(len(sizes))), reversed(self.order), strict=True)
         tail = sum(1 for _ in takewhile(lambda end: end[0] == end[1], ends))
@@ -175,7 +152,7 @@ class Rearrange(FixedOperator):
         return result
 
     def output_dims(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
-        """Compute `output_shape` for dims that may be unknown."""
+        """Compute the products of the factors of each axis of the output."""
         factors = self.computed(sizes, dims)
         return [sizes.product([factors[f] for f in axis]) for axis in self.outputs]
 

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators.operator import Arithmetic, FixedOperator, Size
-from onnx_spatial.operators.shapes import INT32_MAX, Dim, check_element_count, show
-from onnx_spatial.operators.strided_copies import Allocate, Copies, Plan, View
+from onnx_spatial.operators.shapes import INT32_MAX, Dim, show
+from onnx_spatial.operators.strided_copies import Copies, Plan, View
 
 
 @dataclass(frozen=True)
@@ -59,37 +59,28 @@ class ReorgYolo(FixedOperator):
         """Whether cells have one element."""
         return self.stride == 1
 
-    def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Return [N, C*s*s, H/s, W/s] for [N, C, H, W]; unknown dims stay unknown.
-
-        Raises:
-            OperatorError: the rank is not 4, there are too few channels, or s does not divide H or W.
-        """
+    def check(self, shape: Sequence[Dim]) -> None:
+        """Check that the rank is 4, that there are s*s channels, and that s divides H and W."""
         if len(shape) != self.rank:
             raise OperatorError(
                 f"{self.name}: the input must have rank 4, [N, C, H, W], not {show(shape)}",
                 code=Code.RANK,
             )
-        s, (batch, channels, *image) = self.stride, shape
+        s, (_, channels, *image) = self.stride, shape
         if isinstance(channels, int) and channels < s * s:
             raise OperatorError(
                 f"{self.name}: {channels} channels; there must be stride * stride = {s * s} or more"
             )
-        out: list[Dim] = [batch, channels * s * s if isinstance(channels, int) else None]
         for axis, size in enumerate(image, start=2):
             if isinstance(size, int) and size % s:
                 raise OperatorError(
                     f"{self.name}: axis {axis}: size {size} is not divisible by the stride, {s}",
                     code=Code.NOT_DIVISIBLE,
                 )
-            out.append(size // s if isinstance(size, int) else None)
-        out = list(shape) if s == 1 else out
-        check_element_count(self.name, out)
-        return tuple(out)
 
     def plan(self, shape: tuple[int, ...]) -> Copies:
         """Return the copies for an input [N, C, H, W]; nothing is padded."""
-        out = tuple(int(d) for d in self.output_shape(shape))  # type: ignore[arg-type]
+        out = self.output_sizes(shape)
         s, (n, c, h, w) = self.stride, shape
         q, left = divmod(c, s * s)
         if left:
@@ -107,7 +98,7 @@ class ReorgYolo(FixedOperator):
         return [batch, channel, row, np.arange(w) * s]
 
     def output_dims(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
-        """Compute `output_shape` for dims that may be unknown."""
+        """Compute [N, C*s*s, H/s, W/s] for [N, C, H, W]."""
         s, (batch, channels, *image) = self.stride, dims
         return [batch, sizes.mul(channels, s * s), *(sizes.div(size, s) for size in image)]
 
@@ -127,14 +118,9 @@ class _Gather:
     operator: ReorgYolo
     shape: tuple[int, ...]
 
-    def run(
-        self,
-        x: npt.NDArray[np.generic],
-        pad_value: object = None,
-        empty: Allocate = np.empty,
-    ) -> npt.NDArray[np.generic]:
+    def run(self, x: npt.NDArray[np.generic], pad_value: object = None) -> npt.NDArray[np.generic]:
         """Return the output, see `Operator.__call__`."""
-        out = empty(self.shape, x.dtype)
+        out: npt.NDArray[np.generic] = np.empty(self.shape, x.dtype)
         if out.size:
             batch, channel, row, column = self.operator.index(x.shape)
             index = batch[:, None, None, None] + channel[:, None, None] + row[:, None] + column

@@ -25,6 +25,41 @@ def show(shape: Sequence[Dim]) -> str:
     return "[" + ", ".join("?" if d is None else str(d) for d in shape[:_SHOWN]) + more + "]"
 
 
+class DimArithmetic:
+    """Arithmetic on dims: what depends on one that is not a number is unknown, unless it is neutral."""
+
+    def add(self, a: Dim, b: Dim) -> Dim:
+        """Return a + b."""
+        return a + b if isinstance(a, int) and isinstance(b, int) else a if b == 0 else None
+
+    def sub(self, a: Dim, b: Dim) -> Dim:
+        """Return a - b."""
+        return a - b if isinstance(a, int) and isinstance(b, int) else a if b == 0 else None
+
+    def mul(self, a: Dim, b: Dim) -> Dim:
+        """Return a * b."""
+        return self.product((a, b))
+
+    def div(self, a: Dim, b: Dim) -> Dim:
+        """Return a // b."""
+        return a // b if isinstance(a, int) and isinstance(b, int) else a if b == 1 else None
+
+    def max(self, a: Dim, b: Dim) -> Dim:
+        """Return the larger of two dims."""
+        return max(a, b) if isinstance(a, int) and isinstance(b, int) else None
+
+    def product(self, dims: Sequence[Dim]) -> Dim:
+        """Return the product of dims."""
+        factors = [dim for dim in dims if dim != 1]
+        numbers = [dim for dim in factors if isinstance(dim, int)]
+        if len(numbers) == len(factors):
+            return math.prod(numbers)
+        return factors[0] if len(factors) == 1 else None
+
+
+DIMS = DimArithmetic()
+
+
 def is_countable(shape: Sequence[int]) -> bool:
     """Tell whether numpy can make an array of this shape; it multiplies the dims that are not 0."""
     return math.prod(max(dim, 1) for dim in shape) < 2**58

@@ -22,8 +22,6 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Index = tuple[slice | int, ...]
 Shape = tuple[int, ...]
-#: Allocates an array of a shape and type, as np.empty.
-Allocate = Callable[[Shape, np.dtype[np.generic]], npt.NDArray[np.generic]]
 
 #: The most moves of an operator that are kept.
 _MOST_KEPT = 1024
@@ -47,7 +45,7 @@ class Move:
 class Copies(Protocol):
     """The copies that make the output of an operator for inputs of one shape."""
 
-    def run(self, x: Array, pad_value: object = None, empty: Allocate = np.empty) -> Array:
+    def run(self, x: Array, pad_value: object = None) -> Array:
         """Return the output, see `Operator.__call__`."""
 
 
@@ -102,9 +100,9 @@ class Plan:
     moves: Callable[[], Iterable[Move]] | None = None
     tail: int = 0
 
-    def run(self, x: Array, pad_value: object = None, empty: Allocate = np.empty) -> Array:
+    def run(self, x: Array, pad_value: object = None) -> Array:
         """Return the output, see `Operator.__call__`."""
-        out = empty(self.shape, x.dtype)
+        out: Array = np.empty(self.shape, x.dtype)
         if out.size == 0:
             return out
         joined = self._joined_type(x)

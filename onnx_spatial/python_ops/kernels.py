@@ -1,15 +1,11 @@
 """Implement the Python operators that onnxruntime calls, on the kernels of `onnx_spatial.operators`.
 
-No exception leaves them, as it would end the process. The memory of results is used again: large blocks
-go back to the system when they are freed, and the system clears every page of a new one, which costs
-more than the operators that write it. onnxruntime-extensions reads a result once, right after its
-operator; then its memory is free for the next result.
+No exception leaves them, as it would end the process.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -53,13 +49,6 @@ KEY = "key"
 
 #: Inputs of at least this size, in bytes, are freed before onnxruntime allocates the output.
 _LARGE = 1 << 24
-
-#: Sizes of results, in bytes, whose memory is used again.
-REUSED_BYTES = range(1 << 14, (1 << 26) + 1)
-#: Largest total size of free blocks in the process, in bytes.
-MOST_FREE_BYTES = 1 << 26
-
-_free: list[Array] = []
 
 
 class Result(np.ndarray[Any, np.dtype[Any]]):
@@ -134,7 +123,7 @@ def bodies(
 
 
 def _run(plan: Copies, x: Array) -> Array:
-    result = plan.run(x, None, empty)
+    result = plan.run(x)
     if x.nbytes >= _LARGE and x.base is None:
         # A copy that onnxruntime-extensions made, and would keep until the operator returns.
         x.resize((0,), refcheck=False)
@@ -190,45 +179,3 @@ def _block_plan(
 def _fixed_plan(name: str, x_shape: Shape, parameters: str) -> Copies:
     """Return the copies of an operator without run-time parameters for an input of that shape."""
     return from_json(name, parameters).plan(x_shape)
-
-
-class _Lease:
-    """Holds a block as long as an array uses it, then frees it for the next."""
-
-    def __init__(self, memory: Array) -> None:
-        self._memory = memory
-        self.__array_interface__ = memory.__array_interface__
-
-    def __del__(self) -> None:
-        if sum(block.nbytes for block in _free) + self._memory.nbytes <= MOST_FREE_BYTES:
-            _free.append(self._memory)
-
-
-def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return `np.empty(shape, dtype)`, perhaps in memory that was used before."""
-    size = math.prod(shape) * dtype.itemsize
-    if size not in REUSED_BYTES or dtype.hasobject:
-        return np.empty(shape, dtype)
-    leased = np.asarray(_Lease(_block(size)))
-    return leased[:size].view(dtype).reshape(shape)
-
-
-def _block(size: int) -> Array:
-    """Return a free block that is large enough but not far too large, or a new one."""
-    unsuitable: list[Array] = []
-    suitable = None
-    while _free and suitable is None:
-        try:
-            block = _free.pop()  # atomic: other threads do the same
-        except IndexError:
-            break
-        if size <= block.nbytes <= 4 * size:
-            suitable = block
-        else:
-            unsuitable.append(block)
-    room = MOST_FREE_BYTES - size
-    for block in unsuitable:
-        room -= block.nbytes
-        if room >= 0:
-            _free.append(block)
-    return np.empty(size, np.uint8) if suitable is None else suitable

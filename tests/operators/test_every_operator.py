@@ -24,7 +24,6 @@ from vocabulary import (
     InputFacts,
     NodeFacts,
     Operator,
-    read,
 )
 
 import onnx_spatial
@@ -47,12 +46,6 @@ def concrete(kind: type[Operator]) -> Iterator[type[Operator]]:
         yield from concrete(each)
 
 
-def facts_of(sample: Sample) -> NodeFacts:
-    given = {k: tuple(v) if isinstance(v, list) else v for k, v in sample.attributes.items()}
-    facts = tuple(InputFacts.of(value) for value in sample.inputs)
-    return NodeFacts(sample.op_type, sample.domain, facts, given)
-
-
 @dataclasses.dataclass(frozen=True)
 class Stranger(FixedOperator):
     """Reverse the only axis: an operator that no strategy or rule accepts."""
@@ -64,8 +57,8 @@ class Stranger(FixedOperator):
     positions = (1,)
     is_identity = False
 
-    def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        return tuple(shape)
+    def check(self, shape: Sequence[Dim]) -> None:
+        pass
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
         reverse = Move((), (slice(None),), (slice(None, None, -1),))
@@ -85,7 +78,7 @@ def samples(kind: type[Operator]) -> list[tuple[Sample, Call]]:
     for make in sampling.SPELLINGS.values():
         for number in range(20):
             sample = make(Random(number))
-            call = read(facts_of(sample))
+            call = sample.call
             moves = sample.expected.size and not call.bind(sample.inputs).is_identity
             if call.kind is kind and moves:
                 found.append((sample, call))
@@ -112,31 +105,6 @@ def test_an_operator_that_no_strategy_accepts_is_refused():
     }
     with pytest.raises(ConversionError, match="row-gather, element-gather: not a block"):
         lower(request)
-
-
-@everyone
-def test_it_is_a_frozen_dataclass_with_names(kind):
-    assert dataclasses.is_dataclass(kind)
-    assert kind.__dataclass_params__.frozen
-    assert not inspect.isabstract(kind)
-    assert all(isinstance(word, str) and word for word in (kind.name, kind.noun, kind.positions_of))
-    for _, call in samples(kind):
-        assert hash(call.operator) == hash(dataclasses.replace(call.operator))
-
-
-@everyone
-def test_its_call_implements_the_interface(kind):
-    for sample, call in samples(kind):
-        operator, rank = call.operator, sample.inputs[0].ndim
-        assert all(n >= 1 for n in operator.positions)
-        assert call.rank in (None, rank) and 1 <= call.axes <= rank
-        assert call.typical_batch >= 1
-        assert call.sample_rank() >= call.axes
-        assert call.input_names({})[0] in ("x", "data")
-        names = call.input_names(sample.attributes)
-        assert len(names) == len(set(names)) >= len(sample.inputs)
-        assert call.bind(sample.inputs) == operator
-        call.check()
 
 
 @everyone
@@ -193,7 +161,7 @@ def model_of(sample: Sample, *, known: bool) -> onnx.ModelProto:
 @everyone
 @pytest.mark.parametrize("mode", ["lower", "function", "custom-op"])
 def test_every_mode_is_verified(kind, mode):
-    for sample, _ in samples(kind)[:2]:
+    for sample, _ in samples(kind)[:1]:
         given = sampling.retyped(Random(0), sample, ["float32"])
         for known in (True, False):
             done = onnx_spatial.convert(model_of(given, known=known), mode=mode)

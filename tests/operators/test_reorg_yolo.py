@@ -8,10 +8,7 @@ import onnx
 import onnx.parser
 import pytest
 import running
-import sampling
-import structure
 from building import OPENVINO, one_node
-from hypothesis import given
 from vocabulary import ReorgYolo
 
 import onnx_spatial
@@ -19,14 +16,13 @@ from onnx_spatial import OperatorError
 
 #: Sizes with what the cells leave over of the channels, and the shape that comes out.
 SHAPES = [
-    ((1, 4, 4, 6), 2, (1, 16, 2, 3)),
     ((2, 12, 4, 6), 2, (2, 48, 2, 3)),
-    ((1, 5, 4, 6), 2, (1, 20, 2, 3)),
-    ((2, 5, 2, 2), 2, (2, 20, 1, 1)),
     ((3, 7, 2, 4), 2, (3, 28, 1, 2)),
     ((2, 11, 6, 3), 3, (2, 99, 2, 1)),
-    ((1, 17, 3, 3), 3, (1, 153, 1, 1)),
     ((2, 3, 5, 4), 1, (2, 3, 5, 4)),
+    ((0, 4, 2, 2), 2, (0, 16, 1, 1)),
+    ((2, 4, 0, 2), 2, (2, 16, 0, 1)),
+    ((2, 5, 2, 0), 2, (2, 20, 1, 0)),
 ]
 MODES = ["lower", "function", "custom-op"]
 
@@ -61,19 +57,6 @@ def test_the_definition(shape, stride, after):
     assert np.array_equal(out, definitions.reorg_yolo(x, stride))
 
 
-@given(rng=sampling.randoms)
-def test_every_sample_of_every_type(rng):
-    sample = sampling.reorg(rng)
-    stride = np.atleast_1d(sample.attributes["stride"])[0]
-    assert running.same_bits(ReorgYolo(int(stride))(sample.inputs[0]), sample.expected)
-
-
-@pytest.mark.parametrize("shape", [(0, 4, 2, 2), (2, 4, 0, 2), (2, 5, 2, 0)])
-def test_sizes_of_zero(shape):
-    out = ReorgYolo(2)(np.zeros(shape))
-    assert out.shape == (shape[0], shape[1] * 4, shape[2] // 2, shape[3] // 2)
-
-
 def test_what_is_known_of_the_output():
     assert ReorgYolo(2).output_shape(("N", None, 6, "W")) == ("N", None, 3, None)
     assert ReorgYolo(1).output_shape(("N", None, 6, "W")) == ("N", None, 6, "W")
@@ -87,32 +70,8 @@ def test_strides_that_are_none(stride):
         ReorgYolo(stride)
 
 
-def model(declared: str) -> onnx.ModelProto:
-    return onnx.parser.parse_model(f"""
-        <ir_version: 8, opset_import: ["" : 17, "org.openvinotoolkit" : 1]>
-        g (float[{declared}] x) => (float[a, b, c, d] y) {{
-            t = Neg (x)
-            r = org.openvinotoolkit.ReorgYolo <stride = 2> (t)
-            y = Neg (r)
-        }}""")
-
-
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("declared", ["2, 8, 4, 6", "2, 5, 4, 6", "N, 9, 4, 2", "N, C, H, W"])
-def test_it_is_converted_and_verified_in_every_mode(declared, mode):
-    done = onnx_spatial.convert(model(declared), mode=mode)
-    assert done.verification.status == "passed"
-    (site,) = done.verification.operators
-    assert site.ran
-    assert bool(structure.spatial(done.model)) == (mode != "lower")
-    sizes = [int(dim) if dim.isdigit() else 2 for dim in declared.split(", ")]
-    x = numbered((sizes[0], 5 if "C" in declared else sizes[1], *sizes[2:]))
-    (y,) = onnx_spatial.InferenceSession(done.model.SerializeToString()).run(None, {"x": x})
-    assert np.array_equal(y, definitions.reorg_yolo(x, 2))
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_in_subgraphs_and_functions(mode):
+def test_it_is_converted_and_verified_in_subgraphs_and_functions(mode):
     made = onnx.parser.parse_model("""
         <ir_version: 8, opset_import: ["" : 17, "org.openvinotoolkit" : 1, "local" : 1]>
         g (float[N, 5, 4, 4] x, bool[1] turn) => (float[a, b, c, d] y) {
@@ -157,10 +116,8 @@ def test_cells_that_do_not_divide_the_channels_have_no_transpose():
     assert {c.lowering for c in site.candidates} == {"row-gather", "element-gather"}
 
 
-@pytest.mark.parametrize("opset", [7, 11, 21])
-@pytest.mark.parametrize(
-    "shape", [(1, 3, 4, 4), (1, 4, 3, 4), (1, 4, 4, 3), (2, 5, 3, 6), (1, 0, 2, 2)]
-)
+@pytest.mark.parametrize("opset", [7, 21])
+@pytest.mark.parametrize("shape", [(1, 3, 4, 4), (1, 4, 3, 4), (2, 5, 3, 6), (1, 0, 2, 2)])
 def test_runs_that_break_a_rule_fail(shape, opset):
     declared = (1, shape[1], "H", "W") if shape[1] == 4 else ("N", "C", "H", "W")
     legal = one_node(

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import definitions
 import numpy as np
 import pytest
-import sampling
-from vocabulary import BatchToSpace, ExtractPatches, InputFacts, NodeFacts, SpaceToBatch, read
+from vocabulary import BatchToSpace, ExtractPatches, Rearrange, SpaceToBatch
 
-from onnx_spatial.operators.rearrange import Rearrange
-from onnx_spatial.operators.strided_copies import Plan, gaps, plan_of
+from onnx_spatial.operators import strided_copies
 
 OPERATORS = [
     (SpaceToBatch((2, 3), ((1, 0), (2, 2))), (2, 3, 5, 2)),
@@ -27,10 +24,9 @@ OPERATORS = [
 
 
 @pytest.mark.parametrize(("operator", "shape"), OPERATORS, ids=lambda v: str(v)[:60])
-def test_every_element_is_written_once(operator, shape):
+def test_every_element_is_written_once(operator, shape, monkeypatch):
     x = np.zeros(shape, np.int64)
     written = np.zeros_like(operator(x))
-    counts: list[np.ndarray] = []
 
     class Counted(np.ndarray):
         """Adds up what is written in place of writing it."""
@@ -38,55 +34,10 @@ def test_every_element_is_written_once(operator, shape):
         def __setitem__(self, index, value):
             self.view(np.ndarray)[index] += 1
 
-    def counting(shape, dtype):
-        counts.append(written)
-        return written.view(Counted)
-
-    operator(x, None, counting)
-    assert (counts[0] == 1).all()
-
-
-@pytest.mark.parametrize("spelling", sampling.SPELLINGS)
-def test_what_the_memory_held_before_does_not_show(spelling):
-    from random import Random
-
-    def used(shape, dtype):
-        if dtype.hasobject:
-            return np.full(shape, "old", object)
-        return (
-            np.full(int(np.prod(shape)) * dtype.itemsize, 0xA5, np.uint8).view(dtype).reshape(shape)
-        )
-
-    for number in range(40):
-        sample = sampling.SPELLINGS[spelling](Random(f"{spelling} {number}"))
-        facts = tuple(InputFacts.of(v) for v in sample.inputs)
-        given = {k: tuple(v) if isinstance(v, list) else v for k, v in sample.attributes.items()}
-        call = read(NodeFacts(sample.op_type, sample.domain, facts, given))
-        result = call.bind(sample.inputs)(sample.inputs[0], None, used)
-        expected = definitions.node(sample.op_type, sample.inputs, sample.attributes)
-        if result.dtype == object:
-            assert result.tolist() == expected.tolist()
-        else:
-            assert result.tobytes() == expected.tobytes()
-
-
-def test_what_lies_around_a_window():
-    assert gaps(1, [slice(1, 3)], [4]) == (
-        (slice(None), slice(0, 1)),
-        (slice(None), slice(3, 4)),
-    )
-    assert gaps(0, [slice(0, 2), slice(0, 2)], [2, 2]) == ()
-    # An empty window leaves its whole axis, and nothing more along the axes behind it.
-    assert gaps(0, [slice(2, 2), slice(1, 2)], [5, 3]) == ((slice(0, 2),), (slice(2, 5),))
-
-
-def test_plans_are_kept_where_they_are_small():
-    operator = SpaceToBatch((2, 2), ((0, 0), (0, 0)))
-    assert plan_of(operator, (1, 4, 4, 1)) is plan_of(operator, (1, 4, 4, 1))
-    for block, few in ((2, True), (64, False)):
-        plan = SpaceToBatch((block, block), ((block, 0), (0, 0))).plan((1, 64, 64, 1))
-        assert isinstance(plan, Plan) and plan.moves is not None
-        assert (plan.moves() is plan.moves()) == few
+    with monkeypatch.context() as patched:
+        patched.setattr(strided_copies.np, "empty", lambda shape, dtype: written.view(Counted))
+        operator(x)
+    assert (written == 1).all()
 
 
 JOINED = [
@@ -99,7 +50,7 @@ JOINED = [
 ]
 
 
-@pytest.mark.parametrize("dtype", ["u1", "f2", "f4", "f8", "O"])
+@pytest.mark.parametrize("dtype", ["u1", "f4", "O"])
 @pytest.mark.parametrize(("operator", "shape"), JOINED, ids=lambda v: str(v)[:60])
 def test_neighbours_that_are_copied_as_one_end_where_elements_do(operator, shape, dtype):
     # The same elements with the channels apart: none of them has a neighbour.

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators import Arithmetic, BatchToSpace, Dim, SpaceToBatch
 from onnx_spatial.operators.operator import USUAL_SAMPLES, Size
+from onnx_spatial.operators.shapes import DIMS
 from onnx_spatial.operators.spellings.call import (
     TYPICAL_BATCH,
     InputFacts,
@@ -121,9 +122,13 @@ class BlockCall:
                 f"block_shape has {self.blocked} entries; no tensor has so many dims",
                 code=Code.RANK,
             )
+        self._neutral()
+
+    def _neutral(self) -> SpaceToBatch | BatchToSpace:
+        """Return the operator with blocks of 1 and amounts of 0 where they are unknown."""
         none = (0,) * self.blocked
         amounts = zip(self.begins.values or none, self.ends.values or none, strict=True)
-        self.kind(self.block.values or (1,) * self.blocked, tuple(amounts))
+        return self.kind(self.block.values or (1,) * self.blocked, tuple(amounts))
 
     def bind(self, inputs: Sequence[npt.NDArray[np.generic] | None]) -> SpaceToBatch | BatchToSpace:
         """Return the operator of one run, its parameters read from the node's inputs."""
@@ -134,23 +139,10 @@ class BlockCall:
         """Return the output's shape; dims that depend on run-time values are None."""
         if self.operator is not None:
             return self.operator.output_shape(shape)
-        if len(shape) <= self.blocked:
-            neutral = ((0, 0),) * self.blocked
-            return self.kind((1,) * self.blocked, neutral).output_shape(shape)  # raises
-        factor = None if self.block.values is None else math.prod(self.block.values)
-        batch: Dim = None
-        if isinstance(shape[0], int) and factor is not None:
-            if self.kind is SpaceToBatch:
-                batch = shape[0] * factor
-            elif shape[0] % factor:
-                raise OperatorError(
-                    f"{self.kind.name}: batch {shape[0]} is not divisible by {factor}, "
-                    f"the product of block_shape",
-                    code=Code.NOT_DIVISIBLE,
-                )
-            else:
-                batch = shape[0] // factor
-        return (batch, *(None,) * self.blocked, *shape[1 + self.blocked :])
+        self._neutral().check_batch(shape)
+        unknown = (None,) * self.blocked
+        vectors = (v.values or unknown for v in (self.block, self.begins, self.ends))
+        return tuple(self.kind.output_dims(DIMS, shape, *vectors))
 
     def output_dims(
         self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
