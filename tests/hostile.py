@@ -286,6 +286,10 @@ cases(
         "100 inputs": (lambda m: _inputs(m, ["x"] * 100), f"{REFUSED} .*has 100 inputs"),
         "missing inputs": (lambda m: _inputs(m, [""] * 3), f"{REFUSED}: the data input is missing"),
         "no outputs": (_ends_here, f"{REFUSED} .*: the node has no output"),
+        "two outputs": (
+            lambda m: m.graph.node[0].output.append("w"),
+            f"{REFUSED} .*has one output, but the node has 2",
+        ),
         "an unknown type": (
             lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", 999),
             "ModelFileError: model: input 'x' of main graph has element type 999, which onnx",
@@ -441,6 +445,11 @@ cases(
             ("N,H,W,1", "2,2", f"0,{10**12},{10**12},0"),
             NOT_RUN,
         ),
+        "of 2^62 by 4": (
+            ("N,H,W,1", f"{2**62},4", "0,0,0,0"),
+            f"{REFUSED} .*block_shape .* overflows",
+        ),
+        "padded by 2^64": (("N,H,W,1", "1,1", f"{2**63 - 1},{2**63 - 1},0,0"), NOT_RUN),
         "of -2^63": (("1,4,4,1", f"{-(2**63)},2", "0,0,0,0"), f"{REFUSED} .*at least 1"),
     },
 )

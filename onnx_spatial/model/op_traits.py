@@ -40,7 +40,6 @@ class Trait(Flag):
         UNARY: elementwise on the first input, the same function at every position; other inputs are
             parameters of that function.
         REDUCES: axes become 1 or, without `keepdims`, are removed.
-        RESHAPES: the elements of the first input in the same row-major order.
         WINDOWS: windows given by kernel_shape, strides, dilations and pads slide along the spatial
             axes of [N, C, spatial..].
         ACROSS: elements move or mix along axes other than the channel axis.
@@ -64,7 +63,6 @@ class Trait(Flag):
     BROADCASTS = auto()
     UNARY = auto()
     REDUCES = auto()
-    RESHAPES = auto()
     WINDOWS = auto()
     ACROSS = auto()
     SIZES = auto()
@@ -104,7 +102,6 @@ _WINDOWS = Trait.WINDOWS | _RANK
 _ACROSS = Trait.ACROSS
 _RANDOM = Trait.RANDOM
 _PRODUCTS = Trait.PRODUCTS
-_FLAT = Trait.RESHAPES | _BITS
 
 _ROWS: tuple[tuple[str, OpTraits], ...] = (
     # Functions of one element
@@ -120,7 +117,7 @@ _ROWS: tuple[tuple[str, OpTraits], ...] = (
     ),
     ("Clip Neg", OpTraits(_UNARY | _EXACT)),
     ("HardSigmoid Sigmoid Softplus", OpTraits(_UNARY)),
-    ("Identity", OpTraits(_UNARY | _FLAT | _ZERO)),
+    ("Identity", OpTraits(_UNARY | _BITS | _ZERO)),
     ("IsInf IsNaN Not RegexFullMatch", OpTraits(_UNARY | _TRUTH)),
     # Functions of elements of several inputs
     ("Add Mean Mul Sub Sum", OpTraits(_BROADCAST | _ZERO)),
@@ -141,7 +138,7 @@ _ROWS: tuple[tuple[str, OpTraits], ...] = (
         OpTraits(_BITS),
     ),
     ("Concat SequenceConstruct", OpTraits(_BITS)),
-    ("Flatten Reshape Squeeze Unsqueeze", OpTraits(_FLAT)),
+    ("Flatten Reshape Squeeze Unsqueeze", OpTraits(_BITS)),
     ("GatherElements Slice Split Transpose", OpTraits(_BITS | _RANK)),
     ("OneHot", OpTraits(_BITS)),
     ("Pad", OpTraits(_BITS | _RANK | _ACROSS)),

@@ -45,8 +45,7 @@ def behind(
 
 
 @pytest.mark.parametrize("mode", ["lower", "function", "custom-op"])
-@pytest.mark.parametrize("opset", [11, 13, 17])
-@pytest.mark.parametrize("shape", [[1, 4, 4, 1], None], ids=["static", "unknown"])
+@pytest.mark.parametrize(("opset", "shape"), [(11, None), (17, [1, 4, 4, 1]), (17, None)])
 @pytest.mark.parametrize("pads", [[[0, 0], [0, 0]], [[1, 1], [0, 2]]], ids=["plain", "padded"])
 def test_strings(mode, opset, shape, pads):
     model = behind("StringUpper", "SpaceToBatchND", pads, TensorProto.STRING, shape, opset)

@@ -8,6 +8,7 @@ from onnx import parser
 
 from onnx_spatial.model.inference import bounded_data_propagation, shape_inference
 
+LONGEST = bounded_data_propagation.LONGEST
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 
 
@@ -47,22 +48,6 @@ def test_what_was_put_in_is_taken_out():
 
 
 @pytest.mark.parametrize(
-    "length", [bounded_data_propagation.LONGEST, bounded_data_propagation.LONGEST + 1]
-)
-def test_the_bound_hides_only_what_is_too_long(length):
-    known = onnx.helper.make_tensor_type_proto(7, [length])
-    shown = shape_inference.dims(
-        bounded_data_propagation.output_type(known, bounded_data_propagation.LONGEST)
-    )
-    assert shown == ((length,) if length <= bounded_data_propagation.LONGEST else (None,))
-
-
-def test_other_ranks_are_left_alone():
-    known = onnx.helper.make_tensor_type_proto(7, [10**9, 10**9])
-    assert bounded_data_propagation.output_type(known, bounded_data_propagation.LONGEST) == known
-
-
-@pytest.mark.parametrize(
     "nodes",
     [
         "c = ConstantOfShape <value = int64[1] {2}> (big)",
@@ -87,3 +72,18 @@ def test_concatenations_that_double_are_not_written_out():
         f"g (float[1] x) => (int64[m] z) <int64[1] c0 = {{2}}> {{ {lines} z = Neg(c40) }}"
     )
     assert dims(model, "c12") == (4096,)
+
+
+@pytest.mark.parametrize(
+    ("declared", "shown"),
+    [
+        ([LONGEST], (LONGEST,)),
+        ([LONGEST + 1], (None,)),
+        ([10**9, 10**9], (10**9, 10**9)),
+        ([2, -1, 3], (2, None, 3)),
+        ([2, -(2**62), 2**62], (2, None, None)),
+    ],
+)
+def test_a_bound_hides_long_vectors_negative_sizes_and_what_could_overflow(declared, shown):
+    known = onnx.helper.make_tensor_type_proto(7, declared)
+    assert shape_inference.dims(bounded_data_propagation.output_type(known, LONGEST)) == shown

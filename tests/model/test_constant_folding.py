@@ -27,25 +27,16 @@ def value(nodes: str, *, given: str = "float[2,3] x", ir: int = 9, opset: int = 
 @pytest.mark.parametrize(
     ("nodes", "known"),
     [
-        ("v = Identity(a)", [2, 3]),
         ("v = Add(a, b)", [6, 8]),
-        ("v = Sub(a, b)", [-2, -2]),
-        ("v = Mul(a, b)", [8, 15]),
         ("v = Div(b, a)", [2, 1]),
-        ("v = Mod(b, a)", [0, 2]),
-        ("v = Neg(a)", [-2, -3]),
-        ("v = Max(a, b)", [4, 5]),
         ("v = Concat <axis = 0> (a, one, b)", [2, 3, 1, 4, 5]),
         ("v = Gather <axis = 0> (b, one)", [5]),
-        ("v = Unsqueeze(a, one)", [[2], [3]]),
         ("e = Constant <value_ints = [-1, 1]> () v = Reshape(a, e)", [[2], [3]]),
         ("e = Constant <value_ints = [2]> () v = Slice(b, one, e)", [5]),
         ("v = Cast <to = 7> (f)", [1, -2]),
         ("c = Floor(f) v = Cast <to = 7> (c)", [1, -3]),
         ("m = Less(a, b) v = Where(m, b, a)", [4, 5]),
-        ("v = ReduceProd <keepdims = 1> (a)", [6]),
         ("v = Constant <value_int = 7> ()", 7),
-        ("v = Constant <value_ints = [7, 8]> ()", [7, 8]),
         ("v = Constant <value = int64[2] {7, 9}> ()", [7, 9]),
         ("v = Constant <value_float = 1.5> ()", 1.5),
         ("v = ConstantOfShape(a)", [[0.0] * 3] * 2),
@@ -87,11 +78,6 @@ def test_the_shape_of_unknown_dims_is_not_known(declared):
     assert value("v = Shape <start = 1> (x)", given=declared) == [3]
 
 
-def test_a_value_may_be_used_twice():
-    nodes = "c = Add(a, one) d = Add(a, c) e = Add(c, d) v = Concat <axis = 0> (a, one, c, d, e)"
-    assert value(nodes) == [2, 3, 1, 3, 4, 5, 7, 8, 11]
-
-
 def test_deep_chains_do_not_overflow_the_stack():
     nodes = "v0 = Identity(a) " + " ".join(f"v{i} = Add(v{i - 1}, one)" for i in range(1, 3000))
     assert value(f"{nodes} v = Identity(v2999)") == [3001, 3002]
@@ -99,12 +85,6 @@ def test_deep_chains_do_not_overflow_the_stack():
 
 def test_a_cycle_is_not_known_and_does_not_hang():
     assert value("u = Add(v, a) v = Add(u, a)") is None
-
-
-def test_the_version_of_the_opset_decides_what_an_operator_means():
-    """Before 13 Unsqueeze and Squeeze take their axes as an attribute."""
-    assert value("v = Unsqueeze <axes = [0]> (a)", opset=12) == [[2, 3]]
-    assert value("v = Unsqueeze(a, one)", opset=13) == [[2], [3]]
 
 
 def test_an_initializer_that_callers_may_override_is_not_known_from_ir_4_on():
@@ -116,51 +96,42 @@ def test_an_initializer_that_callers_may_override_is_not_known_from_ir_4_on():
     assert before.value("v").tolist() == [2, 3]
 
 
+def test_the_version_of_the_opset_decides_what_an_operator_means():
+    """Before 13 Unsqueeze and Squeeze take their axes as an attribute."""
+    assert value("v = Unsqueeze <axes = [0]> (a)", opset=12) == [[2, 3]]
+    assert value("v = Unsqueeze(a, one)", opset=13) == [[2], [3]]
+
+
 def test_subgraphs_see_outer_values_and_their_own():
-    outer, then, other = scopes("""g (bool c, float[2,3] x) => (int64[2] y)
+    outer, then, other, body = (
+        scopes("""g (bool c, float[2,3] x, int64 n) => (int64[2] y, int64[2] l)
         <int64[2] a = {2, 3}> {
             b = Add(a, a)
             y = If (c) <
                 then_branch = t () => (int64[2] v) <int64[2] d = {1, 1}> { v = Add(b, d) },
                 else_branch = e () => (int64[2] w) { w = Shape(x) }>
-        }""")
-    assert then.value("v").tolist() == [5, 7]
-    assert then.value("b").tolist() == [4, 6]
-    assert other.value("w").tolist() == [2, 3]
-    assert outer.value("v") is None
-    assert outer.value("y") is None
-    assert other.value("d") is None  # the other branch's
-
-
-def test_producers_and_owners_are_found_through_outer_graphs():
-    outer, then, other = scopes("""g (bool c, float[2,3] x) => (int64[2] y) <int64[2] a = {2, 3}> {
-            b = Add(a, a)
-            y = If (c) <
-                then_branch = t () => (int64[2] v) { v = Add(b, a) },
-                else_branch = e () => (int64[2] w) { w = Shape(x) }>
-        }""")
-    assert (then.producer("v").op_type, then.owner("v")) == ("Add", then)
-    assert (then.producer("b").op_type, then.owner("b")) == ("Add", outer)
-    assert other.producer("x") is other.producer("a") is None
-    assert outer.owner("v") is outer.producer("v") is None
-    assert [other.is_fed(name) for name in ("x", "c", "a", "b", "w", "v")] == [True] * 2 + [
-        False
-    ] * 4
-
-
-def test_inputs_of_a_body_hide_nothing_and_are_not_known():
-    _, body = (
-        scopes("""g (int64 n, int64[2] x) => (int64[2] y) <bool go = {1}, int64[2] a = {2, 3}> {
-            y = Loop (n, go, a) <
-                body = step (int64 i, bool c, int64[2] s) => (bool c1, int64[2] s1) {
-                    c1 = Identity(c)
+            l = Loop (n, c, a) <
+                body = step (int64 i, bool go, int64[2] s) => (bool go1, int64[2] s1) {
+                    go1 = Identity(go)
                     s1 = Add(s, a)
                 }>
         }""")
     )
-    assert body.value("a").tolist() == [2, 3]
-    assert body.value("s") is None
-    assert body.value("s1") is None
+    known = {name: then.value(name).tolist() for name in "vb"}
+    assert known == {"v": [5, 7], "b": [4, 6]} and other.value("w").tolist() == [2, 3]
+    unknown = [(outer, "v"), (outer, "y"), (other, "d"), (body, "s"), (body, "s1")]
+    assert [scope.value(name) for scope, name in unknown] == [None] * 5
+    assert (then.producer("v").op_type, then.owner("v")) == ("Add", then)
+    assert (then.producer("b").op_type, then.owner("b")) == ("Add", outer)
+    assert (
+        other.producer("x")
+        is other.producer("a")
+        is outer.owner("v")
+        is outer.producer("v")
+        is None
+    )
+    fed = {name: other.is_fed(name) for name in "xcabwv"}
+    assert [name for name in fed if fed[name]] == ["x", "c"]
 
 
 def test_functions_stand_alone():

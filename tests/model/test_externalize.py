@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 import onnx_spatial
-from onnx_spatial import ModelFileError, UsageError
+from onnx_spatial import ModelFileError
 from onnx_spatial.model.io import reader, writer
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
@@ -78,9 +78,3 @@ def test_a_failure_leaves_no_file(tmp_path, monkeypatch):
     with pytest.raises(ModelFileError, match="no room"):
         writer.write(reader.read(path), tmp_path / "o.onnx", external=True)
     assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
-
-
-def test_an_output_is_required(tmp_path):
-    path, _ = saved(tmp_path)
-    with pytest.raises(UsageError, match="requires output"):
-        onnx_spatial.convert(path, external_data=True)

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import onnx_spatial
-from onnx_spatial.model.inference import bounded_data_propagation, functions, shape_inference
+from onnx_spatial.model.inference import functions, shape_inference
 
 DOMAIN = "ai.onnx.converters.tensorflow"
 
@@ -169,14 +169,3 @@ def test_the_inliner_does_not_end_the_process():
     model = helper.make_model(graph, functions=[function], opset_imports=imports, ir_version=8)
     with pytest.raises(ValueError, match="value 'a' would have a negative size"):
         functions.inline(model)
-
-
-@pytest.mark.parametrize("size", [-1, -(2**62), 2**62])
-def test_bound_nodes_hide_negative_sizes_and_what_could_overflow(size):
-    known = helper.make_tensor_type_proto(TensorProto.FLOAT, [2, size, 3])
-    shown = bounded_data_propagation.output_type(known, bounded_data_propagation.LONGEST)
-    assert [d.WhichOneof("value") for d in shown.tensor_type.shape.dim] == [
-        "dim_value",
-        None,
-        "dim_value",
-    ]

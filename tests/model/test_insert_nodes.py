@@ -46,6 +46,11 @@ def test_in_every_kind_of_graph(initializers: bool) -> None:
     constant = [] if initializers else ["Constant"]
     assert found["main graph > If y.then_branch"] == [*constant, "Mul", "Add"]
     assert found["function local:F"] == [*constant, "Mul", "Neg"]
+    named = {n.name: n for _, _, n in traversal.nodes(made)}
+    assert {"inner/Mul", "body/Mul"} <= named.keys()
+    assert [(p.key, p.value) for p in named["inner/Mul"].metadata_props] == [
+        ("onnx_spatial.origin", "Add inner")
+    ]
     assert found["main graph"] == ["If"] and found["main graph > If y.else_branch"] == ["F"]
     if not initializers:
         onnx.checker.check_model(made)
@@ -53,16 +58,6 @@ def test_in_every_kind_of_graph(initializers: bool) -> None:
         run = onnx.reference.ReferenceEvaluator(made).run
         assert run(None, {"b": np.array(True), "x": x})[0].tolist() == [3, 6]
         assert run(None, {"b": np.array(False), "x": x})[0].tolist() == [-2, -4]
-
-
-def test_new_nodes_and_values_are_named_after_the_node_and_say_where_they_come_from() -> None:
-    made = doubled(parser.parse_model(TEXT), initializers=False)
-    named = {n.name: n for _, _, n in traversal.nodes(made)}
-    assert {"inner/Mul", "inner/two", "body/Mul", "body/two"} <= named.keys()
-    assert [(p.key, p.value) for p in named["inner/Mul"].metadata_props] == [
-        ("onnx_spatial.origin", "Add inner")
-    ]
-    assert named["body/two"].output[0] in named["body/Mul"].input
 
 
 def test_a_mark_is_renewed_and_not_repeated() -> None:

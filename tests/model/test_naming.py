@@ -20,10 +20,6 @@ F (argument) => (result) { [body] result = Relu(argument) }
 """
 
 
-def test_a_name_that_nobody_uses_is_taken_as_it_is():
-    assert Names(parser.parse_model(MODEL)).fresh("new") == "new"
-
-
 def test_taken_names_get_a_number():
     model = parser.parse_model(MODEL)
     sparse = model.graph.sparse_initializer.add(dims=[2])

@@ -34,43 +34,25 @@ _ATTRIBUTES: dict[str, dict[str, Any]] = {
 #: Operators that move data: attributes and inputs.
 _MOVED: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "CenterCropPad": ({}, [_DATA, np.array([2, 3, 4, 1])]),
-    "Compress": ({"axis": 1}, [_DATA, np.array([True, False, True])]),
-    "Concat": ({"axis": 1}, [_DATA, -_DATA]),
-    "ConcatFromSequence": ({"axis": 0}, [[_DATA, -_DATA]]),
+    "Compress": ({}, [_DATA, np.array([True, False, True])]),
     "DepthToSpace": ({"blocksize": 2}, [_DATA]),
-    "Expand": ({}, [_DATA, np.array([2, 4, 2, 3])]),
     "Flatten": ({}, [_DATA]),
-    "Gather": ({"axis": 1}, [_DATA, np.array([2, 0])]),
+    "Gather": ({"axis": 1}, [_DATA, np.array(2)]),
     "GatherElements": ({"axis": 1}, [_DATA, np.ones((1, 1, 2, 3), np.int64)]),
-    "GatherND": ({}, [_DATA, np.array([[0, 1]])]),
-    "Identity": ({}, [_DATA]),
-    "OneHot": ({}, [np.array([1, 2]), np.array(4), np.array([5, 7], np.float32)]),
     "Pad": ({}, [_DATA, np.array([0, 0, 1, 1, 0, 0, 1, 1]), np.array(77, np.float32)]),
     "Reshape": ({}, [_DATA, np.array([3, -1])]),
-    "ReverseSequence": (
-        {"batch_axis": 0, "time_axis": 1},
-        [_DATA.reshape(4, 6), np.array([1, 2, 3, 6])],
-    ),
-    "ScatterElements": (
-        {"axis": 3},
-        [_DATA, np.ones((1, 4, 2, 1), np.int64), -_DATA[..., :1]],
-    ),
+    "ReverseSequence": ({"time_axis": 1}, [_DATA.reshape(6, 4), np.array([1, 2, 3, 4])]),
+    "ScatterElements": ({"axis": 3}, [_DATA, np.ones((1, 4, 2, 1), int), -_DATA[..., :1]]),
     "ScatterND": ({}, [_DATA[0], np.array([[1]]), -_DATA[0, :1]]),
-    "SequenceAt": ({}, [[_DATA, -_DATA], np.array(1)]),
-    "SequenceConstruct": ({}, [_DATA, -_DATA]),
-    "SequenceErase": ({}, [[_DATA, -_DATA], np.array(0)]),
-    "SequenceInsert": ({}, [[_DATA], -_DATA]),
     "Slice": ({}, [_DATA, np.array([1]), np.array([3]), np.array([1])]),
     "SpaceToDepth": ({"blocksize": 2}, [_DATA.reshape(1, 1, 4, 6)]),
     "Split": ({"axis": 1, "num_outputs": 2}, [_DATA]),
-    "SplitToSequence": ({"axis": 1}, [_DATA]),
     "Squeeze": ({}, [_DATA, np.array([0])]),
     "TensorScatter": ({"axis": 2}, [_DATA, -_DATA[:, :, :1], np.array([1])]),
     "Tile": ({}, [_DATA, np.array([1, 2, 1, 1])]),
     "Transpose": ({"perm": [0, 2, 3, 1]}, [_DATA]),
     "Trilu": ({}, [_DATA]),
     "Unsqueeze": ({}, [_DATA, np.array([1])]),
-    "Where": ({}, [_DATA > 9, _DATA, -_DATA]),
 }
 
 
@@ -140,17 +122,14 @@ def test_every_operator_has_a_row() -> None:
     assert sorted({s.name for s in _SCHEMAS} - OPERATORS.keys()) == []
 
 
-@pytest.mark.parametrize("name", sorted(OPERATORS))
-def test_traits_do_not_contradict_each_other(name: str) -> None:
-    traits = OPERATORS[name].traits
-    implied = {
-        Trait.SAME_SHAPE: Trait.SAME_RANK,
-        Trait.UNARY: Trait.SAME_SHAPE,
-        Trait.WINDOWS: Trait.SAME_RANK,
-        Trait.RESHAPES: Trait.BITWISE,
-        Trait.SIZES: Trait.BITWISE,
-        Trait.TRUTH: Trait.BITWISE,
-    }
+def test_traits_do_not_contradict_each_other() -> None:
+    implied = [
+        (Trait.SAME_SHAPE, Trait.SAME_RANK),
+        (Trait.UNARY, Trait.SAME_SHAPE),
+        (Trait.WINDOWS, Trait.SAME_RANK),
+        (Trait.SIZES, Trait.BITWISE),
+        (Trait.TRUTH, Trait.BITWISE),
+    ]
     excluded = [
         (Trait.RANDOM, Trait.BITWISE | Trait.EXACT | Trait.UNARY | Trait.KEEPS_ZERO),
         (Trait.UNARY, Trait.BROADCASTS | Trait.ACROSS | Trait.REDUCES | Trait.SIZES),
@@ -158,13 +137,11 @@ def test_traits_do_not_contradict_each_other(name: str) -> None:
         (Trait.REDUCES, Trait.SAME_RANK),
         (Trait.PRODUCTS, Trait.BITWISE | Trait.EXACT),
     ]
-    assert all(more in traits for one, more in implied.items() if one in traits)
-    assert not any(others & traits for one, others in excluded if one in traits)
-
-
-@pytest.mark.parametrize("name", _names(Trait.TRUTH))
-def test_truths_are_bool(name: str) -> None:
-    assert set(_NEWEST[name].outputs[0].types) == {"tensor(bool)"}
+    for name, known in OPERATORS.items():
+        assert all(more in known.traits for one, more in implied if one in known.traits), name
+        assert not any(more & known.traits for one, more in excluded if one in known.traits), name
+    for name in _names(Trait.TRUTH):
+        assert set(_NEWEST[name].outputs[0].types) == {"tensor(bool)"}
 
 
 def test_weights_are_where_the_schemas_have_them() -> None:
@@ -220,11 +197,9 @@ def test_zeros(name: str, count: int) -> None:
 def test_movement_keeps_what_its_traits_say(name: str) -> None:
     attributes, inputs = _MOVED[name]
     (result, *_), traits = _run(name, inputs, attributes), OPERATORS[name].traits
-    if Trait.RESHAPES in traits:
-        assert result.reshape(-1).tolist() == inputs[0].reshape(-1).tolist()
-    if Trait.SAME_SHAPE in traits:
-        assert result.shape == inputs[0].shape
-    assert Trait.SAME_RANK not in traits or result.ndim == inputs[0].ndim
+    # Trilu and scatters may leave all as it is; of Gather one index is taken.
+    assert (result.shape == inputs[0].shape) == (Trait.SAME_SHAPE in traits)
+    assert (result.ndim == inputs[0].ndim) == (Trait.SAME_RANK in traits)
 
 
 @pytest.mark.parametrize("name", ["ScatterElements", "ScatterND"])
@@ -252,11 +227,6 @@ def test_what_is_exact_gives_numbers_of_its_inputs(name: str) -> None:
     assert Trait.EXACT in OPERATORS[name].traits
     result = _run(name, [_X, -_X] if name in ("Max", "Min") else [_X])[0]
     assert set(np.abs(result).reshape(-1)) <= {0, *np.abs(_X).reshape(-1)}
-
-
-@pytest.mark.parametrize("name", _names(Trait.SIZES))
-def test_sizes_do_not_depend_on_values(name: str) -> None:
-    assert (_run(name, [_X])[0] == _run(name, [-_X])[0]).all()
 
 
 @pytest.mark.parametrize("name", _names(Trait.RANDOM))

@@ -8,8 +8,6 @@ import pytest
 from adapter import run
 
 import onnx_spatial
-from onnx_spatial.model.io import other_formats
-from onnx_spatial.operators import spellings
 
 OPS = "--custom-ops SpaceToBatchND,BatchToSpaceND,ExtractImagePatches,ExtractVolumePatches"
 
@@ -89,8 +87,3 @@ def test_others_keep_their_message(folder):
         with pytest.raises(onnx_spatial.ModelFileError) as caught:
             onnx_spatial.inspect(path)
         assert caught.value.code == code, path
-
-
-def test_the_operators_of_the_command_are_those_of_tensorflow():
-    domain = "ai.onnx.converters.tensorflow"
-    assert all(spellings.recognise(name, domain, 3) for name in other_formats.CUSTOM_OPS)

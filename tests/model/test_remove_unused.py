@@ -32,40 +32,35 @@ def graph(nodes: str, constants: str = "float[1] c = {2.0}, float[1] idle = {3.0
     return f"g (float[2] x) => (float[2] y) <{constants}> {{ {nodes} }}"
 
 
-def test_what_only_the_replaced_node_read_goes_and_what_was_unused_stays():
-    model, gone = edited(graph("[a] z = Add(x, c) [b] y = Neg(x)"), "a")
-    assert gone == {"c"}
-    assert [t.name for t in model.graph.initializer] == ["idle"]
-
-
-def test_what_another_node_reads_stays():
-    model, gone = edited(graph("[a] z = Add(x, c) [b] y = Mul(x, c)"), "a")
-    assert gone == set()
-    assert [t.name for t in model.graph.initializer] == ["c", "idle"]
-
-
 @pytest.mark.parametrize(
-    "chain",
+    ("nodes", "gone", "left"),
     [
-        "[k] k = Constant <value = float[1] {2.0}> () [n] n = Cast <to = 1> (k)",
-        "[k] k = Identity(c) [n] n = Concat <axis = 0> (k)",
+        ("[a] z = Add(x, c) [b] y = Neg(x)", {"c"}, ["b"]),
+        ("[a] z = Add(x, c) [b] y = Mul(x, c)", set(), ["b"]),
+        (
+            "[k] k = Constant <value = float[1] {2.0}> () [n] n = Cast <to = 1> (k)"
+            "[a] z = Add(x, n) [b] y = Neg(x)",
+            {"k", "n"},
+            ["b"],
+        ),
+        (
+            "[k] k = Identity(c) [n] n = Concat <axis = 0> (k) [a] z = Add(x, n) [b] y = Neg(x)",
+            {"k", "n", "c"},
+            ["b"],
+        ),
+        ("[s] s = Shape(x) [a] z = Expand(c, s) [b] y = Neg(x)", {"c"}, ["s", "b"]),
+        (
+            "[r] r = RandomNormal <shape = [2]> () [a] z = Add(x, r) [b] y = Neg(x)",
+            set(),
+            ["r", "b"],
+        ),
     ],
 )
-def test_a_chain_of_constants_goes(chain):
-    model, gone = edited(graph(f"{chain} [a] z = Add(x, n) [b] y = Neg(x)"), "a")
-    assert {"k", "n"} <= gone <= {"k", "n", "c"}
-    assert [node.name for node in model.graph.node] == ["b"]
-
-
-def test_nodes_that_compute_with_data_stay():
-    model, gone = edited(graph("[s] s = Shape(x) [a] z = Expand(c, s) [b] y = Neg(x)"), "a")
-    assert gone == {"c"}
-    assert [node.name for node in model.graph.node] == ["s", "b"]
-
-
-def test_random_numbers_are_no_constants():
-    text = graph("[r] r = RandomNormal <shape = [2]> () [a] z = Add(x, r) [b] y = Neg(x)")
-    assert edited(text, "a")[1] == set()
+def test_constants_go_that_only_the_replaced_node_read(nodes, gone, left):
+    model, found = edited(graph(nodes), "a")
+    assert (found, [node.name for node in model.graph.node]) == (gone, left)
+    kept = [name for name in ("c", "idle") if name not in gone]
+    assert [t.name for t in model.graph.initializer] == kept
 
 
 def test_what_a_branch_reads_stays():
@@ -112,11 +107,3 @@ def test_conversion_removes_and_reports_them():
     assert [s.values.name for s in result.model.graph.sparse_initializer] == ["sparse"]
     assert result.touched["nodes_removed"] == ["<k>", "<block>", "<pads>"]
     assert result.touched["initializers_removed"] == []
-
-
-def test_conversion_reports_initializers():
-    text = f"""g (float[1,4,4,1] x) => (float[4,2,2,1] y) <int64[2] block = {{2, 2}}, {PADS}> {{
-        y = com.microsoft.SpaceToBatchND(x, block, pads)
-    }}"""
-    result = onnx_spatial.convert(parser.parse_model(HEAD + text))
-    assert result.touched["initializers_removed"] == ["block", "pads"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 import pytest
-from onnx import TensorProto, helper, parser
+from onnx import helper, parser
 
 from onnx_spatial.model.inference import shape_inference
 
@@ -39,21 +39,6 @@ def test_shapes_flow_through_standard_nodes_and_probes_in_one_pass():
         doubled,
     )
     assert [dims_of(result, name) for name in "bcd"] == [(6, "N"), (12, "N"), (24, "N")]
-
-
-def test_the_rule_is_told_which_probe_and_what_is_known_of_its_inputs():
-    seen = []
-
-    def rule(number: int, types: list[onnx.TypeProto | None]) -> None:
-        seen.append((number, [shape_inference.dims(t) for t in types]))
-
-    inferred(
-        "g (float[3] x, int64[2,2] p) => (float[?] y) { y = P <onnx_spatial_probe = 7> (x, , p) }",
-        rule,
-    )
-    assert seen[0][0] == 7
-    assert seen[0][1][0] == (3,)
-    assert seen[0][1][-1] == (2, 2)
 
 
 def test_probes_in_branches_are_asked_too():
@@ -98,18 +83,6 @@ def test_an_interrupt_in_a_rule_goes_through(text):
 
     with pytest.raises(KeyboardInterrupt):
         inferred(text, rule)
-
-
-def test_types_and_dims():
-    typed = helper.make_tensor_type_proto
-    assert shape_inference.dims(typed(TensorProto.FLOAT, [2, "N", None])) == (2, "N", None)
-    assert shape_inference.dims(typed(TensorProto.FLOAT, None)) is None
-    assert shape_inference.dims(None) is None
-    assert shape_inference.element_type(typed(TensorProto.INT8, [2])) == TensorProto.INT8
-    sequence = helper.make_sequence_type_proto(typed(TensorProto.INT8, [2]))
-    assert shape_inference.element_type(sequence) is None
-    assert shape_inference.dims(sequence) is None
-    assert shape_inference.element_type(None) is None
 
 
 def test_downstream_goes_through_nodes_and_bodies():

@@ -36,26 +36,15 @@ def test_messages_and_objects_are_walked_in_the_same_order():
 
 
 def test_places_are_told_in_words():
-    places = {
-        node.name: str(place) for place, _, node in traversal.nodes(parser.parse_model(NESTED))
-    }
+    model = parser.parse_model(NESTED)
+    places = {node.name: str(place) for place, _, node in traversal.nodes(model)}
+    assert [str(place) for place, _ in traversal.graphs(model)] == list(
+        dict.fromkeys(places.values())
+    )
     assert places["a"] == "main graph"
     assert places["b"] == "main graph > If y.then_branch"
     assert places["d"] == "main graph > If y.else_branch > If w.then_branch"
     assert places["g"] == "function local:F"
-
-
-def test_every_graph_is_visited_with_its_place():
-    model = parser.parse_model(NESTED)
-    found = [str(place) for place, _ in traversal.graphs(model)]
-    assert found == list(dict.fromkeys(str(place) for place, _, _ in traversal.nodes(model)))
-    assert len(found) == 6
-
-
-def test_the_nodes_inside_a_node_are_those_of_all_its_graphs():
-    relu, choice = parser.parse_model(NESTED).graph.node
-    assert [n.name for n in traversal.inner_nodes(choice)] == ["b", "c", "inner", "d", "e"]
-    assert not list(traversal.inner_nodes(relu))
 
 
 def test_a_node_is_called_by_its_name_or_else_its_first_output():
@@ -65,16 +54,6 @@ def test_a_node_is_called_by_its_name_or_else_its_first_output():
     assert traversal.label(make("Split", ["x"], ["", "z"])) == "<z>"
     assert traversal.label(make("Relu", ["x"], [])) == "<unnamed>"
     assert traversal.label(ir.from_proto(make("Relu", ["x"], ["y"]))) == "<y>"
-
-
-def test_subgraphs_in_lists_are_found():
-    node = onnx.helper.make_node("Many", [], ["y"])
-    graphs = [onnx.helper.make_graph([], name, [], []) for name in "ab"]
-    node.attribute.append(onnx.helper.make_attribute("bodies", graphs))
-    assert [(n, g.name) for n, g in traversal.subgraphs(node)] == [
-        ("bodies[0]", "a"),
-        ("bodies[1]", "b"),
-    ]
 
 
 def test_nodes_in_order_whatever_the_file_says():
@@ -87,32 +66,7 @@ def test_nodes_in_order_whatever_the_file_says():
     assert [n.name for n in traversal.in_order(model.graph)] == ["first", "second", "third", "last"]
 
 
-def test_order_is_not_confused_by_branches_that_use_the_same_name():
-    model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
-        g (float[2] x, bool c) => (float[2] z) {
-            [second] z = Neg(y)
-            [first] y = If (c) <
-                then_branch = t () => (float[2] y) {y = Neg(x)},
-                else_branch = e () => (float[2] z) {z = Abs(x)}> }""")
-    assert [n.name for n in traversal.in_order(model.graph)] == ["first", "second"]
-
-
 def test_no_node_is_lost_in_a_circle():
     model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
         g (float[2] x) => (float[2] y) { [a] y = Add(x, w)  [b] w = Neg(y)  [c] u = Neg(x) }""")
     assert [n.name for n in traversal.in_order(model.graph)] == ["c", "a", "b"]
-
-
-def test_sources_come_first_and_known_keys_are_left_out():
-    sources = {"a": "bc", "b": "d", "c": "d", "d": ""}
-    order: list[str] = []
-    for key in traversal.depth_first("a", sources.__getitem__, lambda k: k == "c" or k in order):
-        order.append(key)
-    assert order == ["d", "b", "a"]
-
-
-def test_a_cycle_of_keys_ends():
-    order: list[str] = []
-    for key in traversal.depth_first("a", {"a": "b", "b": "a"}.__getitem__, order.__contains__):
-        order.append(key)
-    assert order == ["b", "a"]

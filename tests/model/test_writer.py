@@ -249,28 +249,15 @@ def test_in_place_what_reads_back_differently_is_undone(path, monkeypatch):
     assert names(path.parent) == ["model.onnx"]
 
 
+@pytest.mark.parametrize("place", [(os, "fsync"), (atomic, "_move"), (atomic, "_sync")], ids=str)
 @pytest.mark.parametrize("keep", [False, True])
-def test_in_place_an_interrupt_leaves_the_original(path, monkeypatch, keep):
+def test_in_place_an_interrupt_leaves_the_original_or_puts_it_back(path, monkeypatch, keep, place):
     before = path.read_bytes()
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(os, "fsync", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        writer.replace(edited(path), path, keep=keep)
-    assert path.read_bytes() == before
-    assert names(path.parent) == ["model.onnx"]
-
-
-@pytest.mark.parametrize("keep", [False, True])
-def test_in_place_an_interrupt_after_the_move_puts_the_original_back(path, monkeypatch, keep):
-    before = path.read_bytes()
-
-    def interrupt(folder: Path) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(atomic, "_sync", interrupt)
+    monkeypatch.setattr(*place, interrupted)
     with pytest.raises(KeyboardInterrupt):
         writer.replace(edited(path), path, keep=keep)
     assert path.read_bytes() == before

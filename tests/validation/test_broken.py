@@ -62,15 +62,15 @@ def test_convert_says_what_is_wrong_in_one_line_and_leaves_no_file(name, tmp_pat
     case, out = CASES[name], tmp_path / "converted" / "out.onnx"
     out.parent.mkdir()
     model = broken_models.write(name, tmp_path)
-    assert run(["convert", str(model), "-o", str(out)]) == case.convert_code
+    assert run(["convert", str(model), "-o", str(out)]) == case.exit_code
     err = capsys.readouterr().err
-    if case.convert_code == 0:
+    if case.exit_code == 0:
         assert (out.exists(), err) == (True, "")
         return
     assert list(out.parent.iterdir()) == []
     *before, line = err.splitlines()
     assert line.startswith(f"error: {model}: ")
-    if case.convert_code == 1:  # the verdict of the verification stands in front
+    if case.exit_code == 1:  # the verdict of the verification stands in front
         assert len(before) == 1 and before[0].startswith("UNVERIFIED  ")
     else:
         assert before == []
@@ -80,14 +80,14 @@ def test_convert_says_what_is_wrong_in_one_line_and_leaves_no_file(name, tmp_pat
 @pytest.mark.parametrize("name", CASES)
 def test_inspect_says_what_is_wrong_without_running_anything(name, tmp_path, capsys):
     case, model = CASES[name], broken_models.write(name, tmp_path)
-    assert run(["inspect", str(model)]) == case.inspect_code
+    assert run(["inspect", str(model)]) == case.exit_code
     out, err = capsys.readouterr()
-    if case.inspect_code == 2:
+    if case.exit_code == 2:
         (line,) = err.splitlines()
         assert line.startswith(f"error: {model}: ")
         assert [words for words in case.says if words not in line] == []
     else:
         assert err == ""
-    if case.inspect_code == 3:
+    if case.exit_code == 3:
         assert sum(" cannot be converted: " in line for line in out.splitlines()) == 1
         assert [words for words in case.says if words.strip("'") not in out] == []
