@@ -63,21 +63,19 @@ def draw(rng: Random, kind: int) -> tuple[np.ndarray, ...]:
     found = sampling.blocking(rng, op_type.startswith("Space"), blocked, tail - blocked)
     shape, block = list(found.shape), list(found.block)
     table = [list(pair) for pair in found.amounts]
+    where = rng.randrange(blocked)
+    amounts = table[where]
     if rng.random() < 0.5:
-        where = rng.randrange(blocked)
-        how = rng.randrange(6)
-        if how == 0:
-            table[where][rng.randrange(2)] = -rng.randint(1, 3)
-        elif how == 1:
-            block[where] = rng.choice((0, -1, -(2**31)))
-        elif how == 2:
-            shape[0] += 1
-        elif how == 3:
-            shape[1 + where] += 1
-        elif how == 4:
-            table[where][1] += rng.randint(1, 40)
-        else:
-            table[where][0] = 2**62
+        rng.choice(
+            (
+                lambda: amounts.__setitem__(rng.randrange(2), -rng.randint(1, 3)),
+                lambda: block.__setitem__(where, rng.choice((0, -1, -(2**31)))),
+                lambda: shape.__setitem__(0, shape[0] + 1),
+                lambda: shape.__setitem__(1 + where, shape[1 + where] + 1),
+                lambda: amounts.__setitem__(1, amounts[1] + rng.randint(1, 40)),
+                lambda: amounts.__setitem__(0, 2**62),
+            )
+        )()
     data = sampling.array(rng, dtype, tuple(shape))
     return data, np.array(block, np.int32), np.array(table, np.int64)
 

@@ -67,7 +67,13 @@ SPACE_TO_BATCH = """g (float[2,3,W,C] x) => (float[8,2,?,C] y)
 
 
 def test_a_node_becomes_one_of_ours_and_a_reshape_that_lets_errors_out():
-    prepared = agree(model(SPACE_TO_BATCH), {"x": image(2, 3, 4, 3)})
+    made = model(SPACE_TO_BATCH)
+    made.graph.node[0].doc_string = "atrous"
+    made.graph.node[0].metadata_props.add(key="owner", value="me")
+    prepared = agree(made, {"x": image(2, 3, 4, 3)})
+    told = [{p.key: p.value for p in node.metadata_props} for node in prepared.graph.node]
+    assert [each[ORIGIN] for each in told] == ["SpaceToBatchND aspp"] * 2
+    assert (told[1]["owner"], prepared.graph.node[-1].doc_string) == ("me", "atrous")
     site, check = prepared.graph.node
     assert (site.domain, site.op_type, site.name) == (
         PYTHON_DOMAIN,
@@ -85,17 +91,6 @@ def test_a_node_becomes_one_of_ours_and_a_reshape_that_lets_errors_out():
         "local": 1,
         PYTHON_DOMAIN: 1,
     }
-
-
-def test_new_nodes_say_where_they_come_from_and_keep_what_the_old_one_said():
-    made = model(SPACE_TO_BATCH)
-    made.graph.node[0].doc_string = "atrous"
-    made.graph.node[0].metadata_props.add(key="owner", value="me")
-    prepared = prepare(made)
-    for node in prepared.graph.node:
-        assert {p.key: p.value for p in node.metadata_props}[ORIGIN] == "SpaceToBatchND aspp"
-    last = {p.key: p.value for p in prepared.graph.node[-1].metadata_props}
-    assert (last["owner"], prepared.graph.node[-1].doc_string) == ("me", "atrous")
 
 
 def test_patches_carry_their_parameters_as_text():
@@ -160,22 +155,6 @@ def test_in_a_scan(declared):
         assert running.same_bits(y, np.stack([space_to_batch(e, (2,), [(1, 1)]) for e in x]))
 
 
-def test_in_functions_that_call_each_other():
-    made = model("""g (float[2,4,4,1] x, float[1,2,6,3] u) => (float[?,?,?,?] y, float[?,?,?,?] v)
-        <int32[2] block = {2, 2}, int32[2,2] pads = {1, 1, 0, 0}> {
-            y = local.G(x, block, pads)
-            v = local.F(u, block, pads)
-        }
-        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
-        F (x, block, pads) => (y) { y = M.SpaceToBatchND(x, block, pads) }
-        <domain: "local", opset_import: ["" : 17, "local" : 1]>
-        G (x, block, pads) => (z) { y = local.F(x, block, pads)
-            z = Neg(y) }""")
-    prepared = agree(made, {"x": image(2, 4, 4, 1), "u": image(1, 2, 6, 3)})
-    assert PYTHON_DOMAIN in {o.domain for o in prepared.functions[0].opset_import}
-    assert PYTHON_DOMAIN in {o.domain for o in prepared.opset_import}
-
-
 @pytest.mark.parametrize("second", [np.float16, np.int64])
 def test_in_a_function_that_is_called_with_two_types(second):
     made = model("""g (float[2,4,4,1] x, float[2,4,4,1] u) => (float[?,?,?,?] y, float[?,?,?,?] v)
@@ -188,15 +167,6 @@ def test_in_a_function_that_is_called_with_two_types(second):
     for value in (made.graph.input[1], made.graph.output[1]):
         value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(second))
     agree(made, {"x": image(2, 4, 4, 1), "u": image(2, 4, 4, 1, dtype=second)})
-
-
-def test_in_files_from_before_initializers_stood_alone():
-    inputs = (image(2, 4, 4, 3), np.array([2, 2], np.int32), np.zeros((2, 2), np.int32))
-    prepared = prepare(one_node("SpaceToBatchND", inputs, opset=8, ir_version=3))
-    held = {t.name for t in prepared.graph.initializer}
-    assert held <= {v.name for v in prepared.graph.input}
-    (result,) = sessions.own(prepared).run(None, {"x": inputs[0]})
-    assert running.same_bits(result, space_to_batch(inputs[0], [2, 2], [(0, 0), (0, 0)]))
 
 
 # Reading it again

@@ -41,19 +41,6 @@ def test_shapes_flow_through_standard_nodes_and_probes_in_one_pass():
     assert [dims_of(result, name) for name in "bcd"] == [(6, "N"), (12, "N"), (24, "N")]
 
 
-def test_probes_in_branches_are_asked_too():
-    result = inferred(
-        """g (bool c, float[3] x) => (float[?] z) {
-            y = If (c) <
-                then_branch = t () => (float[?] u) { u = P <onnx_spatial_probe = 0> (x) },
-                else_branch = e () => (float[?] v) { v = P <onnx_spatial_probe = 1> (x) }>
-            z = Neg(y)
-        }""",
-        doubled,
-    )
-    assert dims_of(result, "y") == (6,)
-
-
 def test_a_model_that_onnx_gives_up_on_comes_back_as_it_is():
     text = "g (float[3] x) => (float[?] y) { y = P <onnx_spatial_probe = 0> (x) }"
 
