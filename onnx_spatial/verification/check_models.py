@@ -4,8 +4,8 @@
                                                                             within the tolerance
     data -> converted   (optimisations off, then on)         -> outputs   /
 
-A difference counts, unless something else than the conversion explains it (`_judge`). The original runs
-with optimisations on only where that is needed to tell.
+A difference counts, unless something else than the conversion explains it (`_accepted`). The original
+runs with optimisations on only where that is needed to tell.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.run import data
 from onnx_spatial.verification.run.legal_sizes import NoLegalSizesError, SizeSearch
 from onnx_spatial.verification.run.original import Original
-from onnx_spatial.verification.run.sessions import RunError, Session, Stage, open_converted
+from onnx_spatial.verification.run.sessions import RunError, Session, open_converted
 
 if TYPE_CHECKING:
     from onnx_spatial.verification.run.evaluator import Evaluator
@@ -43,6 +43,12 @@ if TYPE_CHECKING:
 _SUMS = Kind(rtol=RTOL[onnx.TensorProto.FLOAT])
 #: What to do about a run that needs too much memory.
 _SMALLER = "use smaller sizes (--shape) or allow more memory (--memory)"
+_LEVELS = {False: "off", True: "on"}
+#: The level of optimisation in messages, where it is not the plain one.
+_WITH = {False: "", True: " with optimisations on"}
+
+#: Data of a run, by input name, and the outputs of the original.
+_OriginalRun = tuple[Mapping[str, Array], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -58,49 +64,94 @@ class NotRun:
     no_runtime: bool = False
 
 
+@dataclass(frozen=True)
+class Broken:
+    """How the converted model does not load or run where the original does.
+
+    Attributes:
+        message: in one line.
+        loads: whether it loads, and only does not run.
+        run: position of the run.
+        optimised: with onnxruntime's optimisations.
+    """
+
+    message: str
+    loads: bool
+    run: int
+    optimised: bool
+
+
 @dataclass
 class ModelFindings:
     """What the runs of both models show.
 
     Attributes:
+        feeds: the data of each run.
         runs, outputs: see `Verification`.
-        broken: how the converted model does not load or run where the original does; None if it does.
-        broken_stage: whether it does not "load" or "run".
-        differences: outputs that differ, and declarations that are wrong, one line each.
-        first_difference: the first of these, with its data.
+        broken: how the converted model does not load or run; None if it does.
+        declarations: outputs that have another shape than they are declared with, one line each.
         warnings: what is odd but no failure.
         not_run: why nothing was compared; None if something was.
         other_values: inner values of one name that differ in the first run.
         same_operators: whether the converted model runs Python operators, as the original does.
     """
 
+    feeds: list[Mapping[str, Array]] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     outputs: list[OutputResult] = field(default_factory=list)
-    broken: str | None = None
-    broken_stage: Stage = "run"
-    differences: list[str] = field(default_factory=list)
-    first_difference: Difference | None = None
+    broken: Broken | None = None
+    declarations: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     not_run: NotRun | None = None
     other_values: frozenset[str] = frozenset()
     same_operators: bool = False
 
     @property
-    def agree(self) -> bool:
-        """Whether both models ran, and all outputs agree."""
-        return self.not_run is None and self.broken is None and not self.differences
+    def differing(self) -> list[OutputResult]:
+        """The comparisons of outputs that failed."""
+        return [output for output in self.outputs if output.passed is False]
+
+    @property
+    def differences(self) -> list[str]:
+        """Outputs that differ, each once, by its first run that shows it."""
+        lines = []
+        for name in dict.fromkeys(output.name for output in self.differing):
+            found = [output for output in self.differing if output.name == name]
+            levels = {output.optimised for output in found}
+            level = f" with optimisations {_LEVELS[found[0].optimised]}" if len(levels) == 1 else ""
+            lines.append(f"output {name!r}{level}: {found[0].reason}")
+        return lines
+
+    @property
+    def first_difference(self) -> Difference | None:
+        """How the converted model is broken, else the first output that differs, with the data."""
+        broken = self.broken
+        if broken is not None:
+            feeds, optimised = self.feeds[broken.run], broken.optimised
+            return Difference("model", "", None, broken.message, feeds, optimised=optimised)
+        if not self.differing:
+            return None
+        output = self.differing[0]
+        message = f"output {output.name!r}{_WITH[output.optimised]}: {output.reason}"
+        feeds, optimised = self.feeds[output.run], output.optimised
+        return Difference("output", output.name, None, message, feeds, optimised=optimised)
+
+    @property
+    def failures(self) -> list[str]:
+        """Outputs that differ, and wrong declarations."""
+        return [*self.differences, *self.declarations]
 
     @property
     def reused_names(self) -> frozenset[str]:
         """Names of inner values that differ though no output does: they may mean other values."""
-        return self.other_values if self.agree else frozenset()
+        agree = self.not_run is None and self.broken is None and not self.failures
+        return self.other_values if agree else frozenset()
 
     @property
     def may_have_grown(self) -> bool:
         """Whether all that differs is numbers, as where a deep net makes rounding grow."""
-        differing = [output for output in self.outputs if output.passed is False]
-        finite = all(math.isfinite(o.max_relative_error or math.inf) for o in differing)
-        return bool(differing) and finite and self.broken is None
+        finite = all(math.isfinite(o.max_relative_error or math.inf) for o in self.differing)
+        return bool(self.differing) and finite and self.broken is None
 
     def accept_growth(self) -> None:
         """Accept differences of a model of which every part is proven, and agrees on its own.
@@ -108,7 +159,6 @@ class ModelFindings:
         All else is identical in both models: what is left is rounding that the rest makes grow.
         """
         self.warnings += [f"{line}: rounding that grew" for line in self.differences]
-        self.differences, self.first_difference = [], None
         self.outputs = [replace(o, passed=True) if o.passed is False else o for o in self.outputs]
 
 
@@ -141,9 +191,10 @@ class ModelRuns:
             UsageError: the data or shapes that were given do not fit the model, or it does not run on
                 them.
         """
+        nodes = traversal.nodes(self.models.converted.proto)
+        self.found.same_operators = any(node.domain == DOMAIN for _, _, node in nodes)
         try:
             self._run_original()
-            self.found.runs = [self._describe(feeds) for feeds in self.feeds]
             self._run_converted()
         except NoLegalSizesError as error:
             self.found.not_run = NotRun(str(error))
@@ -154,36 +205,33 @@ class ModelRuns:
 
     def _run_original(self) -> None:
         """Run the original on what the user gave, or at sizes where it runs."""
-        nodes = traversal.nodes(self.models.converted.proto)
-        self.found.same_operators = any(node.domain == DOMAIN for _, _, node in nodes)
-        self.prepared = Original(
-            self.models.original,
-            self.models.domains,
-            infos=self.models.infos,
-            values=self.watched,
-        )
-        self.original = self.prepared.open()
+        source, infos = self.models.original, self.models.infos
+        self._prepared = Original(source, self.models.domains, infos=infos, values=self.watched)
+        self._original = self._prepared.open()
         runs = self._on_data_of_the_user() or self._at_legal_sizes()
-        self.feeds = [feeds for feeds, _ in runs]
-        self.expected = [outputs for _, outputs in runs]
-        values = self.models.kinds.of_values()
-        outputs = self.models.original.proto.graph.output
-        self.kinds = {value.name: values.get(value.name, Kind()) for value in outputs}
-        if self._foreign:  # which may draw numbers
-            again = self.original.run(self.feeds[0])
-            for name, kind in self.kinds.items():
-                if find_mismatch(self.expected[0][name], again[name], Kind()) is not None:
-                    random = kind.random or "a random operator"
-                    self.kinds[name] = replace(kind, random=random)
+        self._expected = [outputs for _, outputs in runs]
+        kinds = self.models.kinds.of_values()
+        self._kinds = {v.name: kinds.get(v.name, Kind()) for v in source.proto.graph.output}
+        defaults = {tensor.name for tensor in source.proto.graph.initializer}
+        self.found.feeds = [feeds for feeds, _ in runs]
+        self.found.runs = [
+            Run(
+                self.options.seed,
+                {name: np.shape(array) for name, array in feeds.items()},
+                {name: dtype_name(array) for name, array in feeds.items()},
+                tuple(name for name in feeds if name in defaults),
+            )
+            for feeds in self.found.feeds
+        ]
 
-    def _on_data_of_the_user(self) -> list[tuple[Mapping[str, Array], Mapping[str, Any]]]:
+    def _on_data_of_the_user(self) -> list[_OriginalRun]:
         """Return data and outputs of the run that the user asks for, if there is one."""
         if self.options.inputs is None:
             return []
         inputs = data.graph_inputs(self.models.original.proto)
         feeds = data.check_user_data(inputs, self.options.inputs)
         try:
-            return [(feeds, self.original.run(feeds))]
+            return [(feeds, self._original.run(feeds))]
         except RunError as error:
             if error.lacks_kernel or error.out_of_memory:
                 raise
@@ -192,7 +240,7 @@ class ModelRuns:
                 code=Code.INPUT_DATA,
             ) from None
 
-    def _at_legal_sizes(self) -> list[tuple[Mapping[str, Array], Mapping[str, Any]]]:
+    def _at_legal_sizes(self) -> list[_OriginalRun]:
         """Return data and outputs of a run, and of one at other sizes if there are parts to sample."""
         options, model = self.options, self.models.original.proto
         inputs, fixed = data.fixed_sizes(data.graph_inputs(model), options.shapes or {})
@@ -200,7 +248,7 @@ class ModelRuns:
             model,
             inputs,
             self.models.infos,
-            self.original.run,
+            self._original.run,
             fixed=fixed,
             seed=options.seed,
             memory=options.memory,
@@ -209,15 +257,6 @@ class ModelRuns:
         first = search.first()
         second = None if self.proven else search.another(first)
         return [(run.feeds, run.outputs) for run in (first, second) if run is not None]
-
-    def _describe(self, feeds: Mapping[str, Array]) -> Run:
-        defaults = {t.name for t in self.models.original.proto.graph.initializer}
-        return Run(
-            self.options.seed,
-            {name: np.shape(array) for name, array in feeds.items()},
-            {name: dtype_name(array) for name, array in feeds.items()},
-            tuple(name for name in feeds if name in defaults),
-        )
 
     def _why_not_run(self, error: RunError) -> NotRun:
         """Say why the original does not run, and what helps."""
@@ -229,12 +268,11 @@ class ModelRuns:
             same = "if it means the same as TensorFlow's or OpenVINO's"
             reason += f"; use --domain {unaccepted[0]} {same}"
         # A damaged file may make onnxruntime lack an operator that it has.
-        unknown = "registered" not in str(error) or self._foreign
+        unknown = "registered" not in str(error) or self._has_foreign_operator()
         return NotRun(reason, no_runtime=error.lacks_kernel and unknown)
 
-    @cached_property
-    def _foreign(self) -> bool:
-        """Whether an operator of the original is neither ONNX's, nor spatial, nor its own function."""
+    def _has_foreign_operator(self) -> bool:
+        """Tell whether an operator is neither ONNX's, nor spatial, nor a function of the model."""
         model = self.models.original.proto
         known = {(f.domain, f.name) for f in model.functions}
         known |= {(info.node.domain, info.node.op_type) for info in self.models.infos}
@@ -243,88 +281,80 @@ class ModelRuns:
 
     @cached_property
     def _optimised_original(self) -> Session | Evaluator:
-        return self.prepared.open(optimise=True)
+        return self._prepared.open(optimise=True)
 
-    def _optimised_original_fails(self, feeds: Mapping[str, Array]) -> bool:
-        """Tell whether the original does not load or run with optimisations on either."""
+    def _run_optimised_original(self, feeds: Mapping[str, Array]) -> Mapping[str, Any] | None:
+        """Return the outputs of the original with optimisations on; None if it does not run so."""
         try:
-            self._optimised_original.run(feeds)
+            return self._optimised_original.run(feeds)
         except RunError:
-            return True
-        return False
+            return None
 
     # The converted model
 
     def _run_converted(self) -> None:
         found = self.found
-        try:
-            for optimised in (False, True):
-                self._compare_level(optimised)
-                if found.broken is not None:
-                    return
-        finally:  # what differs counts, if the time is over, too
-            self._note_differences()
+        for optimised in (False, True):
+            self._compare_level(optimised)
+            if found.broken is not None:
+                return
         shapes = ((output.name, output.shape) for output in found.outputs)
-        found.differences += pair.wrong_declarations(self.models, shapes)
-        random = {name: kind.random for name, kind in self.kinds.items() if kind.random}
+        found.declarations = pair.wrong_declarations(self.models, shapes)
+        random = {name: kind.random for name, kind in self._kinds.items() if kind.random}
         found.warnings += [
             f"output {name!r} differs from run to run and is not compared: {source}"
             for name, source in random.items()
         ]
-        if random and random.keys() == self.kinds.keys() and not self.proven:
+        if random and random.keys() == self._kinds.keys() and not self.proven:
             found.not_run = NotRun("all outputs differ from run to run")
 
     def _compare_level(self, optimised: bool) -> None:
         """Run the converted model with optimisations off, or on."""
-        watched = [] if optimised else self.watched
-        for feeds in self.feeds if optimised and self.both_optimised else ():
-            self._optimised_original_fails(feeds)  # or it ends this process, as is to be seen
-        feeds = self.feeds[0]
+        all_feeds, watched = self.found.feeds, [] if optimised else self.watched
+        for feeds in all_feeds if optimised and self.both_optimised else ():
+            self._run_optimised_original(feeds)  # or it ends this process, as is to be seen
+        number = 0
         try:
             session = open_converted(self.models.converted, watched, optimise=optimised)
-            for number, feeds in enumerate(self.feeds):
-                level = _level(optimised)
-                self.progress(f"run {number + 1}/{len(self.feeds)}, optimisations {level}")
+            for number, feeds in enumerate(all_feeds):
+                level = _LEVELS[optimised]
+                self.progress(f"run {number + 1}/{len(all_feeds)}, optimisations {level}")
                 outputs = session.run(self.models.as_fed(feeds))
-                for name in self.kinds:
+                for name in self._kinds:
                     self._compare_output(name, number, optimised, outputs[name])
                 if not number:
                     self._watch(watched, outputs)
         except RunError as error:
-            self._fail(error, feeds, optimised)
+            self._fail(error, number, optimised)
 
     def _compare_output(self, name: str, number: int, optimised: bool, actual: Any) -> None:
         """Compare an output of one run, which may be a sequence of tensors."""
-        kind, tolerance = self.kinds[name], self.options.tolerances.of_output(name)
-        expected, feeds = self.expected[number][name], self.feeds[number]
+        kind, tolerance = self._kinds[name], self.options.tolerances.of_output(name)
+        expected = self._expected[number][name]
         for result in compare(name, number, optimised, expected, actual, kind, tolerance):
             if kind.random:
                 result = replace(result, passed=None, reason="random: not compared")
             elif result.passed is False:
-                result = self._judge(result, name, actual)
+                result = self._accepted(result, name, actual)
             self.found.outputs.append(result)
-            if result.passed is False and self.found.first_difference is None:
-                message = f"output {result.name!r}{_with(optimised)}: {result.reason}"
-                self.found.first_difference = Difference(
-                    "output", result.name, None, message, feeds, optimised=optimised
-                )
 
-    def _judge(self, result: OutputResult, name: str, actual: Any) -> OutputResult:
+    def _accepted(self, result: OutputResult, name: str, actual: Any) -> OutputResult:
         """Accept a difference that something else than the conversion explains."""
         reason, found = result.reason, self.found
+        remark = ""
         if self._is_of_no_turns(result, actual):
-            remark = "accepted: a Loop without turns gives sizes that are inferred, or 0"
-            return replace(result, passed=True, reason=f"{reason}; {remark}")
-        if result.optimised and self._optimised_original_gives(result, name, actual):
-            remark = "accepted: the original computes the same with optimisations on"
-            return replace(result, passed=True, reason=f"{reason}; {remark}")
+            remark = "a Loop without turns gives sizes that are inferred, or 0"
+        elif result.optimised and self._optimised_original_gives(result, name, actual):
+            remark = "the original computes the same with optimisations on"
+        if remark:
+            return replace(result, passed=True, reason=f"{reason}; accepted: {remark}")
         if result.optimised and self.proven:
             found.warnings.append(
                 f"output {result.name!r} with onnxruntime's optimisations on: {reason}; "
                 "all parts are proven, and without them it agrees"
             )
             return replace(result, passed=True)
-        if self.original.kind == "evaluator" and self.proven:
+        if self._original.kind == "evaluator" and self.proven:
             reason = f"{reason}; but it is proven, and onnx's evaluator ran the original"
             found.not_run = NotRun(f"output {result.name!r}: {reason}")
             return replace(result, passed=None, reason=reason)
@@ -344,40 +374,35 @@ class ModelRuns:
 
     def _optimised_original_gives(self, result: OutputResult, name: str, actual: Any) -> bool:
         """Tell whether an output agrees with that of the original with optimisations on."""
-        try:
-            expected = self._optimised_original.run(self.feeds[result.run])[name]
-        except RunError:
-            return False
+        outputs = self._run_optimised_original(self.found.feeds[result.run])
         tolerance = self.options.tolerances.of_output(name)
-        return find_mismatch(expected, actual, self.kinds[name], tolerance) is None
+        return (
+            outputs is not None
+            and find_mismatch(outputs[name], actual, self._kinds[name], tolerance) is None
+        )
 
     def _watch(self, watched: Sequence[str], outputs: Mapping[str, Any]) -> None:
         """Note the inner values of one name that differ in the first run."""
-        expected = self.expected[0]
+        expected = self._expected[0]
+        both = (name for name in watched if name in expected and name in outputs)
         self.found.other_values |= {
-            name
-            for name in watched
-            if name in expected
-            and name in outputs
-            and find_mismatch(expected[name], outputs[name], _SUMS) is not None
+            name for name in both if find_mismatch(expected[name], outputs[name], _SUMS) is not None
         }
 
-    def _fail(self, error: RunError, feeds: Mapping[str, Array], optimised: bool) -> None:
+    def _fail(self, error: RunError, number: int, optimised: bool) -> None:
         """Note that the converted model does not load or run; no failure if the original fails, too."""
-        found, what = self.found, "load" if error.stage == "load" else "run"
-        message = f"the converted model does not {what}{_with(optimised)}: {error}"
+        found, loads = self.found, error.stage != "load"
+        what = "run" if loads else "load"
+        message = f"the converted model does not {what}{_WITH[optimised]}: {error}"
         if error.out_of_memory:
             found.not_run = NotRun(f"{message}; {_SMALLER}")
         elif self._keeps_operators():
             reason = f"onnxruntime cannot run what is left: {error}"
             found.not_run = NotRun(reason, no_runtime=True)
-        elif optimised and self._optimised_original_fails(feeds):
+        elif optimised and self._run_optimised_original(found.feeds[number]) is None:
             found.warnings.append(f"{message}; nor does the original")
         else:
-            found.broken, found.broken_stage = message, error.stage
-            found.first_difference = Difference(
-                "model", "", None, message, feeds, optimised=optimised
-            )
+            found.broken = Broken(message, loads, number, optimised)
 
     def _keeps_operators(self) -> bool:
         """Tell whether the converted model keeps operators that onnxruntime does not run.
@@ -390,23 +415,3 @@ class ModelRuns:
         if any(info.known_domain for info in kept) and len(kept) >= len(self.models.infos):
             return False
         return bool(kept or find_refused(proto))
-
-    def _note_differences(self) -> None:
-        """Say which outputs differ, each once, by its first run that shows it."""
-        differing: dict[str, list[OutputResult]] = {}
-        for output in self.found.outputs:
-            if output.passed is False:
-                differing.setdefault(output.name, []).append(output)
-        for name, (first, *others) in differing.items():
-            once = all(other.optimised == first.optimised for other in others)
-            level = f" with optimisations {_level(first.optimised)}" if once else ""
-            self.found.differences.append(f"output {name!r}{level}: {first.reason}")
-
-
-def _level(optimised: bool) -> str:
-    return "on" if optimised else "off"
-
-
-def _with(optimised: bool) -> str:
-    """Name the level of optimisation where it is not the plain one."""
-    return " with optimisations on" if optimised else ""

@@ -99,15 +99,15 @@ class Findings:
         return [
             *self.interface.blocking,
             *self.interface.types,
-            *([] if runs.broken is None else [runs.broken]),
+            *([] if runs.broken is None else [runs.broken.message]),
             *([] if self.does_not_load else dict.fromkeys(parts)),
-            *runs.differences,
+            *runs.failures,
         ]
 
     @property
     def does_not_load(self) -> bool:
         """Whether the converted model loads on no data."""
-        return self.of_models.broken is not None and self.of_models.broken_stage == "load"
+        return self.of_models.broken is not None and not self.of_models.broken.loads
 
 
 def conclude(findings: Findings) -> Verification:
