@@ -53,25 +53,19 @@ _LARGEST_INPUT, _BYTES_PER_ELEMENT = 2**28, 16
 _MAX_RANK = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 
 #: Likely sizes of an open dim, odd and even ones in turn: of one or two beside the batch (images,
-#: sequences), of three (volumes), of more; and of a batch.
+#: sequences), of more (volumes); and of a batch. All others below the last number come after them.
 _USUAL = (33, 40, 17, 24, 65, 48, 35, 32, 113, 64, 49, 16, 129, 96, 225, 128, 299, 224, 257, 256)
-_VOLUME = (9, 12, 7, 8, 5, 16, 11, 6, 17, 24, 3, 4, 33, 32)
-_MANY = (3, 4, 5, 6, 2, 7, 8, 9, 12)
+_SMALL = (5, 8, 3, 4, 7, 6, 9, 12, 11, 16, 17, 24, 2, 33, 32)
 _BATCH = (2, 3, 1, 4, 6, 8)
-#: All sizes below this one may be chosen.
-_ALL_BELOW = 130
-#: Doublings of sizes until something is left of them.
+_OTHERS_BELOW = 130
+#: Of the sizes that operators accept, so many are used: others differ too much from usual ones.
+_LEGAL = 7
+#: Doublings of sizes until something is left of them: from 1 to half of `_MOST_ELEMENTS`.
 _DOUBLINGS = 20
-#: Of the sizes that a dim may have, the first so many are used: others differ too much from usual ones.
-_LEGAL, _FEW_LEGAL = 7, 3
-#: Sets of parameters that are drawn.
-_PARAMETER_SETS = 4
+#: Other sizes, and other parameters, that are tried before what a message says; sizes next to one.
+_TURNS, _NEXT = 3, 8
 #: Attempts to draw legal parameters and sizes of one operator.
 _DRAWS = 60
-#: Other sizes that are run to find some that differ, and sizes next to one that are tried.
-_OTHERS, _NEXT = 3, 8
-#: Symbols that a message names, before it names inputs.
-_NAMED = 4
 
 #: Strides between the input and a value whose size a message names.
 _STRIDES = (1, 2, 4, 8, 16, 32)
@@ -150,8 +144,6 @@ class SizeSearch:
         self._model, self._infos = named_dims(model, self._inputs), infos
         self._needed = [i for i in self._inputs if i.default is None]
         self._fixed = dict(fixed or {})
-        symbols = dict.fromkeys(s for i in self._needed for s in i.symbols)
-        self._symbols = [s for s in symbols if s not in self._fixed]
         self._nodes = [node for _, _, node in traversal.nodes(self._model)]
         labels = map(traversal.label, self._nodes)
         self._positions = {label: position for position, label in enumerate(labels)}
@@ -206,7 +198,7 @@ class SizeSearch:
     def another(self, first: LegalSizes) -> LegalSizes | None:
         """Run the model at other sizes than those of a run; None if none of a few succeeds."""
         old = first.assignment
-        for turn in range(1, _OTHERS + 1):
+        for turn in range(1, _TURNS + 1):
             assignment = replace(self._likely(turn), mode=old.mode, number=old.number + 1)
             assignment = self._with_parameters(assignment, turn, override=True)
             if assignment.sizes != old.sizes and not self._exceeds(assignment):
@@ -240,29 +232,27 @@ class SizeSearch:
         return groups
 
     @cached_property
-    def _choices(self) -> dict[str, list[int]]:
-        """Sizes that each symbol may have, the likely ones first."""
+    def _legal(self) -> dict[tuple[int, int], list[int]]:
+        """Sizes that the symbols of each group may have, the likely ones first."""
         batches = set(self._groups.get(_BATCHES, ()))
         blocks = [info.call.typical_batch for info in self._infos if info.call is not None]
-        choices = {}
+        legal = {}
         for key, symbols in self._groups.items():
             inputs = (set(i.symbols) for i in self._needed)
             open_dims = min(len(each - batches) for each in inputs if each & set(symbols))
-            likely = _USUAL if open_dims < 3 else _VOLUME if open_dims == 3 else _MANY
-            first = [*blocks, *_BATCH] if key == _BATCHES else likely
-            every = list(dict.fromkeys((*first, *range(1, _ALL_BELOW))))
-            choices.update(dict.fromkeys(symbols, every))
-        return {s: choices[s] for s in self._symbols}
+            likely = _USUAL if open_dims < 3 else _SMALL
+            first = (*blocks, *_BATCH) if key == _BATCHES else likely
+            every = dict.fromkeys((*first, *range(1, _OTHERS_BELOW)))
+            allowed = (size for size in every if self._allow(symbols, size))
+            legal[key] = list(itertools.islice(allowed, _LEGAL)) or [first[0]]
+        return legal
 
     def _likely(self, turn: int) -> Assignment:
         """Return likely sizes that meet the demands; others in each turn."""
         sizes = dict(self._fixed)
         position = turn
         for key, symbols in self._groups.items():
-            choices = self._choices[symbols[0]]
-            allowed = (size for size in choices if self._allow(symbols, size))
-            few = _FEW_LEGAL if choices[0] == _MANY[0] else _LEGAL
-            legal = list(itertools.islice(allowed, few)) or choices[:1]
+            legal = self._legal[key]
             index = turn if key == _BATCHES else position
             sizes |= dict.fromkeys(symbols, legal[index % len(legal)])
             position += 0 if key == _BATCHES else 2  # in most lists odd or even like this one
@@ -319,8 +309,8 @@ class SizeSearch:
         if set(integers) - base.values.keys():
             yield from (replace(base, mode=mode) for mode in INTEGER_MODES)
         if base.values:
-            yield from (self._with_parameters(base, n) for n in range(1, _PARAMETER_SETS))
-        yield from (base.resized(self._likely(turn).sizes) for turn in range(1, _OTHERS + 1))
+            yield from (self._with_parameters(base, n) for n in range(1, _TURNS + 1))
+        yield from (base.resized(self._likely(turn).sizes) for turn in range(1, _TURNS + 1))
         sides = [symbols for key, symbols in self._groups.items() if key != _BATCHES]
         groups = [*sides, *(s for key, s in self._groups.items() if key == _BATCHES)]
         groups += [[symbol] for symbols in groups if len(symbols) > 1 for symbol in symbols]
@@ -376,7 +366,7 @@ class SizeSearch:
         open_inputs = [i for i in self._needed if i.symbols]
         if open_inputs:
             symbols = list(dict.fromkeys(s for i in open_inputs for s in i.symbols))
-            if len(symbols) > _NAMED or any(map(_MADE_UP.fullmatch, symbols)):
+            if any(map(_MADE_UP.fullmatch, symbols)):
                 of = "input" if len(open_inputs) == 1 else "inputs"
                 symbols = [f"{of} {', '.join(repr(i.name) for i in open_inputs)}"]
             what = f"no legal sizes were found for {', '.join(symbols)}"
