@@ -192,7 +192,9 @@ def _check_unchanged(subject: ExaminedModel, form: ModelForm) -> None:
         is_valid = not error.lacks_kernel and _is_valid(subject)
         although = ", although onnx.checker accepts it" if is_valid else ""
         form.message = f"onnxruntime does not load it{although}: {error}"
-        if error.lacks_kernel or is_valid:
+        if error.out_of_memory:
+            subject.add(subject.level_of_unverified(form), "run", form.message, "memory")
+        elif error.lacks_kernel or is_valid:
             subject.add("warning", "run", form.message, "unverified")
         else:
             subject.add("error", "run", form.message, "does-not-run")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,6 @@ from onnx_spatial.verification.run.sessions import CONVERTED, ORIGINAL, Session
 
 #: Number of problems of a verification that get an entry of their own.
 _SHOWN = 20
-_OUT_OF_MEMORY = re.compile(
-    r"(Failed to|Cannot) allocate memory|Arena alloc failed|bad_alloc|[Nn]ot enough memory"
-    r"|can't start new thread|needs more memory than there is|of memory \(--memory"
-)
 
 #: Replaces `GIVE_DATA` in messages: `validate` takes data only from files beside the model.
 _RECORD_DATA = "record data that it runs on as test_data_set_0/input_0.pb beside the model"
@@ -105,13 +100,8 @@ class ExaminedModel:
         nodes: tuple[str, ...] = (),
         code: Code | None = None,
     ) -> None:
-        """Add an entry. If its message says that memory ran out, it decides nothing."""
+        """Add an entry."""
         message = message.removeprefix(f"{self.path}: ").replace(GIVE_DATA, _RECORD_DATA)
-        if kind is not None and _OUT_OF_MEMORY.search(message):
-            message = message.removesuffix(f"; {_RECORD_DATA}")
-            level, kind = "error" if self.options.strict_proof else "warning", "memory"
-            message = f"it ran out of memory: {message}"
-            code = Code.MEMORY_LIMIT
         self.entries.append(Entry(level, source, message, nodes, kind, code))
 
     def level_of_unverified(self, form: ModelForm) -> Level:

@@ -91,7 +91,10 @@ def _add_run_error(
 ) -> None:
     """Add an error, or a warning if onnxruntime lacks a kernel that the model needs."""
     verified = form.changed and form.verification is not None and bool(form.verification)
-    if error.lacks_kernel and not verified:
+    if error.out_of_memory:
+        level = subject.level_of_unverified(form)
+        subject.add(level, source, f"{message}: {error}", "memory")
+    elif error.lacks_kernel and not verified:
         subject.add("warning", source, f"{message}: {error}", "unverified")
     else:
         subject.add("error", source, f"{message}: {error}", "recorded-data")
@@ -167,7 +170,8 @@ def _conclude(subject: ExaminedModel, form: ModelForm) -> None:
         form.message = "verified on recorded data"
         return
     for problem in result.problems:
-        subject.add(subject.level_of_unverified(form), source, problem, "unverified")
+        level = subject.level_of_unverified(form)
+        subject.add(level, source, problem, "memory" if result.out_of_memory else "unverified")
 
 
 def _verify_on_recorded(subject: ExaminedModel, form: ModelForm, source: str) -> bool:

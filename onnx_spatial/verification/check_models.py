@@ -58,10 +58,12 @@ class NotRun:
     Attributes:
         reason: in one line, with what the user can give.
         no_runtime: whether no runtime has an operator of the rest of the model: nothing helps.
+        out_of_memory: whether memory ran out.
     """
 
     reason: str
     no_runtime: bool = False
+    out_of_memory: bool = False
 
 
 @dataclass(frozen=True)
@@ -269,7 +271,8 @@ class ModelRuns:
             reason += f"; use --domain {unaccepted[0]} {same}"
         # A damaged file may make onnxruntime lack an operator that it has.
         unknown = "registered" not in str(error) or self._has_foreign_operator()
-        return NotRun(reason, no_runtime=error.lacks_kernel and unknown)
+        no_runtime = error.lacks_kernel and unknown
+        return NotRun(reason, no_runtime=no_runtime, out_of_memory=error.out_of_memory)
 
     def _has_foreign_operator(self) -> bool:
         """Tell whether an operator is neither ONNX's, nor spatial, nor a function of the model."""
@@ -395,7 +398,7 @@ class ModelRuns:
         what = "run" if loads else "load"
         message = f"the converted model does not {what}{_WITH[optimised]}: {error}"
         if error.out_of_memory:
-            found.not_run = NotRun(f"{message}; {_SMALLER}")
+            found.not_run = NotRun(f"{message}; {_SMALLER}", out_of_memory=True)
         elif self._keeps_operators():
             reason = f"onnxruntime cannot run what is left: {error}"
             found.not_run = NotRun(reason, no_runtime=True)

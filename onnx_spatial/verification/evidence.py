@@ -266,6 +266,7 @@ class Verification:
         reproducer: script that shows the first difference, if one was asked for and saved.
         notes: what was left out or is allowed, one sentence each.
         outputs_only: whether nothing but outputs was compared, as the caller asked.
+        out_of_memory: whether it is unverified for want of memory.
     """
 
     status: Status
@@ -282,6 +283,7 @@ class Verification:
     reproducer: Path | None = None
     notes: list[str] = field(default_factory=list)
     outputs_only: bool = False
+    out_of_memory: bool = False
 
     def __bool__(self) -> bool:
         return self.status == "passed"
@@ -312,9 +314,10 @@ class Verification:
         return {"version": 2, **plain(self)}
 
 
-def undecided(reason: str) -> Verification:
-    """Return the result of a verification that ended before anything could be said."""
-    return Verification("unverified", f"unverified: {reason}", problems=[reason])
+def ended_early(status: Status, reason: str, *, out_of_memory: bool) -> Verification:
+    """Return the result of a verification that ended before anything else could be said."""
+    message = f"{status}: {reason}"
+    return Verification(status, message, problems=[reason], out_of_memory=out_of_memory)
 
 
 def check_verified(name: str, verification: Verification, options: VerifyOptions) -> None:

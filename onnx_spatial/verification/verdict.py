@@ -140,6 +140,7 @@ def conclude(findings: Findings) -> Verification:
     elif (gap := _gap(findings)) is not None:
         result.problems = [gap, *map(str, findings.unproven)]
         result.message = f"unverified: {gap}"
+        result.out_of_memory = runs.not_run is not None and runs.not_run.out_of_memory
     else:
         result.status = "passed"
         result.evidence = "proven" if findings.is_proven else "sampled"

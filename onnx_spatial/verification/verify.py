@@ -25,7 +25,7 @@ from onnx_spatial.verification import child, explain, limits, verdict
 from onnx_spatial.verification.check_models import ModelRuns
 from onnx_spatial.verification.check_parts import PartFinding, PartRuns
 from onnx_spatial.verification.child import Progress
-from onnx_spatial.verification.evidence import Verification, undecided
+from onnx_spatial.verification.evidence import Verification, ended_early
 from onnx_spatial.verification.match.graphs import described
 from onnx_spatial.verification.match.matches import find
 from onnx_spatial.verification.options import VerifyOptions
@@ -86,7 +86,7 @@ def _in_child(steps: Steps, progress: Progress, memory: int) -> Verification:
             child.run(replace(steps, both_optimised=True), progress, bounds)
         except child.Died as death:
             last = death
-    return Verification(last.status, f"{last.status}: {last}", problems=[str(last)])
+    return ended_early(last.status, str(last), out_of_memory=last.ending == "memory")
 
 
 @dataclass
@@ -115,7 +115,8 @@ class Steps:
             except limits.TimeLimitError as over:
                 self.findings.out_of_time = str(over)
             except MemoryError:
-                return undecided(f"the verification {child.lack_of_memory()}")
+                reason = f"the verification {child.lack_of_memory()}"
+                return ended_early("unverified", reason, out_of_memory=True)
             return self._conclude()
 
     def _take(self, progress: Progress) -> None:
