@@ -16,6 +16,8 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_depth_to_space import DepthToSpace
 from onnx.reference.ops.op_space_to_depth import SpaceToDepth
 
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.model import traversal
 from onnx_spatial.operators.spellings import (
     DOMAINS,
     InputFacts,
@@ -37,8 +39,13 @@ class SpatialOp(OpRun):
     op_schema = None
 
     def _run(self, *inputs: Array | None, **attributes: Any) -> tuple[Array]:
+        node = self.onnx_node
         lists = {k: tuple(v) if isinstance(v, list) else v for k, v in attributes.items()}
-        return (self.compute(self.onnx_node.op_type, inputs, lists),)
+        try:
+            return (self.compute(node.op_type, inputs, lists),)
+        except OperatorError as error:
+            message = f"{node.op_type} {traversal.label(node)!r}: {error}"
+            raise OperatorError(message, code=error.code) from None
 
     def compute(
         self, op_type: str, inputs: Sequence[Array | None], attributes: dict[str, Any]

@@ -21,13 +21,11 @@ import onnx
 
 from onnx_spatial import analysis
 from onnx_spatial.errors import SpatialError
-from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.model.io import external_data
 from onnx_spatial.verification.arrays import Array, element_type_of, is_float
 from onnx_spatial.verification.comparison import Mismatch, describe_element, find_mismatch
 from onnx_spatial.verification.evidence import Counterexample, Difference, Unproven
-from onnx_spatial.verification.kinds import Kind
+from onnx_spatial.verification.kinds import Kind, Kinds
 from onnx_spatial.verification.match.matches import ChangedPart
 from onnx_spatial.verification.options import VerifyOptions
 from onnx_spatial.verification.pair import ModelPair
@@ -176,12 +174,8 @@ class _Sides:
         self._named = data.named_dims(source.proto, self._inputs)
         self._infos = analysis.find(self._named, models.domains, source.folder)
         self._original = Original(source, models.domains, infos=self._infos).open()
-        nodes = traversal.in_order(source.proto.graph)
-        self._is_moved = models.kinds.of_part(part.place, nodes, part.output) == Kind()
-        # Nodes that both sides have give the same numbers: they are the same kernels here.
-        common = _common_values(nodes, part, models)
-        others = [node for node in nodes if node.output[0] not in common]
-        self._kind = models.kinds.of_part(part.place, others, part.output)
+        kinds = Kinds(self._named, self._infos, self._infos.facts)
+        self._kind = kinds.of_values()[part.output]
         self._rng = np.random.default_rng(options.seed)
 
     def usual_data(self) -> Iterator[Mapping[str, Array]]:
@@ -258,15 +252,13 @@ class _Sides:
 
     def _any_bits(self, array: Array) -> Array:
         """Return any bits in the place of reals that the original only moves."""
-        if not self._is_moved or not is_float(array.dtype):
+        if self._kind != Kind() or not is_float(array.dtype):
             return array
         return data.patterns(element_type_of(array), array.shape, self._rng)
 
     def _without_batch(self, feeds: Mapping[str, Array]) -> dict[str, Array] | None:
         """Return the data without any element of the batch; None where the batch is fixed."""
-        moved_by = {(i.place, i.node.output[0]): i.node.input[0] for i in self._models.infos}
-        keys = ((self._part.place, node.output[0]) for node in self._part.before.nodes)
-        moved = (moved_by[key] for key in keys if key in moved_by)
+        moved = (info.node.input[0] for info in self._infos)
         dims = {n: shape_inference.dims(known) for n, known in self._part.inputs.items()}
         batches = ((name, sizes[0]) for name in moved if (sizes := dims.get(name)))
         name, batch = next(batches, ("", 1))
@@ -276,32 +268,6 @@ class _Sides:
             n: array[:0] if n == name or (dims.get(n) or (None,))[0] == batch else array
             for n, array in feeds.items()
         }
-
-
-def _common_values(
-    nodes: Iterable[onnx.NodeProto], part: ChangedPart, models: ModelPair
-) -> set[str]:
-    """Return the values that standard nodes of both sides of a part compute in the same way."""
-    versions = [side.imports.opsets.get("") for side in (part.before, part.after)]
-    after = {_text(node) for node in part.after.nodes if versions[0] == versions[1]}
-    stored = {tensor.name: tensor for tensor in part.after.stored}
-    folders = models.folders
-    common = set(part.inputs) | {
-        t.name
-        for t in part.before.stored
-        if t.name in stored and external_data.same(t, folders[0], stored[t.name], folders[1])
-    }
-    for node in nodes:
-        plain = op_traits.is_standard(node) and not any(traversal.subgraphs(node))
-        if plain and traversal.needs(node) <= common and _text(node) in after:
-            common.update(filter(None, node.output))
-    return common
-
-
-def _text(node: onnx.NodeProto) -> tuple[object, ...]:
-    """Return what a node does, without its name and metadata."""
-    attributes = sorted(a.SerializeToString(deterministic=True) for a in node.attribute)
-    return node.domain, node.op_type, *node.input, "->", *node.output, *attributes
 
 
 def _is_ambiguous(message: str) -> bool:

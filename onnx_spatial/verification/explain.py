@@ -84,13 +84,11 @@ def add(
         models: the original and the converted model.
         options: tolerances, and the folder of the reproducer.
         verify: compares the models of a reproducer, as its script will.
-        of_run: the first difference in a run of both models, where the first one is of a part.
+        of_run: the first difference in a run of both models; the result's may be of a part.
     """
     original, converted = (Graphs(each.proto) for each in (models.original, models.converted))
     definitions = Definitions(original, converted, models.folders)
     difference, divergence = result.first_difference, None
-    if difference is not None and difference.kind in ("output", "model"):
-        of_run = difference
     tolerance = None if of_run is None else options.tolerances.of_output(of_run.name)
     if of_run is not None:
         divergence = reproducer.find_first_value(

@@ -97,13 +97,6 @@ class Kinds:
         """Return the kinds of the values that the nodes of the main graph compute, by name."""
         return self._walk(Place(), traversal.in_order(self._graph), {})
 
-    def of_part(self, place: Place, nodes: Iterable[onnx.NodeProto], output: str) -> Kind:
-        """Return the kind of a value that a part of the model computes from equal inputs.
-
-        `place` is the graph that holds it; the nodes are this model's, in the order of computation.
-        """
-        return self._walk(place, nodes, {}).get(output, _MOVED)
-
     def _walk(
         self, place: Place, nodes: Iterable[onnx.NodeProto], known: Mapping[str, Kind]
     ) -> dict[str, Kind]:

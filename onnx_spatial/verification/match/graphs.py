@@ -74,15 +74,27 @@ class Part:
     sparse: list[onnx.SparseTensorProto]
     imports: Imports
 
-    def model(
-        self,
-        inputs: Mapping[str, onnx.TypeProto],
-        output: str,
-        known: Iterable[onnx.TensorProto] = (),
-    ) -> onnx.ModelProto:
-        """Make the part a model with some inputs, and with `known` as further constants."""
-        stored = [*known, *self.stored]
-        return model_of(self.imports, self.nodes, inputs, [output], stored, self.sparse)
+    def model(self, inputs: Mapping[str, onnx.TypeProto], output: str) -> onnx.ModelProto:
+        """Make the part a model with some inputs; the runtime infers the type of its output."""
+        model = onnx.ModelProto(ir_version=self.imports.ir_version)
+        graph = model.graph
+        graph.name = "part"
+        graph.node.extend(self.nodes)
+        for node in graph.node:
+            node.name = traversal.label(node)  # for messages
+        graph.initializer.extend(self.stored)
+        graph.sparse_initializer.extend(self.sparse)
+        graph.input.extend(onnx.ValueInfoProto(name=n, type=t) for n, t in inputs.items())
+        graph.output.append(onnx.ValueInfoProto(name=output))
+        functions = self.imports.functions
+        model.functions.extend(functions[i] for i in sorted(called(graph.node, functions)))
+        domains = {op_traits.canonical_domain(n.domain) for _, _, n in traversal.nodes(model)}
+        for function in model.functions:
+            domains |= {op_traits.canonical_domain(o.domain) for o in function.opset_import}
+        for domain in sorted(domains | {""}):
+            version = self.imports.opsets.get(domain, 1)
+            model.opset_import.append(onnx.helper.make_opsetid(domain, version))
+        return model
 
 
 class Graphs:
@@ -273,35 +285,6 @@ class KnownTypes:
         """Return the type of a value that the graph at `place` can read, as far as it is known."""
         known = (self._types.get(scope, {}).get(name) for scope in scopes(place))
         return next((each for each in known if each is not None), None)
-
-
-def model_of(
-    imports: Imports,
-    nodes: Iterable[onnx.NodeProto],
-    inputs: Mapping[str, onnx.TypeProto],
-    outputs: Iterable[str],
-    initializers: Iterable[onnx.TensorProto] = (),
-    sparse: Iterable[onnx.SparseTensorProto] = (),
-) -> onnx.ModelProto:
-    """Make a model of some nodes; the runtime infers the types of its outputs."""
-    model = onnx.ModelProto(ir_version=imports.ir_version)
-    graph = model.graph
-    graph.name = "part"
-    graph.node.extend(nodes)
-    for node in graph.node:
-        node.name = traversal.label(node)  # for messages
-    graph.initializer.extend(initializers)
-    graph.sparse_initializer.extend(sparse)
-    graph.input.extend(onnx.ValueInfoProto(name=n, type=t) for n, t in inputs.items())
-    graph.output.extend(onnx.ValueInfoProto(name=n) for n in outputs)
-    for position in sorted(called(graph.node, imports.functions)):
-        model.functions.append(imports.functions[position])
-    domains = {op_traits.canonical_domain(n.domain) for _, _, n in traversal.nodes(model)} | {""}
-    for function in model.functions:
-        domains.update(op_traits.canonical_domain(o.domain) for o in function.opset_import)
-    for domain in sorted(domains):
-        model.opset_import.append(onnx.helper.make_opsetid(domain, imports.opsets.get(domain, 1)))
-    return model
 
 
 def called(nodes: Iterable[onnx.NodeProto], functions: Sequence[onnx.FunctionProto]) -> set[int]:

@@ -8,7 +8,7 @@ Loop, BatchNormalization before opset 14; it lacks QuantizeLinear before opset 1
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,13 @@ import numpy as np
 import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import external_data
-from onnx_spatial.reference import OPS, SpatialOp, operators
+from onnx_spatial.reference import OPS, operators
 from onnx_spatial.verification import child, limits
-from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.run.sessions import ORIGINAL, RunError, first_line
 
 _DOING = f"{ORIGINAL} runs in onnx's reference evaluator"
@@ -36,9 +36,6 @@ class Evaluator:
         domains: domains of spatial operators, beside those that converters use.
         folder: folder of its external data.
 
-    Attributes:
-        inputs, outputs: by name.
-
     Raises:
         RunError: it does not load.
     """
@@ -51,24 +48,21 @@ class Evaluator:
         used = {node.domain for _, _, node in traversal.nodes(model)}
         model.opset_import.extend(helper.make_opsetid(d, 1) for d in sorted(used - imported))
         external_data.embed_all(model, folder)
-        found = [*OPS, *(op for domain in domains for op in operators(domain))]
-        named = [type(op.__name__, (_Named, op), {}) for op in found]
+        found: list[type[OpRun]] = [*OPS, *(op for domain in domains for op in operators(domain))]
         try:
-            self._evaluator = _Evaluator(model, new_ops=named)
+            self._evaluator = _Evaluator(model, new_ops=found)
         except NotImplementedError as error:
             raise RunError(first_line(error), "load", lacks_kernel=True) from None
         except Exception as error:  # of onnx and numpy, of any type
             raise RunError(first_line(error), "load") from None
-        self.inputs = dict.fromkeys(self._evaluator.input_names, "")
-        self.outputs = dict.fromkeys(self._evaluator.output_names, "")
 
-    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
-        """Run the model and return its outputs by name, or some of them; sequences are lists.
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the model and return its outputs by name; sequences are lists.
 
         Raises:
             RunError: it does not run on this data.
         """
-        names = list(self.outputs if outputs is None else outputs)
+        names = self._evaluator.output_names
         child.report(_DOING, ORIGINAL)
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -85,16 +79,3 @@ class _Evaluator(ReferenceEvaluator):
 
     def _log(self, *arguments: Any) -> None:
         limits.check_time(_DOING)
-
-
-class _Named(SpatialOp):
-    """Names the node in errors of an operator."""
-
-    def compute(
-        self, op_type: str, inputs: Sequence[Array | None], attributes: dict[str, Any]
-    ) -> Array:
-        try:
-            return super().compute(op_type, inputs, attributes)
-        except OperatorError as error:
-            label = traversal.label(self.onnx_node)
-            raise OperatorError(f"{op_type} {label!r}: {error}", code=error.code) from None

@@ -211,9 +211,8 @@ def _replace(
             raise RunError(f"{site}: {reason}", "load")
         function = _positions(info, present[1:])
         called[id(function)] = function
-        nodes = _Nodes(info.index)
         inputs = [info.node.input[i] for i in present]
-        nodes.fetch(info, inputs, opset, {SITE: site, KEY: id(function)})
+        nodes = _fetching(info, inputs, opset, {SITE: site, KEY: id(function)})
         inserted[info.index] = insert_nodes.Inserted(nodes, ())
     insert_nodes.in_front(model, inserted)
     if inserted and not any(o.domain == DOMAIN for o in model.opset_import):
@@ -221,61 +220,50 @@ def _replace(
     return called
 
 
-class _Nodes(list[onnx.NodeProto]):
-    """New nodes in front of the node at a position, in order."""
+def _fetching(
+    info: OperatorInfo, inputs: Sequence[str], opset: int, attributes: Mapping[str, Any]
+) -> list[onnx.NodeProto]:
+    """Return nodes that fetch elements from where a call says; the operator becomes an Identity.
 
-    def __init__(self, index: int) -> None:
-        super().__init__()
-        self._prefix = f"onnx_spatial.run/{index}/"
+    The first Reshape changes nothing. It tells onnxruntime the sizes that are known, and fails where
+    the call has failed (`python_ops.failures`), unless it makes no elements.
+    """
+    nodes: list[onnx.NodeProto] = []
 
-    def op(self, op_type: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """Add a node and return the name of its output."""
-        name = self.unused()
-        self.append(helper.make_node(op_type, inputs, [name], name, domain=domain, **attributes))
+    def op(op_type: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """Add a node, and return the name of its output."""
+        name = f"onnx_spatial.run/{info.index}/{len(nodes)}"
+        nodes.append(helper.make_node(op_type, inputs, [name], name, domain=domain, **attributes))
         return name
 
-    def unused(self) -> str:
-        """Return a new name."""
-        return f"{self._prefix}{len(self)}"
+    def constant(array: Array) -> str:
+        return op("Constant", value=numpy_helper.from_array(array))
 
-    def constant(self, array: Array) -> str:
-        """Add a constant and return its name."""
-        return self.op("Constant", value=numpy_helper.from_array(array))
-
-    def zero(self, x: str, element_types: frozenset[int], opset: int) -> str:
-        """Add a vector of one zero of the type of the data, which is perhaps unknown."""
-        if not element_types and opset >= _CAST_LIKE_OPSET:
-            return self.op("CastLike", self.constant(np.zeros(1, np.int64)), x)
-        if TensorProto.STRING in element_types:
-            return self.constant(np.full(1, "", object))
-        return self.constant(np.zeros(1, dtype_of(min(element_types, default=TensorProto.FLOAT))))
-
-    def fetch(
-        self, info: OperatorInfo, inputs: Sequence[str], opset: int, attributes: Mapping[str, Any]
-    ) -> None:
-        """Add the nodes that fetch elements from where a call says; the operator becomes an Identity.
-
-        The first Reshape changes nothing. It tells onnxruntime the sizes that are known, and fails where
-        the call has failed (`python_ops.failures`), unless it makes no elements.
-        """
-        x, *parameters = inputs
-        shape = self.op("Shape", x)
-        integers = [self.op("Cast", name, to=int(TensorProto.INT64)) for name in parameters]
-        call = self.op(CALLS[len(inputs)], shape, *integers, domain=DOMAIN, **attributes)
-        known, dims = info.facts.inputs[0], info.output_shape
-        sizes = [d if isinstance(d, int) else 0 for d in dims or ()]
-        if known is None or dims is None:
-            same = self.op("Sub", shape, shape)
-        elif 0 in dims or math.prod(filter(None, sizes)) > _MOST_ELEMENTS:
-            same = self.constant(np.zeros(len(sizes), np.int64))
-        else:
-            same = self.constant(np.array(sizes, np.int64))
-        positions = self.op("Reshape", call, same)
-        zero = self.zero(x, info.element_types, opset)
-        flat = self.op("Reshape", x, self.constant(np.array([-1])))
-        y = self.op("Gather", self.op("Concat", zero, flat, axis=0), positions, axis=0)
-        outputs = list(filter(None, info.node.output[:1])) or [self.unused()]
-        info.node.CopyFrom(helper.make_node("Identity", [y], outputs, info.node.name))
+    x, *parameters = inputs
+    shape = op("Shape", x)
+    integers = [op("Cast", name, to=int(TensorProto.INT64)) for name in parameters]
+    call = op(CALLS[len(inputs)], shape, *integers, domain=DOMAIN, **attributes)
+    dims = info.output_shape
+    sizes = [d if isinstance(d, int) else 0 for d in dims or ()]
+    if info.facts.inputs[0] is None or dims is None:
+        same = op("Sub", shape, shape)
+    elif 0 in dims or math.prod(filter(None, sizes)) > _MOST_ELEMENTS:
+        same = constant(np.zeros(len(sizes), np.int64))
+    else:
+        same = constant(np.array(sizes, np.int64))
+    positions = op("Reshape", call, same)
+    if not info.element_types and opset >= _CAST_LIKE_OPSET:
+        zero = op("CastLike", constant(np.zeros(1, np.int64)), x)
+    elif TensorProto.STRING in info.element_types:
+        zero = constant(np.full(1, "", object))
+    else:
+        element_type = min(info.element_types, default=TensorProto.FLOAT)
+        zero = constant(np.zeros(1, dtype_of(element_type)))
+    flat = op("Reshape", x, constant(np.array([-1])))
+    y = op("Gather", op("Concat", zero, flat, axis=0), positions, axis=0)
+    outputs = list(filter(None, info.node.output[:1])) or [f"{y}/unread"]
+    info.node.CopyFrom(helper.make_node("Identity", [y], outputs, info.node.name))
+    return nodes
 
 
 def _check_elements(shape: Sequence[Any], most: int = _MOST_ELEMENTS) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
@@ -129,7 +129,7 @@ class Session:
         keeps: what must live as long as the session: it holds the operators that the model calls.
 
     Attributes:
-        inputs, outputs: types in onnxruntime, by name.
+        outputs: types in onnxruntime, by name.
 
     Raises:
         RunError: it does not load.
@@ -170,11 +170,10 @@ class Session:
             raise RunError.broken_rule(error) from None
         except Exception as error:  # of onnxruntime's own types
             raise RunError.of(error, "load") from None
-        self.inputs = {i.name: i.type for i in self._session.get_inputs()}
         self.outputs = {o.name: o.type for o in self._session.get_outputs()}
 
-    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
-        """Run the model and return its outputs by name, or some of them; sequences are lists.
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the model and return its outputs by name; sequences are lists.
 
         Raises:
             RunError: it does not run on this data.
@@ -189,23 +188,21 @@ class Session:
         options.log_severity_level = _SILENT
         try:
             with limits.stopping_in_time(options, doing), self._raising():
-                return self._run(feeds, list(self.outputs if outputs is None else outputs), options)
+                return self._run(feeds, options)
         except OperatorError as error:
             raise RunError.broken_rule(error) from None
         except Exception as error:  # of onnxruntime's own types
             raise RunError.of(error, "run") from None
 
-    def _run(
-        self, feeds: Mapping[str, Any], names: list[str], options: ort.RunOptions
-    ) -> dict[str, Any]:
-        if not any(is_raw_type(self.outputs[name]) for name in names):
+    def _run(self, feeds: Mapping[str, Any], options: ort.RunOptions) -> dict[str, Any]:
+        names = list(self.outputs)
+        if _RAW.keys().isdisjoint(self.outputs.values()):
             fed = {name: _fed(array) for name, array in feeds.items()}
-            results = map(dense, self._session.run(names, fed, options))
-            return dict(zip(names, results, strict=True))
-        # This way takes outputs of any type, but no strings and sequences as inputs.
-        values = {name: to_ort(array) for name, array in feeds.items()}
-        results = self._session.run_with_ort_values(names, values, options)
-        return {name: from_ort(value) for name, value in zip(names, results, strict=True)}
+            results = map(_dense, self._session.run(names, fed, options))
+        else:  # this way takes outputs of any type, but no strings and sequences as inputs
+            values = {name: _to_ort(array) for name, array in feeds.items()}
+            results = map(_from_ort, self._session.run_with_ort_values(names, values, options))
+        return dict(zip(names, results, strict=True))
 
 
 def _options(optimise: bool, folder: Path | None) -> ort.SessionOptions:
@@ -229,11 +226,9 @@ def _options(optimise: bool, folder: Path | None) -> ort.SessionOptions:
 
 def _fed(value: Any) -> Any:
     """Convert an array for a session; lists and None are taken as they are."""
-    if is_raw(value):
-        return to_ort(value)
-    if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
-        return np.ascontiguousarray(value)
-    return value
+    if not isinstance(value, np.ndarray):
+        return value
+    return np.asarray(value, order="C") if is_native(value.dtype) else _to_ort(value)
 
 
 def open_converted(
@@ -280,52 +275,36 @@ _RAW = {
 }
 
 
-def is_raw_type(name: str) -> bool:
-    """Return whether outputs of a type, by its name in onnxruntime, need an OrtValue."""
-    return name in _RAW
-
-
-def is_raw(value: Any) -> bool:
-    """Return whether a value must be fed as an OrtValue."""
-    return isinstance(value, np.ndarray) and not is_native(value.dtype)
-
-
-def to_ort(array: Array) -> ort.OrtValue:
+def _to_ort(array: Array) -> ort.OrtValue:
     """Convert an array to an onnxruntime tensor.
 
     Raises:
         RuntimeError: this onnxruntime has no tensors of that type.
     """
-    if not is_raw(array):
-        return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array).reshape(array.shape))
+    dense = np.asarray(array, order="C")
+    if is_native(array.dtype):
+        return ort.OrtValue.ortvalue_from_numpy(dense)
     value = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), element_type_of(array))
-    data = _packed(array)
+    data = onnx.numpy_helper.from_array(dense).raw_data
     if data:
         ctypes.memmove(value.data_ptr(), data, len(data))
     return value
 
 
-def from_ort(value: ort.OrtValue) -> Any:
+def _from_ort(value: ort.OrtValue) -> Any:
     """Convert an onnxruntime value to an array; sequences to lists."""
     element_type = _RAW.get(value.data_type())
     if element_type is None:
         return value.numpy()
     size = value.tensor_size_in_bytes()
     data = ctypes.string_at(value.data_ptr(), size) if size else b""
-    return _unpacked(data, element_type, value.shape())
+    return onnx.numpy_helper.to_array(
+        onnx.TensorProto(data_type=element_type, dims=value.shape(), raw_data=data)
+    )
 
 
-def dense(value: Any) -> Any:
+def _dense(value: Any) -> Any:
     """Return an output of onnxruntime; as an array if it is the sparse tensor of a Constant."""
     if not hasattr(value, "get_coo_data"):
         return value
     return sparse.scattered(value.values(), value.get_coo_data().indices(), value.dense_shape())
-
-
-def _packed(array: Array) -> bytes:
-    return onnx.numpy_helper.from_array(np.ascontiguousarray(array)).raw_data
-
-
-def _unpacked(data: bytes, element_type: int, shape: Sequence[int]) -> Array:
-    tensor = onnx.TensorProto(data_type=element_type, dims=shape, raw_data=data)
-    return onnx.numpy_helper.to_array(tensor)
