@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import venv
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -111,24 +110,6 @@ def test_the_action_fails_what_is_wrong_and_annotates_it(tmp_path):
     assert action.outputs()["exit-code"] == "1"
     assert "::error file=a.onnx,title=onnx-spatial%3A FAILED [not-divisible]::" in done.stderr
     assert Action(top, paths="nowhere").run("Validate").returncode == 2
-
-
-@pytest.mark.slow
-@bash
-def test_the_action_installs_what_it_runs(tmp_path):
-    top = tmp_path / "checkout"
-    save(top / "a.onnx")
-    venv.create(tmp_path / "fresh", with_pip=True)
-    scripts = tmp_path / "fresh" / "bin"
-    path = os.pathsep.join((str(scripts), os.environ["PATH"]))
-    # pip builds in the folder that it is given.
-    source = copy_of_the_repository(tmp_path / "action")
-    action = Action(top)
-    done = action.run("Install onnx-spatial", PATH=path, GITHUB_ACTION_PATH=str(source))
-    assert done.returncode == 0, done.stderr
-    assert (scripts / "onnx-spatial").exists()
-    done = action.run("Validate", PATH=path)
-    assert done.returncode == 0, done.stderr
 
 
 def test_every_input_of_the_action_is_used_and_described():

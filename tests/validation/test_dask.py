@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 
 import distributed
@@ -42,30 +39,6 @@ def test_each_task_has_a_process_and_a_timeout_of_its_own(address, tmp_path, mon
     assert run(["validate", "a.onnx", *words, "--timeout", "5"]) == 1
     (model,) = json.loads(capsys.readouterr().out)["models"]
     assert model["kind"] == "timeout"
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="kills by a signal")
-def test_a_worker_killed_mid_run_loses_nothing_and_counts_nothing_twice(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    names = [f"{number:02}.onnx" for number in range(12)]
-    for name in names:
-        save(tmp_path / name, S2B)
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        (first, *_) = client.run(os.getpid).values()
-        threading.Timer(3, os.kill, (first, signal.SIGKILL)).start()
-        words = ["--executor", "dask", "--scheduler", cluster.scheduler_address, "--json"]
-        assert run(["validate", ".", *words]) == 0
-        assert first not in client.run(os.getpid).values()
-    found = json.loads(capsys.readouterr().out)["models"]
-    assert [(m["model"], m["status"]) for m in found] == [(name, "passed") for name in names]
 
 
 def test_no_scheduler_is_said_in_one_line(tmp_path, monkeypatch, capsys):

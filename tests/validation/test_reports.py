@@ -139,20 +139,6 @@ class TestJunit:
         assert suite.get("timestamp") == "2026-02-03T04:05:06"
         assert suite.get("time") == "12.346"
 
-    def test_a_run_begins_before_its_first_model_is_looked_at(self, monkeypatch):
-        moments = iter([datetime(2026, 2, 3, 4, 5, second, tzinfo=UTC) for second in range(60)])
-
-        class Clock(datetime):
-            @classmethod
-            def now(cls, zone=None):
-                return next(moments)
-
-        monkeypatch.setattr("onnx_spatial.validation.run.datetime", Clock)
-        monkeypatch.setattr("onnx_spatial.validation.result.datetime", Clock)
-        report = validate([])
-        (suite,) = ElementTree.fromstring(reports.junit_xml(report))
-        assert suite.get("timestamp") == "2026-02-03T04:05:00"
-
 
 class TestGithub:
     @pytest.fixture(autouse=True)

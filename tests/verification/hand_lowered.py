@@ -5,6 +5,8 @@ from __future__ import annotations
 import onnx
 import onnx.parser
 
+from onnx_spatial.model import traversal
+
 TF = "ai.onnx.converters.tensorflow"
 
 
@@ -100,3 +102,17 @@ def patches_lowered(perm: str = "0, 1, 3, 2, 4, 5") -> onnx.ModelProto:
             y = Reshape(moved, merged)
         }}
     """)
+
+
+def with_wrong_transpose(converted: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy whose first Transpose that moves block offsets exchanges two axes, wherever it is."""
+    wrong = onnx.ModelProto.FromString(converted.SerializeToString())
+    perms = (
+        attribute.ints
+        for _, _, node in traversal.nodes(wrong)
+        for attribute in node.attribute
+        if node.op_type == "Transpose" and len(attribute.ints) > 4
+    )
+    perm = next(perms)
+    perm[0], perm[1] = perm[1], perm[0]
+    return wrong

@@ -6,42 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 from hand_lowered import model
-from onnx import TensorProto
 
 from onnx_spatial import UsageError
 from onnx_spatial.verification.run import data
-from onnx_spatial.verification.run.data import Assignment
-
-NET = model("""
-    g (float[N,?,3] x, int64[2] k, bool flag, float[3] w, int32[2] s) => (float[A,B,C] y)
-      <float[3] w = {1, -2, 8}, int32[2] s = {4, 5}> { y = Mul(x, w) }
-""")
-
-
-def test_unknown_dims_get_names_of_their_own() -> None:
-    x, k, flag, w, _ = data.graph_inputs(NET)
-    assert x.dims == ("N", "x[1]", 3)
-    assert x.symbols == ["N", "x[1]"]
-    assert (k.dims, flag.dims) == ((2,), ())
-    assert w.default is not None
-
-
-def test_what_a_run_is_fed() -> None:
-    inputs = data.graph_inputs(NET)
-    assignment = Assignment({"N": 2, "x[1]": 5})
-    fed = data.feeds(inputs, assignment, seed=0)
-    assert list(fed) == ["x", "k", "flag"]  # the others have a default
-    assert fed["x"].shape == (2, 5, 3)
-    assert sorted(fed["k"]) == [2, 3]  # sizes, counts or steps
-    again = data.feeds(inputs, assignment, seed=0)
-    assert all(np.array_equal(fed[name], again[name]) for name in fed)
-    other = data.feeds(inputs, Assignment({"N": 2, "x[1]": 5}, number=1), seed=0)
-    assert fed["flag"] != other["flag"]
-    assert not np.array_equal(fed["x"], other["x"])
-    given = Assignment({"N": 0, "x[1]": 1}, {"k": np.array([7, 8])})
-    fed = data.feeds(inputs, given, seed=0)
-    assert fed["x"].shape == (0, 1, 3)
-    assert fed["k"].tolist() == [7, 8]
 
 
 def test_types_that_npz_files_lose_are_restored() -> None:
@@ -63,10 +30,3 @@ def test_one_dim_has_one_size() -> None:
     assert data.fixed_sizes(inputs, {"x": (2, 3)})[1] == {"N": 2, "M": 3}
     with pytest.raises(UsageError, match="dim N is 2 in another place"):
         data.fixed_sizes(inputs, {"x": (2, 3), "z": (4,)})
-
-
-def test_every_type_has_usual_data() -> None:
-    for name, number in TensorProto.DataType.items():
-        if name != "UNDEFINED":
-            array = data.usual(number, (2, 3), np.random.default_rng(0))
-            assert array.shape == (2, 3) and array.dtype == data.dtype_of(number)

@@ -10,7 +10,6 @@ import gc
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -26,7 +25,7 @@ from onnx_spatial import UsageError
 from onnx_spatial.model.io import reader
 from onnx_spatial.python_ops import registration
 from onnx_spatial.verification import evaluate, limits
-from onnx_spatial.verification.arrays import Array, dtype_of
+from onnx_spatial.verification.arrays import dtype_of
 from onnx_spatial.verification.run.data import patterns
 from onnx_spatial.verification.run.original import Original
 from onnx_spatial.verification.run.sessions import RunError
@@ -73,7 +72,6 @@ MISTAKES = [
     Mistake(frozenset({"Loop"}), "concatenates what the turns give, where ONNX stacks it"),
     Mistake(frozenset({"QuantizeLinear", "DequantizeLinear"}), "lacks them before opset 19", 19),
     Mistake(frozenset({"BatchNormalization"}), "normalizes as in training before opset 14", 14),
-    Mistake(frozenset({"ConvTranspose"}), "does not know groups of several channels"),
 ]
 #: Whether the evaluator has other mistakes, and gives the body of a Scan no values of outer graphs.
 OLD = onnx.__version__ < "1.23"
@@ -92,9 +90,9 @@ def golden(group: str) -> Iterator[tuple[str, subjects.Built]]:
             yield subject.name, built
 
 
-@pytest.mark.parametrize("group", ["cases", "grid", "lowerings", "nets", "regions", "chains"])
+@pytest.mark.parametrize("group", ["cases", "grid", "regions"])
 def test_every_golden_model_gives_what_it_must(opened, group):
-    if OLD and opened.kind == "evaluator" and group in ("nets", "regions", "chains"):
+    if OLD and opened.kind == "evaluator" and group == "regions":
         pytest.skip("older evaluators are wrong about auto_pad and others")
     exempt = number = 0
     for name, built in golden(group):
@@ -138,23 +136,12 @@ def two_operators() -> onnx.ModelProto:
     return parser.parse_model(text)
 
 
-def test_inner_values_become_outputs(opened):
-    original = opened(two_operators(), values=["s", "e", "y"])
-    outputs = original.run({"x": X})
-    expected = space_to_batch(X, BLOCK, NONE)
-    assert [*outputs] == ["y", "s", "e"]
-    assert same_bits(outputs["s"], expected) and same_bits(outputs["e"], -expected)
-    assert [*original.run({"x": X}, ["e"])] == ["e"]
-
-
 def type_number(name: str) -> int:
     return int(getattr(TensorProto, name))
 
 
-#: Types that onnxruntime moves, and others.
-MOVED = (
-    "FLOAT DOUBLE FLOAT16 BFLOAT16 INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64 BOOL STRING"
-)
+#: Some of the types that onnxruntime moves, and others.
+MOVED = "FLOAT FLOAT16 BFLOAT16 UINT64 BOOL STRING"
 OTHERS = "COMPLEX64 FLOAT8E4M3FN FLOAT8E5M2 INT4 UINT4"
 
 
@@ -179,15 +166,6 @@ def test_every_bit_of_every_type_survives(name, kind):
     assert result.shape == (8, 3, 4, 3) and (result[0, 0] == zero).all()
 
 
-def test_domains_of_the_user(opened):
-    model = one_node("SpaceToBatchND", (X, BLOCK, NONE), domain="my.domain")
-    result = opened(model, ["my.domain"]).run({"x": X})["y"]
-    assert same_bits(result, space_to_batch(X, BLOCK, NONE))
-    with pytest.raises(RunError) as caught:
-        opened(model)
-    assert (caught.value.stage, caught.value.lacks_kernel) == ("load", True)
-
-
 def test_data_whose_type_nobody_infers_is_padded():
     """onnx infers nothing behind an operator of com.microsoft."""
     text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
@@ -197,17 +175,6 @@ def test_data_whose_type_nobody_infers_is_padded():
         }"""
     result = Original(reader.read(parser.parse_model(text))).open().run({"x": X})["y"]
     assert result.shape == (8, 3, 4, 3) and not result[0, 0].any()
-
-
-def test_external_data_stays_where_it_is(tmp_path: Path, opened):
-    model = two_operators()
-    weight = np.arange(3, dtype=np.float32)
-    model.graph.node[1].CopyFrom(onnx.helper.make_node("Mul", ["s", "w"], ["e"]))
-    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
-    onnx.save(
-        model, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="w.bin"
-    )
-    assert same_bits(opened(tmp_path / "m.onnx").run({"x": X})["y"], X * weight)
 
 
 # What fails
@@ -224,16 +191,21 @@ def test_a_rule_that_a_run_breaks_is_told(opened):
     assert same_bits(original.run(feeds)["y"], space_to_batch(X, BLOCK, NONE))
 
 
+def test_what_nothing_here_runs_is_told(opened):
+    with pytest.raises(RunError) as caught:
+        opened(one_node("SpaceToBatchND", (X, BLOCK, NONE), domain="my.domain"))
+    assert (caught.value.stage, caught.value.lacks_kernel) == ("load", True)
+    text = """<ir_version: 7, opset_import: ["" : 10]> g (float[N,1,H] x) => (float[A,B,C] y)
+        <float[1,1,3] w = {1, 2, 3}>
+        { y = Conv<auto_pad = "SAME_UPPER", strides = [2], dilations = [2]>(x, w) }"""
+    with pytest.raises(RunError, match="needs opset 11"):
+        opened(parser.parse_model(text))
+
+
 def test_an_output_that_is_too_large_is_not_computed():
     model = one_node("SpaceToBatchND", (X, BLOCK, NONE), run_time=(2,))
     with pytest.raises(RunError, match="too large"):
         Original(reader.read(model)).open().run({"x": X, "p2": NONE + 2 * 10**6})
-
-
-def test_a_rule_that_every_run_breaks_is_told(opened):
-    with pytest.raises(RunError, match="block_shape") as caught:
-        opened(one_node("SpaceToBatchND", (X, BLOCK - 2, NONE))).run({"x": X})
-    assert caught.value.stage == "rule"
 
 
 def test_a_loop_that_does_not_end_is_stopped(opened):
@@ -263,65 +235,3 @@ def test_evaluate_says_in_one_line_what_does_not_fit():
         assert "\n" not in str(caught.value)
     with pytest.raises(UsageError, match=r"cannot be run on this data.*block_shape"):
         evaluate(one_node("SpaceToBatchND", (X, BLOCK - 2, NONE)), {"x": X})
-
-
-# Convolutions with auto_pad SAME and dilations
-
-
-def explicitly(x: Array, w: Array, mode: str, strides: list[int], dilations: list[int]) -> Array:
-    """The convolution one product at a time; windows that reach over the edge read zeros."""
-    sizes = [-(-n // s) for n, s in zip(x.shape[2:], strides, strict=True)]
-    y = np.zeros((x.shape[0], w.shape[0], *sizes))
-    lows = []
-    for n, out, k, s, d in zip(x.shape[2:], sizes, w.shape[2:], strides, dilations, strict=True):
-        total = max((out - 1) * s + (k - 1) * d + 1 - n, 0)
-        lows.append(total // 2 if mode == "SAME_UPPER" else -(-total // 2))
-    for place in np.ndindex(*sizes):
-        for tap in np.ndindex(*w.shape[2:]):
-            at = [
-                p * s - low + t * d
-                for p, s, low, t, d in zip(place, strides, lows, tap, dilations, strict=True)
-            ]
-            if all(0 <= a < n for a, n in zip(at, x.shape[2:], strict=True)):
-                y[(..., *place)] += x[(..., *at)] @ w[(..., *tap)].T
-    return y
-
-
-@pytest.mark.parametrize("opset", [10, 17])
-@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
-@pytest.mark.parametrize(
-    ("strides", "dilations"), [([1, 1], [2, 3]), ([2, 3], [2, 1]), ([3, 1], [1, 4])]
-)
-def test_refused_convolutions_are_padded(opened, mode, strides, dilations, opset):
-    rng = np.random.default_rng(0)
-    w = rng.integers(-4, 5, (3, 2, 3, 2)).astype(np.float32)
-    values = ", ".join(map(str, w.reshape(-1)))
-    text = f"""<ir_version: 7, opset_import: ["" : {opset}]> g (float[N,2,H,W] x) => (float[A,B,C,D] y)
-        <float[3,2,3,2] w = {{{values}}}>
-        {{ y = Conv<auto_pad = "{mode}", strides = {strides}, dilations = {dilations}>(x, w) }}"""
-    model = parser.parse_model(text)
-    if opset < 11 and strides != [1, 1]:
-        with pytest.raises(RunError, match="needs opset 11"):
-            opened(model)
-        return
-    original = opened(model)
-    for size in ((5, 7), (4, 4), (1, 6), (9, 2)):
-        x = rng.integers(-4, 5, (2, 2, *size)).astype(np.float32)
-        expected = explicitly(x, w, mode, strides, dilations)
-        np.testing.assert_array_equal(original.run({"x": x})["y"], expected)
-
-
-@pytest.mark.parametrize("op_type", ["ConvInteger", "QLinearConv"])
-def test_quantised_data_is_padded_with_its_zero_point(op_type):
-    call = "ConvInteger<ATTRIBUTES>(x, w, z)"
-    if op_type == "QLinearConv":
-        call = "QLinearConv<ATTRIBUTES>(x, one, z, w, one, none, one, none)"
-    text = f"""<ir_version: 7, opset_import: ["" : 13]> g (uint8[N,1,H] x) => (T[A,B,C] y)
-        <uint8[1,1,3] w = {{1, 2, 3}}, uint8 z = {{7}}, float one = {{1}}, uint8 none = {{0}}>
-        {{ y = {call} }}"""
-    text = text.replace("T[A", "uint8[A" if op_type == "QLinearConv" else "int32[A")
-    text = text.replace("ATTRIBUTES", 'auto_pad = "SAME_UPPER", dilations = [2]')
-    x = np.full((1, 1, 6), 7, np.uint8)
-    x[0, 0, 0] = 10
-    result = Original(reader.read(parser.parse_model(text))).open().run({"x": x})["y"]
-    assert result.reshape(-1).tolist() == [6, 0, 3, 0, 0, 0]

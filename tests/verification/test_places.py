@@ -1,4 +1,7 @@
-"""Operators wherever they are: in subgraphs, functions, loops without turns, domains of the user."""
+"""Operators wherever they are: in subgraphs, functions, loops without turns, domains of the user.
+
+Convolutions that onnxruntime refuses, with auto_pad SAME and dilations, are operators in this sense.
+"""
 
 from __future__ import annotations
 
@@ -8,100 +11,138 @@ import numpy as np
 import onnx
 import pytest
 from adapter import verify
-from hand_lowered import TF, model, space_to_batch, space_to_batch_lowered
+from hand_lowered import (
+    TF,
+    model,
+    space_to_batch,
+    space_to_batch_lowered,
+    with_wrong_transpose,
+)
 from onnx import TensorProto, helper, numpy_helper
 
 import onnx_spatial
 from onnx_spatial import OperatorError
 
-PARAMETERS = """
-    int32[2] block = {2, 3}, int32[2,2] pads = {1, 2, 0, 3}, int64[8] p = {0, 1, 0, 0, 0, 2, 3, 0},
-    int64[6] s = {-1, 4, 2, 3, 3, 3}, int64[4] m = {-1, 4, 3, 3}
-"""
+PARAMETERS = "int32[2] block = {2, 3}, int32[2,2] pads = {1, 2, 0, 3}"
 SITE = "[site] b = tf.SpaceToBatchND(t, block, pads)"
-LOWERED = """
-    padded = Pad(t, p)
-    cells = Reshape(padded, s)
-    moved = Transpose<perm = [2, 4, 0, 1, 3, 5]>(cells)
-    b = Reshape(moved, m)
-"""
-WRONG = LOWERED.replace("2, 4, 0, 1", "4, 2, 0, 1")
-
-IF = f"""
-g (bool flag, float[N,5,6,3] x) => (float[A,B,C,D] y) <{PARAMETERS}>
-{{
+IF = f"""g (bool flag, float[N,5,6,3] x) => (float[A,B,C,D] y) <{PARAMETERS}> {{
     t = Neg(x)
-    y = If (flag) <
-        then_branch = then () => (float[E,F,G,H] b) {{ SITE }},
-        else_branch = els () => (float[I,J,K,L] c) {{ c = Identity(t) }}
-    >
-}}
-"""
+    y = If (flag) < then_branch = then () => (float[E,F,G,H] b) {{ {SITE} }},
+                    else_branch = els () => (float[I,J,K,L] c) {{ c = Identity(t) }} > }}"""
 
-LOOP = f"""
-g (float[N,5,6,3] x) => (float[A,B,C,D] last, float[E,F,G,H,I] all) <{PARAMETERS},
-   int64 three = {{3}}, bool yes = {{1}}, float half = {{0.5}}>
-{{
-    last, all = Loop (three, yes, x) <
-        body = turn (int64 i, bool go, float[J,K,L,M] t)
+PLACES = {
+    "branch": IF,
+    "branch that no run takes": IF.replace("3}>", "3}, bool flag = {0}>"),
+    "loop": f"""g (float[N,5,6,3] x) => (float[A,B,C,D] last, float[E,F,G,H,I] all) <{PARAMETERS},
+            int64 three = {{3}}, bool yes = {{1}}, float half = {{0.5}}> {{
+        last, all = Loop (three, yes, x) <body = turn (int64 i, bool go, float[J,K,L,M] t)
             => (bool go2, float[J,K,L,M] u, float[P,Q,R,S] b)
-        {{
-            SITE
-            u = Mul(t, half)
-            go2 = Identity(go)
-        }}
-    >
-}}
-"""
-
-SCAN = f"""
-g (float[3,N,5,6,3] x, float[N,5,6,3] start)
-  => (float[A,B,C,D] last, float[E,F,G,H,I] all) <{PARAMETERS}>
-{{
-    last, all = Scan <num_scan_inputs = 1, scan_input_directions = [1], scan_output_axes = [1],
-        body = turn (float[J,K,L,M] sum, float[J,K,L,M] t)
-            => (float[J,K,L,M] next, float[P,Q,R,S] b)
-        {{
-            SITE
-            next = Add(sum, t)
-        }}
-    > (start, x)
-}}
-"""
+            {{ {SITE} u = Mul(t, half) go2 = Identity(go) }}> }}""",
+    "scan": f"""g (float[3,N,5,6,3] x, float[N,5,6,3] start)
+            => (float[A,B,C,D] last, float[E,F,G,H,I] all) <{PARAMETERS}> {{
+        last, all = Scan <num_scan_inputs = 1, scan_input_directions = [1], scan_output_axes = [1],
+            body = turn (float[J,K,L,M] sum, float[J,K,L,M] t)
+                => (float[J,K,L,M] next, float[P,Q,R,S] b)
+            {{ {SITE} next = Add(sum, t) }}> (start, x) }}""",
+    "function": f"""g (float[N,5,6,3] x) => (float[A,B,C,D] y, float[E,F,G,H] z) <{PARAMETERS},
+            int32[2] small = {{1, 2}}, int32[2,2] none = {{0, 0, 0, 0}}> {{
+        y = loc.Blocks(x, block, pads) z = loc.Blocks(x, small, none) }}
+        <domain: "loc", opset_import: ["" : 17]> Blocks (t, block, pads) => (b) {{ {SITE} }}""",
+    "behind computed parameters": f"""g (float[N,6,6,3] t, int32[2,1] side) => (float[A,B,C,D] b)
+        <int32[2] block = {{2, 2}}> {{ pads = Concat<axis = 1>(side, side) {SITE} }}""",
+}
 
 
-@pytest.mark.parametrize("text", [IF, LOOP, SCAN])
-def test_subgraphs(text: str) -> None:
-    original = model(text.replace("SITE", SITE))
-    result = verify(original, model(text.replace("SITE", LOWERED)))
-    assert result, result.message
-    # In the Loop nothing is known of the sizes: what was made for one size is only sampled there.
-    assert result.evidence == ("sampled" if text is LOOP else "proven")
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_right_is_proven_and_what_is_wrong_is_found(place: str) -> None:
+    original = model(PLACES[place])
+    converted = onnx_spatial.convert(original, verify=False).model
+    result = verify(original, converted)
+    assert result.evidence == "proven", result.message
     (operator,) = result.operators
-    assert operator.graph.startswith("main graph > ")
-    assert all(o.equal_bits for o in result.outputs)
-    wrong = verify(original, model(text.replace("SITE", WRONG)))
+    assert (operator.node, operator.ran) == ("site", True)
+    wrong = verify(original, with_wrong_transpose(converted))
     assert wrong.status == "failed"
-    assert any(o.passed is False for o in wrong.outputs)
+    assert operator.graph in wrong.problems[0]
 
 
 def test_both_ways_of_an_if_are_taken() -> None:
-    original = model(IF.replace("SITE", SITE))
-    result = verify(original, model(IF.replace("SITE", LOWERED).replace("c = Identity", "c = Neg")))
+    changed = model(IF.replace("c = Identity", "c = Neg"))
+    result = verify(model(IF), onnx_spatial.convert(changed, verify=False).model)
     assert result.status == "failed"
     assert {o.run for o in result.outputs if o.passed is False} != set(range(len(result.runs)))
 
 
-def test_a_branch_that_no_run_takes_counts() -> None:
-    """Whatever the value that it gives is called."""
-    never = IF.replace(f"<{PARAMETERS}>", f"<{PARAMETERS}, bool flag = {{0}}>")
-    original = model(never.replace("SITE", SITE))
-    assert verify(original, model(never.replace("SITE", LOWERED))).evidence == "proven"
-    assert verify(original, model(never.replace("SITE", WRONG))).status == "failed"
-    renamed = never.replace("SITE", WRONG.replace("b = ", "other = ")).replace("H] b)", "H] other)")
-    result = verify(original, model(renamed))
+def test_a_branch_that_no_run_takes_counts_whatever_its_value_is_called() -> None:
+    never = PLACES["branch that no run takes"]
+    renamed = model(never.replace("H] b)", "H] other)").replace("b = tf", "other = tf"))
+    wrong = with_wrong_transpose(onnx_spatial.convert(renamed, verify=False).model)
+    result = verify(model(never), wrong)
     assert result.evidence != "proven"
     assert result.operators[0].unproven is not None  # it is not left as it is
+
+
+# Convolutions that onnxruntime refuses
+
+HEAD = '<ir_version: 9, opset_import: ["" : 17, "local" : 1]>\n'
+CONV = 'Conv<auto_pad = "SAME_UPPER", strides = [2, 3], dilations = [2, 3]>'
+REFUSED = {
+    "main": f"g (float[N,2,H,W] x) => (float[N,3,P,Q] y) <WEIGHT> {{ [conv] y = {CONV}(x, w) }}",
+    "static": f"g (float[2,2,10,8] x) => (float[2,3,P,Q] y) <WEIGHT> {{ [conv] y = {CONV}(x, w) }}",
+    "branch": f"""g (bool b, float[N,2,H,W] x) => (float[N,K,P,Q] y) <WEIGHT> {{ y = If (b) <
+        then_branch = yes () => (float[A,B,C,D] t) {{ [conv] t = {CONV}(x, w) }},
+        else_branch = no () => (float[A,B,C,D] e) {{ e = Neg(x) }} > }}""",
+    "function": f"""g (float[N,2,H,W] x) => (float[N,3,P,Q] y) <WEIGHT> {{ y = local.Block (x, w) }}
+        <domain: "local", opset_import: ["" : 17]> Block (data, kernel) => (result)
+            {{ [conv] c = {CONV}(data, kernel)  result = Relu (c) }}""",
+}
+QUANTISED = """g (uint8[2,2,H,W] x) => (uint8[2,3,P,Q] y)
+    <float s = {0.5}, uint8 z = {9}, float t = {4}, uint8 o = {100}, uint8[3,2,3,2] w = {VALUES}>
+    { [conv] y = QLinearConv<auto_pad = "SAME_UPPER", dilations = [2, 3], strides = [2, 1]>
+          (x, s, z, w, s, z, t, o) }"""
+
+
+def refused(text: str) -> onnx.ModelProto:
+    weight = ", ".join(f"{(7 * i) % 11 - 5}" for i in range(36))
+    text = text.replace("WEIGHT", f"float[3,2,3,2] w = {{{weight}}}")
+    return onnx.parser.parse_model(HEAD + text.replace("VALUES", ", ".join(map(str, range(36)))))
+
+
+@pytest.mark.parametrize("place", REFUSED)
+def test_pads_of_refused_convolutions_are_proven_and_wrong_ones_found(place: str) -> None:
+    made = refused(REFUSED[place])
+    result = verify(made, onnx_spatial.convert(made, verify=False).model)
+    assert result.evidence == "proven", result.message
+    (operator,) = result.operators
+    assert (operator.node, operator.op_type) == ("conv", "Conv")
+    assert operator.proven == ("these sizes" if place == "static" else "all sizes")
+    # The odd zero is on the wrong side.
+    lower = refused(REFUSED[place].replace("SAME_UPPER", "SAME_LOWER"))
+    assert verify(made, onnx_spatial.convert(lower, verify=False).model).status == "failed"
+
+
+def test_a_pad_more_on_one_side_and_less_on_the_other_is_found() -> None:
+    made = refused(REFUSED["main"].replace("strides = [2, 3], ", ""))
+    wrong = onnx_spatial.convert(made, verify=False).model
+    (pads,) = (a.ints for n in wrong.graph.node for a in n.attribute if a.name == "pads")
+    assert list(pads) == [2, 1, 2, 2]
+    pads[:] = [1, 1, 3, 2]
+    assert verify(made, wrong).status == "failed"
+
+
+def test_what_nobody_put_right_is_not_run() -> None:
+    result = verify(refused(REFUSED["main"]), refused(REFUSED["main"]))
+    assert result.evidence == "proven"
+    assert "both models have the same nodes; not run: onnxruntime cannot run" in result.message
+
+
+def test_whole_numbers_are_padded_with_their_zero() -> None:
+    made = refused(QUANTISED)
+    converted = onnx_spatial.convert(made, verify=False).model
+    assert verify(made, converted), verify(made, converted).message
+    (pad,) = (n for n in converted.graph.node if n.op_type == "Pad")
+    del pad.input[2]
+    assert verify(made, converted).status == "failed"
 
 
 # Loops and scans without turns
@@ -124,15 +165,13 @@ def blocks_in_a_loop(
     return made
 
 
-@pytest.mark.parametrize("trips", [0, 2])
 @pytest.mark.parametrize(
-    ("declared", "image"),
+    ("trips", "declared", "image"),
     [
-        (None, [2, 4, 4, 1]),
-        (None, ["n", "h", "w", 1]),
-        ([8, 2, 2, 1], [2, 4, 4, 1]),
-        (["a", "b", "c", 1], ["n", "h", "w", 1]),
-        (["a", "b", "c", "d"], [2, 4, 4, 1]),
+        (2, None, ["n", "h", "w", 1]),
+        (0, None, [2, 4, 4, 1]),
+        (0, [8, 2, 2, 1], [2, 4, 4, 1]),
+        (0, ["a", "b", "c", 1], ["n", "h", "w", 1]),
     ],
 )
 def test_scan_outputs_of_a_loop_without_turns(trips, declared, image) -> None:
@@ -154,17 +193,6 @@ def test_a_wrong_shape_of_a_loop_without_turns_fails() -> None:
     assert verify(original, converted).status == "failed"
 
 
-@pytest.mark.parametrize("rows", [1, 3])
-def test_a_scan_over_images(rows: int) -> None:
-    made = model(f"""
-        g (float[{rows},2,4,4,1] images) => (float[R,P,Q,S,T] y) <int32[2] block = {{2, 2}},
-          int32[2,2] none = {{0, 0, 0, 0}}>
-        {{ y = Scan <num_scan_inputs = 1, body = turn (float[2,4,4,1] x) => (float[A,B,C,D] s)
-            {{ s = tf.SpaceToBatchND(x, block, none) }}> (images) }}
-    """)
-    assert onnx_spatial.convert(made).verification.evidence == "proven"
-
-
 @pytest.mark.parametrize("batch", [0, 2])
 def test_parameters_of_the_run_behind_a_constant_operator(batch: int) -> None:
     """Also where all data is empty."""
@@ -177,154 +205,28 @@ def test_parameters_of_the_run_behind_a_constant_operator(batch: int) -> None:
     assert onnx_spatial.convert(made).verification.status == "passed"
 
 
-# Functions
-
-
-FUNCTION = """
-g (float[N,5,6,3] x) => (float[A,B,C,D] y, float[E,F,G,H] z)
-  <int32[2] block = {2, 3}, int32[2,2] pads = {1, 2, 0, 3}, int32[2] small = {1, 2},
-   int32[2,2] none = {0, 0, 0, 0}>
-{
-    y = loc.Blocks(x, block, pads)
-    z = loc.Blocks(x, small, none)
-}
-<domain: "loc", opset_import: ["" : 17]>
-Blocks (t, block, pads) => (b) { SITE }
-"""
-# Runtime parameters, lowered for two blocked axes of a rank-4 tensor.
-DYNAMIC = """
-    wide = Cast<to = 7>(pads)
-    blocks = Cast<to = 7>(block)
-    zero = Constant<value_ints = [0]>()
-    one = Constant<value_ints = [1]>()
-    two = Constant<value_ints = [2]>()
-    three = Constant<value_ints = [3]>()
-    four = Constant<value_ints = [4]>()
-    lows = Slice(wide, zero, one, one)
-    low = Reshape(lows, two)
-    highs = Slice(wide, one, two, one)
-    high = Reshape(highs, two)
-    amounts = Concat<axis = 0>(zero, low, zero, zero, high, zero)
-    padded = Pad(t, amounts)
-    shape = Shape(padded)
-    n = Slice(shape, zero, one)
-    sizes = Slice(shape, one, three)
-    c = Slice(shape, three, four)
-    cells = Div(sizes, blocks)
-    rows = Slice(cells, zero, one)
-    columns = Slice(cells, one, two)
-    across = Slice(blocks, zero, one)
-    down = Slice(blocks, one, two)
-    split = Concat<axis = 0>(n, rows, across, columns, down, c)
-    apart = Reshape(padded, split)
-    moved = Transpose<perm = [2, 4, 0, 1, 3, 5]>(apart)
-    merged = Constant<value_ints = [-1]>()
-    final = Concat<axis = 0>(merged, cells, c)
-    b = Reshape(moved, final)
-"""
-
-
-def test_a_function_that_is_called_twice() -> None:
-    original = model(FUNCTION.replace("SITE", SITE))
-    result = verify(original, model(FUNCTION.replace("SITE", DYNAMIC)))
-    assert result, result.message
-    (operator,) = result.operators
-    assert operator.graph == "function loc:Blocks"
-    swapped = DYNAMIC.replace("perm = [2, 4,", "perm = [4, 2,")
-    wrong = verify(original, model(FUNCTION.replace("SITE", swapped)))
-    assert wrong.status == "failed"
-    assert "function loc:Blocks" in "".join(wrong.problems)
-
-
-# The model computes pads that are equal on both sides of each axis.
-COMPUTED = """
-g (float[N,6,6,3] t, int32[2,1] side) => (float[A,B,C,D] b)
-  <int32[2] block = {2, 2}, int64[1] begin = {0}>
-{ pads = Concat<axis = 1>(side, side) SITE }
-"""
-PASSED_TO_SCAN = """
-g (float[N,6,6,3] x, int32[3,2,1] sides) => (float[A,B,C,D,E] all)
-  <int32[2] block = {2, 2}, int64[1] begin = {0}>
-{
-    each = Concat<axis = 2>(sides, sides)
-    all = Scan <num_scan_inputs = 1,
-        body = turn (int32[2,2] pads) => (float[P,Q,R,S] b) { t = Neg(x) SITE }
-    > (each)
-}
-"""
-
-
-@pytest.mark.parametrize("text", [COMPUTED, PASSED_TO_SCAN], ids=["node", "scan"])
-def test_nodes_that_are_right_for_the_computed_parameters_only(text: str) -> None:
-    symmetric = (
-        "low_pads = Gather<axis = 1>(pads, begin) both = Concat<axis = 1>(low_pads, low_pads)"
-        + DYNAMIC.replace("(pads)", "(both)")
-    )
-    original = model(text.replace("SITE", SITE))
-    result = verify(original, model(text.replace("SITE", symmetric)))
-    assert result, result.message
-    assert result.operators[0].proven == ("all sizes" if text is COMPUTED else None)
-    swapped = symmetric.replace("perm = [2, 4,", "perm = [4, 2,")
-    assert verify(original, model(text.replace("SITE", swapped))).status == "failed"
+# Domains, rules that are broken, external data
 
 
 def test_a_model_that_defines_the_operator_itself_has_no_operators() -> None:
-    """Converted to model-local functions: the operators are no longer ours to run."""
-    text = """
-        g (float[N,5,6,3] x) => (float[A,B,C,D] y)
-          <int32[2] block = {2, 3}, int32[2,2] pads = {1, 2, 0, 3}>
-        { y = tf.SpaceToBatchND(x, block, pads) }
-    """
-    header = f'<domain: "{TF}", opset_import: ["" : 17]> SpaceToBatchND (t, block, pads) => (b)'
-    defined = model(f"{text} {header} {{ {DYNAMIC} }}")
+    text = f"g (float[N,5,6,3] t) => (float[A,B,C,D] b) <{PARAMETERS}> {{ {SITE} }}"
+    function = f"""<domain: "{TF}", opset_import: ["" : 17]> SpaceToBatchND (t, block, pads) => (b) {{
+        p = Constant<value_ints = [0, 1, 0, 0, 0, 2, 3, 0]>() padded = Pad(t, p)
+        s = Constant<value_ints = [-1, 4, 2, 3, 3, 3]>() cells = Reshape(padded, s)
+        moved = Transpose<perm = [2, 4, 0, 1, 3, 5]>(cells)
+        m = Constant<value_ints = [-1, 4, 3, 3]>() b = Reshape(moved, m) }}"""
+    defined = model(text + function)
     assert verify(model(text), defined).evidence == "proven"
     again = verify(defined, defined)
     assert (again.evidence, again.operators) == ("proven", [])
-    swapped = model(f"{text} {header} {{ {DYNAMIC.replace('[2, 4,', '[4, 2,')} }}")
-    assert verify(model(text), swapped).status == "failed"
-
-
-def test_attributes_that_differ_between_calls() -> None:
-    """The node in the function has no meaning of its own; inlined it has, and can be compared."""
-    original = model("""
-        g (float[N,6,6,1] x) => (float[A,B,C,D] y, float[E,F,G,H] z) <int32[2,2] none = {0, 0, 0, 0}>
-        { y = loc.Blocks<size = 2>(x, none)
-          z = loc.Blocks<size = 3>(x, none) }
-        <domain: "loc", opset_import: ["" : 17]>
-        Blocks<size>(t, pads) => (b) { b = tf.SpaceToBatch<block_size: int = @size>(t, pads) }
-    """)
-    lowered = """
-        g (float[N,6,6,1] x) => (float[A,B,C,D] y, float[E,F,G,H] z)
-          <int64[5] s2 = {-1, 3, 2, 3, 2}, int64[5] s3 = {-1, 2, 3, 2, 3},
-           int64[4] m2 = {-1, 3, 3, 1}, int64[4] m3 = {-1, 2, 2, 1}>
-        {
-            a2 = Reshape(x, s2)
-            b2 = Transpose<perm = [2, 4, 0, 1, 3]>(a2)
-            y = Reshape(b2, m2)
-            a3 = Reshape(x, s3)
-            b3 = Transpose<perm = [2, 4, 0, 1, 3]>(a3)
-            z = Reshape(b3, m3)
-        }
-    """
-    result = verify(original, model(lowered))
-    assert result, result.message
-    wrong = lowered.replace("b3 = Transpose<perm = [2, 4,", "b3 = Transpose<perm = [4, 2,")
-    assert verify(original, model(wrong)).status == "failed"
-
-
-# Domains of the user, rules that are broken, external data
+    assert verify(model(text), with_wrong_transpose(defined)).status == "failed"
 
 
 def test_a_domain_of_the_users_own() -> None:
-    text = f"""
-        g (float[N,5,6,3] x) => (float[A,B,C,D] y) <{PARAMETERS}>
-        {{ t = Identity(x)
-          SITE
-          y = Identity(b) }}
-    """
-    original = model(text.replace("SITE", SITE.replace("tf.", "mine.")))
+    original = space_to_batch()
+    converted = space_to_batch_lowered()
+    original.graph.node[0].domain = "mine"
     original.opset_import.append(helper.make_opsetid("mine", 1))
-    converted = model(text.replace("SITE", LOWERED))
     unknown = verify(original, converted)
     assert unknown.status == "unverified"
     assert "mine:SpaceToBatchND" in unknown.message and "use --domain mine if" in unknown.message
@@ -339,26 +241,27 @@ def test_an_operator_that_breaks_its_rules() -> None:
 
 def test_external_data(tmp_path: Path) -> None:
     """Weights are found beside each file, also where the converted model is still in memory."""
-    text = f"""
-        g (float[2,5,6,3] x) => (float[A,B,C,D] y) <{PARAMETERS}>
-        {{ t = Add(x, w) SITE y = Mul(b, b) }}
-    """
+    original = model(f"""g (float[2,5,6,3] x) => (float[A,B,C,D] y) <{PARAMETERS}>
+        {{ t = Add(x, w) {SITE} y = Mul(b, b) }}""")
     weights = np.random.default_rng(0).normal(size=(5, 6, 3)).astype(np.float32)
-    paths = []
-    for name, body, factor in (("one", SITE, 1), ("two", LOWERED, 1), ("wrong", LOWERED, 1.5)):
-        saved = model(text.replace("SITE", body))
-        saved.graph.initializer.append(numpy_helper.from_array(weights * np.float32(factor), "w"))
-        paths.append(tmp_path / name / "m.onnx")
-        paths[-1].parent.mkdir()
+    original.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    right = onnx_spatial.convert(original, verify=False).model
+    wrong = onnx.ModelProto.FromString(right.SerializeToString())
+    (stored,) = (t for t in wrong.graph.initializer if t.name == "w")
+    stored.CopyFrom(numpy_helper.from_array(weights * np.float32(1.5), "w"))
+    paths = {}
+    for name, made in (("one", original), ("two", right), ("wrong", wrong)):
+        paths[name] = tmp_path / name / "m.onnx"
+        paths[name].parent.mkdir()
         options = {"save_as_external_data": True, "location": f"{name}.bin", "size_threshold": 100}
-        onnx.save(saved, paths[-1], **options)
-    original, right, wrong = paths
-    result = verify(original, right)
+        onnx.save(made, paths[name], **options)
+    result = verify(paths["one"], paths["two"])
     assert result.evidence == "proven" and "proven: 1 operator " in result.message, result.message
-    result = verify(original, wrong)
+    result = verify(paths["one"], paths["wrong"])
     assert result.status == "failed" and "reads another constant 'w'" in result.message
     value = f"{weights.flat[0] * np.float32(1.5)!s} instead of {weights.flat[0]!s}"
     assert f"[0, 0, 0] is {value}" in result.message
     # In memory they still lie beside the original.
-    (right.parent / "two.bin").rename(original.parent / "two.bin")
-    assert verify(original, onnx.load(right, load_external_data=False)).evidence == "proven"
+    (tmp_path / "two" / "two.bin").rename(tmp_path / "one" / "two.bin")
+    loose = onnx.load(paths["two"], load_external_data=False)
+    assert verify(paths["one"], loose).evidence == "proven"

@@ -53,7 +53,6 @@ BEHIND = """
 ONES = ", ".join(["1"] * 1200)
 TURNED = "t = Transpose<perm = [0, 3, 1, 2]>(c)"
 DEMANDS = {
-    "even": ("int64[2] flat = {0, -1}", "y = Reshape(c, flat)", {}),
     "area": (
         f"int64[2] flat = {{0, -1}}, float[1,1200] row = {{{ONES}}}",
         f"{TURNED} u = Reshape(t, flat) y = Concat<axis = 0>(u, row)",
@@ -84,10 +83,6 @@ BLOCKS = {
     "blocks of 4 on three axes": """g (float[A,B,C,D,E] x) => (float[P,Q,R,S,T] y)
         <int32[3] block = {4, 4, 4}, int32[3,2] none = {0, 0, 0, 0, 0, 0}>
         { b = tf.BatchToSpaceND(x, block, none) y = Relu(b) }""",
-    "seven axes": """g (float[A,B,C,D,E,F,G,H] x) => (float[I,J,K,L,M,N,O,P] y)
-        <int32[7] block = {1, 1, 3, 4, 2, 2, 1},
-         int32[7,2] pads = {0, 3, 1, 2, 2, 0, 3, 1, 0, 1, 1, 2, 3, 0}>
-        { s = tf.SpaceToBatchND(x, block, pads) y = Relu(s) }""",
     "a chain of parameters": """g (float[N,H,W,2] x, int32[2,2] p, int32[2,2] c, int32[2,2] q)
         => (float[A,B,C,2] y) <int32[2] b = {3, 2}, int32[2] d = {4, 3}>
         { u = tf.SpaceToBatchND(x, b, p) r = Relu(u) v = tf.BatchToSpaceND(r, b, c)
@@ -101,9 +96,6 @@ BLOCKS = {
     "ids of a table": """g (int64[N,S] ids) => (float[A,B,C] y)
         <float[5,2] table = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, int32[1] b = {2}, int32[1,2] p = {0, 0}>
         { g = Gather(table, ids) y = tf.SpaceToBatchND(g, b, p) }""",
-    "an Expand": """g (float[N,H,2] x) => (float[A,B,C] y)
-        <int64[3] to = {1, 35, 2}, int32[1] b = {5}, int32[1,2] p = {0, 0}>
-        { r = Relu(x) e = Expand(r, to) t = Concat<axis = 2>(e, r) y = tf.SpaceToBatchND(t, b, p) }""",
     "a scan over two": """g (float[T,4,2] x, float[S,4,2] z) => (float[U,2,2,2] y)
         <int64[1] a = {0}, int32[1] b = {2}, int32[1,2] p = {0, 0}> {
             y = Scan <num_scan_inputs = 2, body = f (float[4,2] r, float[4,2] s) => (float[2,2,2] o)
@@ -117,11 +109,10 @@ def blocked(name: str) -> onnx.ModelProto:
     return made
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", BLOCKS)
-def test_what_operators_demand(name: str, seed: int, sampled: None) -> None:
+def test_what_operators_demand(name: str, sampled: None) -> None:
     original = blocked(name)
-    result = verify(original, converted(original), seed=seed)
+    result = verify(original, converted(original))
     assert result.status == "passed", result.message
     if name == "two inputs of one size":
         assert all(run.shapes["x"] == run.shapes["z"] for run in result.runs)
@@ -132,21 +123,6 @@ def test_data_that_does_not_fit_a_scan_is_refused() -> None:
     fed = {"x": np.zeros((3, 4, 2), np.float32), "z": np.zeros((2, 4, 2), np.float32)}
     with pytest.raises(UsageError, match="does not run on the data that was given"):
         verify(original, converted(original), inputs=fed)
-
-
-def test_the_state_of_a_scan_keeps_its_shape() -> None:
-    # onnxruntime gives each iteration the memory of the first state; only a batch of 1 fits into it.
-    original = model("""
-        g (float[T,N,4,2] x) => (float[A,B,C] last, float[T,P,2,2] y)
-        <int32[1] b = {2}, int32[1,2] p = {0, 0}, float[1,4,2] zero = {0, 0, 0, 0, 0, 0, 0, 0}> {
-            last, y = Scan <num_scan_inputs = 1,
-                body = f (float[A,B,C] s, float[N,4,2] r) => (float[A,B,C] t, float[P,2,2] o)
-                { t = Add(s, r) o = tf.SpaceToBatchND(t, b, p) }> (zero, x)
-        }
-    """)
-    result = verify(original, converted(original))
-    assert result.status == "passed", result.message
-    assert {run.shapes["x"][1] for run in result.runs} == {1}
 
 
 def test_sizes_that_each_call_of_a_function_allows() -> None:
@@ -192,24 +168,6 @@ def test_what_exporters_write_for_unknown_is_no_name(name: str) -> None:
             if not dim.HasField("dim_value"):
                 dim.dim_param = name
     assert verify(original, original, inputs={"x": np.ones((1, 4, 6, 3), np.float32)})
-
-
-# Defaults
-
-
-WEIGHTED = (
-    "g (float[N,3] x, float[3] w) => (float[N,3] y) <float[3] w = {1, -2, 3}> { y = Mul(x, w) }"
-)
-
-
-def test_a_default_must_stay_one() -> None:
-    """A caller may give another value; in ordinary runs the default is the same."""
-    assert verify(model(WEIGHTED), model(WEIGHTED)).evidence == "proven"
-    fixed = "v = Constant<value_floats = [1.0, -2.0, 3.0]>() y = Mul(x, v)"
-    baked = verify(model(WEIGHTED), model(WEIGHTED.replace("y = Mul(x, w)", fixed)))
-    assert baked.evidence != "proven"
-    gone = verify(model(WEIGHTED), model(WEIGHTED.replace(", float[3] w)", ")")))
-    assert "can no longer be overridden" in " ".join((gone.message, *gone.notes, *gone.problems))
 
 
 # What the user gives
@@ -299,11 +257,10 @@ def test_values_that_are_a_shape_are_asked_for_with_inputs(body: str) -> None:
     assert onnx_spatial.convert(made, verify=VerifyOptions(inputs=inputs)).verification
 
 
-@pytest.mark.parametrize("mode", ["lower", "function", "custom-op"])
-def test_two_nodes_of_one_name_are_said_to_be_that(mode: str) -> None:
+def test_two_nodes_of_one_name_are_said_to_be_that() -> None:
     made = model(RESHAPED.replace("BODY", "[same] n = Neg(y) [same] z = Relu(n)"))
     with pytest.raises(VerificationError, match=r"\(same\); rename one of them"):
-        onnx_spatial.convert(made, mode=mode, verify=VerifyOptions(strict=True))
+        onnx_spatial.convert(made, verify=VerifyOptions(strict=True))
 
 
 def of_many_dims() -> onnx.ModelProto:
@@ -320,20 +277,11 @@ def of_large_windows() -> onnx.ModelProto:
             rates = [1, 1, 1, 1], padding = "VALID"> (x) }""")
 
 
-def of_a_body_that_does_not_fit() -> onnx.ModelProto:
-    made = model("""g (float[4] x) => (float[4] z) <int64 n = {2}, bool yes = {1}> {
-        z = Loop (n, yes, x) <body = b (int64 i, bool on, float[4] v) => (bool go, float[4] w)
-            { go = Identity(on) w = Neg(v) }> }""")
-    made.graph.node[0].attribute[0].g.output.pop()
-    return made
-
-
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
         (of_many_dims, "input 'x' has 104 dims; numpy supports at most 64"),
         (of_large_windows, "windows of [300, 300] are too large to be compared"),
-        (of_a_body_that_does_not_fit, "the original cannot be run: "),
     ],
 )
 def test_what_nothing_here_can_run_is_unverified_in_one_line(made, reason: str) -> None:

@@ -7,14 +7,12 @@ import numpy as np
 import onnx
 import pytest
 from adapter import verify
-from hand_lowered import model, space_to_batch, space_to_batch_lowered
+from hand_lowered import model
 from onnx import TensorProto
 from onnx.helper import make_graph, make_node, make_opsetid
-from running import same_bits
 
 from onnx_spatial.model.io import reader
-from onnx_spatial.verification.arrays import differing_bits, dtype_of, element_type_of
-from onnx_spatial.verification.run import sessions
+from onnx_spatial.verification.arrays import differing_bits, dtype_of
 from onnx_spatial.verification.run.data import INTEGER_MODES, patterns, usual
 from onnx_spatial.verification.run.original import Original
 from onnx_spatial.verification.run.sessions import RunError, Session
@@ -23,8 +21,6 @@ TYPES = [
     *("float16", "bfloat16", "float", "double", "int8", "int16", "int32", "int64"),
     *("uint8", "uint16", "uint32", "uint64", "bool", "string"),
 ]
-#: Of these onnxruntime has a Pad.
-PADDED = "float16 float double int8 int32 int64 uint8 uint32 uint64 bool".split()
 
 UNPADDED = """
 g (TYPE[N,4,6,3] x) => (TYPE[P,Q,R,S] y) <int32[2] block = {2, 3}, int32[2,2] none = {0, 0, 0, 0},
@@ -48,44 +44,10 @@ def test_pass_and_fail(element_type: str) -> None:
     assert wrong.status == "failed"
 
 
-@pytest.mark.parametrize("element_type", PADDED)
-def test_padded(element_type: str) -> None:
-    assert verify(space_to_batch(element_type), space_to_batch_lowered(element_type))
-
-
-def test_where_loses_the_sign_of_zero() -> None:
-    """A lowering by Where turns -0.0 into 0.0: only the bits tell."""
-    text = UNPADDED.replace("TYPE", "float").replace(
-        "BODY", LOWERED.replace("y = ", "c = ") + "\n TAIL"
-    )
-    original = model(UNPADDED.replace("TYPE", "float").replace("BODY", SITE))
-    tail = "yes = IsNaN(c)\n no = Not(yes)\n either = Or(yes, no)\n y = Where(either, c, c)"
-    result = verify(original, model(text.replace("TAIL", tail)))
-    assert result.status == "failed"
-
-
-@pytest.mark.parametrize(
-    "name", ["FLOAT16", "BFLOAT16", "FLOAT", "DOUBLE", "INT8", "UINT64", "BOOL", "STRING"]
-)
-def test_patterns_are_distinct(name: str) -> None:
-    element_type = getattr(TensorProto, name)
-    for shape in ((), (1,), (2,), (5, 7), (0, 3)):
-        array = patterns(element_type, shape, np.random.default_rng(1))
-        again = patterns(element_type, shape, np.random.default_rng(1))
-        assert array.shape == shape
-        assert array.dtype == dtype_of(element_type)
-        assert same_bits(array, again)
-        if array.size > 2 and name != "BOOL":
-            values = array.reshape(-1)
-            bits = (
-                values.tolist() if name == "STRING" else values.view(f"u{array.itemsize}").tolist()
-            )
-            assert len(set(bits)) == array.size
-
-
 def test_patterns_hold_the_corners() -> None:
     array = patterns(TensorProto.FLOAT, (200,), np.random.default_rng(0))
     bits = set(array.view(np.uint32).tolist())
+    assert len(bits) == array.size
     assert {0x80000000, 0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001, 0x00000001} <= bits
     half = patterns(TensorProto.FLOAT16, (70000,), np.random.default_rng(0)).view(np.uint16)
     assert len(set(half.tolist())) == 65536 - 2 * 511  # all but the signalling NaNs
@@ -106,6 +68,13 @@ def test_usual_data(mode: str) -> None:
         assert integers.min() >= 0
     assert usual(TensorProto.UINT8, (40, 50), rng, mode).dtype == np.uint8
     assert usual(TensorProto.BFLOAT16, (3,), rng, mode).dtype == ml_dtypes.bfloat16
+
+
+def test_every_type_has_usual_data() -> None:
+    for name, number in TensorProto.DataType.items():
+        if name != "UNDEFINED":
+            array = usual(number, (2, 3), np.random.default_rng(0))
+            assert array.shape == (2, 3) and array.dtype == dtype_of(number)
 
 
 def test_bits_tell_what_equality_does_not() -> None:
@@ -138,21 +107,13 @@ def data(name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", SHORT)
-@pytest.mark.parametrize("shape", [(3, 5), (2, 5), (0, 5)])
-def test_every_short_type_is_fed_and_fetched(name: str, shape: tuple[int, ...]) -> None:
-    x = data(name, shape)
+def test_every_short_type_is_fed_and_fetched(name: str) -> None:
+    x = data(name, (3, 5))
     transposed = f"g ({name}[N,5] x) => ({name}[5,N] y) {{ y = Transpose(x) }}"
     session = Session(model(transposed, 21, 10).SerializeToString())
     (y,) = session.run({"x": x}).values()
-    assert y.dtype == x.dtype and y.shape == shape[::-1]
+    assert y.dtype == x.dtype and y.shape == (5, 3)
     assert not differing_bits(np.ascontiguousarray(x.T), y).any()
-
-
-@pytest.mark.parametrize("name", SHORT)
-def test_they_are_the_numbers_that_they_stand_for(name: str) -> None:
-    x = data(name, (3, 5))
-    session = Session(model(CAST.replace("TYPE", name), 21, 10).SerializeToString())
-    np.testing.assert_array_equal(session.run({"x": x})["y"], x.astype(np.float32))
 
 
 @pytest.mark.parametrize("name", NEWER)
@@ -171,20 +132,6 @@ def test_tensors_that_onnxruntime_has_not_are_told_from_a_failure() -> None:
     with pytest.raises(RunError, match="not supported") as caught:
         session.run({"x": np.zeros(3, dtype_of(number("float6e2m3")))})
     assert caught.value.lacks_kernel
-
-
-@pytest.mark.parametrize("name", [*SHORT, *NEWER])
-def test_packing_is_undone_whatever_the_length(name: str) -> None:
-    for count in (0, 1, 3, 4, 7):
-        x = data(name, (count,))
-        found = sessions._unpacked(sessions._packed(x), number(name), (count,))
-        assert found.dtype == x.dtype and found.shape == x.shape
-        assert not differing_bits(x, found).any()
-
-
-def test_the_first_element_is_in_the_lowest_bits() -> None:
-    x = np.array([1, -2, 7], dtype_of(number("int4")))
-    assert sessions._packed(x) == b"\xe1\x07"
 
 
 def test_only_bits_that_count_are_compared() -> None:
@@ -209,12 +156,6 @@ def test_strings_may_be_fed_beside_them() -> None:
     given = Session(model(text, 21, 10).SerializeToString()).run({"x": x, "s": s})
     assert list(given["t"]) == list(s)
     np.testing.assert_array_equal(given["y"], x.astype(np.float32))
-
-
-def test_made_up_data_of_a_type_without_a_sign_is_positive() -> None:
-    x = usual(number("float8e8m0"), (20,), np.random.default_rng(0))
-    assert element_type_of(x) == number("float8e8m0")
-    assert (x.astype(np.float32) > 0).all()
 
 
 def test_an_optional_that_is_empty_is_a_value_as_any_other() -> None:
