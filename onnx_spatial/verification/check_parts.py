@@ -50,7 +50,7 @@ class PartFinding:
 
     Attributes:
         part: the part.
-        operators: its operators: positions in `traversal.nodes` of the original, and labels.
+        operators: labels of its operators.
         label: the node that computes its output.
         proof: what is proven of it.
         ran: whether it ran on its own, and agreed.
@@ -60,7 +60,7 @@ class PartFinding:
     """
 
     part: ChangedPart
-    operators: Mapping[int, str]
+    operators: Sequence[str]
     label: str
     proof: Proof
     ran: bool = False
@@ -71,7 +71,7 @@ class PartFinding:
     @property
     def labels(self) -> list[str]:
         """Labels of its operators; without any, of the node that computes its output."""
-        return list(self.operators.values()) or [self.label]
+        return list(self.operators) or [self.label]
 
     @property
     def unproven(self) -> list[Unproven]:

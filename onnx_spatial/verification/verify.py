@@ -144,7 +144,7 @@ class Steps:
         prover = Prover(self.models, matches)
         for number, part in enumerate(matches.changed, start=1):
             progress(f"proof {number}/{len(matches.changed)}: {part.output}")
-            labels = {i: o.result.label for o in operators for i in o.positions & part.nodes}
+            labels = [o.result.label for o in operators if o.positions & part.nodes]
             label = described(part.before.nodes[-1], part.place)
             self.findings.parts.append(PartFinding(part, labels, label, prover.prove(part)))
 

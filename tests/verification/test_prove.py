@@ -75,14 +75,6 @@ def test_wrong_nodes_compute_another_formula(before, after) -> None:
     assert sizes == sorted(sizes)
 
 
-@pytest.mark.parametrize("mode", ["lower", "function", "custom-op"])
-def test_every_mode_is_proven_from_its_nodes(mode: str) -> None:
-    """Local functions by their bodies, Python operators by their definition."""
-    for original in (space_to_batch(), batch_to_space(), patches()):
-        converted = onnx_spatial.convert(original, mode=mode, verify=False).model
-        assert prove(original, converted).scope == "all sizes"
-
-
 PARAMETERS = """g (float[N,H,W,C] x, int32[2,2] pads) => (float[P,Q,R,S] y)
     <int32[2] block = {2, 2}> { y = tf.SpaceToBatchND(x, block, pads) }"""
 
