@@ -1,6 +1,6 @@
 """Measure `convert`: time by the size of the graph, memory by the size of the weights.
 
-    python benchmarks/conversion.py [--quick] [--folder DIR]
+    python -m benchmarks.conversion [--quick] [--folder DIR]        the table of docs/files.md
 
 Every row is measured in a process of its own; memory is its peak resident set as the system reports it
 (Linux, macOS). Needs 13 GB of disk in DIR (default: the temporary folder), 1 GB with --quick.
@@ -8,8 +8,8 @@ Every row is measured in a process of its own; memory is its peak resident set a
 
 from __future__ import annotations
 
-import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,9 +17,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
+
+from benchmarks import results
 
 DOMAIN = "ai.onnx.converters.tensorflow"
 MIB, GIB = 2**20, 2**30
@@ -131,34 +134,33 @@ print(json.dumps([seconds, peak]))
 """
 
 
-def measured(code: str, *arguments: object) -> tuple[float, float, float]:
-    """Run code in a process; return its seconds, those of the process, and peak memory in MiB."""
+def measured(what: str, code: str, *arguments: object) -> tuple[str, ...]:
+    """Run code in a process; return a row of the table."""
     command = [sys.executable, "-c", FRAME.format(code=code), *map(str, arguments)]
     start = time.perf_counter()
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     whole = time.perf_counter() - start
-    seconds, memory = json.loads(output)
-    return seconds, whole, memory
+    seconds, mebibytes = json.loads(output)
+    return what, f"{seconds:.2f} s", f"{whole:.2f} s", f"{mebibytes:.0f} MiB"
 
 
-def graphs(folder: Path, quick: bool) -> list[dict[str, object]]:
+def graphs(folder: Path, quick: bool) -> list[tuple[str, ...]]:
     """Measure time by the number of nodes, without verification."""
-    rows: list[dict[str, object]] = []
+    rows = []
     for nodes in (1_000, 10_000) if quick else (1_000, 10_000, 30_000, 100_000):
         path = folder / "chain.onnx"
         path.write_bytes(chain(nodes, nodes // 20).SerializeToString())
-        inside, whole, memory = measured(CONVERT, path, folder / "out.onnx", "no")
         what = f"{nodes:,} nodes, {nodes // 20:,} spatial"
-        rows.append({"what": what, "s": inside, "process s": whole, "MiB": memory})
+        rows.append(measured(what, CONVERT, path, folder / "out.onnx", "no"))
     return rows
 
 
-def weights(folder: Path, quick: bool) -> list[dict[str, object]]:
+def weights(folder: Path, quick: bool) -> list[tuple[str, ...]]:
     """Measure time and memory by the size of the weights."""
-    rows: list[dict[str, object]] = []
+    rows = []
     total = GIB // 4 if quick else 4 * GIB
     for embedded, size in ((False, total), (True, GIB // 4)):
-        here, there = folder / "here", folder / "there"
+        here, there = folder / f"here {embedded}", folder / f"there {embedded}"
         for made in (here, there):
             made.mkdir()
         path = with_weights(here, size, embedded=embedded)
@@ -169,34 +171,23 @@ def weights(folder: Path, quick: bool) -> list[dict[str, object]]:
             ("convert and verify, beside", CONVERT, (path, here / "out.onnx", "verify")),
             ("onnxruntime loads and runs the result", RUN, (here / "out.onnx",)),
         ]
-        for what, code, arguments in jobs:
-            inside, whole, memory = measured(code, *arguments)
-            row = {"what": f"{name}: {what}", "s": inside, "process s": whole, "MiB": memory}
-            rows.append(row)
-        for file in (*here.iterdir(), *there.iterdir()):
-            file.unlink()
+        rows += [measured(f"{name}: {what}", code, *given) for what, code, given in jobs]
         for made in (here, there):
-            made.rmdir()
+            shutil.rmtree(made)
     return rows
 
 
-def main() -> None:
-    """Measure and print a table, or with --json the results as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="Measure small models only.")
-    parser.add_argument("--json", action="store_true", help="Print JSON in place of the table.")
-    parser.add_argument("--folder", type=Path, help="Write the models below this folder.")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        rows = graphs(Path(folder), options.quick) + weights(Path(folder), options.quick)
-    if options.json:
-        json.dump(rows, sys.stdout, indent=2)
-        return
-    print("| model | time | whole process | peak memory |\n|---|---|---|---|")
-    for row in rows:
-        print(
-            f"| {row['what']} | {row['s']:.2f} s | {row['process s']:.2f} s | {row['MiB']:.0f} MiB |"
-        )
+@click.command(help=__doc__)
+@click.option("--quick", is_flag=True, help="small models only")
+@click.option(
+    "--folder", type=click.Path(path_type=Path), help="write the models below this folder"
+)
+def main(quick: bool, folder: Path | None) -> None:
+    """Measure, and print the table."""
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        rows = graphs(Path(name), quick) + weights(Path(name), quick)
+    click.echo(f"{results.heading()}\n")
+    click.echo(results.table(("model", "time", "whole process", "peak memory"), rows))
 
 
 if __name__ == "__main__":

@@ -1,20 +1,18 @@
-"""Time dilated convolutions: fused, not fused, and written as a dilated Conv.
+"""Time dilated convolutions: converted, with --no-fuse, and written by hand as a dilated Conv.
 
-    python -m benchmarks.dilated        about 5 minutes; `gains` makes the page of it
+    python -m benchmarks.dilated        the table of docs/performance.md, in about two minutes
 
 A layer is Transpose, Conv, Transpose between SpaceToBatchND and BatchToSpaceND, with the sizes of
-DeepLab: 960 channels depthwise and 256 channels dense, padding "same". *native* is the same layer with a
-dilated Conv in place of the two operators and the Conv. *computed* layers compute pads and crops from
-the run-time shape, as converters write them. Whole runs are timed in turn; all outputs are compared
-first.
+DeepLab: 960 channels depthwise and 256 channels dense, padding "same". By hand, a dilated Conv stands in
+the place of the two operators and the Conv. *Computed* layers compute pads and crops from the shape in
+the run, as converters write them. Whole runs are timed in turn; all outputs are compared first.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import click
 import numpy as np
@@ -23,9 +21,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnx_spatial
 from benchmarks import results, timing
-from benchmarks.results import Record
-
-RESULTS = Path("docs/performance/dilated.json")
 
 DOMAIN = "ai.onnx.converters.tensorflow"
 #: Relative to the largest value: products are summed in another order.
@@ -54,7 +49,8 @@ class Layer:
     def name(self) -> str:
         """Name in the table."""
         kind = "depthwise" if self.depthwise else "dense"
-        return f"{self.channels} {kind} {self.size}x{self.size}"
+        computed = ", computed" if self.computed else ""
+        return f"{self.channels} {kind} {self.size}x{self.size}{computed}"
 
     def kernel(self) -> np.ndarray:
         """Return the weights."""
@@ -138,54 +134,49 @@ def layers() -> Iterator[Layer]:
         yield Layer(channels, depthwise, size, rate, computed)
 
 
-def measure(layer: Layer, threads: int, seconds: float) -> Record:
-    """Time whole runs of a layer in each form, in microseconds."""
+def measure(layer: Layer, threads: int, seconds: float) -> dict[str, float]:
+    """Time whole runs of a layer in each form, in microseconds.
+
+    Raises:
+        DisagreementError: an output differs.
+    """
     original = layer.model(native=False)
     models = {
-        "native": layer.model(native=True),
-        "fused": onnx_spatial.convert(original, verify=False).model,
-        "not fused": onnx_spatial.convert(original, verify=False, fuse=False).model,
+        "converted": onnx_spatial.convert(original, verify=False).model,
+        "with blocks": onnx_spatial.convert(original, verify=False, fuse=False).model,
+        "by hand": layer.model(native=True),
     }
     size = (1, layer.size, layer.size, layer.channels)
     x = np.random.default_rng(1).normal(size=size).astype(np.float32)
     runs: dict[str, Callable[[], object]] = {}
-    expected: np.ndarray | None = None
+    outputs = []
     for name, model in models.items():
         session = timing.session(model.SerializeToString(), threads)
-        (output,) = session.run(None, {"x": x})
-        expected = output if expected is None else expected
-        if (
-            output.shape != expected.shape
-            or np.abs(output - expected).max() > TOLERANCE * np.abs(expected).max()
-        ):
+        outputs += session.run(None, {"x": x})
+        if np.abs(outputs[-1] - outputs[0]).max() > TOLERANCE * np.abs(outputs[0]).max():
             raise timing.DisagreementError(f"{layer}: the output of {name} differs")
         runs[name] = timing.repeatable(session, {"x": x})
-    us = results.rounded(timing.wall(runs, seconds))
-    return {
-        "layer": layer.name,
-        "rate": layer.rate,
-        "computed": layer.computed,
-        "threads": threads,
-        "us": us,
-        "nodes": {name: len(model.graph.node) for name, model in models.items()},
-    }
+    return timing.whole_runs(runs, seconds)
 
 
-@click.command(help=__doc__.split("\n\n")[0] if __doc__ else None)
-@click.option(
-    "--threads", type=click.IntRange(1), multiple=True, help="Number of threads (default: 1 and 2)."
-)
-@click.option("--seconds", type=float, default=4, show_default=True, help="Time per layer.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
-def main(threads: tuple[int, ...], seconds: float, output: Path) -> None:
-    """Measure, and write the results."""
-    load = results.warn_of_load()
-    records = []
-    for count in threads or (1, 2):
-        for layer in layers():
-            records.append(measure(layer, count, seconds))
-            click.echo(f"{count} t  {layer.name} rate {layer.rate}: {records[-1]['us']}", err=True)
-    results.write(output, records, seconds=seconds, load=load)
+def row(layer: Layer, us: Mapping[str, float]) -> tuple[object, ...]:
+    """Return a row of the table: times, and how many times as long the others take."""
+    converted, blocks, native = (
+        us[name] / 1000 for name in ("converted", "with blocks", "by hand")
+    )
+    others = (f"{other:.2f} ms, {other / converted:.2f}x" for other in (blocks, native))
+    return layer.name, layer.rate, f"{converted:.2f} ms", *others
+
+
+@click.command(help=__doc__)
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--seconds", type=float, default=4, show_default=True, help="time for each layer")
+def main(threads: int, seconds: float) -> None:
+    """Measure, and print the table."""
+    click.echo(f"{results.heading()}, threads: {threads}\n")
+    rows = [row(layer, measure(layer, threads, seconds)) for layer in layers()]
+    head = ("layer 3x3", "rate", "converted", "with blocks (--no-fuse)", "by hand")
+    click.echo(results.table(head, rows))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Build models of a cell: the package's lowerings and the textbook form.
+"""Build models of a cell, from x to y at opset 17: the operator, its lowerings, and the textbook form.
 
-Every model goes from x to y at opset 17 and holds only the operator.
+blocks    Pad, Reshape, Transpose, Reshape, Slice
+patches   Pad, a Slice for each position in the window, Concat
 """
 
 from __future__ import annotations
@@ -11,79 +12,52 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 from onnx import helper, numpy_helper
 
+import onnx_spatial
 from benchmarks.grid import Cell
-from onnx_spatial import lowering
-from onnx_spatial.lowering import Lowered, Request
-from onnx_spatial.operators import ExtractPatches
-from onnx_spatial.operators.spellings import Call, FixedCall, InputFacts, NodeFacts, read
+from onnx_spatial.conversion.options import STRATEGY_NAMES
 
 OPSET, IR_VERSION = 17, 8
-_DOMAIN = "ai.onnx.converters.tensorflow"
+TENSORFLOW, OPENVINO = "ai.onnx.converters.tensorflow", "org.openvinotoolkit"
 
 
-def request(cell: Cell, *, dynamic: bool = False) -> Request:
-    """Return the request of a cell, with its sizes known, or with only the channels known.
-
-    Args:
-        cell: the cell.
-        dynamic: whether only the channels are known.
-    """
-    shape: tuple[int | None, ...] = cell.input_shape
-    if dynamic:
-        channel_axis = len(shape) - 1 if cell.layout == "NHWC" else 1
-        shape = tuple(d if axis == channel_axis else None for axis, d in enumerate(shape))
-    data = InputFacts(cell.dtype, shape)
-    call = _call(cell, data)
-    element_type = int(helper.np_dtype_to_tensor_dtype(np.dtype(cell.dtype)))
-    x = ir.Value(name="x", type=ir.TensorType(ir.DataType(element_type)), shape=ir.Shape(shape))
-    types = (element_type, int(onnx.TensorProto.INT64), int(onnx.TensorProto.INT64))
-    known = (shape, frozenset({element_type}), types, OPSET)
-    return Request(call, (x, None, None), *known)
-
-
-def _call(cell: Cell, data: InputFacts) -> Call:
-    """Return the operator; blocks are read from TensorFlow's spelling."""
-    if isinstance(cell.kernel, ExtractPatches):
-        return FixedCall(cell.kernel, "tensorflow")
-    block = InputFacts.of(np.array(cell.block_shape))
-    pairs = InputFacts.of(np.array(cell.all_pairs))
-    return read(NodeFacts(f"{cell.operator}ND", _DOMAIN, (data, block, pairs)))
+def spatial(cell: Cell) -> onnx.ModelProto:
+    """Build a model of the operator: blocks and NHWC as TensorFlow, patches in NCHW as OpenVINO."""
+    if cell.window is None:
+        tables = {"block": np.array(cell.block_shape), "pads": np.array(cell.all_pairs)}
+        node = helper.make_node(
+            f"{cell.operator}ND", ["x", *tables], ["y"], "op", domain=TENSORFLOW
+        )
+        stored = [numpy_helper.from_array(array, name) for name, array in tables.items()]
+        return _model([node], stored, cell)
+    last = cell.layout == "NHWC"
+    sizes, strides, rates = ([value] * len(cell.size) for value in cell.window)
+    attributes: dict[str, object] = {"ksizes" if last else "sizes": sizes, "strides": strides}
+    if last:
+        attributes = {name: [1, *value, 1] for name, value in attributes.items()}  # type: ignore[misc]
+        attributes["padding"] = cell.amounts
+        if len(cell.size) == 2:  # volumes have none
+            attributes["rates"] = [1, *rates, 1]
+    else:
+        attributes["rates"] = rates
+        attributes["auto_pad"] = "same_upper" if cell.amounts == "SAME" else "valid"
+    op_type = "ExtractImagePatches" if len(cell.size) == 2 else "ExtractVolumePatches"
+    domain = TENSORFLOW if last else OPENVINO
+    return _model(
+        [helper.make_node(op_type, ["x"], ["y"], "op", domain=domain, **attributes)], [], cell
+    )
 
 
-def chosen(cell: Cell, *, dynamic: bool = False) -> Lowered:
-    """Return the lowering that the package chooses; see `request`."""
-    return lowering.lower(request(cell, dynamic=dynamic))
-
-
-def candidates(cell: Cell) -> dict[str, Lowered]:
-    """Return the lowering of each strategy that can lower the operator, by strategy name."""
-    asked = request(cell)
-    names = [candidate.lowering for candidate in lowering.rank(asked).fitting]
-    return {name: lowering.lower(asked, strategy=name) for name in names}
-
-
-def model_of(lowered: Lowered, cell: Cell, *, dynamic: bool = False) -> onnx.ModelProto:
-    """Build a model of the nodes of a lowering."""
-    nodes, tensors = serialize(lowered)
-    return _model(nodes, tensors, cell, dynamic=dynamic)
-
-
-def serialize(lowered: Lowered) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """Name the values of a lowering, y its output; return its nodes and constants."""
-    tensors = []
-    for number, (value, _) in enumerate(lowered.emitted.constants):
-        value.name = f"constant_{number}"
-        assert value.const_value is not None
-        tensors.append(ir.serde.serialize_tensor(value.const_value))
-        tensors[-1].name = value.name
-    for number, node in enumerate(lowered.emitted.nodes):
-        node.name = f"{node.op_type}_{number}"
-        for place, value in enumerate(node.outputs):
-            value.name = "y" if value is lowered.output else f"value_{number}_{place}"
-    return [ir.serde.serialize_node(node) for node in lowered.emitted.nodes], tensors
+def lowered(cell: Cell) -> tuple[str, dict[str, onnx.ModelProto]]:
+    """Return the name of the lowering that is chosen, and the model of each that applies."""
+    chosen, models = "", {}
+    for name in (None, *STRATEGY_NAMES):
+        made = onnx_spatial.convert(spatial(cell), prefer=name, fuse=False, verify=False)
+        used = str(made.operators[0].lowering)
+        chosen = chosen or used
+        models[used] = made.model
+    return chosen, models
 
 
 def textbook(cell: Cell) -> onnx.ModelProto:
@@ -93,35 +67,6 @@ def textbook(cell: Cell) -> onnx.ModelProto:
         _textbook_block(cell, writer)
     else:
         _textbook_patches(cell, writer)
-    stored = [numpy_helper.from_array(array, name) for name, array in writer.tensors.items()]
-    return _model(writer.nodes, stored, cell)
-
-
-def one_hot(cell: Cell) -> onnx.ModelProto | None:
-    """Build patches of one channel as a one-hot Conv, which is exact for finite data only.
-
-    None for other cells and element types.
-    """
-    if cell.window is None or cell.channels != 1 or cell.dtype != "float32":
-        return None
-    kernel, stride, rate = cell.window
-    m, (n, last) = len(cell.size), (cell.batch, cell.layout == "NHWC")
-    pairs = [cell.kernel.padding(axis, size) for axis, size in enumerate(cell.size)]  # type: ignore[union-attr]
-    writer = _Writer()
-    if last:
-        writer.op("Reshape", [n, 1, *cell.size])
-    places = kernel**m
-    writer.tensors["taps"] = np.eye(places, dtype=np.float32).reshape(places, 1, *[kernel] * m)
-    writer.op(
-        "Conv",
-        data=[writer.last, "taps"],
-        strides=[stride] * m,
-        dilations=[rate] * m,
-        pads=[*(begin for begin, _ in pairs), *(end for _, end in pairs)],
-    )
-    if last:
-        writer.op("Transpose", perm=[0, *range(2, m + 2), 1])
-    writer.nodes[-1].output[0] = "y"
     stored = [numpy_helper.from_array(array, name) for name, array in writer.tensors.items()]
     return _model(writer.nodes, stored, cell)
 
@@ -210,17 +155,12 @@ def _textbook_patches(cell: Cell, writer: _Writer) -> None:
 
 
 def _model(
-    nodes: Sequence[onnx.NodeProto],
-    tensors: Sequence[onnx.TensorProto],
-    cell: Cell,
-    *,
-    dynamic: bool = False,
+    nodes: Sequence[onnx.NodeProto], tensors: Sequence[onnx.TensorProto], cell: Cell
 ) -> onnx.ModelProto:
     element_type = helper.np_dtype_to_tensor_dtype(np.dtype(cell.dtype))
-    infos = []
-    for name, shape in (("x", cell.input_shape), ("y", cell.output_shape)):
-        dims = [f"{name}{axis}" if dynamic else d for axis, d in enumerate(shape)]
-        infos.append(helper.make_tensor_value_info(name, element_type, dims))
-    graph = helper.make_graph(nodes, "cell", infos[:1], infos[1:], tensors)
+    shapes = {"x": cell.input_shape, "y": cell.output_shape}
+    x, y = (helper.make_tensor_value_info(n, element_type, s) for n, s in shapes.items())
+    graph = helper.make_graph(nodes, "cell", [x], [y], tensors)
     imports = [helper.make_opsetid("", OPSET)]
+    imports += [helper.make_opsetid(domain, 1) for domain in (TENSORFLOW, OPENVINO)]
     return helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION)

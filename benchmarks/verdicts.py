@@ -2,38 +2,42 @@
 
     python -m benchmarks.verdicts [--corpus NAME ...] [--limit N] [--jobs N] [--seed N]
                                   [--exports FOLDER ...] [--json FILE]
-    python -m benchmarks.verdicts --time [--against PYTHON] [--rounds 5]
 
-`corpora` says what the pairs are and where their truth comes from. The table has, for each corpus, what
-`verify` says of its pairs, and whether the gates hold. Pairs that count against a gate are listed with
-the verdict's message; exit code 1 if a gate does not hold. With --limit 40 it takes some minutes.
-
---time measures the processor time of `convert` with its proof instead (`proof_time`).
+`tests/mutation/corpora.py` says what the pairs are and where their truth comes from. The table has, for
+each corpus, what `verify` says of its pairs, and whether the gates hold. Pairs that count against a gate
+are listed with the verdict's message; exit code 1 if a gate does not hold. With --limit 40 it takes some
+minutes.
 """
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import click
 
 import onnx_spatial
-from benchmarks import corpora, proof_time, results
-from benchmarks.corpora import Pair, Task, Wanted
+from benchmarks import results
 from onnx_spatial import SpatialError, Verification
 
+TESTS = Path(__file__).resolve().parent.parent / "tests"
+# What pytest's `pythonpath` does.
+sys.path[:0] = [str(TESTS / f) for f in ("", "campaign", "chains", "fusion", "mutation")]
+
+import corpora  # noqa: E402
+from corpora import Pair, Task, Wanted  # noqa: E402
+
 #: Pairs of a corpus at most, without --limit.
-ALL = 2000
+MAX_PAIRS = 2000
 #: What can become of a pair: "refused" raises an error for users, "crashed" any other.
 ANSWERS = ("proven", "sampled", "FAILED", "UNVERIFIED", "refused", "crashed")
 
@@ -81,6 +85,10 @@ class Gate:
         return len(self.against(answers)) <= self.share * len(answers)
 
 
+def _silent(answer: Answer) -> bool:
+    return answer.answer == "sampled" and not answer.unproven
+
+
 _NOT_PROVEN = Gate("none is proven", lambda a: a.answer == "proven")
 _NOT_FAILED = Gate("none is FAILED", lambda a: a.answer in ("FAILED", "refused"))
 
@@ -100,16 +108,11 @@ GATES = {
         Gate("97 % are FAILED", lambda a: a.answer not in ("FAILED", "refused"), 0.03),
         Gate(
             "the rest is sampled, with a reason",
-            lambda a: a.answer == "UNVERIFIED" or (a.answer == "sampled" and not a.unproven),
+            lambda a: a.answer == "UNVERIFIED" or _silent(a),
         ),
     ],
     "wrong": [_NOT_PROVEN],
-    "chains": [
-        Gate(
-            "none passes in silence",
-            lambda a: a.answer == "proven" or (a.answer == "sampled" and not a.unproven),
-        )
-    ],
+    "chains": [Gate("none passes in silence", lambda a: a.answer == "proven" or _silent(a))],
 }
 
 
@@ -133,11 +136,7 @@ def ask(corpus: str, pair: Pair, seed: int) -> Answer:
 
 def read(found: Verification) -> str:
     """Return a verdict as one of ANSWERS."""
-    if found.status != "passed":
-        return found.status.upper()
-    if hasattr(found, "evidence"):
-        return str(found.evidence)
-    return "sampled" if found.unproven or found.outputs_only else "proven"
+    return str(found.evidence) if found.status == "passed" else found.status.upper()
 
 
 def _asked(corpus: str, seed: int, task: Task) -> list[Answer]:
@@ -145,73 +144,41 @@ def _asked(corpus: str, seed: int, task: Task) -> list[Answer]:
         return [ask(corpus, pair, seed) for pair in task()]
     except Exception as error:  # a mistake of the corpus, or of the conversion
         message = f"no pair was made: {type(error).__name__}: {error}"
-        return [Answer(corpus, _name(task), "crashed", message)]
-
-
-def _name(task: Task) -> str:
-    assert isinstance(task, partial)
-    return f"{task.func.__name__}{task.args}"
+        return [Answer(corpus, str(task), "crashed", message)]
 
 
 def answers(corpus: str, wanted: Wanted, jobs: int = 1) -> Iterator[Answer]:
     """Yield what `verify` says of so many pairs of a corpus, the same for any number of jobs.
 
-    Pairs are made and judged in other processes; one that ends is the answer of its pair.
+    Pairs are made and judged in other processes.
+
+    Raises:
+        BrokenProcessPool: a model ended its process.
     """
     tasks = corpora.CORPORA[corpus](wanted)
-    call = partial(_asked, corpus, wanted.seed)
-    pool, waiting = _pool(jobs), deque[tuple[Task, Future[list[Answer]]]]()
-    count = 0
-    try:
-        while count < wanted.count:
-            for task in islice(tasks, 2 * jobs - len(waiting)):
-                waiting.append((task, pool.submit(call, task)))
-            if not waiting:
-                return
-            task, future = waiting.popleft()
-            try:
-                found = future.result()
-            except BrokenProcessPool:
-                pool = _pool(jobs)
-                waiting = deque((each, pool.submit(call, each)) for each, _ in waiting)
-                found = _alone(corpus, call, task)
-            yield from found[: wanted.count - count]
-            count += len(found)
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _alone(corpus: str, call: Callable[[Task], list[Answer]], task: Task) -> list[Answer]:
-    """Run a task again that may have ended a process, or ran beside one that did."""
-    with _pool(1) as pool:
-        try:
-            return pool.submit(call, task).result()
-        except BrokenProcessPool:
-            return [Answer(corpus, _name(task), "crashed", "the process ended")]
-
-
-def _pool(jobs: int) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("forkserver")
-    return ProcessPoolExecutor(jobs, mp_context=context, initializer=corpora.mutating.limit)
+    call = partial(_asked, corpus, wanted.seed)
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=corpora.mutating.limit) as pool:
+        batches = iter(lambda: [*islice(tasks, 4 * jobs)], [])
+        found = chain.from_iterable(chain.from_iterable(pool.map(call, each) for each in batches))
+        yield from islice(found, wanted.count)
 
 
 def table(found: Sequence[Answer]) -> Iterator[str]:
-    """Yield the lines of a table of answers and gates, and of all that counts against a gate."""
-    yield f"| corpus | pairs | {' | '.join(ANSWERS)} | gates | CPU s |"
-    yield f"|---|{'---:|' * (1 + len(ANSWERS))}---|---:|"
-    listed: dict[Answer, list[str]] = {}
+    """Yield a table of answers and gates, and all that counts against a gate."""
+    rows, listed = [], dict[Answer, list[str]]()
     for corpus, gates in GATES.items():
         own = [answer for answer in found if answer.corpus == corpus]
         counts = Counter(answer.answer for answer in own)
-        said = []
-        for gate in gates if own else []:
-            said.append(f"{gate.words}: {'yes' if gate.holds(own) else 'NO'}")
+        said = [f"{gate.words}: {'yes' if gate.holds(own) else 'NO'}" for gate in gates]
+        for gate in gates:
             for answer in gate.against(own):
                 listed.setdefault(answer, []).append(gate.words)
-        numbers = [str(len(own)), *(str(counts[each] or "") for each in ANSWERS)]
+        seconds = sum(answer.seconds for answer in own)
+        numbers = (counts[each] or "" for each in ANSWERS)
         if own:
-            seconds = sum(answer.seconds for answer in own)
-            yield f"| {corpus} | {' | '.join(numbers)} | {'; '.join(said)} | {seconds:.0f} |"
+            rows.append((corpus, len(own), *numbers, "; ".join(said), f"{seconds:.0f}"))
+    yield results.table(("corpus", "pairs", *ANSWERS, "gates", "CPU s"), rows)
     for answer, words in listed.items():
         yield f"\n{answer.corpus}: {answer.name}\n  counts against: {', '.join(words)}"
         yield f"  {answer.answer}: {answer.message}"
@@ -229,14 +196,11 @@ _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 
 @click.command(help=__doc__)
 @click.option("--corpus", "names", type=click.Choice(list(GATES)), multiple=True)
-@click.option("--limit", type=click.IntRange(1), default=ALL, help="pairs of each corpus at most")
+@click.option("--limit", type=click.IntRange(1), default=MAX_PAIRS, help="pairs of each at most")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="processes")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--exports", type=_FOLDER, multiple=True, help="more models for `own` and `chains`")
 @click.option("--json", "output", type=click.Path(path_type=Path), help="write every answer")
-@click.option("--time", "timed", is_flag=True, help="measure `convert` instead")
-@click.option("--against", type=click.Path(path_type=Path, exists=True), help="another Python")
-@click.option("--rounds", default=5, show_default=True, help="measurements of each")
 def main(
     names: Sequence[str],
     limit: int,
@@ -244,26 +208,18 @@ def main(
     seed: int,
     exports: Sequence[Path],
     output: Path | None,
-    timed: bool,
-    against: Path | None,
-    rounds: int,
 ) -> None:
     """Print the table."""
-    if timed:
-        for line in proof_time.table(against, rounds):
-            click.echo(line)
-        return
     wanted, found = Wanted(limit, seed, tuple(exports)), []
     for corpus in names or GATES:
         given = answers(corpus, wanted, jobs)
         with click.progressbar(given, length=limit, label=corpus, file=sys.stderr) as shown:
             found += shown
     click.echo("\n".join(table(found)))
-    for tool in sorted(set(corpora.TOOLS) & set(corpora.rewritten_by_tools.missing())):
+    for tool in corpora.rewritten_by_tools.missing():
         click.echo(f"\nright: without {tool}, which is not installed")
     if output is not None:
-        records = [asdict(answer) for answer in found]
-        results.write(output, records, limit=limit, seed=seed, table=list(table(found)))
+        output.write_text(json.dumps([asdict(each) for each in found], indent=1), "utf-8")
     raise SystemExit(0 if hold(found) else 1)
 
 

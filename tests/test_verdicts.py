@@ -1,4 +1,4 @@
-"""What `verify` says of a few pairs of each corpus of benchmarks/, and that the gates can be broken."""
+"""What `verify` says of a few pairs of each corpus of benchmarks/verdicts.py; gates can be broken."""
 
 from __future__ import annotations
 
@@ -21,20 +21,28 @@ def verdicts():
         yield importlib.import_module("benchmarks.verdicts")
 
 
-#: Corpus, function of benchmarks/corpora.py that makes pairs, and what it is given.
+#: Corpus, function of tests/mutation/corpora.py that makes pairs, and what it is given.
 SAMPLE = (
     ("own", "converted_file", MODELS / "openvino_style" / "model.onnx"),
     ("own", "converted_file", MODELS / "chains" / "keras_patches" / "model.onnx"),
     ("own", "converted_cell", "tf_batch_to_space_nd/subgraph_loop"),
+    ("own", "converted_cell", "openvino_space_to_batch/computed"),
     ("right", "rewritten", "onnxruntime, basic", 12),
     ("right", "rewritten", "onnxslim", 8),
     ("right", "rewritten", "onnxsim", 9),
     ("renamed", "equivalent", "names swapped", 1, 0),
+    ("renamed", "equivalent", "Transposes inserted", 1, 0),
     ("mutants", "mutant", "s2b_float", 1, 24, 0),
+    ("mutants", "mutant", "patches_uint8", 1, 24, 0),
+    ("mutants", "mutant", "b2s_int32", 2, 24, 0),
     ("mutants", "mutant", "tf_batch_to_space_nd/subgraph_loop", 0, 1, 0),
     ("wrong", "deception", "sparse initializer", 0, 0),
+    ("wrong", "deception", "mistake in a net", 0, 0),
+    ("wrong", "written", 0),
     ("wrong", "written", 120),
+    ("wrong", "rare", 0),
     ("wrong", "rare", 3),
+    ("chains", "broken_chain", "axes of one", "permutation swapped", 0),
     ("chains", "broken_chain", "far, moved, rare", "attribute lost", 0),
     ("chains", "broken_chain", "far, dilated", "Transposes exchanged", 0),
 )
@@ -50,8 +58,9 @@ def test_the_gates_hold(verdicts, corpus, make, given) -> None:
     assert not [(g.words, a) for g in verdicts.GATES[corpus] for a in g.against(found)]
 
 
-def test_optimize_says_what_verify_says_of_its_file(verdicts) -> None:
-    path = MODELS / "chains" / "keras_patches" / "model.onnx"
+@pytest.mark.parametrize("name", ["chains/conv1d", "chains/keras_patches", "openvino_style"])
+def test_optimize_says_what_verify_says_of_its_file(verdicts, name) -> None:
+    path = MODELS / name / "model.onnx"
     made = onnx_spatial.optimize(path)
     assert made.verification is not None
     again = onnx_spatial.verify(path, made.model)
@@ -67,11 +76,19 @@ def pair(verdicts):
     ("corpus", "verdict", "broken"),
     [
         ("own", {"status": "failed"}, ["98 % are proven", "none is FAILED"]),
+        ("own", {"status": "unverified", "message": "give --shape"}, ["98 % are proven"]),
+        ("right", {"status": "passed", "evidence": "sampled"}, []),
         ("right", {"status": "failed"}, ["none is FAILED"]),
-        ("mutants", {"status": "passed", "unproven": ["Relu(x)"]}, ["97 % are FAILED"]),
+        ("mutants", {"status": "failed"}, []),
+        (
+            "mutants",
+            {"status": "passed", "evidence": "sampled", "unproven": ["Relu(x)"]},
+            ["97 % are FAILED"],
+        ),
         ("wrong", {"status": "passed", "evidence": "proven"}, ["none is proven"]),
+        ("wrong", {"status": "passed", "evidence": "sampled"}, []),
         ("chains", {"status": "passed", "evidence": "sampled"}, ["none passes in silence"]),
-        ("chains", {"status": "passed", "unproven": ["Relu(x)"]}, []),
+        ("chains", {"status": "passed", "evidence": "sampled", "unproven": ["Relu(x)"]}, []),
     ],
 )
 def test_a_verdict_breaks_gates(verdicts, monkeypatch, pair, corpus, verdict, broken) -> None:
@@ -81,3 +98,10 @@ def test_a_verdict_breaks_gates(verdicts, monkeypatch, pair, corpus, verdict, br
     assert [gate.words for gate in verdicts.GATES[corpus] if not gate.holds(found)] == broken
     assert verdicts.hold(found) == (not broken)
     assert any(pair.name in line for line in verdicts.table(found)) == bool(broken)
+
+
+def test_a_crash_counts_against_every_gate(verdicts, monkeypatch, pair) -> None:
+    monkeypatch.setattr("onnx_spatial.verify", lambda *_: 1 / 0)
+    found = verdicts.ask("chains", pair, seed=0)
+    assert found.answer == "crashed"
+    assert not verdicts.hold([found])

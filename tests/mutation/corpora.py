@@ -1,9 +1,9 @@
-"""Build pairs of models of which it is known whether they compute the same, for `verdicts`.
+"""Build pairs of models of which it is known whether they compute the same, for benchmarks/verdicts.py.
 
     own        conversions of nets, of exported files and of tests/grid                    right
     right      conversions as onnxslim, onnxsim and onnxruntime's optimisers rewrite them  right
-    renamed    conversions written in another way, with other names (tests/mutation)       right
-    mutants    conversions with one mistake that shows in numbers (tests/mutation)         wrong
+    renamed    conversions written in another way, with other names (`equivalents`)        right
+    mutants    conversions with one mistake that shows in numbers (`mutations`)            wrong
     wrong      deceptions, models written by hand, mistakes that only rare sizes show      wrong
     chains     results of `optimize` with one mistake                                      wrong
 
@@ -15,7 +15,6 @@ data set shows a difference, a right one where one does.
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -23,31 +22,27 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import campaign_of_chains
+import chain_models
+import deceptions
+import equivalents
+import grid
+import judging
+import movement_models
+import mutating
+import mutations
 import numpy as np
 import onnx
+import rewritten_by_tools
+import running
+import subjects
+import targeted
+import wrong_models
 
 import onnx_spatial
 from onnx_spatial import SpatialError
 
-ROOT = Path(__file__).resolve().parent.parent
-TESTS = ROOT / "tests"
-# What pytest's `pythonpath` does.
-sys.path[:0] = [str(TESTS / f) for f in ("", "campaign", "chains", "fusion", "mutation")]
-
-import campaign_of_chains  # noqa: E402
-import chain_models  # noqa: E402
-import deceptions  # noqa: E402
-import equivalents  # noqa: E402
-import grid  # noqa: E402
-import judging  # noqa: E402
-import movement_models  # noqa: E402
-import mutating  # noqa: E402
-import mutations  # noqa: E402
-import rewritten_by_tools  # noqa: E402
-import running  # noqa: E402
-import subjects  # noqa: E402
-import targeted  # noqa: E402
-import wrong_models  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 Feeds = dict[str, np.ndarray]
 
@@ -108,7 +103,7 @@ def own(wanted: Wanted) -> Iterator[Task]:
     """Convert nets and files in all ways, cells of the grid in both modes."""
     nets = sorted([*ROOT.glob("models/*/model.onnx"), *ROOT.glob("models/chains/*/model.onnx")])
     files = sorted(path for folder in wanted.exports for path in folder.rglob("*.onnx"))
-    files += sorted((TESTS / "chains" / "exported").glob("*.onnx"))
+    files += sorted(ROOT.glob("tests/chains/exported/*.onnx"))
     cells = Random(wanted.seed).sample(subjects.CELLS, len(subjects.CELLS))
     yield from (partial(converted_file, path) for path in nets)
     yield from _in_turn(
@@ -264,7 +259,7 @@ SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 
 def chains(wanted: Wanted) -> Iterator[Task]:
     """Break what optimize writes, each model in each way."""
-    files = [*ROOT.glob("models/chains/*/model.onnx"), *(TESTS / "chains").glob("exported/*.onnx")]
+    files = [*ROOT.glob("models/chains/*/model.onnx"), *ROOT.glob("tests/chains/exported/*.onnx")]
     files += [path for folder in wanted.exports for path in folder.rglob("default.onnx")]
     forms = [*movement_models.FORMS, *range(len(campaign_of_chains.FORMS)), *sorted(files)]
     far, near = ([*itertools.product(some, MISTAKES)] for some in (FAR, forms))
