@@ -1,6 +1,6 @@
 """Measure `convert`: time by the size of the graph, memory by the size of the weights.
 
-    python -m benchmarks.conversion [--quick] [--folder DIR]        the table of docs/files.md
+    python -m benchmarks.conversion [--quick] [--folder DIR]
 
 Every row is measured in a process of its own; memory is its peak resident set as the system reports it
 (Linux, macOS). Needs 13 GB of disk in DIR (default: the temporary folder), 1 GB with --quick.

@@ -1,4 +1,8 @@
-"""The documentation: messages are quoted as the tools say them, and links lead somewhere."""
+"""The documentation: messages are quoted as the tools say them, and links lead somewhere.
+
+That every page is in a table of contents, and every reference leads to something, the build of the
+site holds: its warnings are errors.
+"""
 
 from __future__ import annotations
 
@@ -54,13 +58,21 @@ def test_the_package_is_installed_from_its_repository(page):
     assert len(releases) == sum(command.count("onnx-spatial @ git+") for command in commands)
 
 
-def test_every_page_is_in_a_table_of_contents():
-    listed = set()
-    for page in PAGES:
-        for tree in re.findall(r"^```\{toctree\}\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
-            names = [line for line in tree.splitlines() if line and not line.startswith(":")]
-            listed |= {(page.parent / f"{name}.md").resolve() for name in names}
-    assert {*PAGES} - listed == {DOCS / "index.md"}
+def test_files_and_folders_that_contributors_look_for_exist():
+    text = (DOCS / "contributing.md").read_text("utf-8")
+    command = re.search(r"^python -m pytest (tests/operators (?:[^\n\\]|\\\n)*)$", text, re.M)
+    assert command is not None
+    named = {*command[1].replace("\\\n", " ").split()}
+    named |= {*re.findall(r"`((?:[a-z_.]+/)+(?:[a-z_]+\.py)?)`", text)}
+    assert len(named) > 30
+    here = (TOP, TOP / "onnx_spatial")
+    assert [path for path in named if not any((top / path).exists() for top in here)] == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, TOP / "README.md"], ids=lambda p: p.name)
+def test_code_fits_its_column(page):
+    blocks = re.findall(r"^ *```[^`\n]*\n(.*?)^ *```$", page.read_text("utf-8"), re.M | re.S)
+    assert [line for block in blocks for line in block.splitlines() if len(line) > 92] == []
 
 
 #: Messages of other tools that the page of errors quotes.
@@ -152,7 +164,7 @@ def test_the_page_of_errors_quotes_what_the_tools_say(words, tool, model):
     assert re.search(re.escape(quote).replace(r"\.\.\.", ".*"), text), text
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", [*PAGES, TOP / "README.md"], ids=lambda p: p.name)
 def test_commands_can_be_pasted(page, tmp_path, monkeypatch):
     """Each line that begins with the program parses: its command, options and values exist."""
     monkeypatch.chdir(tmp_path)

@@ -84,7 +84,7 @@ def test_guides_name_options_that_exist():
     of_tf2onnx = {"--custom-ops", "--graphdef", "--inputs", "--keras", "--output", "--outputs"}
     of_tf2onnx |= {"--opset", "--saved-model", "--tflite"}
     of_polygraphy = {"--gen-script", "--onnxrt", "--spatial", "--spatial-converted", "--trt"}
-    pages = [*(TOP / "docs" / "guides").glob("*.md"), TOP / "docs" / "errors.md"]
+    pages = [TOP / "docs" / f"{name}.md" for name in ("commands", "errors", "modes", "python")]
     for page in pages:
         named = {*re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text("utf-8"))}
         assert named - own - of_tf2onnx - of_polygraphy == {"--help"} & named, page.name

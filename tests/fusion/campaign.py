@@ -241,7 +241,7 @@ def table(found: Iterable[Outcome]) -> str:
 
 
 def _reason_to_grow(outcome: Outcome) -> str:
-    """Say why a fused case may have more nodes than the original; see docs/fusion.md."""
+    """Say why a fused case may have more nodes than the original; see docs/optimize.md."""
     if outcome.labels["kind"] in ("inner values read outside", "anything"):
         return "values are needed in blocks"
     return "inputs of the model" if outcome.labels["mode"] == "run-time" else "known or computed"
