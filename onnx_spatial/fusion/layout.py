@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -62,13 +62,11 @@ class Layout:
     @property
     def inverse(self) -> Layout:
         """The change back."""
-        places = (self.axes.index(axis) if axis in self.axes else None for axis in range(self.rank))
-        return Layout(len(self.axes), tuple(places))
+        return _inverse(self)
 
     def then(self, other: Layout) -> Layout:
         """Return this change followed by another one, with as few steps as possible."""
-        axes = (None if axis is None else self.axes[axis] for axis in other.axes)
-        return Layout(self.rank, tuple(axes)).paired
+        return _then(self, other)
 
     @property
     def paired(self) -> Layout:
@@ -142,19 +140,38 @@ def _steps(layout: Layout) -> tuple[Step, ...]:
     return tuple(steps)
 
 
+@cache
+def _inverse(layout: Layout) -> Layout:
+    axes = layout.axes
+    places = (axes.index(axis) if axis in axes else None for axis in range(layout.rank))
+    return Layout(len(axes), tuple(places))
+
+
+@cache
+def _then(first: Layout, second: Layout) -> Layout:
+    axes = (None if axis is None else first.axes[axis] for axis in second.axes)
+    return Layout(first.rank, tuple(axes)).paired
+
+
+@cache
 def weight(layout: Layout) -> int:
     """Return what the nodes of a change cost in comparison to others."""
     return sum(_WEIGHTS[op_type] for op_type, _ in _steps(layout))
 
 
-def ways(contents: Iterable[Layout], rank: int) -> dict[Layout, tuple[Layout, Layout]]:
+def ways(contents: Iterable[Layout], rank: int) -> Mapping[Layout, tuple[Layout, Layout]]:
     """Say how to make layouts of a value of this rank: each from which other one, and by which step.
 
     Intermediate layouts are included. A step without nodes only writes a layout in another way.
     """
+    return _ways(tuple(sorted(contents, key=weight)), rank)
+
+
+@cache
+def _ways(contents: tuple[Layout, ...], rank: int) -> Mapping[Layout, tuple[Layout, Layout]]:
     identity = Layout.identity(rank)
     made: dict[Layout, tuple[Layout, Layout]] = {}
-    for content in sorted(contents, key=weight):
+    for content in contents:
         if content == identity or content in made:
             continue
         base = min((identity, *made), key=lambda known: weight(known.inverse.then(content)))

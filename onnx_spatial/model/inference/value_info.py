@@ -52,7 +52,9 @@ def renew(
     for (place, graph), (_, result) in zip(graphs, traversal.graphs(inferred), strict=False):
         if isinstance(graph, onnx.GraphProto) and isinstance(result, onnx.GraphProto):
             infos = (*result.value_info, *result.output)
-            updated = {v.name: _own_names(v.type, symbols) for v in infos if v.name in doubtful}
+            updated = {v.name: v.type for v in infos if v.name in doubtful}
+            for each in updated.values():
+                _forget_names(each, symbols)
             for name, known_type in known.get(place, {}).items():
                 # onnxruntime's Scan needs the ranks of its body's outputs.
                 has_rank = known_type.tensor_type.HasField("shape")
@@ -92,7 +94,8 @@ def _forget(copy: onnx.ModelProto, behind: set[str], starts: set[str]) -> set[st
     opaque = {
         name
         for _, _, node in traversal.graph_nodes(traversal.Place(), copy.graph)
-        if not op_traits.is_standard(node)
+        if node.domain
+        and not op_traits.is_standard(node)
         and node.domain != "ai.onnx.ml"
         and (node.domain, node.op_type) not in local
         for name in node.output
@@ -112,12 +115,11 @@ def _drop_in_functions(
         remove_named(function.value_info, shape_inference.downstream(function, starts))
 
 
-def _own_names(known: onnx.TypeProto, symbols: set[str]) -> onnx.TypeProto:
+def _forget_names(known: onnx.TypeProto, symbols: set[str]) -> None:
     """Remove names of dims that inference invented and negative dims, in place."""
     for dim in known.tensor_type.shape.dim:
         if (dim.dim_param and dim.dim_param not in symbols) or dim.dim_value < 0:
             dim.ClearField("value")
-    return known
 
 
 def _declare(
@@ -136,7 +138,7 @@ def _declare(
             info.type.CopyFrom(new)
     for name, new in inferred.items():
         if name not in declared and new.tensor_type.HasField("shape"):
-            graph.value_info.add(name=name).type.CopyFrom(new)
+            graph.value_info.add(name=name, type=new)
 
 
 def _correct_outputs(graph: onnx.GraphProto, inferred: dict[str, onnx.TypeProto]) -> None:
