@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import chain_models
@@ -10,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import running
-from adapter import plan, run
+from adapter import plan
 from chain_models import Net
 from onnx import helper
 
@@ -56,13 +55,6 @@ def same(model: onnx.ModelProto, other: onnx.ModelProto, data: dict[str, np.ndar
         np.testing.assert_allclose(b, a, rtol=0, atol=1e-5)
 
 
-def test_pads_that_only_odd_sizes_admit():
-    model = chain_models.lowered("transpose", ("n", "h", "w", 3), end=3)
-    result = onnx_spatial.optimize(model)
-    assert result.verification
-    assert dilations(result.model) == [2]
-
-
 @pytest.mark.parametrize("model", FORMS.values(), ids=FORMS)
 def test_forms(model):
     result = onnx_spatial.optimize(model)
@@ -77,13 +69,6 @@ def test_forms(model):
     same(model, made, feeds(model))
     if any(d.dim_param for v in model.graph.input for d in v.type.tensor_type.shape.dim):
         same(model, made, feeds(model, 3))
-
-
-@pytest.mark.parametrize("size", [(1, 5), (7, 9), (20, 21)])
-def test_sizes_that_the_pads_complete(size):
-    model = chain_models.depth_to_space(d=4)
-    made = onnx_spatial.optimize(model, verify=False).model
-    same(model, made, {"x": np.random.default_rng(3).random((2, *size, 3), np.float32)})
 
 
 @pytest.mark.parametrize("rates", [(2, 2), (2, 3), (4, 2)])
@@ -105,16 +90,6 @@ def test_nothing_of_the_chain_is_left():
     values = {name for node in made.graph.node for name in node.output}
     assert {v.name for v in made.graph.value_info} <= values
     assert [o.domain for o in made.opset_import] == [""]
-
-
-def test_a_model_without_chains_is_copied(tmp_path: Path):
-    net = Net()
-    model = net.model((2, 4, 4, 3), net("Relu", "x"))
-    source, target = tmp_path / "a.onnx", tmp_path / "b.onnx"
-    source.write_bytes(model.SerializeToString())
-    result = onnx_spatial.optimize(source, target)
-    assert not result.changed
-    assert target.read_bytes() == source.read_bytes()
 
 
 def test_chains_that_do_not_fuse_stay(tmp_path: Path):
@@ -280,51 +255,3 @@ def test_inspect_lists_chains():
     document = found.to_dict()
     assert document["summary"] == found.summary
     assert [each["dialect"] for each in document["operators"]] == ["standard nodes"] * 2
-
-
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    source, target = tmp_path / "a.onnx", tmp_path / "b.onnx"
-    source.write_bytes(chain_models.six_dims().SerializeToString())
-    assert run(["optimize", str(source), "-o", str(target)]) == 0
-    assert "2 chains became 1 dilated convolution; " in capsys.readouterr().out
-    assert dilations(onnx.load(target)) == [2]
-    assert run(["inspect", str(source)]) == 0
-    assert "optimize: 2 chains are dilated convolutions" in capsys.readouterr().out
-    assert run(["optimize", str(source), "--dry-run", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["changed"]
-    assert document["nodes_after"] == len(onnx.load(target).graph.node)
-    assert run(["optimize", str(source)]) == 2
-    assert run(["optimize", str(tmp_path / "none.onnx"), "-o", str(target)]) == 2
-
-
-def test_named_operators_that_break_their_rules(tmp_path: Path):
-    domain = "ai.onnx.converters.tensorflow"
-    net = Net()
-    x = net("SpaceToBatchND", "x", [3, 3], [[0, 0], [0, 0]], domain=domain)
-    model = net.model((2, 8, 12, 3), x)
-    model.opset_import.append(helper.make_opsetid(domain, 1))
-    source = tmp_path / "a.onnx"
-    source.write_bytes(model.SerializeToString())
-    assert run(["optimize", str(source), "-o", str(tmp_path / "b.onnx")]) == 3
-    assert not (tmp_path / "b.onnx").exists()
-
-
-def test_equal_models_give_equal_bytes():
-    one, two = (
-        onnx_spatial.optimize(chain_models.depth_to_space(), verify=False).model.SerializeToString()
-        for _ in range(2)
-    )
-    assert one == two
-
-
-def test_a_report_has_the_proof_of_each_chain_and_the_runs_of_all_outputs():
-    result = onnx_spatial.optimize(chain_models.six_dims())
-    found = result.verification
-    # Outputs of the second verification are of the second runs.
-    assert {output.run for output in found.outputs} == {*range(len(found.runs))}
-    section = result.section()
-    assert section.operators == []
-    assert len(section.chains) == len(result.inspection.chains) > 0
-    for row in section.chains:
-        assert row.proof.startswith("proven") and row.region is not None

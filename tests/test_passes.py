@@ -18,7 +18,6 @@ from onnx import helper, numpy_helper, parser
 from onnx_ir.passes import PassError, PassManager, Sequential, common
 
 import onnx_spatial
-from onnx_spatial import UsageError
 from onnx_spatial.passes import SpatialPass
 
 X = np.arange(2 * 8 * 8 * 3, dtype=np.float32).reshape(2, 8, 8, 3)
@@ -92,29 +91,6 @@ def test_chains_of_standard_nodes_are_rewritten_if_asked_for():
     result = SpatialPass(chains=True)(model)
     assert result.modified and len(result.conversion.inspection.chains) == 2
     assert op_types(result.model) == ["Conv"]
-
-
-def test_arguments_are_passed_on():
-    with pytest.raises(UsageError):
-        SpatialPass(prefer="none")(ir.from_proto(spatial()))
-
-
-def test_max_rank_limits_the_rank():
-    text = """
-<ir_version: 8, opset_import: ["" : 13]>
-g (float[1, 8, 8, 4] x) => (float[1, 4, 4, 16] y)
-<int64[6] six = {1, 4, 2, 4, 2, 4}, int64[4] four = {1, 4, 4, 16}>
-{
-    s = Reshape (x, six)
-    t = Transpose <perm = [0, 1, 3, 2, 4, 5]> (s)
-    y = Reshape (t, four)
-}
-"""
-    model = ir.from_proto(onnx.parser.parse_model(text))
-    result = SpatialPass(chains=True, max_rank=5)(model)
-    ranks = [len(v.shape) for v in every_value(result.model) if v.shape is not None]
-    assert result.modified and max(ranks) <= 5
-    assert result.conversion.inspection.limits.max_rank == 5
 
 
 # What the objects hold that a message does not
@@ -224,15 +200,6 @@ def test_external_tensors_stay_in_their_files(tmp_path):
     assert running.same_bits(y, EXPECTED + 3)
 
 
-def test_tensors_of_several_folders_stay_there(tmp_path):
-    model, other = ir.load(with_weight(tmp_path / "a")), ir.load(with_weight(tmp_path / "b"))
-    weight = other.graph.initializers["weight"].const_value
-    model.graph.initializers["weight"].const_value = weight
-    result = SpatialPass(verify=True)(model)
-    assert result.conversion.verification
-    assert result.model.graph.initializers["weight"].const_value is weight
-
-
 def test_tensors_in_memory_are_shared():
     proto = spatial()
     proto.graph.node[0].output[0] = "moved"
@@ -242,13 +209,6 @@ def test_tensors_in_memory_are_shared():
     lazy = ir.LazyTensor(lambda: ir.tensor(np.float32([1, 2, 3])), ir.DataType.FLOAT, ir.Shape([3]))
     model.graph.initializers["weight"].const_value = lazy
     assert SpatialPass()(model).model.graph.initializers["weight"].const_value is lazy
-
-
-def test_a_model_from_a_file_comes_out_as_onnx_ir_too(tmp_path):
-    converted = onnx_spatial.convert(with_weight(tmp_path / "a"))
-    weight = converted.ir_model.graph.initializers["weight"].const_value
-    assert isinstance(weight, ir.ExternalTensor)
-    assert np.array_equal(weight.numpy(), np.ones((4, 4, 3), np.float32))
 
 
 def test_what_onnx_ir_cannot_hold_or_serialize_is_one_clear_line():

@@ -9,7 +9,7 @@ import reference
 import running
 import structure
 from adapter import convert, plan, refusal
-from definitions import extract_patches, space_to_batch
+from definitions import space_to_batch
 from onnx import TensorProto, helper, parser
 
 HEAD = '<ir_version: {ir}, opset_import: ["" : {opset}, "com.microsoft" : 1, "local" : 1]>\n'
@@ -27,16 +27,6 @@ def image(*shape: int, dtype: type = np.float32) -> np.ndarray:
 
 
 # The main graph
-
-
-def test_an_output_may_be_the_models():
-    made = model("""g (float[2,4,4,3] x) => (float[8,2,2,3] y)
-        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
-            y = M.SpaceToBatchND(x, block, none)
-        }""")
-    converted = reference.agree(made, {"x": image(2, 4, 4, 3)})
-    assert converted.graph.output == made.graph.output
-    assert converted.graph.node[-1].output == ["y"]
 
 
 def test_an_output_may_be_used_many_times_and_leave_the_model_too():
@@ -128,16 +118,6 @@ def test_names_that_conversion_would_take_are_left_to_their_owners():
     assert len(set(names)) == len(names) == 5
 
 
-def test_optional_outputs_and_missing_inputs_of_other_nodes_stay():
-    made = model("""g (float[2,4,4,3] x, int64[2] top) => (float[?,?,?,?] y)
-        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}, float high = {9}> {
-            a = Clip(x, , high)
-            b = M.SpaceToBatchND(a, block, none)
-            y, mask = Dropout(b)
-        }""")
-    reference.agree(made, {"x": image(2, 4, 4, 3), "top": np.array([1, 1])})
-
-
 def test_a_chain_of_operators_of_every_kind():
     made = model("""g (float[N,H,W,2] x) => (float[?,?,?,?] y)
         <int32[2] block = {2, 3}, int32[2,2] pads = {1, 0, 0, 0}, int64[4] b4 = {1, 1, 3, 2},
@@ -151,16 +131,6 @@ def test_a_chain_of_operators_of_every_kind():
                 auto_pad = "same_lower"> (d)
         }""")
     reference.agree(made, {"x": image(2, 5, 6, 2)}, {"x": image(1, 3, 3, 2)})
-
-
-def test_a_leftover_in_the_default_domain():
-    made = model("""g (float[N,H,W,2] x, int32[2] block, int32[2,2] pads) => (float[?,?,?,?] y) {
-            a = SpaceToDepth(x, block, pads)
-            b = Relu(a)
-            y = DepthToSpace(b, block, pads)
-        }""")
-    block, pads = np.array([2, 3], np.int32), np.array([[1, 0], [0, 2]], np.int32)
-    reference.agree(made, {"x": image(2, 5, 4, 2), "block": block, "pads": pads})
 
 
 # If
@@ -177,17 +147,6 @@ BRANCHES = """g (bool c, float[2,H,4,3] x, int32[2,2] pads) => (float[?,?,?,?] y
                 e = Relu(s)
             }>
     }"""
-
-
-@pytest.mark.parametrize("taken", [True, False])
-def test_branches_of_an_if_see_the_outer_graph(taken):
-    made = model(BRANCHES)
-    pads = np.array([[2, 2], [1, 3]], np.int32)
-    converted = reference.agree(made, {"c": np.array(taken), "x": image(2, 4, 4, 3), "pads": pads})
-    first, second = plan(made).operators
-    assert first.graph == "main graph > If y.then_branch"
-    assert second.graph == "main graph > If y.else_branch"
-    assert [o.domain for o in converted.opset_import] == ["", "local"]
 
 
 def test_constants_of_a_branch_stay_in_it():
@@ -223,30 +182,6 @@ def test_a_copy_of_an_outer_value_as_the_output_of_a_branch():
 # Loop and Scan
 
 
-def test_a_loop_body_with_carried_values():
-    """RAFT looks patches up once per iteration."""
-    made = model("""g (float[1,4,H,2] x, int64 n) => (float[?,?,?,?] last, float[?,?,?,?,?] all)
-        <bool go = {1}> {
-            last, all = Loop (n, go, x) <
-                body = step (int64 i, bool c, float[1,4,H,2] s)
-                    => (bool c1, float[1,4,H,2] s1, float[1,4,H,8] p) {
-                    c1 = Identity(c)
-                    s1 = Add(s, x)
-                    p = M.ExtractImagePatches <ksizes = [1, 2, 2, 1], strides = [1, 1, 1, 1],
-                        rates = [1, 1, 2, 1], padding = "SAME"> (s)
-                }>
-        }""")
-    assert plan(made).operators[0].graph == "main graph > Loop last.body"
-    converted = convert(made)
-    onnx.checker.check_model(converted, full_check=True)
-    x = image(1, 4, 3, 2)
-    patches = extract_patches(x, (2, 2), (1, 1), (1, 2), "SAME_UPPER")
-    for level in running.LEVELS:
-        last, every = running.run(converted, {"x": x, "n": np.array(3)}, level)
-        assert running.same_bits(last, 4 * x)
-        assert running.same_bits(every, np.stack([patches, 2 * patches, 3 * patches]))
-
-
 def test_a_loop_whose_carried_shape_changes_every_time():
     """The shape of the first iteration says nothing of the next."""
     made = model("""g (float[1,16,1,2] x, int64 n) => (float[?,?,?,?] last)
@@ -258,49 +193,6 @@ def test_a_loop_whose_carried_shape_changes_every_time():
                 }>
         }""")
     reference.agree(made, {"x": image(1, 16, 1, 2), "n": np.array(3)}, full_check=False)
-
-
-def test_an_if_in_a_loop_sees_both_outer_graphs():
-    made = model("""g (float[2,4,4,2] x, int64 n, int32[2,2] pads) => (float[?,?,?,?,?] all)
-        <bool go = {1}, int32[2] block = {2, 2}, int64 one = {1}> {
-            all = Loop (n, go) <
-                body = step (int64 i, bool c) => (bool c1, float[?,?,?,?] p) {
-                    c1 = Identity(c)
-                    first = Less(i, one)
-                    p = If (first) <
-                        then_branch = a () => (float[?,?,?,?] t) {
-                            t = M.SpaceToBatchND(x, block, pads)
-                        },
-                        else_branch = b () => (float[?,?,?,?] e) {
-                            u = M.SpaceToBatchND(x, block, pads)
-                            e = Neg(u)
-                        }>
-                }>
-        }""")
-    assert plan(made).operators[1].graph == "main graph > Loop all.body > If p.else_branch"
-    converted = convert(made)
-    x, pads = image(2, 4, 4, 2), np.array([[1, 1], [0, 2]], np.int32)
-    moved = space_to_batch(x, (2, 2), pads.tolist())
-    for level in running.LEVELS:
-        (every,) = running.run(converted, {"x": x, "n": np.array(2), "pads": pads}, level)
-        assert running.same_bits(every, np.stack([moved, -moved]))
-
-
-def test_a_scan_body():
-    made = model("""g (float[3,4,6,2] x) => (float[?,?,?,?] y)
-        <int32[1] block = {2}, int32[1,2] pads = {1, 1}> {
-            y = Scan <num_scan_inputs = 1,
-                body = step (float[4,6,2] s) => (float[8,4,2] p) {
-                    p = M.SpaceToBatchND(s, block, pads)
-                }> (x)
-        }""")
-    (site,) = plan(made).operators
-    assert (site.graph, site.input_shape) == ("main graph > Scan y.body", (4, 6, 2))
-    converted = convert(made)
-    onnx.checker.check_model(converted, full_check=True)
-    x = image(3, 4, 6, 2)
-    (y,) = running.run(converted, {"x": x})
-    assert running.same_bits(y, np.stack([space_to_batch(each, (2,), [(1, 1)]) for each in x]))
 
 
 def test_names_in_subgraphs_are_taken_too():
@@ -360,20 +252,6 @@ def test_a_function_called_with_two_ranks():
     reference.agree(made, {"a": image(2, 4, 4, 1), "b": image(2, 6, 6)})
 
 
-def test_a_function_called_with_two_blocks():
-    made = model(
-        function(
-            """g (float[2,4,6,1] a) => (float[?,?,?,?] y, float[?,?,?,?] z)
-            <int32[2] two = {2, 2}, int32[2] three = {1, 3}, int32[2,2] none = {0, 0, 0, 0}> {
-                y = local.F(a, two, none)
-                z = local.F(a, three, none)
-            }""",
-            S2B,
-        )
-    )
-    reference.agree(made, {"a": image(2, 4, 6, 1)})
-
-
 def two_types(other: str) -> onnx.ModelProto:
     return model(
         function(
@@ -410,23 +288,6 @@ def test_two_element_types_without_padding_are_no_matter():
     assert running.same_bits(z, space_to_batch(texts, (2, 2), [(0, 0)] * 2))
 
 
-def test_parameters_that_the_caller_gives_as_attributes():
-    """block_shape through Constant<value_ints=@b>, with another value in each call."""
-    body = """F <b, p> (x) => (y) {
-        block = Constant <value_ints: ints = @b> ()
-        flat = Constant <value_ints: ints = @p> ()
-        square = Constant <value_ints = [-1, 2]> ()
-        pads = Reshape(flat, square)
-        y = M.SpaceToBatchND(x, block, pads)
-    }"""
-    for second in ("[2, 2]", "[4, 1]"):
-        calls = f"""g (float[2,4,4,1] a) => (float[?,?,?,?] y, float[?,?,?,?] z) {{
-            y = local.F <b = [2, 2], p = [0, 0, 1, 1]> (a)
-            z = local.F <b = {second}, p = [0, 0, 0, 4]> (a)
-        }}"""
-        reference.agree(model(function(calls, body)), {"a": image(2, 4, 4, 1)})
-
-
 PATCHES = """F <k> (x) => (y) {
     y = M.ExtractImagePatches <ksizes: ints = @k, strides = [1, 1, 1, 1], rates = [1, 1, 1, 1],
         padding = "SAME"> (x)
@@ -441,34 +302,11 @@ def patches_called(second: str) -> onnx.ModelProto:
     return model(function(calls, PATCHES))
 
 
-def test_an_attribute_that_the_caller_gives():
-    reference.agree(patches_called("[1, 2, 2, 1]"), {"a": image(2, 4, 4, 1)})
-
-
 def test_an_attribute_that_differs_between_calls_is_refused():
     assert refusal(patches_called("[1, 3, 3, 1]")) == (
         "attribute ksizes has no common value in the calls of the function that holds it; "
         "inline the function first (onnx.inliner.inline_local_functions)"
     )
-
-
-def test_functions_in_functions():
-    calls = """g (float[2,8,N,1] a) => (float[?,?,?,?] y)
-        <int32[2] block = {2, 2}, int32[2,2] pads = {1, 1, 0, 0}> {
-            y = local.G(a, block, pads)
-        }
-    <domain: "local", opset_import: ["" : 17, "local" : 1]>
-    G (x, b, p) => (y) {
-        u = local.F(x, b, p)
-        v = Relu(u)
-        w = Concat <axis = 1> (v, u, u, u)
-        y = local.F(w, b, p)
-    }"""
-    made = model(function(calls, S2B))
-    converted = reference.agree(made, {"a": image(2, 8, 4, 1)})
-    assert converted.functions[0] == made.functions[0]
-    (site,) = plan(made).operators
-    assert (site.graph, site.input_shape) == ("function local:F", (None, None, None, 1))
 
 
 def test_an_operator_in_a_branch_in_a_function():
@@ -526,21 +364,6 @@ def test_a_dead_function_that_only_its_callers_could_complete_is_left_alone():
     a = image(2, 4, 4, 1)
     (y,) = running.run(converted, {"a": a})
     assert running.same_bits(y, space_to_batch(a, (2, 2), [(0, 0)] * 2))
-
-
-def test_a_function_with_an_older_opset_of_its_own():
-    """What is written in it must be of that opset: no allowzero at 12 although the model has 17."""
-    calls = """g (float[2,N,4,2] a) => (float[?,?,?,?] y)
-        <int32[2] block = {2, 2}, int32[2,2] pads = {1, 1, 0, 0}> {
-            y = local.F(a, block, pads)
-        }"""
-    made = model(function(calls, S2B, 'opset_import: ["" : 12, "com.microsoft" : 1]'))
-    converted = plan(made).model  # onnx's checker wants all functions at the opset of the model
-    assert converted.functions[0].opset_import[0].version == 12
-    assert all(a.name != "allowzero" for n in structure.nodes(converted) for a in n.attribute)
-    a = image(2, 4, 4, 2)
-    (y,) = running.run(converted, {"a": a})
-    assert running.same_bits(y, space_to_batch(a, (2, 2), [(1, 1), (0, 0)]))
 
 
 def test_a_function_with_an_older_opset_gets_that_opset_s_nodes():

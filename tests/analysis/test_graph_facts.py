@@ -7,8 +7,6 @@ import onnx
 from onnx import parser
 
 from onnx_spatial.analysis import Analysis, GraphFacts
-from onnx_spatial.maps.open_case import OpenCase
-from onnx_spatial.maps.polynomial import Polynomial, one_of
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 
@@ -113,18 +111,6 @@ def test_sizes_that_differ_by_the_same_in_all_calls() -> None:
     (given,) = known.sizes.entries("p") or ()
     assert (given - rows).constant == 2
     assert rows.constant is None
-
-
-def test_one_of_several_integers() -> None:
-    a, b = (Polynomial.atom(name, nonnegative=True) for name in "ab")
-    assert one_of([a, a]) == a
-    either = one_of([a + 1, b + 4])
-    assert (one_of([a + 3, b + 6]) - either).constant == 2
-    assert (one_of([a + 3, b + 7]) - either).constant is None
-    assert either.nonnegative
-    case, some = OpenCase(), one_of([Polynomial.of(-2), Polynomial.of(5)])
-    assert case.surely(some + 2)
-    assert not case.surely(some + 1)
 
 
 def test_nodes_that_the_inliner_rewrites_tell_nothing() -> None:

@@ -62,12 +62,3 @@ def test_nothing_to_do_says_what_remains_and_what_helps(tmp_path, capsys):
 def test_a_converted_model_lacks_the_others_only():
     result = onnx_spatial.convert(parser.parse_model(TEXT), domains=["my"], verify=False)
     assert [o.op_type for o in result.inspection.remaining] == ["CropAndResize", "Own"]
-
-
-def test_a_whole_conversion_leaves_nothing():
-    text = TEXT.replace("my.SpaceToBatchND", "com.microsoft.SpaceToBatchND")
-    model = parser.parse_model(text)
-    del model.graph.node[1:4]
-    model.graph.node[1].input[0] = "a"
-    assert onnx_spatial.inspect(model).remaining == []
-    assert onnx_spatial.convert(model, mode="function").inspection.remaining == []

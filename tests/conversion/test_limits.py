@@ -41,17 +41,6 @@ def test_every_node_that_reads_or_computes_a_tensor_above_the_rank():
     assert report.unknown == ()
 
 
-def test_a_file_within_the_limit():
-    report = check(SIX, 6)
-    assert (report.nodes, report.text) == ((), None)
-
-
-def test_one_node():
-    assert check(SIX.replace("Transpose <perm = [0, 1, 3, 2, 4, 5]> (a)", "Relu(x)"), 5).text == (
-        "1 node does not fit rank 5"
-    )
-
-
 def test_weights_count_as_data():
     rng = np.random.default_rng(0)
     weight = numpy_helper.from_array(rng.standard_normal((2, 3, 3, 3, 3)).astype(np.float32), "w")
@@ -144,20 +133,3 @@ def test_sequences_have_no_rank():
     }"""
     report = check(text, 4)
     assert report.nodes == () and report.unknown == ()
-
-
-def test_the_document():
-    document = check(SIX, 5).to_dict()
-    assert list(document) == ["max_rank", "nodes", "unknown"]
-    assert document["max_rank"] == 5
-    assert document["nodes"][1] == {
-        "node": "turn",
-        "graph": "main graph",
-        "op_type": "Transpose",
-        "domain": "",
-        "value": "a",
-        "rank": 6,
-        "shape": [1, 2, 2, 3, 2, 3],
-        "reason": "rank 6, the limit is 5",
-        "kept": None,
-    }

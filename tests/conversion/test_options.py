@@ -38,11 +38,6 @@ def test_an_unknown_choice_is_refused(given, message):
         ConvertOptions(**given)
 
 
-@pytest.mark.parametrize("mode", options.MODES)
-def test_only_lowering_fuses(mode):
-    assert ConvertOptions(mode).fuses == (mode == "lower")
-
-
 def test_domains_may_be_an_iterator():
     """They are read more than once, the last time by verification."""
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17, "elsewhere" : 1]>

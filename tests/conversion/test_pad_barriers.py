@@ -11,8 +11,6 @@ import structure
 from adapter import convert
 from onnx import parser
 
-import onnx_spatial
-
 TF = "ai.onnx.converters.tensorflow"
 NONE = "int64[2,2] none = {0, 0, 0, 0}"
 
@@ -96,9 +94,3 @@ def test_a_file_of_an_old_version_gets_a_constant_node():
     onnx.checker.check_model(converted)
     assert structure.ops(converted)[-2:] == ["Reshape", "MaxPool"]
     assert {v.name for v in converted.graph.input} >= {t.name for t in converted.graph.initializer}
-
-
-def test_verification_follows_the_reshape():
-    result = onnx_spatial.convert(model(f"{AHEAD} b = {TURN}(a) y = {MAXIMUM}(b)"))
-    assert result.verification
-    assert {site.proven for site in result.verification.operators} == {"all sizes"}
