@@ -17,12 +17,10 @@ import onnx
 import onnx_ir as ir
 
 from onnx_spatial import analysis
+from onnx_spatial.conversion.finish import finish
 from onnx_spatial.conversion.graph_editor import ModelEditor
-from onnx_spatial.conversion.pad_barriers import insert_barriers
 from onnx_spatial.lowering import MIN_OPSET
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph.remove_unused import remove_unused_constants
-from onnx_spatial.model.inference import value_info
 from onnx_spatial.model.op_traits import Trait
 
 _CHANGES = frozenset({"Squeeze", "Transpose", "Unsqueeze"})
@@ -76,11 +74,7 @@ def remove_layout_changes(
     if not edited:
         return None
     result = model.finish()
-    assert result.model is not None
-    for place, unread in remove_unused_constants(proto, result.model).items():
-        result.lost.setdefault(place, set()).update(unread)
-    insert_barriers(result.model, proto, op_traits.opset_of(proto.opset_import) or 1)
-    value_info.renew(result.model, result.types, result.lost, proto)
+    finish(result, proto, op_traits.opset_of(proto.opset_import) or 1)
     return result.model
 
 

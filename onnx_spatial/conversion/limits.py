@@ -11,11 +11,10 @@ import onnx
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import GraphFacts
-from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model import traversal
+from onnx_spatial.model.graph.remove_unused import constants_of
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators import Dim
-
-_RANDOM = op_traits.having(op_traits.Trait.RANDOM)
 
 
 @dataclass(frozen=True)
@@ -94,13 +93,16 @@ def check_limits(
         kept: why chains are not rewritten, by graph and label of each of their nodes.
     """
     functions = {(f.domain, f.name) for f in model.functions}
-    constants = _Constants()
+    constants: dict[traversal.Place, set[str]] = {}
     nodes, unknown = list[NodeBeyond](), list[NodeBeyond]()
     facts = analysis.find(model, domains, folder).facts
     for (place, graph), known in zip(traversal.graphs(model), facts, strict=True):
-        constants.add(graph, known)
+        constants[place] = constants_of(graph, constants.get(place.outer, set()))
         for node in graph.node:
-            if (node.domain, node.op_type) in functions or constants.computes(node, known):
+            if (node.domain, node.op_type) in functions or all(
+                not name or name in constants[place] or known.scope.value(name) is not None
+                for name in node.output
+            ):
                 continue
             beyond = _beyond(node, place, known, max_rank)
             if beyond is not None:
@@ -135,34 +137,3 @@ def _shapes(
         kind = None if declared is None else declared.WhichOneof("value")
         if name and kind in (None, "tensor_type"):  # not sequences, optionals and maps
             yield name, shape_inference.dims(declared)
-
-
-class _Constants:
-    """Values that no input of the model changes, by graph."""
-
-    def __init__(self) -> None:
-        self._names: dict[int, set[str]] = {}
-
-    def add(self, graph: traversal.GraphLike, known: GraphFacts) -> None:
-        """Find the constants of a graph; those of the graphs around it are known."""
-        names = self._names.setdefault(id(known.scope), set())
-        names.update(tensor.name for tensor in getattr(graph, "initializer", ()))
-        for node in traversal.in_order(graph):
-            inputs = (name for name in node.input if name)
-            if _is_foldable(node) and all(self.holds(name, known) for name in inputs):
-                names.update(node.output)
-
-    def computes(self, node: onnx.NodeProto, known: GraphFacts) -> bool:
-        """Tell whether a node computes only constants."""
-        return all(not name or self.holds(name, known) for name in node.output)
-
-    def holds(self, name: str, known: GraphFacts) -> bool:
-        """Tell whether a value is constant."""
-        owner = known.scope.owner(name)
-        held = owner is not None and name in self._names.get(id(owner), ())
-        return held or known.scope.value(name) is not None
-
-
-def _is_foldable(node: onnx.NodeProto) -> bool:
-    inner = any(True for _ in traversal.subgraphs(node))
-    return op_traits.is_standard(node) and node.op_type not in _RANDOM and not inner

@@ -86,7 +86,7 @@ def optimize_operators(
         taken = _taken(legal, chains, result)
         limit = options.max_rank
         moves = find_movements(legal, known, folder, max_rank=limit, taken=taken, notes=notes)
-        result = _with_movements(proto, moves, result, chains, convert)
+        result = _with_movements(moves, result, chains, convert)
         result.chains += _remaining(chains, moves, result)
     result.notes = notes
     if options.fuses:
@@ -176,26 +176,17 @@ def _computed(graph: traversal.GraphLike) -> set[str]:
 
 
 def _with_movements(
-    proto: onnx.ModelProto,
     moves: Sequence[Movement],
     best: EditResult,
     chains: Sequence[Chain],
     convert: _Convert,
 ) -> EditResult:
-    """Rewrite movements too, unless other operators fuse less then, or changes of layout stay."""
+    """Rewrite movements too, unless other operators fuse less then."""
     fused = [chain for chain in chains if _key(chain) in _done(best)]
     ready = [move for move in moves if move.operator is not None]
-    freed = {_key(move): move.freed for move in ready}
     for some in (ready, [move for move in ready if move.required]):
         more = convert([*fused, *some]) if some else best
-        if not more.chains or not _fused(best) <= _fused(more):
-            continue
-        operators = {(operator.graph, operator.output): operator for operator in more.chains}
-        added = sum(
-            operators[key].nodes_after - freed[key] for key in freed.keys() & operators.keys()
-        )
-        nodes = [traversal.number_of_nodes(each.model or proto) for each in (best, more)]
-        if some is not ready or nodes[1] <= nodes[0] + added:
+        if more.chains and _fused(best) <= _fused(more):
             return more
     return best
 

@@ -11,7 +11,7 @@ convolutions that onnxruntime refuses get explicit pads (`same_padding`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,10 +22,10 @@ from onnx_spatial import analysis
 from onnx_spatial.analysis import Analysis, OperatorInfo
 from onnx_spatial.chains.illegal_reshape import NOTE as ILLEGAL
 from onnx_spatial.conversion import report
+from onnx_spatial.conversion.finish import finish
 from onnx_spatial.conversion.local_functions.add import add_functions
 from onnx_spatial.conversion.local_functions.marked import WithoutForm, without_earlier_form
 from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.pad_barriers import insert_barriers
 from onnx_spatial.conversion.replace import replace_operators
 from onnx_spatial.conversion.report import EditResult, OperatorReport
 from onnx_spatial.conversion.same_padding.explicit_pads import add_explicit_pads
@@ -34,8 +34,6 @@ from onnx_spatial.fusion import Writer
 from onnx_spatial.lowering import Lowered, Request, lower_preferring
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto
-from onnx_spatial.model.graph.remove_unused import remove_unused_constants
-from onnx_spatial.model.inference import value_info
 from onnx_spatial.operators.spellings import python_ops
 from onnx_spatial.python_ops.write import write as python_ops_writer
 
@@ -130,7 +128,7 @@ def _replaced(
     if result.model is not None:
         if custom:
             patch_proto.import_where_used(result.model, python_ops.DOMAIN)
-        _finish(result, original, infos, opset)
+        finish(result, original, opset, _replaced_in(result, infos))
     return result
 
 
@@ -148,7 +146,7 @@ def _with_functions(
     opset = _default_opset(original)
     result = add_functions(before.model, infos, options, opset=opset)
     if result.model is not None:
-        _finish(result, original, infos, opset)
+        finish(result, original, opset, _replaced_in(result, infos))
         if before.removed and result.model == original:
             return EditResult(operator_at=result.operator_at)
     return result
@@ -185,17 +183,9 @@ def _with_explicit_pads(
     return result
 
 
-def _finish(
-    result: EditResult, original: onnx.ModelProto, infos: Sequence[OperatorInfo], opset: int
-) -> None:
-    """Remove unused constants, and bring imports and declared types up to date."""
-    assert result.model is not None
-    for place, names in remove_unused_constants(original, result.model).items():
-        result.lost.setdefault(place, set()).update(names)
-    changed = [f for f in infos if result.operator_at[f.index].converted]
-    insert_barriers(result.model, original, opset)
-    patch_proto.adjust_imports(result.model, [(f.place, f.node.domain) for f in changed], opset)
-    value_info.renew(result.model, result.types, result.lost, original)
+def _replaced_in(result: EditResult, infos: Analysis) -> list[tuple[traversal.Place, str]]:
+    """Return places and domains of the operators that were replaced."""
+    return [(f.place, f.node.domain) for f in infos if result.operator_at[f.index].converted]
 
 
 def _name(function: onnx.FunctionProto) -> str:

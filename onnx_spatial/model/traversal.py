@@ -30,6 +30,11 @@ class Place(NamedTuple):
         """Return the place of a graph inside a node of this one."""
         return Place(self.function, (*self.steps, step))
 
+    @property
+    def outer(self) -> Place:
+        """The place of the graph around this one."""
+        return Place(self.function, self.steps[:-1])
+
     def __str__(self) -> str:
         if self.function is None:
             root = "main graph"

@@ -33,8 +33,7 @@ def remove_unused_constants(
     constants: dict[Place, set[str]] = {}
     unread: dict[Place, set[str]] = {}
     for place, graph in traversal.graphs(edited):
-        outer = Place(place.function, place.steps[:-1])
-        constants[place] = _constants(graph, constants.get(outer, set()))
+        constants[place] = constants_of(graph, constants.get(place.outer, set()))
         unread[place] = (constants[place] & read.get(place, set())) - _uses(graph).keys()
     return remove_unused(edited, unread)
 
@@ -65,8 +64,7 @@ def remove_unused(
             if names_gone:
                 gone[place] = names_gone
             if place.steps:
-                outer = Place(place.function, place.steps[:-1])
-                todo.setdefault(outer, set()).update(captured)
+                todo.setdefault(place.outer, set()).update(captured)
     return gone
 
 
@@ -114,7 +112,7 @@ def _uses(graph: traversal.GraphLike) -> Counter[str]:
     return uses
 
 
-def _constants(graph: traversal.GraphLike, outer: set[str]) -> set[str]:
+def constants_of(graph: traversal.GraphLike, outer: set[str]) -> set[str]:
     """Return the names of the constants that a graph sees; `outer` has those of the graph around it."""
     constants = set(outer)
     if isinstance(graph, onnx.GraphProto):
