@@ -42,7 +42,7 @@ def element_type(array: np.ndarray) -> int:
 
 def one_node(
     op_type: str,
-    inputs: Sequence[np.ndarray],
+    inputs: Sequence[np.ndarray | None],
     *,
     domain: str = TF,
     shape: Shape | str | None = "static",
@@ -55,7 +55,7 @@ def one_node(
 
     Args:
         op_type: of the node.
-        inputs: data and parameters.
+        inputs: data and parameters; None leaves the place of one empty.
         domain: of the node; it is imported.
         shape: what is declared of x: "static" for its own shape, None for nothing at all, of y
             either.
@@ -69,13 +69,15 @@ def one_node(
     infos = [helper.make_tensor_value_info("x", element_type(data), declared)]
     initializers = []
     for number, value in enumerate(parameters, start=1):
+        if value is None:
+            continue
         if number not in run_time:
             initializers.append(onnx.numpy_helper.from_array(value, f"p{number}"))
         if number in run_time or ir_version < 4:
             infos.append(
                 helper.make_tensor_value_info(f"p{number}", element_type(value), value.shape)
             )
-    names = ["x", *(f"p{i}" for i in range(1, len(inputs)))]
+    names = ["x", *("" if v is None else f"p{i}" for i, v in enumerate(parameters, start=1))]
     node = helper.make_node(op_type, names, ["y"], "site", domain=domain, **attributes)
     rank = None if declared is None else [None] * data.ndim
     output = helper.make_tensor_value_info("y", element_type(data), rank)
@@ -86,7 +88,7 @@ def one_node(
     return helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
 
 
-def feeds_of(model: onnx.ModelProto, inputs: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+def feeds_of(model: onnx.ModelProto, inputs: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
     """The arrays that a model of one node wants to be fed."""
     held = {t.name for t in model.graph.initializer}
     wanted = {v.name for v in model.graph.input} - held
@@ -94,8 +96,16 @@ def feeds_of(model: onnx.ModelProto, inputs: Sequence[np.ndarray]) -> dict[str, 
     return {name: value for name, value in zip(names, inputs, strict=True) if name in wanted}
 
 
-def quantised(model: onnx.ModelProto, scale: float, zero_point: int) -> onnx.ModelProto:
-    """The same node between DequantizeLinear and QuantizeLinear, as converters write TFLite models."""
+def quantised(
+    model: onnx.ModelProto, scale: float, zero_point: int, *, outside: bool = False
+) -> onnx.ModelProto:
+    """The same node on reals between Dequantize- and QuantizeLinear, as converters write TFLite models.
+
+    Args:
+        model: a model of one node, whose data has the type of the stored numbers.
+        scale, zero_point: of both.
+        outside: the model's data is real, and the node moves the stored numbers.
+    """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     graph = copy.graph
@@ -108,9 +118,13 @@ def quantised(model: onnx.ModelProto, scale: float, zero_point: int) -> onnx.Mod
         ]
     )
     (site,) = graph.node
-    site.input[0], site.output[0] = "real", "moved"
-    before = helper.make_node("DequantizeLinear", ["x", "scale", "zero_point"], ["real"])
-    after = helper.make_node("QuantizeLinear", ["moved", "scale", "zero_point"], ["y"])
+    site.input[0], site.output[0] = "inside", "moved"
+    ends = ["QuantizeLinear", "DequantizeLinear"][:: 1 if outside else -1]
+    before = helper.make_node(ends[0], ["x", "scale", "zero_point"], ["inside"])
+    after = helper.make_node(ends[1], ["moved", "scale", "zero_point"], ["y"])
+    if outside:
+        for value in (graph.input[0], graph.output[0]):
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
     nodes = [before, site, after]
     del graph.node[:]
     graph.node.extend(nodes)

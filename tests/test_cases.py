@@ -70,15 +70,39 @@ def test_the_definitions_agree(case):
     assert running.same_bits(result, case.expected)
 
 
-@pytest.mark.parametrize("case", **ids(NEGATIVE))
-def test_broken_rules_are_refused_by_name(case):
-    if case.may_accept:
-        converted = convert(case.model())
-        expected = definitions.node(case.op_type, case.inputs, case.attributes)
-        (result,) = running.run(converted, case.feeds())
-        assert running.same_bits(result, expected)
-        return
+@pytest.mark.parametrize("case", **ids([c for c in NEGATIVE if not c.may_accept]))
+def test_broken_rules_are_refused_by_name_or_fail_in_runs_that_are_checked(case):
     with pytest.raises(ConversionError, match=f"'site' in main graph.*{RULES[case.id]}"):
+        convert(case.model())
+    for run_time in (False, True):
+        model = case.model(symbolic=True, run_time_parameters=run_time)
+        try:
+            checked = convert(model, checked=True)
+        except ConversionError:
+            continue
+        for level in running.LEVELS:
+            session = running.session(checked, level)
+            with pytest.raises(Exception, match=r"Non-zero status|RUNTIME_EXCEPTION|Invalid"):
+                running.run_session(session, case.feeds(run_time_parameters=run_time))
+
+
+def test_what_only_one_runtime_refuses_or_breaks_no_rule_runs_checked_too():
+    limits = [c for c in NEGATIVE if c.may_accept]
+    assert (len(ALL), len(NEGATIVE), len(limits), len(COMPLEX)) == (176, 40, 2, 5)
+    for case in (*limits, *POSITIVE[::9]):
+        expected = case.expected
+        if expected is None:
+            expected = definitions.node(case.op_type, case.inputs, case.attributes)
+        for symbolic in (False, True):
+            (output,) = running.run(
+                convert(case.model(symbolic=symbolic), checked=True), case.feeds()
+            )
+            assert running.same_bits(np.asarray(output), expected), case.id
+
+
+@pytest.mark.parametrize("case", **ids(COMPLEX))
+def test_complex_tensors_are_refused(case):
+    with pytest.raises(ConversionError, match=r"'site'.*onnxruntime has no complex tensors"):
         convert(case.model())
 
 

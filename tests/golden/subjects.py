@@ -20,11 +20,11 @@ import grid
 import interpreter
 import numpy as np
 import onnx
+import reference
 import regions
 import running
 from building import feeds_of, one_node
-from golden import defined, spelled
-from golden.converting import LOWERINGS
+from golden import spelled
 from onnx import TensorProto, numpy_helper
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -32,8 +32,20 @@ MODELS = Path(__file__).parents[2] / "models"
 #: What sums of a convolution may be off, of the largest output. Seven layers are off by 1e-6 or so.
 TOLERANCE = 2e-5
 
+#: Calls for each lowering.
+CALLS = 24
 #: Regions of each kind, all from one seed.
 SEED, REGIONS = 1, 4
+#: The lowerings that can be asked for by name, and the operators that they are for.
+LOWERINGS = {
+    "transpose": "blocks",
+    "gather": "blocks",
+    "space-to-depth": "square blocks of rows and columns",
+    "row-gather": "blocks and patches",
+    "element-gather": "blocks and patches",
+    "slices": "blocks and patches",
+    "planes": "patches",
+}
 #: Kinds of regions that are converted: pools and nested regions are not among what must be fused.
 KINDS = [k for k in regions.KINDS if k not in ("pools", "nested regions", "in front of a pool")]
 
@@ -58,7 +70,7 @@ class Subject:
     Attributes:
         name: of the model and the way, in words.
         build: makes the model.
-        options: of `converting.converted`.
+        options: of `onnx_spatial.convert`.
     """
 
     name: str
@@ -103,14 +115,12 @@ def positive() -> dict[str, cases.Case]:
 
 
 def of_cases() -> Iterator[Subject]:
-    """Yield each case, static and symbolic, with known parameters and with those of the run."""
-    for case in positive().values():
+    """Yield each case static and symbolic, one of them with parameters of the run, by turns."""
+    for number, case in enumerate(positive().values()):
         for symbolic in (False, True):
-            for run_time in (False, True) if len(case.inputs) > 1 else (False,):
-                form = (
-                    f"{'symbolic' if symbolic else 'static'} {'run-time' if run_time else 'known'}"
-                )
-                yield Subject(f"case {case.id} {form}", partial(_case, case.id, symbolic, run_time))
+            run_time = len(case.inputs) > 1 and symbolic == (number % 2 == 0)
+            form = f"{'symbolic' if symbolic else 'static'} {'run-time' if run_time else 'known'}"
+            yield Subject(f"case {case.id} {form}", partial(_case, case.id, symbolic, run_time))
 
 
 def _case(name: str, symbolic: bool, run_time: bool) -> Built:
@@ -121,13 +131,13 @@ def _case(name: str, symbolic: bool, run_time: bool) -> Built:
 
 
 def of_lowerings() -> Iterator[Subject]:
-    """Yield 40 calls for each lowering, by turns static and symbolic; some with few dims."""
+    """Yield calls for each lowering, by turns static and symbolic; some with few dims."""
     movable = [c for c in positive().values() if c.expected.size and not c.quantised]
     for lowering, operators in LOWERINGS.items():
         fitting = [
             c for c in movable if ("patches" if "Extract" in c.op_type else "blocks") in operators
         ]
-        for number in range(40):
+        for number in range(CALLS):
             symbolic, run_time = number % 2 == 1, number % 8 == 5
             form = "symbolic" if symbolic else "static"
             if operators == "square blocks of rows and columns":
@@ -135,7 +145,7 @@ def of_lowerings() -> Iterator[Subject]:
                 build = partial(_square, number, symbolic, run_time)
                 yield Subject(f"{lowering} {number} {form}", build, options)
                 continue
-            case = fitting[number * len(fitting) // 40]
+            case = fitting[number * len(fitting) // CALLS]
             limit = max(4, case.inputs[0].ndim) if number % 5 == 2 else None
             yield Subject(
                 f"{lowering} {number} {case.id} {form}",
@@ -184,7 +194,7 @@ def _cell(name: str) -> Built:
         model,
         [
             (recorded, partial(exactly, grid.recorded_outputs(cell))),
-            (drawn, partial(exactly, defined.outputs(model, drawn))),
+            (drawn, partial(exactly, reference.run(model, drawn))),
         ],
     )
 
@@ -264,4 +274,4 @@ def _chain(build: Callable[[], onnx.ModelProto], check: Callable[..., None]) -> 
 def _embedding(build: Callable[[], onnx.ModelProto]) -> Built:
     model = build()
     feeds = spelled.feeds(model)
-    return Built(model, [(feeds, partial(closely, defined.outputs(model, feeds)))])
+    return Built(model, [(feeds, partial(closely, reference.run(model, feeds)))])
