@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import chain_models as forms
 import click
+import holders
 import movement_models as movements
 import numpy as np
 import onnx
@@ -153,24 +154,6 @@ def _output(model: onnx.ModelProto, rng: random.Random) -> None:
         value = helper.make_empty_tensor_value_info(name)
         value.type.tensor_type.elem_type = graph.input[0].type.tensor_type.elem_type
         graph.output.append(value)
-
-
-def _in_function(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model that calls a local function, which has all nodes."""
-    graph = model.graph
-    body = [helper.make_node("Constant", [], [t.name], value=t) for t in graph.initializer]
-    inputs, outputs = [v.name for v in graph.input], [v.name for v in graph.output]
-    imports = [*model.opset_import]
-    function = helper.make_function(
-        "local", "Chain", inputs, outputs, [*body, *graph.node], imports
-    )
-    call = helper.make_node("Chain", inputs, outputs, "call", domain="local")
-    return helper.make_model(
-        helper.make_graph([call], "main", graph.input, graph.output),
-        functions=[function],
-        opset_imports=[*imports, helper.make_opsetid("local", 1)],
-        ir_version=max(8, model.ir_version),
-    )
 
 
 #: The outcomes of chains that are right.
@@ -341,7 +324,7 @@ def _changed(rng: random.Random) -> onnx.ModelProto:
         rng.choice(CHANGES)(model, rng)
     del model.graph.value_info[:]  # which holds no more
     model.graph.output[0].type.tensor_type.ClearField("shape")
-    return _in_function(model) if rng.random() < 0.1 else model
+    return holders.in_function(model) if rng.random() < 0.1 else model
 
 
 def _moved(rng: random.Random) -> onnx.ModelProto:

@@ -76,16 +76,6 @@ def test_inspect_and_verify():
     assert onnx_spatial.verify(model, other).status == "failed"
 
 
-def test_with_other_nodes_around():
-    model = patch_models.tf2onnx((None, 11, 13, 3))
-    last = model.graph.output[0].name
-    model.graph.node.append(onnx.helper.make_node("Relu", [last], ["relu"]))
-    model.graph.output[0].name = "relu"
-    result = onnx_spatial.convert(model)
-    assert result.model.graph.node[-1].op_type == "Relu"
-    assert result.verification.status == "passed"
-
-
 def test_legal_models_stay():
     model = patch_models.tf2onnx((2, 11, 13, 3))
     assert with_legal_patches(model).model is model

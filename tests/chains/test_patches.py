@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import holders
 import numpy as np
 import onnx
 import onnxruntime
@@ -112,16 +113,6 @@ def test_the_digits_of_patches_may_be_in_any_order():
     same_values(model, (2, 3, 8, 10))
 
 
-def test_weights_that_nodes_compute():
-    net = Net()
-    weight = net("Cast", net("Reshape", np.eye(12), [12, 3, 2, 2]), to=TensorProto.FLOAT)
-    node = helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(np.eye(12)))
-    net.nodes.insert(0, node)
-    net.nodes[1].input[0] = "w"
-    model = net.model((2, 3, 8, 10), net("Conv", "x", weight, net.constant(np.zeros(12, "f"))))
-    assert patches_of(model).operator.major == "channel"
-
-
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16])
 def test_element_types(kind):
     model = patch_models.channels_first(one_hot((2, 2), 3), (2, 3, 8, 10), opset=22)
@@ -190,15 +181,6 @@ def test_values_that_others_read_end_a_chain():
     assert chain.output == conv
 
 
-def test_outputs_of_the_model_end_a_chain():
-    net = Net()
-    conv = net("Conv", "x", one_hot((2, 2), 3), strides=[2, 2])
-    model = net.model((1, 3, 8, 8), net("Transpose", conv, perm=[0, 2, 3, 1]))
-    model.graph.output.append(helper.make_tensor_value_info(conv, TensorProto.FLOAT, None))
-    (chain,) = find(model)
-    assert chain.output == conv
-
-
 @pytest.mark.parametrize("rows", [[0, 1, 2], [2, 1, 0], [0, 1, 1]])
 def test_grids_that_are_no_windows(rows):
     grid = np.array(rows)[:, None] + np.arange(8)
@@ -209,38 +191,10 @@ def test_grids_that_are_no_windows(rows):
     assert len(find(model)) == (rows == [0, 1, 2])
 
 
-def test_one_hot_convolutions_in_functions_and_branches():
+@pytest.mark.parametrize(
+    ("holder", "place"),
+    [("function", "function held.here:Held"), ("branch", "main graph > If held.then_branch")],
+)
+def test_one_hot_convolutions_in_functions_and_branches(holder, place):
     model = patch_models.channels_first(one_hot((2, 2), 3), (1, 3, 64, 64), strides=[2, 2])
-    graph, weight = model.graph, model.graph.initializer[0]
-    constant = helper.make_node("Constant", [], [weight.name], value=weight)
-    output = graph.output[0].name
-    opset = [helper.make_opsetid("", 17)]
-    function = helper.make_function(
-        "local", "Unfold", ["x"], [output], [constant, *graph.node], opset
-    )
-    call = helper.make_node("Unfold", ["x"], [output], domain="local")
-    main = helper.make_graph([call], "g", graph.input, graph.output)
-    imports = [*opset, helper.make_opsetid("local", 1)]
-    calling = helper.make_model(main, functions=[function], opset_imports=imports, ir_version=8)
-    assert [str(c.place) for c in find(calling)] == ["function local:Unfold"]
-    inner = helper.make_graph(list(graph.node), "then", [], graph.output)
-    other = helper.make_graph(
-        [helper.make_node("Identity", ["y"], ["z"])],
-        "else",
-        [],
-        [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
-    )
-    choice = helper.make_node("If", ["c"], ["out"], then_branch=inner, else_branch=other)
-    value_info = helper.make_tensor_value_info
-    inputs = [
-        *graph.input,
-        value_info("c", TensorProto.BOOL, []),
-        value_info("y", TensorProto.FLOAT, None),
-    ]
-    outputs = [value_info("out", TensorProto.FLOAT, None)]
-    branching = helper.make_model(
-        helper.make_graph([choice], "g", inputs, outputs, [weight]),
-        opset_imports=opset,
-        ir_version=8,
-    )
-    assert [str(c.place) for c in find(branching)] == ["main graph > If out.then_branch"]
+    assert [str(chain.place) for chain in find(holders.HOLDERS[holder](model))] == [place]

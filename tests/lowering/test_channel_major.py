@@ -67,13 +67,6 @@ def test_lowerings(strategy, window, layout, dynamic):
     assert (site.lowering == strategy) == (not computed and (tiles or strategy != "transpose"))
 
 
-def test_other_lowerings_refuse_them():
-    operator = ExtractPatches((3, 3), (1, 1), (1, 1), "valid", "channels_first", major="channel")
-    found = onnx_spatial.inspect(model(operator, [2, 3, 7, 6]), domains=[chain_ops.DOMAIN])
-    names = {each.lowering for each in found.operators[0].candidates}
-    assert names == {"planes", "row-gather", "element-gather"}
-
-
 def test_rows_behind_the_last_window_go():
     """The first rows of the image are the patches, in order, and a last row is in none."""
     operator = ExtractPatches((2, 1), (3, 1), (1, 1), "valid", "channels_first")

@@ -66,25 +66,6 @@ def test_transposes_fall_into_the_kernels_of_onnxruntime(sizes, perm, itemsize, 
     assert cost_model.transpose(sizes, perm, itemsize).regime == regime
 
 
-@given(st.integers(1, 5), st.integers(2, 5), st.integers(2, 5), st.integers(1, 5))
-def test_a_dim_of_1_turns_a_swap_into_a_move_towards_the_end(lead, rows, columns, run):
-    x = np.arange(lead * rows * columns * run).reshape(lead, rows, columns, run)
-    place, perm = cost_model.inwards((0, 2, 1, 3))
-    turned = x.reshape((*x.shape[:place], 1, *x.shape[place:])).transpose(perm)
-    assert np.array_equal(turned.ravel(), x.transpose(0, 2, 1, 3).ravel())
-    assert cost_model.inwards((1, 2, 0)) is None
-    assert cost_model.inwards((0, 1)) is None
-
-
-def test_swaps_of_long_runs_move_inwards_unless_the_rank_is_limited():
-    swap = ((512, 8, 64), (1, 0, 2), 4)
-    assert cost_model.swap_inwards(*swap, None) == (1, (1, 2, 0, 3))
-    assert cost_model.swap_inwards(*swap, 3) is None
-    assert cost_model.best_transpose(*swap, None).regime == "transpose inwards"
-    assert cost_model.best_transpose(*swap, 3).regime == "transpose one axis"
-    assert cost_model.swap_inwards((2, 2, 64), (1, 0, 2), 4, None) is None  # saves nothing
-
-
 @pytest.mark.parametrize(
     ("dims", "itemsize", "features"),
     [
@@ -102,32 +83,6 @@ def test_transposes_of_elements_know_their_tiles_and_cache_lines(dims, itemsize,
     special = {"row edge", "column edge", "read apart", "write apart"}
     work = cost_model.transpose(dims, (1, 0), itemsize)
     assert special.intersection(work.features) == features
-
-
-def test_depth_to_space_reads_planes_that_compete_for_cache_lines():
-    near, far = (cost_model.depth(n, 4 * n, 32, to_depth=False) for n in (1 << 19, 1 << 20))
-    assert "read apart" in far.features
-    assert "read apart" not in cost_model.depth(1 << 20, 4 << 20, 2, to_depth=False).features
-    assert far.nanoseconds > near.nanoseconds
-
-
-def test_a_node_among_large_ones_reads_from_memory():
-    work = cost_model.gather(100, 1 << 20)
-    assert work.among(1 << 20) is work
-    assert work.among(1 << 27).nanoseconds > work.nanoseconds
-    assert cost_model.total([work] * 100) > 100 * work.nanoseconds
-
-
-def test_threads_wait_for_each_other_where_they_write_to_the_same_lines():
-    few_rows, few_columns = (
-        cost_model.transpose(sizes, (1, 0), 4) for sizes in ((5, 62710), (62710, 5))
-    )
-    assert few_rows.features["shared"] == 5 * 62710 * 4 / 64
-    assert few_columns.features["shared"] == 5
-    whole_lines = cost_model.transpose((64, 4096), (1, 0), 4)
-    assert "shared" not in whole_lines.features
-    one_thread_only = cost_model.transpose((5, 62710), (1, 0), 8)
-    assert "shared" not in one_thread_only.features
 
 
 def test_each_regime_has_prices_for_one_thread_and_two():
@@ -150,11 +105,3 @@ def test_more_work_is_never_cheaper(runs, size, parts, single):
         lambda n: cost_model.depth(runs * n, size * n, parts, to_depth=True),
     ):
         assert make(2).nanoseconds >= make(1).nanoseconds
-
-
-def test_walking_element_by_element_is_dearer_than_two_short_moves():
-    """LOWERING's first fact: S2B NCHW 1x64x256x256 b2, one 5-D Transpose against two 3-D ones."""
-    whole = cost_model.transpose((64 * 128, 2, 128, 2), (1, 3, 0, 2), 4).nanoseconds
-    rows = cost_model.transpose((64 * 128, 2, 256), (1, 0, 2), 4).nanoseconds
-    columns = cost_model.transpose((2 * 64 * 128 * 128, 2), (1, 0), 4).nanoseconds
-    assert whole > 2 * (rows + columns)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,10 +24,6 @@ def problems(draw):
     limit = draw(st.sampled_from([2, 3, 64]))
     gathers = draw(st.booleans())
     return Problem((sizes,), order, after, itemsize, unknown, gathers, limit)
-
-
-def apply(x: np.ndarray, order, after) -> np.ndarray:
-    return x.transpose([order.index(factor) for factor in after])
 
 
 @settings(max_examples=200)
@@ -97,13 +91,6 @@ def test_a_plan_is_chosen_for_all_cases_of_estimates():
     assert planned(small, *[large] * 9) == planned(large)
 
 
-@pytest.mark.parametrize("n", [2, 3, 5])
-def test_swaps_are_all_changes_of_two_neighbours(n):
-    found = list(module.swaps(tuple(range(n))))
-    assert len(found) == len(set(found)) == math.comb(n + 1, 3)
-    assert all(sorted(order) == list(range(n)) for order in found)
-
-
 @pytest.mark.parametrize(
     ("first", "second", "one"),
     [
@@ -127,14 +114,3 @@ def test_no_plan_holds_two_transposes_that_would_be_merged():
         problem = Problem(((64, 2, 56, 3),), (0, 1, 2, 3), after, 4, frozenset(), False, 64)
         stages = cheapest_plan(problem) or ()
         assert not any(module.merged(a, b) for a, b in itertools.pairwise(stages))
-
-
-def test_searches_with_and_without_a_gather_price_the_same_transposes_once():
-    sizes, order = (11, 4, 3, 4, 5, 8), (0, 1, 2, 3, 4, 5)
-    plain = Problem((sizes,), order, (2, 4, 0, 1, 3, 5), 4, frozenset(), False, 64)
-    cheapest_plan.cache_clear()
-    module._transpose.cache_clear()
-    cheapest_plan(plain)
-    first = module._transpose.cache_info().misses
-    cheapest_plan(replace(plain, gathers=True))
-    assert module._transpose.cache_info().misses < 1.5 * first

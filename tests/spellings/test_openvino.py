@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from vocabulary import (
@@ -33,6 +35,9 @@ def block(
     return NodeFacts(op_type, "org.openvinotoolkit", (data, *facts), attributes)
 
 
+s2b, b2s = (partial(block, op_type) for op_type in ("SpaceToBatch", "BatchToSpace"))
+
+
 @pytest.mark.parametrize(
     ("op_type", "operator"), [("SpaceToBatch", SpaceToBatch), ("BatchToSpace", BatchToSpace)]
 )
@@ -47,15 +52,9 @@ def test_the_batch_has_an_entry_of_its_own_in_any_integer_type(op_type, operator
 @pytest.mark.parametrize(
     "made",
     [
-        block("SpaceToBatch", block_shape=(1, 2, 2), pads_begin=(0, 1, 0), pads_end=(0, 1, 2)),
-        block("SpaceToBatch", [1, 2, 2], pads_begin=(0, 1, 0), pads_end=(0, 1, 2)),
-        block(
-            "SpaceToBatch",
-            data=InputFacts(),
-            block_shape=(1, 2, 2),
-            pads_begin=(0, 1, 0),
-            pads_end=(0, 1, 2),
-        ),
+        s2b(block_shape=(1, 2, 2), pads_begin=(0, 1, 0), pads_end=(0, 1, 2)),
+        s2b([1, 2, 2], pads_begin=(0, 1, 0), pads_end=(0, 1, 2)),
+        s2b(data=InputFacts(), block_shape=(1, 2, 2), pads_begin=(0, 1, 0), pads_end=(0, 1, 2)),
     ],
     ids=["all", "pads", "unknown data"],
 )
@@ -66,9 +65,9 @@ def test_parameters_as_attributes(made):
 @pytest.mark.parametrize(
     "made",
     [
-        block("SpaceToBatch", None, [0, 1, 0], [0, 1, 2], block_shape=(1, 2, 2)),
-        block("SpaceToBatch", None, None, [0, 1, 2], block_shape=(1, 2, 2), pads_begin=(0, 1, 0)),
-        block("SpaceToBatch", [1, 2, 2], None, [0, 1, 2], pads_begin=(0, 1, 0)),
+        s2b(None, [0, 1, 0], [0, 1, 2], block_shape=(1, 2, 2)),
+        s2b(None, None, [0, 1, 2], block_shape=(1, 2, 2), pads_begin=(0, 1, 0)),
+        s2b([1, 2, 2], None, [0, 1, 2], pads_begin=(0, 1, 0)),
     ],
     ids=["block_shape", "block_shape and begins", "begins"],
 )
@@ -77,19 +76,17 @@ def test_an_input_whose_parameter_is_an_attribute_is_left_out(made):
 
 
 def test_crops_as_attributes():
-    made = block("BatchToSpace", block_shape=(1, 2, 1), crops_begin=(0, 1, 0), crops_end=(0, 0, 0))
+    made = b2s(block_shape=(1, 2, 1), crops_begin=(0, 1, 0), crops_end=(0, 0, 0))
     assert read(made).operator == BatchToSpace((2, 1), ((1, 0), (0, 0)))
 
 
 @pytest.mark.parametrize(
     "made",
     [
-        block("SpaceToBatch", *[InputFacts("int64", (3,))] * 3, data=InputFacts("float32", None)),
-        block("SpaceToBatch", *[InputFacts("int64", (None,))] * 3),
-        block("SpaceToBatch", *[InputFacts("int64", None)] * 3),
-        block(
-            "SpaceToBatch", InputFacts(), InputFacts(), InputFacts("int8", (3,)), data=InputFacts()
-        ),
+        s2b(*[InputFacts("int64", (3,))] * 3, data=InputFacts("float32", None)),
+        s2b(*[InputFacts("int64", (None,))] * 3),
+        s2b(*[InputFacts("int64", None)] * 3),
+        s2b(InputFacts(), InputFacts(), InputFacts("int8", (3,)), data=InputFacts()),
     ],
 )
 def test_the_rank_is_found_wherever_it_shows(made):
@@ -98,7 +95,7 @@ def test_the_rank_is_found_wherever_it_shows(made):
 
 
 def test_at_run_time_the_batch_entry_is_passed_over():
-    call = read(block("SpaceToBatch", *[InputFacts("int64", (3,))] * 3))
+    call = read(s2b(*[InputFacts("int64", (3,))] * 3))
     values = [np.array(v) for v in ([1, 2, 2], [0, 1, 0], [0, 1, 2])]
     assert call.bind((None, *values)) == SpaceToBatch((2, 2), ((1, 1), (0, 2)))
 
@@ -107,70 +104,58 @@ def test_at_run_time_the_batch_entry_is_passed_over():
     ("made", "rule"),
     [
         (
-            block("SpaceToBatch", [2, 1, 1], [0, 0, 0], [0, 0, 0]),
+            s2b([2, 1, 1], [0, 0, 0], [0, 0, 0]),
             r"block_shape\[0\] is 2; the entry of the batch axis must be 1",
         ),
         (
-            block("SpaceToBatch", [1, 1, 1], [1, 0, 0], [0, 0, 0]),
+            s2b([1, 1, 1], [1, 0, 0], [0, 0, 0]),
             r"pads_begin\[0\] is 1; the entry of the batch axis must be 0",
         ),
         (
-            block("BatchToSpace", [1, 1, 1], [0, 0, 0], [3, 0, 0]),
+            b2s([1, 1, 1], [0, 0, 0], [3, 0, 0]),
             r"crops_end\[0\] is 3; the entry of the batch axis must be 0",
         ),
         # By the names and places of the file: the operator itself knows no entry of the batch.
-        (block("SpaceToBatch", [1, 1, 0], [0, 0, 0], [0, 0, 0]), r"^block_shape\[2\] is 0; .* 1$"),
+        (s2b([1, 1, 0], [0, 0, 0], [0, 0, 0]), r"^block_shape\[2\] is 0; .* 1$"),
+        (s2b([1, 1, 1], [0, 0, 0], [0, -1, 0]), r"^pads_end\[1\] is -1; it must not be negative"),
+        (s2b([1, 2], [0, 0], [0, 0]), "block_shape has 2 entries but data has rank 3"),
+        (s2b([1, 2, 2], [0, 0], [0, 0, 0]), "pads_begin has 2 entries, block_shape has 3"),
+        (b2s([1, 2, 2], [0, 0, 0], [0, 0, 0, 0]), "crops_end has 4 entries, block_shape has 3"),
         (
-            block("SpaceToBatch", [1, 1, 1], [0, 0, 0], [0, -1, 0]),
-            r"^pads_end\[1\] is -1; it must not be negative",
-        ),
-        (
-            block("SpaceToBatch", [1, 2], [0, 0], [0, 0]),
-            "block_shape has 2 entries but data has rank 3",
-        ),
-        (
-            block("SpaceToBatch", [1, 2, 2], [0, 0], [0, 0, 0]),
-            "pads_begin has 2 entries, block_shape has 3",
-        ),
-        (
-            block("BatchToSpace", [1, 2, 2], [0, 0, 0], [0, 0, 0, 0]),
-            "crops_end has 4 entries, block_shape has 3",
-        ),
-        (
-            block("SpaceToBatch", [1], [0], [0], data=InputFacts("float32", (4,))),
+            s2b([1], [0], [0], data=InputFacts("float32", (4,))),
             "data must have rank 2 or more, not 1",
         ),
         (
-            block("SpaceToBatch", [1.0, 2.0, 2.0], [0, 0, 0], [0, 0, 0]),
+            s2b([1.0, 2.0, 2.0], [0, 0, 0], [0, 0, 0]),
             "block_shape must be an integer type, not float64",
         ),
         (
-            block("SpaceToBatch", [1, 2, 2], InputFacts("bool", (3,)), [0, 0, 0]),
+            s2b([1, 2, 2], InputFacts("bool", (3,)), [0, 0, 0]),
             "pads_begin must be an integer type, not bool",
         ),
-        (block("SpaceToBatch", [[1, 2, 2]], [0, 0, 0], [0, 0, 0]), "block_shape must be 1-D"),
-        (block("SpaceToBatch", [1, 0, 2], [0, 0, 0], [0, 0, 0]), "is 0; it must be at least 1"),
-        (block("SpaceToBatch", [1, 2, 2], [0, -2, 0], [0, 0, 0]), "must not be negative"),
+        (s2b([[1, 2, 2]], [0, 0, 0], [0, 0, 0]), "block_shape must be 1-D"),
+        (s2b([1, 0, 2], [0, 0, 0], [0, 0, 0]), "is 0; it must be at least 1"),
+        (s2b([1, 2, 2], [0, -2, 0], [0, 0, 0]), "must not be negative"),
         (
-            block("SpaceToBatch", *[InputFacts("int64", None)] * 3, data=InputFacts()),
+            s2b(*[InputFacts("int64", None)] * 3, data=InputFacts()),
             "block_shape is computed at run time and its length is unknown",
         ),
         (
-            block("SpaceToBatch", [1, 2, 2], None, [0, 0, 0]),
+            s2b([1, 2, 2], None, [0, 0, 0]),
             "pads_begin is missing: neither input 2 nor an attribute",
         ),
-        (block("BatchToSpace", [1, 2, 2], crops_begin=(0, 0, 0)), "crops_end is missing"),
+        (b2s([1, 2, 2], crops_begin=(0, 0, 0)), "crops_end is missing"),
         # Said twice, or in two spellings at once: nobody can know which is meant.
         (
-            block("SpaceToBatch", [1, 2, 2], [0, 1, 0], pads_begin=(0, 0, 0), pads_end=(0, 1, 2)),
+            s2b([1, 2, 2], [0, 1, 0], pads_begin=(0, 0, 0), pads_end=(0, 1, 2)),
             "has 3 inputs where its spelling has 2 at most",
         ),
         (
-            block("SpaceToBatch", [1, 2, 2], [0, 1, 0], [0, 0, 0], block_shape=(1, 2, 2)),
+            s2b([1, 2, 2], [0, 1, 0], [0, 0, 0], block_shape=(1, 2, 2)),
             "has 4 inputs where its spelling has 3 at most",
         ),
         (
-            block("SpaceToBatch", block_shape=(1, 2), pads_begin=(0, 0), paddings=(0, 0)),
+            s2b(block_shape=(1, 2), pads_begin=(0, 0), paddings=(0, 0)),
             "has both paddings and pads_begin, which are two different spellings",
         ),
     ],

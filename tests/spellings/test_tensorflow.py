@@ -9,6 +9,7 @@ from vocabulary import BatchToSpace, ExtractPatches, InputFacts, NodeFacts, Spac
 from onnx_spatial import OperatorError
 
 I32, I64 = np.int32, np.int64
+facts = InputFacts
 IMAGE = InputFacts("float32", ("N", 4, 6, 3))
 EIP = {"ksizes": (1, 3, 2, 1), "strides": (1, 2, 1, 1), "rates": (1, 1, 2, 1), "padding": "SAME"}
 EVP = {"ksizes": (1, 1, 2, 3, 1), "strides": (1, 3, 2, 1, 1), "padding": "SAME"}
@@ -25,6 +26,11 @@ def table(*pairs: tuple[int, int], dtype: type = I32) -> np.ndarray:
     return np.array(pairs, dtype).reshape(len(pairs), 2)
 
 
+#: Tables of nothing, for one axis and two; node types.
+T1, T2 = table((0, 0)), table((0, 0), (0, 0))
+S2B, B2S, S2BND, B2SND = "SpaceToBatch", "BatchToSpace", "SpaceToBatchND", "BatchToSpaceND"
+
+
 # SpaceToBatch / BatchToSpace with block_size
 
 
@@ -34,73 +40,59 @@ def table(*pairs: tuple[int, int], dtype: type = I32) -> np.ndarray:
 @pytest.mark.parametrize("dtype", [I32, I64])
 def test_4d_is_nd_with_a_square_block(op_type, operator, dtype):
     amounts = table((1, 1), (0, 2), dtype=dtype)
-    call = read(node(op_type, amounts, data=InputFacts("float32", (4, 2, 4, 3)), block_size=2))
+    call = read(node(op_type, amounts, data=facts("float32", (4, 2, 4, 3)), block_size=2))
     assert call.operator == operator((2, 2), ((1, 1), (0, 2)))
     assert (call.dialect, call.rank) == ("tensorflow-4d", 4)
 
 
 def test_4d_ignores_attributes_that_say_nothing_of_the_meaning():
-    amounts = table((0, 0), (0, 0))
-    call = read(node("SpaceToBatch", amounts, block_size=2, Tidx=3, T=1, _output_shapes=(1,)))
+    amounts = T2
+    call = read(node(S2B, amounts, block_size=2, Tidx=3, T=1, _output_shapes=(1,)))
     assert call.operator == SpaceToBatch((2, 2), ((0, 0), (0, 0)))
 
 
 def test_4d_table_as_an_attribute_is_flat():
-    call = read(node("SpaceToBatch", block_size=2, paddings=(1, 1, 0, 2)))
+    call = read(node(S2B, block_size=2, paddings=(1, 1, 0, 2)))
     assert call.operator == SpaceToBatch((2, 2), ((1, 1), (0, 2)))
 
 
 @pytest.mark.parametrize(
     ("made", "rule"),
     [
-        (node("SpaceToBatch", table((0, 0), (0, 0))), "attribute block_size is missing"),
+        (node(S2B, T2), "attribute block_size is missing"),
+        (node(S2B, T2, block_size=1), "block_size is 1; .* at least 2"),
+        (node(S2B, T2, block_size=-2), "block_size is -2"),
+        (node(S2B, T2, block_size=2.0), "attribute block_size must be an integer, not float 2.0"),
         (
-            node("SpaceToBatch", table((0, 0), (0, 0)), block_size=1),
-            "block_size is 1; .* at least 2",
-        ),
-        (node("SpaceToBatch", table((0, 0), (0, 0)), block_size=-2), "block_size is -2"),
-        (
-            node("SpaceToBatch", table((0, 0), (0, 0)), block_size=2.0),
-            "attribute block_size must be an integer, not float 2.0",
-        ),
-        (
-            node("SpaceToBatch", table((0, 0), (0, 0)), block_size=(2, 2)),
+            node(S2B, T2, block_size=(2, 2)),
             r"attribute block_size must be an integer, not the list \[2, 2\]",
         ),
+        (node(S2B, block_size=2), "paddings is missing: neither input 1 nor an attribute"),
+        (node(B2S, None, block_size=2), "crops is missing"),
+        (node(S2B, T1, block_size=2), r"paddings must have shape \[2, 2\], not \[1, 2\]"),
         (
-            node("SpaceToBatch", block_size=2),
-            "paddings is missing: neither input 1 nor an attribute",
-        ),
-        (node("BatchToSpace", None, block_size=2), "crops is missing"),
-        (
-            node("SpaceToBatch", table((0, 0)), block_size=2),
-            r"paddings must have shape \[2, 2\], not \[1, 2\]",
-        ),
-        (
-            node("SpaceToBatch", table((0, 0), (0, 0), dtype=np.int16), block_size=2),
+            node(S2B, table((0, 0), (0, 0), dtype=np.int16), block_size=2),
             "paddings must be int32 or int64, not int16",
         ),
         (
-            node(
-                "SpaceToBatch", table((0, 0), (0, 0)), block_size=2, data=InputFacts("x", (1, 2, 2))
-            ),
+            node(S2B, T2, block_size=2, data=facts("x", (1, 2, 2))),
             r"the input must have rank 4, not \[1, 2, 2\]",
         ),
         (
-            node("BatchToSpace", InputFacts("int32", (2, 3)), block_size=2),
+            node(B2S, facts("int32", (2, 3)), block_size=2),
             r"crops must have shape \[2, 2\], not \[2, 3\]",
         ),
-        (node("SpaceToBatch", table((0, 0), (-1, 1)), block_size=2), "must not be negative"),
+        (node(S2B, table((0, 0), (-1, 1)), block_size=2), "must not be negative"),
         (
-            node("SpaceToBatch", np.array([2, 2]), table((0, 0), (0, 0)), block_size=2),
+            node(S2B, np.array([2, 2]), T2, block_size=2),
             "has 3 inputs where its spelling has 2 at most",
         ),
         (
-            node("SpaceToBatch", table((0, 0), (0, 0)), block_size=2, block_shape=(2, 2)),
+            node(S2B, T2, block_size=2, block_shape=(2, 2)),
             "has both .* and .*, which are two different spellings",
         ),
         (
-            node("SpaceToBatch", paddings=(1, 1, 0), block_size=2),
+            node(S2B, paddings=(1, 1, 0), block_size=2),
             "attribute paddings must hold 2 entries per blocked axis, row by row, not 3 entries",
         ),
     ],
@@ -127,7 +119,7 @@ def test_4d_rules(made, rule):
 @pytest.mark.parametrize("types", [(I32, I32), (I32, I64), (I64, I32), (I64, I64)])
 def test_nd_in_any_mix_of_integer_types(op_type, operator, dialect, types):
     block, amounts = np.array([2, 1], types[0]), table((1, 1), (0, 2), dtype=types[1])
-    call = read(node(op_type, block, amounts, data=InputFacts("float32", (4, 2, 4))))
+    call = read(node(op_type, block, amounts, data=facts("float32", (4, 2, 4))))
     assert call.operator == operator((2, 1), ((1, 1), (0, 2)))
     assert (call.dialect, call.rank) == (dialect, None)
 
@@ -135,11 +127,11 @@ def test_nd_in_any_mix_of_integer_types(op_type, operator, dialect, types):
 @pytest.mark.parametrize(
     "made",
     [
-        node("SpaceToBatchND", block_shape=(2, 3), paddings=(0, 2, 1, 2)),
-        node("SpaceToBatchND", np.array([2, 3]), paddings=(0, 2, 1, 2)),
-        node("SpaceToBatchND", table((0, 2), (1, 2)), block_shape=(2, 3)),
-        node("SpaceToBatch", block_shape=(2, 3), paddings=(0, 2, 1, 2)),
-        node("SpaceToBatchND", np.array([2, 3]), None, paddings=(0, 2, 1, 2)),
+        node(S2BND, block_shape=(2, 3), paddings=(0, 2, 1, 2)),
+        node(S2BND, np.array([2, 3]), paddings=(0, 2, 1, 2)),
+        node(S2BND, table((0, 2), (1, 2)), block_shape=(2, 3)),
+        node(S2B, block_shape=(2, 3), paddings=(0, 2, 1, 2)),
+        node(S2BND, np.array([2, 3]), None, paddings=(0, 2, 1, 2)),
     ],
     ids=["both", "paddings", "block_shape", "without ND", "missing input"],
 )
@@ -148,12 +140,12 @@ def test_nd_parameters_as_attributes(made):
 
 
 def test_nd_without_blocked_axes_is_a_copy():
-    call = read(node("SpaceToBatchND", np.zeros(0, I32), np.zeros((0, 2), I32)))
+    call = read(node(S2BND, np.zeros(0, I32), np.zeros((0, 2), I32)))
     assert call.operator == SpaceToBatch((), ())
 
 
 def test_what_is_not_known_is_read_when_it_runs():
-    call = read(node("SpaceToBatchND", InputFacts("int32", (2,)), table((1, 1), (0, 2))))
+    call = read(node(S2BND, facts("int32", (2,)), table((1, 1), (0, 2))))
     assert call.operator is None
     assert call.output_shape((1, 4, 4, 3)) == (None, None, None, 3)
     bound = call.bind((np.zeros((1, 4, 4, 3)), np.array([3, 2]), table((1, 1), (0, 2))))
@@ -163,11 +155,11 @@ def test_what_is_not_known_is_read_when_it_runs():
 @pytest.mark.parametrize(
     "made",
     [
-        node("SpaceToBatchND", InputFacts("int64", (None,)), InputFacts("int64", (2, 2))),
-        node("SpaceToBatchND", InputFacts("int64", ("M",)), table((0, 0), (0, 0))),
-        node("SpaceToBatchND", InputFacts("int64", (2,)), InputFacts("int64", None)),
-        node("SpaceToBatchND", InputFacts(), InputFacts("int64", (2, None))),
-        node("SpaceToBatchND", np.array([2, 2]), InputFacts(None, None)),
+        node(S2BND, facts("int64", (None,)), facts("int64", (2, 2))),
+        node(S2BND, facts("int64", ("M",)), T2),
+        node(S2BND, facts("int64", (2,)), facts("int64", None)),
+        node(S2BND, InputFacts(), facts("int64", (2, None))),
+        node(S2BND, np.array([2, 2]), InputFacts(None, None)),
     ],
 )
 def test_nd_number_of_blocked_axes_is_found_wherever_it_shows(made):
@@ -177,78 +169,52 @@ def test_nd_number_of_blocked_axes_is_found_wherever_it_shows(made):
 @pytest.mark.parametrize(
     ("made", "rule"),
     [
-        (node("SpaceToBatchND"), "block_shape is missing: neither input 1 nor an attribute"),
-        (node("SpaceToBatchND", np.array([2])), "paddings is missing: neither input 2"),
-        (node("BatchToSpaceND", np.array([2])), "crops is missing: neither input 2"),
+        (node(S2BND), "block_shape is missing: neither input 1 nor an attribute"),
+        (node(S2BND, np.array([2])), "paddings is missing: neither input 2"),
+        (node(B2SND, np.array([2])), "crops is missing: neither input 2"),
+        (node(S2BND, np.array([2.0, 2.0]), T2), "block_shape must be int32 or int64, not float64"),
+        (node(S2BND, np.array([2], np.uint8), T1), "block_shape must be int32 or int64, not uint8"),
         (
-            node("SpaceToBatchND", np.array([2.0, 2.0]), table((0, 0), (0, 0))),
-            "block_shape must be int32 or int64, not float64",
-        ),
-        (
-            node("SpaceToBatchND", np.array([2], np.uint8), table((0, 0))),
-            "block_shape must be int32 or int64, not uint8",
-        ),
-        (
-            node("SpaceToBatchND", InputFacts("float32", (2,)), table((0, 0), (0, 0))),
+            node(S2BND, facts("float32", (2,)), T2),
             "block_shape must be int32 or int64, not float32",
         ),
-        (node("SpaceToBatchND", np.array([[2]]), table((0, 0))), "block_shape must be 1-D"),
+        (node(S2BND, np.array([[2]]), T1), "block_shape must be 1-D"),
+        (node(S2BND, facts("int32", ()), T1), r"block_shape must be 1-D, not of shape \[\]"),
+        (node(S2BND, np.array([2, 2]), T1), r"paddings must have shape \[2, 2\], not \[1, 2\]"),
         (
-            node("SpaceToBatchND", InputFacts("int32", ()), table((0, 0))),
-            r"block_shape must be 1-D, not of shape \[\]",
-        ),
-        (
-            node("SpaceToBatchND", np.array([2, 2]), table((0, 0))),
-            r"paddings must have shape \[2, 2\], not \[1, 2\]",
-        ),
-        (
-            node("SpaceToBatchND", np.array([2, 2]), np.zeros((2, 3), I32)),
+            node(S2BND, np.array([2, 2]), np.zeros((2, 3), I32)),
             r"paddings must have shape \[2, 2\], not \[2, 3\]",
         ),
         (
-            node("SpaceToBatchND", np.array([2]), np.zeros(2, I32)),
+            node(S2BND, np.array([2]), np.zeros(2, I32)),
             r"paddings must have shape \[1, 2\], not \[2\]",
         ),
         (
-            node("SpaceToBatchND", InputFacts("int64", None), InputFacts("int64", None)),
+            node(S2BND, facts("int64", None), facts("int64", None)),
             "block_shape is computed at run time and its length is unknown",
         ),
-        (node("SpaceToBatchND", np.array([0]), table((0, 0))), "block_shape.0. is 0"),
-        (node("SpaceToBatchND", np.array([-2]), table((0, 0))), "block_shape.0. is -2"),
+        (node(S2BND, np.array([0]), T1), "block_shape.0. is 0"),
+        (node(S2BND, np.array([-2]), T1), "block_shape.0. is -2"),
         # What is known must keep its rules although the rest is not known yet.
-        (node("SpaceToBatchND", np.array([0]), InputFacts("int32", (1, 2))), "block_shape.0. is 0"),
-        (node("BatchToSpaceND", InputFacts("int32", (1,)), table((-1, 0))), "crops.0..0. is -1"),
+        (node(S2BND, np.array([0]), facts("int32", (1, 2))), "block_shape.0. is 0"),
+        (node(B2SND, facts("int32", (1,)), table((-1, 0))), "crops.0..0. is -1"),
         (
-            node(
-                "BatchToSpaceND",
-                np.array([3]),
-                InputFacts("int32", (1, 2)),
-                data=InputFacts("x", (4, 2)),
-            ),
+            node(B2SND, np.array([3]), facts("int32", (1, 2)), data=facts("x", (4, 2))),
             "batch 4 is not divisible by 3",
         ),
         (
-            node("SpaceToBatchND", InputFacts("int32", (4,)), InputFacts("int32", None)),
+            node(S2BND, facts("int32", (4,)), facts("int32", None)),
             "4 blocked dims need an input of rank 5 or more",
         ),
+        (node(S2BND, block_shape=(2,), paddings=(1, 1, 1)), "2 entries per blocked axis"),
+        (node(S2BND, block_shape=2, paddings=(1, 1)), "must be a list of integers, not int 2"),
         (
-            node("SpaceToBatchND", block_shape=(2,), paddings=(1, 1, 1)),
-            "2 entries per blocked axis",
-        ),
-        (
-            node("SpaceToBatchND", block_shape=2, paddings=(1, 1)),
-            "must be a list of integers, not int 2",
-        ),
-        (
-            node("SpaceToBatchND", np.array([2, 3]), table((0, 0), (0, 0)), block_shape=(2, 2)),
+            node(S2BND, np.array([2, 3]), T2, block_shape=(2, 2)),
             "has 3 inputs where its spelling has 2 at most",
         ),
+        (node(S2BND, np.array([2]), T1, T1), "has 4 inputs where its spelling has 3 at most"),
         (
-            node("SpaceToBatchND", np.array([2]), table((0, 0)), table((0, 0))),
-            "has 4 inputs where its spelling has 3 at most",
-        ),
-        (
-            node("SpaceToBatchND", block_shape=(2.0,), paddings=(1, 1)),
+            node(S2BND, block_shape=(2.0,), paddings=(1, 1)),
             "attribute block_shape must be a list of integers",
         ),
     ],
@@ -269,7 +235,7 @@ def test_image_patches_are_channels_last():
 
 
 def test_volume_patches_do_not_clamp_what_same_leaves_over():
-    data = InputFacts("float32", (1, 10, 4, 4, 2))
+    data = facts("float32", (1, 10, 4, 4, 2))
     call = read(node("ExtractVolumePatches", data=data, **EVP))
     assert call.operator == ExtractPatches((1, 2, 3), (3, 2, 1), (1, 1, 1), "same_unclamped")
     assert call.rank == 5
@@ -277,14 +243,14 @@ def test_volume_patches_do_not_clamp_what_same_leaves_over():
 
 @pytest.mark.parametrize("op_type", ["ExtractImagePatches", "ExtractVolumePatches"])
 def test_valid(op_type):
-    data = IMAGE if op_type == "ExtractImagePatches" else InputFacts("float32", (1, 4, 4, 4, 2))
+    data = IMAGE if op_type == "ExtractImagePatches" else facts("float32", (1, 4, 4, 4, 2))
     given = EIP if op_type == "ExtractImagePatches" else EVP
     call = read(node(op_type, data=data, **{**given, "padding": "VALID"}))
     assert call.operator.auto_pad == "valid"
 
 
 def test_volume_patches_may_say_that_their_rates_are_1():
-    data = InputFacts("float32", (1, 4, 4, 4, 2))
+    data = facts("float32", (1, 4, 4, 4, 2))
     call = read(node("ExtractVolumePatches", data=data, **EVP, rates=(1, 1, 1, 1, 1)))
     assert call.operator.rates == (1, 1, 1)
     with pytest.raises(OperatorError, match="ExtractVolumePatches has no rates; they must be 1"):
