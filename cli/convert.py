@@ -5,7 +5,6 @@ each model    convert -> verify -> write    one line for what is unverified or b
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 #: Of a result that was written all the same.
 _UNVERIFIED = "the result is not verified; --strict makes this an error"
 _OPTIONS = (
-    "output in-place dry-run check save-as-external-data "
-    f"{options.EDITING} no-verify {options.VERIFYING} html {options.COMMON}"
+    "path in_place dry_run check external "
+    f"{options.EDITING} no_verify {options.VERIFYING} html {options.COMMON}"
 )
 
 
@@ -135,8 +134,15 @@ def _convert(
 
     def show(model: str, result: Conversion) -> None:
         from onnx_spatial.cli import render
+        from onnx_spatial.report.outcome import describe
 
-        render.conversion(output.out, result, Path(model), verbose=output.verbose)
+        shown = describe(result, model, verbose=output.verbose, graphs=False)
+        render.outcome(output.out, shown)
+        if result.output is not None:
+            what = "wrote" if result.changed else "copied byte for byte to"
+            say(output.out, f"{what} {result.output}")
+        if result.backup is not None:
+            say(output.out, f"the original is kept as {result.backup}")
         if places.check and result.changed:
             say(output.out, f"{model} would change; nothing was written")
         if _is_unverified(result):

@@ -57,28 +57,22 @@ def _by_command(
     path: Path, table: Mapping[str, Any], commands: Mapping[str, click.Command]
 ) -> dict[str, dict[str, Any]]:
     """Return the defaults of each command, by the names of its parameters."""
+    options = {name: _options(command) for name, command in commands.items()}
     common = {key: value for key, value in table.items() if key not in commands}
-    defaults: dict[str, dict[str, Any]] = {}
-    all_options: set[str] = set()
-    for name, command in commands.items():
-        options = _options(command)
-        all_options |= options.keys()
+    every = {key for names in options.values() for key in names}
+    _check(f"{path}: no command has an option", common, every, also=commands)
+    defaults = {}
+    for name, known in options.items():
         own = table.get(name, {})
         if not isinstance(own, dict):
             raise click.UsageError(
                 f"{path}: {name} is a command; its options are a table [tool.{_TABLE}.{name}]"
             )
-        if unknown := sorted(own.keys() - options):
-            what = f"{path}: {name} has no option {unknown[0]!r}"
-            raise click.UsageError(_with_suggestion(what, unknown[0], options))
-        values = {key: value for key, value in common.items() if key in options} | own
+        _check(f"{path}: {name} has no option", own, known)
+        values = {key: value for key, value in common.items() if key in known} | own
         defaults[name] = {
-            str(options[key].name): _value(path, options[key], value)
-            for key, value in values.items()
+            str(known[key].name): _value(path, known[key], value) for key, value in values.items()
         }
-    if unknown := sorted(common.keys() - all_options):
-        what = f"{path}: no command has an option {unknown[0]!r}"
-        raise click.UsageError(_with_suggestion(what, unknown[0], {*all_options, *commands}))
     return defaults
 
 
@@ -93,21 +87,19 @@ def _options(command: click.Command) -> dict[str, click.Option]:
     }
 
 
-def _with_suggestion(message: str, name: str, known: Iterable[str]) -> str:
-    """Add the most similar name to a message, or all names if none is similar."""
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, 1)
-    return f"{message}; {f'did you mean {near[0]!r}?' if near else 'use ' + ', '.join(names)}"
+def _check(what: str, keys: Iterable[str], known: Iterable[str], also: Iterable[str] = ()) -> None:
+    """Raise an error that names the most similar name, or all, if a key is not known."""
+    for key in sorted({*keys} - {*known}):
+        names = sorted({*known, *also})
+        near = difflib.get_close_matches(key, names, 1)
+        advice = f"did you mean {near[0]!r}?" if near else f"use {', '.join(names)}"
+        raise click.UsageError(f"{what} {key!r}; {advice}")
 
 
 def _value(path: Path, option: click.Option, value: Any) -> Any:
     """Return a value as the command line would have it; paths are relative to the file."""
     if option.multiple:
         return [str(each) for each in (value if isinstance(value, list) else [value])]
-    if option.is_flag:
-        if not isinstance(value, bool):
-            raise click.UsageError(f"{path}: {option.opts[0][2:]} must be true or false")
-        return value
-    if isinstance(value, (bool, list, dict)):
-        raise click.UsageError(f"{path}: {option.opts[0][2:]} must be one value, not {value!r}")
-    return str(path.parent / value) if isinstance(option.type, click.Path) else str(value)
+    if isinstance(option.type, click.Path) and isinstance(value, str):
+        return str(path.parent / value)
+    return value if isinstance(value, bool) and option.is_flag else str(value)

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from onnx_spatial.cli.html import HtmlReport, Result
+from onnx_spatial.cli.html import HtmlReport
 from onnx_spatial.cli.output import Output, error_document
 from onnx_spatial.cli.text import say
 from onnx_spatial.errors import SpatialError
 
+if TYPE_CHECKING:
+    from onnx_spatial.report.results import Conversion, Inspection
+
 #: Called with lines of progress; None where there is no terminal.
 Progress = Callable[[str], None] | None
-R = TypeVar("R", bound=Result)
+R = TypeVar("R", "Inspection", "Conversion")
 
 
 def each_model(
@@ -63,7 +66,7 @@ def each_model(
             code = max(code, error.exit_code)
             failed.append(model)
             continue
-        report.add(result.section, model)
+        report.add(result, model)
         outcome, exit_code = conclude(result)
         code = max(code, exit_code)
         outcomes[outcome] += 1

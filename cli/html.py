@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,43 +18,33 @@ from onnx_spatial.errors import SpatialError
 from onnx_spatial.report.report_file import check_file, require, run_facts, versions, write
 
 if TYPE_CHECKING:
-    from onnx_spatial.report.section import Section
-
-P = ParamSpec("P")
-
-
-class Result(Protocol):
-    """A result about one model, which has a JSON document and a section of the report."""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the JSON document."""
-
-    def section(self, name: str | None = None, *, error: str = "") -> Section:
-        """Return the section."""
+    from onnx_spatial.report.outcome import Outcome
+    from onnx_spatial.report.results import Conversion, Inspection
 
 
 class HtmlReport:
-    """The sections of a report; without a file nothing is collected."""
+    """The outcomes of a report; without a file nothing is collected."""
 
     def __init__(self, path: str | None = None) -> None:
         self.path = None if path is None else Path(path)
-        self.sections: list[Section] = []
+        self.outcomes: list[Outcome] = []
 
-    def add(self, make: Callable[..., Section], *arguments: Any, **named: Any) -> None:
-        """Add the section that a function makes."""
+    def add(self, result: Inspection | Conversion, model: str, error: str = "") -> None:
+        """Add what became of a model."""
         if self.path is not None:
-            self.sections.append(make(*arguments, **named))
+            from onnx_spatial.report.outcome import describe
+
+            self.outcomes.append(describe(result, model, error=error))
 
     def add_error(self, model: str, error: SpatialError) -> None:
-        """Add the section of a model that failed, with all that is known of it."""
+        """Add a model that failed, with all that is known of it."""
         known: Any = getattr(error, "conversion", None) or getattr(error, "inspection", None)
-        self.add(known.section if known else _failed, model, error=str(error))
+        if known is not None:
+            self.add(known, model, str(error))
+        elif self.path is not None:
+            from onnx_spatial.report.outcome import Outcome
 
-
-def _failed(model: str, *, error: str) -> Section:
-    from onnx_spatial.report.section import Section
-
-    return Section(model, "failed", error)
+            self.outcomes.append(Outcome(model, "failed", str(error)))
 
 
 @contextmanager
@@ -91,7 +81,7 @@ def html_report(
 
         line = shlex.join(["onnx-spatial", *sys.argv[1:]])
         facts = run_facts(line, datetime.now(UTC), versions())
-        write(report.path, render(command, report.sections, facts=facts).encode())
+        write(report.path, render(command, report.outcomes, facts=facts).encode())
         if not output.quiet:
             say(output.err, f"report: {report.path}")
     if failure is not None:

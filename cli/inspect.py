@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @options.command(
     "List the spatial operators and what convert would do with each.",
     options.MODELS,
-    options=f"prefer max-rank domain static {options.COMMON}",
+    options=f"prefer max_rank domains static {options.COMMON}",
     examples=("inspect model.onnx", "inspect -v models/*.onnx --json"),
 )
 def inspect(models: tuple[str, ...], output: Output, **values: Any) -> int:
@@ -35,8 +35,10 @@ def inspect(models: tuple[str, ...], output: Output, **values: Any) -> int:
 
     def show(model: str, result: Inspection) -> None:
         from onnx_spatial.cli import render
+        from onnx_spatial.report.outcome import describe
 
-        render.inspection(output.out, result, verbose=output.verbose)
+        shown = describe(result, model, verbose=output.verbose, graphs=False)
+        render.outcome(output.out, shown)
 
     def conclude(result: Inspection) -> tuple[str, int]:
         refused = any(operator.action == "refuse" for operator in result.operators)

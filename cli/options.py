@@ -1,14 +1,13 @@
 """Declare every option once, and make commands of them.
 
 OPTIONS    title of a group in the help -> its options, in the order of the help
-command    arguments + names of options -> a command with grouped help, and examples at its end
+command    arguments + names of values -> a command with grouped help, and examples at its end
            it gets the values by name, and `output` in place of --json, --quiet and --verbose
 """
 
 from __future__ import annotations
 
 import gc
-import inspect
 import logging
 import re
 import sys
@@ -97,237 +96,210 @@ def _memory(context: click.Context, option: click.Parameter, text: str | None) -
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
-def _option(*names: str, **settings: Any) -> click.Option:
-    return click.Option(names, **settings)
+def _option(names: str, metavar: str = "", help: str = "", **settings: Any) -> click.Option:
+    """Declare an option: a flag without `metavar`; one that may be repeated if that ends in "..."."""
+    if metavar.endswith("..."):
+        settings, help = {"multiple": True, **settings}, f"{help} May be repeated."
+    if metavar:
+        settings["metavar"] = metavar.removesuffix("...")
+    elif settings.keys().isdisjoint(("type", "count")):
+        settings["is_flag"] = True
+    return click.Option(names.split(), help=help, **settings)
 
 
-def _flag(*names: str, help: str) -> click.Option:
-    return click.Option(names, is_flag=True, help=help)
-
-
-def _bounds(name: str, metavar: str, help: str) -> click.Option:
-    form = "a number of 0 or more, or NAME=NUMBER, such as y=1e-2"
-    parse = _pairs(form, _bound, kind="numbers", named=False)
-    return _option(name, multiple=True, callback=parse, metavar=metavar, help=help)
-
-
+_FILE = click.Path()
 _MODE = "Convert to standard operators, local functions, or Python operators"
+_BOUND = {
+    "callback": _pairs(
+        "a number of 0 or more, or NAME=NUMBER, such as y=1e-2", _bound, kind="numbers", named=False
+    )
+}
+_SECONDS: Mapping[str, Any] = {
+    "type": click.FloatRange(min=0),
+    "show_default": True,
+    "callback": lambda context, option, seconds: seconds or None,
+}
 
-#: Title of a group in the help -> its options. `validate` takes (mode) and (memory), which are typed
-#: like mode and memory of the other commands.
-OPTIONS: Mapping[str, Mapping[str, click.Option]] = {
-    "Which models": {
-        "exclude": _option(
-            "--exclude",
-            multiple=True,
-            metavar="GLOB",
-            help="Leave these models out of folders and globs. May be repeated.",
-        ),
-        "expect-failure": _option(
+#: Title of a group in the help -> its options.
+OPTIONS: Mapping[str, Sequence[click.Option]] = {
+    "Which models": (
+        _option("--exclude", "GLOB...", "Leave these models out of folders and globs."),
+        _option(
             "--expect-failure",
-            multiple=True,
-            metavar="GLOB",
-            help="Expect these models to fail; it is an error if they do not. May be repeated.",
+            "GLOB...",
+            "Expect these models to fail; it is an error if they do not.",
         ),
-    },
-    "What to write": {
-        "output": _option(
-            "-o",
-            "--output",
-            "path",
-            type=click.Path(),
-            metavar="OUT",
-            help="Write to OUT: a file (FILE.onnx), or into a folder that exists or ends in / "
-            "(FOLDER/). Several models go into a folder, and keep their own folders inside it.",
+    ),
+    "What to write": (
+        _option(
+            "-o --output path",
+            "OUT",
+            "Write to OUT: a file (FILE.onnx), or into a folder that exists or ends in / (FOLDER/). "
+            "Several models go into a folder, and keep their own folders inside it.",
+            type=_FILE,
         ),
-        "in-place": _flag("--in-place", help="Replace MODEL by the result."),
-        "dry-run": _flag("--dry-run", help="Convert and verify, but write nothing."),
-        "check": _flag(
-            "--check", help="Write and verify nothing; exit with code 1 if a MODEL would change."
+        _option("--in-place", help="Replace MODEL by the result."),
+        _option("--dry-run", help="Convert and verify, but write nothing."),
+        _option(
+            "--check",
+            help="Write and verify nothing; exit with code 1 if a MODEL would change.",
         ),
-        "save-as-external-data": _flag(
-            "--save-as-external-data",
-            "external",
+        _option(
+            "--save-as-external-data external",
             help="Write weights of 1 KiB and more to a file OUT.data.",
         ),
-        "mode": _option(
+        _option(
             "--mode",
+            help=f"{_MODE}.",
             type=click.Choice(MODES),
             default="lower",
             show_default=True,
-            help=f"{_MODE}.",
         ),
-    },
-    "Conversion": {
-        "(mode)": _option(
-            "--mode",
-            "modes",
+    ),
+    "Conversion": (
+        _option(
+            "--mode modes",
+            help=f"{_MODE} (default: lower). May be repeated.",
             type=click.Choice(MODES),
             multiple=True,
             default=("lower",),
-            help=f"{_MODE} (default: lower). May be repeated.",
         ),
-        "optimize": _flag(
+        _option(
             "--optimize",
             help="Optimize the models: rewrite chains of standard nodes that are spatial operators, "
             "too.",
         ),
-        "no-fuse": _flag("--no-fuse", help="Change only the operators, no nodes beside them."),
-        "checked": _flag(
+        _option("--no-fuse", help="Change only the operators, no nodes beside them."),
+        _option(
             "--checked", help="Make a run fail if sizes or parameters break a rule of an operator."
         ),
-        "prefer": _option(
+        _option(
             "--prefer",
+            "LOWERING",
+            "Use this lowering wherever it applies, such as slices (no Transpose). docs/operators.md "
+            "lists the names.",
             type=click.Choice(STRATEGY_NAMES),
-            metavar="LOWERING",
-            help="Use this lowering wherever it applies, such as slices (no Transpose). "
-            "docs/operators.md lists the names.",
         ),
-        "max-rank": _option(
+        _option(
             "--max-rank",
+            "N",
+            "Give new tensors at most N dims. `optimize` also rewrites chains of nodes above N.",
             type=click.IntRange(min=1),
-            metavar="N",
-            help="Give new tensors at most N dims. `optimize` also rewrites chains of nodes above N.",
         ),
-        "domain": _option(
-            "--domain",
-            "domains",
-            multiple=True,
-            metavar="NAME",
-            help="Also accept the operators in this domain. May be repeated.",
-        ),
-        "static": _option(
+        _option("--domain domains", "NAME...", "Also accept the operators in this domain."),
+        _option(
             "--static",
-            multiple=True,
+            "NAME=DIM...",
+            "Fix a symbolic dim, such as batch=4.",
             callback=_pairs("NAME=DIM, such as batch=4", _dim),
-            metavar="NAME=DIM",
-            help="Fix a symbolic dim, such as batch=4. May be repeated.",
         ),
-    },
-    "Verification": {
-        "no-verify": _flag("--no-verify", help="Do not compare the result with the original."),
-        "shape": _option(
-            "--shape",
-            "shapes",
-            multiple=True,
+    ),
+    "Verification": (
+        _option("--no-verify", help="Do not compare the result with the original."),
+        _option(
+            "--shape shapes",
+            "NAME=1,64,48,3...",
+            "Run with this shape of an input.",
             callback=_pairs("NAME=SIZES, such as x=1,64,48,3", _dims),
-            metavar="NAME=1,64,48,3",
-            help="Run with this shape of an input. May be repeated.",
         ),
-        "inputs": _option(
+        _option(
             "--inputs",
+            "FILE.npz|DIR",
+            "Run on this data: an .npz with arrays by input name, or a folder of input_N.pb.",
             type=click.Path(exists=True),
-            metavar="FILE.npz|DIR",
-            help="Run on this data: an .npz with arrays by input name, or a folder of input_N.pb.",
         ),
-        "seed": _option(
-            "--seed", type=int, default=0, show_default=True, help="Seed of the generated inputs."
-        ),
-        "rtol": _bounds(
+        _option("--seed", "N", "Seed of the generated inputs.", type=int, default=0),
+        _option(
             "--rtol",
-            "[NAME=]R",
+            "[NAME=]R...",
             "Allow outputs this difference, relative to the largest value of the output. With NAME, "
-            "for this output only. May be repeated.",
+            "for this output only.",
+            **_BOUND,
         ),
-        "atol": _bounds(
-            "--atol", "[NAME=]A", "Allow outputs this absolute difference, in addition to --rtol."
+        _option(
+            "--atol",
+            "[NAME=]A...",
+            "Allow outputs this absolute difference, in addition to --rtol.",
+            **_BOUND,
         ),
-        "outputs-only": _flag(
+        _option(
             "--outputs-only",
             help="Compare outputs only, and prove nothing: for a version of a model with other types "
             "or weights (float16, int8).",
         ),
-        "strict": _flag(
-            "--strict", help="Fail if the result cannot be verified, or operators are left."
-        ),
-        "strict-proof": _flag("--strict-proof", help="Fail if a part that differs is not proven."),
-    },
-    "Failures and limits": {
-        "reproducer": _option(
+        _option("--strict", help="Fail if the result cannot be verified, or operators are left."),
+        _option("--strict-proof", help="Fail if a part that differs is not proven."),
+    ),
+    "Failures and limits": (
+        _option(
             "--reproducer",
+            "DIR",
+            "If the models differ, save in DIR two small models, data and a script that show it.",
             type=click.Path(file_okay=False),
-            metavar="DIR",
-            help="If the models differ, save in DIR two small models, data and a script that show it.",
         ),
-        "memory": _option(
+        _option(
             "--memory",
+            "SIZE",
+            "Stop what needs more memory beside the weights, such as 8G. The default is 4G, or a "
+            "quarter of a smaller machine; of validate none.",
             callback=_memory,
-            metavar="SIZE",
-            help="Stop a run that needs more memory beside the weights, such as 8G. The default is "
-            "4G, or a quarter of a smaller machine.",
         ),
-        "(memory)": _option(
-            "--memory",
-            callback=_memory,
-            metavar="SIZE",
-            help="Fail a model that needs more memory, such as 4G.",
-        ),
-        "time-limit": _option(
+        _option(
             "--time-limit",
-            type=click.FloatRange(min=0),
+            "SECONDS",
+            "Stop the verification after this time of the processor. 0 allows any time.",
             default=60.0,
-            show_default=True,
-            callback=lambda context, option, seconds: seconds or None,
-            metavar="SECONDS",
-            help="Stop the verification after this time of the processor. 0 allows any time.",
+            **_SECONDS,
         ),
-        "timeout": _option(
+        _option(
             "--timeout",
-            type=click.FloatRange(min=0),
+            "SECONDS",
+            "Fail a model that takes longer; 0 means no limit.",
             default=600,
-            show_default=True,
-            callback=lambda context, option, seconds: seconds or None,
-            metavar="SECONDS",
-            help="Fail a model that takes longer; 0 means no limit.",
+            **_SECONDS,
         ),
-    },
-    "Processes": {
-        "jobs": _option(
-            "-j",
-            "--jobs",
+    ),
+    "Processes": (
+        _option(
+            "-j --jobs",
+            "N",
+            "Validate N models at a time; 0 means one per core (default: 1).",
             type=click.IntRange(min=0),
-            metavar="N",
-            help="Validate N models at a time; 0 means one per core (default: 1).",
         ),
-        "executor": _option(
+        _option(
             "--executor",
+            help="Run on this machine (the default) or on a cluster.",
             type=click.Choice(("local", "dask")),
             default="local",
-            help="Run on this machine (the default) or on a cluster.",
         ),
-        "scheduler": _option(
-            "--scheduler", metavar="ADDRESS", help="Address of the cluster's scheduler."
-        ),
-    },
-    "Reports": {
-        "html": _option(
+        _option("--scheduler", "ADDRESS", "Address of the cluster's scheduler."),
+    ),
+    "Reports": (
+        _option(
             "--html",
-            type=click.Path(),
-            metavar="FILE",
-            help="Write a report to look at: an HTML page with the graphs side by side, and tables.",
+            "FILE",
+            "Write a report to look at: an HTML page with the graphs side by side, and tables.",
+            type=_FILE,
         ),
-        "junit-xml": _option(
-            "--junit-xml", type=click.Path(), metavar="FILE", help="Write a JUnit XML report."
-        ),
-    },
-    "Output": {
-        "json": _flag("--json", "as_json", help="Print one JSON document on stdout."),
-        "quiet": _flag("-q", "--quiet", help="Print only errors."),
-        "verbose": _option(
-            "-v",
-            "--verbose",
-            count=True,
+        _option("--junit-xml", "FILE", "Write a JUnit XML report.", type=_FILE),
+    ),
+    "Output": (
+        _option("--json as_json", help="Print one JSON document on stdout."),
+        _option("-q --quiet", help="Print only errors."),
+        _option(
+            "-v --verbose",
             help="Show more detail and the time of each step; -vv also logs each decision.",
+            count=True,
         ),
-    },
+    ),
 }
-_BY_NAME = {name: option for group in OPTIONS.values() for name, option in group.items()}
+_BY_NAME = {str(option.name): option for group in OPTIONS.values() for option in group}
 
 #: Options of every command; those of conversions; those of the comparison of two models.
-COMMON = "json quiet verbose"
-EDITING = "mode no-fuse checked prefer max-rank domain static"
+COMMON = "as_json quiet verbose"
+EDITING = "mode no_fuse checked prefer max_rank domains static"
 VERIFYING = (
-    "shape inputs seed rtol atol outputs-only strict strict-proof reproducer memory time-limit"
+    "shapes inputs seed rtol atol outputs_only strict strict_proof reproducer memory time_limit"
 )
 
 #: Options that may stand in front of the command, too.
@@ -358,7 +330,7 @@ class Command(click.Command):
         """Write the options, group by group."""
         own = {id(parameter) for parameter in self.params}
         for title, group in OPTIONS.items():
-            shown = [option for option in group.values() if id(option) in own]
+            shown = [option for option in group if id(option) in own]
             help_option = self.get_help_option(ctx)
             if title == "Output" and help_option is not None:
                 shown.append(help_option)
@@ -383,21 +355,13 @@ def command(
     Args:
         summary: the command in a few words.
         arguments: positional arguments.
-        options: names in `OPTIONS`.
+        options: names of values of `OPTIONS`.
         examples: command lines without the name of the program.
     """
-
-    def make(run: Callable[..., int]) -> Command:
-        return Command(
-            run.__name__,
-            callback=run,
-            params=[*arguments, *(_BY_NAME[name] for name in options.split())],
-            help=inspect.getdoc(run),
-            short_help=summary,
-            examples=examples,
-        )
-
-    return make
+    parameters = [*arguments, *(_BY_NAME[name] for name in options.split())]
+    return click.command(
+        cls=Command, params=parameters, short_help=summary, examples=tuple(examples)
+    )
 
 
 def _start(as_json: bool, quiet: bool, verbose: int) -> Output:
@@ -449,9 +413,7 @@ def verify_options(model: str, values: Mapping[str, Any]) -> VerifyOptions:
     from onnx_spatial.validation import data_sets
     from onnx_spatial.verification import VerifyOptions, limits
 
-    asked = {
-        str(_BY_NAME[name].name): values[str(_BY_NAME[name].name)] for name in VERIFYING.split()
-    }
+    asked = {name: values[name] for name in VERIFYING.split()}
     if (path := asked["inputs"]) is not None:
         asked["inputs"] = data_sets.inputs(Path(path), reader.read(model).proto)
     return VerifyOptions(**asked | {"memory": asked["memory"] or limits.default_memory()})

@@ -96,11 +96,14 @@ class Output:
         """Print the verdict on a conversion that failed."""
         if isinstance(error, VerificationError) and not (self.json or self.quiet):
             from onnx_spatial.cli import render
+            from onnx_spatial.report.outcome import describe_check
 
             self._explained = error.verification
             made: Any = error.conversion
-            operators = () if made is None else made.operators
-            render.verification(self.err, error.verification, operators, verbose=self.verbose)
+            verdict: Any = error.verification
+            operators = () if made is None else [each.to_dict() for each in made.operators]
+            shown = describe_check(verdict.to_dict(), operators, verbose=self.verbose)
+            render.parts(self.err, shown)
 
     @contextmanager
     def progress(self, *, timed: bool = True) -> Iterator[Callable[[str], None] | None]:

@@ -1,7 +1,6 @@
-"""Print sentences, lists and tables, as wide as the console is.
+"""Print sentences and tables, as wide as the console is.
 
 sentences   wrapped at spaces in a terminal, in one line each elsewhere
-lists       the first entries, and how many more there are
 tables      with the columns that fit; without room for them a list of their rows
 """
 
@@ -9,14 +8,17 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from onnx_spatial.errors import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
+
+    from onnx_spatial.report.outcome import Table
+
+#: Style of each level of words, remarks and verdicts.
+STYLES = {"passed": "green", "failed": "bold red", "unverified": "yellow"}
 
 #: Width where there is no terminal: wide enough that no table is folded and no sentence wrapped.
 PIPE_WIDTH = 1000
@@ -65,68 +67,31 @@ def say(console: Console, text: str, *, style: str = "", badge: tuple[str, str] 
     console.print(styled, soft_wrap=True)
 
 
-def say_first(
-    console: Console,
-    lines: Sequence[str],
-    most: int | None,
-    rest: Callable[[int], str] = "{} more (-v shows them)".format,
-    *,
-    indent: str = "  ",
-    style: str = "",
-) -> None:
-    """Print the first lines of a list, and how many more there are; `most` is None: all of them.
-
-    Args:
-        console: to print to.
-        lines: of the list.
-        most: number of lines that are printed.
-        rest: names the lines that are not, by their number.
-        indent: of each line.
-        style: of the lines.
-    """
-    for line in lines[:most]:
-        say(console, f"{indent}{line}", style=style)
-    if left := len(lines[:0] if most is None else lines[most:]):
-        say(console, f"{indent}and {rest(left)}")
-
-
-def print_table(
-    console: Console,
-    columns: Mapping[str, Sequence[str | Text]],
-    *,
-    right: Collection[str] = (),
-    spare: Collection[str] = (),
-) -> None:
+def print_table(console: Console, shown: Table) -> None:
     """Print a table, or a list of its rows where no cell may be folded and they do not fit.
 
     node  operator        nodes         node
-    a     SpaceToBatchND      5             operator: SpaceToBatchND, nodes: 5
-
-    Args:
-        console: to print to.
-        columns: the cells of each, by its head.
-        right: heads of the columns that are aligned at the right.
-        spare: columns that are left out where there is no room for them.
+    a     SpaceToBatchND  1 -> 5            operator: SpaceToBatchND, nodes: 1 -> 5
     """
-    from rich.table import Table
+    import rich.table
     from rich.text import Text
 
-    columns = {
-        head: [cell if isinstance(cell, Text) else Text(one_line(cell)) for cell in cells]
-        for head, cells in columns.items()
-    }
+    from onnx_spatial.report.outcome import NUMBERS
+
     boundless = console.options.update_width(100_000)
-    for heads in ([*columns], [head for head in columns if head not in spare]):
-        table = Table(box=None, pad_edge=False, header_style="bold")
+    for heads in ([*shown.columns], [head for head in shown.columns if head not in shown.spare]):
+        table = rich.table.Table(box=None, pad_edge=False, header_style="bold")
         for head in heads:
-            table.add_column(head, justify="right" if head in right else "left", no_wrap=True)
-        for row in zip(*(columns[head] for head in heads), strict=True):
-            table.add_row(*row)
+            table.add_column(head, justify="right" if head in NUMBERS else "left", no_wrap=True)
+        for row in zip(*(shown.columns[head] for head in heads), strict=True):
+            styles = (STYLES.get(shown.level(*each), "") for each in zip(heads, row, strict=True))
+            table.add_row(*map(Text, map(one_line, row), styles))
         if console.measure(table, options=boundless).maximum <= console.width:
             console.print(table)
             return
-    heads = [*columns][1:]
-    for name, *cells in zip(*columns.values(), strict=True):
-        console.print(Text(name.plain, "bold"), soft_wrap=True)
-        pairs = [f"{head}: {cell}" for head, cell in zip(heads, cells, strict=True) if cell.plain]
-        say(console, f"    {', '.join(pairs)}")
+    for name, *cells in shown.rows:
+        console.print(Text(one_line(name), "bold"), soft_wrap=True)
+        pairs = zip([*shown.columns][1:], cells, strict=True)
+        say(
+            console, f"    {', '.join(f'{head}: {one_line(cell)}' for head, cell in pairs if cell)}"
+        )

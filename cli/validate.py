@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     "Convert and verify every model of a folder, as a CI step.",
     click.Argument(["paths"], nargs=-1, required=True, type=click.Path(), metavar="PATH..."),
     options=(
-        "exclude expect-failure (mode) optimize no-fuse checked prefer max-rank domain static "
-        "shape seed strict strict-proof (memory) timeout jobs executor scheduler "
-        f"html junit-xml {options.COMMON}"
+        "exclude expect_failure modes optimize no_fuse checked prefer max_rank domains static "
+        "shapes seed strict strict_proof memory timeout jobs executor scheduler "
+        f"html junit_xml {options.COMMON}"
     ),
     examples=(
         "validate models/ -j 4 --junit-xml models.xml",

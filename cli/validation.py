@@ -9,22 +9,17 @@ from rich.console import Console
 
 from onnx_spatial.cli import render
 from onnx_spatial.cli.output import Output
-from onnx_spatial.cli.text import say, say_first
+from onnx_spatial.cli.render import badge
+from onnx_spatial.cli.text import say
 from onnx_spatial.errors import one_line
 from onnx_spatial.report.figures import count, duration
+from onnx_spatial.report.outcome import first
 from onnx_spatial.validation import ModelResult, Report
+from onnx_spatial.validation.page import describe
 from onnx_spatial.verification.evidence import count_proofs
 
-_STYLES = {
-    "passed": "bold green",
-    "failed": "bold red",
-    "xfailed": "green",
-    "unverified": "bold yellow",
-    "skipped": "dim",
-    "interrupted": "bold yellow",
-}
 #: Letters of the longest status.
-_WIDTH = max(map(len, _STYLES))
+_WIDTH = len("UNVERIFIED")
 #: Problems of one model that are shown without -v.
 _SHOWN = 5
 #: Failed models that one command line names.
@@ -52,7 +47,7 @@ class Rows:
             if self._console is not None:
                 name = one_line(found.model)
                 row = f"{name}{' ' * (self._width - cell_len(name))}  {_figures(found)}"
-                say(self._console, row.rstrip(), badge=_badge(found.status, _WIDTH))
+                say(self._console, row.rstrip(), badge=badge(found.status, _WIDTH))
             self._printed += 1
 
     def finish(self, report: Report) -> None:
@@ -77,7 +72,7 @@ def show(output: Output, report: Report, rows: Rows) -> None:
 
 def _everything(console: Console, report: Report, *, verbose: bool) -> None:
     for model in report.models:
-        _problems(console, report, model, verbose=verbose)
+        _details(console, report, model, verbose=verbose)
     again = report.failed()
     if 1 < len(again) <= _NAMED:
         command = one_line(report.command(*again))
@@ -98,7 +93,7 @@ def _everything(console: Console, report: Report, *, verbose: bool) -> None:
 
 def _verdict(console: Console, report: Report) -> None:
     time = f" in {duration(report.seconds * 1e6)}" if report.models else ""
-    say(console, f"{report.message}{time}", badge=_badge(_word(report)))
+    say(console, f"{report.message}{time}", badge=badge(_word(report)))
 
 
 def _word(report: Report) -> str:
@@ -107,10 +102,6 @@ def _word(report: Report) -> str:
     if report.status == "passed" and statuses and statuses <= {"unverified", "skipped"}:
         return "unverified" if "unverified" in statuses else "skipped"
     return report.status
-
-
-def _badge(status: str, width: int = 0) -> tuple[str, str]:
-    return status.upper().ljust(width), _STYLES[status]
 
 
 def _figures(model: ModelResult) -> str:
@@ -125,26 +116,18 @@ def _figures(model: ModelResult) -> str:
     )
 
 
-def _problems(console: Console, report: Report, model: ModelResult, *, verbose: bool) -> None:
-    entries = model.entries if verbose else model.problems()
-    if not verbose and (model.status in ("skipped", "xfailed") or not entries):
+def _details(console: Console, report: Report, model: ModelResult, *, verbose: bool) -> None:
+    shown = describe(report, model, verbose=verbose)
+    if not verbose and (model.status in ("skipped", "xfailed") or not model.problems()):
         return
-    if not verbose:  # what --domain would help is an operator that is left, and no problem
-        left = [e for e in model.entries if e.source == "inspect" and e.level == "info"]
-        entries += left if model.status != "passed" else []
     console.print()
-    say(console, one_line(model.model), badge=_badge(model.status))
+    say(console, one_line(model.model), badge=badge(model.status))
     if verbose:
         say(console, f"  {model.message}")
-    lines = [f"{entry.source}: {entry.message}" for entry in entries]
-    if verbose:
-        nodes = (f" [{', '.join(map(one_line, e.nodes))}]" if e.nodes else "" for e in entries)
-        lines = [*map("".join, zip(lines, nodes, strict=True))]
-    say_first(console, lines, None if verbose else _SHOWN)
-    if verbose:
-        for mode in model.modes:
-            render.assumptions(console, (mode["verification"] or {"operators": []})["operators"])
-    if verbose and model.log:
-        console.print("\n".join(f"  | {one_line(line)}" for line in model.log.splitlines()))
+    for line in first([text for text, _ in shown.remarks], None if verbose else _SHOWN):
+        say(console, f"  {one_line(line)}")
+    render.parts(console, shown.checks)
+    if verbose and shown.log:
+        console.print("\n".join(f"  | {one_line(line)}" for line in shown.log.splitlines()))
     if model.status not in ("passed", "xfailed"):
-        console.print(f"  run it again with: {one_line(report.command(model))}", soft_wrap=True)
+        console.print(f"  run it again with: {one_line(shown.command)}", soft_wrap=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,17 +13,12 @@ from onnx_spatial.cli.output import Output, append_to_step_summary
 from onnx_spatial.cli.text import say
 from onnx_spatial.errors import SpatialError
 
-if TYPE_CHECKING:
-    from onnx_spatial.model.io.source import Source
-    from onnx_spatial.report.section import Section
-    from onnx_spatial.verification import Verification
-
 
 @options.command(
     "Prove that two models compute the same, and run them.",
     click.Argument(["original"], type=click.Path(), metavar="ORIGINAL"),
     click.Argument(["converted"], type=click.Path(), metavar="CONVERTED"),
-    options=f"domain static {options.VERIFYING} html {options.COMMON}",
+    options=f"domains static {options.VERIFYING} html {options.COMMON}",
     examples=(
         "verify model.onnx converted.onnx",
         "verify model.onnx converted.onnx --html report.html",
@@ -44,6 +39,7 @@ def verify(original: str, converted: str, output: Output, html: str | None, **va
     """
     from onnx_spatial.cli import render
     from onnx_spatial.model.io.reader import read_source
+    from onnx_spatial.report.outcome import describe_verification
     from onnx_spatial.verification import verify as compare
     from onnx_spatial.verification.evidence import check_verified
 
@@ -57,18 +53,14 @@ def verify(original: str, converted: str, output: Output, html: str | None, **va
         except SpatialError as error:
             report.add_error(converted, error)
             raise
-        report.add(_section, result, frozen, converted)
+        if report.path is not None:
+            report.outcomes.append(describe_verification(result, frozen, converted))
     append_to_step_summary("verify", converted, result.message)
     if not output.json and not output.quiet:
-        render.verification(output.out, result, verbose=output.verbose)
+        shown = describe_verification(result, verbose=output.verbose)
+        render.outcome(output.out, shown)
         say(output.out, f"took {output.time}", style="dim")
     check_verified(original, result, replace(how, strict=True))
     if output.json:
         output.document(result.to_dict())
     return 0
-
-
-def _section(result: Verification, original: Source, converted: str) -> Section:
-    from onnx_spatial.report.section import verification_section
-
-    return verification_section(result, original, converted)

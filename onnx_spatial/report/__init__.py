@@ -1,8 +1,8 @@
 """Show results to people: an HTML page with graphs and tables.
 
-`results` defines what `inspect`, `convert` and `optimize` return, with these views as methods. `figures`
-has the words and rows that the screen shows, too. `graphs` shows two models side by side,
-`section` joins what is known of one model, and `page` renders the templates.
+`results` defines what `inspect`, `convert` and `optimize` return. `outcome` describes a result once: the
+screen prints the description, and `page` renders it. `figures` has the words, `graphs` shows two models
+side by side.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def verification_html(verification: Verification, original: Model, converted: Mo
         UsageError: jinja2 is missing.
         ModelFileError: a model cannot be read.
     """
+    from onnx_spatial.report.outcome import describe_verification
     from onnx_spatial.report.page import render
-    from onnx_spatial.report.section import verification_section
 
-    return render("verify", [verification_section(verification, original, converted)])
+    return render("verify", [describe_verification(verification, original, converted)])

@@ -6,16 +6,16 @@ Conv (1)          Conv (1) changed
 BatchToSpace (1)
 Relu              Relu
 
-`compare` pairs the nodes and joins them to regions, `graph_document` writes that as JSON for the script
-of the page, and `SideBySide` has it with the figures, as plain data that goes from process to process.
+`compare` pairs the nodes and joins them to regions, as JSON for the script of the page. `SideBySide` has
+that with titles, as plain data that goes from process to process.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import onnx
@@ -26,12 +26,7 @@ from onnx_spatial.conversion.summary import Replacement, Summary
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.replace_nodes import ORIGIN
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.report.figures import (
-    figure_rows,
-    file_size,
-    interface,
-    type_text,
-)
+from onnx_spatial.report.figures import file_size, type_text
 
 Document = Mapping[str, Any]
 
@@ -52,7 +47,7 @@ class Node:
         message: the node itself.
         status: "removed" only before, "added" only after.
         partner: position of the same node in the other graph; None if it is only in this one.
-        region: position in `ModelDiff.regions`; None if it is in none.
+        region: position in the list of regions; None if it is in none.
     """
 
     label: str
@@ -70,39 +65,21 @@ class Node:
         return None
 
 
-@dataclass
-class GraphDiff:
-    """A graph of both models; one that only one of them has is empty on the other side.
-
-    Attributes:
-        name: of the graph, in words.
-        graphs: the graph before and after; None where there is none.
-        before, after: its nodes in topological order.
-    """
-
-    name: str
-    graphs: tuple[traversal.GraphLike | None, traversal.GraphLike | None]
-    before: list[Node] = field(default_factory=list)
-    after: list[Node] = field(default_factory=list)
-
-
-@dataclass
-class ModelDiff:
-    """The graphs of two models side by side, and the regions that differ.
-
-    Each region has the label of its main node, and what it is now; empty if that is no operator.
-    """
-
-    graphs: list[GraphDiff] = field(default_factory=list)
-    regions: list[tuple[str, str]] = field(default_factory=list)
+#: The nodes of one graph before and after, in topological order.
+Sides = tuple[list[Node], list[Node]]
 
 
 def compare(
     original: onnx.ModelProto,
     result: onnx.ModelProto | None,
     replacements: Sequence[Replacement] = (),
-) -> ModelDiff:
-    """Compare two models, graph by graph.
+) -> dict[str, Any]:
+    """Compare two models, graph by graph, and return the graphs and regions as JSON.
+
+    A region has the label of its main node, and what it is now; empty if that is no operator. A node
+    has its label (l), operator type (o), domain (d), status (s), partner (p), region (r), the values
+    that it reads (i) and computes (u), and its attributes (a). What is as in the partner before is left
+    out, and so is what is empty.
 
     Args:
         original: a model.
@@ -110,15 +87,26 @@ def compare(
         replacements: the regions of the summary of a conversion. Other nodes that differ join the region
             next to them, or make regions of their own.
     """
-    diff = ModelDiff(regions=[(each.node, each.what) for each in replacements])
-    sides = [dict(traversal.graphs(model)) for model in (original, result or original)]
-    for place in dict.fromkeys([*sides[0], *sides[1]]):
-        graph = GraphDiff(str(place), (sides[0].get(place), sides[1].get(place)))
-        graph.before, graph.after = (_nodes(each) for each in graph.graphs)
-        _pair(graph.before, graph.after)
-        _assign_regions(graph, diff, replacements)
-        diff.graphs.append(graph)
-    return diff
+    regions = [[each.node, each.what] for each in replacements]
+    models = [dict(traversal.graphs(model)) for model in (original, result or original)]
+    documents = []
+    for place in dict.fromkeys([*models[0], *models[1]]):
+        graphs = [model.get(place) for model in models]
+        before, after = (_nodes(graph) for graph in graphs)
+        _pair(before, after)
+        in_this = [each if each.graph == str(place) else None for each in replacements]
+        _assign_regions((before, after), in_this, regions)
+        documents.append(
+            {
+                "name": str(place),
+                "types": {name: text for each in graphs for name, text in _types(each).items()},
+                "inputs": [_names(each, "input") for each in graphs],
+                "outputs": [_names(each, "output") for each in graphs],
+                "before": [_node(node) for node in before],
+                "after": [_node(node, after=True) for node in after],
+            }
+        )
+    return {"regions": regions, "graphs": documents}
 
 
 def _nodes(graph: traversal.GraphLike | None) -> list[Node]:
@@ -161,30 +149,32 @@ def _form(node: onnx.NodeProto) -> tuple[object, ...]:
     return list(node.input), list(node.output), attributes
 
 
-def _assign_regions(graph: GraphDiff, diff: ModelDiff, replacements: Sequence[Replacement]) -> None:
+def _assign_regions(
+    sides: Sides, replacements: Sequence[Replacement | None], regions: list[list[str]]
+) -> None:
     """Give each node that differs a region, and so the nodes of an operator's region that do not."""
+    before, after = sides
     of_label: dict[str, int] = {}
     for index, replacement in enumerate(replacements):
-        if replacement.graph == graph.name:
-            for label in replacement.members:
-                of_label.setdefault(label, index)
+        for label in () if replacement is None else replacement.members:
+            of_label.setdefault(label, index)
     of_output = dict[str, int]()
-    for node in graph.before:
+    for node in before:
         node.region = of_label.get(node.label)
         if node.region is not None:
             of_output |= dict.fromkeys(filter(None, node.message.output), node.region)
-    for node in graph.after:
-        partner = None if node.partner is None else graph.before[node.partner].region
+    for node in after:
+        partner = None if node.partner is None else before[node.partner].region
         origin = None if node.status == "same" else of_label.get(node.origin or "")
         outputs = [of_output[name] for name in node.message.output if name in of_output]
         found = (r for r in (partner, origin, *outputs) if r is not None)
         node.region = next(found, None)
-    nodes, links = [*graph.before, *graph.after], _links(graph)
+    nodes, links = [*before, *after], _links(sides)
     _spread(nodes, links)
     for node in nodes:
         if node.region is None and node.status != "same":
-            node.region = len(diff.regions)
-            diff.regions.append((node.label, ""))
+            node.region = len(regions)
+            regions.append([node.label, ""])
             _spread([node], links)
 
 
@@ -195,53 +185,34 @@ def _spread(start: Iterable[Node], links: Mapping[int, Sequence[Node]]) -> None:
         reached = []
         for node in todo:
             for other in links.get(id(node), ()):
-                if other.region is None:
+                if other.region is None and other.status != "same":
                     other.region = node.region
                     reached.append(other)
         todo = reached
 
 
-def _links(graph: GraphDiff) -> dict[int, list[Node]]:
-    """Return the neighbours of each node that differ themselves, by `id`."""
-    links = defaultdict(list)
-    named: dict[str, Node] = {}
-    for nodes in (graph.before, graph.after):
+def _links(sides: Sides) -> dict[int, list[Node]]:
+    """Return the neighbours of each node, its partner, and what computes the same value, by `id`."""
+    pairs: list[tuple[Node, Node]] = []
+    for nodes in sides:
         producer = {name: node for node in nodes for name in node.message.output if name}
         for node in nodes:
-            sources = (producer.get(name) for name in sorted(traversal.needs(node.message)))
-            for first, second in _both(node, filter(None, sources)):
-                if second.status != "same":
-                    links[id(first)].append(second)
-    for node in graph.before:
+            sources = sorted(traversal.needs(node.message))
+            pairs += [(producer[name], node) for name in sources if name in producer]
+    before, after = sides
+    for node in before:
         if node.status == "changed" and node.partner is not None:
-            for first, second in _both(node, [graph.after[node.partner]]):
-                links[id(first)].append(second)
-        elif node.status == "removed":
-            named |= {name: node for name in node.message.output if name}
-    for node in graph.after:
-        twins = {id(named[name]): named[name] for name in node.message.output if name in named}
-        for first, second in _both(node, twins.values()):
-            links[id(first)].append(second)
+            pairs.append((node, after[node.partner]))
+    removed = [node for node in before if node.status == "removed"]
+    removed_at = {name: node for node in removed for name in node.message.output if name}
+    pairs += [
+        (removed_at[v], node) for node in after for v in node.message.output if v in removed_at
+    ]
+    links = defaultdict(list)
+    for one, other in pairs:
+        links[id(one)].append(other)
+        links[id(other)].append(one)
     return links
-
-
-def _both(node: Node, others: Iterable[Node]) -> Iterator[tuple[Node, Node]]:
-    for other in others:
-        yield node, other
-        yield other, node
-
-
-def graph_document(diff: ModelDiff) -> dict[str, Any]:
-    """Return the graphs and regions of a comparison as JSON.
-
-    A node has its label (l), operator type (o), domain (d), status (s), partner (p), region (r), the
-    values that it reads (i) and computes (u), and its attributes (a). What is as in the partner before
-    is left out, and so is what is empty.
-    """
-    return {
-        "regions": [*map(list, diff.regions)],
-        "graphs": [_graph(graph) for graph in diff.graphs],
-    }
 
 
 def script_json(document: dict[str, Any]) -> str:
@@ -251,20 +222,6 @@ def script_json(document: dict[str, Any]) -> str:
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     # Protobuf admits no lone surrogates, but messages of errors may have some.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _graph(graph: GraphDiff) -> dict[str, Any]:
-    types: dict[str, str] = {}
-    for each in graph.graphs:
-        types |= _types(each)
-    return {
-        "name": graph.name,
-        "types": types,
-        "inputs": [_names(each, "input") for each in graph.graphs],
-        "outputs": [_names(each, "output") for each in graph.graphs],
-        "before": [_node(node) for node in graph.before],
-        "after": [_node(node, after=True) for node in graph.after],
-    }
 
 
 def _names(graph: traversal.GraphLike | None, field: str) -> list[str]:
@@ -335,19 +292,13 @@ class SideBySide:
 
     Attributes:
         sides: titles of the two graphs; one if there is only one.
-        interface: inputs and outputs of the model, by kind.
-        figures: rows of what, before and after.
-        replacements: operators and regions with what took their place (`Replacement` as dicts).
-        others: rows of the nodes outside of them: where, what, before and after.
-        graphs: `graph_document`; None if the graphs are too large for the page.
+        largest: the region with the most nodes before and after; None if there is none.
+        graphs: of `compare`; None if the graphs are too large for the page.
         left_out: why the page has no graphs; empty if it has them.
     """
 
     sides: tuple[str, ...] = ()
-    interface: dict[str, list[str]] = field(default_factory=dict)
-    figures: list[tuple[str, str, str]] = field(default_factory=list)
-    replacements: list[Document] = field(default_factory=list)
-    others: list[tuple[str, str, int, int]] = field(default_factory=list)
+    largest: int | None = None
     graphs: dict[str, Any] | None = None
     left_out: str = ""
 
@@ -369,16 +320,15 @@ class SideBySide:
                 `OperatorResult`.
         """
         sides = ("before", "after") if result is not None else ("the model",)
-        made = cls(sides, interface(original))
+        made = cls(sides)
         regions: Sequence[Replacement]
         if summary is None:
             regions = [_region(each) for each in operators]
         else:
             regions = summary.replacements
-            made.figures = list(figure_rows(summary))
-            made.replacements = summary.to_dict()["replacements"]
-            made.others = summary.others()
-        made.graphs = graph_document(compare(original, result, regions))
+            sizes = [each.nodes_before + each.nodes_after for each in regions]
+            made.largest = sizes.index(max(sizes)) if sizes else None
+        made.graphs = compare(original, result, regions)
         return made
 
     def leave_out(self, most: int) -> None:
@@ -395,10 +345,7 @@ class SideBySide:
 
     def regions(self) -> dict[tuple[str, str], int | None]:
         """Return the position of the region of each node before, by graph and label."""
-        if self.graphs is None:
-            members = enumerate(self.replacements)
-            return {(each["graph"], node): at for at, each in members for node in each["members"]}
-        graphs = self.graphs["graphs"]
+        graphs = [] if self.graphs is None else self.graphs["graphs"]
         return {(g["name"], node["l"]): node.get("r") for g in graphs for node in g["before"]}
 
     @property

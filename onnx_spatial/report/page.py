@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx_spatial
+from onnx_spatial.report.outcome import LEVELS, NUMBERS, Outcome
 from onnx_spatial.report.report_file import require
-from onnx_spatial.report.section import Section, index_rows
 
 if TYPE_CHECKING:
     import jinja2
@@ -24,7 +24,7 @@ _TEMPLATES = Path(__file__).with_name("templates")
 
 def render(
     title: str,
-    sections: Sequence[Section],
+    outcomes: Sequence[Outcome],
     notes: Sequence[str] = (),
     *,
     verdict: tuple[str, str] = ("", ""),
@@ -32,9 +32,11 @@ def render(
 ) -> str:
     """Render a page with a section for each model, and an index if there are several.
 
+    In the index those that failed come first.
+
     Args:
         title: what was done: "convert".
-        sections: of the models.
+        outcomes: of the models.
         notes: remarks on all of them.
         verdict: status of all of them, and its message.
         facts: of the run, by name: command line, date, versions.
@@ -43,12 +45,16 @@ def render(
         UsageError: jinja2 is missing.
     """
     environment = _environment()
-    drawn = any(section.shown.graphs for section in sections)
+    drawn = any(outcome.shown and outcome.shown.graphs for outcome in outcomes)
+    order = ("failed", "unverified")
+    index = sorted(
+        enumerate(outcomes, 1),
+        key=lambda each: order.index(each[1].status) if each[1].status in order else len(order),
+    )
     scripts = ("dagre.min.js", "drawing.js", "graphs.js") if drawn else ()
     page: str = environment.get_template("page.html.jinja").render(
         title=title,
-        sections=sections,
-        index=index_rows(sections),
+        index=index,
         notes=notes,
         status=verdict[0],
         message=verdict[1],
@@ -62,14 +68,14 @@ def render(
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def fragment(section: Section) -> str:
+def fragment(outcome: Outcome) -> str:
     """Render the headline, the verdict and the operators of a model for a notebook, without scripts.
 
     Raises:
         UsageError: jinja2 is missing.
     """
     template = _environment().get_template("notebook.html.jinja")
-    shown: str = template.render(section=section)
+    shown: str = template.render(outcome=outcome)
     return shown
 
 
@@ -86,6 +92,7 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["breakable"] = _breakable
+    environment.globals.update(levels=LEVELS, numbers=NUMBERS, zip=zip)
     return environment
 
 

@@ -28,7 +28,6 @@ from onnx_spatial.verification import OperatorResult, Verification
 
 if TYPE_CHECKING:
     from onnx_spatial.chains import Chain
-    from onnx_spatial.report.section import Section
 
 
 @dataclass(repr=False)
@@ -119,28 +118,6 @@ class Inspection:
             "remaining": [dict(vars(each)) for each in self.remaining],
             "notes": self.notes,
         }
-
-    def section(self, name: str | None = None, *, error: str = "") -> Section:
-        """Return the section of an HTML report: the operators, and what a conversion would do.
-
-        Args:
-            name: of the model; None: `model`.
-            error: why a conversion failed.
-        """
-        from onnx_spatial.report.section import model_section
-
-        refused = any(operator.action == "refuse" for operator in self.operators)
-        result = None if refused or self.result is None else self.result.proto
-        summary = None if refused else self.conversion
-        models = None if self.original is None else (self.original.proto, result)
-        status = "failed" if error or refused else "inspected"
-        section = model_section(
-            name or self.model, self.to_dict(), summary, None, models, status=status, error=error
-        )
-        if summary is not None:
-            section.headline = f"after convert: {section.headline}"
-            section.shown.sides = ("before", "after convert")
-        return section
 
 
 def _actions(operators: Sequence[OperatorReport]) -> str:
@@ -277,34 +254,12 @@ class Conversion:
             "verification": None if self.verification is None else self.verification.to_dict(),
         }
 
-    def section(self, name: str | None = None, *, error: str = "", graphs: bool = True) -> Section:
-        """Return the section of an HTML report: summary, graphs, operators and errors.
-
-        Args:
-            name: of the model; None: that of the file that was read.
-            error: why the conversion failed.
-            graphs: whether the graphs are shown.
-        """
-        from onnx_spatial.report.section import model_section
-
-        models = self.original.proto, self.result.proto if self.changed else None
-        verification = None if self.verification is None else self.verification.to_dict()
-        status = "failed" if error else "" if verification else "not verified"
-        return model_section(
-            name or self.inspection.model,
-            self.inspection.to_dict(),
-            self.summary,
-            verification,
-            models if graphs else None,
-            status=status if self.changed else "nothing to do",
-            error=error,
-        )
-
     def _repr_html_(self) -> str:
         """Return the table and the verdict for a notebook."""
+        from onnx_spatial.report.outcome import describe
         from onnx_spatial.report.page import fragment
 
-        return fragment(self.section(graphs=False))
+        return fragment(describe(self, graphs=False))
 
     def to_html(self) -> str:
         """Return an HTML page with what was done and how it was proven; it needs no other file.
@@ -312,9 +267,10 @@ class Conversion:
         Raises:
             UsageError: jinja2 is missing.
         """
+        from onnx_spatial.report.outcome import describe
         from onnx_spatial.report.page import render
 
-        return render("convert", [self.section()])
+        return render("convert", [describe(self)])
 
 
 def _with_proof(operator: OperatorReport, results: list[OperatorResult]) -> OperatorReport:

@@ -5,6 +5,7 @@ and run it on recorded data. Each step adds entries to the model.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError, U
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.graphs import SideBySide
+from onnx_spatial.report.outcome import Outcome, describe
 from onnx_spatial.report.results import Inspection
 from onnx_spatial.validation import recorded
 from onnx_spatial.validation.examined import ExaminedModel, ModelForm, nodes_by_label
@@ -60,8 +62,9 @@ def examine(
         recorded.compare_recorded(subject)
         result = _result(subject)
         if graphs is not None:
-            result.graphs = _graphs(subject)
-            result.graphs.leave_out(graphs)
+            result.page = _page(subject)
+            if result.page.shown is not None:
+                result.page.shown.leave_out(graphs)
         return result
 
 
@@ -266,17 +269,17 @@ def _operators(subject: ExaminedModel) -> list[dict[str, Any]]:
     return [] if found is None else [operator.to_dict() for operator in found.operators]
 
 
-def _graphs(subject: ExaminedModel) -> SideBySide:
-    """Show what the first mode changed; of a model that no mode changes, the model alone."""
+def _page(subject: ExaminedModel) -> Outcome:
+    """Describe what the first mode changed; of a model that no mode changes, the model alone."""
     for form in subject.forms:
         if form.changed:
-            made = SideBySide.of(
-                subject.source.proto, form.conversion.model, form.conversion.summary
-            )
-            if len(subject.options.modes) > 1:
-                made.sides = ("before", f"after, mode {form.mode}")
+            made = describe(replace(form.conversion, verification=form.verification))
+            if len(subject.options.modes) > 1 and made.shown is not None:
+                made.shown.sides = ("before", f"after, mode {form.mode}")
             return made
-    return SideBySide.of(subject.source.proto, None, None, _operators(subject))
+    if subject.inspection is not None:
+        return describe(subject.inspection)
+    return Outcome("", "", "", shown=SideBySide.of(subject.source.proto, None))
 
 
 def _mode(form: ModelForm) -> dict[str, Any]:

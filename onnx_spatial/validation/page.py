@@ -1,13 +1,13 @@
-"""Render a report as an HTML page: an index of the models, and a section for each."""
+"""Describe what was found of each model, for the screen and for an HTML page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from onnx_spatial.report.outcome import Outcome, describe_check, output_parts
 from onnx_spatial.report.page import render as render_page
 from onnx_spatial.report.report_file import run_facts
-from onnx_spatial.report.section import Section, check, compared_outputs, operator_rows
 from onnx_spatial.validation.result import ModelResult, Report
 
 _LEVELS = {"error": "failed", "warning": "unverified"}
@@ -19,38 +19,38 @@ def render(report: Report) -> str:
     Raises:
         UsageError: jinja2 is missing.
     """
-    sections = [_section(report, model) for model in report.models]
+    outcomes = [describe(report, model) for model in report.models]
     verdict = report.status, f"{report.message} in {report.seconds:.1f} s"
     facts = run_facts(report.command(*report.models), report.started, report.tools)
-    return render_page("validate", sections, report.notes, verdict=verdict, facts=facts)
+    return render_page("validate", outcomes, report.notes, verdict=verdict, facts=facts)
 
 
-def _section(report: Report, model: ModelResult) -> Section:
-    headline = model.message.removeprefix(f"{model.status}: ")
-    section = Section(model.model, model.status, headline, command=report.command(model))
-    verified = [mode for mode in model.modes if mode.get("verification")]
-    shown = {line for mode in verified for line in _lines(mode["verification"])}
-    section.remarks = [
-        (f"{entry.source}: {entry.message}", _LEVELS.get(entry.level, ""))
-        for entry in model.entries
-        if entry.message not in shown
-    ]
-    title = "" if len(verified) == 1 else "mode {}"
-    section.checks = [check(m["verification"], title.format(m["mode"])) for m in verified]
-    section.recorded = compared_outputs([_recorded(each) for each in model.recorded])
-    first = verified[0]["verification"] if verified else None
-    if model.graphs is not None:
-        section.shown = model.graphs
-    section.operators = operator_rows(model.operators, first, section.shown.regions())
-    return section
+def describe(report: Report, model: ModelResult, *, verbose: bool = True) -> Outcome:
+    """Describe what was found of a model, in each mode and on its recorded data.
 
-
-def _lines(verification: Mapping[str, Any]) -> list[str]:
-    """Return what the part of a section on a verification says."""
-    unproven = (
-        f"{each['node']} is not proven: {each['reason']}" for each in verification["unproven"]
-    )
-    return [*verification["problems"], *unproven]
+    Without `verbose` only its problems, and what is left of it.
+    """
+    message = model.message.removeprefix(f"{model.status}: ")
+    outcome = Outcome(model.model, model.status, message, operators=len(model.operators))
+    if model.page is not None:
+        outcome.parts, outcome.facts = model.page.parts, model.page.facts
+        outcome.shown = model.page.shown
+    verified = [mode for mode in model.modes if verbose and mode.get("verification")]
+    for mode in verified:
+        title = f": mode {mode['mode']}" if len(verified) > 1 else ""
+        outcome.checks += describe_check(mode["verification"], title=title)
+    said = {line for part in outcome.checks for line in (part.message, *part.lines)}
+    left = [each for each in model.entries if each.source == "inspect" and each.level == "info"]
+    problems = [*model.problems(), *(left if model.status != "passed" else ())]
+    for entry in model.entries if verbose else problems:
+        nodes = f" [{', '.join(entry.nodes)}]" if entry.nodes and verbose else ""
+        if entry.message not in said:
+            line = f"{entry.source}: {entry.message}{nodes}"
+            outcome.remarks.append((line, _LEVELS.get(entry.level, "")))
+    if verbose:
+        outcome.checks += output_parts([*map(_recorded, model.recorded)], "Recorded data")
+    outcome.command, outcome.log = report.command(model), model.log or ""
+    return outcome
 
 
 def _recorded(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from onnx_spatial.errors import Code, one_line
 from onnx_spatial.validation.options import Options
 
 if TYPE_CHECKING:
-    from onnx_spatial.report.graphs import SideBySide
+    from onnx_spatial.report.outcome import Outcome
 
 Status = Literal["passed", "failed", "xfailed", "unverified", "skipped"]
 Level = Literal["error", "warning", "info"]
@@ -104,8 +104,7 @@ class ModelResult:
         operators: its spatial operators (`OperatorReport.to_dict`).
         modes: for each mode: mode, changed, status, message, verification (`Verification.to_dict`).
         recorded: for each set, mode (None: unconverted), optimisation and output: passed, and errors.
-        graphs: the model before and after, for pages; None if none was asked for.
-            The JSON report leaves it out.
+        page: what a page shows of it; None if none was asked for. The JSON report leaves it out.
         seconds: wall-clock time.
         peak_memory: of its process, in bytes; None if unknown.
         log: the end of the output of its process, if that crashed.
@@ -119,7 +118,7 @@ class ModelResult:
     operators: list[dict[str, Any]] = field(default_factory=list)
     modes: list[dict[str, Any]] = field(default_factory=list)
     recorded: list[dict[str, Any]] = field(default_factory=list)
-    graphs: SideBySide | None = None
+    page: Outcome | None = None
     seconds: float = 0.0
     peak_memory: int | None = None
     log: str | None = None
@@ -145,8 +144,8 @@ class ModelResult:
         return next((e.code for e in self.problems() if e.kind == self.kind), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes by name, ready for JSON, without the graphs."""
-        shown = {name: value for name, value in vars(self).items() if name != "graphs"}
+        """Return the attributes by name, ready for JSON, without the page."""
+        shown = {name: value for name, value in vars(self).items() if name != "page"}
         return {**shown, "entries": [entry.to_dict() for entry in self.entries]}
 
     def fails(self, options: Options) -> bool:

@@ -24,6 +24,7 @@ import onnx_spatial
 from onnx_spatial import Verification
 from onnx_spatial.cli import render
 from onnx_spatial.fusion import transposes
+from onnx_spatial.report.outcome import describe
 
 ZOO = Path(__file__).parents[2] / "models"
 
@@ -486,13 +487,13 @@ def test_an_interrupt_is_exit_code_130_and_leaves_no_file(
 
 def test_sites_are_listed_where_a_table_would_not_fit():
     narrow = Console(file=io.StringIO(), width=60)
-    render.inspection(narrow, onnx_spatial.inspect(ZOO / "raft" / "model.onnx"))
+    render.outcome(narrow, describe(onnx_spatial.inspect(ZOO / "raft" / "model.onnx")))
     shown = narrow.file.getvalue()
     found = " ".join(shown.split())
     place = "operator: ExtractImagePatches, in: main graph > Loop while_loop:0.body"
-    assert f"while/ExtractImagePatches_1 {place}, type: float32" in found
-    assert "input: [?, ?, ?, 2], output: [?, ?, ?, 18], action: lower: " in found
-    assert re.search(r", nodes: \d+, time: ~", found)
+    data = "data: float32 [?, ?, ?, 2] -> [?, ?, ?, 18], action: lower: "
+    assert f"while/ExtractImagePatches_1 {place}, {data}" in found
+    assert re.search(r", nodes: \d+ -> \d+, time: ~", found)
     assert max(map(len, shown.splitlines())) <= 60
 
 

@@ -102,8 +102,8 @@ def test_shapes_are_written_as_on_the_command_line(folder, capsys):
             "convert is a command; its options are a table [tool.onnx-spatial.convert]",
         ),
         ("[tool.onnx-spatial.convert]\noutput = 'x'", "convert has no option 'output'"),
-        ("[tool.onnx-spatial.convert]\nno-verify = 'x'", "no-verify must be true or false"),
-        ("seed = [1]", "seed must be one value, not [1]"),
+        ("[tool.onnx-spatial.convert]\nno-verify = 'x'", "is not a valid boolean"),
+        ("seed = [1]", "is not a valid integer"),
         ("seed = 'x'", "Invalid value for '--seed'"),
     ],
 )

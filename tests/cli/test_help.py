@@ -25,7 +25,7 @@ def test_every_command_has_grouped_help():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_option_is_a_sentence_in_a_group(name):
-    grouped = [option for group in options.OPTIONS.values() for option in group.values()]
+    grouped = [option for group in options.OPTIONS.values() for option in group]
     for option in options_of(name):
         assert option in grouped, option.name
         assert re.fullmatch(r"[A-Z].*\.", option.help, re.DOTALL), option.help

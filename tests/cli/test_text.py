@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-from functools import partial
 
 import pytest
 from rich.console import Console
 
 from onnx_spatial.cli import render
-from onnx_spatial.cli.text import PIPE_WIDTH, say, wrapped
-from onnx_spatial.conversion.summary import Figures, Replacement, Summary
+from onnx_spatial.cli.text import PIPE_WIDTH, print_table, say, wrapped
+from onnx_spatial.report.outcome import Table, assumptions, describe_verification
 from onnx_spatial.verification import Unproven, Verification
 
 LONG = "  output 'logits': 5610 of 5610 elements differ, by at most 1.2 of the largest value"
@@ -40,17 +39,24 @@ def test_numbers_stay_with_their_units_and_arrows_between_their_sides(width):
         assert any(whole in line for line in lines)
 
 
-def test_replaced_operators_are_listed_where_no_table_fits():
-    row = Replacement("a" * 40, "main graph", "patches, my.domain:" + "f" * 40, 1, 6)
-    summary = Summary("", Figures({"A": 7}, 0, 4, 1), Figures({"B": 12}, 0, 4, 0), (row,))
-    text = printed(60, render.replacements, summary)
+def test_a_table_is_a_list_where_it_does_not_fit():
+    columns = {
+        "operator": ["a" * 40, "other"],
+        "now": ["f" * 30, ""],
+        "nodes": ["1 -> 6", "6 -> 6"],
+    }
+    text = printed(60, print_table, Table(columns))
     assert text.splitlines()[0] == "a" * 40
-    assert "f" * 40 in text and "nodes: 1 -> 6" in text
+    assert "f" * 30 in text and "nodes: 1 -> 6" in text
     assert max(len(line) for line in text.splitlines()) <= 70
-    assert text.splitlines()[-2:] == ["other nodes", "    nodes: 6 -> 6"]
-    head, *rows = printed(140, render.replacements, summary).splitlines()
-    assert head.startswith("operator or region")
+    assert text.splitlines()[-2:] == ["other", "    nodes: 6 -> 6"]
+    head, *rows = printed(140, print_table, Table(columns)).splitlines()
+    assert head.startswith("operator ")
     assert [row.split()[0] for row in rows] == ["a" * 40, "other"]
+    narrow = printed(
+        60, print_table, Table({**columns, "now": ["x", "y"], "time": ["f" * 40, ""]}, ("time",))
+    )
+    assert narrow.splitlines()[0].split() == ["operator", "now", "nodes"]
 
 
 def test_a_long_word_stays_whole():
@@ -75,7 +81,7 @@ def test_equal_reasons_are_one_line():
     parts.append(Unproven("other", "other formula", "computes Clip(x, 0, 6), the original Relu(x)"))
     message = f"passed: sampled; {parts[0]} (and 6 more); outputs are equal in every bit"
     result = Verification("passed", message, "sampled", unproven=parts)
-    shown = printed(PIPE_WIDTH, partial(render.verification, verbose=False), result)
+    shown = printed(PIPE_WIDTH, render.outcome, describe_verification(result, verbose=False))
     assert shown.splitlines() == [
         f"PASSED  {message.removeprefix('passed: ')}",
         "  n1, n2, n3 and 2 more are not proven: gave up: a loop",
@@ -89,7 +95,4 @@ def test_what_proofs_assume_is_said_once():
         {"node": "b", "assumptions": ("H is even",)},
         {"node": "c", "assumptions": ()},
     ]
-    assert printed(PIPE_WIDTH, render.assumptions, operators).splitlines() == [
-        "  assumed: H is even",
-        "  assumed: W is even (for a)",
-    ]
+    assert [*assumptions(operators)] == ["assumed: H is even", "assumed: W is even (for a)"]

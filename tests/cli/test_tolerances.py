@@ -17,6 +17,7 @@ from validating import SCALED, save
 import onnx_spatial
 from onnx_spatial import Verification
 from onnx_spatial.cli import render
+from onnx_spatial.report.outcome import describe_verification
 
 CONVERTED = ["original.onnx", "converted.onnx"]
 
@@ -98,7 +99,7 @@ def test_what_is_not_verified_has_no_tolerance():
 def test_outputs_that_differ_fit_the_terminal(width, wide):
     result = onnx_spatial.verify("original.onnx", "converted.onnx")
     stream = io.StringIO()
-    render.verification(Console(file=stream, width=width), result, verbose=False)
+    render.outcome(Console(file=stream, width=width), describe_verification(result, verbose=False))
     lines = stream.getvalue().splitlines()
     (head,) = [line for line in lines if line.startswith("output ")]
     assert ("99 %" in head) is wide and len(head) <= width
@@ -106,7 +107,7 @@ def test_outputs_that_differ_fit_the_terminal(width, wide):
     assert "(-v shows all)" in lines[-1]
     assert not any("ulp" in line and len(line.split(" ulp")[0].split()[-1]) > 7 for line in lines)
     stream.truncate(0)
-    render.verification(Console(file=stream, width=width), result, verbose=True)
+    render.outcome(Console(file=stream, width=width), describe_verification(result, verbose=True))
     rows = [line for line in stream.getvalue().splitlines() if line.endswith("DIFFERS")]
     assert len(rows) >= len(result.outputs) > 3
 
@@ -114,9 +115,9 @@ def test_outputs_that_differ_fit_the_terminal(width, wide):
 def test_problems_beyond_the_first_are_left_to_v():
     result = Verification("failed", "failed: one (and 8 more)", problems=["one", *"abcdefgh"])
     stream = io.StringIO()
-    render.verification(Console(file=stream, width=80), result, verbose=False)
+    render.outcome(Console(file=stream, width=80), describe_verification(result, verbose=False))
     assert "  and 2 more (-v shows them)\n" in stream.getvalue()
     assert stream.getvalue().count("one") == 1
     stream.truncate(0)
-    render.verification(Console(file=stream, width=80), result, verbose=True)
+    render.outcome(Console(file=stream, width=80), describe_verification(result, verbose=True))
     assert "  h\n" in stream.getvalue() and "more (-v" not in stream.getvalue()

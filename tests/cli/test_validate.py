@@ -125,29 +125,16 @@ def test_verbose_says_how_far_it_is_and_what_was_compared(folder, capsys):
     assert "proven: 1 operator for every size; outputs are equal in every bit" in out
 
 
-def test_proofs_are_counted_over_all_models_and_modes(folder, capsys, monkeypatch):
-    def site(node, proven, assumptions=()):
-        return {"node": node, "proven": proven, "assumptions": assumptions}
-
-    def mode(*sites):
-        return {"status": "passed", "verification": {"operators": sites}}
-
-    def validate(models, options, **more):
-        assert options == Options(strict_proof=True)
-        modes = [
-            mode(site("s2b", "all sizes", ("H is even",)), site("b2s", "these sizes")),
-            mode(site("s2b", None)),
-            {"status": None, "verification": None},
-        ]
-        return Report([ModelResult("a.onnx", "passed", "passed: yes", modes=modes)], options)
-
+def test_proofs_are_counted_over_all_models_and_modes(folder, capsys):
     save(folder / "a.onnx")
-    monkeypatch.setattr("onnx_spatial.validation.run.validate", validate)
-    assert run(["validate", "a.onnx", "--strict-proof", "-v"]) == 0
+    save(folder / "b.onnx", PLAIN)
+    assert (
+        run(["validate", ".", "--strict-proof", "-v", "--mode", "lower", "--mode", "function"]) == 0
+    )
     out = capsys.readouterr().out
-    assert "\n  assumed: H is even\n" in out
-    counts = "proven: 1 of 3 operators for every size, 1 for the fixed sizes in the file"
-    assert counts in out.splitlines()
+    assert out.count("PASSED  proven: 1 operator for every size; ") == 2
+    assert "proven: 2 operators for every size" in out.splitlines()
+    assert "  assumed: " in out
 
 
 def test_off_a_terminal_each_model_has_its_line_when_it_is_done(folder, capsys, monkeypatch):

@@ -13,8 +13,9 @@ from report_models import NASTY, net, without_blocks
 
 import onnx_spatial
 from onnx_spatial.report import verification_html
+from onnx_spatial.report.graphs import SideBySide
+from onnx_spatial.report.outcome import Outcome, describe
 from onnx_spatial.report.page import render
-from onnx_spatial.report.section import model_section
 
 sync_api = pytest.importorskip(
     "playwright.sync_api", reason="playwright is missing (pip install '.[browser]')"
@@ -30,7 +31,8 @@ def report(nodes: int, regions: int) -> str:
     if nodes < 1000:
         return onnx_spatial.convert(model).to_html()
     # Quicker than a conversion, and as large.
-    return render("verify", [model_section("net", models=(model, without_blocks(model)))])
+    shown = SideBySide.of(model, without_blocks(model))
+    return render("verify", [Outcome("net", "passed", "", shown=shown)])
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +158,7 @@ def test_parts_and_neighbours_are_drawn_on_demand(opened):
 def test_what_is_closed_is_printed_and_closed_again(browser, tmp_path):
     inspection = onnx_spatial.inspect(net(20, 1))
     path = tmp_path / "two.html"
-    path.write_text(render("inspect", [inspection.section("a"), inspection.section("b")]), "utf-8")
+    path.write_text(render("inspect", [describe(inspection, name) for name in "ab"]), "utf-8")
     page = browser.new_page()
     page.goto(path.as_uri())
     states = [page.locator("details.model[open]").count()]

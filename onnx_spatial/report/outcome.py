@@ -1,0 +1,665 @@
+"""Describe an outcome once: the screen, the HTML page and a notebook show the same description.
+
+Outcome  headline    "10 operators became 5 dilated convolutions; 226 -> 68 nodes, 80 -> 41 kB"
+         parts       tables, and sentences below them
+         remarks     what went wrong, and what is left
+         checks      the verdict of each verification, and what it rests on
+
+The tables are made of the JSON documents of results, since those of other processes are nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from onnx_spatial.errors import Code, one_line
+from onnx_spatial.model.io import reader
+from onnx_spatial.operators import Rearrange
+from onnx_spatial.operators.shapes import show
+from onnx_spatial.report.figures import (
+    count,
+    duration,
+    figure_rows,
+    headline,
+    interface,
+    listed,
+    names_by_sentence,
+)
+
+if TYPE_CHECKING:
+    from onnx_spatial.conversion.limits import LimitReport, NodeBeyond
+    from onnx_spatial.conversion.summary import Summary
+    from onnx_spatial.model.io.source import Source
+    from onnx_spatial.report.graphs import SideBySide
+    from onnx_spatial.report.results import Conversion, Inspection
+    from onnx_spatial.verification import Verification
+
+Document = Mapping[str, Any]
+#: Position of the region of a node in the graphs, by graph and label.
+Regions = Mapping[tuple[str, str], int | None]
+
+#: What is shown without `verbose`: problems and rows of outputs, replaced operators, reasons why nodes
+#: are beyond a limit.
+_PROBLEMS, _REPLACEMENTS, _REASONS = 6, 12, 8
+#: Larger distances in ulp are no figures that help.
+_MOST_ULP = 1_000_000
+
+#: Columns of words that have a level, and of numbers.
+_MARKED = {"action", "proven", "ran", "result"}
+NUMBERS = {"nodes", "time", "before", "after"}
+_LEVELS = {
+    "passed": "passed xfailed lower fuse function custom-op ok agrees",
+    "failed": "failed refuse DIFFERS",
+    "unverified": "unverified leave interrupted",
+}
+#: "passed", "failed" or "unverified" by the first word of a verdict or of a cell.
+LEVELS = {word: level for level, words in _LEVELS.items() for word in words.split()} | {
+    "all sizes": "passed",
+    "these sizes": "passed",
+    "gave up": "unverified",
+    "other formula": "unverified",
+    "not compared": "unverified",
+}
+
+
+@dataclass
+class Table:
+    """A table as cells by the head of their column; the first column names the rows.
+
+    Attributes:
+        columns: cells by head.
+        spare: heads of the columns that are left out where there is no room.
+        regions: position in the regions of the graphs for each row; None if it is in none.
+    """
+
+    columns: dict[str, list[str]]
+    spare: tuple[str, ...] = ()
+    regions: Sequence[int | None] = ()
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The cells row by row."""
+        return [*zip(*self.columns.values(), strict=True)]
+
+    @staticmethod
+    def level(head: str, cell: str) -> str:
+        """Return whether a cell is good, in doubt or wrong; "" if it does not say."""
+        return LEVELS.get(cell.partition(":")[0].partition(" with ")[0], "") * (head in _MARKED)
+
+    @property
+    def failed(self) -> int | None:
+        """The first region in which something is wrong."""
+        for region, row in zip(self.regions, self.rows, strict=False):
+            levels = (self.level(*each) for each in zip(self.columns, row, strict=True))
+            if region is not None and "failed" in levels:
+                return region
+        return None
+
+
+@dataclass
+class Part:
+    """A part of a description: a sentence, perhaps with a verdict, a table, and lines below it.
+
+    Attributes:
+        title: heading on a page.
+        table: None if there is none.
+        lines: sentences.
+        status: "passed", "failed" or "unverified"; empty if `message` is no verdict.
+        message: the sentence at the top.
+        value: graph and name of the first value that differs; None if there is none.
+    """
+
+    title: str
+    table: Table | None = None
+    lines: list[str] = field(default_factory=list)
+    status: str = ""
+    message: str = ""
+    value: tuple[str, str] | None = None
+
+
+@dataclass
+class Outcome:
+    """What became of one model.
+
+    Attributes:
+        name: of the model.
+        status: the verdict in a word: "passed", "failed", "unverified", or another one.
+        headline: the outcome in one line.
+        facts: inputs and outputs of the model, by kind.
+        parts: figures, replacements, operators, chains.
+        remarks: sentences, each with a level: "failed", "unverified" or "".
+        checks: the verifications, and the outputs that were compared.
+        shown: the graphs before and after; None without them.
+        operators: their number.
+        command: line that repeats the work; empty if there is none.
+        log: the end of what a process printed that broke down.
+    """
+
+    name: str
+    status: str
+    headline: str
+    facts: dict[str, list[str]] = field(default_factory=dict)
+    parts: list[Part] = field(default_factory=list)
+    remarks: list[tuple[str, str]] = field(default_factory=list)
+    checks: list[Part] = field(default_factory=list)
+    shown: SideBySide | None = None
+    operators: int = 0
+    command: str = ""
+    log: str = ""
+
+    @property
+    def opened(self) -> int | None:
+        """The region that is drawn at first: of what failed, else the one that changed most."""
+        tables = (part.table for part in self.parts if part.table is not None)
+        failed = (table.failed for table in tables)
+        first = next((region for region in failed if region is not None), None)
+        return first if first is not None or self.shown is None else self.shown.largest
+
+
+def describe(
+    result: Inspection | Conversion,
+    name: str = "",
+    *,
+    verbose: bool = True,
+    graphs: bool = True,
+    error: str = "",
+) -> Outcome:
+    """Describe an inspection or a conversion.
+
+    Args:
+        result: what `inspect`, `convert` or `optimize` returned.
+        name: of the model, if it is not that of the result.
+        verbose: whether all of it is described, as on a page.
+        graphs: whether a page draws the graphs.
+        error: why the command failed.
+    """
+    from onnx_spatial.report.results import Inspection
+
+    if isinstance(result, Inspection):
+        outcome = _inspection(result, verbose=verbose, graphs=graphs, error=error)
+    else:
+        outcome = _conversion(result, verbose=verbose, graphs=graphs, error=error)
+    outcome.name = name or outcome.name
+    said = [outcome.headline, *(part.message for part in outcome.checks)]
+    if error and not any(text and text in error for text in said):
+        outcome.remarks.insert(0, (error, "failed"))
+    return outcome
+
+
+def _inspection(found: Inspection, *, verbose: bool, graphs: bool, error: str) -> Outcome:
+    refused = any(operator.action == "refuse" for operator in found.operators)
+    summary = None if refused else found.conversion
+    outcome = Outcome(found.model, "failed" if error or refused else "inspected", _contents(found))
+    regions: Regions = {}
+    if found.original is not None:
+        outcome.facts = interface(found.original.proto)
+        if graphs:
+            after = None if refused or found.result is None else found.result.proto
+            regions = _add_graphs(outcome, found.original.proto, after, summary, found.named)
+    if summary is not None:
+        outcome.remarks.append((f"after convert: {headline(summary)}", ""))
+        if outcome.shown is not None:
+            outcome.shown.sides = ("before", "after convert")
+            outcome.parts += _summary(summary, verbose=verbose)
+    _add_operators(outcome, found, None, regions, verbose=verbose, tables=(True, True))
+    outcome.remarks += _limits(found.limits, verbose=verbose, when="after optimize, ")
+    return outcome
+
+
+def _conversion(result: Conversion, *, verbose: bool, graphs: bool, error: str) -> Outcome:
+    found, summary = result.inspection, result.summary
+    check = None if result.verification is None else result.verification.to_dict()
+    verdict = "not verified" if result.verification is None else result.verification.status
+    status = "failed" if error else verdict if result.changed else "nothing to do"
+    what = _nothing_done(result) if summary is None else headline(summary)
+    outcome = Outcome(found.model, status, what)
+    regions: Regions = {}
+    if graphs:
+        after = result.model if result.changed else None
+        regions = _add_graphs(outcome, result.original.proto, after, summary, found.operators)
+    if summary is not None:
+        outcome.facts = interface(result.original.proto)
+        outcome.parts += _summary(summary, verbose=verbose)
+    needed = not result.changed or not all(operator.converted for operator in found.named)
+    _add_operators(
+        outcome, found, check, regions, verbose=verbose, tables=(verbose or needed, verbose)
+    )
+    for versions in result.touched.get("ir_version", ()):
+        outcome.remarks.append((f"raised the IR version: {versions}", ""))
+    outcome.remarks += _limits(found.limits, verbose=verbose)
+    if check is not None:
+        operators = [operator.to_dict() for operator in result.operators]
+        outcome.checks = describe_check(check, operators, verbose=verbose)
+    elif result.changed:
+        outcome.checks = [Part("Verification", message="not verified")]
+    return outcome
+
+
+def describe_verification(
+    found: Verification,
+    original: reader.Model | Source | None = None,
+    converted: reader.Model | Source | None = None,
+    *,
+    verbose: bool = True,
+) -> Outcome:
+    """Describe a comparison; with the two models also their graphs, by the name of the second.
+
+    Raises:
+        ModelFileError: a model cannot be read.
+    """
+    document = found.to_dict()
+    outcome = Outcome("", found.status, "")
+    regions: Regions = {}
+    if original is not None and converted is not None:
+        before, after = (reader.read(each, data=False) for each in (original, converted))
+        outcome.name, outcome.facts = after.name, interface(before.proto)
+        regions = _add_graphs(outcome, before.proto, after.proto, None, document["operators"])
+    outcome.checks = describe_check(document, verbose=verbose)
+    outcome.operators = len(found.operators)
+    if verbose and found.operators:
+        table = operator_table((), document, regions)
+        outcome.parts = [Part("Operators", table)]
+    return outcome
+
+
+def _add_graphs(
+    outcome: Outcome,
+    before: onnx.ModelProto,
+    after: onnx.ModelProto | None,
+    summary: Summary | None,
+    operators: Any,
+) -> Regions:
+    """Add the graphs, and return the region of each node."""
+    from onnx_spatial.report.graphs import SideBySide
+
+    known = [each if isinstance(each, Mapping) else each.to_dict() for each in operators]
+    outcome.shown = SideBySide.of(before, after, summary, known)
+    return outcome.shown.regions()
+
+
+def _contents(found: Inspection) -> str:
+    """Count the operators of a model, and name its domains and versions."""
+    if not found.named:
+        return f"no spatial operators{'' if found.summary is not None else ', nothing to do'}"
+    opset = "no opset" if found.opset is None else f"opset {found.opset}"
+    spatial = [repr(operator.domain) for operator in found.named if operator.spatial]
+    domains = ", ".join(dict.fromkeys(spatial))
+    what = [f"{count(len(spatial), 'spatial operator')} in domain {domains}"] if spatial else []
+    if refused := len(found.named) - len(spatial):
+        what.append(f"{count(refused, 'convolution')} that onnxruntime refuses")
+    return f"{', '.join(what)}, {opset}, IR {found.ir_version}"
+
+
+def _nothing_done(result: Conversion) -> str:
+    found, limits = result.inspection, result.inspection.limits
+    why = "no operators to convert" if found.named else "no spatial operators"
+    if found.named and all(operator.action == "function" for operator in found.named):
+        why = "its operators call local functions already"
+    return f"{why}, nothing {'was changed' if limits and limits.nodes else 'to do'}"
+
+
+def _summary(summary: Summary, *, verbose: bool) -> list[Part]:
+    """Describe the figures, and what took the place of nodes; the rows add up to all nodes."""
+    figures = zip(*figure_rows(summary, verbose=verbose), strict=True)
+    columns = dict(zip(("figure", "before", "after"), map(list, figures), strict=True))
+    most = None if verbose else _REPLACEMENTS
+    rows = [
+        (each.node, each.graph, each.what, each.nodes_before, each.nodes_after)
+        for each in summary.replacements
+    ]
+    others = [(name, "", *counts) for name, *counts in summary.others()]
+    if left := rows[len(rows[:most]) :]:
+        totals = (sum(row[i] for row in left) for i in (3, 4))  # type: ignore[misc]
+        others.insert(0, (f"{len(left)} more (-v shows them)", "", "", *totals))
+    rows = [*rows[:most], *others]  # type: ignore[list-item]
+    nodes, graphs, what, before, after = map(list, zip(*rows, strict=True))
+    replaced = {
+        "operator or region": nodes,
+        "in": graphs if {*graphs} - {"main graph", ""} else [],
+        "now": what,
+        "nodes": [f"{old} -> {new}" for old, new in zip(before, after, strict=True)],
+    }
+    regions = [*range(len(rows) - len(others)), *[None] * len(others)]
+    columns_that_say_something = {head: cells for head, cells in replaced.items() if cells}
+    return [
+        Part("Summary", Table(columns)),
+        Part("What became of them", Table(columns_that_say_something, ("in",), regions)),
+    ]
+
+
+def _add_operators(
+    outcome: Outcome,
+    found: Inspection,
+    check: Document | None,
+    regions: Regions,
+    *,
+    verbose: bool,
+    tables: tuple[bool, bool],
+) -> None:
+    """Add the operators and the chains, each perhaps with a table, and remarks on what is left."""
+    outcome.operators = len(found.named)
+    for title, operators, shown in zip(
+        ("Operators", "Chains"), (found.named, found.chains), tables, strict=True
+    ):
+        documents = [operator.to_dict() for operator in operators]
+        part = Part(title, lines=[*operator_lines(documents, shown=shown, verbose=verbose)])
+        if operators and shown:
+            part.table = operator_table(documents, check, regions)
+            if title == "Chains":
+                moves = any(operator.op_type == Rearrange.name for operator in operators)
+                what = "only move data" if moves else "are spatial operators"
+                part.message = f"chains of standard nodes that {what}:"
+        outcome.parts += [part] if part.table or part.lines else []
+    if tables[1] and found.summary is not None:
+        outcome.remarks.append((f"optimize: {found.summary}", ""))
+    left = sum(not (chain.converted or chain.above_limit) for chain in found.chains)
+    if left and not tables[1]:
+        what = f"{count(left, 'chain')} of standard nodes left, with nothing to gain by a rewrite"
+        outcome.remarks.append((what, ""))
+    outcome.remarks += [(f"note: {one_line(note)}", "unverified") for note in found.notes]
+    told = {(o.domain, o.op_type) for o in found.operators if o.code == Code.UNKNOWN_DOMAIN}
+    lacking = [o.message for o in found.remaining if (o.domain, o.op_type) not in told]
+    rest = "{} more operators that onnxruntime lacks"
+    lacking = first(lacking, None if verbose else _PROBLEMS, rest)
+    outcome.remarks += [(one_line(message), "unverified") for message in lacking]
+
+
+def operator_table(
+    operators: Sequence[Document], check: Document | None, regions: Regions
+) -> Table:
+    """Make a table of operators; columns that say the same of all are left out.
+
+    Args:
+        operators: each an `OperatorReport.to_dict()`; without any, those of `check`.
+        check: a `Verification.to_dict()`; None if nothing was verified.
+        regions: of the nodes.
+    """
+    results = {} if check is None else {_place(each): each for each in check["operators"]}
+    every = operators or list(results.values())
+    checked = [results.get(_place(each)) for each in every] if results else []
+    columns = {
+        "node": [each["node"] for each in every],
+        "operator": [each["op_type"] for each in every],
+        "in": [each["graph"] for each in every],
+        "function": [each["function"] or "" for each in operators],
+        "data": [_data(each) for each in operators],
+        "action": [_action(each) for each in operators],
+        "nodes": [f"{each['nodes_before']} -> {each['nodes_after']}" for each in operators],
+        "time": [_time(each) for each in operators],
+        "proven": [_proven(each) for each in checked],
+        "ran": [_ran(each) for each in checked],
+    }
+    plain = {"": {""}, "in": {"main graph"}}
+    columns = {
+        head: list(map(one_line, cells))
+        for head, cells in columns.items()
+        if cells and {*cells} - plain.get(head, {""})
+    }
+    return Table(columns, ("time",), [regions.get(_place(each)) for each in every])
+
+
+def _place(operator: Document) -> tuple[str, str]:
+    return operator["graph"], operator["node"]
+
+
+def _data(operator: Document) -> str:
+    shapes = (operator["input_shape"], operator["output_shape"])
+    before, after = ("?" if shape is None else show(shape) for shape in shapes)
+    return f"{operator['element_type'] or '?'} {before} -> {after}"
+
+
+def _action(operator: Document) -> str:
+    action = ": ".join(filter(None, (operator["action"], operator["lowering"])))
+    if operator["absorbed"]:  # a lowering merges Transposes only
+        noun = "other node" if operator["action"] == "fuse" else "Transpose"
+        action += f" with {count(len(operator['absorbed']), noun)}"
+    return action
+
+
+def _time(lowering: Document) -> str:
+    """Format the estimated time of a lowering."""
+    return "" if lowering["estimated_us"] is None else f"~{duration(lowering['estimated_us'])}"
+
+
+def _proven(result: Document | None) -> str:
+    if result is None:
+        return ""
+    unproven = "" if result["unproven"] is None else result["unproven"]["kind"]
+    return result["proven"] or unproven
+
+
+def _ran(result: Document | None) -> str:
+    if result is None:
+        return ""
+    if result["counterexample"] is not None:
+        return "DIFFERS"
+    return "agrees" if result["ran"] else result["reason"] or ""
+
+
+def operator_lines(
+    operators: Sequence[Document], *, shown: bool = True, verbose: bool = True
+) -> Iterator[str]:
+    """Yield why operators are left or not fused (if they are `shown`), and what is to know of them.
+
+    With `verbose` their other lowerings follow.
+    """
+    names = [one_line(f"'{operator['node']}'") for operator in operators]
+    named = list(zip(names, operators, strict=True))
+    for state, is_refused in (("cannot be converted", True), ("{} not converted", False)):
+        reasons = [(n, o["reason"]) for n, o in named if (o["action"] == "refuse") is is_refused]
+        yield from _by_reason(state, ((name, r) for name, r in reasons if r and shown))
+    declined = ((n, one_line(reason)) for n, o in named for reason in o["declined"])
+    yield from _by_reason("{} not fused", declined if shown else ())
+    noted = ((name, note) for name, o in named for note in o["notes"])
+    yield from (f"{listed(who)}: {note}" for note, who in names_by_sentence(noted).items())
+    for name, operator in named if verbose and shown else ():
+        if len(operator["candidates"]) > 1:
+            each = ", ".join(f"{c['lowering']} ({_time(c)})" for c in operator["candidates"])
+            yield f"lowerings of {name}: {each}"
+
+
+def _by_reason(state: str, reasons: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line for each reason: "a, b and 12 more are not fused: the reason"."""
+    return [
+        f"{listed(names)} {state.format('is' if len(names) == 1 else 'are')}: {reason}"
+        for reason, names in names_by_sentence(reasons).items()
+    ]
+
+
+def first(
+    lines: Sequence[str], most: int | None, rest: str = "{} more (-v shows them)"
+) -> list[str]:
+    """Return the first of some lines, and how many there are more; None: all of them."""
+    left = [] if most is None else lines[most:]
+    return [*lines[:most], *([f"and {rest.format(len(left))}"] if left else [])]
+
+
+def _limits(
+    report: LimitReport | None, *, verbose: bool, when: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Yield which nodes of a result are beyond the limit, a line for each reason, or that all fit.
+
+    With `verbose` every reason and node is named. `when` starts the sentence.
+    """
+    if report is None:
+        return
+    if report.text is not None:
+        yield f"{when}{report.text}:", "failed"
+        most = None if verbose else _REASONS
+        for line in first(
+            _nodes_by_reason(report.nodes, most), most, "{} other reasons (-v shows all)"
+        ):
+            yield f"  {line}", ""
+    else:
+        unknown = count(len(report.unknown), "node")
+        others = f"; of {unknown} a rank is unknown (-v shows them)" if report.unknown else ""
+        nodes = "every other node" if report.unknown else "every node"
+        yield f"{when}{nodes} fits rank {report.max_rank}{others}", ""
+    for line in _nodes_by_reason(report.unknown, None) if verbose else ():
+        yield f"  not compared: {line}", ""
+
+
+def _nodes_by_reason(nodes: Sequence[NodeBeyond], most: int | None) -> list[str]:
+    said = []
+    for node in nodes:
+        kept = "" if node.kept is None else f"; the chain stays: {node.kept}"
+        said.append((node.node, f"{node.op_type}: {node.reason}: \0{kept}"))
+    return [
+        one_line(line.replace("\0", ", ".join(names) if most is None else listed(names)))
+        for line, names in names_by_sentence(said).items()
+    ]
+
+
+def describe_check(
+    check: Document, operators: Sequence[Document] = (), title: str = "", *, verbose: bool = True
+) -> list[Part]:
+    """Describe a verification: the verdict, what it rests on, and the outputs.
+
+    Args:
+        check: a `Verification.to_dict()`.
+        operators: `OperatorReport.to_dict()` of those that were converted, if that is known.
+        title: what was verified; empty if there is one verification only.
+        verbose: whether all is described.
+    """
+    message = check["message"].removeprefix(f"{check['status']}: ")
+    lines = [
+        problem
+        for problem in check["problems"]
+        if not message.startswith(problem) and f"; and {problem}" not in message
+    ]
+    unproven = [(each["node"], each["reason"]) for each in check["unproven"]]
+    if not check["problems"]:
+        others = (each for each in unproven if "{} is not proven: {}".format(*each) not in message)
+        lines = _by_reason("{} not proven", others)
+    part = Part(f"Verification{title}", status=check["status"], message=message)
+    part.lines = [*first(lines, None if verbose else _PROBLEMS), *_explanation(check, operators)]
+    part.lines += [note for note in check["notes"] if note not in message]
+    if verbose:
+        part.lines += assumptions(check["operators"])
+    if (value := check["first_value"]) is not None:
+        part.value = value["graph"], value["name"]
+    shown = verbose or check["status"] == "failed"
+    return [part, *(output_parts(check["outputs"], verbose=verbose) if shown else [])]
+
+
+def _explanation(check: Document, operators: Sequence[Document]) -> Iterator[str]:
+    """Yield where two models begin to differ, how to see it again, and what to do."""
+    differing = {_place(o) for o in check["operators"] if o["counterexample"] is not None}
+    advice = [_other_way(operator) for operator in operators if _place(operator) in differing]
+    value, shown = check["first_value"], check["first_difference"]
+    if value and not (shown and (shown["kind"], shown["name"]) == ("value", value["name"])):
+        node = f"{value['op_type']} node {value['node']!r} ({value['graph']})"
+        what = f"{value['name']!r} {show(value['shape'])}, of {node}: {value['reason']}"
+        yield f"the first value that differs is {what}"
+    if check["reproducer"] is not None:
+        yield f"reproduce it with: python {check['reproducer']}"
+    if advice:
+        yield from dict.fromkeys(advice)
+    elif check["advice"] is not None:
+        yield f"what to do: {check['advice']}"
+
+
+def _other_way(operator: Document) -> str:
+    """Name the lowering of an operator that differs, and another one that is possible for it."""
+    lowerings = [candidate["lowering"] for candidate in operator["candidates"]]
+    others = [lowering for lowering in lowerings if lowering != operator["lowering"]]
+    fused = operator["action"] == "fuse" or operator["absorbed"]
+    advice = "--no-fuse" if fused else f"--prefer {others[0]}" if others else ""
+    what = f"'{operator['node']}' was converted by {operator['action']}: {operator['lowering']}"
+    return one_line(f"{what}; {f'try {advice}, and ' if advice else 'please '}report it")
+
+
+def assumptions(operators: Sequence[Document]) -> Iterator[str]:
+    """Yield what the proofs of operators assume, each with the operators that it is assumed for."""
+    proven = sum(bool(operator["assumptions"]) for operator in operators)
+    assumed = ((each["node"], text) for each in operators for text in each["assumptions"])
+    for assumption, nodes in names_by_sentence(assumed).items():
+        which = "" if len(nodes) == proven else f" (for {listed(nodes)})"
+        yield one_line(f"assumed: {assumption}{which}")
+
+
+def output_parts(
+    outputs: Sequence[Document], title: str = "Outputs", *, verbose: bool = True
+) -> list[Part]:
+    """Describe comparisons of outputs, and of the worst one the worst elements.
+
+    Args:
+        outputs: each an `OutputResult`, as a dict.
+        title: of the part.
+        verbose: whether all are described; else of each output that differs the worst comparison.
+    """
+    worst_first = sorted(outputs, key=_badness, reverse=True)
+    differing = [output for output in worst_first if output["passed"] is not True]
+    rows = worst_first
+    if not verbose:  # of each output the largest error tells most
+        rows = [*{output["name"]: output for output in reversed(differing)}.values()][::-1]
+        rows = rows[:_PROBLEMS]
+    if not rows:
+        return []
+    part = Part(title, _output_table(rows))
+    if len(rows) < len(outputs):
+        part.lines = [
+            f"{len(differing)} of {len(outputs)} comparisons of outputs differ (-v shows all)"
+        ]
+    worst = rows[0]
+    if not verbose or not worst["worst_elements"]:
+        return [part]
+    elements = worst["worst_elements"]
+    columns = {"index": [show(each["index"]) for each in elements]}
+    columns |= {side: [each[side] for each in elements] for side in ("original", "converted")}
+    what = f"the elements of {worst['name']!r} with the largest errors:"
+    return [part, Part("", Table(columns), message=what)]
+
+
+def _badness(output: Document) -> tuple[bool, bool, float]:
+    """Return what sorts comparisons: those that differ, then those without a verdict, by error."""
+    error = output["max_relative_error"]  # in JSON an infinite error is null
+    infinite = math.inf if "inf" in output["error_decades"] else 0.0
+    return output["passed"] is False, output["passed"] is None, infinite if error is None else error
+
+
+def _output_table(outputs: Sequence[Document]) -> Table:
+    results = {True: "ok", False: "DIFFERS", None: "not compared"}
+    columns = {
+        "output": [output["name"] for output in outputs],
+        "type": [output["dtype"] for output in outputs],
+        "shape": [show(output["shape"]) for output in outputs],
+        "optimised": ["yes" if output["optimised"] else "no" for output in outputs],
+        "largest error": [_largest_error(output) for output in outputs],
+        "mean": [_amount(output["mean_relative_error"]) for output in outputs],
+        "99 %": [_amount(output["p99_relative_error"]) for output in outputs],
+        "apart": [_ulp(output["max_steps"]) for output in outputs],
+        "allowed": [_allowed(output) for output in outputs],
+        "result": [results[output["passed"]] for output in outputs],
+    }
+    return Table(columns, ("mean", "99 %", "apart"))
+
+
+def _largest_error(output: Document) -> str:
+    if output["equal_bits"]:
+        return "equal bits"
+    error = output["max_relative_error"]
+    lacking = "NaN, inf" if "inf" in output["error_decades"] else "-"
+    return lacking if error is None else f"{error:.1e}"
+
+
+def _ulp(steps: float | None) -> str:
+    if steps is None:
+        return ""
+    return f"{steps:.0f} ulp" if steps <= _MOST_ULP else "> 1e6 ulp"
+
+
+def _allowed(output: Document) -> str:
+    if not output["tolerance"] and not output["atol"]:
+        return "equal bits" if output["max_steps"] is not None or output["passed"] else ""
+    also = f" + {output['atol']:.0e}" if output["atol"] else ""
+    return f"{output['tolerance']:.0e}{also}"
+
+
+def _amount(error: float | None) -> str:
+    return "" if error is None else "0" if not error else f"{error:.1e}"
