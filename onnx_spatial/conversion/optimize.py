@@ -72,6 +72,8 @@ def optimize_operators(
         ModelFileError: the graph contradicts itself.
     """
     options = options or ConvertOptions(chains=True)
+    if progress is not None:
+        progress("converting 1/3: chains of standard nodes")
     legal, notes = with_legal_patches(proto, folder).model, list[str]()
     known = analysis.find(legal, options.domains, folder)
     chains = find(legal, known, folder, notes)

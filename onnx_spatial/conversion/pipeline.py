@@ -60,6 +60,8 @@ def convert_operators(
         ModelFileError: the graph contradicts itself, or its sizes do not let it run.
     """
     options = options or ConvertOptions()
+    progress = progress or (lambda _: None)
+    progress("converting 1/3: operators")
     try:
         groups_too = options.mode != "custom-op"
         before = without_earlier_form(proto, groups_too=groups_too, folder=folder)
@@ -105,7 +107,7 @@ def _replaced(
     write: Writer,
     options: ConvertOptions,
     folder: Path | None,
-    progress: Progress | None,
+    progress: Progress,
 ) -> EditResult:
     custom = options.mode == "custom-op"
     prepared = {
@@ -117,7 +119,6 @@ def _replaced(
     if not any(f.known_domain for f in todo):
         return EditResult(operator_at=prepared | {f.index: report.left(f) for f in todo})
     opset = _default_opset(original)
-    progress = progress or (lambda _: None)
     result = replace_operators(
         before.model, infos, todo, write, options, opset=opset, progress=progress
     )

@@ -71,6 +71,7 @@ def replace_operators(
     model = ModelEditor(proto, known, subject)
     result = model.result
     if rules:
+        progress("converting 2/3: dilated convolutions")
         fuse_dilated_convs(model)
     edited, fused = bool(result.operator_at), dict[int, list[ir.Node]]()
     for count, info in enumerate(infos, start=1):
@@ -90,6 +91,7 @@ def replace_operators(
             fused[info.index] = made
     for index, made in fused.items():
         model.matcher.adopt(made, model.nodes[index])
+    progress("converting 3/3: layouts")
     improve_layouts(model, fused)
     return model.finish() if edited else result
 

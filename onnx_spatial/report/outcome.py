@@ -245,9 +245,12 @@ def describe_verification(
     original: reader.Model | Source | None = None,
     converted: reader.Model | Source | None = None,
     *,
+    operators: Sequence[Document] = (),
     verbose: bool = True,
 ) -> Outcome:
     """Describe a comparison; with the two models also their graphs, by the name of the second.
+
+    `operators` are `OperatorReport.to_dict()` of those of which it is known how they were converted.
 
     Raises:
         ModelFileError: a model cannot be read.
@@ -259,7 +262,7 @@ def describe_verification(
         before, after = (reader.read(each, data=False) for each in (original, converted))
         outcome.name, outcome.facts = after.name, interface(before.proto)
         regions = _add_graphs(outcome, before.proto, after.proto, None, document["operators"])
-    outcome.checks = describe_check(document, verbose=verbose)
+    outcome.checks = describe_check(document, operators, verbose=verbose)
     outcome.operators = len(found.operators)
     if verbose and found.operators:
         table = operator_table((), document, regions)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
 from adapter import run
 from onnx import parser
@@ -155,3 +157,21 @@ def test_in_place_the_original_keeps_its_second_name(paths):
     assert run(["convert", path, "--in-place"]) == 0
     kept = [p.name for p in Path(path).parent.iterdir()]
     assert sorted(kept) == ["model.onnx", "model.onnx.orig"]
+
+
+@pytest.mark.parametrize("prefer", [None, "slices"])
+def test_verify_names_the_lowering_of_the_file_and_another_one(prefer, tmp_path, paths, capsys):
+    path, wrong = paths[0], str(tmp_path / "wrong.onnx")
+    model = onnx_spatial.convert(path, prefer=prefer, verify=False).model
+    kind = "Transpose" if prefer is None else "Concat"
+    node = next(node for node in model.graph.node if node.op_type == kind)
+    if prefer is None:
+        node.attribute[0].ints[:2] = node.attribute[0].ints[1::-1]
+    else:
+        node.input[0], node.input[1] = node.input[1], node.input[0]
+    onnx.save(model, wrong)
+    assert run(["verify", path, wrong]) == 1
+    out = capsys.readouterr().out
+    used = onnx_spatial.convert(path, prefer=prefer, verify=False).operators[0].lowering
+    (line,) = [line for line in out.splitlines() if f"'s2b' was converted by lower: {used}" in line]
+    assert re.search(r"; try --prefer (\w+), and report it$", line)[1] != used
