@@ -79,7 +79,8 @@ def print_table(console: Console, shown: Table) -> None:
     from onnx_spatial.report.outcome import NUMBERS
 
     boundless = console.options.update_width(100_000)
-    for heads in ([*shown.columns], [head for head in shown.columns if head not in shown.spare]):
+    for left_out in range(len(shown.spare) + 1):
+        heads = [head for head in shown.columns if head not in shown.spare[:left_out]]
         table = rich.table.Table(box=None, pad_edge=False, header_style="bold")
         for head in heads:
             table.add_column(head, justify="right" if head in NUMBERS else "left", no_wrap=True)

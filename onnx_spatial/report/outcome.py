@@ -73,7 +73,7 @@ class Table:
 
     Attributes:
         columns: cells by head.
-        spare: heads of the columns that are left out where there is no room.
+        spare: heads of the columns that are left out where there is no room, the first one first.
         regions: position in the regions of the graphs for each row; None if it is in none.
     """
 
@@ -205,7 +205,7 @@ def _inspection(found: Inspection, *, verbose: bool, graphs: bool, error: str) -
         outcome.remarks.append((f"after convert: {headline(summary)}", ""))
         if outcome.shown is not None:
             outcome.shown.sides = ("before", "after convert")
-            outcome.parts += _summary(summary, verbose=verbose)
+            outcome.parts += _summary(summary, verbose=verbose, figures=False)
     _add_operators(outcome, found, None, regions, verbose=verbose, tables=(True, True))
     outcome.remarks += _limits(found.limits, verbose=verbose, when="after optimize, ")
     return outcome
@@ -224,7 +224,7 @@ def _conversion(result: Conversion, *, verbose: bool, graphs: bool, error: str) 
         regions = _add_graphs(outcome, result.original.proto, after, summary, found.operators)
     if summary is not None:
         outcome.facts = interface(result.original.proto)
-        outcome.parts += _summary(summary, verbose=verbose)
+        outcome.parts += _summary(summary, verbose=verbose, figures=verbose and not graphs)
     needed = not result.changed or not all(operator.converted for operator in found.named)
     _add_operators(
         outcome, found, check, regions, verbose=verbose, tables=(verbose or needed, verbose)
@@ -261,6 +261,7 @@ def describe_verification(
     if original is not None and converted is not None:
         before, after = (reader.read(each, data=False) for each in (original, converted))
         outcome.name, outcome.facts = after.name, interface(before.proto)
+        outcome.headline = found.message.removeprefix(f"{found.status}: ")
         regions = _add_graphs(outcome, before.proto, after.proto, None, document["operators"])
     outcome.checks = describe_check(document, operators, verbose=verbose)
     outcome.operators = len(found.operators)
@@ -306,10 +307,13 @@ def _nothing_done(result: Conversion) -> str:
     return f"{why}, nothing {'was changed' if limits and limits.nodes else 'to do'}"
 
 
-def _summary(summary: Summary, *, verbose: bool) -> list[Part]:
-    """Describe the figures, and what took the place of nodes; the rows add up to all nodes."""
-    figures = zip(*figure_rows(summary, verbose=verbose), strict=True)
-    columns = dict(zip(("figure", "before", "after"), map(list, figures), strict=True))
+def _summary(summary: Summary, *, verbose: bool, figures: bool) -> list[Part]:
+    """Describe the figures, and what took the place of nodes; the rows add up to all nodes.
+
+    `verbose` names all replacements, `figures` all types of nodes.
+    """
+    table = zip(*figure_rows(summary, verbose=figures), strict=True)
+    columns = dict(zip(("figure", "before", "after"), map(list, table), strict=True))
     most = None if verbose else _REPLACEMENTS
     rows = [
         (each.node, each.graph, each.what, each.nodes_before, each.nodes_after)
@@ -331,7 +335,7 @@ def _summary(summary: Summary, *, verbose: bool) -> list[Part]:
     columns_that_say_something = {head: cells for head, cells in replaced.items() if cells}
     return [
         Part("Summary", Table(columns)),
-        Part("What became of them", Table(columns_that_say_something, ("in",), regions)),
+        Part("Operators and regions", Table(columns_that_say_something, ("in",), regions)),
     ]
 
 
@@ -403,7 +407,7 @@ def operator_table(
         for head, cells in columns.items()
         if cells and {*cells} - plain.get(head, {""})
     }
-    return Table(columns, ("time",), [regions.get(_place(each)) for each in every])
+    return Table(columns, ("time", "data"), [regions.get(_place(each)) for each in every])
 
 
 def _place(operator: Document) -> tuple[str, str]:
