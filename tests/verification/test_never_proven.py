@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from adapter import verify
+from adapter import prove, verify
 from onnx import parser
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17, "tf": 1, "loc": 1]>'
@@ -122,3 +122,42 @@ def test_a_node_that_nothing_reads_may_fail() -> None:
     original = model(text.format("c = Constant<value_float = 2.0>()"))
     added = model(text.format("s = Shape(x) c = Gather(t, s)"), t=np.zeros(100, np.float32))
     assert verify(original, added).evidence != "proven"
+
+
+def test_random_numbers_are_drawn_for_each_dropout_in_training_mode() -> None:
+    drop = "{} = Dropout(x, half, yes)"
+    pair = [
+        model(
+            f"g (float[N] x) => (float[N] y) {{ {nodes} }}",
+            half=np.float32(0.5),
+            yes=np.array(True),
+        )
+        for nodes in (
+            f"{drop.format('a')} {drop.format('b')} y = Sub(a, b)",
+            f"{drop.format('c')} y = Sub(c, c)",
+        )
+    ]
+    assert not prove(*pair).is_proven
+
+
+def loop(outputs: str, step: str) -> str:
+    return f"""{outputs} = Loop (k, yes, x) <body = b (int64 i, bool go, float[4] a) =>
+        (bool go2, float[4] a2, float[4] a3) {{ go2 = Identity(go) a2 = Neg(a) {step} }}>"""
+
+
+def loops(nodes: str) -> onnx.ModelProto:
+    """A model whose Loops leave out their first outputs."""
+    text = f"g (float[4] x) => (float[2, 4] y, float[2, 4] z) {{ {nodes} }}"
+    made = model(text, k=np.array(2), yes=np.array(True), half=np.float32(0.5))
+    for node in made.graph.node:
+        if node.op_type == "Loop":
+            node.output[0] = ""
+    return made
+
+
+@pytest.mark.parametrize("draw", ["RandomNormalLike(a)", "Dropout(a, half, yes)"])
+def test_random_numbers_are_drawn_for_each_loop(draw: str) -> None:
+    twice = loop("a, b", f"a3 = {draw}") + loop("c, d", f"a3 = {draw}")
+    original = loops(f"{twice} y = Sub(b, d) z = Neg(b)")
+    converted = loops(f"{loop('e, f', f'a3 = {draw}')} y = Sub(f, f) z = Neg(f)")
+    assert not prove(original, converted).is_proven

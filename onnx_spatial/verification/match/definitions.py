@@ -221,7 +221,7 @@ class Numbering:
         """Return whether a node draws random numbers: one of another name draws others."""
         return any(
             (each.domain, each.op_type, each.overload) in self._random
-            or (op_traits.is_standard(each) and each.op_type in _RANDOM)
+            or (op_traits.is_standard(each) and (each.op_type in _RANDOM or _may_train(each)))
             for each in (node, *traversal.inner_nodes(node))
         )
 
@@ -272,7 +272,7 @@ class Numbering:
         """Return the numbers of the definitions of a node's outputs."""
         inputs = _trimmed([reads.get(n, _UNKNOWN) if n else _OMITTED for n in node.input], _OMITTED)
         outputs = _trimmed(list(node.output), "")
-        name = next(iter(node.output), "")
+        name = next((name for name in node.output if name), "")
         if is_dense_constant(node) and (place, name) in self._stored:
             return [self._number("stored", self._stored[place, name])]
         if node.op_type == "Identity" and op_traits.is_standard(node):
@@ -351,6 +351,11 @@ def _versions(holder: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
     if isinstance(holder, onnx.ModelProto):
         versions.setdefault("", op_traits.assumed_opset(holder.ir_version))
     return versions
+
+
+def _may_train(node: onnx.NodeProto) -> bool:
+    """Return whether a node is a Dropout that may draw random numbers."""
+    return node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2])
 
 
 def _trimmed(values: list[T], empty: T) -> list[T]:
