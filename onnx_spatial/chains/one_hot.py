@@ -12,7 +12,6 @@ The Conv spreads a NaN or an infinity in a window over all output channels, beca
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,15 +22,14 @@ from onnx import helper
 
 from onnx_spatial.chains.weights import Weights
 from onnx_spatial.maps.cases import Case
-from onnx_spatial.maps.constants import Array
 from onnx_spatial.maps.elements import FINITE_DATA
 from onnx_spatial.maps.node import NodeView
-from onnx_spatial.maps.rules_products import copying_conv
+from onnx_spatial.maps.rules_products import copied_order, copying_conv
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.model import op_traits, traversal
 
 #: The operator that takes the place of a one-hot Conv where maps are computed; its only input is the
-#: data. Attributes beside those of the Conv: `channels` of the input, and `order` (see `copying_conv`).
+#: data. Attributes beside those of the Conv: `channels` of the input, and `order` (see `copied_order`).
 COPYING = ("onnx_spatial.chains", "CopyingConv")
 
 #: What the values of a one-hot Conv and of what copies differ in, for reports.
@@ -92,7 +90,7 @@ def _copying(
     weight = weights.array(place, node.input[1])
     if weight is None or not _may_copy(weight.shape, group):
         return None
-    order = _order(weight, group)
+    order = copied_order(weight, group)
     if order is None or known.get("kernel_shape", list(weight.shape[2:])) != [*weight.shape[2:]]:
         return None
     if len(node.input) > 2 and node.input[2]:
@@ -121,25 +119,6 @@ def _may_copy(dims: Sequence[int], group: int) -> bool:
     outputs, channels, *kernel = dims
     places = math.prod(kernel)
     return places > 1 and outputs == channels * group * places
-
-
-def _order(weight: Array, group: int) -> tuple[int, ...] | None:
-    """Return what the output channels of a kernel count, the slowest first; None if not all copy."""
-    outputs, each, *kernel = weight.shape
-    flat = weight.reshape(outputs, -1)
-    rows, columns = np.nonzero(flat)
-    if len(rows) != outputs or (rows != np.arange(outputs)).any():
-        return None
-    if not (flat[rows, columns].astype(np.float64) == 1).all():
-        return None
-    places, channels = math.prod(kernel), each * group
-    channel = columns // places + np.arange(outputs) // (outputs // group) * each
-    copied = columns % places * channels + channel
-    grid = np.arange(outputs).reshape(*kernel, channels)
-    for order in itertools.permutations(range(grid.ndim)):
-        if (grid.transpose(order).reshape(-1) == copied).all():
-            return order
-    return None
 
 
 def rule(

@@ -8,9 +8,7 @@ any other               x[i] = an integer of the list, known by its place
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -239,37 +237,6 @@ def _look_up(case: Case, stored: Stored, index: Index) -> Polynomial:
     if min(case.extents[atom] for atom in bases) <= MAX_VALUES:
         case.split_by_value(bases)
     return _lookup(case, stored, index, values)
-
-
-def formula_of(
-    case: Case, table: npt.NDArray[np.integer[Any]], atoms: Sequence[Atom]
-) -> Polynomial:
-    """Return the integer of a table at indices, an atom for each axis, as a formula of these.
-
-    It is an affine one, or a digit of the only index; else the integer is only known by its place.
-    """
-    values = np.asarray(table, np.int64)
-    axes = np.meshgrid(*map(np.arange, values.shape), indexing="ij")
-    grid = {atom: axis.reshape(-1) for atom, axis in zip(atoms, axes, strict=True)}
-    index = tuple(Polynomial({(atom,): 1}) for atom in atoms)
-    flat = values.reshape(-1)
-    formula = _fitted(flat, list(index), grid)
-    if formula is not None:
-        return formula
-    digit = digit_of(values)
-    if digit is not None:
-        stride, count = map(Polynomial.of, digit)
-        return case.mod(case.floor_div(index[0], stride), count)
-    return _lookup(case, Stored(values), index, flat)
-
-
-def digit_of(values: npt.NDArray[np.integer[Any]]) -> tuple[int, int] | None:
-    """Return stride and extent if a list holds a digit of its index: [0 0 1 1 0 0 1 1] has 2 and 2."""
-    if values.ndim != 1 or (values == values[0]).all():
-        return None
-    stride, count = int(np.argmax(values != values[0])), int(values.max()) + 1
-    is_digit = (np.arange(len(values)) // stride % count == values).all()
-    return (stride, count) if is_digit else None
 
 
 def _lookup(case: Case, stored: Stored, index: Index, values: npt.NDArray[np.int64]) -> Polynomial:

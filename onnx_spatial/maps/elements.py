@@ -11,7 +11,6 @@ indices, so these are named by the number of sums around them and by their exten
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +20,7 @@ import numpy.typing as npt
 from onnx import TensorProto
 
 from onnx_spatial.maps.cases import Case, UndecidedError
-from onnx_spatial.maps.constants import digit_of, formula_of, places_of, read, stored_in
+from onnx_spatial.maps.constants import stored_in
 from onnx_spatial.maps.expressions import (
     ELEMENT,
     ONE,
@@ -29,13 +28,11 @@ from onnx_spatial.maps.expressions import (
     ZERO,
     Index,
     atoms_of,
-    bases_of,
     unknown,
 )
 from onnx_spatial.maps.node import NodeView, broadcast_at
-from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.maps.polynomial import OperationKey, Polynomial
 from onnx_spatial.maps.tensor import Tensor
-from onnx_spatial.maps.values import MAX_PLACES
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 
@@ -105,97 +102,15 @@ def sum_of_products(
     data_at: Callable[[Sequence[Polynomial]], Polynomial],
     added: Polynomial | None,
 ) -> Polynomial:
-    """Return a sum of products along indices of some extents, plus a summand.
-
-    A sum of one element times 1 and of others times 0 may be taken for that element, see `Case.copies`.
-    """
+    """Return a sum of products along indices of some extents, plus a summand."""
     indices = indices_of(case, extents)
     with case.within(sums=1):
-        factor = factor_at(indices)
-    if case.copies and added in (None, ZERO):
-        places = _selected(case, factor, indices)
-        if places is not None:
-            case.assumptions[FINITE_DATA] = None
-            return data_at(places)
-    with case.within(sums=1):
-        data = data_at(indices)
+        factor, data = factor_at(indices), data_at(indices)
     if stored_in(data) is not None and stored_in(factor) is None:
         data, factor = factor, data
     key = OperationKey(PRODUCTS, (), (factor, data, *lengths(extents)))
     total = Polynomial.atom(key)
     return total if added is None else unknown("Add", (False, False), (total, added))
-
-
-def copied_digits(
-    case: Case,
-    outputs: Polynomial,
-    extents: Sequence[Polynomial],
-    factor_at: Callable[[Polynomial, Sequence[Polynomial]], Polynomial],
-) -> list[Polynomial]:
-    """Return the extents of the digits of an output channel, whose sum of products is one element.
-
-    They say which one: channel (i*3 + j)*c + k of a kernel of 3 by 3 copies x[.. + i, .. + j, k].
-    Other channels have their number for the only extent.
-    """
-    if not case.copies or outputs.constant is None:
-        return [outputs]
-    indices = indices_of(case, extents)
-    channel = case.index("o", outputs)
-    with case.within(sums=1):
-        factor = factor_at(channel, indices)
-    selection = _selection(case, factor, indices)
-    if selection is None or selection[0] != [channel.lone_atom]:
-        return [outputs]
-    digits = [digit_of(table) for table in selection[1].values()]
-    ordered = sorted((digit for digit in digits if digit is not None), reverse=True)
-    counts = [count for _, count in ordered]
-    strides = [math.prod(counts[place + 1 :]) for place in range(len(counts))]
-    fits = strides == [stride for stride, _ in ordered] and math.prod(counts) == outputs.constant
-    return list(map(Polynomial.of, counts)) if fits else [outputs]
-
-
-def _selected(
-    case: Case, factor: Polynomial, indices: Sequence[Polynomial]
-) -> list[Polynomial] | None:
-    """Return the indices of a sum at which a constant factor is 1; None if it is not 0 at all others."""
-    selection = _selection(case, factor, indices)
-    if selection is None:
-        return None
-    outer, tables = selection
-    atoms = [index.lone_atom for index in indices]
-    return [ZERO if a is None else formula_of(case, tables[a], outer) for a in atoms]
-
-
-def _selection(
-    case: Case, factor: Polynomial, indices: Sequence[Polynomial]
-) -> tuple[list[Atom], dict[Atom, Table]] | None:
-    """Return where a constant factor is 1, if it is 0 at all other indices of a sum.
-
-    Returns:
-        The other indices that it depends on, and for each index of the sum a table over those.
-    """
-    stored = stored_in(factor)
-    if stored is None or stored.array.dtype.kind != "f":
-        return None
-    summed = [atom for index in indices if (atom := index.lone_atom) is not None]
-    bases = {atom for place in places_of(factor) for atom in bases_of(place)}
-    outer = sorted(bases - set(summed), key=lambda atom: atom.serial)
-    atoms = [*outer, *summed]
-    if not all(atom in case.extents for atom in atoms):
-        return None
-    counts = [case.extents[atom] for atom in atoms]
-    if math.prod(counts) > MAX_PLACES:
-        return None
-    axes = np.meshgrid(*map(np.arange, counts), indexing="ij")
-    grid = {atom: axis.reshape(-1) for atom, axis in zip(atoms, axes, strict=True)}
-    weights = read(stored.array, places_of(factor), grid)
-    if weights is None:
-        return None
-    rows = np.broadcast_to(weights, math.prod(counts)).reshape(*counts[: len(outer)], -1)
-    if not (((rows != 0).sum(-1) == 1) & ((rows == 1).sum(-1) == 1)).all():
-        return None
-    tables = np.unravel_index(np.argmax(rows != 0, axis=-1), counts[len(outer) :] or (1,))
-    return outer, dict(zip(summed, tables, strict=False))
 
 
 def need_list(case: Case, node: NodeView, x: Tensor, length: Polynomial) -> None:

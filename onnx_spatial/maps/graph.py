@@ -8,7 +8,8 @@ A call of a local function, and the branch of an If that its condition takes, ar
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from copy import copy
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -60,9 +61,6 @@ class GraphMaps:
         constants: initializers by name; read when they are needed.
         functions: local functions by domain, name and overload.
         rule: maps of further nodes; it goes before the rules of ONNX's operators.
-        outer: the maps of the graph around a branch.
-        attributes: attributes of the call of a function.
-        place: prefix of names that tells functions and branches apart.
         opset: version of ONNX's own operators.
         legal: whether a run succeeds at the sizes in question, as is assumed of the original.
         function: the local function that holds the nodes.
@@ -76,25 +74,25 @@ class GraphMaps:
         constants: Mapping[str, Callable[[], Array]],
         functions: Mapping[FunctionKey, onnx.FunctionProto],
         rule: NodeRule | None = None,
-        outer: GraphMaps | None = None,
-        attributes: Mapping[str, onnx.AttributeProto] | None = None,
-        place: str = "",
         *,
         opset: int = MAX_OPSET,
         legal: bool = False,
         function: FunctionKey | None = None,
     ) -> None:
-        self._place = place
+        #: Prefix of names that tells functions and branches apart.
+        self._place = ""
         self._function = function
         self._case = case
-        self._producers = {name: node for node in nodes for name in node.output if name}
+        self._producers = _producers(nodes)
         self._inputs = inputs
         self._constants = constants
         self._functions = functions
         self._rule = rule
-        self._outer = outer
+        #: The maps of the graph around a branch.
+        self._outer: GraphMaps | None = None
         self._values: dict[str, Tensor] = {}
-        self._referred = attributes or {}
+        #: Attributes of the call of the function.
+        self._referred: Mapping[str, onnx.AttributeProto] = {}
         self._opset = opset
         self._legal = legal
 
@@ -175,17 +173,16 @@ class GraphMaps:
         )
         return rule(self._case, view)
 
+    def _stated(self, node: onnx.NodeProto) -> dict[str, onnx.AttributeProto]:
+        """Return the attributes of a node, those that refer to the call of the function included."""
+        values = {
+            a.name: self._referred.get(a.ref_attr_name) if a.ref_attr_name else a
+            for a in node.attribute
+        }
+        return {name: a for name, a in values.items() if a is not None}
+
     def _attributes(self, node: onnx.NodeProto) -> dict[str, Any]:
-        values = {}
-        for attribute in node.attribute:
-            if attribute.ref_attr_name:
-                referred = self._referred.get(attribute.ref_attr_name)
-                if referred is None:
-                    continue
-                values[attribute.name] = onnx.helper.get_attribute_value(referred)
-            else:
-                values[attribute.name] = onnx.helper.get_attribute_value(attribute)
-        return values
+        return {n: onnx.helper.get_attribute_value(a) for n, a in self._stated(node).items()}
 
     def _constant_value(self, node: onnx.NodeProto) -> Array:
         ((name, value),) = self._attributes(node).items()
@@ -199,31 +196,29 @@ class GraphMaps:
             return np.asarray(value, object)
         raise UndecidedError(f"Constant with {name} has no index map")
 
+    def _inner(
+        self,
+        name: str,
+        nodes: Sequence[onnx.NodeProto],
+        inputs: Mapping[str, Tensor],
+        constants: Mapping[str, Callable[[], Array]],
+    ) -> GraphMaps:
+        """Return the maps of a graph inside of this one, where names are its own."""
+        inner = copy(self)
+        inner._producers, inner._values = _producers(nodes), {}
+        inner._inputs, inner._constants = inputs, constants
+        inner._place = f"{self._place}{name}/"
+        return inner
+
     def _call(
         self, function: onnx.FunctionProto, node: onnx.NodeProto, inputs: Sequence[Tensor | None]
     ) -> list[Tensor]:
         bound = {n: t for n, t in zip(function.input, inputs, strict=False) if t is not None}
-        attributes = {a.name: a for a in function.attribute_proto}
-        for attribute in node.attribute:
-            if attribute.ref_attr_name:
-                referred = self._referred.get(attribute.ref_attr_name)
-                if referred is not None:
-                    attributes[attribute.name] = referred
-            else:
-                attributes[attribute.name] = attribute
-        body = GraphMaps(
-            self._case,
-            function.node,
-            bound,
-            {},
-            self._functions,
-            self._rule,
-            attributes=attributes,
-            place=f"{self._place}{node.output[0]}/",
-            opset=op_traits.opset_of(function.opset_import) or self._opset,
-            legal=self._legal,
-            function=(function.domain, function.name, function.overload),
-        )
+        body = self._inner(node.output[0], function.node, bound, {})
+        body._outer = None
+        body._referred = {a.name: a for a in function.attribute_proto} | self._stated(node)
+        body._opset = op_traits.opset_of(function.opset_import) or self._opset
+        body._function = (function.domain, function.name, function.overload)
         return [body.value(n) for n in function.output]
 
     def _branch(self, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> list[Tensor]:
@@ -233,22 +228,14 @@ class GraphMaps:
         value = condition.at(tuple(ZERO for _ in condition.dims))
         name = "else_branch" if self._case.is_zero(value) else "then_branch"
         graph = next(a.g for a in node.attribute if a.name == name)
-        constants = {t.name: (lambda t=t: numpy_helper.to_array(t)) for t in graph.initializer}
-        body = GraphMaps(
-            self._case,
-            graph.node,
-            {},
-            constants,
-            self._functions,
-            self._rule,
-            self,
-            self._referred,
-            f"{self._place}{node.output[0]}.{name}/",
-            opset=self._opset,
-            legal=self._legal,
-            function=self._function,
-        )
+        constants = {t.name: partial(numpy_helper.to_array, t) for t in graph.initializer}
+        body = self._inner(f"{node.output[0]}.{name}", graph.node, {}, constants)
+        body._outer = self
         return [body.value(v.name) for v in graph.output]
+
+
+def _producers(nodes: Sequence[onnx.NodeProto]) -> dict[str, onnx.NodeProto]:
+    return {name: node for node in nodes for name in node.output if name}
 
 
 def _check_signature(node: onnx.NodeProto, opset: int) -> None:

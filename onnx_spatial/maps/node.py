@@ -97,6 +97,15 @@ class NodeView:
         if not self.legal:
             case.for_all(self.name, dims, check, index)
 
+    def check(self, known: bool, problem: str) -> None:
+        """Give up unless something is known; `problem` says what is not, in words behind the operator.
+
+        Raises:
+            UndecidedError: it is not known.
+        """
+        if not known:
+            raise UndecidedError(f"{self.op_type}: {problem}")
+
     def details(self, *apart: str) -> tuple[Hashable, ...]:
         """Return the attributes by value, apart from some."""
         kept = {k: v for k, v in self.attributes.items() if k not in apart}

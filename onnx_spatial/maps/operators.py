@@ -8,6 +8,7 @@ Rearrange       y[c*h + i, j] = x[i*w + j, c]
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 from onnx_spatial.maps.cases import Case, UndecidedError
@@ -15,7 +16,9 @@ from onnx_spatial.maps.division import exact
 from onnx_spatial.maps.expressions import ZERO, Index, product, show
 from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.maps.rules_numbers import div, maximum
-from onnx_spatial.maps.tensor import Axis, Tensor, moved
+from onnx_spatial.maps.rules_reshape import rearranged
+from onnx_spatial.maps.rules_select import padded, window
+from onnx_spatial.maps.tensor import Tensor, moved
 from onnx_spatial.operators import (
     BatchToSpace,
     ExtractPatches,
@@ -43,10 +46,11 @@ def apply(
     Raises:
         UndecidedError: there is no map of this operator.
     """
-    if kind is SpaceToBatch:
-        return _space_to_batch(case, x, *parameters)
-    if kind is BatchToSpace:
-        return _batch_to_space(case, x, *parameters)
+    if kind in (SpaceToBatch, BatchToSpace):
+        if x.rank <= len(parameters[0]):
+            raise UndecidedError(f"{kind.__name__}: the rank of the data is too small")
+        of_blocks = _space_to_batch if kind is SpaceToBatch else _batch_to_space
+        return of_blocks(case, x, *parameters)
     if isinstance(operator, ExtractPatches):
         return _patches(case, operator, x)
     if isinstance(operator, ReorgYolo):
@@ -56,108 +60,80 @@ def apply(
     raise UndecidedError(f"{kind.__name__} has no index map")
 
 
-def _digits(case: Case, number: Polynomial, block: Sizes) -> tuple[list[Polynomial], Polynomial]:
-    """Return the digits of a number whose last extents are `block`, and the leading part."""
-    digits = []
-    for b in reversed(block):
-        quotient = case.floor_div(number, b)
-        digits.append(number - quotient * b)
-        number = quotient
-    return digits[::-1], number
-
-
 def _space_to_batch(case: Case, x: Tensor, block: Sizes, begins: Sizes, ends: Sizes) -> Tensor:
-    count = len(block)
-    if x.rank <= count:
-        raise UndecidedError("SpaceToBatch: the rank of the data is too small")
-    images = x.dims[0]
-    dims = [images * product(block)]
-    for size, b, begin, end in zip(x.dims[1:], block, begins, ends, strict=False):
-        padded = size + begin + end
-        cells = case.divide(padded, b, f"{show(padded)} is divisible by {show(b)}")
-        dims.append(cells)
-        case.assume(cells - 1)
-    dims += x.dims[1 + count :]
+    sizes, images = {0: x.dims[0]}, [*range(-1, -len(block) - 1, -1), 0]
+    pads = {}
+    for axis, (b, begin, end) in enumerate(zip(block, begins, ends, strict=False), start=1):
+        padded_size = x.dims[axis] + begin + end
+        what = f"{show(padded_size)} is divisible by {show(b)}"
+        sizes[axis], sizes[-axis] = case.divide(padded_size, b, what), b
+        case.assume(sizes[axis] - 1)
+        pads[axis] = (begin, end)
+    spread, gathered = _factors(x, sizes, images)
+    return rearranged(case, padded(case, x, pads), sizes, spread, gathered)
 
-    def at(index: Index) -> Polynomial:
-        place = case.floor_div(index[0], images)
-        offsets, _ = _digits(case, place, block)
-        source_index = [index[0] - place * images]
-        for axis in range(count):
-            element = index[axis + 1] * block[axis] + offsets[axis] - begins[axis]
-            if not (case.decide(element) and case.decide(x.dims[axis + 1] - 1 - element)):
-                return ZERO
-            source_index.append(element)
-        return x.at((*source_index, *index[1 + count :]))
 
-    axes = [Axis([*block, images]), *(Axis([d]) for d in dims[1:])]
-    return moved(x, case, dims, at, axes)
+def _factors(
+    x: Tensor, sizes: dict[int, Polynomial], images: list[int]
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the factors of the axes where blocks are in the images, and where they are in the batch.
+
+    Axis a has the factors a, of its cells, and -a, of the offset in a cell.
+    """
+    axes = range(1, x.rank)
+    sizes.update({axis: x.dims[axis] for axis in axes if axis not in sizes})
+    spread = [[axis, -axis] if -axis in sizes else [axis] for axis in axes]
+    return [[0], *spread], [images, *([axis] for axis in axes)]
 
 
 def _batch_to_space(case: Case, x: Tensor, block: Sizes, begins: Sizes, ends: Sizes) -> Tensor:
-    count = len(block)
-    if x.rank <= count:
-        raise UndecidedError("BatchToSpace: the rank of the data is too small")
     blocks = product(block)
-    images = case.divide(x.dims[0], blocks, f"{show(x.dims[0])} is divisible by {show(blocks)}")
-    case.assume(images - 1)
-    dims, axes = [images], [Axis([images])]
-    for size, b, begin, end in zip(x.dims[1:], block, begins, ends, strict=False):
-        left = size * b - begin - end
-        if not case.surely(left - 1):
-            case.assumptions[f"{show(left)} is at least 1: the crops leave something"] = None
-            case.assume(left - 1)
-        dims.append(left)
-        axes.append(Axis([size, b], begin, left))
-    dims += x.dims[1 + count :]
-    axes += x.axes[1 + count :]
+    what = f"{show(x.dims[0])} is divisible by {show(blocks)}"
+    sizes, images = {0: case.divide(x.dims[0], blocks, what)}, [*range(-1, -len(block) - 1, -1), 0]
+    case.assume(sizes[0] - 1)
+    windows = {}
+    for axis, (b, begin, end) in enumerate(zip(block, begins, ends, strict=False), start=1):
+        left = x.dims[axis] * b - begin - end
+        _assume(case, left - 1, f"{show(left)} is at least 1: the crops leave something")
+        sizes[-axis], windows[axis] = b, (begin, left, 1)
+    spread, gathered = _factors(x, sizes, images)
+    return window(case, rearranged(case, x, sizes, gathered, spread), windows)
 
-    def at(index: Index) -> Polynomial:
-        place, cells = ZERO, []
-        for axis in range(count):
-            element = index[axis + 1] + begins[axis]
-            cell = case.floor_div(element, block[axis])
-            cells.append(cell)
-            place = place * block[axis] + (element - cell * block[axis])
-        return x.at((place * images + index[0], *cells, *index[1 + count :]))
 
-    return moved(x, case, dims, at, axes)
+def _assume(case: Case, p: Polynomial, what: str) -> None:
+    """Assume that `p` is 0 or more; if it does not follow, `what` says it as a rule."""
+    if not case.surely(p):
+        case.assumptions[what] = None
+        case.assume(p)
 
 
 def _patches(case: Case, op: ExtractPatches, x: Tensor) -> Tensor:
     if x.rank != op.rank:
         raise UndecidedError(f"ExtractPatches: the data must have rank {op.rank}")
-    spatial, channels = list(op.spatial_axes), x.dims[op.channel_axis]
+    spatial, kernel = list(op.spatial_axes), list(map(Polynomial.of, op.kernel))
     dims = list(x.dims)
     begins = []
     for number, axis in enumerate(spatial):
-        windows, begin = _windows(case, op, number, x.dims[axis])
-        case.assume(windows - 1)
-        dims[axis] = windows
+        dims[axis], begin = _windows(case, op, number, x.dims[axis])
+        case.assume(dims[axis] - 1)
         begins.append(begin)
-    kernel = [Polynomial.of(k) for k in op.kernel]
-    dims[op.channel_axis] = product(kernel) * channels
-    axes = [Axis([d]) for d in dims]
-    by_place = op.major == "place"
-    axes[op.channel_axis] = Axis([*kernel, channels] if by_place else [channels, *kernel])
-    inner = channels if by_place else product(kernel)
 
     def at(index: Index) -> Polynomial:
-        outer = case.floor_div(index[op.channel_axis], inner)
-        rest = index[op.channel_axis] - outer * inner
-        place, channel = (outer, rest) if by_place else (rest, outer)
-        offsets, _ = _digits(case, place, kernel)
-        source_index = list(index)
-        source_index[op.channel_axis] = channel
+        source_index = list(index[: x.rank])
         for number, axis in enumerate(spatial):
             start = index[axis] * op.strides[number] - begins[number]
-            element = start + offsets[number] * op.rates[number]
+            element = start + index[x.rank + number] * op.rates[number]
             if not (case.decide(element) and case.decide(x.dims[axis] - 1 - element)):
                 return ZERO
             source_index[axis] = element
         return x.at(tuple(source_index))
 
-    return moved(x, case, dims, at, axes)
+    windows = moved(x, case, [*dims, *kernel], at)
+    inputs = [[axis] for axis in range(windows.rank)]
+    outputs, places = inputs[: x.rank], list(range(x.rank, windows.rank))
+    channel = [op.channel_axis]
+    outputs[op.channel_axis] = places + channel if op.major == "place" else channel + places
+    return rearranged(case, windows, dict(enumerate(windows.dims)), inputs, outputs)
 
 
 def _windows(
@@ -167,9 +143,7 @@ def _windows(
     stride, extent = op.strides[number], op.extent(number)
     if op.auto_pad == "valid":
         # A window that does not fit gives no element, and is an error for TensorFlow.
-        if not case.surely(size - extent):
-            case.assumptions[f"{show(size)} is at least {extent}: a window fits"] = None
-            case.assume(size - extent)
+        _assume(case, size - extent, f"{show(size)} is at least {extent}: a window fits")
         return case.floor_div(size - extent + stride, Polynomial.of(stride)), ZERO
     windows = case.floor_div(size + (stride - 1), Polynomial.of(stride))
     total = (windows - 1) * stride + extent - size
@@ -183,9 +157,7 @@ def _windows(
 def _reorg(case: Case, op: ReorgYolo, x: Tensor) -> Tensor:
     n, c, h, w = x.dims
     s = Polynomial.of(op.stride)
-    if not case.surely(c - s * s):
-        case.assumptions[f"{show(c)} is at least {show(s * s)}"] = None
-        case.assume(c - s * s)
+    _assume(case, c - s * s, f"{show(c)} is at least {show(s * s)}")
     rows = case.divide(h, s, f"{show(h)} is divisible by {show(s)}")
     columns = case.divide(w, s, f"{show(w)} is divisible by {show(s)}")
     dims = [n, c * s * s, rows, columns]
@@ -232,25 +204,7 @@ def _rearrange(case: Case, op: Rearrange, x: Tensor) -> Tensor:
         else:
             sizes[factor] = case.divide(dim, known, f"{show(dim)} is divisible by {show(known)}")
             case.assume(sizes[factor] - 1)
-    dims = [product([sizes[f] for f in axis]) for axis in op.outputs]
-
-    def at(index: Index) -> Polynomial:
-        places: dict[int, Polynomial] = {}
-        for axis, number in zip(op.outputs, index, strict=True):
-            for factor in reversed(axis):
-                quotient = ZERO if factor == axis[0] else case.floor_div(number, sizes[factor])
-                places[factor] = number - quotient * sizes[factor]
-                number = quotient
-        source_index = []
-        for axis in op.inputs:
-            place = ZERO
-            for factor in axis:
-                place = place * sizes[factor] + places[factor]
-            source_index.append(place)
-        return x.at(tuple(source_index))
-
-    axes = [Axis([sizes[f] for f in axis]) for axis in op.outputs]
-    return moved(x, case, dims, at, axes)
+    return rearranged(case, x, dict(enumerate(sizes)), op.inputs, op.outputs)
 
 
 class CaseArithmetic:
@@ -259,22 +213,14 @@ class CaseArithmetic:
     def __init__(self, case: Case) -> None:
         self._case = case
 
+    add = staticmethod(operator.add)
+    sub = staticmethod(operator.sub)
+    mul = staticmethod(operator.mul)
+
     @staticmethod
     def polynomial(a: Polynomial | int) -> Polynomial:
         """Return a size as a polynomial."""
         return Polynomial.of(a) if isinstance(a, int) else a
-
-    def add(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
-        """Return a + b."""
-        return self.polynomial(a) + self.polynomial(b)
-
-    def sub(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
-        """Return a - b."""
-        return self.polynomial(a) - self.polynomial(b)
-
-    def mul(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
-        """Return a * b."""
-        return self.polynomial(a) * self.polynomial(b)
 
     def div(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
         """Return a // b."""

@@ -11,7 +11,7 @@ the rules of `rules_numbers` come first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from onnx import TensorProto
@@ -46,8 +46,8 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
     deciding = inputs[:1] if node.op_type == "Where" else inputs
     if integers is not None and all(i is not None and i.whole for i in deciding):
         return list(integers(case, node))
-    if node.has("axis") or node.has("broadcast") or node.has("consumed_inputs"):
-        raise UndecidedError(f"{node.op_type} of opset 6 has no index map")
+    of_opset_6 = {"axis", "broadcast", "consumed_inputs"}
+    node.check(of_opset_6.isdisjoint(node.attributes), "its form of opset 6 has no index map")
     dims = broadcast(case, [i.dims for i in known], legal=node.legal)
     details = (*node.details(), *(i is None for i in inputs))
 
@@ -110,10 +110,9 @@ def _clip(case: Case, node: NodeView) -> list[Tensor]:
 
 def _dropout(case: Case, node: NodeView) -> list[Tensor]:
     training = node.optional(2)
-    if training is not None and training.at((ZERO,) * training.rank) != ZERO:
-        raise UndecidedError("Dropout may be in training mode")
-    if not node.get("is_test", 1) or node.opset < 7:
-        raise UndecidedError("Dropout may be in training mode")
+    trained = training is None or training.at((ZERO,) * training.rank) == ZERO
+    trained = trained and node.get("is_test", 1) and node.opset >= 7
+    node.check(trained, "training mode has no index map")
     return [node.input(0)]
 
 
@@ -122,8 +121,8 @@ def _dropout(case: Case, node: NodeView) -> list[Tensor]:
 
 def _per_channel(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    if node.get("training_mode", 0) or not node.get("is_test", 1) or not node.get("spatial", 1):
-        raise UndecidedError(f"{node.op_type} is in training mode")
+    trained = not node.get("training_mode", 0) and node.get("is_test", 1)
+    node.check(trained and node.get("spatial", 1), "training mode has no index map")
     parameters = [node.input(i) for i in range(1, node.count)]
     for p in parameters:
         need_list(case, node, p, x.dims[1])
@@ -138,8 +137,7 @@ def _per_channel(case: Case, node: NodeView) -> list[Tensor]:
 
 def _quantize(case: Case, node: NodeView) -> list[Tensor]:
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
-    if node.get("block_size", 0) or scale.rank > 1:
-        raise UndecidedError(f"{node.op_type} in blocks has no index map")
+    node.check(not node.get("block_size", 0) and scale.rank <= 1, "blocks have no index map")
     axis = _axis(node, x, 1) if scale.rank else 0
     for t in (scale, zero):
         if t is not None and product(t.dims) != ONE:
@@ -210,47 +208,52 @@ def _over(
     return unknown(node.op_type, (*details, len(axes)), (data, *others, *indices, *extents))
 
 
-def _like_data(
-    case: Case,
-    node: NodeView,
-    axes: Sequence[int],
-    details: Sequence[object],
-    others: Callable[[Index], Sequence[Polynomial]],
-) -> list[Tensor]:
-    """Return a tensor like the first input: functions of all its elements along axes, and of others."""
-    x = node.input(0)
-
-    def at(index: Index) -> Polynomial:
-        return _over(case, node, x, details, index, axes, others(index))
-
-    return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
-
-
 #: Before opset 13 these run along all axes from one on.
 _FLATTENING = ("Hardmax", "LogSoftmax", "Softmax")
 
 
 def _along(case: Case, node: NodeView) -> list[Tensor]:
+    """Return a tensor like the first input: functions of all its elements along axes, and of others.
+
+    Others are the place along the axis, or the element itself, and its parameters.
+    """
     x = node.input(0)
-    axes = [1 if node.op_type == "LRN" else _axis(node, x, -1)]
-    if node.op_type in _FLATTENING and node.opset < 13:
+    parameters = [node.optional(i) for i in range(1, node.count)]
+    is_normal = node.op_type in _NORMALIZATIONS
+    if node.op_type in ("CumProd", "CumSum"):
+        (place,), parameters = parameters, []
+        axis = None if place is None else place.at((ZERO,) * place.rank).constant
+        node.check(axis is not None, "an axis that is unknown until run time has no index map")
+        axes = axes_of([axis or 0], x.rank)
+    elif node.op_type == "MeanVarianceNormalization":
+        axes = axes_of(node.get("axes", [0, 2, 3]), x.rank)
+    elif node.op_type == "LRN":
+        axes = [1]
+    elif is_normal:
+        axes = list(range(_axis(node, x, -1), x.rank))
+    elif node.op_type in _FLATTENING and node.opset < 13:
         axes = list(range(_axis(node, x, 1), x.rank))
-    details = node.details("axis")
-    return _like_data(case, node, axes, details, lambda index: [index[a] for a in axes])
+    else:
+        axes = [_axis(node, x, -1)]
+    for p in parameters:
+        if p is not None and broadcast(case, [x.dims, p.dims]) != x.dims:
+            raise UndecidedError(f"{node.op_type}: a parameter is larger than the data")
+    details = (*node.details("axis", "axes"), *(p is None for p in parameters))
+
+    def at(index: Index) -> Polynomial:
+        others = [element(x, case, index)] if is_normal else [index[axis] for axis in axes]
+        others += [broadcast_element(p, case, index) for p in parameters if p is not None]
+        return _over(case, node, x, details, index, axes, others)
+
+    return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
 
 
-def _cumulative(case: Case, node: NodeView) -> list[Tensor]:
-    place = node.input(1).at((ZERO,) * node.input(1).rank)
-    if place.constant is None:
-        raise UndecidedError(f"{node.op_type}: the axis is unknown until run time")
-    (axis,) = axes_of([place.constant], node.input(0).rank)
-    return _like_data(case, node, [axis], node.details(), lambda index: [index[axis]])
+_NORMALIZATIONS = ("LayerNormalization", "MeanVarianceNormalization", "RMSNormalization")
 
 
 def _top_k(case: Case, node: NodeView) -> list[Tensor]:
     x, axis = node.input(0), _axis(node, node.input(0), -1)
-    if not node.get("sorted", 1) or node.count < 2:
-        raise UndecidedError("TopK without an order, or with an attribute k, has no index map")
+    node.check(node.get("sorted", 1) and node.count >= 2, "no order or input k has no index map")
     (count,) = node.input(1).elements()
     node.need(case, count, "TopK: k may be negative")
     node.need(case, x.dims[axis] - count, "TopK: k may be larger than the axis")
@@ -272,8 +275,7 @@ def _one_hot(case: Case, node: NodeView) -> list[Tensor]:
     x, depth, values = (node.input(i) for i in range(3))
     (axis,) = axes_of([node.get("axis", -1)], x.rank + 1)
     count = depth.at((ZERO,) * depth.rank)
-    if not depth.whole:
-        raise UndecidedError("OneHot: the depth is no integer")
+    node.check(depth.whole, "the depth is no integer")
     node.need(case, count - 1, "OneHot: the depth may not be positive")
     dims = [*x.dims[:axis], count, *x.dims[axis:]]
 
@@ -293,8 +295,8 @@ def _resize(case: Case, node: NodeView) -> list[Tensor]:
         node.get("coordinate_transformation_mode", b""),
         node.get("keep_aspect_ratio_policy", b""),
     )
-    if b"tf_crop_and_resize" in modes or not set(modes[1:]) <= {b"", b"stretch"}:
-        raise UndecidedError("Resize of a part, or with a kept aspect ratio, has no index map")
+    plain = b"tf_crop_and_resize" not in modes and modes[1] in (b"", b"stretch")
+    node.check(plain, "a part, or a kept aspect ratio, has no index map")
     if sizes is None or (scales is not None and product(scales.dims) != ZERO):
         raise UndecidedError("Resize by scales has no index map")
     axes = axes_of(node.get("axes", range(x.rank)), x.rank)
@@ -313,42 +315,17 @@ def _resize(case: Case, node: NodeView) -> list[Tensor]:
     return [Tensor(case, dims, at, whole=False, type=x.type, axes=kept)]
 
 
-def _mean_variance(case: Case, node: NodeView) -> list[Tensor]:
-    x = node.input(0)
-    axes = axes_of(node.get("axes", [0, 2, 3]), x.rank)
-    return _like_data(case, node, axes, (), lambda index: [element(x, case, index)])
-
-
-def _normalization(case: Case, node: NodeView) -> list[Tensor]:
-    x = node.input(0)
-    axes = list(range(_axis(node, x, -1), x.rank))
-    parameters = [node.optional(i) for i in range(1, node.count)]
-    for p in parameters:
-        if p is not None and broadcast(case, [x.dims, p.dims]) != x.dims:
-            raise UndecidedError(f"{node.op_type}: a parameter is larger than the data")
-    details = (*node.details("axis"), *(p is None for p in parameters))
-
-    def others(index: Index) -> list[Polynomial]:
-        row = [broadcast_element(p, case, index) for p in parameters if p is not None]
-        return [element(x, case, index), *row]
-
-    return _like_data(case, node, axes, details, others)
-
-
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_UNARY, _unary),
     **dict.fromkeys(_BROADCASTS, _elementwise),
     **dict.fromkeys(op_traits.having(Trait.REDUCES), _reduction),
-    **dict.fromkeys((*_FLATTENING, "LRN", "LpNormalization"), _along),
-    **dict.fromkeys(("CumProd", "CumSum"), _cumulative),
+    **dict.fromkeys((*_FLATTENING, *_NORMALIZATIONS, "LRN", "LpNormalization"), _along),
+    **dict.fromkeys(("CumProd", "CumSum"), _along),
     **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _quantize),
     "BatchNormalization": _per_channel,
     "Clip": _clip,
     "Dropout": _dropout,
-    "LayerNormalization": _normalization,
-    "MeanVarianceNormalization": _mean_variance,
     "OneHot": _one_hot,
-    "RMSNormalization": _normalization,
     "Resize": _resize,
     "TopK": _top_k,
 }

@@ -149,8 +149,7 @@ def div(case: Case, a: Polynomial, b: Polynomial) -> Polynomial:
 def _mod(case: Case, node: NodeView, a: Polynomial, b: Polynomial) -> Polynomial:
     if node.get("fmod", 0):
         return a - b * div(case, a, b)
-    if not case.decide(b - 1):
-        raise UndecidedError("Mod: the divisor may be 0 or negative")
+    node.check(case.decide(b - 1), "the divisor may be 0 or negative")
     return case.mod(a, b)
 
 
@@ -239,8 +238,7 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
     element_type = int(TensorProto.BOOL) if truth else inputs[0].type
 
     def check(index: Index) -> None:
-        if case.is_zero(broadcast_at(inputs[1], index)):
-            raise UndecidedError(f"{node.op_type}: the divisor may be 0")
+        node.check(not case.is_zero(broadcast_at(inputs[1], index)), "the divisor may be 0")
 
     if node.op_type in ("Div", "Mod"):
         node.for_all(case, dims, check)
@@ -266,8 +264,7 @@ def _where(case: Case, node: NodeView) -> list[Tensor]:
     condition, yes, no = node.inputs()
     dims = broadcast(case, [condition.dims, yes.dims, no.dims])
     element_type = yes.type or no.type
-    if no.type not in (0, element_type):
-        raise UndecidedError("Where: the element types differ")
+    node.check(no.type in (0, element_type), "the element types differ")
 
     def at(index: Index) -> Polynomial:
         def chosen() -> Polynomial:
@@ -285,8 +282,7 @@ def _cast(case: Case, node: NodeView) -> list[Tensor]:
     """Return the map of a Cast, or of a CastLike, which casts to the type of its second input."""
     x = node.input(0)
     to = int(node.get("to", 0)) if node.op_type == "Cast" else node.input(1).type
-    if not to:
-        raise UndecidedError(f"{node.op_type}: the element type is unknown")
+    node.check(bool(to), "the element type is unknown")
     whole = x.whole and to in WHOLE
     details = (x.type, to, *node.details("to"))
 
@@ -363,8 +359,7 @@ def _bit_cast(case: Case, node: NodeView) -> list[Tensor]:
     x, to = node.input(0), int(node.get("to", 0))
     if x.whole and x.type == to:
         return [x]
-    if x.whole:
-        raise UndecidedError("BitCast of integers has no index map")
+    node.check(not x.whole, "of integers has no index map")
 
     def at(index: Index) -> Polynomial:
         value = x.at(index)
@@ -453,12 +448,13 @@ def _constant_of_shape(case: Case, node: NodeView) -> list[Tensor]:
 
 def _range(case: Case, node: NodeView) -> list[Tensor]:
     numbers = node.inputs()
-    if not all(n.whole and product(n.dims) == ONE for n in numbers):
-        raise UndecidedError("Range: start, limit and delta must be single integers")
+    node.check(
+        all(n.whole and product(n.dims) == ONE for n in numbers),
+        "start, limit and delta must be single integers",
+    )
     # onnxruntime computes the length in double precision.
     start, limit, delta = (fitting(case, n.at((ZERO,) * n.rank), n.type, 53) for n in numbers)
-    if not case.decide(delta - 1):
-        raise UndecidedError("Range: delta may be 0 or negative")
+    node.check(case.decide(delta - 1), "delta may be 0 or negative")
     count = ZERO
     if case.decide(limit - start):
         count = case.floor_div(limit - start + delta - 1, delta)
@@ -471,12 +467,10 @@ def _range(case: Case, node: NodeView) -> list[Tensor]:
 
 def _non_zero(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    if x.rank != 1 or not x.whole:
-        raise UndecidedError("NonZero of anything but a list of ones has no index map")
+    node.check(x.rank == 1 and x.whole, "of anything but a list of ones has no index map")
 
     def check(index: Index) -> None:
-        if not x.at(index).constant:
-            raise UndecidedError("NonZero of anything but a list of ones has no index map")
+        node.check(bool(x.at(index).constant), "of anything but a list of ones has no index map")
 
     node.for_all(case, x.dims, check)
     return [Tensor(case, [ONE, x.dims[0]], lambda index: index[1], whole=True, type=_INT64)]

@@ -9,7 +9,9 @@ An element of x beyond the border is 0, or what the pool pads with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+import math
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,10 +19,11 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_spatial.maps.cases import Case, UndecidedError
+from onnx_spatial.maps.constants import Array, places_of, read, stored_in
 from onnx_spatial.maps.division import exact
 from onnx_spatial.maps.elements import (
+    FINITE_DATA,
     broadcast_element,
-    copied_digits,
     digits,
     element,
     finite,
@@ -34,62 +37,28 @@ from onnx_spatial.maps.expressions import ONE, ZERO, Index, product, unknown
 from onnx_spatial.maps.node import NodeView, Rule, broadcast, number
 from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.maps.rules_numbers import maximum
-from onnx_spatial.maps.rules_reshape import transposed
+from onnx_spatial.maps.rules_reshape import rearranged
 from onnx_spatial.maps.tensor import Axis, Tensor, moved, only_dims
+from onnx_spatial.maps.values import MAX_PLACES
 from onnx_spatial.model import op_traits
 
 
 def _matmul(case: Case, node: NodeView) -> list[Tensor]:
     a, b = node.input(0), node.input(1)
-    if a.rank < 2 or b.rank < 2:
-        raise UndecidedError(f"{node.op_type} of a vector has no index map")
+    node.check(a.rank >= 2 and b.rank >= 2, "a vector")
     batch = broadcast(case, [a.dims[:-2], b.dims[:-2]], legal=node.legal)
-    return [_product(case, node, a, b, batch, None)]
+    count = len(batch)
+    terms = [[*range(count + 2 - x.rank, count), *"ikj"[i : i + 2]] for i, x in enumerate((a, b))]
+    return [_contraction(case, node, terms, [*range(count), "i", "j"], dict(enumerate(batch)))]
 
 
 def _gemm(case: Case, node: NodeView) -> list[Tensor]:
-    a, b = node.input(0), node.input(1)
-    if a.rank != 2 or b.rank != 2 or node.get("alpha", 1.0) != 1.0:
-        raise UndecidedError("Gemm with alpha has no index map")
-    a = transposed(case, a, [1, 0]) if node.get("transA", 0) else a
-    b = transposed(case, b, [1, 0]) if node.get("transB", 0) else b
-    added = node.optional(2)
-    if added is not None and node.get("beta", 1.0) != 1.0:
-        raise UndecidedError("Gemm with beta has no index map")
-    return [_product(case, node, a, b, (), added)]
-
-
-def _product(
-    case: Case,
-    node: NodeView,
-    a: Tensor,
-    b: Tensor,
-    batch: Sequence[Polynomial],
-    added: Tensor | None,
-) -> Tensor:
-    node.need_equal(case, a.dims[-1], b.dims[-2], f"{node.op_type}: the inner dims may differ")
-    first, second = digits(case, a, a.rank - 1), digits(case, b, b.rank - 2)
-    extents = first if len(first) >= len(second) else second
-    dims = [*batch, a.dims[-2], b.dims[-1]]
-    if added is not None:
-        whole = broadcast(case, [tuple(dims), added.dims])
-        if list(whole) != dims:
-            raise UndecidedError(f"{node.op_type}: the summand is larger than the product")
-
-    def at(index: Index) -> Polynomial:
-        def left(indices: Sequence[Polynomial]) -> Polynomial:
-            return _broadcast_outer(case, a, (*index[:-1], flat(indices, extents)))
-
-        def right(indices: Sequence[Polynomial]) -> Polynomial:
-            return _broadcast_outer(case, b, (*index[:-2], flat(indices, extents), index[-1]))
-
-        more = None if added is None else broadcast_element(added, case, index)
-        return sum_of_products(case, extents, right, left, more)
-
-    axes = [*(Axis([d]) for d in batch), a.axes[-2], b.axes[-1]]
-    if a.rank == len(dims) and a.dims[:-1] == tuple(dims[:-1]):
-        axes = [*a.axes[:-1], b.axes[-1]]
-    return Tensor(case, dims, at, whole=False, type=a.type, axes=axes)
+    a, b, added = node.input(0), node.input(1), node.optional(2)
+    node.check(a.rank == b.rank == 2, "another rank than 2")
+    beta = 1.0 if added is None else node.get("beta", 1.0)
+    node.check(node.get("alpha", 1.0) == beta == 1.0, "alpha or beta")
+    terms = ["ki" if node.get("transA", 0) else "ik", "jk" if node.get("transB", 0) else "kj"]
+    return [_contraction(case, node, terms, "ij", {}, added)]
 
 
 def _einsum(case: Case, node: NodeView) -> list[Tensor]:
@@ -99,84 +68,131 @@ def _einsum(case: Case, node: NodeView) -> list[Tensor]:
     letters = left.replace(",", "")
     if not arrow:
         result = "".join(sorted(letter for letter in letters if letters.count(letter) == 1))
-    inputs = node.inputs()
-    if len(inputs) != 2 or len(terms) != 2 or "." in left:
-        raise UndecidedError("only an Einsum of two operands without ellipsis has an index map")
-    sizes: dict[str, Polynomial] = {}
-    for term, tensor in zip(terms, inputs, strict=True):
-        if len(set(term)) != len(term) or len(term) != tensor.rank:
-            raise UndecidedError("Einsum: a letter occurs twice, or the ranks do not fit")
-        for letter, dim in zip(term, tensor.dims, strict=True):
-            known = sizes.setdefault(letter, dim)
-            node.need_equal(case, known, dim, "Einsum: two sizes of a letter may differ")
-    if not set(result) <= sizes.keys() or len(set(result)) != len(result):
-        raise UndecidedError("Einsum: the letters of the result do not fit")
-    summed = [letter for letter in sizes if letter not in result]
-    extents = [sizes[letter] for letter in summed]
+    node.check(len(terms) == node.count == 2 and "." not in left, "anything but two operands")
+    node.check(all(len(set(t)) == len(t) for t in (*terms, result)), "a letter that occurs twice")
+    node.check(set(result) <= set(letters), "a letter of the result alone")
+    return [_contraction(case, node, terms, result, {})]
+
+
+def _contraction(
+    case: Case,
+    node: NodeView,
+    terms: Sequence[Sequence[Hashable]],
+    result: Sequence[Hashable],
+    sizes: dict[Hashable, Polynomial],
+    added: Tensor | None = None,
+) -> Tensor:
+    """Return the sum of a[..] * b[..] over the labels that the result lacks, plus a summand.
+
+    Args:
+        case: the case.
+        node: the operator; its first two inputs are the operands.
+        terms: labels of the axes of each operand.
+        result: labels of the axes of the result.
+        sizes: of the labels whose axes are broadcast.
+        added: the summand.
+    """
+    inputs, batch = [node.input(0), node.input(1)], set(sizes)
+    axis_of: dict[Hashable, Axis] = {}
+    extents_of: dict[Hashable, list[Polynomial]] = {}
+    for term, x in zip(terms, inputs, strict=True):
+        node.check(len(term) == x.rank, "an operand of another rank")
+        for place, (label, dim) in enumerate(zip(term, x.dims, strict=True)):
+            size = sizes.setdefault(label, dim)
+            if label not in batch:
+                node.need_equal(case, size, dim, f"{node.op_type}: the inner dims may differ")
+            if label not in batch or size == dim:
+                axis_of.setdefault(label, x.axes[place])
+            found = digits(case, x, place)
+            extents_of[label] = max(extents_of.get(label, []), found, key=len)
+    summed = [label for label in sizes if label not in result]
+    extents = [extent for label in summed for extent in extents_of[label]]
+    dims = tuple(sizes[label] for label in result)
+    if added is not None:
+        node.check(broadcast(case, [dims, added.dims]) == dims, "a summand that is larger")
 
     def at(index: Index) -> Polynomial:
         def factor(number: int, indices: Sequence[Polynomial]) -> Polynomial:
-            place = dict(zip(result, index, strict=True)) | dict(zip(summed, indices, strict=True))
-            return element(inputs[number], case, tuple(place[letter] for letter in terms[number]))
+            place, rest = dict(zip(result, index, strict=True)), list(indices)
+            for label in summed:
+                own = extents_of[label]
+                place[label] = flat(rest[: len(own)], own)
+                del rest[: len(own)]
+            source = tuple(place[label] for label in terms[number])
+            return broadcast_element(inputs[number], case, source)
 
-        return sum_of_products(case, extents, partial(factor, 1), partial(factor, 0), None)
+        more = None if added is None else broadcast_element(added, case, index)
+        return sum_of_products(case, extents, partial(factor, 1), partial(factor, 0), more)
 
-    dims = [sizes[letter] for letter in result]
-    axis_of = {
-        letter: axis
-        for term, tensor in zip(terms, inputs, strict=True)
-        for letter, axis in zip(term, tensor.axes, strict=True)
-    }
-    axes = [axis_of[letter] for letter in result]
-    return [Tensor(case, dims, at, whole=False, type=inputs[0].type, axes=axes)]
-
-
-def _broadcast_outer(case: Case, x: Tensor, index: Index) -> Polynomial:
-    """Return an element of a factor, whose last two axes are not broadcast."""
-    tail = index[len(index) - x.rank :]
-    outer = [ZERO if d == ONE else i for i, d in zip(tail[:-2], x.dims, strict=False)]
-    return element(x, case, (*outer, *tail[-2:]))
+    axes = [axis_of.get(label) or Axis([sizes[label]]) for label in result]
+    return Tensor(case, dims, at, whole=False, type=inputs[0].type, axes=axes)
 
 
 class _Windows:
-    """The windows of a convolution or pool along the spatial axes of [N, C, spatial..]."""
+    """The windows of a convolution or pool along the spatial axes of [N, C, spatial..].
+
+        y[.., o, ..] reads  x[.., o*stride + place*dilation - begin, ..]
+
+    Those of a ConvTranspose have stride 1, and begin and dilation below 0.
+
+    Attributes:
+        kernel: number of places along each axis.
+        dims: number of windows along each axis.
+        axes: their digits.
+        is_known: whether elements are known, and not the dims alone.
+    """
 
     def __init__(self, case: Case, node: NodeView, x: Tensor, kernel: Sequence[int]) -> None:
         count = len(kernel)
-        if x.rank != count + 2:
-            raise UndecidedError(f"{node.op_type}: the ranks of data and kernel do not match")
-        self._case = case
-        self._x = x
+        node.check(x.rank == count + 2, "the ranks of data and kernel do not match")
+        self._case, self._x = case, x
         self.kernel = [Polynomial.of(k) for k in kernel]
-        self._strides = node.get("strides", [1] * count)
-        self._dilations = node.get("dilations", [1] * count)
+        self._strides, self._dilations = (
+            list(node.get(name, [1] * count)) for name in ("strides", "dilations")
+        )
         self._begins: list[Callable[[], Polynomial]] = []
         self.dims: list[Polynomial] = []
-        self.axes: list[Axis] = []
+        self.is_known = True
         auto = node.get("auto_pad", b"NOTSET").decode()
         pads = node.get("pads", [0] * 2 * count) if auto == "NOTSET" else [0] * 2 * count
         steps = [*self._strides, *self._dilations]
-        if min([*steps, *kernel]) < 1 or len(steps) != 2 * count:
-            raise UndecidedError(f"{node.op_type}: strides or dilations are invalid")
-        if min([*pads, 0]) < 0 or len(pads) != 2 * count:
-            raise UndecidedError(f"{node.op_type}: negative pads have no index map")
-        for axis in range(count):
+        fits = min([*steps, *kernel]) >= 1 and len(steps) == len(pads) == 2 * count
+        node.check(fits and min(pads) >= 0, "strides, dilations or pads have no index map")
+        if node.op_type == "ConvTranspose":
+            self._transpose(node, pads)
+        for axis in range(len(self.dims), count):
             size, stride = x.dims[axis + 2], Polynomial.of(self._strides[axis])
             extent = (kernel[axis] - 1) * self._dilations[axis] + 1
             if auto in ("SAME_UPPER", "SAME_LOWER"):
                 dim = case.size(partial(_number_of_windows, case, node, size - 1, stride))
                 total = (dim - 1) * stride + extent - size
                 begin = partial(_same_begin, case, total, lower=auto == "SAME_LOWER")
-            elif auto not in ("NOTSET", "VALID"):
-                raise UndecidedError(f"{node.op_type} with auto_pad {auto} has no index map")
             else:
+                node.check(auto in ("NOTSET", "VALID"), f"auto_pad {auto} has no index map")
                 room = size + pads[axis] + pads[axis + count] - extent
                 node.need(case, room, f"{node.op_type}: the kernel may be larger than the data")
                 dim = case.size(partial(_number_of_windows, case, node, room, stride))
                 begin = partial(Polynomial.of, pads[axis])
             self._begins.append(begin)
             self.dims.append(dim)
-            self.axes.append(x.axes[axis + 2] if dim == size else Axis([dim]))
+        pairs = zip(self.dims, x.dims[2:], x.axes[2:], strict=True)
+        self.axes = [axis if dim == size else Axis([dim]) for dim, size, axis in pairs]
+
+    def _transpose(self, node: NodeView, pads: Sequence[int]) -> None:
+        """Take the windows for those of a ConvTranspose: y[o] = sum of w[k] * x[o + pad - k*d]."""
+        count = len(self.kernel)
+        added = node.get("output_padding", [0] * count)
+        node.check(len(added) == count, "output_padding does not fit the rank of the data")
+        for axis, (kernel, size) in enumerate(zip(self.kernel, self._x.dims[2:], strict=True)):
+            ends = (kernel - 1) * self._dilations[axis] - pads[axis] - pads[axis + count]
+            dim = (size - 1) * self._strides[axis] + 1 + ends + added[axis]
+            self.dims.append(self._case.size(partial(_explicit, node, dim)))
+            self._begins.append(partial(Polynomial.of, -pads[axis]))
+        plain = max([*self._strides, *(a + 1 for a in added)]) == 1
+        self.is_known = plain and node.get("auto_pad", b"NOTSET") == b"NOTSET"
+        self._dilations = [-dilation for dilation in self._dilations]
+        for dim in self.dims if self.is_known else ():
+            node.need(self._case, dim - 1, "ConvTranspose: its result may be empty")
 
     def at(self, index: Index, places: Sequence[Polynomial], channel: Polynomial) -> Index | None:
         """Return the index in the data for a place in a window; None in the padding."""
@@ -201,75 +217,92 @@ def _number_of_windows(
     case: Case, node: NodeView, room: Polynomial, stride: Polynomial
 ) -> Polynomial:
     """Return how many windows fit in an axis that is longer than one of them by `room`."""
-    if node.get("ceil_mode", 0) and stride != ONE:  # runtimes disagree on windows in the padding
-        raise UndecidedError(f"{node.op_type}: ceil_mode has no index map")
+    # Runtimes disagree on windows in the padding.
+    node.check(not node.get("ceil_mode", 0) or stride == ONE, "ceil_mode has no index map")
     return case.floor_div(room, stride) + 1
 
 
+def _explicit(node: NodeView, size: Polynomial) -> Polynomial:
+    """Return the size behind a ConvTranspose that follows from its strides and pads."""
+    explicit = node.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID")
+    node.check(explicit and not node.has("output_shape"), "output_shape has no index map")
+    return size
+
+
 #: Inputs that may have one element for each output channel, apart from the bias.
-_PER_CHANNEL = {"Conv": (), "ConvInteger": (3,), "QLinearConv": (4, 5)}
+_PER_CHANNEL = {"Conv": (), "ConvTranspose": (), "ConvInteger": (3,), "QLinearConv": (4, 5)}
 
 
 def _conv(case: Case, node: NodeView) -> list[Tensor]:
     place = op_traits.OPERATORS[node.op_type].weight
     assert place is not None
     x, weight = node.input(0), node.input(place)
+    is_transposed = node.op_type == "ConvTranspose"
+    is_quantized = node.op_type not in ("Conv", "ConvTranspose")
     kernel = node.get("kernel_shape", [d.constant for d in weight.dims[2:]])
-    if weight.rank < 3 or None in kernel:
-        raise UndecidedError(f"{node.op_type}: the shape of the kernel is unknown")
+    node.check(weight.rank >= 3 and None not in kernel, "the shape of the kernel is unknown")
     for dim, size in zip(weight.dims[2:], map(Polynomial.of, kernel), strict=True):
         node.need_equal(case, dim, size, f"{node.op_type}: kernel_shape may differ from the weight")
     windows = _Windows(case, node, x, kernel)
     groups = Polynomial.of(node.get("group", 1))
-    if not case.surely(groups - 1):
-        raise UndecidedError(f"{node.op_type}: the number of groups is invalid")
-    outputs, channels = weight.dims[:2]
-    group_size = exact(outputs, groups)
-    if group_size is None:
-        raise UndecidedError(f"{node.op_type}: the groups may not divide the output channels")
+    node.check(case.surely(groups - 1), "the number of groups is invalid")
+    # The groups cut the first axis of the weight: outputs, and inputs of a ConvTranspose.
+    of_group = exact(weight.dims[0], groups)
+    if of_group is None:
+        raise UndecidedError(f"{node.op_type}: the groups may not divide the channels")
+    group_size, channels = (of_group, weight.dims[1])[:: -1 if is_transposed else 1]
+    outputs = group_size * groups
+    dims = [x.dims[0], outputs, *windows.dims]
+    if not windows.is_known:
+        reason = "ConvTranspose with strides, output_padding or auto_pad has no index map"
+        return [only_dims(case, dims, reason, x.type)]
     node.need_equal(case, x.dims[1], channels * groups, f"{node.op_type}: the channels may differ")
     channel_digits = digits(case, x, 1) if groups == ONE and x.dims[1] == channels else [channels]
     extents = [*windows.kernel, *channel_digits]
     count = len(windows.kernel)
-    bias = node.optional(2 if node.op_type == "Conv" else 8)
+    bias = node.optional(8 if is_quantized else 2)
     if bias is not None:
         need_list(case, node, bias, outputs)
     # Scales and zero points: one number, or one for each output channel of the kernel.
     others = [(i, node.optional(i)) for i in (1, 2, 3, 4, 5, 6, 7) if i != place]
-    parameters = [(i, t) for i, t in others if t is not None and node.op_type != "Conv"]
+    parameters = [(i, t) for i, t in others if t is not None and is_quantized]
     for i, t in parameters:
         if product(t.dims) != ONE:
-            if i not in _PER_CHANNEL[node.op_type]:
-                raise UndecidedError(f"{node.op_type}: a parameter has more than one element")
+            node.check(i in _PER_CHANNEL[node.op_type], "a parameter has more than one element")
             need_list(case, node, t, outputs)
-    zero = None if node.op_type == "Conv" else node.optional(2)
-    types = {"Conv": x.type, "ConvInteger": int(TensorProto.INT32)}
+    zero = node.optional(2) if is_quantized else None
     point = node.optional(7)
-    element_type = types.get(node.op_type, 0 if point is None else point.type)
+    element_type = 0 if point is None else point.type
+    if node.op_type != "QLinearConv":
+        element_type = int(TensorProto.INT32) if is_quantized else x.type
+    order = _copied_order(case, node, weight, bias) if case.copies else None
+    if order is not None:
+        case.assumptions[FINITE_DATA] = None
+        return [_copying(case, x, windows, channels * groups, order)]
 
     def parameter(t: Tensor, channel: Polynomial) -> Polynomial:
         return element(t, case, tuple(ZERO if d == ONE else channel for d in t.dims))
 
-    def factor_of(output: Polynomial, indices: Sequence[Polynomial]) -> Polynomial:
-        return element(
-            weight, case, (output, flat(indices[count:], channel_digits), *indices[:count])
-        )
-
     def at(index: Index) -> Polynomial:
         group = case.floor_div(index[1], group_size) if groups != ONE else ZERO
-        factor_at = partial(factor_of, index[1])
+
+        def factor_at(indices: Sequence[Polynomial]) -> Polynomial:
+            row = (index[1], flat(indices[count:], channel_digits))
+            if is_transposed:
+                row = (row[1] + group * channels, row[0] - group * group_size)
+            return element(weight, case, (*row, *indices[:count]))
 
         def data_at(indices: Sequence[Polynomial]) -> Polynomial:
             channel = flat(indices[count:], channel_digits) + group * channels
             source = windows.at(index, indices[:count], channel)
             if source is not None:
                 return element(x, case, source)
-            if not finite(case, factor_at(indices)):  # 0 times infinity, where zeros are explicit
-                raise UndecidedError(f"{node.op_type}: a weight may be infinite or NaN")
+            # 0 times infinity, where zeros are explicit.
+            node.check(finite(case, factor_at(indices)), "a weight may be infinite or NaN")
             return ZERO if zero is None else parameter(zero, ZERO)
 
         added = None if bias is None else parameter(bias, index[1])
-        if node.op_type == "Conv":
+        if not is_quantized:
             return sum_of_products(case, extents, factor_at, data_at, added)
         indices = indices_of(case, extents)
         with case.within(sums=1):
@@ -279,10 +312,65 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
         details = (added is None, element_type, *(i for i, _ in parameters))
         return unknown(node.op_type, details, (*row, *lengths(extents)))
 
-    copied = copied_digits(case, outputs, extents, factor_of)
-    axes = [x.axes[0], Axis(copied), *windows.axes]
-    dims = [x.dims[0], outputs, *windows.dims]
+    axes = [x.axes[0], Axis([outputs]), *windows.axes]
     return [Tensor(case, dims, at, whole=False, type=element_type, axes=axes)]
+
+
+# One-hot convolutions
+
+
+def copied_order(weight: Array, group: int) -> tuple[int, ...] | None:
+    """Return what the output channels of a kernel count if each copies an element of the window.
+
+    Args:
+        weight: the kernel, with one output channel for each element of the window.
+        group: number of groups.
+
+    Returns:
+        Axes of the kernel, and the input channels as the number behind them, the slowest first; None
+        if not all copy: then a weight is neither 0 nor 1, or the elements are in no such order.
+    """
+    outputs, each, *kernel = weight.shape
+    flat = weight.reshape(outputs, -1)
+    rows, columns = np.nonzero(flat)
+    if len(rows) != outputs or (rows != np.arange(outputs)).any():
+        return None
+    if not (flat[rows, columns].astype(np.float64) == 1).all():
+        return None
+    places, channels = math.prod(kernel), each * group
+    channel = columns // places + np.arange(outputs) // (outputs // group) * each
+    copied = columns % places * channels + channel
+    grid = np.arange(outputs).reshape(*kernel, channels)
+    for order in itertools.permutations(range(grid.ndim)):
+        if (grid.transpose(order).reshape(-1) == copied).all():
+            return order
+    return None
+
+
+def _copied_order(
+    case: Case, node: NodeView, weight: Tensor, bias: Tensor | None
+) -> tuple[int, ...] | None:
+    group = node.get("group", 1)
+    sizes = [d.constant or 0 for d in weight.dims]
+    whole = sizes[0] == math.prod(sizes[1:]) * group and 0 < math.prod(sizes) <= MAX_PLACES
+    if node.op_type != "Conv" or not whole:
+        return None
+    index = [case.index(f"w{axis}", dim) for axis, dim in enumerate(weight.dims)]
+    if bias is not None and element(bias, case, (index[0],)) != ZERO:
+        return None
+    p = element(weight, case, tuple(index))
+    stored = stored_in(p)
+    if stored is None or stored.array.dtype.kind != "f":
+        return None
+    grid = {
+        i.lone_atom: values.reshape(-1)
+        for i, values in zip(index, np.indices(sizes), strict=True)
+        if i.lone_atom is not None
+    }
+    values = read(stored.array, places_of(p), grid)
+    if values is None or len(values) != math.prod(sizes):
+        return None
+    return copied_order(values.reshape(sizes), group)
 
 
 def copying_conv(case: Case, node: NodeView, channels: int, order: Sequence[int]) -> Tensor:
@@ -292,98 +380,32 @@ def copying_conv(case: Case, node: NodeView, channels: int, order: Sequence[int]
         case: the case.
         node: the Conv, with its kernel_shape; only its data is read.
         channels: number of input channels.
-        order: what an output channel counts, the slowest first: axes of the kernel, and the input
-            channels as the number behind them.
+        order: what an output channel counts, see `copied_order`.
     """
-    x = node.input(0)
+    x, known = node.input(0), Polynomial.of(channels)
+    node.need_equal(case, x.dims[1], known, "Conv: the channels may differ")
     windows = _Windows(case, node, x, node.get("kernel_shape", []))
-    node.need_equal(case, x.dims[1], Polynomial.of(channels), "Conv: the channels may differ")
-    extents = [*windows.kernel, Polynomial.of(channels)]
+    return _copying(case, x, windows, known, order)
+
+
+def _copying(
+    case: Case, x: Tensor, windows: _Windows, channels: Polynomial, order: Sequence[int]
+) -> Tensor:
+    extents = [*windows.kernel, channels]
 
     def at(index: Index) -> Polynomial:
-        rest, places = index[1], [ZERO] * len(extents)
-        for digit in reversed(order):
-            quotient = case.floor_div(rest, extents[digit])
-            places[digit] = rest - quotient * extents[digit]
-            rest = quotient
-        source = windows.at(index, places[:-1], places[-1])
+        source = windows.at(index, index[windows_end:-1], index[-1])
         return ZERO if source is None else x.at(source)
 
-    digits = Axis([extents[digit] for digit in order])
-    axes = [x.axes[0], digits, *windows.axes]
-    dims = [x.dims[0], product(extents), *windows.dims]
-    return moved(x, case, dims, at, axes)
-
-
-def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
-    """Return the map of a ConvTranspose with stride 1: y[o] = sum of w[k] * x[o + pad - k*d] over k."""
-    x, weight, bias = node.input(0), node.input(1), node.optional(2)
-    count = x.rank - 2
-    kernel = node.get("kernel_shape", [d.constant for d in weight.dims[2:]])
-    strides, dilations = (node.get(name, [1] * count) for name in ("strides", "dilations"))
-    auto = node.get("auto_pad", b"NOTSET")
-    pads = node.get("pads", [0] * 2 * count) if auto == b"NOTSET" else [0] * 2 * count
-    added = node.get("output_padding", [0] * count)
-    lengths_fit = {len(kernel), len(strides), len(dilations), len(added)} == {count}
-    if None in kernel or min([*kernel, *strides, *dilations, 1]) < 1:
-        raise UndecidedError("ConvTranspose: the shape of the kernel is unknown")
-    if not lengths_fit or len(pads) != 2 * count or min([*pads, 0]) < 0:
-        raise UndecidedError("ConvTranspose: its attributes do not fit the rank of the data")
-    for dim, size in zip(weight.dims[2:], map(Polynomial.of, kernel), strict=True):
-        node.need_equal(case, dim, size, "ConvTranspose: kernel_shape may differ from the weight")
-    groups = Polynomial.of(node.get("group", 1))
-    group_size = weight.dims[1]
-    outputs = group_size * groups
-    dims = [x.dims[0], outputs]
-    for axis in range(count):
-        ends = (kernel[axis] - 1) * dilations[axis] - pads[axis] - pads[axis + count] + added[axis]
-        size = (x.dims[axis + 2] - 1) * strides[axis] + 1 + ends
-        dims.append(case.size(partial(_explicit, node, size)))
-    if auto != b"NOTSET" or max([*strides, *(a + 1 for a in added)]) > 1:
-        reason = "ConvTranspose with strides, output_padding or auto_pad has no index map"
-        return [only_dims(case, dims, reason, x.type)]
-    channels = exact(weight.dims[0], groups)
-    if not case.surely(groups - 1) or channels is None:
-        raise UndecidedError("ConvTranspose: the groups may not divide the channels")
-    node.need_equal(case, x.dims[1], weight.dims[0], "ConvTranspose: the channels may differ")
-    channel_digits = digits(case, x, 1) if groups == ONE else [channels]
-    if bias is not None:
-        need_list(case, node, bias, outputs)
-    extents = [*map(Polynomial.of, kernel), *channel_digits]
-    for size in dims[2:]:
-        node.need(case, size - 1, "ConvTranspose: its result may be empty")
-
-    def at(index: Index) -> Polynomial:
-        group = case.floor_div(index[1], group_size) if groups != ONE else ZERO
-
-        def factor_at(indices: Sequence[Polynomial]) -> Polynomial:
-            channel = flat(indices[count:], channel_digits) + group * channels
-            return element(weight, case, (channel, index[1] - group * group_size, *indices[:count]))
-
-        def data_at(indices: Sequence[Polynomial]) -> Polynomial:
-            source = [index[0], flat(indices[count:], channel_digits) + group * channels]
-            for axis in range(count):
-                place = index[axis + 2] + pads[axis] - indices[axis] * dilations[axis]
-                if not (case.decide(place) and case.decide(x.dims[axis + 2] - 1 - place)):
-                    if not finite(case, factor_at(indices)):  # as in _conv
-                        raise UndecidedError("ConvTranspose: a weight may be infinite or NaN")
-                    return ZERO
-                source.append(place)
-            return element(x, case, tuple(source))
-
-        added = None if bias is None else element(bias, case, (index[1],))
-        return sum_of_products(case, extents, factor_at, data_at, added)
-
-    axes = [x.axes[0], Axis([outputs])]
-    axes += [x.axes[a] if dims[a] == x.dims[a] else Axis([dims[a]]) for a in range(2, x.rank)]
-    return [Tensor(case, dims, at, whole=False, type=x.type, axes=axes)]
-
-
-def _explicit(node: NodeView, size: Polynomial) -> Polynomial:
-    """Return the size behind a ConvTranspose that follows from its strides and pads."""
-    if node.has("output_shape") or node.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
-        raise UndecidedError("ConvTranspose with output_shape or auto_pad has no index map")
-    return size
+    windows_end = len(windows.kernel) + 2
+    dims = [x.dims[0], ONE, *windows.dims, *extents]
+    axes = [x.axes[0], Axis([ONE]), *windows.axes, *(Axis([e]) for e in extents)]
+    every = moved(x, case, dims, at, axes)
+    places = range(windows_end, len(dims))
+    inputs = [[axis] for axis in range(len(dims))]
+    outputs = [[0], [places[digit] for digit in order], *inputs[2:windows_end]]
+    inputs[1] = []
+    return rearranged(case, every, dict(enumerate(dims)), inputs, outputs)
 
 
 #: What a pool makes of attributes is in its windows, and in the elements beyond the border.
@@ -437,6 +459,5 @@ RULES: dict[str, Rule] = {
     "Gemm": _gemm,
     "MatMul": _matmul,
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
-    **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), _conv),
-    "ConvTranspose": _conv_transpose,
+    **dict.fromkeys(("Conv", "ConvInteger", "ConvTranspose", "QLinearConv"), _conv),
 }

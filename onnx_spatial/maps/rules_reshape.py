@@ -9,11 +9,12 @@ stay here, and the index of h*w is split into i and j.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.division import exact
+from onnx_spatial.maps.elements import flat
 from onnx_spatial.maps.expressions import FLOOR, ONE, ZERO, Index, product, show, top_atoms
 from onnx_spatial.maps.node import NodeView, Rule, assume_equal, axes_of
 from onnx_spatial.maps.polynomial import OperationKey, Polynomial
@@ -289,8 +290,7 @@ def _flatten(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     axis = node.get("axis", 1)
     axis = axis + x.rank if axis < 0 else axis
-    if not 0 <= axis <= x.rank:
-        raise UndecidedError("Flatten: the axis is beyond the rank")
+    node.check(0 <= axis <= x.rank, "the axis is beyond the rank")
     return [reshaped(case, x, [product(x.dims[:axis]), product(x.dims[axis:])])]
 
 
@@ -353,21 +353,57 @@ def transposed(case: Case, x: Tensor, perm: Sequence[int]) -> Tensor:
     )
 
 
+def rearranged(
+    case: Case,
+    x: Tensor,
+    sizes: Mapping[int, Polynomial],
+    inputs: Sequence[Sequence[int]],
+    outputs: Sequence[Sequence[int]],
+) -> Tensor:
+    """Return the tensor whose axes are made of the same factors in another order.
+
+    Args:
+        case: the case.
+        x: the tensor.
+        sizes: the sizes of the factors.
+        inputs: the factors of each axis of `x`, the slowest first.
+        outputs: the same of the result.
+    """
+
+    def at(index: Index) -> Polynomial:
+        places: dict[int, Polynomial] = {}
+        for axis, number in zip(outputs, index, strict=True):
+            for factor in reversed(axis):
+                quotient = ZERO if factor == axis[0] else case.floor_div(number, sizes[factor])
+                places[factor] = number - quotient * sizes[factor]
+                number = quotient
+        return x.at(tuple(flat([places[f] for f in a], [sizes[f] for f in a]) for a in inputs))
+
+    extents = [[sizes[factor] for factor in axis] for axis in outputs]
+    axis_of = {axis[0]: x.axes[place] for place, axis in enumerate(inputs) if len(axis) == 1}
+    pairs = zip(outputs, extents, strict=True)
+    axes = [axis_of[a[0]] if len(a) == 1 and a[0] in axis_of else Axis(e) for a, e in pairs]
+    return moved(x, case, list(map(product, extents)), at, axes)
+
+
 def _space_to_depth(case: Case, node: NodeView) -> list[Tensor]:
-    x = node.input(0)
     b = _block(node)
-    n, c, h, w = x.dims
-    rows, columns = (_quotient(case, node, size, b) for size in (h, w))
-    split = reshaped(case, x, [n, c, rows, b, columns, b])
-    moved = transposed(case, split, [0, 3, 5, 1, 2, 4])
-    return [reshaped(case, moved, [n, c * b * b, rows, columns])]
+    n, c, h, w = node.input(0).dims
+    sizes = [n, c, _quotient(case, node, h, b), b, _quotient(case, node, w, b), b]
+    outputs = [[0], [3, 5, 1], [2], [4]]
+    return [_of_factors(case, node, sizes, [[0], [1], [2, 3], [4, 5]], outputs)]
+
+
+def _of_factors(
+    case: Case, node: NodeView, sizes: Sequence[Polynomial], *factors: Sequence[Sequence[int]]
+) -> Tensor:
+    return rearranged(case, node.input(0), dict(enumerate(sizes)), *factors)
 
 
 def _block(node: NodeView) -> Polynomial:
     """Return the blocksize; tf2onnx gives the names of these operators to block operators, too."""
     block = node.get("blocksize", 0)
-    if node.count != 1 or block < 1:
-        raise UndecidedError(f"{node.op_type}: not the operator of ONNX")
+    node.check(node.count == 1 and block >= 1, "not the operator of ONNX")
     return Polynomial.of(block)
 
 
@@ -376,23 +412,20 @@ def _quotient(case: Case, node: NodeView, size: Polynomial, block: Polynomial) -
     quotient = exact(size, block)
     if quotient is not None:
         return quotient
-    if not node.legal:
-        raise UndecidedError(f"{node.op_type}: the block may not divide a dim")
+    node.check(node.legal, "the block may not divide a dim")
     return case.divide(size, block, f"{show(size)} is divisible by {show(block)}")
 
 
 def _depth_to_space(case: Case, node: NodeView) -> list[Tensor]:
-    x = node.input(0)
     b = _block(node)
-    n, c, h, w = x.dims
+    n, c, h, w = node.input(0).dims
     depth = exact(c, b * b)
     if depth is None:
         raise UndecidedError("DepthToSpace: the block may not divide the channels")
-    if node.get("mode", b"DCR") == b"CRD":
-        split, perm = reshaped(case, x, [n, depth, b, b, h, w]), [0, 1, 4, 2, 5, 3]
-    else:
-        split, perm = reshaped(case, x, [n, b, b, depth, h, w]), [0, 3, 4, 1, 5, 2]
-    return [reshaped(case, transposed(case, split, perm), [n, depth, h * b, w * b])]
+    sizes = [n, depth, b, b, h, w]
+    channels = [1, 2, 3] if node.get("mode", b"DCR") == b"CRD" else [2, 3, 1]
+    outputs = [[0], [1], [4, 2], [5, 3]]
+    return [_of_factors(case, node, sizes, [[0], channels, [4], [5]], outputs)]
 
 
 RULES: dict[str, Rule] = {

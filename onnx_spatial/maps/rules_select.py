@@ -9,6 +9,7 @@ Expand, Tile    y[i] = x[0] for a dim of 1, x[i mod n]
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from onnx_spatial.maps.cases import Case, UndecidedError
@@ -28,25 +29,31 @@ def _slice(case: Case, node: NodeView) -> list[Tensor]:
     axes = node.axes(3, x.rank)
     axes = list(range(len(starts))) if axes is None else axes
     steps = node.optional_integers("steps", 4) or [1] * len(starts)
-    windows: dict[int, tuple[Polynomial, int]] = {}
-    dims = list(x.dims)
+    windows: dict[int, tuple[Polynomial, Polynomial, int]] = {}
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         bounds = partial(_bounds, case, x.dims[axis], start, end, step)
-        first, dims[axis] = case.sizes(bounds, 2)
-        windows[axis] = (first, step)
-    if all(w == (ZERO, 1) for w in windows.values()) and tuple(dims) == x.dims:
-        return [x]
+        first, count = case.sizes(bounds, 2)
+        windows[axis] = (first, count, step)
+    return [window(case, x, windows)]
+
+
+def window(
+    case: Case, x: Tensor, windows: Mapping[int, tuple[Polynomial, Polynomial, int]]
+) -> Tensor:
+    """Return a part of a tensor: by axis, its first index, its number of elements, and the step."""
+    dims, axes = list(x.dims), list(x.axes)
+    for axis, (first, dims[axis], step) in windows.items():
+        axes[axis] = x.axes[axis].cropped(first, dims[axis]) if step == 1 else Axis([dims[axis]])
+    if tuple(dims) == x.dims and all(w[0] == ZERO and w[2] == 1 for w in windows.values()):
+        return x
 
     def at(index: Index) -> Polynomial:
         source_index = list(index)
-        for axis, (first, step) in windows.items():
+        for axis, (first, _, step) in windows.items():
             source_index[axis] = first + index[axis] * step
         return x.at(tuple(source_index))
 
-    digits = list(x.axes)
-    for axis, (first, step) in windows.items():
-        digits[axis] = x.axes[axis].cropped(first, dims[axis]) if step == 1 else Axis([dims[axis]])
-    return [moved(x, case, dims, at, digits)]
+    return moved(x, case, dims, at, axes)
 
 
 def _bounds(
@@ -87,8 +94,7 @@ def _pad(case: Case, node: NodeView) -> list[Tensor]:
     amounts = node.sizes("pads" if node.has("pads") else "paddings", 1)
     axes = node.axes(3, x.rank)
     axes = list(range(x.rank)) if axes is None else axes
-    if len(amounts) != 2 * len(axes):
-        raise UndecidedError("Pad: the number of pads does not fit the axes")
+    node.check(len(amounts) == 2 * len(axes), "the number of pads does not fit the axes")
     pads = {
         axis: (amounts[i], amounts[i + len(axes)])
         for i, axis in enumerate(axes)
@@ -132,8 +138,7 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
     parts = node.inputs()
     (axis,) = axes_of([node.get("axis", 1)], parts[0].rank)
     for part in parts[1:]:
-        if part.rank != parts[0].rank:
-            raise UndecidedError("Concat: the ranks differ")
+        node.check(part.rank == parts[0].rank, "the ranks differ")
         for a in range(part.rank):
             if a != axis:
                 node.need_equal(case, part.dims[a], parts[0].dims[a], "Concat: dims may differ")
@@ -147,8 +152,7 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
     dims = [min(column, key=lambda size: size.constant is None) for column in columns]
     dims[axis] = total
     whole = all(p.whole for p in parts)
-    if len({p.type for p in parts if p.type}) > 1:
-        raise UndecidedError("Concat: the element types differ")
+    node.check(len({p.type for p in parts if p.type}) <= 1, "the element types differ")
     first = parts[0].axes[axis]
     equally_long = len({p.dims[axis] for p in parts}) == 1 and parts[0].dims[axis] != ZERO
 
@@ -194,7 +198,7 @@ def _split(case: Case, node: NodeView) -> list[Tensor]:
     outputs = []
     start = ZERO
     for size in sizes:
-        outputs.append(_part(case, x, axis, start, size))
+        outputs.append(window(case, x, {axis: (start, size, 1)}))
         start = start + size
     return outputs
 
@@ -202,23 +206,17 @@ def _split(case: Case, node: NodeView) -> list[Tensor]:
 def _even_part(case: Case, node: NodeView, dim: Polynomial, count: int) -> Polynomial:
     """Return the size of all parts but the last, which may be smaller."""
     part = exact(dim, Polynomial.of(count))
-    if node.opset >= 18 and not node.has("num_outputs") and node.opset < MAX_OPSET:
-        raise UndecidedError("Split: neither split nor num_outputs is set")
-    if node.get("num_outputs", count) != count:
-        raise UndecidedError("Split: num_outputs is not the number of outputs")
+    node.check(
+        node.opset < 18 or node.has("num_outputs") or node.opset >= MAX_OPSET,
+        "neither split nor num_outputs is set",
+    )
+    node.check(node.get("num_outputs", count) == count, "num_outputs is not the number of outputs")
     if part is None and not node.has("num_outputs"):
         raise UndecidedError("Split: the number of outputs may not divide the dim")
     if part is None:  # onnxruntime refuses a last part of 0 elements
         case.require(dim - count * count, "Split: the last part may be empty")
         part = case.floor_div(dim + (count - 1), Polynomial.of(count))
     return part
-
-
-def _part(case: Case, x: Tensor, axis: int, start: Polynomial, size: Polynomial) -> Tensor:
-    def at(index: Index) -> Polynomial:
-        return x.at((*index[:axis], start + index[axis], *index[axis + 1 :]))
-
-    return moved(x, case, [*x.dims[:axis], size, *x.dims[axis + 1 :]], at)
 
 
 def _entry(case: Case, node: NodeView, place: Polynomial, x: Tensor, axis: int) -> Polynomial:
@@ -255,8 +253,7 @@ def _check_entries(case: Case, node: NodeView, indices: Tensor, x: Tensor, axis:
 
 def _gather(case: Case, node: NodeView) -> list[Tensor]:
     x, indices = node.input(0), node.input(1)
-    if not indices.whole:
-        raise UndecidedError("Gather: the indices have no index map")
+    node.check(indices.whole, "the indices have no index map")
     (axis,) = axes_of([node.get("axis", 0)], x.rank)
     dims = [*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :]]
     count = indices.rank
@@ -272,8 +269,7 @@ def _gather(case: Case, node: NodeView) -> list[Tensor]:
 
 def _gather_elements(case: Case, node: NodeView) -> list[Tensor]:
     x, indices = node.input(0), node.input(1)
-    if not indices.whole or indices.rank != x.rank:
-        raise UndecidedError("GatherElements: the indices have no index map")
+    node.check(indices.whole and indices.rank == x.rank, "the indices have no index map")
     (axis,) = axes_of([node.get("axis", 0)], x.rank)
     for other in set(range(x.rank)) - {axis}:
         room = x.dims[other] - indices.dims[other]
