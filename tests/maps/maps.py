@@ -7,7 +7,7 @@ all others are data.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
@@ -339,8 +339,27 @@ _FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
     "Greater": np.greater,
     "LessOrEqual": np.less_equal,
     "GreaterOrEqual": np.greater_equal,
-    "Cast": np.asarray,
+    "Ceil": np.ceil,
+    "Floor": np.floor,
+    "Not": np.logical_not,
+    "And": np.logical_and,
+    "Or": np.logical_or,
+    "Xor": np.logical_xor,
+    "Where": np.where,
 }
+
+
+def _computed(name: str, details: tuple[object, ...], row: list[np.ndarray]) -> np.ndarray:
+    """An operator of elements; Div and Mod of integers round toward zero, unless Mod does not."""
+    if name == "Cast":
+        return np.asarray(row[0]).astype(onnx.helper.tensor_dtype_to_np_dtype(details[1]))
+    if name in ("Div", "Mod") and np.asarray(row[0]).dtype.kind != "f":
+        quotient = np.abs(row[0]) // np.abs(row[1]) * np.sign(row[0]) * np.sign(row[1])
+        if name == "Div":
+            return np.asarray(quotient)
+        is_fmod = ("fmod", "1") in details
+        return np.asarray(row[0] - row[1] * quotient if is_fmod else row[0] % row[1])
+    return np.asarray({**_FUNCTIONS, "Div": np.divide}[name](*row))
 
 
 def number(p: Polynomial, symbols: Values, data: Values) -> np.ndarray:
@@ -360,9 +379,10 @@ def _value(atom: Atom, symbols: Values, data: Values) -> np.ndarray:
         assert key.name in symbols, f"{key.name!r} is neither a size nor a digit of the index"
         value = symbols[key.name]
     elif isinstance(key, LiteralKey):
-        value = np.frombuffer(key.data, np.float32)[0]
+        value = np.frombuffer(key.data, f"f{len(key.data)}")[0]
+    elif not isinstance(key, OperationKey):
+        value = np.asarray(symbols[key])
     else:
-        assert isinstance(key, OperationKey)
         row = [number(p, symbols, data) for p in key.operands]
         if key.operator == "Floor":
             value = np.asarray(row[0] // row[1])
@@ -372,7 +392,7 @@ def _value(atom: Atom, symbols: Values, data: Values) -> np.ndarray:
         elif key.operator == "Mul" and isinstance(key.operands, frozenset) and len(row) == 1:
             value = row[0] * row[0]
         else:
-            value = np.asarray(_FUNCTIONS[re.split("[.:]", key.operator)[-1]](*row))
+            value = _computed(re.split("[.:]", key.operator)[-1], key.details, row)
     assert not atom.nonnegative or (value >= 0).all(), f"{atom} is flagged as 0 or more"
     return value
 
@@ -381,3 +401,32 @@ def assignments(bounds: Mapping[str, range]) -> Iterator[dict[str, int]]:
     """All combinations of values."""
     for values in product(*bounds.values()):
         yield dict(zip(bounds, values, strict=True))
+
+
+def disagreement(
+    model: onnx.ModelProto, sizes: Sequence[Sizes], parameters: Values | None = None
+) -> str | None:
+    """The first difference between the map and onnxruntime; None if there is none.
+
+    Where onnxruntime fails at sizes of 1 or more, no map may be found.
+
+    Raises:
+        UndecidedError: there is no map.
+    """
+    explored = Explored.of(model, steps=150_000)
+    for each in sizes:
+        feeds = feeds_of(model, each, parameters or {})
+        try:
+            wanted = run(model, feeds)
+        except Exception as error:  # onnxruntime's errors have no common class
+            return f"{each}: there is a map, and onnxruntime fails: {error}"
+        try:
+            shape = explored.shape(each)
+            if shape != wanted.shape:
+                return f"{each}: the shape is {shape}, not {wanted.shape}"
+            found = explored.array(each, feeds)
+        except AssertionError as error:
+            return f"{each}: {error}"
+        if not np.array_equal(found, wanted):
+            return f"{each}: {found.tolist()}, not {wanted.tolist()}"
+    return None

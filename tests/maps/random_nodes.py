@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 
 import maps
@@ -133,10 +134,34 @@ class Sketch:
         return helper.make_model(graph, opset_imports=imports, ir_version=ir)
 
 
+#: What appends a node of an operator: those that move data, and those whose results the map computes.
+MOVES: dict[str, Callable[[Sketch], None]] = {}
+NUMBERS: dict[str, Callable[[Sketch], None]] = {}
+
+
+def kind(
+    *names: str, needs: Callable[[Sketch], object] = bool, numbers: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function for operators; where a sketch lacks what it needs, it adds an Identity."""
+
+    def registered(function: Callable[..., None]) -> Callable[..., None]:
+        def applied(s: Sketch, name: str = names[0]) -> None:
+            several = {"op_type": name} if len(names) > 1 and numbers else {}
+            function(s, **several) if needs(s) else identity(s)
+
+        for name in names:
+            (NUMBERS if numbers else MOVES)[name] = partial(applied, name=name)
+        return applied
+
+    return registered
+
+
+@kind("Identity")
 def identity(s: Sketch) -> None:
     s.step("Identity")
 
 
+@kind("Reshape")
 def reshape(s: Sketch) -> None:
     target, left = [], list(s.shape)
     while left:
@@ -160,12 +185,14 @@ def reshape(s: Sketch) -> None:
     s.step("Reshape", s.integers(asked), **more)
 
 
+@kind("Flatten")
 def flatten(s: Sketch) -> None:
     rank = len(s.shape)
     lowest = -rank if s.opset >= 11 else 0
     s.step("Flatten", axis=s.rng.randint(lowest, rank))
 
 
+@kind("Squeeze")
 def squeeze(s: Sketch) -> None:
     ones = [a for a, d in enumerate(s.shape) if d == 1]
     if not ones or s.rng.random() < 0.5:
@@ -179,6 +206,7 @@ def squeeze(s: Sketch) -> None:
     s.step("Squeeze", *inputs, **more)
 
 
+@kind("Unsqueeze")
 def unsqueeze(s: Sketch) -> None:
     count = s.rng.randint(1, 2)
     rank = len(s.shape) + count
@@ -189,6 +217,7 @@ def unsqueeze(s: Sketch) -> None:
     s.step("Unsqueeze", *inputs, **more)
 
 
+@kind("Transpose")
 def transpose(s: Sketch) -> None:
     perm = s.rng.sample(range(len(s.shape)), len(s.shape))
     s.step("Transpose", **({"perm": perm} if perm and s.rng.random() < 0.85 else {}))
@@ -200,10 +229,9 @@ def _bound(s: Sketch, size: int) -> int:
     return s.rng.randint(-size - 2, size + 2)
 
 
+@kind("Slice", needs=lambda s: s.shape)
 def slice_(s: Sketch) -> None:
     rank = len(s.shape)
-    if not rank:
-        return identity(s)
     axes = s.rng.sample(range(rank), s.rng.randint(1, rank))
     if s.rng.random() < 0.5:  # something is left
         pairs = [(s.rng.randint(0, s.shape[a] // 2), s.shape[a]) for a in axes]
@@ -214,20 +242,18 @@ def slice_(s: Sketch) -> None:
     if s.opset < 10:
         axes = [a % rank for a in axes]
         s.step("Slice", starts=starts, ends=ends, axes=axes)
-        return None
+        return
     more = [s.store(axes)]
     if s.rng.random() < 0.6:
         more.append(s.store([s.rng.choice((1, 1, 2, 3, -1, -1, -2)) for _ in axes]))
     far = any(abs(v) > 100 for v in (*starts, *ends))
     lists = [s.store(v) if far else s.integers(v) for v in (starts, ends)]
     s.step("Slice", *lists, *more)
-    return None
 
 
+@kind("Pad", needs=lambda s: s.shape and (s.opset >= 11 or not s.whole))
 def pad(s: Sketch) -> None:
     rank = len(s.shape)
-    if not rank or (s.whole and s.opset < 11):
-        return identity(s)
     axes = list(range(rank))
     named = s.opset >= 18 and s.rng.random() < 0.4
     if named:
@@ -244,12 +270,10 @@ def pad(s: Sketch) -> None:
         if named:
             inputs.append(s.store([a - s.rng.choice((0, rank)) for a in axes]))
     s.step("Pad", *inputs, **more)
-    return None
 
 
+@kind("Concat", needs=lambda s: s.shape)
 def concat(s: Sketch) -> None:
-    if not s.shape:
-        return identity(s)
     parts = []
     for _ in range(s.rng.randint(1, 3)):
         part = s.value
@@ -259,13 +283,10 @@ def concat(s: Sketch) -> None:
                 part = s.add("Slice", [part, s.store([first]), s.store([100]), s.store([0])])
         parts.append(part)
     s.value = s.add("Concat", parts, axis=s.axis() if s.opset >= 11 else 0)
-    return None
 
 
+@kind("Split", needs=lambda s: s.shape and s.opset >= 11)
 def split(s: Sketch) -> None:
-    rank = len(s.shape)
-    if not rank or s.opset < 11:
-        return identity(s)
     axis, count = s.axis(), s.rng.randint(1, 3)
     size = s.shape[axis]
     if s.rng.random() < 0.5:
@@ -281,7 +302,6 @@ def split(s: Sketch) -> None:
         s.value = names[0]
     else:
         s.value = s.add("Concat", names, axis=axis)
-    return None
 
 
 def _indices(s: Sketch, size: int, shape: Sequence[int]) -> str:
@@ -307,29 +327,24 @@ def _indices(s: Sketch, size: int, shape: Sequence[int]) -> str:
     return result
 
 
+@kind("Gather", needs=lambda s: s.shape and all(s.shape) and s.opset >= 11)
 def gather(s: Sketch) -> None:
-    if not s.shape or not all(s.shape) or s.opset < 11:
-        return identity(s)
     axis = s.axis()
     shape = s.rng.choice(((), (1,), (2,), (3,), (2, 2)))
     s.step("Gather", _indices(s, s.shape[axis], shape), axis=axis)
-    return None
 
 
+@kind("GatherElements", needs=lambda s: s.shape and all(s.shape) and s.opset >= 11)
 def gather_elements(s: Sketch) -> None:
-    if not s.shape or not all(s.shape) or s.opset < 11:
-        return identity(s)
     axis = s.axis()
     shape = [s.rng.randint(1, 4 if a == axis else d) for a, d in enumerate(s.shape)]
     size = s.shape[axis]
     numbers = [s.rng.randint(-size, size - 1) for _ in range(int(np.prod(shape)))]
     s.step("GatherElements", s.store(np.array(numbers).reshape(shape)), axis=axis)
-    return None
 
 
+@kind("GatherND", needs=lambda s: s.shape and all(s.shape) and s.opset >= 12)
 def gather_nd(s: Sketch) -> None:
-    if not s.shape or not all(s.shape) or s.opset < 12:
-        return identity(s)
     batch = s.rng.randint(0, 1) if len(s.shape) > 1 else 0
     depth = s.rng.randint(1, min(2, len(s.shape) - batch))
     shape = [*s.shape[:batch], 2, depth]
@@ -338,9 +353,9 @@ def gather_nd(s: Sketch) -> None:
         for i in range(int(np.prod(shape)))
     ]
     s.step("GatherND", s.store(np.array(numbers).reshape(shape)), batch_dims=batch)
-    return None
 
 
+@kind("Expand")
 def expand(s: Sketch) -> None:
     target = [s.rng.choice((1, d)) if d != 1 else s.rng.choice((1, 2, 3)) for d in s.shape]
     target = [s.rng.randint(1, 2) for _ in range(s.rng.randint(0, 1))] + target
@@ -349,27 +364,25 @@ def expand(s: Sketch) -> None:
     s.step("Expand", s.integers(target))
 
 
+@kind("Tile")
 def tile(s: Sketch) -> None:
     s.step("Tile", s.integers([s.rng.choice((0, 1, 1, 2, 3)) for _ in s.shape]))
 
 
+@kind("SpaceToDepth", needs=lambda s: len(s.shape) == 4 and all(s.shape))
 def space_to_depth(s: Sketch) -> None:
-    if len(s.shape) != 4 or not all(s.shape):
-        return identity(s)
     s.step("SpaceToDepth", blocksize=s.rng.choice((1, 2, 2, 3)))
-    return None
 
 
+@kind("DepthToSpace", needs=lambda s: len(s.shape) == 4 and all(s.shape))
 def depth_to_space(s: Sketch) -> None:
-    if len(s.shape) != 4 or not all(s.shape):
-        return identity(s)
     mode = {"mode": s.rng.choice(("DCR", "CRD"))} if s.opset >= 11 and s.rng.random() < 0.8 else {}
     s.step("DepthToSpace", blocksize=s.rng.choice((1, 2, 2)), **mode)
-    return None
 
 
-def shape(s: Sketch) -> None:
-    if s.rng.random() < 0.2:
+@kind("Shape", "Size", numbers=True)
+def shape(s: Sketch, op_type: str) -> None:
+    if op_type == "Size":
         s.step("Size")
     else:
         more = {}
@@ -382,6 +395,7 @@ def shape(s: Sketch) -> None:
     s.whole = True
 
 
+@kind("ConstantOfShape", numbers=True)
 def constant_of_shape(s: Sketch) -> None:
     value = numpy_helper.from_array(np.array([s.rng.randint(0, 3)], np.int64))
     s.value = s.add(
@@ -392,15 +406,15 @@ def constant_of_shape(s: Sketch) -> None:
     s.whole = True
 
 
+@kind("EyeLike", numbers=True)
 def eye_like(s: Sketch) -> None:
     zeros = np.zeros((s.rng.randint(1, 4), s.rng.randint(1, 4)))
     s.value = s.add("EyeLike", [s.store(zeros)], k=s.rng.randint(-2, 2))
     s.whole = True
 
 
+@kind("Range", needs=lambda s: s.opset >= 11, numbers=True)
 def range_(s: Sketch) -> None:
-    if s.opset < 11:
-        return identity(s)
     numbers = [s.rng.randint(-2, 2), s.rng.randint(1, 8), s.rng.choice((1, 1, 2, 3))]
     if s.rng.random() < 0.1:
         numbers[2] = -1
@@ -408,9 +422,9 @@ def range_(s: Sketch) -> None:
     if s.rng.random() < 0.7:
         scalars[2] = s.store(numbers[2])
     s.value, s.whole = s.add("Range", scalars), True
-    return None
 
 
+@kind("NonZero", numbers=True)
 def non_zero(s: Sketch) -> None:
     constant_of_shape(s)
     if s.rng.random() < 0.7:
@@ -436,11 +450,20 @@ LOGIC = ("And", "Or", "Xor")
 COMPARE = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 
 
-def elementwise(s: Sketch, op_type: str | None = None) -> None:
+@kind(
+    *BINARY,
+    *LOGIC,
+    *COMPARE,
+    "Neg",
+    "Abs",
+    "Sign",
+    "Not",
+    needs=lambda s: s.opset >= 13,
+    numbers=True,
+)
+def elementwise(s: Sketch, op_type: str) -> None:
     """An operator on integers that the map knows; on data, that of an unknown function."""
-    if s.opset < 13:
-        return identity(s)
-    kind = op_type or s.rng.choice((*BINARY, *LOGIC, *COMPARE, "Neg", "Abs", "Sign", "Not"))
+    kind = op_type
     if kind == "Sum":  # onnxruntime has none of integers
         if not s.float:
             return identity(s)
@@ -482,29 +505,31 @@ def elementwise(s: Sketch, op_type: str | None = None) -> None:
     return None
 
 
+@kind("Where", needs=lambda s: s.opset >= 13 and not s.float)
 def where(s: Sketch) -> None:
-    if s.opset < 13 or s.float:
-        return identity(s)
     condition = s.add(s.rng.choice(COMPARE), [_places(s), s.integer(s.rng.randint(0, 3))])
     other = s.rng.choice((s.value, s.store(s.rng.randint(0, 5)), s.integer(2)))
     pair = [s.value, other]
     s.rng.shuffle(pair)
     s.value = s.add("Where", [condition, *pair])
-    return None
 
 
+@kind("Cast", needs=lambda s: not s.float, numbers=True)
 def cast(s: Sketch) -> None:
-    if s.float:
-        return identity(s)
     if s.whole:
         s.step("Cast", to=s.rng.choice((TensorProto.BOOL, TensorProto.INT32, TensorProto.INT64)))
+    elif s.rng.random() < 0.3:  # a detour through reals
+        dtype = s.rng.choice((np.float32, np.float64))
+        s.step("Cast", to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+        s.step(s.rng.choice(("Div", "Mul")), s.store(s.rng.choice((0.5, 2, 3)), dtype))
+        s.step(s.rng.choice(("Ceil", "Floor")))
     s.step("Cast", to=TensorProto.INT64)
-    return None
 
 
-def reduce(s: Sketch) -> None:
-    if s.opset < 13:
-        return identity(s)
+@kind(
+    "ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin", needs=lambda s: s.opset >= 13, numbers=True
+)
+def reduce(s: Sketch, op_type: str) -> None:
     sizes = s.add("Shape", [s.value])
     rank = len(s.shape)
     if s.rng.random() < 0.5:
@@ -512,10 +537,9 @@ def reduce(s: Sketch) -> None:
         rank = 2
     else:
         rank = 1
-    kind = s.rng.choice(("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin"))
     more: dict[str, object] = {"keepdims": s.rng.randint(0, 1)} if s.rng.random() < 0.7 else {}
     inputs = [sizes]
-    as_input = s.opset >= (13 if kind == "ReduceSum" else 18)
+    as_input = s.opset >= (13 if op_type == "ReduceSum" else 18)
     if s.rng.random() < 0.7:
         axes = [
             a - s.rng.choice((0, rank)) for a in s.rng.sample(range(rank), s.rng.randint(1, rank))
@@ -528,10 +552,10 @@ def reduce(s: Sketch) -> None:
             more["axes"] = axes
     if as_input and s.rng.random() < 0.3:
         more["noop_with_empty_axes"] = 1
-    s.value, s.whole = s.add(kind, inputs, **more), True
-    return None
+    s.value, s.whole = s.add(op_type, inputs, **more), True
 
 
+@kind("If")
 def if_(s: Sketch) -> None:
     """A branch on a size: two ways to move the latest value."""
     size = s.add("Squeeze", [s.integer(s.rng.randint(1, 4))])
@@ -545,44 +569,6 @@ def if_(s: Sketch) -> None:
         nodes = [helper.make_node(node, [s.value], [output])]
         branches[name] = helper.make_graph(nodes, name, [], [onnx.ValueInfoProto(name=output)])
     s.value = s.add("If", [condition], **branches)
-
-
-MOVES: dict[str, Callable[[Sketch], None]] = {
-    "Identity": identity,
-    "Reshape": reshape,
-    "Flatten": flatten,
-    "Squeeze": squeeze,
-    "Unsqueeze": unsqueeze,
-    "Transpose": transpose,
-    "Slice": slice_,
-    "Pad": pad,
-    "Concat": concat,
-    "Split": split,
-    "Gather": gather,
-    "GatherElements": gather_elements,
-    "GatherND": gather_nd,
-    "Expand": expand,
-    "Tile": tile,
-    "SpaceToDepth": space_to_depth,
-    "DepthToSpace": depth_to_space,
-    "Where": where,
-    "If": if_,
-}
-#: Operators whose results the map computes.
-NUMBERS: dict[str, Callable[[Sketch], None]] = {
-    "Shape": shape,
-    "Size": shape,
-    "ConstantOfShape": constant_of_shape,
-    "EyeLike": eye_like,
-    "Range": range_,
-    "NonZero": non_zero,
-    "Cast": cast,
-    **dict.fromkeys(("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin"), reduce),
-    **{
-        kind: (lambda s, kind=kind: elementwise(s, kind))
-        for kind in (*BINARY, *LOGIC, *COMPARE, "Neg", "Abs", "Sign", "Not")
-    },
-}
 
 
 def at_random(rng: Random, kind: str) -> Sketch:
@@ -608,10 +594,10 @@ def at_random(rng: Random, kind: str) -> Sketch:
     return sketch
 
 
-def chain(rng: Random, length: int) -> Sketch:
-    """Operators behind each other that run at one set of sizes."""
+def chain(rng: Random, length: int, numbers: Sequence[str] = ()) -> Sketch:
+    """Operators behind each other that run at one set of sizes; some compute numbers."""
     sketch = Sketch(rng, rng.choice((11, 13, 17, 18)), static=rng.random() < 0.1)
-    names = [*MOVES, *rng.sample(list(NUMBERS), 2)]
+    names = [*MOVES, *(numbers or rng.sample(list(NUMBERS), 2))]
     for _ in range(length):
         before = copy.copy(sketch)
         before.nodes, before.stored = [*sketch.nodes], [*sketch.stored]

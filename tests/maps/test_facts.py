@@ -107,7 +107,7 @@ def check(rng: Random) -> int:
     return claims
 
 
-@settings(max_examples=25)
+@settings(max_examples=30)
 @given(rng=sampling.randoms)
 def test_claims_hold_everywhere_in_a_box(rng):
     check(rng)
@@ -122,25 +122,37 @@ def sizes(*names: str) -> list[Polynomial]:
     return [symbol(name) for name in names]
 
 
-def test_place_in_memory_is_below_the_number_of_elements():
-    n, w, rows, columns = sizes("n", "w", "N", "W")
+n, w, N, W, H = sizes(*"nwNWH")
+P = symbol("p", nonnegative=False)
+
+#: Facts, what follows from them, and what does not.
+CLAIMS = {
+    "a place in memory is below the number of elements": (
+        (N - 1 - n, W - 1 - w, N - 1, W - 1),
+        (N * W - 1 - n * W - w,),
+        (N * W - 2 - n * W - w, N * W - 1 - w * W - n),
+    ),
+    "products of sizes outweigh their factors": (
+        (H - 2, W - 1),
+        (H * W - H, (H - 1) * W * 2 - W),
+        (H * W - H - 1,),
+    ),
+    # 2*h*w <= 2*w does not give h <= 1 unless w is 1 or more.
+    "a size that may be 0 does not scale": ((W - H * W,), (), (1 - H,)),
+    "a size that is not 0 scales": ((W - H * W, W - 1), (1 - H,), ()),
+    "a number of either sign does not scale": ((H - 3,), (), (H * P - 3 * P, H * P, P + 4)),
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_claims(name):
+    given, following, others = CLAIMS[name]
     facts = Facts()
-    for fact in (rows - 1 - n, columns - 1 - w, rows - 1, columns - 1):
+    for fact in given:
         facts.add(fact)
-    assert facts.nonnegative(rows * columns - 1 - n * columns - w)
-    assert not facts.nonnegative(rows * columns - 2 - n * columns - w)
-    assert not facts.nonnegative(rows * columns - 1 - w * columns - n)
+    assert all(map(facts.nonnegative, following))
+    assert not any(map(facts.nonnegative, others))
     assert not facts.contradictory()
-
-
-def test_products_of_sizes_outweigh_their_factors():
-    h, w = sizes("H", "W")
-    facts = Facts()
-    facts.add(h - 2)
-    facts.add(w - 1)
-    assert facts.nonnegative(h * w - h)
-    assert facts.nonnegative((h - 1) * w * 2 - w)
-    assert not facts.nonnegative(h * w - h - 1)
 
 
 def test_forgotten_facts_prove_nothing():
@@ -153,25 +165,6 @@ def test_forgotten_facts_prove_nothing():
     facts.forget(kept)
     assert not facts.nonnegative(w - 2)
     assert facts.nonnegative(h - 2)
-
-
-def test_size_that_may_be_0_does_not_scale():
-    # 2*h*w <= 2*w does not give h <= 1 unless w is 1 or more.
-    h, w = sizes("H", "W")
-    facts = Facts()
-    facts.add(w - h * w)
-    assert not facts.nonnegative(1 - h)
-    facts.add(w - 1)
-    assert facts.nonnegative(1 - h)
-
-
-def test_number_of_either_sign_does_not_scale():
-    h, p = symbol("H"), symbol("p", nonnegative=False)
-    facts = Facts()
-    facts.add(h - 3)
-    assert not facts.nonnegative(h * p - 3 * p)
-    assert not facts.nonnegative(h * p)
-    assert not facts.nonnegative(p + 4)
 
 
 def test_quotient_of_a_negative_number_is_negative():

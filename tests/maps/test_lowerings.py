@@ -1,4 +1,4 @@
-"""The maps of operators are their definitions; of lowerings they are what onnxruntime computes."""
+"""The maps of the spatial operators are their definitions, at random sizes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,8 @@ import numpy as np
 import pytest
 import running
 import sampling
-from adapter import convert
 from sampling import Form, Sample
-from vocabulary import LOWERINGS
 
-from onnx_spatial import ConversionError
-from onnx_spatial.maps.cases import Case, UndecidedError
-from onnx_spatial.maps.tensor import Tensor
-
-NAMES = list(LOWERINGS)
 OPERATORS = ["tf4d-s2b", "tf4d-b2s", "tfnd-s2b", "tfnd-b2s", "openvino-s2b", "openvino-b2s"]
 OPERATORS += ["image-tf", "image-openvino", "volume", "reorg-openvino", "rearrange"]
 
@@ -81,47 +74,17 @@ def symbols(sizes: maps.Sizes, form: Form, parameters: list) -> dict[str, int]:
     return values
 
 
-def check(rng: Random, operator: str, strategy: str | None) -> bool:
-    """Whether an operator and its lowering have maps; they are right, at several sizes."""
-    sample, form = drawn(rng, operator)
-    model = form.model(sample)
-    wanted = maps.Explored(lambda case: maps.operator_map(case, model)[0], steps=150_000)
-    try:
-        converted = convert(model, **({"strategy": strategy} if strategy else {}))
-    except ConversionError:
-        return False
-
-    def lowered(case: Case) -> Tensor:
-        _, parameters = maps.operator_map(case, model)  # its rules, too: what is divisible
-        return maps.mapped(case, converted, parameters=parameters)
-
-    try:
-        found = maps.Explored(lowered, steps=15_000)
-    except UndecidedError:
-        found = None
-    for sizes, parameters in sizes_of(rng, sample, form):
-        values = {f"p{i}": parameters[i - 1] for i in form.run_time}
-        feeds = maps.feeds_of(model, sizes, values)
-        expected = definitions.node(sample.op_type, [feeds["x"], *parameters], sample.attributes)
-        result = maps.run(converted, feeds)
-        at = symbols(sizes, form, parameters)
-        about = f"{sample}, {form}, {at}"
-        assert wanted.shape(at) == expected.shape, about
-        assert np.array_equal(wanted.array(at, feeds), expected), about
-        if found is not None:
-            assert found.shape(at) == result.shape, about
-            assert np.array_equal(found.array(at, feeds), result), about
-    return found is not None
-
-
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_maps_of_operators_and_of_what_they_become(operator):
-    assert sum(check(Random(f"{operator} {seed}"), operator, None) for seed in range(4)) >= 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", NAMES)
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_maps_of_every_strategy(operator, strategy):
-    for seed in range(25):
-        check(Random(f"{operator} {strategy} {seed}"), operator, strategy)
+def test_maps_of_operators(operator):
+    for seed in range(4):
+        rng = Random(f"{operator} {seed}")
+        sample, form = drawn(rng, operator)
+        model = form.model(sample)
+        found = maps.Explored(lambda case, m=model: maps.operator_map(case, m)[0], steps=150_000)
+        for sizes, parameters in sizes_of(rng, sample, form):
+            feeds = maps.feeds_of(model, sizes, {f"p{i}": parameters[i - 1] for i in form.run_time})
+            wanted = definitions.node(sample.op_type, [feeds["x"], *parameters], sample.attributes)
+            at = symbols(sizes, form, parameters)
+            about = f"{sample}, {form}, {at}"
+            assert found.shape(at) == wanted.shape, about
+            assert np.array_equal(found.array(at, feeds), wanted), about

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import maps
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from adapter import convert, prove
 from onnx import numpy_helper, parser
 
-from onnx_spatial.fusion import strided_conv
 from onnx_spatial.maps.cases import Case
-from onnx_spatial.maps.compare import Comparison, compare
+from onnx_spatial.maps.compare import Comparison
 from onnx_spatial.maps.constants import CONSTANT
 from onnx_spatial.maps.elements import PRODUCTS
 from onnx_spatial.maps.expressions import ELEMENT
-from onnx_spatial.maps.graph import GraphMaps
 from onnx_spatial.maps.polynomial import OperationKey, Polynomial
-from onnx_spatial.maps.tensor import Tensor, input_map
+from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.maps.values import evaluate, grid_of
 from onnx_spatial.verification.prove.proof import Proof
 
@@ -36,7 +34,7 @@ def weights(*shape: int) -> np.ndarray:
 # Maps against runs
 
 
-def total(maps: Callable[[Case], Tensor], inputs: dict[str, np.ndarray]) -> np.ndarray:
+def total(make: Callable[[Case], Tensor], inputs: dict[str, np.ndarray]) -> np.ndarray:
     """Sum up what a map of sums of products says, over all indices, in every case."""
     case, dims = Case(), tuple[int, ...]()
     result = np.zeros(0)
@@ -58,7 +56,7 @@ def total(maps: Callable[[Case], Tensor], inputs: dict[str, np.ndarray]) -> np.n
 
     def add() -> None:
         nonlocal dims, result
-        tensor = case.once("map", lambda: maps(case))
+        tensor = case.once("map", lambda: make(case))
         index = tensor.index()
         element = tensor.at(index)
         if not dims:
@@ -105,28 +103,19 @@ def total(maps: Callable[[Case], Tensor], inputs: dict[str, np.ndarray]) -> np.n
         ((2, 3, 4), (4, 5), "MatMul(x, w)"),
         ((3, 4), (5, 4), "Gemm <transB = 1> (x, w)"),
         ((4, 3), (4, 5), "Gemm <transA = 1> (x, w, c)"),
+        ((2, 3, 4), (4, 5), 'Einsum <equation = "nij,jk->ink"> (x, w)'),
+        ((2, 2, 5), (2, 3, 3), "ConvTranspose <dilations = [2], pads = [1, 0]> (x, w)"),
+        ((1, 4, 5), (4, 2, 2), "ConvTranspose <group = 2> (x, w)"),
     ],
 )
 def test_the_map_of_a_sum_is_what_it_computes(image, kernel, node) -> None:
     x, arrays = weights(*image)[..., ::-1].copy(), {"w": weights(*kernel), "b": weights(kernel[0])}
-    arrays["c"] = weights(kernel[-1])
-    text = f"{HEAD} g (float{list(image)} x) => (float y) {{ y = {node} }}"
-    model = parser.parse_model(text)
-    used = model.graph.node[0].input
-    model.graph.initializer.extend(
-        numpy_helper.from_array(a, n) for n, a in arrays.items() if n in used
+    text = f"g (float{list(image)} x) => (float y) {{ y = {node} }}"
+    made = model(text, **arrays, c=weights(kernel[-1]))
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    assert np.array_equal(
+        total(partial(maps.mapped, model=made), {"x": x}), maps.run(made, {"x": x})
     )
-    model.graph.output[0].type.tensor_type.ClearField("shape")
-    (expected,) = ort.InferenceSession(model.SerializeToString()).run(None, {"x": x})
-
-    def maps(case: Case) -> Tensor:
-        dims = [Polynomial.of(d) for d in image]
-        constants = {n: lambda a=a: a for n, a in arrays.items()}
-        inputs = {"x": input_map(case, "x", dims)}
-        graph = GraphMaps(case, model.graph.node, inputs, constants, {}, lambda *_: None)
-        return graph.value("y")
-
-    assert np.array_equal(total(maps, {"x": x}), expected)
 
 
 def model(text: str, **arrays: np.ndarray) -> onnx.ModelProto:
@@ -229,8 +218,8 @@ EQUAL = [
         "y = MeanVarianceNormalization <axes = [1]> (x)",
     ),
     (
-        "y = ReduceMax <keepdims = 0> (x, one)",
-        "r = ReduceMax (x, one) y = Squeeze(r, one)",
+        "y = ReduceMax <keepdims = 0, axes = [1]> (x)",
+        "r = ReduceMax <axes = [1]> (x) y = Squeeze(r, one)",
     ),
 ]
 
@@ -297,25 +286,9 @@ DIFFERENT = [
 
 def compared(first: str, second: str) -> Comparison:
     """Compare two graphs on a float tensor [N, 3, W]."""
-    made = [
-        model(
-            f"g (float[N, 3, W] x) => (float[A, B, C] y) {{ {PADDED} {text} }}", one=[1], **NUMBERS
-        )
-        for text in (first, second)
-    ]
-
-    def maps(case: Case) -> tuple[Tensor, Tensor]:
-        dims = [case.symbol("N"), Polynomial.of(3), case.symbol("W", 3)]
-        x = input_map(case, "x", dims, type=onnx.TensorProto.FLOAT)
-        values = []
-        for each in made:
-            stored = {t.name: partial(numpy_helper.to_array, t) for t in each.graph.initializer}
-            rule = lambda *_: None  # noqa: E731
-            graph = GraphMaps(case, each.graph.node, {"x": x}, stored, {}, rule)
-            values.append(graph.value("y"))
-        return values[0], values[1]
-
-    return compare(Case(), maps)
+    text = f"g (float[N, 3, W] x) => (float[A, B, C] y) {{ {PADDED} {{}} }}"
+    pair = (model(text.replace("{}", nodes), one=[1], **NUMBERS) for nodes in (first, second))
+    return maps.compare(*pair)
 
 
 @pytest.mark.parametrize(("first", "second"), EQUAL)
@@ -406,31 +379,6 @@ EXTRA = {"d2": weights(4, 4, 1, 1), "low": np.float32(-1), "high": np.float32(6)
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_dilated_convolution_is_proven_for_all_sizes(name) -> None:
     proof = region(dilated(LAYERS[name], **WEIGHTS, **EXTRA))
-    assert proof.scope == "all sizes", proof.reason
-
-
-PATCHES = {
-    "conv": "t = Transpose <perm = [0, 3, 1, 2]> (p) y = Conv(t, k)",
-    "matmul": "y = MatMul(p, m)",
-}
-
-
-@pytest.mark.parametrize("name", PATCHES)
-@pytest.mark.parametrize("channels", [3, 2])
-def test_a_strided_strided_convolution_is_proven(name, channels, monkeypatch) -> None:
-    monkeypatch.setattr(strided_conv, "_saved", lambda *_: 1.0)
-    text = f"""
-        g (float[N, 9, 8, {channels}] x) => (float[A, B, C, D] y)
-        {{
-            p = {TF}.ExtractImagePatches <ksizes = [1, 3, 2, 1], strides = [1, 2, 1, 1],
-                rates = [1, 1, 2, 1], padding = "SAME"> (x)
-            {PATCHES[name]}
-        }}"""
-    rows = 6 * channels
-    original = model(text, k=weights(5, rows, 1, 1), m=weights(rows, 5))
-    (conv,) = (node for node in convert(original).graph.node if node.op_type == "Conv")
-    assert [a.ints for a in conv.attribute if a.name == "strides"] == [[2, 1]]
-    proof = region(original)
     assert proof.scope == "all sizes", proof.reason
 
 
@@ -533,14 +481,5 @@ def test_an_index_that_takes_one_value_is_not_that_of_an_inner_sum(place) -> Non
         for inner in (weights(3, 3, 1), weights(3, 3, 1), other)
     )
 
-    def maps(pair: tuple[onnx.ModelProto, onnx.ModelProto], case: Case) -> tuple[Tensor, Tensor]:
-        x = input_map(case, "x", [Polynomial.of(d) for d in (1, 3, 2)])
-        values = []
-        for each in pair:
-            stored = {t.name: partial(numpy_helper.to_array, t) for t in each.graph.initializer}
-            graph = GraphMaps(case, each.graph.node, {"x": x}, stored, {}, lambda *_: None)
-            values.append(graph.value("y"))
-        return values[0], values[1]
-
-    assert compare(Case(), partial(maps, (first, same))).equal
-    assert not compare(Case(), partial(maps, (first, second))).equal
+    assert maps.compare(first, same).equal
+    assert not maps.compare(first, second).equal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-import agreeing
+import maps
 import onnx
 import pytest
 import random_nodes
@@ -28,7 +28,7 @@ def check(kind: str, seeds: range) -> int:
         model = sketch.model()
         sizes = random_nodes.sizes_of(sketch, rng, 3)
         try:
-            difference = agreeing.disagreement(model, sizes)
+            difference = maps.disagreement(model, sizes)
         except UndecidedError:
             continue
         decided += 1
