@@ -72,6 +72,30 @@ def test_parameters_may_be_default_attributes_of_the_function():
     assert onnx_spatial.convert(made).operators[0].output_shape == (16, 4, 3, 2)
 
 
+@pytest.mark.parametrize("read", [lambda made: made, ir.from_proto], ids=["message", "onnx_ir"])
+def test_a_function_may_take_its_branches_as_attributes(read):
+    choice = helper.make_node("If", ["c"], ["o"])
+    branches = {}
+    for name in ("then_branch", "else_branch"):
+        choice.attribute.add(name=name, type=onnx.AttributeProto.GRAPH, ref_attr_name=name)
+        body = helper.make_node("Mul", ["x", "x"] if name < "f" else ["x", "two"], [name])
+        output = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+        branches[name] = helper.make_graph([body], name, [], [output])
+    made = site("y = loc.choose(c, x) z = M.SpaceToBatchND(y, block, none)", ", float two = {2}")
+    made.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
+    for name, graph in branches.items():
+        made.graph.node[0].attribute.append(helper.make_attribute(name, graph))
+    nodes = [choice, helper.make_node("Add", ["o", "x"], ["y"])]
+    imports = [helper.make_opsetid("", 17)]
+    made.functions.append(
+        helper.make_function("loc", "choose", ["c", "x"], ["y"], nodes, imports, [*branches])
+    )
+    result = onnx_spatial.convert(read(made))
+    assert result.verification.status == "passed"
+    assert result.operators[0].input_shape == (1, 4, 4, 1)
+    assert result.model.functions == made.functions
+
+
 FOREIGN = f"""g (float[1,4,4,1] x) => (float[a,b,c,d] z) <{PARAMETERS}, float two = {{2}}> {{
     w = Mul(x, two)
     y = M.SpaceToBatchND(w, block, none)

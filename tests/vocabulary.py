@@ -34,8 +34,8 @@ from onnx_spatial.operators.spellings import (
     read,
     recognise,
 )
+from onnx_spatial.operators.spellings.block_call import BLOCKS as PYTHON_BLOCKS
 from onnx_spatial.operators.spellings.chain_ops import DOMAIN as CHAIN_DOMAIN
-from onnx_spatial.operators.spellings.python_ops import BLOCKS as PYTHON_BLOCKS
 from onnx_spatial.operators.spellings.python_ops import DOMAIN as PYTHON_DOMAIN
 from onnx_spatial.operators.spellings.python_ops import OP_TYPES as PYTHON_OP_TYPES
 from onnx_spatial.operators.spellings.python_ops import as_json, from_json

@@ -212,9 +212,13 @@ def _take_position(node: onnx.NodeProto) -> int | None:
 
 
 def _fix_attributes(node: onnx.NodeProto, copies: Sequence[onnx.NodeProto]) -> None:
-    """Replace references to attributes of the function by their values, if all calls give the same."""
+    """Replace references to attributes of the function by their values, if all calls give the same.
+
+    References to graphs stay: their nodes are not in the list of the file's.
+    """
+    graphs = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
     for index in reversed(range(len(node.attribute))):
-        if not node.attribute[index].ref_attr_name:
+        if not node.attribute[index].ref_attr_name or node.attribute[index].type in graphs:
             continue
         name = node.attribute[index].name
         first, *others = ([a for a in copy.attribute if a.name == name] for copy in copies)

@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 GraphLike = onnx.GraphProto | onnx.FunctionProto
+IrGraph = ir.Graph | ir.Function
 Key = TypeVar("Key", bound=Hashable)
 #: Kinds of attributes that hold graphs: protobuf looks a name up at each use.
 _GRAPH, _GRAPHS = int(onnx.AttributeProto.GRAPH), int(onnx.AttributeProto.GRAPHS)
@@ -59,12 +60,12 @@ def step(op_type: str, outputs: Sequence[str | None], attribute: str) -> str:
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
-    """Yield (attribute name, graph) for each graph inside a node message."""
+    """Yield (attribute name, graph) for each graph inside a node message, but for references."""
     for attribute in node.attribute:
         kind = attribute.type
-        if kind == _GRAPH:
+        if kind == _GRAPH and not attribute.ref_attr_name:
             yield attribute.name, attribute.g
-        elif kind == _GRAPHS:
+        elif kind == _GRAPHS and not attribute.ref_attr_name:
             for index, graph in enumerate(attribute.graphs):
                 yield f"{attribute.name}[{index}]", graph
 
@@ -139,11 +140,25 @@ def ir_nodes(model: ir.Model) -> Iterator[ir.Node]:
         yield from _ir_graph_nodes(function)
 
 
-def _ir_graph_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
+def _ir_graph_nodes(graph: IrGraph) -> Iterator[ir.Node]:
     for node in graph:
         yield node
         for inner in ir_subgraphs(node):
             yield from _ir_graph_nodes(inner)
+
+
+def ir_graphs(model: ir.Model) -> Iterator[IrGraph]:
+    """Yield every graph and function of an onnx_ir model, in the order of `graphs`."""
+    yield from _ir_graphs(model.graph)
+    for function in model.functions.values():
+        yield from _ir_graphs(function)
+
+
+def _ir_graphs(graph: IrGraph) -> Iterator[IrGraph]:
+    yield graph
+    for node in graph:
+        for inner in ir_subgraphs(node):
+            yield from _ir_graphs(inner)
 
 
 def captured(graph: onnx.GraphProto) -> set[str]:

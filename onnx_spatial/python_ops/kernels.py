@@ -15,10 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto
 
-from onnx_spatial.errors import Code, OperatorError
-from onnx_spatial.operators.shapes import show
-from onnx_spatial.operators.spellings.parameters import check_batch_entry
-from onnx_spatial.operators.spellings.python_ops import BLOCKS, FIXED, from_json
+from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
+from onnx_spatial.operators.spellings.python_ops import DOMAIN, OP_TYPES
 from onnx_spatial.operators.strided_copies import Copies, Shape
 from onnx_spatial.python_ops.failures import Failures, Signals, answer
 
@@ -28,18 +26,9 @@ Array = npt.NDArray[Any]
 Body = Callable[..., Array]
 
 #: Element types of Python operators, those that numpy and onnxruntime-extensions both have.
-PREPARED_TYPES = (
-    TensorProto.FLOAT,
-    TensorProto.DOUBLE,
-    TensorProto.INT8,
-    TensorProto.INT16,
-    TensorProto.INT32,
-    TensorProto.INT64,
-    TensorProto.UINT8,
-    TensorProto.UINT16,
-    TensorProto.UINT32,
-    TensorProto.UINT64,
-    TensorProto.BOOL,
+PREPARED_TYPES = tuple(
+    TensorProto.DataType.Value(name)
+    for name in "FLOAT DOUBLE INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64 BOOL".split()
 )
 
 #: Operators that call a function of this process, by number of inputs, all of int64; the attribute KEY
@@ -99,16 +88,10 @@ def bodies(
 
         return body
 
-    def block(name: str) -> Body:
-        def compute(x: Array, shape: Array, table: Array, *, batch_entry: int) -> Array:
-            parameters = (shape.shape, shape.tobytes(), table.shape, table.tobytes())
-            return _run(_block_plan(name, x.shape, batch_entry, *parameters), x)
-
-        return guarded(compute)
-
-    def fixed(name: str) -> Body:
-        def compute(x: Array, *, parameters: str) -> Array:
-            return _run(_fixed_plan(name, x.shape, parameters), x)
+    def spatial(name: str) -> Body:
+        def compute(x: Array, *parameters: Array, **attributes: Any) -> Array:
+            arrays = ((array.shape, array.tobytes()) for array in parameters)
+            return _run(_plan(name, x.shape, tuple(attributes.items()), *arrays), x)
 
         return guarded(compute)
 
@@ -116,8 +99,7 @@ def bodies(
         return functions[key](*inputs)
 
     return {
-        **{name: block(name) for name in BLOCKS},
-        **{name: fixed(name) for name in FIXED},
+        **{name: spatial(name) for name in OP_TYPES},
         **{name: guarded(call, np.size) for name in CALLS.values()},
     }
 
@@ -136,46 +118,18 @@ def _boxed(result: Array) -> Array:
 
 
 @lru_cache(maxsize=512)
-def _block_plan(
+def _plan(
     name: str,
     x_shape: Shape,
-    batch_entry: int,
-    block_shape: Shape,
-    block_data: bytes,
-    table_shape: Shape,
-    table_data: bytes,
+    attributes: tuple[tuple[str, Any], ...],
+    *parameters: tuple[Shape, bytes],
 ) -> Copies:
-    """Return the copies of a block operator for an input of that shape.
+    """Return the copies of an operator for an input of that shape.
 
     Raises:
-        OperatorError: the parameters or the shape break a rule; that is not kept.
+        OperatorError: the parameters, of int64, or the shape break a rule; that is not kept.
     """
-    kind, what = BLOCKS[name]
-    if len(block_shape) != 1:
-        raise OperatorError(
-            f"block_shape must be 1-D, not of shape {show(block_shape)}", code=Code.PARAMETER
-        )
-    if table_shape != (*block_shape, 2):
-        raise OperatorError(
-            f"{what} must have shape {show((*block_shape, 2))}, not {show(table_shape)}",
-            code=Code.PARAMETER,
-        )
-    blocks = np.frombuffer(block_data, np.int64).tolist()
-    amounts = np.frombuffer(table_data, np.int64).reshape(-1, 2).tolist()
-    if batch_entry:
-        if len(blocks) != len(x_shape):
-            raise OperatorError(
-                f"block_shape has {len(blocks)} entries but data has rank {len(x_shape)}",
-                code=Code.RANK,
-            )
-        check_batch_entry("block_shape", blocks[0], 1)
-        check_batch_entry(what, amounts[0][0], 0)
-        check_batch_entry(what, amounts[0][1], 0)
-        blocks, amounts = blocks[1:], amounts[1:]
-    return kind(tuple(blocks), tuple((begin, end) for begin, end in amounts)).plan(x_shape)
-
-
-@lru_cache(maxsize=512)
-def _fixed_plan(name: str, x_shape: Shape, parameters: str) -> Copies:
-    """Return the copies of an operator without run-time parameters for an input of that shape."""
-    return from_json(name, parameters).plan(x_shape)
+    arrays = [np.frombuffer(data, np.int64).reshape(shape) for shape, data in parameters]
+    facts = (InputFacts(shape=x_shape), *map(InputFacts.of, arrays))
+    call = read(NodeFacts(name, DOMAIN, facts, dict(attributes)))
+    return call.bind((None, *arrays)).plan(x_shape)

@@ -13,6 +13,7 @@ import functools
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace, TracebackType
@@ -24,9 +25,9 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from onnx_spatial.errors import Code, UsageError
+from onnx_spatial.operators.spellings.block_call import BLOCKS
 from onnx_spatial.operators.spellings.python_ops import (
     BATCH_ENTRY,
-    BLOCKS,
     DOMAIN,
     FIXED,
     PARAMETERS,
@@ -41,7 +42,7 @@ from onnx_spatial.python_ops.failures import Failures, Signals, exception
 _MARK = "_onnx_spatial_operators"
 _LIBRARY = "onnxruntime_extensions"
 #: Version of the state, so that incompatible copies of this package do not share it.
-_PROTOCOL = 3
+_PROTOCOL = 4
 
 #: onnxruntime-extensions sets this variable when it is imported, which would make every child
 #: process parse its models with protobuf's slow implementation.
@@ -111,7 +112,8 @@ def register(sess_options: ort.SessionOptions) -> None:
         own = one_node(next(iter(FIXED)), DOMAIN, attributes={SITE: "probe", PARAMETERS: "{}"})
         foreign = one_node(_FOREIGN, _FOREIGN_DOMAIN, TensorProto.STRING)
         _register_operators(library, found)
-        if was_ready and loads(own, sess_options):
+        # Options that hold initializers load no other model; those were registered here, if at all.
+        if sess_options in found.options or (was_ready and loads(own, sess_options)):
             return  # they are registered on these options, perhaps by the program itself
         if loads(foreign, sess_options):
             raise UsageError(
@@ -121,6 +123,7 @@ def register(sess_options: ort.SessionOptions) -> None:
                 code=Code.REGISTRATION,
             )
         sess_options.register_custom_ops_library(library.get_library_path())
+        found.options.add(sess_options)
 
 
 def register_fresh(sess_options: ort.SessionOptions) -> None:
@@ -233,6 +236,7 @@ def _new_state(library: ModuleType) -> Any:
         signals=Signals(),
         functions={},
         operators=[],
+        options=weakref.WeakSet(),
     )
     found = library.__dict__.setdefault(_MARK, fresh)
     if found is fresh:

@@ -44,10 +44,10 @@ from onnx_spatial.lowering import Emitter, Lowered, Request
 from onnx_spatial.lowering.core.padding import numpy_dtype
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import node_groups
-from onnx_spatial.operators.spellings import BlockCall, FixedCall, Vector
+from onnx_spatial.operators.spellings import BlockCall, Vector
+from onnx_spatial.operators.spellings.block_call import BLOCKS
 from onnx_spatial.operators.spellings.python_ops import (
     BATCH_ENTRY,
-    BLOCKS,
     DOMAIN,
     PARAMETERS,
     SITE,
@@ -93,10 +93,8 @@ def write(request: Request, info: OperatorInfo) -> Lowered:
         block, table, whole = _tables(call, request, emit)
         parameters = [block, table]
         attributes[BATCH_ENTRY] = int(whole)
-    elif isinstance(call, FixedCall):
-        attributes[PARAMETERS] = as_json(call.operator)
     else:
-        raise ConversionError(f"there is no Python operator for {call.kind.name}")
+        attributes[PARAMETERS] = as_json(call.operator)
     main = ir.node(call.kind.name, [carried, *parameters], attributes, domain=DOMAIN)
     emit.nodes.append(main)
     checked = emit.op("Reshape", main.outputs[0], _shape(request, emit))

@@ -194,8 +194,9 @@ def test_external_data_may_be_given_in_memory(tmp_path, mode):
         (tmp_path / "w.bin").write_bytes(bytes(len(data)))  # what is in memory goes before it
         path = tmp_path / "model.onnx"
         path.write_bytes(given.SerializeToString())
+        options = take(held)
         for form in (given.SerializeToString(), given, path):
-            session = InferenceSession(form, take(held), mode=mode)
+            session = InferenceSession(form, options, mode=mode)
             assert running.same_bits(session.run(None, {"x": X})[0], wanted)
 
 

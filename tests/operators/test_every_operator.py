@@ -17,6 +17,7 @@ from building import ELEMENT_TYPES, one_node
 from sampling import Sample
 from vocabulary import (
     OPERATORS,
+    PYTHON_BLOCKS,
     Call,
     Dim,
     FixedCall,
@@ -137,7 +138,7 @@ def test_its_parameters_survive_a_prepared_model(kind):
                 python_ops.from_json(kind.name, python_ops.as_json(call.operator)) == call.operator
             )
         else:
-            assert kind.name in python_ops.BLOCKS
+            assert kind.name in PYTHON_BLOCKS
 
 
 @everyone

@@ -18,8 +18,6 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.repeated_fields import remove_where
 from onnx_spatial.model.graph.replace_nodes import ORIGIN
 
-IrGraph = ir.Graph | ir.Function
-
 
 class Patch:
     """Pairs of an onnx_ir model's nodes with its messages, made before the first edit.
@@ -31,16 +29,10 @@ class Patch:
     def __init__(self, proto: onnx.ModelProto, model: ir.Model) -> None:
         self._proto = proto
         self._model = model
-        self._index: dict[ir.Node, int] = {}
-        self._remember(model.graph)
-        for function in model.functions.values():
-            self._remember(function)
-
-    def _remember(self, graph: IrGraph) -> None:
-        for index, node in enumerate(graph):
-            self._index[node] = index
-            for inner in traversal.ir_subgraphs(node):
-                self._remember(inner)
+        #: Position of each node in its graph.
+        self._index = {
+            node: index for graph in traversal.ir_graphs(model) for index, node in enumerate(graph)
+        }
 
     def apply(self) -> onnx.ModelProto:
         """Return a copy of the message with the edits."""
@@ -50,7 +42,7 @@ class Patch:
             self._graph(message, function)
         return copy
 
-    def _graph(self, message: traversal.GraphLike, graph: IrGraph) -> None:
+    def _graph(self, message: traversal.GraphLike, graph: traversal.IrGraph) -> None:
         nodes, edited = [], len(message.node) != len(graph)
         named: dict[str, onnx.NodeProto] | None = None
         for node in graph:

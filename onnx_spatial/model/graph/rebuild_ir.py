@@ -16,8 +16,7 @@ import onnx_ir as ir
 
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import traversal
-
-IrGraph = ir.Graph | ir.Function
+from onnx_spatial.model.traversal import IrGraph
 
 
 def to_ir(
@@ -44,26 +43,24 @@ def to_ir(
             error = error.__cause__  # type: ignore[assignment]
         raise ModelFileError(f"onnx_ir cannot hold the model: {error}") from None
     if folder is not None:
-        for graph in _bodies(model):
-            ir.external_data.set_base_dir(graph, folder)
+        for body in (model.graph, *(function.graph for function in model.functions.values())):
+            ir.external_data.set_base_dir(body, folder)
     if original is None:
         return model
     assert proto is not None
     _carry_meta(original, model)
-    _carry_graph(model.graph, edited.graph, original.graph, proto.graph)
-    messages = {(f.domain, f.name, f.overload): f for f in proto.functions}
-    for message, function in zip(edited.functions, model.functions.values(), strict=True):
-        identifier = function.identifier()
-        if identifier in original.functions:
-            before = original.functions[identifier]
-            _carry_graph(function, message, before, messages[identifier])
+    before = {
+        place: (graph, message)
+        for graph, (place, message) in zip(
+            traversal.ir_graphs(original), traversal.graphs(proto), strict=True
+        )
+    }
+    for graph, (place, message) in zip(
+        traversal.ir_graphs(model), traversal.graphs(edited), strict=True
+    ):
+        if place in before:
+            _carry_graph(graph, message, *before[place])
     return model
-
-
-def _bodies(model: ir.Model) -> Iterator[ir.Graph]:
-    yield model.graph
-    for function in model.functions.values():
-        yield function.graph
 
 
 def _carry_graph(
@@ -145,17 +142,3 @@ def _carry_node(node: ir.Node, new: onnx.NodeProto, before: ir.Node, old: onnx.N
         is_graph = attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
         if not is_graph and messages.get(attribute.name) == attribute:
             node.attributes[attribute.name] = before.attributes[attribute.name]
-    graphs = dict(
-        zip((name for name, _ in traversal.subgraphs(old)), _inner(before, old), strict=True)
-    )
-    for (name, _), (graph, message) in zip(
-        traversal.subgraphs(new), _inner(node, new), strict=True
-    ):
-        if name in graphs:
-            _carry_graph(graph, message, *graphs[name])
-
-
-def _inner(node: ir.Node, message: onnx.NodeProto) -> Iterator[tuple[ir.Graph, onnx.GraphProto]]:
-    """Yield each graph inside a node with its message."""
-    messages = (graph for _, graph in traversal.subgraphs(message))
-    yield from zip(traversal.ir_subgraphs(node), messages, strict=True)

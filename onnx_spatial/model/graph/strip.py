@@ -159,14 +159,13 @@ def _copy_nodes(
             )
             target.input.extend(node.input)
             target.output.extend(node.output)
-            if (
-                copy_attribute is None
-            ):  # an edit keeps the documentation of nodes; nobody else reads it
+            if copy_attribute is None:  # nobody but edits needs the documentation of nodes
                 if node.HasField("doc_string"):
                     target.doc_string = node.doc_string
                 target.metadata_props.extend(node.metadata_props)
             for attribute in node.attribute:
-                if attribute.type in (_KINDS.GRAPH, _KINDS.GRAPHS):
+                graphs = attribute.type in (_KINDS.GRAPH, _KINDS.GRAPHS)
+                if graphs and not attribute.ref_attr_name:
                     made = target.attribute.add(name=attribute.name, type=attribute.type)
                     if attribute.type == _KINDS.GRAPH:
                         copy_graph(attribute.g, made.g)

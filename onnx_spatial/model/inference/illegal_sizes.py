@@ -14,9 +14,7 @@ from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
 
-_WINDOWS = frozenset({"AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool", "QLinearConv"})
-#: Input of the weights, whose last axes are the window.
-_WEIGHTS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
+_WINDOWS = op_traits.having(op_traits.Trait.WINDOWS) - {"ConvTranspose", "DeformConv"}
 
 
 def check(
@@ -99,8 +97,8 @@ def _window(
     """Return the sizes of a node's window with its dilations; [] if they are not known."""
     ints = {a.name: list(a.ints) for a in node.attribute}
     kernel = ints.get("kernel_shape", [])
-    if not kernel and node.op_type in _WEIGHTS:
-        name = node.input[_WEIGHTS[node.op_type]]
+    if not kernel and (weight := op_traits.of(node).weight) is not None:
+        name = node.input[weight]
         kernel = (weights.get(name) or _sizes(types.get(name)))[2:]
     dilations = ints.get("dilations", [1] * len(kernel))
     return [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=False)]

@@ -64,68 +64,61 @@ def check(source: Source, *, files: bool = True) -> None:
         entry = _entry(tensor)
         location = entry.get("location", "")
         if any(isinstance(text, bytes) for text in (*entry, *entry.values())):  # invalid UTF-8
-            raise ModelFileError(
-                f"{source.name}: is damaged: the external data entry of tensor {tensor.name!r} "
-                "is not UTF-8 text",
-                code=Code.DAMAGED,
+            raise _refusal(
+                f"is damaged: the external data entry of tensor {tensor.name!r} is not UTF-8 text",
+                *(source, Code.DAMAGED),
             )
         try:
             offset, length = int(entry.get("offset", "0")), int(entry.get("length", "0"))
         except ValueError:
             offset = length = -1
         if min(offset, length) < 0:
-            raise ModelFileError(
-                f"{source.name}: tensor {tensor.name!r}: offset and length of its external data "
-                "must be integers, 0 or more",
-                code=Code.EXTERNAL_DATA,
+            raise _refusal(
+                f"tensor {tensor.name!r}: offset and length of its external data must be integers, "
+                "0 or more",
+                source,
             )
         if not files:
             continue
         if source.folder is None:
-            raise ModelFileError(
-                f"{source.name}: tensor {tensor.name!r} has its data in the file {location!r}; "
-                "give the model as a path so that the file can be found",
-                code=Code.EXTERNAL_DATA,
+            raise _refusal(
+                f"tensor {tensor.name!r} has its data in the file {location!r}; give the model as a "
+                "path so that the file can be found",
+                source,
             )
         if location not in sizes:
             sizes[location] = _size_of(source, source.folder, tensor.name, location)
         if offset + length > sizes[location]:
             if other_formats.is_lfs_pointer_file(source.folder / location):
-                raise ModelFileError(
-                    f"{source.name}: external data {location!r} {other_formats.LFS_ADVICE}",
-                    code=Code.GIT_LFS_POINTER,
-                )
-            raise ModelFileError(
-                f"{source.name}: tensor {tensor.name!r} needs {offset + length} bytes of "
-                f"{location!r}, which has only {sizes[location]}",
-                code=Code.EXTERNAL_DATA,
+                advice = f"external data {location!r} {other_formats.LFS_ADVICE}"
+                raise _refusal(advice, source, Code.GIT_LFS_POINTER)
+            raise _refusal(
+                f"tensor {tensor.name!r} needs {offset + length} bytes of {location!r}, which has "
+                f"only {sizes[location]}",
+                source,
             )
+
+
+def _refusal(text: str, source: Source, code: Code = Code.EXTERNAL_DATA) -> ModelFileError:
+    return ModelFileError(f"{source.name}: {text}", code=code)
 
 
 def _size_of(source: Source, folder: Path, tensor: str, location: str) -> int:
+    what = f"tensor {tensor!r}: external data {location!r}"
     if _leaves(location):
-        raise ModelFileError(
-            f"{source.name}: tensor {tensor!r}: external data {location!r} leaves the model's folder",
-            code=Code.EXTERNAL_DATA,
-        )
+        raise _refusal(f"{what} leaves the model's folder", source)
     try:
         path = folder / location
         if source.path is not None and path.samefile(source.path):
-            raise ModelFileError(
-                f"{source.name}: tensor {tensor!r}: external data {location!r} is the model itself",
-                code=Code.EXTERNAL_DATA,
-            )
+            raise _refusal(f"{what} is the model itself", source)
         if not path.is_file():
-            raise ModelFileError(
-                f"{source.name}: tensor {tensor!r}: external data {location!r} is no regular file",
-                code=Code.EXTERNAL_DATA,
-            )
+            raise _refusal(f"{what} is no regular file", source)
         return path.stat().st_size
     except (OSError, ValueError):
-        raise ModelFileError(
-            f"{source.name}: external data file {location!r} is missing (tensor {tensor!r}); "
+        raise _refusal(
+            f"external data file {location!r} is missing (tensor {tensor!r}); "
             "put it beside the model",
-            code=Code.EXTERNAL_DATA,
+            source,
         ) from None
 
 

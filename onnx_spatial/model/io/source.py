@@ -84,24 +84,15 @@ def _tensors(
     model: ir.Model, proto: onnx.ModelProto
 ) -> Iterator[tuple[ir.TensorProtocol | None, onnx.TensorProto]]:
     """Yield each tensor of a model with its message."""
-    yield from _initializers(model.graph, proto.graph)
-    for node, (_, _, message) in zip(
-        traversal.ir_nodes(model), traversal.nodes(proto), strict=True
-    ):
-        messages = (graph for _, graph in traversal.subgraphs(message))
-        for graph, inner in zip(traversal.ir_subgraphs(node), messages, strict=True):
-            yield from _initializers(graph, inner)
-        for attribute in message.attribute:
-            if attribute.type == onnx.AttributeProto.TENSOR:
-                yield node.attributes[attribute.name].as_tensor(), attribute.t
-            elif attribute.type == onnx.AttributeProto.TENSORS:
-                yield from zip(
-                    node.attributes[attribute.name].as_tensors(), attribute.tensors, strict=True
-                )
-
-
-def _initializers(
-    graph: ir.Graph, proto: onnx.GraphProto
-) -> Iterator[tuple[ir.TensorProtocol | None, onnx.TensorProto]]:
-    for tensor in proto.initializer:
-        yield graph.initializers[tensor.name].const_value, tensor
+    messages = (message for _, message in traversal.graphs(proto))
+    for graph, message in zip(traversal.ir_graphs(model), messages, strict=True):
+        if isinstance(message, onnx.GraphProto) and isinstance(graph, ir.Graph):
+            for tensor in message.initializer:
+                yield graph.initializers[tensor.name].const_value, tensor
+        for node, node_message in zip(graph, message.node, strict=True):
+            for attribute in node_message.attribute:
+                if attribute.type == onnx.AttributeProto.TENSOR:
+                    yield node.attributes[attribute.name].as_tensor(), attribute.t
+                elif attribute.type == onnx.AttributeProto.TENSORS:
+                    tensors = node.attributes[attribute.name].as_tensors()
+                    yield from zip(tensors, attribute.tensors, strict=True)

@@ -38,8 +38,7 @@ def check(path: Path, source: Source, *, in_place: bool = False) -> None:
     except (OSError, ValueError) as error:  # a name that is too long or invalid
         raise _failure(path, error) from None
     if path.exists() and not path.is_file():  # never replace a device or a pipe
-        what = "a folder" if path.is_dir() else "no regular file"
-        raise ModelFileError(f"{path}: cannot be written: it is {what}", code=Code.UNWRITABLE)
+        raise _unwritable(path, f"it is {'a folder' if path.is_dir() else 'no regular file'}")
     if in_place and path.is_symlink():
         raise UsageError(
             f"{path}: is a link to {path.resolve()}; convert that in place, or write -o",
@@ -58,14 +57,9 @@ def check(path: Path, source: Source, *, in_place: bool = False) -> None:
                 code=Code.SAME_FILE,
             )
     if not path.parent.is_dir():
-        raise ModelFileError(
-            f"{path}: cannot be written: there is no folder {str(path.parent)!r}",
-            code=Code.UNWRITABLE,
-        )
+        raise _unwritable(path, f"there is no folder {str(path.parent)!r}")
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise ModelFileError(
-            f"{path}: cannot be written: its folder is read-only", code=Code.UNWRITABLE
-        )
+        raise _unwritable(path, "its folder is read-only")
 
 
 def write(source: Source, output: str | os.PathLike[str], *, external: bool = False) -> None:
@@ -220,7 +214,10 @@ def _link(path: Path, backup: Path) -> None:
 
 
 def _failure(path: Path, error: OSError | ValueError) -> ModelFileError:
-    reason = getattr(error, "strerror", None) or error
+    return _unwritable(path, getattr(error, "strerror", None) or error)
+
+
+def _unwritable(path: Path, reason: object) -> ModelFileError:
     return ModelFileError(f"{path}: cannot be written: {reason}", code=Code.UNWRITABLE)
 
 

@@ -13,9 +13,8 @@ from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators.rearrange import Rearrange
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings import chain_ops, openvino, python_ops, tensorflow
-from onnx_spatial.operators.spellings.block_call import MAX_BLOCKED, BlockCall
+from onnx_spatial.operators.spellings.block_call import MAX_BLOCKED, BlockCall, Call
 from onnx_spatial.operators.spellings.call import (
-    Call,
     Conflict,
     FixedCall,
     InputFacts,

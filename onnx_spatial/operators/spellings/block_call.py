@@ -16,6 +16,7 @@ from onnx_spatial.operators.operator import USUAL_SAMPLES, Size
 from onnx_spatial.operators.shapes import DIMS
 from onnx_spatial.operators.spellings.call import (
     TYPICAL_BATCH,
+    FixedCall,
     InputFacts,
     NodeFacts,
     Parameter,
@@ -106,7 +107,7 @@ class BlockCall:
 
     @property
     def family(self) -> tuple[object, ...]:
-        """The operator and the number of blocked axes."""
+        """Key that is equal for calls that one function could serve."""
         return (self.kind, self.blocked)
 
     def check(self) -> None:
@@ -187,7 +188,17 @@ class BlockCall:
     def sample_parameters(
         self, dims: Sequence[Dim], facts: NodeFacts, rng: np.random.Generator, number: int
     ) -> tuple[SpaceToBatch | BatchToSpace, dict[int, Array]] | None:
-        """Draw blocks that divide the known sizes, and pads or crops; None if none fit."""
+        """Draw legal values of unknown parameters: blocks that divide the known sizes, pads or crops.
+
+        Args:
+            dims: of the data.
+            facts: about the node.
+            rng: random generator.
+            number: of the sample; samples with other numbers differ.
+
+        Returns:
+            The operator, and the values of inputs by their numbers; None if no values fit.
+        """
         block, begins, ends = [], [], []
         for axis in range(self.blocked):
             size = dims[axis + 1]
@@ -206,7 +217,7 @@ class BlockCall:
             most = b * _BLOCKS_OF_PADDING[number % len(_BLOCKS_OF_PADDING)]
             if b == 1 and number < USUAL_SAMPLES:
                 most = 0  # most likely the channels, whose number later nodes depend on
-            low, high = pair(size if isinstance(size, int) else None, b, low, high, most, rng)
+            low, high = pair(size if isinstance(size, int) else None, b, (low, high), most, rng)
             block.append(b)
             begins.append(low)
             ends.append(high)
@@ -221,6 +232,10 @@ class BlockCall:
         return operator, parameters
 
 
+#: The operator of a node, with parameters that may be unknown until run time.
+Call = FixedCall | BlockCall
+
+
 def _divisor(size: Dim, rng: np.random.Generator, number: int, axis: int) -> int:
     """Draw a block that divides a size if it is known."""
     if not isinstance(size, int) or size == 0:
@@ -230,14 +245,14 @@ def _divisor(size: Dim, rng: np.random.Generator, number: int, axis: int) -> int
     return int(rng.choice([d for d in range(1, min(size, 8) + 1) if size % d == 0]))
 
 
+#: Amounts at the begin and at the end of an axis; None for an unknown one.
+_Pair = tuple[int | None, int | None]
+
+
 def _pads(
-    size: int | None,
-    block: int,
-    low: int | None,
-    high: int | None,
-    most: int,
-    rng: np.random.Generator,
+    size: int | None, block: int, pair: _Pair, most: int, rng: np.random.Generator
 ) -> tuple[int, int]:
+    low, high = pair
     if low is None and high is not None and size is not None:
         return (-size - high) % block, high
     if low is None:
@@ -248,13 +263,9 @@ def _pads(
 
 
 def _crops(
-    size: int | None,
-    block: int,
-    low: int | None,
-    high: int | None,
-    most: int,
-    rng: np.random.Generator,
+    size: int | None, block: int, pair: _Pair, most: int, rng: np.random.Generator
 ) -> tuple[int, int]:
+    low, high = pair
     room = most if size is None else min(most, max(0, (size * block - 1) // 2))
     if low is None:
         low = int(rng.integers(0, room + 1))

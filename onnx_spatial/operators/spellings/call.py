@@ -1,8 +1,9 @@
-"""Define the input and the result of reading a spelling: `NodeFacts` and `Call`.
+"""Define the input and the result of reading a spelling: `NodeFacts`, and `FixedCall` or `BlockCall`.
 
 A spelling never touches a graph. It reads a `NodeFacts`, the facts known before a run or all facts in a
-run, and returns a `Call`: the operator of the node, each parameter either known or the location in the
-node's inputs where it is read at run time.
+run, and returns the call: the operator of the node, each parameter either known or the location in the
+node's inputs where it is read at run time. `FixedCall` serves all operators whose parameters are
+attributes; others need a class of their own with the same members, as `BlockCall`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import reprlib
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -173,104 +173,16 @@ class Parameter:
     typical: int = 1
 
 
-class Call(Protocol):
-    """The operator of a node, with parameters that may be unknown until run time.
-
-    `FixedCall` serves all operators whose parameters are attributes; others need a class of their own,
-    as `BlockCall`.
-    """
-
-    @property
-    def kind(self) -> type[Operator]:
-        """The operator's class."""
-
-    @property
-    def dialect(self) -> str:
-        """Name of the spelling."""
-
-    @property
-    def rank(self) -> int | None:
-        """The input's rank if the spelling or the operator fixes it."""
-
-    @property
-    def operator(self) -> Operator | None:
-        """The operator if all parameters are known, else None."""
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """The parameters that may be unknown until run time."""
-
-    @property
-    def axes(self) -> int:
-        """Number of leading axes that the operator treats specially."""
-
-    @property
-    def may_pad(self) -> bool:
-        """Whether the output may hold elements that are not in the input."""
-
-    @property
-    def typical_batch(self) -> int:
-        """A legal size for an unknown batch in estimates."""
-
-    @property
-    def family(self) -> tuple[object, ...]:
-        """Key that is equal for calls that one function could serve."""
-
-    @property
-    def referable(self) -> frozenset[str]:
-        """Attributes that a function may read by reference, see `with_reference`."""
-
-    def check(self) -> None:
-        """Check the rules that do not depend on run-time parameters.
-
-        Raises:
-            OperatorError: a rule is broken.
-        """
-
-    def bind(self, inputs: Sequence[npt.NDArray[np.generic] | None]) -> Operator:
-        """Return the operator of one run, its parameters read from the node's inputs."""
-
-    def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Return the output's shape; dims that depend on run-time values are None."""
-
-    def output_dims(
-        self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
-    ) -> list[Size]:
-        """Compute `output_shape` for dims and parameters that may be unknown, with `sizes`."""
-
-    def constraints(
-        self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
-    ) -> list[Size]:
-        """Return sizes that are negative where a rule is broken that only a run can check."""
-
-    def input_names(self, attributes: Container[str]) -> list[str]:
-        """Return the names of the node's inputs in its spelling."""
-
-    def with_reference(self, name: str, index: int) -> Call:
-        """Return the call with attribute `name` replaced by input number `index`."""
-
-    def sample_rank(self, number: int = 0) -> int:
-        """Return a rank for shape sample `number` where none is known."""
-
-    def sample_parameters(
-        self, dims: Sequence[Dim], facts: NodeFacts, rng: np.random.Generator, number: int
-    ) -> tuple[Operator, dict[int, npt.NDArray[np.generic]]] | None:
-        """Draw legal values of the unknown parameters.
-
-        Args:
-            dims: of the data.
-            facts: about the node.
-            rng: random generator.
-            number: of the sample; samples with other numbers differ.
-
-        Returns:
-            The operator, and the values of inputs by their numbers; None if no values fit.
-        """
-
-
 @dataclass(frozen=True)
 class FixedCall:
-    """A node that asks for an operator all of whose parameters are attributes."""
+    """A node that asks for an operator all of whose parameters are attributes.
+
+    Attributes:
+        operator: the operator.
+        dialect: name of the spelling.
+        parameters: those that may be unknown until run time.
+        referable: attributes that a function may read by reference, see `with_reference`.
+    """
 
     operator: FixedOperator
     dialect: str
@@ -295,7 +207,7 @@ class FixedCall:
 
     @property
     def axes(self) -> int:
-        """Number of all axes."""
+        """Number of leading axes that the operator treats specially: all."""
         return self.operator.rank
 
     @property
@@ -305,7 +217,7 @@ class FixedCall:
 
     @property
     def family(self) -> tuple[object, ...]:
-        """The operator with its parameters."""
+        """Key that is equal for calls that one function could serve: the operator."""
         return (self.operator,)
 
     def check(self) -> None:
@@ -322,13 +234,13 @@ class FixedCall:
     def output_dims(
         self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
     ) -> list[Size]:
-        """Compute `output_shape` for dims that may be unknown."""
+        """Compute `output_shape` for dims that may be unknown, with the arithmetic `sizes`."""
         return self.operator.output_dims(sizes, dims)
 
     def constraints(
         self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
     ) -> list[Size]:
-        """Return sizes that are negative where a rule is broken."""
+        """Return sizes that are negative where a rule is broken that only a run can check."""
         return self.operator.constraints(sizes, dims)
 
     def input_names(self, attributes: Container[str]) -> list[str]:
@@ -346,5 +258,5 @@ class FixedCall:
     def sample_parameters(
         self, dims: Sequence[Dim], facts: NodeFacts, rng: np.random.Generator, number: int
     ) -> tuple[Operator, dict[int, npt.NDArray[np.generic]]]:
-        """Return the operator; it has no unknown parameters."""
+        """Draw legal values of the unknown parameters, of which there are none; see `BlockCall`."""
         return self.operator, {}

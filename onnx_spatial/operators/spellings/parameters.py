@@ -78,21 +78,12 @@ def without_batch(name: str, entries: Vector, neutral: int) -> Vector:
     if entries.values is None:
         start = entries.start + entries.step
         return replace(entries, length=entries.length - 1, start=start)
-    check_batch_entry(name, entries.values[0], neutral)
-    return Vector(entries.length - 1, entries.values[1:])
-
-
-def check_batch_entry(name: str, value: int, neutral: int) -> None:
-    """Refuse to block, pad or crop the batch axis.
-
-    Raises:
-        OperatorError: the entry is not `neutral`.
-    """
-    if value != neutral:
+    if entries.values[0] != neutral:
         raise OperatorError(
-            f"{name}[0] is {value}; the entry of the batch axis must be {neutral}",
+            f"{name}[0] is {entries.values[0]}; the entry of the batch axis must be {neutral}",
             code=Code.OUT_OF_RANGE,
         )
+    return Vector(entries.length - 1, entries.values[1:])
 
 
 def _fits(shape: tuple[Dim, ...], expected: tuple[int, ...]) -> bool:

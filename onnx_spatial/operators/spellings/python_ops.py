@@ -16,28 +16,14 @@ from typing import Any
 
 from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators import OPERATORS, FixedOperator
-from onnx_spatial.operators.spellings.block_call import BLOCKS, BlockCall
-from onnx_spatial.operators.spellings.call import Call, FixedCall, NodeFacts
+from onnx_spatial.operators.spellings.block_call import BLOCKS, BlockCall, Call
+from onnx_spatial.operators.spellings.call import FixedCall, NodeFacts
 from onnx_spatial.operators.spellings.parameters import (
     length_of_pairs,
     pairs,
     vector,
     without_batch,
 )
-
-__all__ = [
-    "BATCH_ENTRY",
-    "BLOCKS",
-    "DOMAIN",
-    "FIXED",
-    "OP_TYPES",
-    "PARAMETERS",
-    "SITE",
-    "VERSION",
-    "as_json",
-    "from_json",
-    "read",
-]
 
 DOMAIN = "onnx_spatial.ops"
 VERSION = 1
