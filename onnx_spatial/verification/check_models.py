@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _SUMS = Kind(rtol=RTOL[onnx.TensorProto.FLOAT])
 #: What to do about a run that needs too much memory.
 _SMALLER = "use smaller sizes (--shape) or allow more memory (--memory)"
+#: onnxruntime's optimisations in messages, by whether they are on.
 _LEVELS = {False: "off", True: "on"}
 #: The level of optimisation in messages, where it is not the plain one.
 _WITH = {False: "", True: " with optimisations on"}
