@@ -72,6 +72,7 @@ MISTAKES = [
     Mistake(frozenset({"Loop"}), "concatenates what the turns give, where ONNX stacks it"),
     Mistake(frozenset({"QuantizeLinear", "DequantizeLinear"}), "lacks them before opset 19", 19),
     Mistake(frozenset({"BatchNormalization"}), "normalizes as in training before opset 14", 14),
+    Mistake(frozenset({"ConvTranspose"}), "does not know groups of several channels"),
 ]
 #: Whether the evaluator has other mistakes, and gives the body of a Scan no values of outer graphs.
 OLD = onnx.__version__ < "1.23"
