@@ -84,14 +84,16 @@ class LayoutGraph:
 
     def rank(self, value: ir.Value) -> int | None:
         """Return the rank of a value; None if it is unknown."""
-        for each in self._in_front(value, self._ranks):
-            self._ranks[each] = self._rank(each)
+        if value not in self._ranks:
+            for each in self._in_front(value, self._ranks):
+                self._ranks[each] = self._rank(each)
         return self._ranks[value]
 
     def size(self, value: ir.Value) -> int:
         """Return the number of elements of a value, about: some of its axes may be unknown."""
-        for each in self._in_front(value, self._sizes):
-            self._sizes[each] = self._size(each)
+        if value not in self._sizes:
+            for each in self._in_front(value, self._sizes):
+                self._sizes[each] = self._size(each)
         return self._sizes[value]
 
     def _in_front(self, value: ir.Value, done: Container[ir.Value]) -> list[ir.Value]:

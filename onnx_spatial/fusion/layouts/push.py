@@ -34,8 +34,11 @@ from onnx_spatial.model.op_traits import Trait
 
 #: Nodes that there may be more than at best before a push ends: 4 get it through a gate.
 _PATIENCE = 4
-#: Nodes that a push labels without a gain, and steps between a fused node and the values of pushes.
+#: Nodes that a push labels without a gain.
 _FAR = 256
+#: Nodes between a fused node and the changes of layout that are looked for around it: exporters write
+#: them next to a convolution, or behind an activation or a gate of up to eight nodes.
+_NEAR = 16
 
 #: A node that reads a value, None for the value's name, and the index of the input.
 Use = tuple[ir.Value, ir.Node | None, int]
@@ -63,7 +66,12 @@ class Cost(NamedTuple):
 
     def plus(self, other: Cost, times: int = 1) -> Cost:
         """Return the sum, or the difference."""
-        return Cost(*(mine + times * more for mine, more in zip(self, other, strict=True)))
+        nodes, transposes, moved = other
+        return Cost(
+            self.nodes + times * nodes,
+            self.transposes + times * transposes,
+            self.moved + times * moved,
+        )
 
     @property
     def is_gain(self) -> bool:
@@ -314,7 +322,7 @@ def near(plan: Plan, fused: Collection[ir.Node]) -> list[Forms]:
         forms, steps = todo.popleft()
         readers = (node for _, node, _ in plan.uses(forms))
         for node in (forms.root.producer(), *forms.nodes, *readers):
-            if node is None or node not in graph.order or steps == _FAR:
+            if node is None or node not in graph.order or steps == _NEAR:
                 continue
             left = windows[forms.root]
             if not (plan.data(node) or graph.changes(node)):
