@@ -10,21 +10,8 @@ import running
 import structure
 from adapter import convert, plan, refusal
 from definitions import space_to_batch
-from onnx import TensorProto, helper, parser
-
-HEAD = '<ir_version: {ir}, opset_import: ["" : {opset}, "com.microsoft" : 1, "local" : 1]>\n'
-
-
-def model(text: str, ir: int = 9, opset: int = 17) -> onnx.ModelProto:
-    """Text in which M. stands for the domain of the operators."""
-    return parser.parse_model(
-        HEAD.format(ir=ir, opset=opset) + text.replace("M.", "com.microsoft.")
-    )
-
-
-def image(*shape: int, dtype: type = np.float32) -> np.ndarray:
-    return np.arange(1, np.prod(shape) + 1).astype(dtype).reshape(shape)
-
+from onnx import TensorProto, helper
+from parsing import image, model
 
 # The main graph
 
@@ -149,23 +136,15 @@ BRANCHES = """g (bool c, float[2,H,4,3] x, int32[2,2] pads) => (float[?,?,?,?] y
     }"""
 
 
-def test_constants_of_a_branch_stay_in_it():
+def test_constants_and_outputs_of_a_branch_stay_in_it():
+    """The output of the first operator is the output of the subgraph; its name must stay."""
     converted = convert(model(BRANCHES))
     (node,) = converted.graph.node
-    added = {t.name for t in converted.graph.initializer}
-    assert not added
-    inside = [{t.name for t in a.g.initializer} for a in node.attribute]
-    assert all(inside)
-    assert not inside[0] & inside[1]
-
-
-def test_a_branch_may_hand_its_operator_straight_out():
-    """The output of the operator is the output of the subgraph; its name must stay."""
-    converted = convert(model(BRANCHES))
-    (node,) = converted.graph.node
-    taken = next(a.g for a in node.attribute if a.name == "then_branch")
-    assert [v.name for v in taken.output] == ["t"]
-    assert "t" in taken.node[-1].output
+    assert not converted.graph.initializer
+    first, second = (a.g for a in node.attribute)
+    names = [{t.name for t in graph.initializer} for graph in (first, second)]
+    assert all(names) and not names[0] & names[1]
+    assert [v.name for v in first.output] == ["t"] and "t" in first.node[-1].output
 
 
 def test_a_copy_of_an_outer_value_as_the_output_of_a_branch():

@@ -70,18 +70,12 @@ def test_cases(case, unknown):
     consumers.agree(made, convert(model), feeds)
     (result,) = running.run(made, feeds)
     assert running.same_bits(result, case.expected)
-
-
-@pytest.mark.parametrize("case", POSITIVE, ids=lambda c: c.id)
-def test_static_inputs_give_static_outputs(case):
-    """Without any declared shape behind the node, by nothing but the body of the function."""
-    if case.quantised:
-        return
-    made = consumers.function_form(case.model())
-    del made.graph.value_info[:]
-    made.graph.output[0].type.tensor_type.ClearField("shape")
-    inferred = onnx.shape_inference.infer_shapes(made, strict_mode=True)
-    assert structure.dims(inferred, "y") == list(case.expected.shape)
+    if not unknown and not case.quantised:
+        # Without any declared shape behind the node, by nothing but the body of the function.
+        del made.graph.value_info[:]
+        made.graph.output[0].type.tensor_type.ClearField("shape")
+        inferred = onnx.shape_inference.infer_shapes(made, strict_mode=True)
+        assert structure.dims(inferred, "y") == list(case.expected.shape)
 
 
 # Element types

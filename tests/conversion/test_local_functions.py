@@ -12,27 +12,14 @@ import structure
 from adapter import convert as lowered
 from adapter import plan
 from consumers import function_form, function_sites
-from onnx import TensorProto, helper, parser
+from onnx import TensorProto, helper
+from parsing import image, model
 from vocabulary import MARK
 
 import onnx_spatial
 from onnx_spatial import ConversionError
 
 TF = "ai.onnx.converters.tensorflow"
-HEAD = '<ir_version: {ir}, opset_import: ["" : {opset}, "com.microsoft" : 1, "local" : 1]>\n'
-
-
-def model(text: str, ir: int = 8, opset: int = 17) -> onnx.ModelProto:
-    """Text in which M. stands for the domain of the operators."""
-    return parser.parse_model(
-        HEAD.format(ir=ir, opset=opset) + text.replace("M.", "com.microsoft.")
-    )
-
-
-def image(*shape: int) -> np.ndarray:
-    return np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
-
-
 ONE = """g (float[2,4,4,3] x) => (float[8,2,2,3] y)
     <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
         [site] y = M.SpaceToBatchND(x, block, none)
