@@ -39,10 +39,6 @@ def anything(rng: Random) -> Sample:
     return make(rng)
 
 
-def blocks_or_patches(rng: Random) -> Sample:
-    return blocks(rng) if rng.random() < 0.5 else patches(rng)
-
-
 def of_any_kind(rng: Random) -> Sample:
     return sampling.SPELLINGS[rng.choice(list(sampling.SPELLINGS))](rng)
 
@@ -69,40 +65,6 @@ def empty(rng: Random) -> Sample:
             return sample
 
 
-def tiling(rng: Random) -> Sample:
-    """Windows that touch: stride = kernel, rate 1."""
-    while True:
-        sample = patches(rng)
-        kernel = "sizes" if "sizes" in sample.attributes else "ksizes"
-        tiles = dict(sample.attributes)
-        tiles["strides"] = tiles[kernel]
-        if "rates" in tiles:
-            tiles["rates"] = [1] * len(tiles[kernel])
-        sample = replace(sample, attributes=tiles)
-        try:
-            assert sample.expected is not None
-        except ValueError:  # with these strides a VALID window may be too large
-            continue
-        return sample
-
-
-def single_elements(rng: Random) -> Sample:
-    """Patches of one channel, or of data whose channels come first; ReorgYolo."""
-    if rng.random() < 0.2:
-        return sampling.reorg(rng)
-    while True:
-        sample = patches(rng)
-        last = "sizes" not in sample.attributes
-        if not last or sample.inputs[0].shape[-1] == 1:
-            return sample
-
-
-def movements(rng: Random) -> Sample:
-    if rng.random() < 0.3:
-        return rng.choice((sampling.rearrange, sampling.reorg))(rng)
-    return blocks(rng) if rng.random() < 0.7 else tiling(rng)
-
-
 def square(rng: Random) -> Sample:
     """The last two axes in equal blocks, floats."""
     b = rng.choice([2, 3])
@@ -118,48 +80,28 @@ def square(rng: Random) -> Sample:
     return Sample("tfnd", op_type, sampling.TF, (data, np.array([1, b, b], np.int32), table))
 
 
-SUITED = {
-    "identity": still,
-    "empty": empty,
-    "transpose": movements,
-    "gather": movements,
-    "space-to-depth": square,
-    "row-gather": anything,
-    "element-gather": single_elements,
-    "slices": blocks_or_patches,
-    "planes": patches,
-}
-
-#: Lowerings that refuse many of their samples: nothing to move by a Gather, unknown rank.
-OFTEN_REFUSED = {"gather", "slices", "space-to-depth"}
+#: Lowerings that few nodes are for, with those.
+RARE = {"identity": still, "empty": empty, "space-to-depth": square}
 
 
 # Campaigns (tests/campaign) draw thousands of random nodes with random strategies.
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=25)
-@given(rng=sampling.randoms)
-def test_is_exact(name, rng):
-    sample = SUITED[name](rng)
-    form = sampling.form(rng, sample)
-    made = plan(form.model(sample), prefer=name)
-    assert made.model is not None, f"{sample}\n{form}\n{made.operators}"
-    sampling.check(sample, form, made.model)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_is_taken_when_asked_for(name):
+def test_each_is_taken_when_asked_for_and_exact(name):
     taken = 0
-    for seed in range(40):
-        rng = Random(seed)
-        sample = SUITED[name](rng)
-        form = replace(
-            sampling.form(rng, sample), shape=sample.inputs[0].shape, run_time=frozenset()
-        )
-        (site,) = plan(form.model(sample), prefer=name).operators
-        taken += site.lowering == name
-    assert taken >= (15 if name in OFTEN_REFUSED else 25)
+    for seed in range(300):
+        rng = Random(f"{name} {seed}")
+        sample = RARE.get(name, of_any_kind)(rng)
+        form = sampling.form(rng, sample)
+        made = plan(form.model(sample), prefer=name)
+        if made.operators[0].lowering == name:
+            assert made.model is not None
+            sampling.check(sample, form, made.model)
+            taken += 1
+        if taken == 30:
+            return
+    raise AssertionError(f"{name} took {taken} of 300 nodes")
 
 
 @pytest.mark.parametrize("spelling", sampling.SPELLINGS)
@@ -231,7 +173,7 @@ def test_long_indices_are_exact(name, long_indices):
     """Runtimes add the tables up when they load; the samples here are too small for any."""
     for seed in range(40):
         rng = Random(seed)
-        sample = SUITED[name](rng)
+        sample = of_any_kind(rng)
         shape = sample.inputs[0].shape
         form = replace(sampling.form(rng, sample), shape=shape, run_time=frozenset())
         select._RANKINGS.clear()

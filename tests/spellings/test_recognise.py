@@ -9,7 +9,7 @@ import structure
 from adapter import convert, plan
 from building import TF, one_node
 from onnx import parser
-from vocabulary import DOMAINS, NodeFacts, read, recognise
+from vocabulary import NodeFacts, read, recognise
 
 from onnx_spatial import OperatorError
 
@@ -50,22 +50,6 @@ def test_the_data_input_must_be_there():
     for inputs in [(), (None,)]:
         with pytest.raises(OperatorError, match="the data input is missing"):
             read(NodeFacts("ExtractImagePatches", "", inputs, {}))
-
-
-@pytest.mark.parametrize(
-    "domain",
-    [
-        TF,
-        "ai.onnx.contrib",
-        "org.openvinotoolkit",
-        "com.microsoft",
-        "",
-        "ai.onnx",
-    ],
-)
-def test_domains_that_converters_use_are_known(domain):
-    assert domain in DOMAINS
-    assert not structure.spatial(convert(nd(domain)))
 
 
 def test_an_unknown_domain_is_reported_and_left_alone():
@@ -109,24 +93,6 @@ def test_a_domain_that_the_file_forgot_to_import_is_converted_anyway(domain):
     assert converted.opset_import == model.opset_import
 
 
-def test_a_default_domain_that_the_file_forgot_to_import_is_added():
-    model = nd(TF)
-    del model.opset_import[0]
-    converted = convert(model)
-    assert [(o.domain, o.version) for o in converted.opset_import] == [("", 17)]
-
-
-def test_real_space_to_depth_stays():
-    model = parser.parse_model("""
-        <ir_version: 8, opset_import: ["" : 17]>
-        g (float[1,4,4,4] x) => (float[1,16,2,2] y, float[1,1,8,8] z) {
-            y = SpaceToDepth <blocksize = 2> (x)
-            z = DepthToSpace <blocksize = 2> (x)
-        }""")
-    made = plan(model)
-    assert (made.operators, made.model) == ([], None)
-
-
 def test_leftovers_beside_a_real_space_to_depth():
     model = parser.parse_model("""
         <ir_version: 8, opset_import: ["" : 17]>
@@ -139,3 +105,10 @@ def test_leftovers_beside_a_real_space_to_depth():
     assert converted.graph.node[0] == model.graph.node[0]
     assert not structure.spatial(converted)
     assert structure.counts(converted)["SpaceToDepth"] == 1
+
+
+def test_a_default_domain_that_the_file_forgot_to_import_is_added():
+    model = nd(TF)
+    del model.opset_import[0]
+    converted = convert(model)
+    assert [(o.domain, o.version) for o in converted.opset_import] == [("", 17)]

@@ -51,17 +51,11 @@ def test_4d_ignores_attributes_that_say_nothing_of_the_meaning():
     assert call.operator == SpaceToBatch((2, 2), ((0, 0), (0, 0)))
 
 
-def test_4d_table_as_an_attribute_is_flat():
-    call = read(node(S2B, block_size=2, paddings=(1, 1, 0, 2)))
-    assert call.operator == SpaceToBatch((2, 2), ((1, 1), (0, 2)))
-
-
 @pytest.mark.parametrize(
     ("made", "rule"),
     [
         (node(S2B, T2), "attribute block_size is missing"),
         (node(S2B, T2, block_size=1), "block_size is 1; .* at least 2"),
-        (node(S2B, T2, block_size=-2), "block_size is -2"),
         (node(S2B, T2, block_size=2.0), "attribute block_size must be an integer, not float 2.0"),
         (
             node(S2B, T2, block_size=(2, 2)),
@@ -69,20 +63,10 @@ def test_4d_table_as_an_attribute_is_flat():
         ),
         (node(S2B, block_size=2), "paddings is missing: neither input 1 nor an attribute"),
         (node(B2S, None, block_size=2), "crops is missing"),
-        (node(S2B, T1, block_size=2), r"paddings must have shape \[2, 2\], not \[1, 2\]"),
-        (
-            node(S2B, table((0, 0), (0, 0), dtype=np.int16), block_size=2),
-            "paddings must be int32 or int64, not int16",
-        ),
-        (
-            node(S2B, T2, block_size=2, data=facts("x", (1, 2, 2))),
-            r"the input must have rank 4, not \[1, 2, 2\]",
-        ),
         (
             node(B2S, facts("int32", (2, 3)), block_size=2),
             r"crops must have shape \[2, 2\], not \[2, 3\]",
         ),
-        (node(S2B, table((0, 0), (-1, 1)), block_size=2), "must not be negative"),
         (
             node(S2B, np.array([2, 2]), T2, block_size=2),
             "has 3 inputs where its spelling has 2 at most",
@@ -173,18 +157,8 @@ def test_nd_number_of_blocked_axes_is_found_wherever_it_shows(made):
         (node(S2BND, np.array([2])), "paddings is missing: neither input 2"),
         (node(B2SND, np.array([2])), "crops is missing: neither input 2"),
         (node(S2BND, np.array([2.0, 2.0]), T2), "block_shape must be int32 or int64, not float64"),
-        (node(S2BND, np.array([2], np.uint8), T1), "block_shape must be int32 or int64, not uint8"),
-        (
-            node(S2BND, facts("float32", (2,)), T2),
-            "block_shape must be int32 or int64, not float32",
-        ),
         (node(S2BND, np.array([[2]]), T1), "block_shape must be 1-D"),
         (node(S2BND, facts("int32", ()), T1), r"block_shape must be 1-D, not of shape \[\]"),
-        (node(S2BND, np.array([2, 2]), T1), r"paddings must have shape \[2, 2\], not \[1, 2\]"),
-        (
-            node(S2BND, np.array([2, 2]), np.zeros((2, 3), I32)),
-            r"paddings must have shape \[2, 2\], not \[2, 3\]",
-        ),
         (
             node(S2BND, np.array([2]), np.zeros(2, I32)),
             r"paddings must have shape \[1, 2\], not \[2\]",
@@ -193,30 +167,17 @@ def test_nd_number_of_blocked_axes_is_found_wherever_it_shows(made):
             node(S2BND, facts("int64", None), facts("int64", None)),
             "block_shape is computed at run time and its length is unknown",
         ),
-        (node(S2BND, np.array([0]), T1), "block_shape.0. is 0"),
-        (node(S2BND, np.array([-2]), T1), "block_shape.0. is -2"),
         # What is known must keep its rules although the rest is not known yet.
-        (node(S2BND, np.array([0]), facts("int32", (1, 2))), "block_shape.0. is 0"),
         (node(B2SND, facts("int32", (1,)), table((-1, 0))), "crops.0..0. is -1"),
-        (
-            node(B2SND, np.array([3]), facts("int32", (1, 2)), data=facts("x", (4, 2))),
-            "batch 4 is not divisible by 3",
-        ),
         (
             node(S2BND, facts("int32", (4,)), facts("int32", None)),
             "4 blocked dims need an input of rank 5 or more",
         ),
-        (node(S2BND, block_shape=(2,), paddings=(1, 1, 1)), "2 entries per blocked axis"),
-        (node(S2BND, block_shape=2, paddings=(1, 1)), "must be a list of integers, not int 2"),
         (
             node(S2BND, np.array([2, 3]), T2, block_shape=(2, 2)),
             "has 3 inputs where its spelling has 2 at most",
         ),
         (node(S2BND, np.array([2]), T1, T1), "has 4 inputs where its spelling has 3 at most"),
-        (
-            node(S2BND, block_shape=(2.0,), paddings=(1, 1)),
-            "attribute block_shape must be a list of integers",
-        ),
     ],
 )
 def test_nd_rules(made, rule):
@@ -264,24 +225,14 @@ def test_image_patches_need_every_attribute(name):
         read(node("ExtractImagePatches", **given))
 
 
-@pytest.mark.parametrize("name", ["ksizes", "strides", "padding"])
-def test_volume_patches_need_every_attribute(name):
-    given = {k: v for k, v in EVP.items() if k != name}
-    with pytest.raises(OperatorError, match=f"attribute {name} is missing"):
-        read(node("ExtractVolumePatches", **given))
-
-
 @pytest.mark.parametrize(
     ("changed", "rule"),
     [
         ({"ksizes": (1, 2, 2, 2)}, "ksizes is .*; its first and last entry .* must be 1"),
-        ({"strides": (2, 1, 1, 1)}, "strides is .*; its first and last entry .* must be 1"),
         ({"rates": (1, 1, 1)}, "attribute rates must have 4 entries, not 3"),
         ({"ksizes": (1, 0, 1, 1)}, r"attribute ksizes\[1\] is 0; it must be at least 1"),
         ({"strides": (1, 1, -1, 1)}, r"attribute strides\[2\] is -1; it must be at least 1"),
         ({"ksizes": 3}, "attribute ksizes must be a list of integers, not int 3"),
-        ({"ksizes": "1,3,3,1"}, "attribute ksizes must be a list of integers, not str"),
-        ({"rates": (1.0, 1.0, 1.0, 1.0)}, "attribute rates must be a list of integers"),
         ({"padding": "same"}, "attribute padding must be SAME or VALID, not 'same'"),
         ({"padding": "EXPLICIT"}, "attribute padding must be SAME or VALID, not 'EXPLICIT'"),
         ({"padding": 1}, "attribute padding must be a string, not int 1"),

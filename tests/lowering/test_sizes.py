@@ -1,19 +1,110 @@
-"""Sizes of a lowering: the right values, all at once by no more nodes than each vector by itself."""
+"""Sizes and the nodes that are written for them: the right values, and as few nodes as they need."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
 import pytest
-import structure
-from adapter import convert
-from building import one_node
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from onnx_spatial.lowering.core.builder import Emitter
+from onnx_spatial import ConversionError
+from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
+
+
+def value(name: str = "x") -> ir.Value:
+    return ir.Value(name=name)
+
+
+def size(name: str = "x") -> Size:
+    return Emitter(17).length(value(name), 0)
+
+
+def written(emit: Emitter) -> list[str]:
+    return [node.op_type for node in emit.nodes]
+
+
+def constant(emit: Emitter, value_: ir.Value) -> list[int]:
+    found = next(v for v, _ in emit.constants if v is value_)
+    return found.const_value.numpy().tolist()
+
+
+@pytest.mark.parametrize(
+    ("opset", "nodes"), [(11, ["Add", "Sub", "Abs", "Add", "Div"]), (12, ["Max"]), (17, ["Max"])]
+)
+def test_max_before_opset_12_is_arithmetic(opset, nodes):
+    """Max of int64 came with 12."""
+    emit = Emitter(opset)
+    a, b = emit.elements(value("a"), [0], 1) + emit.elements(value("b"), [0], 1)
+    emit.size(emit.max(a, b))
+    assert written(emit) == nodes
+
+
+# Reshape
+
+
+def reshaped(
+    dims: list[object], x: list[object], opset: int = 17
+) -> tuple[list[str], list[int] | None, bool]:
+    """(nodes, literal shape if it is one, allowzero)"""
+    emit = Emitter(opset)
+    out = emit.reshape(Tensor(value(), tuple(x)), dims)
+    assert list(out.dims) == dims
+    if not emit.nodes:
+        return [], None, False
+    node = emit.nodes[-1]
+    known = [v for v, _ in emit.constants if v is node.inputs[1]]
+    literal = constant(emit, known[0]) if known else None
+    return written(emit), literal, "allowzero" in node.attributes
+
+
+N, M = size("n"), size("m")
+
+
+@pytest.mark.parametrize(
+    ("dims", "x", "expected"),
+    [
+        ([2, 3], [2, 3], ([], None, False)),
+        ([2, N], [2, N], ([], None, False)),
+        ([6], [2, 3], (["Reshape"], [6], False)),
+        ([2, N], [N, 2], (["Reshape"], [2, -1], False)),
+        ([N, 6], [N, 2, 3], (["Reshape"], [-1, 6], False)),
+        ([N, M, 6], [N, M, 2, 3], (["Reshape"], [0, 0, 6], False)),  # copies both
+        ([M, N, 6], [N, M, 2, 3], (["Shape", "Shape", "Concat", "Reshape"], None, True)),
+        ([0, 6], [0, 2, 3], (["Reshape"], [0, 6], False)),  # the copied dim is 0 itself
+        ([6, 0], [2, 0, 3], (["Reshape"], [6, 0], False)),
+        ([0, 6], [2, 3, 0], (["Reshape"], [0, 6], True)),
+        ([0, N], [N, 0], (["Shape", "Concat", "Reshape"], None, True)),  # no -1 beside a zero
+    ],
+)
+def test_reshape_says_as_little_as_zero_sized_dims_allow(dims, x, expected):
+    assert reshaped(dims, x) == expected
+
+
+def test_opset_13_says_one_zero_that_moves_and_refuses_two():
+    assert reshaped([0, 6], [2, 3, 0], opset=13) == (["Reshape"], [-1, 6], False)
+    with pytest.raises(ConversionError, match="14"):
+        reshaped([0, 6, 0], [2, 3, 0], opset=13)
+    nodes = ["Shape", "Gather", "Shape", "Gather", "Concat", "Equal", "Where", "Reshape"]
+    assert reshaped([M, N, 6], [N, M, 2, 3], opset=13) == (nodes, None, False)
+
+
+def test_equal_constants_are_shared_and_different_ones_are_not():
+    emit = Emitter(17)
+    a = emit.constant(np.array([1, 2]), "a")
+    assert emit.constant(np.array([1, 2]), "b") is a
+    assert emit.constant(np.array([1, 2], np.int32), "c") is not a
+    assert emit.constant(np.array([[1, 2]]), "d") is not a
+    zeros = [emit.constant(np.zeros(2, dtype), "z") for dtype in (np.int32, np.float32, np.uint32)]
+    assert len(set(map(id, zeros))) == 3  # the same bytes are not the same constant
+    empty, space = (emit.constant(np.array([s], object), "e") for s in ("", " "))
+    assert empty is not space
+    assert empty.const_value.numpy().tolist() == [b""]
+
+
+# Sizes that are written at once
 
 PLACES = st.integers(1, 9)
 
@@ -54,7 +145,7 @@ def sizes_of(emit, x, shape, steps):
 
 def emitted(opset, shape, steps, vectors, *, defers):
     """Return an Emitter, its output and the values that the output must have."""
-    emit, x = Emitter(opset, defers=defers), ir.Value(name="x")
+    emit, x = Emitter(opset, defers=defers), value()
     found = sizes_of(emit, x, shape, steps)
     parts, expected = [], []
     for vector in vectors:
@@ -103,7 +194,7 @@ def test_sizes_that_are_written_at_once_have_the_same_values_by_no_more_nodes(pr
 
 
 def test_sizes_of_what_is_computed_of_sizes_are_written_behind_it():
-    emit, x = Emitter(17, defers=True), ir.Value(name="x")
+    emit, x = Emitter(17, defers=True), value()
     length = emit.length(x, 0)
     rows = emit.op("Reshape", x, emit.vector([emit.mul(length, 2), -1], "shape"))
     shape = emit.vector([emit.length(rows, 1), emit.div(length, 2)], "shape")
@@ -113,27 +204,9 @@ def test_sizes_of_what_is_computed_of_sizes_are_written_behind_it():
     assert run(emit, output, np.zeros((4, 6), np.float32)).tolist() == [-3, -2, 3, 2]
 
 
-@pytest.mark.parametrize(
-    ("strategy", "ops"),
-    [
-        # Lengths in order take no Gather, and are apart where a product would need one.
-        ("transpose", "Shape Div Mul Concat Concat Reshape Transpose Reshape"),
-        # The number of rows is the product of all lengths.
-        (
-            "row-gather",
-            "Shape ReduceProd Div Concat Mul Reshape Range Reshape Transpose Reshape Gather",
-        ),
-    ],
-)
-def test_sizes_in_order_are_read_by_the_shapes_as_they_are(strategy, ops):
-    inputs = (np.zeros((4, 5, 7, 64), np.float32), np.full(2, 2), np.zeros((2, 2), np.int64))
-    model = one_node("BatchToSpaceND", inputs, shape=("N", "H", "W", 64))
-    assert sorted(structure.ops(convert(model, prefer=strategy))) == sorted(ops.split())
-
-
 def test_a_parameter_that_is_a_shape_is_not_looked_behind():
     """Else the lowering would read a tensor that is no input of the operator."""
-    emit, x, block = Emitter(17, defers=True), ir.Value(name="x"), ir.Value(name="other")
+    emit, x, block = Emitter(17, defers=True), value(), ir.Value(name="other")
     parameter = ir.node("Shape", [block]).outputs[0]
     (size,) = emit.elements(parameter, [0])
     sizes = [emit.mul(emit.length(x, axis), size) for axis in range(6)]
