@@ -71,7 +71,6 @@ def pad(
     element_types: frozenset[int],
     pad_value: npt.NDArray[np.generic] | None = None,
     signed: bool = False,
-    vector: ir.Value | None = None,
 ) -> Tensor:
     """Pad each axis of `x` by (begin, end).
 
@@ -82,7 +81,6 @@ def pad(
         element_types: ONNX element types that `x` may have.
         pad_value: scalar to pad with; only for types that have a Pad kernel in newer opsets.
         signed: whether amounts may be negative, which crops.
-        vector: the amounts at all begins, then at all ends, if a value holds them already.
 
     Raises:
         ConversionError: `x` may have several types (or any, before opset 11) of which one has no
@@ -108,7 +106,7 @@ def pad(
             outside = {} if value == 0 else {"value": ir.AttrFloat32("value", value)}
             padding = emit.op("Pad", x.value, pads=literal, work=work, **outside)
         else:
-            inputs = [vector or emit.vector(amounts, "pads")]
+            inputs = [emit.vector(amounts, "pads")]
             inputs += [] if pad_value is None else [emit.constant(pad_value, "pad_value")]
             padding = emit.op("Pad", x.value, *inputs, work=work)
         return emit.tensor(padding, dims, x.itemsize)

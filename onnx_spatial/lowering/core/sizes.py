@@ -231,10 +231,6 @@ class SizeArithmetic(NodeList):
         """Return the run-time shape of a value."""
         return self.op("Shape", x)
 
-    def lengths(self, x: ir.Value, axes: Sequence[int]) -> ir.Value:
-        """Return the run-time lengths of some axes."""
-        return self.vector([self.length(x, axis) for axis in axes], "lengths")
-
     def less(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """Return a < b for int64 values; before opset 9 Less has floats only.
 
