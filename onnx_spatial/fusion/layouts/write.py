@@ -9,7 +9,7 @@ counted. Values that others need by name keep it; readers of doubles are copied.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -68,7 +68,7 @@ class _Writer:
         self._moved = frozenset(moved)
         #: The layouts that were made of each value so far, and how the others are made.
         self._available: dict[ir.Value, dict[Layout, ir.Value]] = {}
-        self._ways: dict[ir.Value, dict[Layout, tuple[Layout, Layout]]] = {}
+        self._ways: dict[ir.Value, Mapping[Layout, tuple[Layout, Layout]]] = {}
         #: Values that new ones replace under their names, by producer, and those read under others.
         self._results: dict[ir.Node, list[ir.Value]] = {}
         self._renamed: set[ir.Value] = set()
