@@ -1,308 +1,287 @@
-"""Convert damaged files in processes that may die of it, and judge what comes out.
+"""Damaged model files, each made of a seed's name and a number alone.
 
-One case again, with its files kept:  python tests/campaign/damaged.py FOLDER SEED NUMBER
+    bytes      what disks, networks and careless tools do: bits, cuts, runs, splices
+    messages   what broken exporters and scripts over protobuf write: a field of any message that the
+               model holds is emptied, doubled, reordered, grafted from elsewhere, or gets a value that
+               it has no business to have
+
+Fields are found by the descriptors of the format, so that none is left out. Seeds are the nets of
+models/, cells of the grid, a model with every field of ONNX, and one with external data.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
-import os
-import resource
-import select
-import shutil
-import subprocess
-import sys
-import threading
-import time
-import traceback
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from random import Random
 from typing import Any
 
-if __name__ == "__main__":
-    sys.path.append(str(Path(__file__).parents[1]))
+import every_field
+import grid
+import numpy as np
+import onnx
+from building import OPENVINO, TF
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from onnx import TensorProto, numpy_helper, parser
 
-import mutants
-import onnxruntime as ort
-import seeds
-from adapter import run
+#: A model file and its files of external data, by name.
+Files = Mapping[str, bytes]
+MODEL = "model.onnx"
+ZOO = Path(__file__).parents[2] / "models"
 
-import onnx_spatial
+NUMBERS = (
+    0,
+    1,
+    2,
+    3,
+    5,
+    13,
+    -1,
+    -(2**31),
+    2**31 - 1,
+    2**31,
+    10**9,
+    2**40,
+    2**62,
+    2**63 - 1,
+    -(2**63),
+)
+FLOATS = (0.0, -1.0, 0.5, float("nan"), float("inf"), 1e38)
+#: Beside the texts of the model: operators, domains, attributes, and what breaks lines and paths.
+TEXTS = (
+    "", "new", "SpaceToBatchND", "BatchToSpace", "ExtractImagePatches", "Loop", "If", "Scan", "Reshape",
+    "Constant", "Pad", "Conv", "Expand", "Range", "ConstantOfShape", "Gather", TF, OPENVINO, "ai.onnx",
+    "com.microsoft", "loc", "nobody.knows", "block_shape", "ksizes", "auto_pad", "body", "SAME", "VALID",
+    "location", "offset", "length", "model.onnx", "weights.bin", "../x", "/etc/passwd", str(2**70),
+    "a\nb\n\nc", "\x1b[31m\x00", "'\"{}%s\\", "[bold]", "N", "H*2", "é" * 100_000,
+)  # fmt: skip
 
-#: A case takes no longer and no more than this.
-MAX_SECONDS = 10.0
-MAX_BYTES = 3 * 2**29  # 1.5 GiB
-#: The machine's protection, not a measure: address space is cheap.
-MAX_ADDRESS_SPACE = 8 * 2**30
-#: A clear line is no longer, whatever the names in the file.
-MAX_LINE = 2000
-#: Cases that one process takes on.
-CASES_OF_A_PROCESS = 1000
+
+# ---------------------------------------------------------------- seeds
+
+
+def external_data() -> Files:
+    """Weights and a block in one file, at offsets; a bias in another one, without."""
+    model = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 17, "{TF}" : 1]>
+        g (float[4,4,6,8] x) => (float[?,?,?,?] y) <int64[2,2] none = {{0, 0, 0, 0}}> {{
+            s = {TF}.SpaceToBatchND(x, block, none)
+            c = Add(s, weight)
+            d = Add(c, bias)
+            y = {TF}.BatchToSpaceND(d, block, none)
+        }}""")
+    weight, block = np.arange(8, dtype=np.float32), np.array([2, 2])
+    bias = np.full(8, 0.5, np.float32)
+    for name, array, location, offset in (
+        ("weight", weight, "weights.bin", 64),
+        ("block", block, "weights.bin", 96),
+        ("bias", bias, "sub/bias.bin", None),
+    ):
+        tensor = numpy_helper.from_array(array, name)
+        entries = {"location": location}
+        if offset is not None:
+            entries |= {"offset": str(offset), "length": str(array.nbytes)}
+        for key, value in entries.items():
+            tensor.external_data.add(key=key, value=value)
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        model.graph.initializer.append(tensor)
+    weights = b"\0" * 64 + weight.tobytes() + block.tobytes()
+    return {
+        MODEL: model.SerializeToString(),
+        "weights.bin": weights,
+        "sub/bias.bin": bias.tobytes(),
+    }
+
+
+#: A cell of each column and row of the grid, dealt out so that rows and columns meet.
+_CELLS = {cell.name: cell for cell in grid.CELLS[::7]}
+NETS = tuple(sorted(path.parent.name for path in ZOO.glob("*/model.onnx")))
+SMALL = ("external data", "every field", *_CELLS)
+
+
+@cache
+def files(seed: str) -> Files:
+    """The files of a seed."""
+    if seed == "external data":
+        return external_data()
+    if seed == "every field":
+        return {MODEL: every_field.build().SerializeToString()}
+    if seed in _CELLS:
+        return {MODEL: grid.model(_CELLS[seed]).SerializeToString()}
+    return {MODEL: (ZOO / seed / MODEL).read_bytes()}
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of one file.
+class Mutant:
+    """A damaged model.
 
     Attributes:
-        seed, number: of the mutant.
-        damage: what was done to the file.
-        kind: "verified", "undecided", "nothing to do", or the class of the error.
-        message: of the error.
-        info: what should not have happened, if anything.
-        seconds, peak: of the conversion; bytes beyond those held before.
+        files: by name, the model and its external data.
+        damage: what was done to it.
+        by_command: convert by the command line.
     """
 
-    seed: str
-    number: int
-    damage: str = ""
-    kind: str = ""
-    message: str = ""
-    info: str = ""
-    seconds: float = 0.0
-    peak: int = 0
+    files: Files
+    damage: str
+    by_command: bool
 
 
-class Wrong(Exception):
-    """What should not have happened."""
+def make(seed: str, number: int) -> Mutant:
+    """The `number`-th damaged file of a seed."""
+    rng = Random(f"{seed} {number}")
+    found = dict(files(seed))
+    by_command = rng.random() < 0.2
+    damage, data = "", found[MODEL]
+    if rng.random() < 0.7:
+        damage, data = of_messages(rng, data)
+    if not damage or rng.random() < 0.05:
+        how = rng.choice(list(BYTES))
+        damage, data = f"{damage} {how}".strip(), BYTES[how](rng, data or b"\0", _other(rng))
+    found[MODEL] = data
+    if len(found) > 1 and rng.random() < 0.15:
+        name = rng.choice([name for name in found if name != MODEL])
+        cut = rng.randrange(len(found[name]) + 1)
+        damage += " external data"
+        if cut % 4:
+            found[name] = found[name][:cut]
+        else:
+            del found[name]
+    return Mutant(found, damage, by_command)
 
 
-def convert(seed: str, number: int, folder: Path) -> Outcome:
-    """Make a mutant in an empty folder, convert it, and look at all that is left."""
-    mutant = mutants.make(seed, number)
-    before, after = folder / "in", folder / "out"
-    for name, data in mutant.files.items():
-        target = before / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-    after.mkdir()
-    out = after / "out.onnx"
-    _forget_peak()
-    held = _memory("VmRSS")
-    start = time.monotonic()
-    info = ""
-    kind, message = "", ""
-    try:
-        by = _by_command if mutant.by_command else _by_call
-        kind, message = by(before / seeds.MODEL, out)
-        _check_files(mutant.files, before, after, kind)
-        if kind == "verified":
-            _check_loads(out)
-        if kind == "nothing to do" and out.read_bytes() != mutant.files[seeds.MODEL]:
-            raise Wrong("the copy differs")
-    except Wrong as wrong:
-        info = str(wrong)
-    except BaseException:
-        info = traceback.format_exc()
-    seconds, peak = time.monotonic() - start, _memory("VmHWM") - held
-    if seconds > MAX_SECONDS:
-        info = info or f"took {seconds:.0f} s"
-    if peak > MAX_BYTES:
-        info = info or f"took {peak / 2**20:.0f} MiB"
-    return Outcome(
-        seed, number, mutant.damage, kind, message[:MAX_LINE], info, round(seconds, 3), peak
-    )
+def _other(rng: Random) -> bytes:
+    return files(rng.choice(SMALL))[MODEL]
 
 
-def _by_call(path: Path, out: Path) -> tuple[str, str]:
-    try:
-        result = onnx_spatial.convert(path, out)
-    except onnx_spatial.SpatialError as error:
-        _check_line(str(error))
-        if error.exit_code not in (1, 2, 3):
-            raise Wrong(f"exit code {error.exit_code}") from None
-        return _name(error), str(error)
-    json.dumps(result.to_dict())
-    if not result.changed:
-        return "nothing to do", ""
-    assert result.verification is not None
-    if result.verification:
-        return "verified", result.verification.message
-    if result.verification.status != "unverified":
-        raise Wrong(f"written although {result.verification.message}")
-    return "undecided", result.verification.message
+# ---------------------------------------------------------------- bytes
 
 
-def _name(error: Exception) -> str:
-    verification = getattr(error, "verification", None)
-    return f"{type(error).__name__} {getattr(verification, 'status', '')}".strip()
+def _bits(rng: Random, data: bytes, _: bytes) -> bytes:
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 5, 20))):
+        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
 
 
-def _by_command(path: Path, out: Path) -> tuple[str, str]:
-    stdout, stderr = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-        code = run(["convert", str(path), "-o", str(out), "--json"])
-    try:
-        document = json.loads(stdout.getvalue())
-    except ValueError:
-        raise Wrong(f"stdout is no JSON: {stdout.getvalue()[:200]!r}") from None
-    if code:
-        lines = stderr.getvalue().splitlines()
-        if len(lines) != 1 or not lines[0].startswith("error: ") or "please report" in lines[0]:
-            raise Wrong(f"stderr is not one clear line: {stderr.getvalue()[:500]!r}")
-        _check_line(lines[0])
-        if document["exit_code"] != code or code not in (1, 2, 3):
-            raise Wrong(f"exit code {code}, in the document {document['exit_code']}")
-        verdict = (document.get("verification") or {}).get("status", "")
-        return f"exit code {code} {verdict}".strip(), lines[0]
-    if stderr.getvalue():
-        raise Wrong(f"stderr after success: {stderr.getvalue()[:500]!r}")
-    if not document["changed"]:
-        return "nothing to do", ""
-    kind = "verified" if document["verification"]["status"] == "passed" else "undecided"
-    return kind, document["verification"]["message"]
+def _run(rng: Random, data: bytes, _: bytes) -> bytes:
+    at, length = rng.randrange(len(data)), rng.choice((1, 2, 4, 16, 100))
+    run = bytes([rng.choice((0, 0xFF, 0x80, 0x7F))]) * length
+    return data[:at] + rng.choice((run, rng.randbytes(length))) + data[at + length :]
 
 
-def _check_line(line: str) -> None:
-    if not line or len(line) > MAX_LINE or not line.isprintable():
-        raise Wrong(f"no clear line ({len(line)} characters): {line[:300]!r}")
+def _cut_out(rng: Random, data: bytes, _: bytes) -> bytes:
+    at = rng.randrange(len(data))
+    return data[:at] + data[at + rng.choice((1, 2, 3, 8, 64, len(data))) :]
 
 
-def _check_files(files: seeds.Files, before: Path, after: Path, kind: str) -> None:
-    found = {str(p.relative_to(before)): p.read_bytes() for p in before.rglob("*") if p.is_file()}
-    if found != dict(files):
-        raise Wrong(f"the input was changed: {sorted(found)}")
-    names = {str(p.relative_to(after)) for p in after.rglob("*") if p.is_file()}
-    done = kind in ("verified", "undecided", "nothing to do")
-    allowed = {"out.onnx", *files} - {seeds.MODEL} if done else set()
-    if not names <= allowed or ("out.onnx" in names) != done:
-        raise Wrong(f"files left after {kind!r}: {sorted(names)}")
-    if not done and any(after.iterdir()):
-        raise Wrong("a folder is left")
+def _inserted(rng: Random, data: bytes, _: bytes) -> bytes:
+    at, start = rng.randrange(len(data) + 1), rng.randrange(len(data))
+    more = rng.choice((rng.randbytes(rng.randint(1, 16)), data[start : start + rng.randint(1, 64)]))
+    return data[:at] + more + data[at:]
 
 
-def _check_loads(path: Path) -> None:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    try:
-        ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise Wrong(f"verified, but does not load: {error}") from None
+def _spliced(rng: Random, data: bytes, other: bytes) -> bytes:
+    """The head of one file and the tail of another; two whole messages are one to protobuf."""
+    if rng.random() < 0.2:
+        return data + rng.choice((data, other))
+    return data[: rng.randrange(len(data) + 1)] + other[rng.randrange(len(other) + 1) :]
 
 
-def _forget_peak() -> None:
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
+BYTES = {"bits": _bits, "run": _run, "cut": _cut_out, "inserted": _inserted, "spliced": _spliced}
+
+# ---------------------------------------------------------------- messages
 
 
-def _memory(which: str) -> int:
-    status = Path("/proc/self/status").read_text()
-    return int(status.split(f"{which}:")[1].split()[0]) * 1024
-
-
-# The processes
-
-
-def serve(folder: Path) -> None:
-    """Take cases from stdin, one a line, and answer on stdout."""
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_SPACE,) * 2)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    answers.write("ready\n")
-    answers.flush()
-    for line in sys.stdin:
-        seed, number = line.split()
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        outcome = convert(seed, int(number), folder)
-        answers.write(json.dumps(asdict(outcome)) + "\n")
-        answers.flush()
-
-
-class _Process:
-    """One that converts, in a folder of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._started: subprocess.Popen[str] | None = None
-        self._done = 0
-
-    def convert(self, seed: str, number: int) -> Outcome:
-        if self._started is None or self._done >= CASES_OF_A_PROCESS:
-            self._start()
-        process = self._started
-        assert process is not None and process.stdin is not None and process.stdout is not None
-        self._done += 1
-        process.stdin.write(f"{seed} {number}\n")
-        process.stdin.flush()
-        ready, _, _ = select.select([process.stdout], [], [], 3 * MAX_SECONDS)
-        line = process.stdout.readline() if ready else ""
-        if line:
-            return Outcome(**json.loads(line))
-        damage = mutants.make(seed, number).damage
-        if not ready:
-            process.kill()
-        code = process.wait()
-        words = (self._folder / "stderr").read_text(errors="replace")[-2000:]
-        what = f"died with {code}" if ready else "hangs"
-        self._started = None
-        return Outcome(seed, number, damage, "", "", f"the process {what}\n{words}")
-
-    def _start(self) -> None:
-        self.close()
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = os.pathsep.join(str(p) for p in (Path(__file__).parent, Path(__file__).parents[1]))
-        with (self._folder / "stderr").open("w") as stderr:
-            self._started = subprocess.Popen(
-                [sys.executable, "-X", "faulthandler", __file__, str(self._folder / "files")],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                env={**os.environ, "PYTHONPATH": path},
-            )
-        assert self._started.stdout is not None
-        assert self._started.stdout.readline() == "ready\n"
-        self._done = 0
-
-    def close(self) -> None:
-        if self._started is not None and self._started.stdin is not None:
-            self._started.stdin.close()
-            self._started.wait()
-            self._started = None
-
-
-def outcomes(
-    cases: Iterable[tuple[str, int]], folder: Path, processes: int = 1
-) -> Iterator[Outcome]:
-    """Convert mutants, given by seed and number; they come in any order."""
-    waiting: SimpleQueue[tuple[str, int]] = SimpleQueue()
-    for case in cases:
-        waiting.put(case)
-    total = waiting.qsize()
-    done: SimpleQueue[Any] = SimpleQueue()
-
-    def work(place: Path) -> None:
-        process = _Process(place)
+def of_messages(rng: Random, data: bytes) -> tuple[str, bytes]:
+    """A model with one to three of its fields damaged, and which."""
+    model, done = onnx.ModelProto.FromString(data), []
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        # Tensors and nodes are many: each kind of message has its turn alike.
+        kinds: dict[str, list[Message]] = defaultdict(list)
+        for message in messages(model):
+            kinds[message.DESCRIPTOR.name].append(message)
+        kind = rng.choice(sorted(kinds))
+        message = rng.choice(kinds[kind])
+        present = [field for field, _ in message.ListFields()]
+        field = rng.choice(present if present and rng.random() < 0.9 else message.DESCRIPTOR.fields)
+        others = [
+            m for found in kinds.values() for m in found if m.DESCRIPTOR is field.message_type
+        ]
         try:
-            while True:
-                done.put(process.convert(*waiting.get_nowait()))
-        except Empty:
-            pass
-        except BaseException as error:
-            done.put(error)
-        finally:
-            process.close()
-
-    for i in range(processes):
-        threading.Thread(target=work, args=(folder / str(i),), daemon=True).start()
-    for _ in range(total):
-        outcome = done.get()
-        if isinstance(outcome, BaseException):
-            raise outcome
-        yield outcome
+            how = _damaged(rng, message, field, others, texts(model))
+        except (TypeError, ValueError):  # a number that the field cannot hold
+            continue
+        done.append(f"{kind}.{field.name} {how}")
+    return ", ".join(done), bytes(model.SerializeToString())
 
 
-if __name__ == "__main__":
-    if len(sys.argv) == 2:
-        serve(Path(sys.argv[1]))
+def messages(message: Message) -> Iterator[Message]:
+    """The message and all that it holds."""
+    yield message
+    for field, value in message.ListFields():
+        if field.type == FieldDescriptor.TYPE_MESSAGE:
+            for each in value if hasattr(value, "extend") else [value]:
+                yield from messages(each)
+
+
+def texts(model: onnx.ModelProto) -> list[str]:
+    """The names in a model, and odd ones."""
+    nodes = [m for m in messages(model) if isinstance(m, onnx.NodeProto)]
+    return [name for n in nodes for name in (*n.input, *n.output, n.op_type)] * 3 + [*TEXTS]
+
+
+def _damaged(
+    rng: Random, message: Message, field: Any, others: list[Message], names: list[str]
+) -> str:
+    """Damage a field of a message, and return how."""
+    value = getattr(message, field.name)
+    if not hasattr(value, "extend"):
+        if field.type == FieldDescriptor.TYPE_MESSAGE:
+            if others and rng.random() < 0.7:
+                value.CopyFrom(_copy(rng.choice(others)))
+                return "grafted"
+            message.ClearField(field.name)
+            return "cleared"
+        setattr(message, field.name, _scalar(rng, field, value, names))
+        return "changed"
+    items = [_copy(item) if isinstance(item, Message) else item for item in value]
+    how = rng.choice(("dropped", "changed", "changed", "doubled", "moved", "grafted"))
+    at = rng.randrange(len(items)) if items else 0
+    if how == "dropped" and items:
+        del items[at]
+    elif how == "doubled" and items:
+        items += [items[at]] * rng.choice((1, 1, 2, 50))
+    elif how == "moved" and items:
+        rng.shuffle(items)
+    elif field.type == FieldDescriptor.TYPE_MESSAGE:
+        items[at : at + (how == "changed")] = [_copy(rng.choice(others))] if others else []
     else:
-        place = Path(sys.argv[1])
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
-        print(json.dumps(asdict(convert(sys.argv[2], int(sys.argv[3]), place)), indent=2))
+        old = items[at] if items else b""
+        items[at : at + (how == "changed")] = [_scalar(rng, field, old, names)]
+    message.ClearField(field.name)
+    getattr(message, field.name).extend(items)
+    return how
+
+
+def _copy(message: Message) -> Message:
+    return type(message).FromString(message.SerializeToString())
+
+
+def _scalar(rng: Random, field: Any, old: Any, names: list[str]) -> Any:
+    """A value of the field's type that is seldom right."""
+    if field.cpp_type in (FieldDescriptor.CPPTYPE_FLOAT, FieldDescriptor.CPPTYPE_DOUBLE):
+        return rng.choice(FLOATS)
+    if field.type == FieldDescriptor.TYPE_STRING:
+        return rng.choice(names)
+    if field.type != FieldDescriptor.TYPE_BYTES:
+        return rng.choice((*NUMBERS, *range(26)))
+    if len(old) % 4 or not old or rng.random() < 0.3:
+        return rng.choice((b"", b"SAME", b"\xff\xfe", old[:-1], old * 2, rng.randbytes(len(old))))
+    # Block shapes, pads and sizes are numbers in bytes.
+    width = 8 if len(old) % 8 == 0 and rng.random() < 0.8 else 4
+    at, number = rng.randrange(len(old) // width) * width, rng.choice(NUMBERS) % 2 ** (8 * width)
+    return old[:at] + number.to_bytes(width, "little") + old[at + width :]

@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import damaged
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-import seeds
 from signals import heard
 
 #: Forks a process for each conversion, so that none spends its time on imports.
@@ -177,7 +177,7 @@ def state(folder: Path) -> State:
 
 
 def with_weights(mebibytes: int) -> bytes:
-    model = onnx.ModelProto.FromString(seeds.files("openvino_style")["model.onnx"])
+    model = onnx.ModelProto.FromString(damaged.files("openvino_style")["model.onnx"])
     weight = np.arange(mebibytes << 18, dtype=np.float32)
     model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "ballast"))
     return bytes(model.SerializeToString())
@@ -185,7 +185,7 @@ def with_weights(mebibytes: int) -> bytes:
 
 def external(sizes: int) -> dict[str, bytes]:
     """The seed with external data, and more of that at the end of its files."""
-    files = dict(seeds.files("external_data"))
+    files = dict(damaged.files("external data"))
     model = files.pop("model.onnx")
     return {
         "in/model.onnx": model,
@@ -201,7 +201,7 @@ OLD = {"out/out.onnx": b"old" * 1000}
 
 
 def small() -> dict[str, bytes]:
-    return {"in/model.onnx": seeds.files("openvino_style")["model.onnx"]}
+    return {"in/model.onnx": damaged.files("openvino_style")["model.onnx"]}
 
 
 #: Every way to write: the files before, for weights of so many MiB, and the arguments.
