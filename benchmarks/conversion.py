@@ -26,8 +26,8 @@ from benchmarks import results
 
 DOMAIN = "ai.onnx.converters.tensorflow"
 MIB, GIB = 2**20, 2**30
-#: Bytes of one weight: a 1x1 convolution from 1,024 to 4,096 channels, or back.
-WEIGHT = 4 * 1024 * 4096
+#: Bytes of one weight, from 1,024 to 4,096 channels or back.
+WEIGHT_BYTES = 4 * 1024 * 4096
 
 
 def chain(nodes: int, sites: int) -> onnx.ModelProto:
@@ -42,70 +42,50 @@ def chain(nodes: int, sites: int) -> onnx.ModelProto:
     return model(made, ["N", 8, 8, 3], value, [])
 
 
-def network(weights: int) -> onnx.ModelProto:
-    """Build 1x1 convolutions between spatial operators, with weights that have no data yet."""
-    made, value, stored = [], "x", []
-    for index in range(weights):
-        wide = index % 2
-        w = TensorProto(name=f"w{index}", data_type=1, dims=[[4096, 1024], [1024, 4096]][wide])
-        w.dims.extend([1, 1])
-        stored.append(w)
-        parts = [("SpaceToBatchND", [value, "block", "pads"]), ("Conv", ["", w.name])]
-        parts += [("BatchToSpaceND", ["", "block", "pads"])]
-        for kind, inputs in parts:
-            axes = [f"{kind}{index}"]
-            perm = {"SpaceToBatchND": [0, 3, 1, 2], "Conv": [0, 2, 3, 1]}.get(kind)
-            domain = "" if kind == "Conv" else DOMAIN
-            made.append(
-                helper.make_node(kind, [inputs[0] or value, *inputs[1:]], axes, domain=domain)
-            )
-            value = axes[0]
-            if perm:
-                made.append(helper.make_node("Transpose", [value], [f"{value}_t"], perm=perm))
-                value = f"{value}_t"
-    return model(made, [1, 4, 4, 1024], value, stored)
+def with_weights(folder: Path, total: int, *, embedded: bool) -> Path:
+    """Write products between spatial operators, with their weights in the file or in weights.bin.
+
+    Returns:
+        The file, with `total` bytes of weights.
+    """
+    nodes, value, stored = [], "x", []
+    rng = np.random.default_rng(0)
+    with (folder / "weights.bin").open("wb") as file:
+        for index in range(total // WEIGHT_BYTES):
+            shape = [4096, 1024] if index % 2 else [1024, 4096]
+            data = rng.standard_normal(shape, np.float32).tobytes()
+            weight = TensorProto(name=f"w{index}", data_type=TensorProto.FLOAT, dims=shape)
+            if embedded:
+                weight.raw_data = data
+            else:
+                file.write(data)
+                weight.data_location = TensorProto.EXTERNAL
+                place = {"location": "weights.bin", "offset": index * WEIGHT_BYTES}
+                for key, number in place.items():
+                    weight.external_data.add(key=key, value=str(number))
+            stored.append(weight)
+            kinds = ("SpaceToBatchND", "BatchToSpaceND")
+            for kind in (*kinds, "MatMul"):
+                inputs = [weight.name] if kind == "MatMul" else ["block", "pads"]
+                domain = "" if kind == "MatMul" else DOMAIN
+                name = f"{kind}{index}"
+                nodes.append(helper.make_node(kind, [value, *inputs], [name], name, domain=domain))
+                value = name
+    path = folder / "model.onnx"
+    path.write_bytes(model(nodes, [1, 4, 4, 1024], value, stored).SerializeToString())
+    return path
 
 
 def model(
     nodes: Sequence[onnx.NodeProto], shape: list[int | str], result: str, stored: list[TensorProto]
 ) -> onnx.ModelProto:
     """Build a model of one input and one output."""
-    stored = [
-        *stored,
-        onnx.numpy_helper.from_array(np.array([2, 2], np.int32), "block"),
-        onnx.numpy_helper.from_array(np.zeros((2, 2), np.int32), "pads"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", 1, shape)],
-        [helper.make_tensor_value_info(result, 1, None)],
-        stored,
-    )
+    tables = {"block": np.array([2, 2], np.int32), "pads": np.zeros((2, 2), np.int32)}
+    stored = [*stored, *(onnx.numpy_helper.from_array(a, n) for n, a in tables.items())]
+    x, y = (helper.make_tensor_value_info(n, 1, s) for n, s in (("x", shape), (result, None)))
+    graph = helper.make_graph(nodes, "g", [x], [y], stored)
     imports = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
     return helper.make_model(graph, ir_version=8, opset_imports=imports)
-
-
-def with_weights(folder: Path, total: int, *, embedded: bool) -> Path:
-    """Write a model with `total` bytes of weights, in its file or in weights.bin beside it."""
-    made = network(total // WEIGHT)
-    rng = np.random.default_rng(0)
-    path = folder / "model.onnx"
-    with (folder / "weights.bin").open("wb") as file:
-        for index, tensor in enumerate(made.graph.initializer[:-2]):
-            data = rng.standard_normal(WEIGHT // 4, np.float32).tobytes()
-            if embedded:
-                tensor.raw_data = data
-                continue
-            file.write(data)
-            tensor.data_location = TensorProto.EXTERNAL
-            place = {"location": "weights.bin", "offset": index * WEIGHT, "length": WEIGHT}
-            for key, value in place.items():
-                tensor.external_data.add(key=key, value=str(value))
-    if embedded:
-        (folder / "weights.bin").unlink()
-    path.write_bytes(made.SerializeToString())
-    return path
 
 
 CONVERT = """

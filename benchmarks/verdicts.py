@@ -141,7 +141,7 @@ def read(found: Verification) -> str:
 
 def _asked(corpus: str, seed: int, task: Task) -> list[Answer]:
     try:
-        return [ask(corpus, pair, seed) for pair in task()]
+        return [ask(corpus, pair, seed) for pair in corpora.fitting(corpus, task())]
     except Exception as error:  # a mistake of the corpus, or of the conversion
         message = f"no pair was made: {type(error).__name__}: {error}"
         return [Answer(corpus, str(task), "crashed", message)]
@@ -158,7 +158,7 @@ def answers(corpus: str, wanted: Wanted, jobs: int = 1) -> Iterator[Answer]:
     tasks = corpora.CORPORA[corpus](wanted)
     context = multiprocessing.get_context("forkserver")
     call = partial(_asked, corpus, wanted.seed)
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=corpora.mutating.limit) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=corpora.limit) as pool:
         batches = iter(lambda: [*islice(tasks, 4 * jobs)], [])
         found = chain.from_iterable(chain.from_iterable(pool.map(call, each) for each in batches))
         yield from islice(found, wanted.count)

@@ -52,7 +52,7 @@ SAMPLE = (
 def test_the_gates_hold(verdicts, corpus, make, given) -> None:
     if given[0] in verdicts.corpora.rewritten_by_tools.missing():
         pytest.skip(f"{given[0]} is not installed")
-    pairs = list(getattr(verdicts.corpora, make)(*given))
+    pairs = [*verdicts.corpora.fitting(corpus, getattr(verdicts.corpora, make)(*given))]
     assert pairs
     found = [verdicts.ask(corpus, pair, seed=0) for pair in pairs]
     assert not [(g.words, a) for g in verdicts.GATES[corpus] for a in g.against(found)]

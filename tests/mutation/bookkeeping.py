@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 
 import bases
-import damaged_values
 import editing
 import nets
 import numpy as np
@@ -16,6 +16,42 @@ from nets import Rng
 from onnx import TensorProto, helper
 
 import onnx_spatial
+
+
+@dataclass(frozen=True)
+class Value:
+    """A computed value of reals in the main graph.
+
+    Attributes:
+        number: of the node that gives it.
+        name, rank, element_type: its.
+    """
+
+    number: int
+    name: str
+    rank: int
+    element_type: int
+
+
+def real_values(model: onnx.ModelProto) -> list[Value]:
+    """List the values of reals that follow from data, of rank 3 or more."""
+    graph = onnx.shape_inference.infer_shapes(bases.copied(model), data_prop=True).graph
+    known = {v.name: v.type.tensor_type for v in (*graph.value_info, *graph.output, *graph.input)}
+    made = {v.name for v in model.graph.input}
+    found = []
+    for spot in editing.spots(model):
+        if spot.holder is not model.graph or not made.intersection(spot.node.input):
+            continue
+        if spot.node.op_type in ("Shape", "Size"):
+            continue
+        made.update(spot.node.output)
+        kind = known.get(spot.node.output[0])
+        if kind is None or not kind.HasField("shape") or len(kind.shape.dim) < 3:
+            continue
+        if kind.elem_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16):
+            rank, name = len(kind.shape.dim), spot.node.output[0]
+            found.append(Value(spot.number, name, rank, kind.elem_type))
+    return found
 
 
 def _inner(model: onnx.ModelProto) -> list[str]:
@@ -134,7 +170,7 @@ def _put_behind(
     model: onnx.ModelProto,
     rng: Random,
     make: Callable[[str, str], list[onnx.NodeProto]],
-    places: list[damaged_values.Value],
+    places: list[Value],
 ) -> str | None:
     """Put nodes behind one of the values."""
     if not places:
@@ -148,7 +184,7 @@ def _identities(model: onnx.ModelProto, rng: Random, original: onnx.ModelProto) 
     def make(source: str, target: str) -> list[onnx.NodeProto]:
         return [helper.make_node("Identity", [source], [target])]
 
-    values = damaged_values.values(model)
+    values = real_values(model)
     chosen = rng.sample(values, min(3, len(values)))
     for value in sorted(chosen, key=lambda v: -v.number):  # so that positions stay
         _put_behind(model, rng, make, [value])
@@ -162,13 +198,13 @@ def _cast_pairs(model: onnx.ModelProto, rng: Random, original: onnx.ModelProto) 
             helper.make_node("Cast", [f"{source}_wide"], [target], to=TensorProto.FLOAT),
         ]
 
-    reals = [v for v in damaged_values.values(model) if v.element_type == TensorProto.FLOAT]
+    reals = [v for v in real_values(model) if v.element_type == TensorProto.FLOAT]
     done = _put_behind(model, rng, make, reals)
     return done and f"Casts {done}"
 
 
 def _transpose_pairs(model: onnx.ModelProto, rng: Random, original: onnx.ModelProto) -> str | None:
-    values = damaged_values.values(model)
+    values = real_values(model)
     ranks = {v.name: v.rank for v in values}
 
     def make(source: str, target: str) -> list[onnx.NodeProto]:

@@ -1,21 +1,22 @@
-"""Build pairs of models of which it is known whether they compute the same, for benchmarks/verdicts.py.
+"""Build pairs of models of which it is known whether they compute the same.
 
     own        conversions of nets, of exported files and of tests/grid                    right
     right      conversions as onnxslim, onnxsim and onnxruntime's optimisers rewrite them  right
-    renamed    conversions written in another way, with other names (`equivalents`)        right
-    mutants    conversions with one mistake that shows in numbers (`mutations`)            wrong
+    renamed    conversions with other names, in another order (`equivalents`)              right
+    mutants    conversions with one mistake (`mutations`)                                  wrong
     wrong      deceptions, models written by hand, mistakes that only rare sizes show      wrong
     chains     results of `optimize` with one mistake                                      wrong
 
-The truth never comes from the package's verifier: originals run in onnx's reference evaluator with the
-definitions of the tests, results in onnxruntime, on several data sets. A wrong pair is left out where no
-data set shows a difference, a right one where one does.
+benchmarks/verdicts.py asks `verify` about them, `test_proofs` the prover alone. The truth never comes
+from the package's verifier: originals run in onnx's reference evaluator with the definitions of the
+tests, results in onnxruntime, on several data sets.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+import resource
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -29,7 +30,6 @@ import equivalents
 import grid
 import judging
 import movement_models
-import mutating
 import mutations
 import numpy as np
 import onnx
@@ -38,16 +38,28 @@ import running
 import subjects
 import targeted
 import wrong_models
+from mutations import Mutation, Mutations
+from nets import KINDS
 
 import onnx_spatial
 from onnx_spatial import SpatialError
+from onnx_spatial.conversion.options import STRATEGY_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 
 Feeds = dict[str, np.ndarray]
 
-#: Places for a mistake that are tried before a model is given up.
-TRIES = 8
+#: Places for a mistake that are tried before a model is given up, and inputs on which one is run.
+TRIES, INPUTS = 8, 24
+#: Lowering (None: the cheapest) and whether to fuse, of the conversions that are broken.
+WAYS = ((None, True), *((name, False) for name in (None, *STRATEGY_NAMES)))
+#: Bytes that a process of a campaign may have.
+MAX_MEMORY = 4 * 2**30
+
+
+def limit() -> None:
+    """As the command does: a wrong size may make onnxruntime ask for all the memory there is."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
 
 
 @dataclass(frozen=True)
@@ -57,11 +69,15 @@ class Pair:
     Attributes:
         name: base and change.
         original, changed: the models.
+        wrong: says how they differ in a run; None if they do not, as far as was tried.
+        right: the right conversion that was broken, if it is one.
     """
 
     name: str
     original: onnx.ModelProto
     changed: onnx.ModelProto
+    wrong: Callable[[], str | None] = lambda: None
+    right: onnx.ModelProto | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +107,7 @@ def _in_turn(*several: Iterable[Any]) -> Iterator[Any]:
 
 # ---------------------------------------------------------------- own
 
-WAYS: dict[str, dict[str, Any]] = {
+MODES: dict[str, dict[str, Any]] = {
     "lower": {},
     "function": {"mode": "function"},
     "optimize": {"chains": True},
@@ -114,19 +130,19 @@ def own(wanted: Wanted) -> Iterator[Task]:
 
 def converted_file(path: Path) -> Iterator[Pair]:
     """Convert a file in all ways that give another model."""
-    yield from _converted(f"{path.parent.name}/{path.stem}", onnx.load(path), WAYS)
+    yield from _converted(f"{path.parent.name}/{path.stem}", onnx.load(path), MODES)
 
 
 def converted_cell(name: str) -> Iterator[Pair]:
     """Convert a cell of the grid in both modes."""
-    yield from _converted(f"grid {name}", grid.model(grid.get(name)), [*WAYS][:2])
+    yield from _converted(f"grid {name}", grid.model(grid.get(name)), [*MODES][:2])
 
 
 def _converted(name: str, original: onnx.ModelProto, ways: Iterable[str]) -> Iterator[Pair]:
     seen = set()
     for way in ways:
         try:
-            made = onnx_spatial.convert(original, verify=False, **WAYS[way])
+            made = onnx_spatial.convert(original, verify=False, **MODES[way])
         except SpatialError:
             continue  # refused, as some cells are by some modes
         data = made.model.SerializeToString(deterministic=True)
@@ -150,8 +166,8 @@ def right(wanted: Wanted) -> Iterator[Task]:
 def rewritten(tool: str, number: int) -> Iterator[Pair]:
     """Let a tool rewrite the conversion of one of `rewritten_by_tools.sources`."""
     made = rewritten_by_tools.draw(tool, number)
-    if made is not None and made.shown() is None:
-        yield Pair(made.what, made.original, made.rewritten)
+    if made is not None:
+        yield Pair(made.what, made.original, made.rewritten, made.shown)
 
 
 def renamed(wanted: Wanted) -> Iterator[Task]:
@@ -163,11 +179,96 @@ def renamed(wanted: Wanted) -> Iterator[Task]:
 def equivalent(kind: str, number: int, seed: int) -> Iterator[Pair]:
     """Draw a conversion that is written in another way."""
     made = equivalents.draw(kind, number, seed)
-    if made is not None and made.shown() is None:
-        yield Pair(f"{kind} {number}: {made.what}", made.original, made.rewritten)
+    if made is not None:
+        yield Pair(f"{kind} {number}: {made.what}", made.original, made.rewritten, made.shown)
 
 
 # ---------------------------------------------------------------- mutants of conversions
+
+
+@dataclass(frozen=True)
+class Form:
+    """A way to convert a subject."""
+
+    subject: str
+    lowering: str | None
+    fuse: bool
+
+    def __str__(self) -> str:
+        return f"{self.subject} {self.lowering or 'cheapest'}{'' if self.fuse else ' not fused'}"
+
+    @property
+    def original(self) -> onnx.ModelProto:
+        """The subject."""
+        return subjects.get(self.subject).model
+
+    def convert(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Convert a model in this way, and do not verify it."""
+        options = {"prefer": self.lowering, "fuse": self.fuse}
+        return onnx_spatial.convert(model, verify=False, **options).model
+
+    def classes(self) -> Mapping[str, Callable[[], Mutations]]:
+        """Every class of mistakes, for the converted model."""
+        model, original = _right(self), self.original
+        feeds = subjects.get(self.subject).random(np.random.default_rng(5))
+
+        def misread() -> Mutations:
+            for mutation in mutations.misread(original):
+                yield Mutation(mutation.what, lambda m=mutation: self.convert(m.make()))
+
+        return {
+            **{kind: lambda make=make: make(model) for kind, make in mutations.CLASSES.items()},
+            "parameters misread": misread,
+            "major and minor exchanged": lambda: mutations.major_and_minor(model, original),
+            "size baked in": lambda: mutations.sizes_baked_in(model, judging.shapes(model, feeds)),
+        }
+
+    def mutants(self, kind: str, seed: int) -> Iterator[Pair]:
+        """Yield mutants of one class in random order."""
+        right = _right(self)
+        same = right.SerializeToString(deterministic=True)
+        places = list(self.classes()[kind]())
+        Random(f"{kind} {self} {seed}").shuffle(places)
+        for mutation in places:
+            try:
+                mutant = mutation.make()
+            except SpatialError:
+                continue  # other parameters than these are refused at once
+            if mutant.SerializeToString(deterministic=True) != same:
+                name = f"{self}: {kind}: {mutation.what}"
+                yield Pair(name, self.original, mutant, partial(self._difference, mutant), right)
+
+    def _difference(self, mutant: onnx.ModelProto) -> str | None:
+        found = _judge(self).difference(mutant)
+        return found and ": ".join(found)
+
+
+@cache
+def _right(form: Form) -> onnx.ModelProto:
+    return form.convert(form.original)
+
+
+@cache
+def _judge(form: Form) -> judging.Judge:
+    exact = subjects.moves(form.subject)
+    rng = np.random.default_rng([ord(c) for c in form.subject])
+    subject, kinds = subjects.get(form.subject), ("bits",) if exact else KINDS
+    feeds = (subject.random(rng, kinds[number % len(kinds)]) for number in range(INPUTS))
+    return judging.Judge(form.original, _right(form), feeds, exact)
+
+
+def forms(names: Iterable[str] = subjects.NAMES) -> Iterator[Form]:
+    """Yield subjects in every form that makes a model of its own."""
+    for subject in names:
+        seen = set()
+        for form in (Form(subject, *way) for way in WAYS):
+            try:
+                data = _right(form).SerializeToString(deterministic=True)
+            except SpatialError:
+                continue  # a lowering that does not take it
+            if data not in seen:
+                seen.add(data)
+                yield form
 
 
 #: Each mutant of a net is drawn from one of so many parts of its forms and classes.
@@ -187,19 +288,14 @@ def mutants(wanted: Wanted) -> Iterator[Task]:
 
 def mutant(subject: str, part: int, parts: int, seed: int) -> Iterator[Pair]:
     """Draw a mutant of a subject that gives other numbers, from a part of its forms and classes."""
-    drawn = [(form, kind) for form in _forms(subject) for kind in form.classes()]
+    drawn = [(form, kind) for form in forms([subject]) for kind in form.classes()]
     Random(f"{subject} {seed}").shuffle(drawn)
-    for form, kind in drawn[part::parts]:
-        for what, changed in itertools.islice(form.mutants(kind, seed), TRIES):
-            found = form.difference(changed)
-            if found is not None and found[0] == "silent":
-                yield Pair(f"{form}: {kind}: {what}", form.original, changed)
-                return
+    tried = (pair for form, kind in drawn[part::parts] for pair in _tries(form, kind, seed))
+    yield from itertools.islice((p for p in tried if (p.wrong() or "").startswith("silent")), 1)
 
 
-@cache
-def _forms(subject: str) -> list[mutating.Form]:
-    return list(mutating.forms([subject]))
+def _tries(form: Form, kind: str, seed: int) -> Iterator[Pair]:
+    return itertools.islice(form.mutants(kind, seed), TRIES)
 
 
 # ---------------------------------------------------------------- wrong on purpose
@@ -219,23 +315,27 @@ def wrong(wanted: Wanted) -> Iterator[Task]:
 def deception(kind: str, number: int, seed: int) -> Iterator[Pair]:
     """Draw a wrong model that usual data does not betray."""
     made = deceptions.draw(kind, number, seed)
-    if made is not None and made.shown() is not None:
-        yield Pair(f"{kind} {number}: {made.what}", made.original, made.wrong)
+    if made is not None:
+        yield Pair(f"{kind} {number}: {made.what}", made.original, made.wrong, made.shown)
 
 
 def written(number: int) -> Iterator[Pair]:
     """Yield one of the wrong models that were written by hand."""
     made = wrong_models.WRONG[number]
     models = made.models()
-    if made.shown(*models) is not None:
-        yield Pair(f"by hand: {made.name}", *models)
+    yield Pair(f"by hand: {made.name}", *models, partial(made.shown, *models))
 
 
-def rare(number: int) -> Iterator[Pair]:
-    """Draw a model that is wrong for few sizes or parameters."""
+def rare(number: int, *, twin: bool = False) -> Iterator[Pair]:
+    """Draw a model that is wrong for few sizes or parameters, or its harmless twin too."""
     made = targeted.draw(number)
-    if judging.moved(made.original, made.mutant, made.inputs) is not None:
-        yield Pair(f"rare sizes {number}: {made.what}", made.original, made.mutant)
+    name, differ = f"rare sizes {number}: {made.what}", partial(judging.moved, made.original)
+    wrong = partial(differ, made.mutant, made.inputs)
+    yield Pair(name, made.original, made.mutant, wrong)
+    if twin and wrong() is not None:
+        others = (partial(differ, made.twin, feeds) for feeds in made.others)
+        found = lambda: next((shown for each in others if (shown := each())), None)  # noqa: E731
+        yield Pair(f"twin of {name}", made.original, made.twin, found)
 
 
 # ---------------------------------------------------------------- results of optimize with a mistake
@@ -283,7 +383,8 @@ def broken_chain(form: Path | str | int, kind: str, seed: int) -> Iterator[Pair]
         changed = place.make()
         found = judge.difference(changed)
         if found is not None and found[0] == "silent":
-            yield Pair(f"{name}: {kind}: {place.what}", original, changed)
+            how = partial(": ".join, found)
+            yield Pair(f"{name}: {kind}: {place.what}", original, changed, how)
             return
 
 
@@ -370,3 +471,10 @@ CORPORA = {
     "wrong": wrong,
     "chains": chains,
 }
+#: Corpora of pairs that compute the same.
+RIGHT = ("own", "right", "renamed")
+
+
+def fitting(corpus: str, pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """Yield the pairs of which the runs say what their corpus says."""
+    yield from (pair for pair in pairs if (pair.wrong() is None) == (corpus in RIGHT))

@@ -9,9 +9,7 @@ from collections.abc import Callable
 
 import bases
 import bookkeeping
-import damaged_values
 import numpy as np
-import written_otherwise
 from bases import Equivalent, converted, equivalent, tailed
 from nets import Rng
 from onnx import TensorProto
@@ -30,17 +28,6 @@ def _converted(rng: Rng, number: int) -> Equivalent:
     model = onnx_spatial.convert(base.model, verify=False, **form).model
     options = ", ".join(f"{k} = {v}" for k, v in form.items())
     return equivalent(base, f"{key} {options}".strip(), model)
-
-
-def _by_hand(rng: Rng, number: int) -> Equivalent:
-    """Nodes that read the sizes of another value, and pads left to the runtime."""
-    if number % 2:
-        base, model = damaged_values.sized_by_input(number // 2)
-        return equivalent(base, f"{base.name}: sizes of the input", model)
-    stride = (8, 16, 32)[number // 2 % 3]
-    kernel = stride + 1 + number // 6 % 4
-    base, model = damaged_values.by_hand(stride, kernel, 'auto_pad = "SAME_UPPER"')
-    return equivalent(base, f"{base.name}: SAME_UPPER", model)
 
 
 #: Nodes behind a fused convolution, from z to y, that show how its sums round, and the type of y.
@@ -66,9 +53,7 @@ def _rounded(rng: Rng, number: int) -> Equivalent:
 #: Draws of each class: of a generator and a number, which takes its bases in turn.
 CLASSES: dict[str, Callable[[Rng, int], Equivalent | None]] = {
     "converted": _converted,
-    "converted by hand": _by_hand,
     "sums that round otherwise": _rounded,
-    **written_otherwise.CLASSES,
     **bookkeeping.CLASSES,
 }
 

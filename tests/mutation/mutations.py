@@ -280,6 +280,17 @@ _PATHS = {
 }
 
 
+#: What a real may go through on a wrong path, from `s` to `t`: what usual data does not show, too.
+_DAMAGES = (
+    "t = Add (s, $0)",
+    "t = Mul (s, $1)",
+    "t = Min (s, $6)",
+    "t = Max (s, $-300)",
+    "i = IsNaN (s); t = Where (i, $0, s)",
+    "t = Slice (s, #0, #16, #1)",
+)
+
+
 @_edits
 def dtype_paths(model: onnx.ModelProto) -> Edits:
     """A value goes through another type, or through arithmetic, on its way."""
@@ -295,8 +306,8 @@ def dtype_paths(model: onnx.ModelProto) -> Edits:
             casts = f"m = Cast <to = {other}> (s); t = Cast <to = {kind}> (m)"
             yield spot, what, _putting(spliced(casts))
         real = helper.tensor_dtype_to_np_dtype(kind)
-        for text in ("Add (s, $0)", "Mul (s, $1)") if real.kind == "f" else ():
-            yield spot, text, _putting(spliced(f"t = {text}", real.type))
+        for text in _DAMAGES if real.kind == "f" else ():
+            yield spot, text, _putting(spliced(text, real.type))
 
 
 @_edits
