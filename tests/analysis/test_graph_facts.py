@@ -107,6 +107,7 @@ def test_sizes_that_differ_by_the_same_in_all_calls() -> None:
         }""",
         "f (a, p) => (r) { s = Shape(a) t = Add(s, p) r = Neg(t) }",
     )["function own:f"]
+    assert shape_inference.element_type(known.scope.type("a")) == onnx.TensorProto.FLOAT
     rows, _ = known.sizes.dims("a") or ()
     (given,) = known.sizes.entries("p") or ()
     assert (given - rows).constant == 2
