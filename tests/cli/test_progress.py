@@ -6,30 +6,19 @@ import io
 import logging
 import os
 import re
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
-from adapter import run
-from onnx import parser
+from commands import S2B, ran, write
 from rich.console import Console
-from validating import FOREIGN
 
 import onnx_spatial
 from onnx_spatial.cli.progress import Steps, bar
 
-S2B = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
-g (float[1,4,6,3] x) => (y) <int32[2] block = {2, 3}, int32[2,2] pads = {0, 0, 0, 0}> {
-    [s2b] y = com.microsoft.SpaceToBatchND(x, block, pads)
-}
-"""
 
-
-@pytest.fixture
-def model(tmp_path):
-    path = tmp_path / "m.onnx"
-    path.write_bytes(parser.parse_model(S2B).SerializeToString())
-    return str(path)
+@pytest.fixture(autouse=True)
+def model(cli):
+    write(S2B, "m.onnx")
 
 
 @pytest.mark.parametrize(
@@ -46,78 +35,62 @@ def test_a_bar_has_the_fraction_of_its_text(text, fraction):
     assert ("╸" in lines or "╺" in lines) is (fraction is not None)
 
 
-def test_times_are_counted_by_step():
+@pytest.mark.parametrize("convert", [onnx_spatial.convert, onnx_spatial.optimize])
+def test_every_phase_says_how_far_it_is(convert):
+    said: list[str] = []
+    convert("m.onnx", "out.onnx", progress=said.append)
+    phases = dict.fromkeys(text.split(":")[0] for text in said)
+    steps = [f"converting {n}/3" for n in (1, 2, 3)]
+    assert [phase for phase in phases if phase in steps] == steps
+    numbered = [text for text in said if re.match(r"[a-z]+ \d+/\d+", text)]
+    assert {text.split(" ")[0] for text in numbered} == {"converting", "lowering", "proof", "run"}
+    assert phases.keys() - {text.split(":")[0] for text in numbered} <= {
+        "converting",
+        "looking for legal input sizes, try 1",
+        "writing",
+    }
+
+
+def test_times_are_counted_by_step(cli):
     steps = Steps()
     for line in ("reading", "run 1/2: x 1", "run 2/2: x 1", "writing: a.onnx"):
         steps.begin(line)
     steps.end()
     assert list(steps.seconds) == ["reading", "run", "writing"]
     assert re.fullmatch(r"time: (\w+ \d+\.\d\d s, ){3}\d+\.\d\d s in all", str(steps))
+    for words in ("-v convert m.onnx --dry-run", "convert m.onnx --dry-run -v"):
+        assert re.search(r"^time: reading .*run \d.* s in all$", cli(words).err, re.M)
 
 
-@pytest.mark.parametrize("first", [["-v", "convert"], ["convert", "-v"]])
-def test_v_shows_times_before_and_after_the_command(first, model, capsys):
-    assert run([*first, model, "--dry-run"]) == 0
-    assert re.search(r"^time: reading .*run \d.* s in all$", capsys.readouterr().err, re.M)
-
-
-@pytest.mark.parametrize("first", [["-q", "convert"], ["convert", "-q"]])
-def test_q_stands_before_and_after_the_command(first, model, capsys):
-    assert run([*first, model, "--dry-run"]) == 0
-    shown = capsys.readouterr()
-    assert (shown.out, shown.err) == ("", "")
-
-
-def test_no_progress_in_logs_even_with_forced_colours(model, capsys, monkeypatch):
+def test_no_progress_in_logs_even_with_forced_colours(cli, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert run(["convert", model, "--dry-run"]) == 0
-    assert capsys.readouterr().err == ""
+    assert cli("convert m.onnx --dry-run").err == ""
 
 
-def test_decisions_are_logged(model, caplog):
+def test_decisions_are_logged(caplog):
     with caplog.at_level(logging.DEBUG, logger="onnx_spatial"):
-        onnx_spatial.convert(model)
+        onnx_spatial.convert("m.onnx")
     debug = [r.message for r in caplog.records if r.levelno == logging.DEBUG]
     info = [r.message for r in caplog.records if r.levelno == logging.INFO]
     assert any("SpaceToBatchND 's2b' (main graph): lower: " in line for line in debug)
     assert any(" considered " in line for line in debug)
     assert any("1 operator became" in line for line in info)
     assert any("passed: proven: " in line for line in info)
+    assert "SpaceToBatchND 's2b' (main graph): lower: " in ran("convert -vv m.onnx --dry-run").err
+    assert ran("convert m.onnx --dry-run").err == ""
 
 
-def test_vv_prints_the_log(model):
-    words = [sys.executable, "-m", "onnx_spatial", "convert", "-vv", model, "--dry-run"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
-    assert "SpaceToBatchND 's2b' (main graph): lower: " in done.stderr
-    words.remove("-vv")
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stderr == ""
-
-
-def test_results_are_appended_to_the_summary_of_the_step(model, tmp_path, monkeypatch):
-    file = tmp_path / "summary.md"
-    file.write_text("before\n")
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(file))
-    out = str(tmp_path / "o.onnx")
-    assert run(["convert", model, "-o", out, "-q"]) == 0
-    assert run(["verify", model, out, "-q"]) == 0
-    assert run(["validate", model, "-q"]) == 0
-    text = file.read_text()
+def test_results_are_appended_to_the_summary_of_the_step(cli, monkeypatch):
+    Path("summary.md").write_text("before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    for words in ("convert m.onnx -o o.onnx", "verify m.onnx o.onnx", "validate m.onnx"):
+        assert cli(f"{words} -q").code == 0
+    text = Path("summary.md").read_text()
     assert text.startswith("before\n**onnx-spatial convert** ")
     assert "1 operator became" in text and "**onnx-spatial verify** " in text
     assert "### onnx-spatial validate: passed" in text
-    assert re.search(r"^\| passed \| .*m\.onnx \| 1 \| [\d.]+ s \|$", text, re.M)
-
-
-def test_a_summary_that_cannot_be_written_changes_nothing(model, tmp_path, monkeypatch):
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "no" / "folder"))
-    assert run(["convert", model, "--dry-run", "-q"]) == 0
-    assert os.listdir(tmp_path) == ["m.onnx"]
-
-
-def test_a_run_without_a_verified_model_does_not_end_in_passed(tmp_path, capsys):
-    path = tmp_path / "foreign.onnx"
-    path.write_bytes(parser.parse_model(FOREIGN).SerializeToString())
-    assert run(["validate", str(path)]) == 0
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("UNVERIFIED  1 model: 1 unverified")
+    assert re.search(r"^\| passed \| m\.onnx \| 1 \| [\d.]+ s \|$", text, re.M)
+    before = sorted(os.listdir())
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "no/folder")  # cannot be written: changes nothing
+    assert cli("convert m.onnx --dry-run -q").code == 0
+    assert sorted(os.listdir()) == before

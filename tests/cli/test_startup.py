@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,125 +13,82 @@ from onnx_spatial.cli.main import commands
 from onnx_spatial.conversion import options
 
 MODELS = Path(__file__).parents[2] / "models"
-
 HEAVY = ("google.protobuf", "numpy", "onnx", "onnx_ir", "onnxruntime", "rich", "sympy")
-
-#: Run the command line, or else the code that is given, and list what has been imported by then.
-PROGRAM = f"""
-import sys
-if sys.argv[1] == "-c":
-    exec(sys.argv[2])
-else:
-    from onnx_spatial.cli import main
+#: Run command lines in one process.
+RUN = """
+import os, sys
+from onnx_spatial.cli import main
+def run(words, **environment):
+    os.environ.update(environment)
     try:
-        main(sys.argv[2:])
+        main(words.split())
     except SystemExit as end:
         assert not end.code, end.code
-print("imported:", *(name for name in {HEAVY} if name in sys.modules))
 """
 
 
-def ran(*arguments: str, **variables: str) -> tuple[str, list[str]]:
-    """What a fresh process prints, and the heavy packages that it imports."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+def ran(code: str) -> tuple[list[str], list[str]]:
+    """The lines that a fresh process prints, and the heavy packages that it imports."""
+    look = f"\nprint('imported:', *(name for name in {HEAVY} if name in sys.modules))"
+    command = [sys.executable, "-c", f"import sys\n{code}{look}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    out, _, imported = done.stdout.rpartition("imported:")
-    return out, imported.split()
+    *lines, last = done.stdout.splitlines()
+    return lines, last.split()[1:]
 
 
-@pytest.mark.parametrize(
-    "arguments", ["--version", "--help", *(f"{name} --help" for name in commands.commands)]
-)
-def test_help_and_version_import_nothing_heavy(arguments):
-    out, imported = ran("main", *arguments.split())
-    assert "onnx-spatial" in out
+def test_help_and_version_import_nothing_heavy():
+    every = ["--version", "--help", *(f"{name} --help" for name in commands.commands)]
+    lines, imported = ran(f"{RUN}\nfor words in {every}: run(words)")
+    assert sum("onnx-spatial" in line for line in lines) >= len(every)
     assert imported == []
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("onnx-spatial ", [*commands.commands]),
-        ("onnx-spatial convert --mo", ["--mode"]),
-        ("onnx-spatial convert --mode ", [*options.MODES]),
-        ("onnx-spatial inspect --prefer ", [*options.STRATEGY_NAMES]),
-    ],
-)
-def test_completion_imports_nothing_heavy(words, expected):
-    number = str(len(words.split()) - (not words.endswith(" ")))
-    out, imported = ran(
-        "main", _ONNX_SPATIAL_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=number
-    )
-    assert sorted(line.partition(",")[2] for line in out.splitlines()) == sorted(expected)
+COMPLETED = {
+    "onnx-spatial ": [*commands.commands],
+    "onnx-spatial convert --mo": ["--mode"],
+    "onnx-spatial convert --mode ": [*options.MODES],
+    "onnx-spatial inspect --prefer ": [*options.STRATEGY_NAMES],
+}
+
+
+def test_completion_imports_nothing_heavy():
+    code = RUN
+    for words in COMPLETED:
+        number = len(words.split()) - (not words.endswith(" "))
+        code += f"""
+run("", _ONNX_SPATIAL_COMPLETE="bash_complete", COMP_WORDS={words!r}, COMP_CWORD="{number}")"""
+    code += '\nrun("", _ONNX_SPATIAL_COMPLETE="zsh_source")'
+    lines, imported = ran(code)
+    found = [line.partition(",")[2] for line in lines if line.startswith("plain,")]
+    assert sorted(found) == sorted(name for names in COMPLETED.values() for name in names)
+    assert any("#compdef onnx-spatial" in line for line in lines)
     assert imported == []
 
 
-def test_the_script_for_completion_imports_nothing_heavy():
-    out, imported = ran("main", _ONNX_SPATIAL_COMPLETE="zsh_source")
-    assert "#compdef onnx-spatial" in out
-    assert imported == []
+def test_the_package_imports_nothing_heavy_before_it_is_used():
+    code = """
+import onnx_spatial; dir(onnx_spatial)
+from onnx_spatial import SpatialError, UsageError, __version__
+from onnx_spatial.validation import Options, Report; Options()"""
+    assert ran(code) == ([], [])
+    assert {"numpy", "onnx", "onnx_ir", "onnxruntime"} <= {*ran(f"{code}\nonnx_spatial.convert")[1]}
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import onnx_spatial; dir(onnx_spatial)",
-        "from onnx_spatial import SpatialError, UsageError, __version__",
-        "from onnx_spatial.validation import Options, Report; Options()",
-    ],
-)
-def test_the_package_imports_nothing_heavy(code):
-    assert ran("-c", code) == ("", [])
-
-
-def test_a_command_imports_what_it_needs():
-    """Otherwise the tests above would see nothing."""
-    imported = ran("-c", "import onnx_spatial; onnx_spatial.convert")[1]
-    assert {"numpy", "onnx", "onnx_ir", "onnxruntime"} <= {*imported}
-
-
-def test_no_command_loads_sympy():
-    """onnx_ir imports it, which takes some 0.4 s; the model has sizes with names."""
+def test_commands_load_neither_sympy_nor_what_verify_does_without(tmp_path):
+    """onnx_ir imports sympy, which takes some 0.4 s; the model has sizes with names."""
     model = str(MODELS / "yolov2_dynamic" / "model.onnx")
-    code = f"""
-import sys
-import onnx_spatial
-from onnx_spatial.cli import main
-sys.argv[1:] = ["inspect", "-q", {model!r}]
-try:
-    main()
-except SystemExit as end:
-    print(end.code)
-print(onnx_spatial.convert({model!r}).verification.status)  # in this process
-print("onnx_ir" in sys.modules, "sympy.core" in sys.modules)
-"""
-    assert ran("-c", code)[0].split()[-4:] == ["0", "passed", "True", "False"]
-
-
-def test_verify_loads_no_lowering(tmp_path):
-    model, converted = str(MODELS / "wavenet" / "model.onnx"), str(tmp_path / "converted.onnx")
+    converted = str(tmp_path / "converted.onnx")
     onnx_spatial.convert(model, converted, verify=False)
-    code = f"""
-import gc, sys
-from onnx_spatial.cli import main
-sys.argv[1:] = ["verify", {model!r}, {converted!r}]
-try:
-    main()
-except SystemExit as end:
-    print(end.code, gc.isenabled())
-unneeded = ("fusion", "lowering", "chains.find_chains", "report.page")
-print(*(name for name in unneeded if f"onnx_spatial.{{name}}" in sys.modules))
+    code = f"""{RUN}
+import gc
+run("verify -q {model} {converted}")
+unneeded = ("fusion", "lowering", "chains.find_chains", "report.page", "report.graphs")
+print(*(name for name in unneeded if f"onnx_spatial.{{name}}" in sys.modules), gc.isenabled())
 print(type(sys.modules["onnx.reference"]).__name__)
-"""
-    words = ran("-c", code)[0].split()
-    assert words[0] == "PASSED"
-    assert words[-3:] == ["0", "True", "_LazyModule"]
+run("inspect -q {model}")
+print("onnx_ir" in sys.modules, "sympy.core" in sys.modules)"""
+    assert ran(code)[0] == ["True", "_LazyModule", "True False"]
 
 
 def test_modules_that_commands_do_not_need_are_there_on_first_use():
@@ -140,11 +96,9 @@ def test_modules_that_commands_do_not_need_are_there_on_first_use():
     code = """
 from onnx_spatial.cli import lazy_imports
 lazy_imports.install()
-import sympy, sys
-print("sympy.core" in sys.modules, sympy.Integer(2) + 1 == 3)
-print("sympy.core" in sys.modules)
-"""
-    assert ran("-c", code)[0].split() == ["False", "True", "True"]
+import sympy
+print("sympy.core" in sys.modules, sympy.Integer(2) + 1 == 3, "sympy.core" in sys.modules)"""
+    assert ran(code)[0] == ["False True True"]
 
 
 def test_every_public_name_is_found_and_listed():
@@ -155,9 +109,7 @@ def test_every_public_name_is_found_and_listed():
         onnx_spatial.transmogrify  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    "first", ["verification.run.sessions", "verification", "api", "cli.verify", "custom_ops"]
-)
+@pytest.mark.parametrize("first", ["verification.run.sessions", "api", "cli.verify"])
 def test_functions_are_not_shadowed_by_modules(first):
     code = f"import onnx_spatial.{first}; print(onnx_spatial.verify, onnx_spatial.convert)"
-    assert ran("-c", code)[0].count("<function") == 2
+    assert ran(code)[0][0].count("<function") == 2

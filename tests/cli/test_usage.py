@@ -1,28 +1,235 @@
-"""What is wrong with a command line is one line, and an option of another command is known."""
+"""What is wrong with a command line, a file or an operator is one line, an exit code, and no file."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
 import pytest
-from adapter import run
+from commands import PLAIN, S2B, write
+from onnx import numpy_helper, parser
+from validating import SCALED
+
+import onnx_spatial
+
+TOO_LONG = "x" * 300
+USAGE = [
+    ("convert m.onnx", "missing output: use -o OUT, --in-place, or --dry-run to write nothing"),
+    ("convert m.onnx -o m.onnx", "the output must not be the input"),
+    ("convert m.onnx -o o.onnx --in-place", "-o OUT and --in-place cannot be combined"),
+    ("convert m.onnx -o no/folder/o.onnx", "there is no folder"),
+    ("convert m.onnx --check -o o.onnx", "--check writes nothing"),
+    ("convert m.onnx --check --rtol 1", "--rtol and --check cannot be combined"),
+    ("convert m.onnx --in-place --save-as-external-data", "requires -o OUT"),
+    ("convert m.onnx -o .", "the output must not be the input"),
+    ("convert m.onnx -o out -q", "write out.onnx for a file, out/ for a folder"),
+    ("convert m.onnx p.onnx -o p.onnx", "-o p.onnx is a file"),
+    ("convert m.onnx p.onnx -o new.onnx", "write -o new.onnx/ if that is its name"),
+    ("convert m.onnx p.onnx -o .", "m.onnx is a model of this call"),
+    ("convert m.onnx ./m.onnx -o out", "the model m.onnx is given twice"),
+    ("optimize m.onnx --dry-run --strict-proof --outputs-only", "outputs_only cannot be combined"),
+    (
+        "optimize m.onnx --dry-run --no-verify --rtol 0.1",
+        "--rtol and --no-verify cannot be combined",
+    ),
+    ("convert m.onnx --dry-run --static H=4", "no symbolic dim named H"),
+    (
+        "convert m.onnx --dry-run --static four",
+        "--static must be NAME=DIM, such as batch=4, not 'four'",
+    ),
+    ("convert m.onnx --dry-run --static N=1 --static N=2", "--static 'N' is set twice"),
+    ("convert m.onnx --dry-run --static N=9999999999999999999", "9999999999999999999 is too large"),
+    ("convert m.onnx --dry-run --shape x=a,b", "--shape must be NAME=SIZES"),
+    ("convert m.onnx --dry-run --shape z=1,2", "'z'"),
+    ("convert m.onnx --dry-run --mode magic", "Invalid value"),
+    ("inspect m.onnx --prefer magic", "magic"),
+    ("convert m.onnx --dry-run --max-rank 0", "Invalid value"),
+    ("inspect", "Missing argument"),
+    ("inspect absent.onnx", "cannot be read: No such file"),
+    ("inspect .", ".: is a folder, not a model file; name a file in it, such as m.onnx"),
+    ("frobnicate m.onnx", "No such command"),
+    (f"inspect {TOO_LONG}", TOO_LONG),
+    (f"convert m.onnx -o {TOO_LONG}.onnx", TOO_LONG),
+    (f"validate m.onnx --junit-xml {TOO_LONG}", TOO_LONG),
+    (f"validate {TOO_LONG}", TOO_LONG),
+    (
+        "verify m.onnx p.onnx --max-rank 4",
+        "--max-rank is an option of inspect, convert, optimize, validate; onnx-spatial verify --help",
+    ),
+    ("convert m.onnx -j 2", "-j is an option of validate; onnx-spatial convert --help"),
+    ("inspect m.onnx --statik N=1", "No such option"),
+    ("convert m.onnx -o o.onnx --html .", "it is a folder"),
+    ("convert m.onnx -o o.onnx --html no/r.html", "there is no folder"),
+    ("convert m.onnx -o o.onnx --html m.onnx", "would replace the model m.onnx"),
+    ("convert m.onnx -o o.onnx --html o.onnx", "would replace the model o.onnx"),
+    ("validate nowhere", "nowhere: there is no such file or folder"),
+    ("validate m.onnx *.tflite", "matches no file"),
+    ("validate m.onnx --memory lots", "--memory must be a size such as 500M or 4G, not 'lots'"),
+    ("validate m.onnx --junit-xml no/r.xml", "no/r.xml: cannot be written"),
+    ("validate m.onnx --executor dask", "requires --scheduler"),
+    ("validate m.onnx --scheduler tcp://x", "requires --executor dask"),
+    (
+        "validate m.onnx --executor dask --scheduler x -j 2",
+        "--jobs cannot be combined with --executor",
+    ),
+    ("validate m.onnx --seed -1", "seed must be 0 or more"),
+    ("validate m.onnx --timeout nan", "timeout must be above 0"),
+    ("validate", "PATH"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), USAGE, ids=[words[:40] for words, _ in USAGE])
+def test_bad_usage_is_exit_code_2_and_one_line(words, message, cli):
+    write(S2B, "m.onnx")
+    write(PLAIN, "p.onnx")
+    done = cli(words)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.error
+    assert sorted(os.listdir()) == ["m.onnx", "p.onnx"]
+
+
+TOLERANCES = [
+    ("--rtol -1", "--rtol must be a number of 0 or more"),
+    ("--atol nan", "--atol must be a number of 0 or more"),
+    ("--rtol y=", "--rtol must be a number of 0 or more"),
+    ("--rtol =1", "--rtol must be a number of 0 or more"),
+    ("--rtol 1", "rtol must be at least 0 and below 1, not 1.0"),
+    ("--rtol z=0.1", "rtol: the model has no output 'z'; its outputs are 'y'"),
+    ("--rtol 0.1 --rtol 0.2", "--rtol is set twice"),
+    ("--atol y=1 --atol y=2", "--atol of 'y' is set twice"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), TOLERANCES)
+def test_tolerances_that_fit_nothing_are_bad_usage(words, message, cli):
+    write(SCALED, "m.onnx")
+    for command in ("verify m.onnx m.onnx", "convert m.onnx -o o.onnx"):
+        done = cli(f"{command} {words}")
+        assert done.code == 2 and message in done.error
+
+
+def broken_files() -> dict[str, bytes]:
+    """Files that are no models."""
+    good = parser.parse_model(S2B).SerializeToString()
+    external = parser.parse_model(S2B)
+    tensor = external.graph.initializer[1]
+    tensor.ClearField("int32_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="weights.bin")
+    escaping = onnx.ModelProto()
+    escaping.CopyFrom(external)
+    escaping.graph.initializer[1].external_data[0].value = "../weights.bin"
+    return {
+        "empty": b"",
+        "text": b"this is not a protobuf\n",
+        "truncated": good[:-7],
+        "missing external data": external.SerializeToString(),
+        "external data outside": escaping.SerializeToString(),
+    }
+
+
+@pytest.mark.parametrize("kind", broken_files())
+def test_unreadable_models_are_exit_code_2(kind, cli):
+    Path("broken.onnx").write_bytes(broken_files()[kind])
+    done = cli("convert broken.onnx -o out.onnx")
+    assert done.code == 2 and "broken.onnx" in done.error
+    assert os.listdir() == ["broken.onnx"]
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("old", "new", "message"),
     [
-        (
-            ["verify", "a.onnx", "b.onnx", "--max-rank", "4"],
-            "error: --max-rank is an option of inspect, convert, optimize, validate; "
-            "onnx-spatial verify --help lists the options",
-        ),
-        (
-            ["convert", "a.onnx", "-j", "2"],
-            "error: -j is an option of validate; onnx-spatial convert ",
-        ),
-        (["inspect", "a.onnx", "--statik", "N=1"], "error: No such option"),
-        (["validte", "a.onnx"], "error: No such command 'validte'"),
+        ("block = {2, 3}", "block = {2, 0}", "block_shape[1] is 0; it must be at least 1"),
+        ("pads = {1, 1", "pads = {-1, 1", "paddings[0][0] is -1; it must not be negative"),
+        ("[N,4,6,3]", "[N,5,6,3]", "is not divisible by its block, 2"),
+        ("[N,4,6,3]", "[N,4]", "need an input of rank 3 or more"),
+        ("int32[2] block = {2, 3}", "float[2] block = {2, 3}", "must be int32 or int64"),
+        ("float[N,4,6,3] x", "complex64[N,4,6,3] x", "onnxruntime has no complex tensors"),
     ],
 )
-def test_an_option_of_another_command(words, message, capsys):
-    assert run(words) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(message) and "--help" in line
+def test_operators_that_break_their_rules_are_exit_code_3(old, new, message, cli):
+    write(S2B.replace(old, new), "m.onnx")
+    done = cli("convert m.onnx -o out.onnx")
+    assert done.code == 3 and message in done.error and "'s2b'" in done.error
+    assert os.listdir() == ["m.onnx"]
+
+
+def test_a_refusal_is_in_the_document_and_in_inspect(cli):
+    write(S2B.replace("block = {2, 3}", "block = {2, 0}"), "m.onnx")
+    done = cli("convert m.onnx --dry-run --json")
+    (site,) = done.document["operators"]
+    assert (done.code, done.document["exit_code"], site["action"]) == (3, 3, "refuse")
+    assert "block_shape[1] is 0" in site["reason"]
+    done = cli("inspect m.onnx")
+    assert done.code == 3
+    assert "'s2b' cannot be converted: SpaceToBatch: block_shape[1] is 0" in done.out
+
+
+UNCOUNTED = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
+g (float[1,4,6,3] x, int64[K] given, int64[M,2] pads) => (y) {
+    block = Identity(given)
+    [s2b] y = ai.onnx.converters.tensorflow.SpaceToBatchND(x, block, pads)
+}
+"""
+
+
+def test_blocks_of_an_unknown_number_are_refused_in_the_same_words_everywhere(cli):
+    model = write(UNCOUNTED, "m.onnx")
+    reason = (
+        "block_shape is computed at run time and its length is unknown; the number of blocked "
+        "axes must be known: declare its shape, with --static NAME=N where the dim has a name"
+    )
+    assert f"'s2b' cannot be converted: {reason}" in cli("inspect m.onnx").out
+    for mode in ("lower", "function", "custom-op"):
+        done = cli(f"convert m.onnx -o out.onnx --mode {mode}")
+        assert done.code == 3 and "SpaceToBatchND 's2b' in main graph" in done.error
+        assert reason in done.error
+        with pytest.raises(onnx_spatial.ConversionError, match=r"'s2b' in main graph.*--static"):
+            onnx_spatial.InferenceSession(model, mode=mode)
+    assert cli("convert m.onnx -o out.onnx --static K=2 --no-verify").code == 0
+
+
+def test_what_nobody_thought_of_is_one_line_and_leaves_no_file(cli, monkeypatch):
+    write(S2B, "m.onnx")
+    for error, code, message in (
+        (RuntimeError("first line\nsecond line"), 2, "unexpected RuntimeError: first line (a bug"),
+        (KeyboardInterrupt(), 130, "error: interrupted"),
+        (MemoryError(), 2, "not enough memory; smaller sizes may help (--shape)"),
+        (OSError(28, "No space left on device"), 2, "error: No space left on device"),
+    ):
+        for where in ("api.convert_source", "api.verify_conversion", "model.io.atomic.os.fsync"):
+            with monkeypatch.context() as patch:
+                patch.setattr(f"onnx_spatial.{where}", raising(error))
+                done = cli("convert m.onnx -o out.onnx -q")
+            if where != "model.io.atomic.os.fsync" or code == 130:
+                assert done.code == code and message in done.error
+            assert os.listdir() == ["m.onnx"]
+
+
+def raising(error: BaseException):
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+def test_inputs_of_the_user(cli):
+    write(S2B, "m.onnx")
+    np.savez("data.npz", x=np.ones((3, 4, 6, 3), np.float32))
+    done = cli("convert m.onnx -o out.onnx --inputs data.npz --json")
+    (made,) = done.document["verification"]["runs"]
+    assert made["inputs"]["x"]["shape"] == [3, 4, 6, 3]
+    np.savez("other.npz", z=np.ones(3))
+    done = cli("verify m.onnx out.onnx --inputs other.npz")
+    assert done.code == 2 and "no array for x" in done.error
+
+
+def test_a_name_with_control_characters_is_escaped(cli):
+    model = parser.parse_model(S2B)
+    model.graph.node[0].name = "\x1b[2Jgone"
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.array([2, 2]), "block"))
+    onnx.save(model, "m.onnx")
+    shown = cli("inspect m.onnx -v").out
+    assert "\x1b" not in shown and "\\x1b[2Jgone" in shown

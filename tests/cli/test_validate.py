@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from adapter import run
+from commands import in_process
 from signals import heard
 from validating import FOREIGN, HANGING, PLAIN, REFUSED, STRANGE_DOMAIN, save
 
@@ -21,194 +19,107 @@ from onnx_spatial.cli.options import _memory as memory_size
 from onnx_spatial.validation import ModelResult, Options, Report
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder; nothing of a CI system is around."""
-    for name in ("GITHUB_ACTIONS", "GITHUB_WORKSPACE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+@pytest.fixture(autouse=True)
+def models(cli):
+    for name, text in (("plain", PLAIN), ("bad one", REFUSED), ("foreign", FOREIGN)):
+        save(Path(f"models/{name}.onnx"), text)
 
 
-def test_all_pass(folder, capsys):
-    save(folder / "models" / "a.onnx")
-    save(folder / "models" / "b.onnx", PLAIN)
-    assert run(["validate", "models", "-j", "2"]) == 0
-    out, err = capsys.readouterr()
-    lines = out.splitlines()
-    assert re.match(r"PASSED +models/a\.onnx +1 operator, .* (ms|us|s)$", lines[0])
-    assert re.match(r"PASSED +models/b\.onnx +0 operators, ", lines[1])
-    assert re.fullmatch(r"PASSED  2 models: 2 passed in .*", lines[-1])
-    assert "\x1b" not in out + err
-    assert err == ""
+def test_all_pass(cli):
+    save(Path("good/a.onnx"))
+    save(Path("good/b.onnx"), PLAIN)
+    done = cli("validate good -j 2 -v --strict-proof --mode lower --mode function")
+    assert (done.code, done.err) == (0, "")
+    assert re.match(r"PASSED +good/a\.onnx +1 operator, .* (ms|us|s)$", done.lines[0])
+    assert re.match(r"PASSED +good/b\.onnx +0 operators, ", done.lines[1])
+    assert re.fullmatch(r"PASSED  2 models: 2 passed in .*", done.lines[-1])
+    # Each mode is told as by `verify`, and proofs are counted over all.
+    assert done.out.count("PASSED  proven: 1 operator for every size; ") == 2
+    assert "proven: 2 operators for every size" in done.lines and "  assumed: " in done.out
 
 
-def test_one_fails_after_all_were_looked_at_and_the_line_to_see_it_again_works(folder, capsys):
-    save(folder / "models" / "a bad.onnx", REFUSED)
-    save(folder / "models" / "b.onnx", FOREIGN)
-    save(folder / "models" / "c.onnx", PLAIN)
-    assert run(["validate", "models", "--seed", "5", "--mode", "function"]) == 1
-    out = capsys.readouterr().out
-    assert [line.split()[0] for line in out.splitlines()[:3]] == ["FAILED", "UNVERIFIED", "PASSED"]
-    assert "convert:function: SpaceToBatchND node 's2b' (main graph): " in out
-    last = out.splitlines()[-1]
-    assert last.startswith("FAILED  3 models: 1 passed, 1 failed, 1 unverified in ")
-    command = "onnx-spatial validate 'models/a bad.onnx' --seed 5 --mode function"
-    assert f"run it again with: {command}\n" in out
-    assert run(["validate", "models/a bad.onnx", "--seed", "5", "--mode", "function"]) == 1
-
-
-def test_strict_fails_what_was_not_verified(folder, capsys):
-    save(folder / "a.onnx", FOREIGN)
-    assert run(["validate", "a.onnx"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("UNVERIFIED  1 model: 1 unverified")
-    assert run(["validate", "a.onnx", "--strict"]) == 1
-    assert capsys.readouterr().out.splitlines()[-1].startswith("FAILED  1 model: 1 unverified")
-
-
-def test_an_operator_that_an_option_would_convert_is_shown_with_the_option(folder, capsys):
-    save(folder / "a.onnx", STRANGE_DOMAIN)
-    assert run(["validate", "a.onnx"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    (line,) = [line for line in lines if line.startswith("  inspect: ")]
-    assert line.endswith(
-        "domain 'somebody.else' is not accepted for this operator; use --domain somebody.else"
-    )
-
-
-def test_json_is_alone_on_stdout(folder, capsys):
-    save(folder / "a.onnx", PLAIN)
-    save(folder / "b.onnx", REFUSED)
-    assert run(["validate", ".", "--json"]) == 1
-    out, err = capsys.readouterr()
-    document = json.loads(out)
+def test_one_fails_after_all_were_looked_at_and_the_line_to_see_it_again_works(cli):
+    done = cli("validate models --seed 5 --mode function")
+    assert done.code == 1
+    assert [line.split()[0] for line in done.lines[:3]] == ["FAILED", "UNVERIFIED", "PASSED"]
+    assert "convert:function: SpaceToBatchND node 's2b' (main graph): " in done.out
+    last = "FAILED  3 models: 1 passed, 1 failed, 1 unverified in "
+    assert done.lines[-1].startswith(last)
+    command = "validate 'models/bad one.onnx' --seed 5 --mode function"
+    assert f"  run it again with: onnx-spatial {command}" in done.lines
+    assert cli(command).code == 1
+    done = cli("validate models -q")
+    assert done.out == "" and done.error.startswith("error: models/bad one.onnx: failed: ")
+    done = cli("validate models --json")
+    document = done.document
     assert (document["version"], document["exit_code"]) == (2, 1)
-    assert [m["status"] for m in document["models"]] == ["passed", "failed"]
-    entry = document["models"][1]["entries"][0]
+    assert [each["status"] for each in document["models"]] == ["failed", "unverified", "passed"]
+    entry = document["models"][0]["entries"][0]
     assert (entry["level"], entry["source"], entry["nodes"]) == ("error", "convert:lower", ["s2b"])
-    assert err.startswith("FAILED  2 models")
+    assert done.err.startswith("FAILED  3 models")
 
 
-def test_quiet_prints_errors_only(folder, capsys):
-    save(folder / "a.onnx", PLAIN)
-    save(folder / "b.onnx", REFUSED)
-    assert run(["validate", "a.onnx", "-q"]) == 0
-    assert capsys.readouterr() == ("", "")
-    assert run(["validate", ".", "-q"]) == 1
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("error: b.onnx: failed: ") and err.count("\n") == 1
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        ("models/foreign.onnx", 0, "UNVERIFIED  1 model: 1 unverified in "),
+        ("models/foreign.onnx --strict", 1, "FAILED  1 model: 1 unverified in "),
+        ("text.onnx", 1, "  load: is not an ONNX model"),
+        (
+            "strange.onnx",
+            0,
+            "domain 'somebody.else' is not accepted for this operator; use --domain somebody.else",
+        ),
+    ],
+)
+def test_what_is_not_verified(words, code, line, cli):
+    Path("text.onnx").write_bytes(b"no model")
+    save(Path("strange.onnx"), STRANGE_DOMAIN)
+    done = cli(f"validate {words}")
+    assert done.code == code and any(line in each for each in done.lines)
 
 
-def test_reports_are_written_and_annotations_go_beside_them(folder, capsys, monkeypatch):
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    monkeypatch.setenv("GITHUB_WORKSPACE", str(folder))
-    save(folder / "m" / "a.onnx", REFUSED)
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
-    assert run(["validate", "m", "--junit-xml", "r.xml", "--json"]) == 1
-    out, err = capsys.readouterr()
-    assert json.loads(out)["status"] == "failed"
-    (case,) = ElementTree.parse(folder / "r.xml").iter("testcase")
+def test_reports_are_written_and_annotations_go_beside_them(cli, tmp_path, monkeypatch):
+    for name, value in {
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_WORKSPACE": str(tmp_path),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    save(Path("m/a.onnx"), REFUSED)
+    done = cli("validate m --junit-xml r.xml --json")
+    assert done.document["status"] == "failed"
+    (case,) = ElementTree.parse("r.xml").iter("testcase")
     assert [child.tag for child in case] == ["failure", "system-out"]
-    assert "| failed | m/a.onnx | 1 |" in (folder / "summary.md").read_text()
-    assert err.startswith(
-        "::error file=m/a.onnx,title=onnx-spatial%3A FAILED [not-divisible]::failed: "
-    )
+    assert "| failed | m/a.onnx | 1 |" in Path("summary.md").read_text()
+    annotation = "::error file=m/a.onnx,title=onnx-spatial%3A FAILED [not-divisible]::failed: "
+    assert done.err.startswith(annotation)
 
 
-def test_verbose_says_how_far_it_is_and_what_was_compared(folder, capsys):
-    save(folder / "a.onnx")
-    assert run(["validate", "a.onnx", "-v"]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert re.match(r"PASSED +a\.onnx  1 operator, ", out)
-    assert "proven: 1 operator for every size; outputs are equal in every bit" in out
-
-
-def test_proofs_are_counted_over_all_models_and_modes(folder, capsys):
-    save(folder / "a.onnx")
-    save(folder / "b.onnx", PLAIN)
-    assert (
-        run(["validate", ".", "--strict-proof", "-v", "--mode", "lower", "--mode", "function"]) == 0
-    )
-    out = capsys.readouterr().out
-    assert out.count("PASSED  proven: 1 operator for every size; ") == 2
-    assert "proven: 2 operators for every size" in out.splitlines()
-    assert "  assumed: " in out
-
-
-def test_off_a_terminal_each_model_has_its_line_when_it_is_done(folder, capsys, monkeypatch):
-    for name in "abc":
-        save(folder / f"{name}.onnx", PLAIN)
+def test_off_a_terminal_each_model_has_its_line_when_it_is_done(cli, capsys, monkeypatch):
     seen = []
 
     def out_of_order(models, options, *, watch, **more):
         for number in (1, 0, 2):
             watch(number, ModelResult(models[number], "passed", "passed: yes"))
-            seen.append(re.findall(r"^PASSED +(\S+)", capsys.readouterr().out, re.MULTILINE))
+            seen.append(re.findall(r"^PASSED +models/(\w+)", capsys.readouterr().out, re.MULTILINE))
         return Report([], options)
 
     monkeypatch.setattr("onnx_spatial.validation.run.validate", out_of_order)
-    assert run(["validate", "."]) == 0
-    assert seen == [[], ["a.onnx", "b.onnx"], ["c.onnx"]]
+    assert cli("validate models").code == 0
+    assert seen == [[], ["bad", "foreign"], ["plain"]]
 
 
-def test_colour_that_is_forced_brings_no_frames_of_a_spinner(folder, capsys, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
+def test_colours_are_forced_and_forbidden_and_bring_no_frames_of_a_spinner(cli, monkeypatch):
     name = "a name that a narrow table would fold " * 3
-    save(folder / f"{name}.onnx", REFUSED)
-    assert run(["validate", "."]) == 1
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert "\x1b[1;31mFAILED" in out.splitlines()[0] and name in out.splitlines()[0]
-
-
-def test_no_color_is_stronger_than_force_color(folder, capsys, monkeypatch):
+    save(Path(f"long/{name}.onnx"), REFUSED)
     monkeypatch.setenv("FORCE_COLOR", "1")
+    done = cli("validate long")
+    assert done.err == "" and "\x1b[1;31mFAILED" in done.lines[0] and name in done.lines[0]
     monkeypatch.setenv("NO_COLOR", "1")
-    save(folder / "a.onnx", REFUSED)
-    assert run(["validate", "."]) == 1
     # Bold is no colour: only the codes 30 to 49 and 90 to 107 are.
-    codes = re.findall(r"\x1b\[([\d;]*)m", capsys.readouterr().out)
+    codes = re.findall(r"\x1b\[([\d;]*)m", cli("validate long").out)
     assert {code for found in codes for code in found.split(";")} <= {"", "0", "1", "2"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["nowhere"], "nowhere: there is no such file or folder"),
-        (["empty"], "contains no .onnx file"),
-        (["a.onnx", "*.tflite"], "matches no file"),
-        (["a.onnx", "--memory", "lots"], "--memory must be a size"),
-        (["a.onnx", "--junit-xml", "no/r.xml"], "no/r.xml: cannot be written"),
-        (["a.onnx", "--executor", "dask"], "requires --scheduler"),
-        (["a.onnx", "--scheduler", "tcp://x"], "requires --executor dask"),
-        (
-            ["a.onnx", "--executor", "dask", "--scheduler", "x", "-j", "2"],
-            "--jobs cannot be combined with --executor",
-        ),
-        (["a.onnx", "--static", "N"], "--static must be"),
-        (["a.onnx", "--seed", "-1"], "seed must be 0 or more"),
-        (["a.onnx", "--timeout", "nan"], "timeout must be above 0"),
-        ([], "PATH"),
-    ],
-)
-def test_bad_usage_ends_before_any_work(folder, capsys, arguments, reason):
-    save(folder / "a.onnx")
-    (folder / "empty").mkdir()
-    started = time.monotonic()
-    assert run(["validate", *arguments]) == 2
-    assert time.monotonic() - started < 10
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert reason in err
-    assert "Traceback" not in err
-
-
-def test_a_file_that_is_no_model_is_a_failure_and_not_bad_usage(folder, capsys):
-    (folder / "a.onnx").write_bytes(b"no model")
-    assert run(["validate", "a.onnx"]) == 1
-    assert "load: is not an ONNX model" in capsys.readouterr().out
 
 
 def test_a_timeout_is_in_the_command_that_reproduces_it():
@@ -219,59 +130,36 @@ def test_a_timeout_is_in_the_command_that_reproduces_it():
     assert report.command(wrong) == "onnx-spatial validate b.onnx --seed 0"
 
 
-@pytest.mark.parametrize(
-    ("text", "size"), [("500M", 500 << 20), ("4g", 4 << 30), ("1.5GiB", 3 << 29), ("4096", 4096)]
-)
-def test_sizes_of_memory(text, size):
-    assert memory_size(None, None, text) == size
+def test_sizes_of_memory():
+    sizes = {"500M": 500 << 20, "4g": 4 << 30, "1.5GiB": 3 << 29, "4096": 4096}
+    assert {text: memory_size(None, None, text) for text in sizes} == sizes
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-@pytest.mark.parametrize("jobs", [1, 2])
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_an_interrupt_ends_all_that_was_started_and_what_was_done_is_reported(folder, name, jobs):
-    save(folder / "a.onnx", PLAIN)
-    save(folder / "b.onnx", HANGING)
-    save(folder / "c.onnx", HANGING)
-    process, started = at_work(".", "--junit-xml", "r.xml", jobs=jobs)
-    process.send_signal(getattr(signal, name))
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert err.strip() == "error: interrupted"
-    assert all_gone(started)
-    assert sorted(os.listdir()) == ["a.onnx", "b.onnx", "c.onnx", "r.xml"]
-    assert [line.split() for line in out.splitlines()[:2]] == [
-        ["SKIPPED", "b.onnx"],
-        ["SKIPPED", "c.onnx"],
-    ]
-    assert out.splitlines()[-1].startswith("INTERRUPTED  3 models: 1 passed, 2 skipped in ")
-    cases = list(ElementTree.parse(folder / "r.xml").iter("testcase"))
-    assert [case[0].tag for case in cases] == ["system-out", "skipped", "skipped"]
-    assert {case[0].get("type") for case in cases[1:]} == {"not-run"}
-
-
-def at_work(*arguments: str, jobs: int = 1) -> tuple[subprocess.Popen[str], list[int]]:
-    """The command once its first model is done and others are being looked at; its processes."""
-    command = [sys.executable, "-P", "-m", "onnx_spatial.cli", "validate", *arguments]
+@pytest.mark.parametrize(("name", "jobs"), [("SIGINT", 1), ("SIGTERM", 2)])
+def test_an_interrupt_ends_all_that_was_started_and_what_was_done_is_reported(name, jobs):
+    for letter, text in zip("abc", (PLAIN, HANGING, HANGING), strict=True):
+        save(Path(f"slow/{letter}.onnx"), text)
     with heard():
-        process = subprocess.Popen(
-            [*command, "-j", str(jobs)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-    assert process.stdout is not None
-    assert re.match(r"PASSED +a\.onnx ", process.stdout.readline())
+        process = in_process(f"validate slow --junit-xml r.xml -j {jobs}")
+    assert re.match(r"PASSED +slow/a\.onnx ", process.stdout.readline())
     started: list[int] = []
     while process.poll() is None and len(started) < jobs:
-        time.sleep(0.05)
+        time.sleep(0.2)
         started = below(process.pid)
-    return process, started
-
-
-def all_gone(processes: list[int]) -> bool:
-    """Whether they have ended, or do within seconds."""
+    process.send_signal(getattr(signal, name))
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err.strip()) == (130, "error: interrupted")
     deadline = time.monotonic() + 10
-    while any(map(is_alive, processes)) and time.monotonic() < deadline:
+    while any(map(is_alive, started)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return not any(map(is_alive, processes))
+    assert not any(map(is_alive, started))
+    lines = out.splitlines()
+    assert [line.split()[0] for line in lines[:2]] == ["SKIPPED", "SKIPPED"]
+    assert lines[-1].startswith("INTERRUPTED  3 models: 1 passed, 2 skipped in ")
+    cases = list(ElementTree.parse("r.xml").iter("testcase"))
+    assert [case[0].tag for case in cases] == ["system-out", "skipped", "skipped"]
+    assert {case[0].get("type") for case in cases[1:]} == {"not-run"}
 
 
 def below(pid: int) -> list[int]:
@@ -291,33 +179,25 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def test_a_failure_that_is_expected_is_shown_and_does_not_fail_the_run(folder, capsys):
-    save(folder / "bad one.onnx", REFUSED)
-    save(folder / "good.onnx", PLAIN)
-    assert run(["validate", ".", "--expect-failure", "bad*"]) == 0
-    out = capsys.readouterr().out
-    assert re.search(r"^XFAILED +bad one\.onnx ", out, re.MULTILINE)
-    assert "run it again" not in out
-    assert out.splitlines()[-1].startswith("PASSED  2 models: 1 passed, 1 xfailed")
-    assert "matches no model" not in out
-    assert run(["validate", ".", "--expect-failure", "*"]) == 1
-    out = capsys.readouterr().out
-    assert "expectation: expected to fail (--expect-failure), but it does not" in out
-    assert run(["validate", ".", "--expect-failure", "bad*", "--expect-failure", "worse*"]) == 0
-    assert "--expect-failure worse*: matches no model" in capsys.readouterr().out
-    assert run(["validate", ".", "--exclude", "bad*", "--exclude", "worse"]) == 0
-    assert "leaves out" in (shown := capsys.readouterr().out) and shown.count("leaves out") == 1
-    assert "--exclude worse: leaves out no model; for a folder write 'worse/*'" in shown
-    assert (
-        "run it again with: onnx-spatial validate good.onnx --seed 0 --expect-failure good.onnx"
-        in out
-    )
+def test_a_failure_that_is_expected_is_shown_and_does_not_fail_the_run(cli):
+    done = cli("validate models --exclude foreign* --expect-failure bad*")
+    assert done.code == 0 and "run it again" not in done.out
+    assert re.search(r"^XFAILED +models/bad one\.onnx ", done.out, re.MULTILINE)
+    assert done.lines[-1].startswith("PASSED  2 models: 1 passed, 1 xfailed")
+    assert "matches no model" not in done.out
+    done = cli("validate models/plain.onnx --expect-failure *")
+    assert done.code == 1
+    assert "expectation: expected to fail (--expect-failure), but it does not" in done.out
+    again = "onnx-spatial validate models/plain.onnx --seed 0 --expect-failure models/plain.onnx"
+    assert f"run it again with: {again}" in done.out
+    out = cli("validate models --expect-failure bad* --expect-failure worse* --exclude worse").out
+    assert "--expect-failure worse*: matches no model" in out
+    assert "--exclude worse: leaves out no model; for a folder write 'worse/*'" in out
 
 
-def test_a_name_with_line_breaks_stays_in_its_line(folder, capsys):
+def test_a_name_with_line_breaks_stays_in_its_line(cli):
     """A line that begins with :: is a command to GitHub's runner."""
-    save(folder / "models" / "a\n::error::b.onnx", PLAIN)
-    assert run(["validate", "models", "-v"]) == 0
-    out, err = capsys.readouterr()
-    assert not re.search(r"^::", out + err, re.MULTILINE)
-    assert r"models/a\n::error::b.onnx  0 operators" in out
+    save(Path("m/a\n::error::b.onnx"), PLAIN)
+    done = cli("validate m -v")
+    assert not re.search(r"^::", done.out + done.err, re.MULTILINE)
+    assert r"m/a\n::error::b.onnx  0 operators" in done.out

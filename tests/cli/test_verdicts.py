@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import io
-import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import pytest
-from adapter import run
-from onnx import parser
-from rich.console import Console
+from commands import S2B, write
 
 import onnx_spatial
 from onnx_spatial import Verification, api, verification
-from onnx_spatial.cli import render
-from onnx_spatial.report.outcome import describe_verification
+from onnx_spatial.cli.text import PIPE_WIDTH
 from onnx_spatial.verification import Counterexample, OperatorResult, Unproven
 
 #: Nobody knows what `shape` may be.
@@ -27,7 +23,7 @@ net (float[2,4,6,3] x, int64[2] shape) => (float[?,?] z)
     [s2b] y = ai.onnx.converters.tensorflow.SpaceToBatchND(x, block, pads)
     [cut] z = Reshape(y, shape)
 }"""
-WARNING = "warning: the result is not verified"
+WARNING = "warning: the result is not verified; --strict makes this an error"
 
 PART = Unproven("Relu node 'r' (main graph)", "other formula", "computes Clip(x, 0, 6)")
 VERDICTS = {
@@ -38,11 +34,20 @@ VERDICTS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def model(cli):
+    write(MODEL, "m.onnx")
+
+
 @pytest.fixture
-def paths(tmp_path):
-    path = tmp_path / "model.onnx"
-    path.write_bytes(parser.parse_model(MODEL).SerializeToString())
-    return str(path), tmp_path / "out.onnx"
+def says(monkeypatch):
+    """Let every comparison end with a verdict."""
+
+    def set_verdict(found: Verification) -> None:
+        for room, name in ((verification, "verify"), (api, "compare")):
+            monkeypatch.setattr(room, name, lambda *_, **__: replace(found))
+
+    return set_verdict
 
 
 @pytest.mark.parametrize(
@@ -57,32 +62,30 @@ def paths(tmp_path):
         ("failed", "-v", 1, 1),
     ],
 )
-def test_exit_codes(verdict, option, of_verify, of_convert, paths, monkeypatch):
-    path, out = paths
-    for room, name in ((verification, "verify"), (api, "compare")):
-        monkeypatch.setattr(room, name, lambda *_, **__: replace(VERDICTS[verdict]))
-    assert run(["verify", path, path, option]) == of_verify
-    assert run(["convert", path, "-o", str(out), option]) == of_convert
-    assert out.exists() == (of_convert == 0)
+def test_exit_codes(verdict, option, of_verify, of_convert, says, cli):
+    says(VERDICTS[verdict])
+    assert cli(f"verify m.onnx m.onnx {option}").code == of_verify
+    done = cli(f"convert m.onnx -o out.onnx {option}")
+    assert done.code == of_convert and Path("out.onnx").exists() == (of_convert == 0)
+    assert of_convert == 0 or done.err.splitlines()[-1].startswith("error: ")
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)
-def test_in_python_an_option_raises(verdict, paths, monkeypatch):
-    monkeypatch.setattr("onnx_spatial.api.compare", lambda *_, **__: VERDICTS[verdict])
-    path, _ = paths
-    assert bool(onnx_spatial.verify(path, path)) == (verdict in ("proven", "sampled"))
+def test_in_python_an_option_raises(verdict, says):
+    says(VERDICTS[verdict])
+    assert bool(onnx_spatial.verify("m.onnx", "m.onnx")) == (verdict in ("proven", "sampled"))
     options = onnx_spatial.VerifyOptions(strict_proof=True)
     if verdict == "proven":
-        assert onnx_spatial.verify(path, path, options)
+        assert onnx_spatial.verify("m.onnx", "m.onnx", options)
         return
     with pytest.raises(onnx_spatial.VerificationError) as caught:
-        onnx_spatial.verify(path, path, options)
+        onnx_spatial.verify("m.onnx", "m.onnx", options)
     codes = {"sampled": "not-proven", "unverified": "unverified", "failed": "different"}
     assert caught.value.code == codes[verdict]
     assert str(PART if verdict == "sampled" else VERDICTS[verdict].message) in str(caught.value)
 
 
-def test_verbose_has_a_row_for_each_operator():
+def test_verbose_has_a_row_for_each_operator_and_every_problem(says, cli):
     known = ("main graph", "SpaceToBatchND", "tf")
     shown = Counterexample({}, {}, None, "has another shape", "y")
     operators = [
@@ -91,87 +94,61 @@ def test_verbose_has_a_row_for_each_operator():
         OperatorResult("c", *known, reason="it is left as it is"),
         OperatorResult("d", *known, reason="it differs", counterexample=shown),
     ]
-    result = Verification("failed", "failed: it differs", operators=operators)
-    stream = io.StringIO()
-    render.outcome(Console(file=stream, width=100), describe_verification(result, verbose=True))
-    lines = stream.getvalue().splitlines()
+    problems = ["one", *"abcdefgh"]
+    says(Verification("failed", "failed: one (and 8 more)", operators=operators, problems=problems))
+    lines = cli("verify m.onnx m.onnx -v").lines
     assert [" ".join(line.split()[2:]) for line in lines[1:5]] == [
         "all sizes agrees",
         "gave up agrees",
         "it is left as it is",
         "DIFFERS",
     ]
-    assert lines[5].startswith("FAILED  ") and lines[6] == "  assumed: H is even"
+    assert lines[5] == "FAILED  one (and 8 more)" and "  assumed: H is even" in lines
+    assert "  h" in lines and not any("more (-v" in line for line in lines)
+    lines = cli("verify m.onnx m.onnx").lines
+    assert "  and 2 more (-v shows them)" in lines and "  h" not in lines
+    assert max(map(len, lines)) < PIPE_WIDTH
 
 
-def test_the_result_is_written_with_a_warning(paths, capsys):
-    path, out = paths
-    assert run(["convert", path, "-o", str(out)]) == 0
-    screen = capsys.readouterr()
-    assert "UNVERIFIED  " in screen.out
-    assert f"{WARNING}; --strict makes this an error" in screen.out.splitlines()
-    assert out.exists()
-
-
-def test_a_quiet_command_warns_on_stderr(paths, capsys):
-    path, out = paths
-    assert run(["convert", path, "-o", str(out), "-q"]) == 0
-    screen = capsys.readouterr()
-    assert screen.out == "" and "not verified" in screen.err
-    assert screen.err.startswith(f"warning: {path}: ")
-
-
-def test_the_document_has_the_verdict(paths, capsys):
-    path, out = paths
-    assert run(["convert", path, "-o", str(out), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["verification"]
+def test_an_unverified_result_is_written_with_a_warning(cli):
+    done = cli("convert m.onnx -o out.onnx")
+    assert "UNVERIFIED  " in done.out and WARNING in done.lines and Path("out.onnx").exists()
+    done = cli("convert m.onnx -o out.onnx -q")
+    assert done.out == "" and done.err == WARNING.replace("the", "m.onnx: the", 1) + "\n"
+    found = cli("convert m.onnx -o out.onnx --json").document["verification"]
     assert (found["status"], found["evidence"]) == ("unverified", None)
+    assert cli("convert m.onnx --in-place").code == 0  # the original keeps its second name
+    assert sorted(os.listdir()) == ["m.onnx", "m.onnx.orig", "out.onnx"]
 
 
-def test_a_lowering_that_differs_is_named_with_another_that_is_possible(paths, monkeypatch, capsys):
-    path, out = paths
-    (operator,) = onnx_spatial.inspect(path).operators
+def test_a_lowering_that_differs_is_named_with_another_that_is_possible(says, cli):
+    (operator,) = onnx_spatial.inspect("m.onnx").operators
     shown = Counterexample({}, {}, None, "has another shape", "y")
     wrong = OperatorResult("s2b", "main graph", "SpaceToBatchND", "tf", counterexample=shown)
-    found = replace(VERDICTS["failed"], operators=[wrong], advice="convert it again")
-    monkeypatch.setattr(api, "compare", lambda *_, **__: replace(found))
-    assert run(["convert", path, "-o", str(out)]) == 1
-    lines = capsys.readouterr().err.splitlines()
+    says(replace(VERDICTS["failed"], operators=[wrong], advice="convert it again"))
+    done = cli("convert m.onnx -o out.onnx")
+    lines = done.err.splitlines()
     (line,) = [line for line in lines if "was converted by" in line]
     others = {candidate.lowering for candidate in operator.candidates} - {operator.lowering}
     assert line.startswith(f"  's2b' was converted by lower: {operator.lowering}; try --prefer ")
     assert line.split("--prefer ")[1].split(",")[0] in others
-    assert sum("output 'z' differs" in line for line in lines) == 1
+    assert done.code == 1 and sum("output 'z' differs" in line for line in lines) == 1
     assert not any("convert it again" in line for line in lines)
 
 
-def test_strict_refuses_it_and_leaves_no_file(paths, capsys):
-    path, out = paths
-    assert run(["convert", path, "-o", str(out), "--strict"]) == 1
-    assert capsys.readouterr().err.splitlines()[-1].startswith("error: ")
-    assert not out.exists()
-
-
-def test_in_place_the_original_keeps_its_second_name(paths):
-    path, _ = paths
-    assert run(["convert", path, "--in-place"]) == 0
-    kept = [p.name for p in Path(path).parent.iterdir()]
-    assert sorted(kept) == ["model.onnx", "model.onnx.orig"]
-
-
 @pytest.mark.parametrize("prefer", [None, "slices"])
-def test_verify_names_the_lowering_of_the_file_and_another_one(prefer, tmp_path, paths, capsys):
-    path, wrong = paths[0], str(tmp_path / "wrong.onnx")
-    model = onnx_spatial.convert(path, prefer=prefer, verify=False).model
+def test_verify_names_the_lowering_of_the_file_and_another_one(prefer, cli):
+    write(S2B, "m.onnx")
+    made = onnx_spatial.convert("m.onnx", prefer=prefer, verify=False)
+    used, model = made.operators[0].lowering, made.model
     kind = "Transpose" if prefer is None else "Concat"
     node = next(node for node in model.graph.node if node.op_type == kind)
     if prefer is None:
         node.attribute[0].ints[:2] = node.attribute[0].ints[1::-1]
     else:
         node.input[0], node.input[1] = node.input[1], node.input[0]
-    onnx.save(model, wrong)
-    assert run(["verify", path, wrong]) == 1
-    out = capsys.readouterr().out
-    used = onnx_spatial.convert(path, prefer=prefer, verify=False).operators[0].lowering
-    (line,) = [line for line in out.splitlines() if f"'s2b' was converted by lower: {used}" in line]
-    assert re.search(r"; try --prefer (\w+), and report it$", line)[1] != used
+    onnx.save(model, "wrong.onnx")
+    done = cli("verify m.onnx wrong.onnx")
+    (line,) = [each for each in done.lines if f"'s2b' was converted by lower: {used};" in each]
+    assert done.code == 1
+    assert re.search(r"; try --prefer ([\w-]+), and report it$", line)[1] != used

@@ -1,0 +1,184 @@
+"""Signals, closed pipes, full disks, models that end their process: one line, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from building import one_node
+from commands import S2B, in_process, ran, write
+from onnx import helper, numpy_helper
+from signals import heard
+
+from onnx_spatial.verification import child
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="what Linux does")
+TAIL = """y = ai.onnx.converters.tensorflow.SpaceToBatchND(x, block, pads)
+    n = Shape<start = 0, end = 1>(x) zero = Sub(n, n) """
+CONSTANTS = """pads = {1, 1, 0, 0}, int64[1] least = {-9223372036854775808}, int64[1] minus = {-1},
+    int64 forever = {9223372036854775807}, bool go = {1}, int64 many = {60}>"""
+SITE = (
+    S2B.replace("pads = {1, 1, 0, 0}>", CONSTANTS)
+    .replace("(y)", "(y, e)")
+    .replace(TAIL.splitlines()[0], TAIL)
+)
+#: A division that traps, a loop that does not end, and one that doubles a tensor 60 times.
+TRAP = SITE.replace("}\n", "l = Add(zero, least) e = Div(l, minus) }\n")
+ENDLESS = SITE.replace(
+    "}\n",
+    """e = Loop(forever, go, minus) <body = b (int64 i, bool c, int64[k] v) => (bool c2, int64[k] w)
+    { c2 = Identity(c) w = Identity(v) }> }\n""",
+)
+DOUBLING = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
+g (float[1,4,6,3] x) => (y)
+<int32[2] block = {2, 3}, int32[2,2] pads = {0, 0, 0, 0}, int64 n = {60}, bool go = {1}> {
+    z = Loop (n, go, x) <body = b (int64 i, bool c, float[d,e,f,g] v) => (bool c2, float[d2,e,f,g] w) {
+        c2 = Identity(c)
+        w = Concat <axis = 0> (v, v)
+    }>
+    [site] y = ai.onnx.converters.tensorflow.SpaceToBatchND(z, block, pads)
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_signals_end_the_program_cleanly(name):
+    write(S2B, "m.onnx")
+    waits = """import onnx_spatial.api, time
+def wait(*_, **__): print('ready', flush=True); time.sleep(60)
+onnx_spatial.api.verify_conversion = wait"""
+    with heard():
+        process = in_process("convert m.onnx -o out.onnx", waits)
+    with process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(getattr(signal, name))
+        assert process.communicate(timeout=60)[1].strip() == "error: interrupted"
+        assert process.returncode == 130
+    assert os.listdir() == ["m.onnx"]
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not child.can_fork(), reason="reads /proc")
+def test_an_interrupt_leaves_no_process():
+    write(ENDLESS, "m.onnx")
+    with heard():
+        process = in_process("convert m.onnx -o out.onnx", start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not (children := below(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert children
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does, the child included
+    assert "interrupted" in process.communicate(timeout=60)[1] and process.returncode == 130
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+    assert os.listdir() == ["m.onnx"]
+
+
+def below(pid: int) -> list[int]:
+    """The processes that a process started."""
+    try:
+        found = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:
+        return []
+    return [int(word) for text in found for word in text.split()]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="other codes for traps")
+def test_a_trap_is_unverified():
+    write(TRAP, "m.onnx")
+    done = ran("convert m.onnx -o out.onnx --json")
+    found = done.document["verification"]
+    assert (done.code, found["status"]) == (0, "unverified") and Path("out.onnx").exists()
+    assert "the process ends with SIGFPE" in found["message"]
+    done = ran("verify m.onnx out.onnx")
+    assert done.code == 1 and "UNVERIFIED" in done.out
+
+
+@linux
+def test_a_model_that_needs_too_much_memory_ends_with_one_line():
+    write(DOUBLING, "m.onnx")
+    limited = "from onnx_spatial.verification import limits\nlimits.machine_memory = lambda: 2**30"
+    done = ran("convert m.onnx -o out.onnx --strict", limited)
+    assert done.code == 1 and "Traceback" not in done.err
+    assert done.err.count("needs more than 256 MiB of memory (--memory") == 1
+    assert not Path("out.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("verify --json m.onnx other.onnx", 1),
+        ("verify -v m.onnx other.onnx", 1),
+        ("verify --json m.onnx missing.onnx", 2),
+        ("verify --colour m.onnx other.onnx", 2),
+        ("inspect m.onnx", 0),
+        ("--help", 0),
+    ],
+)
+@pytest.mark.parametrize("stderr_too", [False, True])
+def test_a_closed_pipe_changes_no_exit_code(words, code, stderr_too):
+    inputs = [np.zeros((1, 4, 6, 3), np.float32), np.array([2, 2]), np.zeros((2, 2), np.int64)]
+    model = one_node("SpaceToBatchND", inputs)
+    (output,) = model.graph.node[0].output
+    model.graph.node[0].output[0] = "inner"
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(2**15, np.float32), "w"))
+    model.graph.node.append(helper.make_node("ReduceMax", ["w"], ["m"], keepdims=0))
+    model.graph.node.append(helper.make_node("Add", ["inner", "m"], [output]))
+    onnx.save(model, "m.onnx")
+    model.graph.output[0].name = model.graph.node[-1].output[0] = "renamed"
+    onnx.save(model, "other.onnx")
+    reader, closed = os.pipe()
+    os.close(reader)
+    done = ran(words, stdout=closed, stderr=closed if stderr_too else subprocess.PIPE)
+    os.close(closed)
+    assert done.code == code
+    assert stderr_too or ("rror" in done.err) == bool(code)
+    assert stderr_too or not re.search("Traceback|BrokenPipe|ignored", done.err)
+
+
+#: The superuser may write anywhere, but for this: no CAP_DAC_OVERRIDE, no CAP_DAC_READ_SEARCH.
+UNPRIVILEGED = """
+import ctypes
+header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+libc = ctypes.CDLL(None)
+if libc.capget(header, sets) == 0:
+    for index in (0, 1):
+        sets[index] &= ~0b110
+    libc.capset(header, sets)
+"""
+FULL = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))"
+
+
+@linux
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize(
+    ("program", "mode", "reason"),
+    [(UNPRIVILEGED, 0o555, "its folder is read-only"), (FULL, 0o755, "File too large")],
+)
+def test_where_nothing_can_be_written_files_stay(program, mode, reason, in_place):
+    model = Path(write(S2B, "in/m.onnx"))
+    made = onnx.load(model)
+    made.doc_string = "long" * 100
+    onnx.save(made, model)
+    before = model.read_bytes()
+    folder = model.parent if in_place else Path("out")
+    folder.mkdir(exist_ok=True)
+    folder.chmod(mode)
+    try:
+        done = ran(f"convert {model} {'--in-place' if in_place else '-o out/out.onnx'}", program)
+    finally:
+        folder.chmod(0o755)
+    assert done.code == 2 and f"cannot be written: {reason}" in done.error
+    assert os.listdir(folder) == (["m.onnx"] if in_place else [])
+    assert model.read_bytes() == before
