@@ -175,7 +175,7 @@ def test_what_is_closed_is_printed_and_closed_again(browser, tmp_path):
 @pytest.mark.parametrize("width", [1024, 1280])
 def test_tables_fit_the_window(opened, width):
     page = opened(200, 8, width=width)
-    page.evaluate("document.querySelectorAll('.operators details').forEach(d => (d.open = true))")
+    page.evaluate("document.querySelectorAll('details.fold').forEach(d => (d.open = true))")
     wide = page.locator(".wide").evaluate_all("all => all.map(x => x.scrollWidth - x.clientWidth)")
     assert len(wide) > 3 and max(wide) <= 0
 
