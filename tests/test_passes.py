@@ -93,6 +93,24 @@ def test_chains_of_standard_nodes_are_rewritten_if_asked_for():
     assert op_types(result.model) == ["Conv"]
 
 
+def test_max_rank_limits_the_rank():
+    text = """
+<ir_version: 8, opset_import: ["" : 13]>
+g (float[1, 8, 8, 4] x) => (float[1, 4, 4, 16] y)
+<int64[6] six = {1, 4, 2, 4, 2, 4}, int64[4] four = {1, 4, 4, 16}>
+{
+    s = Reshape (x, six)
+    t = Transpose <perm = [0, 1, 3, 2, 4, 5]> (s)
+    y = Reshape (t, four)
+}
+"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    result = SpatialPass(chains=True, max_rank=5)(model)
+    ranks = [len(v.shape) for v in every_value(result.model) if v.shape is not None]
+    assert result.modified and max(ranks) <= 5
+    assert result.conversion.inspection.limits.max_rank == 5
+
+
 # What the objects hold that a message does not
 
 
