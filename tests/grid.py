@@ -28,7 +28,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import reference
-from building import ELEMENT_TYPES, OPENVINO, TF, one_node, quantised
+from building import OPENVINO, TF, one_node, quantised
 from onnx import helper, numpy_helper
 from vocabulary import PYTHON_DOMAIN
 
@@ -159,7 +159,7 @@ ROWS = (
         Row(
             *(name.format(word) + end, operator, op_type, dialect, style, domains, types),
             attributes=bool(end),
-            dims=(2,) if style == "size" else (2, 1, 3),
+            dims=(2,) if style == "size" else (2, 1, 2, 3),
         )
         for name, op_types, dialect, style, domains, types, ends in _BLOCK_SPELLINGS
         for end in ends
@@ -356,8 +356,11 @@ _OPSETS = (17, 11, 13, 21, 15, 18, 12, 23, 19)
 _IR_VERSIONS = {19: 9, 21: 10, 23: 11}
 
 
-#: The types that quantised models have in any case; they come last.
-_QUANTISED = ("float32", "uint8", "int8")
+#: The order in which types are dealt out: those that quantised models have in any case come last.
+_DEALT = (
+    "float32", "string", "float16", "bool", "int64", "uint16", "bfloat16",
+    "float64", "int16", "uint32", "int32", "uint64", "uint8", "int8",
+)  # fmt: skip
 
 
 def _deal() -> Iterator[Cell]:
@@ -374,7 +377,7 @@ def _deal() -> Iterator[Cell]:
             if not dtype:
                 queue = waiting[row.operator]
                 while not (ready := [d for d in queue if _holds(row, form, d)]):
-                    queue += sorted(ELEMENT_TYPES, key=_QUANTISED.__contains__)
+                    queue += _DEALT
                 queue.remove(dtype := ready[0])
             lowest = 13 if form == "function" else 11
             if dtype == "bfloat16":

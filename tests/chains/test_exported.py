@@ -38,14 +38,6 @@ def test_rank_4_is_enough(path):
     assert actual.tobytes() == expected.tobytes()
 
 
-def test_there_are_chains_of_higher_rank():
-    ranks = []
-    for path in MODELS:
-        for node in onnx.load(path).graph.node:
-            ranks += [len(a.ints) for a in node.attribute if a.name == "perm"]
-    assert sum(rank > 4 for rank in ranks) >= 11
-
-
 def test_patches_beside_a_chain_that_only_moves_data():
     """Contextual attention (tf2onnx 1.17, default options): both kinds of chains are rewritten."""
     model = onnx.load(Path(__file__).parent / "exported" / "contextual_attention.onnx")

@@ -13,24 +13,21 @@ from vocabulary import ExtractPatches
 import onnx_spatial
 from onnx_spatial.chains import ILLEGAL, with_legal_patches
 
-SHAPES = {
-    "batch": (None, 11, 13, 3),
-    "all sizes": (None, None, None, 3),
-    "height and width": (2, None, None, 3),
-    "named batch": ("n", 11, 13, 3),
+BATCH, SIZES = (None, 11, 13, 3), (None, None, None, 3)
+#: Models, with stride, rate and padding of the operator.
+PATCHES = {
+    "batch": (patch_models.tf2onnx(BATCH), 1, 1, "valid"),
+    "named batch": (patch_models.tf2onnx(("n", 11, 13, 3)), 1, 1, "valid"),
+    "all sizes": (patch_models.tf2onnx(SIZES, stride=2), 2, 1, "valid"),
+    "height and width": (patch_models.tf2onnx((2, None, None, 3), rate=2), 1, 2, "valid"),
+    "batch, same": (patch_models.tf2onnx_same(BATCH, 2), 2, 1, "same_upper"),
+    "all sizes, same": (patch_models.tf2onnx_same(SIZES), 1, 1, "same_upper"),
 }
 
 
-@pytest.mark.parametrize(
-    ("shape", "stride", "rate"),
-    [
-        (s, *other)
-        for s, other in zip(SHAPES.values(), [(1, 1), (2, 1), (1, 2), (1, 1)], strict=True)
-    ],
-    ids=SHAPES,
-)
-def test_convert(shape, stride, rate):
-    model = patch_models.tf2onnx(shape, stride=stride, rate=rate)
+@pytest.mark.parametrize("name", PATCHES)
+def test_convert(name):
+    model, stride, rate, padding = PATCHES[name]
     with pytest.raises(Exception, match=r"Invalid dimension value|-1"):
         onnxruntime.InferenceSession(model.SerializeToString())
     result = onnx_spatial.convert(model)
@@ -39,21 +36,10 @@ def test_convert(shape, stride, rate):
     assert site.notes == (ILLEGAL,)
     assert result.verification.status == "passed"
     x = np.random.default_rng(0).standard_normal((2, 11, 13, 3)).astype(np.float32)
-    operator = ExtractPatches((3, 3), (stride,) * 2, (rate,) * 2, "valid")
+    operator = ExtractPatches((3, 3), (stride,) * 2, (rate,) * 2, padding)
     session = onnxruntime.InferenceSession(result.model.SerializeToString())
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], operator(x))
     assert all(node.op_type not in ("Conv", "EyeLike") for node in result.model.graph.node)
-
-
-@pytest.mark.parametrize(("shape", "stride"), [((None, 11, 13, 3), 2), ((None, None, None, 3), 1)])
-def test_same_without_its_pads(shape, stride):
-    result = onnx_spatial.convert(patch_models.tf2onnx_same(shape, stride))
-    assert [site.op_type for site in result.operators] == ["ExtractImagePatches"]
-    assert result.verification.status == "passed"
-    x = np.random.default_rng(0).standard_normal((2, 11, 13, 3)).astype(np.float32)
-    session = onnxruntime.InferenceSession(result.model.SerializeToString())
-    expected = ExtractPatches((3, 3), (stride, stride), (1, 1), "same_upper")(x)
-    np.testing.assert_array_equal(session.run(None, {"x": x})[0], expected)
 
 
 @pytest.mark.parametrize("mode", ["function", "custom-op"])
@@ -76,30 +62,19 @@ def test_inspect_and_verify():
     assert onnx_spatial.verify(model, other).status == "failed"
 
 
-def test_legal_models_stay():
-    model = patch_models.tf2onnx((2, 11, 13, 3))
-    assert with_legal_patches(model).model is model
-    assert not onnx_spatial.convert(model).changed
-
-
-def test_another_number_of_channels_stays():
-    model = patch_models.tf2onnx((None, 11, 13, 3))
-    tensor = next(
-        t for t in model.graph.initializer if -3 in onnx.numpy_helper.to_array(t).reshape(-1)
-    )
+def test_other_models_stay():
+    legal, channels, behind = (patch_models.tf2onnx(s) for s in ((2, *BATCH[1:]), BATCH, BATCH))
+    stored = {t.name: t for t in channels.graph.initializer}
+    (name,) = (n for n, t in stored.items() if -3 in onnx.numpy_helper.to_array(t).reshape(-1))
     shape = np.array([-6, 11, 13, 1], np.int64)
-    tensor.CopyFrom(onnx.numpy_helper.from_array(shape, tensor.name))
-    assert with_legal_patches(model).model is model
-
-
-def test_another_illegal_reshape_stays():
-    net = Net()
-    model = net.model(("n", 6), net("Reshape", "x", [-3, 2]))
-    assert with_legal_patches(model).model is model
-    patches = patch_models.tf2onnx((None, 11, 13, 3))
-    last = patches.graph.output[0].name
+    stored[name].CopyFrom(onnx.numpy_helper.from_array(shape, name))
+    last = behind.graph.output[0].name
     shape = onnx.numpy_helper.from_array(np.array([-2, 9], np.int64), "other")
-    patches.graph.initializer.append(shape)
-    patches.graph.node.append(onnx.helper.make_node("Reshape", [last, "other"], ["more"]))
-    patches.graph.output[0].name = "more"
-    assert with_legal_patches(patches).model is patches
+    behind.graph.initializer.append(shape)
+    behind.graph.node.append(onnx.helper.make_node("Reshape", [last, "other"], ["more"]))
+    behind.graph.output[0].name = "more"
+    net = Net()
+    alone = net.model(("n", 6), net("Reshape", "x", [-3, 2]))
+    for model in (legal, channels, behind, alone):
+        assert with_legal_patches(model).model is model
+    assert not onnx_spatial.convert(legal).changed

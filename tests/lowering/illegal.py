@@ -1,16 +1,12 @@
 """Random nodes whose rules only a run can break, and what converted models make of them.
 
-    python tests/lowering/illegal.py 0 10000 [checked]        prints a line of JSON
-
 The data's sizes, block shapes, pads and crops are drawn so that the operator's own validation
-refuses them; the model leaves whatever breaks the rule to the run. Run it as a process of its own:
-where a lowering lets such a thing pass, anything may happen.
+refuses them; the model leaves whatever breaks the rule to the run. Where a lowering lets such a thing
+pass, anything may happen: call `outcomes` in a process of its own.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from random import Random
@@ -159,14 +155,9 @@ def registration_session(model: onnx.ModelProto, level: object) -> object:
     )
 
 
-def main(numbers: Iterable[int], **options: bool) -> None:
-    """Print the numbers of the cases by what became of them."""
+def outcomes(numbers: Iterable[int], **options: bool) -> dict[str, list[int]]:
+    """The numbers of the cases by what became of them."""
     found: dict[str, list[int]] = {"numbers": [], "empty": [], "error": [], "refused": []}
     for number in numbers:
         found[outcome(case(number), **options)].append(number)
-    print(json.dumps(found))
-
-
-if __name__ == "__main__":
-    first, last, *rest = sys.argv[1:]
-    main(range(int(first), int(last)), **dict.fromkeys(rest, True))
+    return found

@@ -7,28 +7,18 @@ import itertools
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
-from vocabulary import ExtractPatches
+from building import one_node
+from vocabulary import CHAIN_DOMAIN, ExtractPatches, as_json
 
 import onnx_spatial
-from onnx_spatial.operators.spellings import chain_ops, python_ops
 
 WINDOWS = {"tiles": (2, 2, 1), "overlapping": (3, 1, 1), "strided": (2, 3, 2)}
 
 
 def model(operator: ExtractPatches, shape) -> onnx.ModelProto:
-    node = helper.make_node(
-        operator.name,
-        ["x"],
-        ["y"],
-        domain=chain_ops.DOMAIN,
-        parameters=python_ops.as_json(operator),
-    )
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * len(shape))
-    graph = helper.make_graph([node], "g", [x], [y])
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(chain_ops.DOMAIN, 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    data = np.zeros([d if isinstance(d, int) else 1 for d in shape], np.float32)
+    said = as_json(operator)
+    return one_node(operator.name, (data,), domain=CHAIN_DOMAIN, shape=shape, parameters=said)
 
 
 @pytest.mark.parametrize("layout", ["channels_first", "channels_last"])
@@ -58,9 +48,7 @@ def test_lowerings(strategy, window, layout, dynamic):
     shape = [2, 3, 7, 6] if layout == "channels_first" else [2, 7, 6, 3]
     if dynamic:
         shape = [d if d == 3 else f"d{i}" for i, d in enumerate(shape)]
-    result = onnx_spatial.convert(
-        model(operator, shape), domains=[chain_ops.DOMAIN], prefer=strategy
-    )
+    result = onnx_spatial.convert(model(operator, shape), domains=[CHAIN_DOMAIN], prefer=strategy)
     (site,) = result.operators
     assert result.verification.status == "passed"
     tiles, computed = window == (2, 2, 1), dynamic and strategy == "row-gather"
@@ -71,7 +59,7 @@ def test_rows_behind_the_last_window_go():
     """The first rows of the image are the patches, in order, and a last row is in none."""
     operator = ExtractPatches((2, 1), (3, 1), (1, 1), "valid", "channels_first")
     result = onnx_spatial.convert(
-        model(operator, [1, 1, 3, 2]), domains=[chain_ops.DOMAIN], prefer="planes"
+        model(operator, [1, 1, 3, 2]), domains=[CHAIN_DOMAIN], prefer="planes"
     )
     assert result.operators[0].lowering == "planes"
     assert result.verification.status == "passed"
