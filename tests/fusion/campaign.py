@@ -88,12 +88,7 @@ def try_case(
 def mistakes(model: onnx.ModelProto, case: Case) -> dict[str, str]:
     """What is wrong with a converted model, by where: outputs that are not what the reference says,
     optimisations off and on."""
-    found, tolerance = {}, TOLERANCE
-    if any(n.op_type == "QuantizeLinear" for n in all_nodes(case.model)) or any(
-        a.i == onnx.TensorProto.FLOAT16 for n in all_nodes(case.model) for a in n.attribute
-        if n.op_type == "Cast"
-    ):  # fmt: skip
-        tolerance = COARSE_TOLERANCE
+    found, tolerance = {}, tolerance_of(case.model)
     for level in running.LEVELS:
         try:
             results = running.run_session(running.session(model, level, SETTINGS), case.feeds)
@@ -104,6 +99,15 @@ def mistakes(model: onnx.ModelProto, case: Case) -> dict[str, str]:
             if off := difference(np.asarray(result), wanted, tolerance):
                 found[f"{level.name}, {name}"] = off
     return found
+
+
+def tolerance_of(model: onnx.ModelProto) -> float:
+    """How far results may be off."""
+    for node in all_nodes(model):
+        to = [a.i for a in node.attribute if node.op_type == "Cast" and a.name == "to"]
+        if node.op_type == "QuantizeLinear" or onnx.TensorProto.FLOAT16 in to:
+            return COARSE_TOLERANCE
+    return TOLERANCE
 
 
 def all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:

@@ -14,7 +14,8 @@ import pytest
 import running
 import structure
 from adapter import convert, plan, verify
-from blocks import (
+from onnx import helper
+from region_models import (
     ATROUS,
     RNG,
     TO_FIRST,
@@ -27,7 +28,6 @@ from blocks import (
     model,
     ops,
 )  # fmt: skip
-from onnx import helper
 from vocabulary import ORIGIN
 
 import onnx_spatial
@@ -154,6 +154,10 @@ ROWS = {
     "a gate": Row(
         around("f = Conv(t, w) g = Conv(t, w) h = Tanh(f) k = Sigmoid(g) c = Mul(h, k)"),
         "Transpose Conv Conv Tanh Sigmoid Mul Transpose",
+    ),
+    "a zero point around": Row(
+        around("c = QuantizeLinear(t, step, point)"), "QuantizeLinear Pad",
+        options={"gives": "uint8[?,?,?,?] y", "step": np.float32(0.5), "point": np.uint8(7)},
     ),
     "a residual sum": Row(
         around("k = Conv <pads = [1, 1, 1, 1]> (t, u) c = Add(k, t)"),
@@ -352,6 +356,12 @@ NUMBERS: dict[str, tuple[str, dict[str, Any]]] = {
         around("""n = Shape(t) k = Slice(n, two, three) f = Cast <to = 1> (k) m = Mul(t, f)
             c = Conv(m, w)"""),
         {},
+    ),
+    "crops of the size of the convolution": (
+        around("c = Conv(t, w) n = Shape(c) k = Slice(n, two, three) r = Mod(k, two)"
+               "four = Concat <axis = 0> (zero, r, zero, r) table = Reshape(four, square)")
+        .replace("crops", "table"),
+        {"square": [2, 2]},
     ),
     "crops of the values of the region": (
         around("""c = Conv(t, w) k = ReduceMax <keepdims = 0> (c) i = Cast <to = 7> (k)

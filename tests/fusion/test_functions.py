@@ -14,8 +14,8 @@ import reference
 import regions
 import running
 from adapter import convert, plan
-from blocks import check, declined, lowerings, model
 from building import TF
+from region_models import check, declined, lowerings, model
 
 import onnx_spatial
 from onnx_spatial.model.inference.functions import inline

@@ -10,9 +10,9 @@ import pytest
 import reference
 import structure
 from adapter import plan, verify
-from blocks import model
 from hypothesis import given
 from hypothesis import strategies as st
+from region_models import model
 
 #: The region between the two, which holds nothing, or the rule for the other direction.
 NAMES = {True: "unblocked", False: "cancelled"}

@@ -13,8 +13,8 @@ import pytest
 import regions
 import structure
 from adapter import convert, plan, verify
-from blocks import check, model
 from onnx import numpy_helper
+from region_models import check, model
 
 from onnx_spatial.conversion import graph_editor
 from onnx_spatial.fusion.layout import Layout, single_steps

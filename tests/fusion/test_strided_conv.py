@@ -13,10 +13,10 @@ import reference
 import running
 import structure
 from adapter import convert, plan, verify
-from blocks import declined, lowerings
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper, parser
+from region_models import declined, lowerings
 
 import onnx_spatial
 from onnx_spatial.fusion import strided_conv

@@ -19,10 +19,11 @@ from typing import NamedTuple
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, lower_bound
+from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
 from onnx_spatial.fusion.matcher import MatchedOp
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core.builder import Size
+from onnx_spatial.maps.facts import Facts
 from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.operators.spellings import BlockCall
 
@@ -116,27 +117,16 @@ class Bounds:
     """What is known of amounts in every legal run: pads and crops are never negative."""
 
     def __init__(self) -> None:
-        self._least: dict[Polynomial, int] = {}
+        self._facts = Facts()
 
     def note_legal(self, amount: Amount) -> None:
         """Note that an amount is a pad or crop."""
-        plus = amount.value.terms.get((), 0)
-        self._least[amount.value - plus] = max(-plus, self._least.get(amount.value - plus, -plus))
-
-    def least(self, amount: Amount) -> int | None:
-        """Return a number that the amount is never below; None if none is known."""
-        if amount.constant is not None:
-            return amount.constant
-        plus = amount.value.terms.get((), 0)
-        noted = self._least.get(amount.value - plus)
-        bounds = [lower_bound(amount.value), lower_bound(amount.elements)]
-        bounds.append(None if noted is None else noted + plus)
-        return max((bound for bound in bounds if bound is not None), default=None)
+        self._facts.add(amount.value)
 
     def is_at_least(self, amount: Amount, value: int = 0) -> bool:
         """Return whether an amount is provably no less than a number."""
-        bound = self.least(amount)
-        return bound is not None and bound >= value
+        known = (amount.value, amount.elements) if amount.constant is None else (amount.value,)
+        return any(self._facts.nonnegative(each - value) for each in known)
 
     def is_below(self, amount: Amount, value: int) -> bool:
         """Return whether an amount is provably less than a number."""
@@ -161,12 +151,12 @@ class Bounds:
 
     def split(self, amount: Amount) -> Pair:
         """Return what to pad by and what to crop by then; neither is negative in a legal run."""
-        lower, upper = self.least(amount), self.least(amount * -1)
-        if lower is not None:
-            crop = number(max(-lower, 0)) if upper is None or upper < 0 else amount * -1
+        plus = amount.value.terms.get((), 0)
+        if self.is_at_least(amount, min(plus, 0)):
+            crop = number(max(-plus, 0))
             return amount + crop, crop
-        if upper is not None:
-            pad = number(max(-upper, 0))
+        if self.is_below(amount, max(plus, 0) + 1):
+            pad = number(max(plus, 0))
             return pad, pad - amount
         terms = {product: f for product, f in amount.elements.terms.items() if f > 0}
         pad = Amount(Polynomial(terms), Polynomial(terms))

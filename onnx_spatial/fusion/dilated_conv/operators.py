@@ -38,11 +38,6 @@ _REDUCTIONS = op_traits.having(Trait.REDUCES)
 _KEEPS_ZERO = op_traits.having(Trait.KEEPS_ZERO)
 _ACROSS = op_traits.having(Trait.ACROSS)
 _POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
-#: Operators whose results may be of another type than their data.
-RETYPING = op_traits.having(Trait.TRUTH) | {
-    *("ArgMax", "ArgMin", "BitCast", "Cast", "CastLike", "ConvInteger", "DequantizeLinear"),
-    *("QLinearConv", "QuantizeLinear", "Where"),
-}
 #: A Slice up to this end or beyond keeps the rest of an axis: tf2onnx writes 10^9, others 2^31 or more.
 _TO_THE_END = 10**9
 

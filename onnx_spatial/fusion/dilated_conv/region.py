@@ -33,7 +33,6 @@ from onnx_spatial.fusion.dilated_conv.amounts import (
 )
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
 from onnx_spatial.fusion.dilated_conv.operators import (
-    RETYPING,
     Blocked,
     Commuted,
     commuted,
@@ -44,7 +43,6 @@ from onnx_spatial.fusion.dilated_conv.windows import KERNELS, Convolution, convo
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.fusion.rule import Reason
 from onnx_spatial.lowering import are_open
-from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
@@ -115,7 +113,6 @@ class Regions:
         parts: the nodes between and the exits, in order.
         declined: why not, by the node of a spatial operator.
         layouts: layout of each value in blocks.
-        types: possible ONNX element types of each; empty if unknown.
         origins: entries that each value in blocks is computed from.
         growth: how much larger than the image each is along the axes of its layout; None if unknown.
         demand: crop of each value in blocks: what nobody needs at its ends.
@@ -129,7 +126,6 @@ class Regions:
     parts: list[Step | End] = field(default_factory=list)
     declined: dict[ir.Node, list[Reason]] = field(default_factory=dict)
     layouts: dict[str, Blocked] = field(default_factory=dict)
-    types: dict[str, frozenset[int]] = field(default_factory=dict)
     origins: dict[str, frozenset[str]] = field(default_factory=dict)
     growth: dict[str, tuple[Amount | None, ...]] = field(default_factory=dict)
     demand: dict[str, Pairs] = field(default_factory=dict)
@@ -229,16 +225,8 @@ class _Forward:
             growth = step.rewrite.growth(growth)
         for name in step.outputs:
             regions.layouts[name], regions.origins[name] = step.rewrite.layout, origins
-            regions.types[name], regions.growth[name] = self._types(step, name), growth
-            if isinstance(step.rewrite, Commuted):
-                self._note_sizes(step, name)
+            regions.growth[name] = growth
         regions.parts.append(step)
-
-    def _types(self, step: Step, name: str) -> frozenset[int]:
-        known = self._view.element_types(name)
-        if known or step.view.op_type in RETYPING:
-            return known
-        return self.regions.types[step.inputs[0]]
 
     def _end(self, message: onnx.NodeProto, reason: Reason) -> None:
         self._ended.update((name, reason) for name in message.output if name)
@@ -265,23 +253,6 @@ class _Forward:
         write = convolution if message.op_type in KERNELS else commuted
         rewrite = write(view, layouts)
         return rewrite if isinstance(rewrite, str) else Step(node, view, tuple(layouts), rewrite)
-
-    def _note_sizes(self, step: Step, name: str) -> None:
-        """Note that a node that treats all places alike keeps the sizes of batch and blocked axes."""
-        source = step.inputs[0]
-        before, after = self.regions.layouts[source], step.rewrite.layout
-        sizes = self._view.sizes
-        dims, known = sizes.dims(source), sizes.dims(name)
-        if dims is None:
-            return
-        if known is None or len(known) != after.rank:
-            known = tuple(
-                Polynomial.atom((name, axis), nonnegative=True) for axis in range(after.rank)
-            )
-        noted = list(known)
-        for old, new in zip(before.taken, after.taken, strict=True):
-            noted[new] = dims[old]
-        sizes.note(name, noted)
 
     # The ends
 
@@ -320,7 +291,7 @@ class _Forward:
         end = End(subject, name, layout, pairs, data)
         regions.entries[name], regions.layouts[name] = end, layout
         regions.growth[name] = tuple(begin + end for begin, end in pairs)
-        regions.origins[name], regions.types[name] = frozenset({name}), subject.info.element_types
+        regions.origins[name] = frozenset({name})
 
     def _leave(self, subject: MatchedOp, message: onnx.NodeProto) -> None:
         name, regions = message.input[0], self.regions

@@ -94,7 +94,7 @@ class _Writer:
         regions, edit = self._regions, self._edit
         for name, end in regions.entries.items():
             assert end.data is not None
-            self._parts[name] = Part(end.data, end.pads, 0, end.layout, regions.types[name])
+            self._note(name, end.data, end.pads, 0, end.layout)
             self._measure(name)
         for part in regions.parts:
             names = [part.name] if isinstance(part, End) else part.inputs
@@ -110,6 +110,12 @@ class _Writer:
         edit.removed = [end.subject.node for end in entries]
         _prune(edit.drafts)
         return edit
+
+    def _note(
+        self, name: str, value: ir.Value, crop: Pairs, border: Border, layout: Blocked
+    ) -> None:
+        """Note what is computed of the value that the original has in blocks under this name."""
+        self._parts[name] = Part(value, crop, border, layout, self._view.element_types(name))
 
     def _exit(self, end: End) -> Draft:
         draft, part = Draft(end.subject.node), self._parts[end.name]
@@ -135,8 +141,7 @@ class _Writer:
         outputs = self._copy(step, values, step.rewrite.form, draft)
         for name, output in zip(step.view.message.output, outputs, strict=False):
             if name:
-                layout, types = step.rewrite.layout, self._regions.types[name]
-                self._parts[name] = Part(output, crop, border, layout, types)
+                self._note(name, output, crop, border, step.rewrite.layout)
                 if self._edit.convolved.intersection(inputs):
                     self._edit.convolved.add(name)
 
@@ -172,8 +177,7 @@ class _Writer:
         for attribute, changed in conv.attributes(own).items():
             node.attributes[attribute] = ir.AttrInt64s(attribute, changed)
         (result,) = step.outputs
-        types = self._regions.types[result]
-        self._parts[result] = Part(output, demand, None, conv.layout, types)
+        self._note(result, output, demand, None, conv.layout)
         self._edit.convolved.add(result)
 
     def _copy(
