@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import grid
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import running
@@ -48,7 +49,10 @@ def test_models_are_what_their_row_says_and_no_runtime_loads_them(row):
 def test_sessions_take_the_models_as_they_are(row):
     if not onnx_spatial.custom_ops.available():
         pytest.skip("onnxruntime-extensions is not installed")
-    for cell in [cell for cell in grid.CELLS if cell.row == row and grid.imported(cell)][::4]:
+    cells = [cell for cell in grid.CELLS if cell.row == row and grid.imported(cell)]
+    # Older evaluators give the body of a Scan no values of outer graphs.
+    cells = [c for c in cells if onnx.__version__ >= "1.23" or c.form != "subgraph_scan"]
+    for cell in cells[::4]:
         session = onnx_spatial.InferenceSession(model=grid.model(cell), mode="custom-op")
         outputs = running.run_session(session, grid.recorded_inputs(cell))
         for output, wanted in zip(outputs, grid.recorded_outputs(cell), strict=True):
