@@ -80,7 +80,6 @@ def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
     """Absorb the Transposes of one side, both or none, whichever is cheapest."""
     forms: list[tuple[float, Lowered, _Transposes | None, _Transposes | None]] = []
     sides = (match.front, match.behind)
-    every = sum(side.cost for side in sides if side is not None)
     options = [[None] if side is None else [None, side] for side in sides]
     for front, behind in itertools.product(*options):
         try:
@@ -90,7 +89,7 @@ def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
                 raise
             continue
         saved = sum(side.cost for side in (front, behind) if side is not None)
-        forms.append((lowered.cost + every - saved, lowered, front, behind))
+        forms.append((lowered.cost - saved, lowered, front, behind))
     _, lowered, front, behind = min(forms, key=itemgetter(0))
     if front is None and behind is None:
         kept = "the Transposes around it cost no more than absorbing them"
