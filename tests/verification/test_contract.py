@@ -136,6 +136,8 @@ def test_rounding_that_grows_behind_proven_parts_is_a_warning(monkeypatch) -> No
     result = verify(model(RELU), model(turned))
     assert (result.status, result.evidence) == ("passed", "proven"), result.message
     assert any(note.endswith(": rounding that grew") for note in result.notes)
+    assert "1.0e-03 of the largest value" in result.message
+    assert "(1e-05 is allowed; more is accepted as rounding)" in result.message
     assert verify(model(RELU), model(CLIPPED)).status == "failed"  # what is sampled may be wrong
 
 
