@@ -20,6 +20,7 @@ import definitions
 import grid
 import numpy as np
 import onnx
+import pytest
 import reference
 import regions
 import running
@@ -237,6 +238,13 @@ def of_regions() -> Iterator[Subject]:
 
 def _region(kind: str, number: int) -> Built:
     case = regions.build(SEED, number, kind)
+    auto_pads = [
+        a for node in case.model.graph.node for a in node.attribute if a.name == "auto_pad"
+    ]
+    if onnx.__version__ < "1.23" and any(a.s != b"NOTSET" for a in auto_pads):
+        pytest.skip(
+            "what must come out is not known: older evaluators of onnx take auto_pad wrongly"
+        )
 
     def check(outputs: Sequence[np.ndarray]) -> None:
         for value, output in zip(case.model.graph.output, outputs, strict=True):
