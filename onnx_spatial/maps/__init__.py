@@ -12,11 +12,11 @@ polynomials over them. Two chains are equal if their maps are equal in every cas
     tensor, constants          the map of a tensor
     node                       what rules see of a node
     elements                   elements that are computed: unknown functions, sums of products
-    rules_reshape, rules_select, rules_numbers, rules_elements, rules_products
-                               the maps of ONNX's operators
+    rules_reshape, rules_select, rules_numbers, rules_elements, rules_products, rules_fused
+                               the maps of ONNX's operators, and of those that onnxruntime fuses
     operators                  the maps of the spatial operators
     graph                      the maps of all values of a graph
-    compare                    the comparison of two maps: a proof
+    compare, folds             the comparison of two maps: a proof; weights that a tool folded
     open_case, sizes           a case that never splits, and the sizes of a graph in it: inference
 
 The words:

@@ -17,6 +17,7 @@ from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.constants import same_values
 from onnx_spatial.maps.elements import COMMUTATIVE, settled
 from onnx_spatial.maps.expressions import COMPUTED, ZERO, Index, Symbol, show, show_place
+from onnx_spatial.maps.folds import same_fold
 from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
 from onnx_spatial.maps.tensor import Tensor
 
@@ -207,7 +208,13 @@ def _has_no_point(case: Case, facts: Sequence[Polynomial], atoms: Sequence[Atom]
 
 
 def equal(case: Case, a: Polynomial, b: Polynomial) -> bool:
-    """Tell whether two elements are provably the same."""
+    """Tell whether two elements are provably the same; folds are equal within their rounding."""
+    return _equal_in_bits(case, a, b) or case.once(
+        ("fold", a, b), lambda: same_fold(case, a, b, equal)
+    )
+
+
+def _equal_in_bits(case: Case, a: Polynomial, b: Polynomial) -> bool:
     if a != b:
         a, b = settled(case, a), settled(case, b)
     if a == b or same_values(case, a, b):

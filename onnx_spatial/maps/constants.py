@@ -58,7 +58,8 @@ class Stored:
     def _numbers(self) -> npt.NDArray[np.float64]:
         if self.array.dtype.kind in _STRINGS:
             return np.full(1, np.nan)
-        return self.array.astype(np.float64)
+        with np.errstate(invalid="ignore"):  # a NaN that signals
+            return self.array.astype(np.float64)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Stored):

@@ -18,6 +18,7 @@ from onnx import numpy_helper
 
 from onnx_spatial.maps import (
     rules_elements,
+    rules_fused,
     rules_numbers,
     rules_products,
     rules_reshape,
@@ -148,20 +149,23 @@ class GraphMaps:
             result = self._rule(self._case, node, inputs, self._function)
             if result is not None:
                 return [result]
+        rules = RULES
         if not op_traits.is_standard(node):
+            rules = rules_fused.RULES if node.domain == rules_fused.DOMAIN else {}
             function = self._functions.get((node.domain, node.op_type, node.overload))
-            if function is None:
-                raise UndecidedError(f"operator {node.domain}:{node.op_type} has no index map")
-            return self._call(function, node, inputs)
-        if not self._legal:
+            if function is not None and node.op_type not in rules:
+                return self._call(function, node, inputs)
+            if function is not None:  # onnxruntime runs its own kernel
+                raise UndecidedError(f"function {node.op_type!r} redefines an operator")
+        elif not self._legal:
             _check_signature(node, self._opset)
-        if node.op_type == "Constant":
+        if node.op_type == "Constant" and rules is RULES:
             return [constant(self._case, self._constant_value(node))]
-        if node.op_type == "If":
+        if node.op_type == "If" and rules is RULES:
             return self._branch(node, inputs)
-        rule = RULES.get(node.op_type)
+        rule = rules.get(node.op_type)
         if rule is None:
-            raise UndecidedError(f"operator {node.op_type} has no index map")
+            raise UndecidedError(f"operator {_full_name(node)} has no index map")
         view = NodeView(
             node.op_type,
             self._attributes(node),
@@ -232,6 +236,10 @@ class GraphMaps:
         body = self._inner(f"{node.output[0]}.{name}", graph.node, {}, constants)
         body._outer = self
         return [body.value(v.name) for v in graph.output]
+
+
+def _full_name(node: onnx.NodeProto) -> str:
+    return node.op_type if op_traits.is_standard(node) else f"{node.domain}:{node.op_type}"
 
 
 def _producers(nodes: Sequence[onnx.NodeProto]) -> dict[str, onnx.NodeProto]:

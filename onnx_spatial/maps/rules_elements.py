@@ -55,6 +55,8 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
         row = [broadcast_element(i, case, index) for i in known]
         if _is_zero(node, row):
             return ZERO
+        if (same := _unchanged(node, row)) is not None:
+            return same
         return unknown(node.op_type, details, row)
 
     axes = next((i.axes for i in known if i.dims == dims), None)
@@ -81,6 +83,22 @@ def _is_zero(node: NodeView, row: Sequence[Polynomial]) -> bool:
         # A negative number makes -0 of 0.
         return all(s is not None and s.nonnegative for s in others)
     return False
+
+
+def _unchanged(node: NodeView, row: Sequence[Polynomial]) -> Polynomial | None:
+    """Return the element that an elementwise operator returns as it is: x*1, x/1 or x - 0, but no x + 0.
+
+    They keep every float, -0.0 and NaN included; -0.0 + 0.0 is 0.0.
+    """
+    if len(row) != 2 or node.op_type not in ("Div", "Mul", "Sub"):
+        return None
+    if node.op_type == "Sub":
+        return row[0] if row[1] == ZERO else None
+    for one, other in (row, row[::-1]) if node.op_type == "Mul" else (row,):
+        stored = stored_in(other)
+        if stored is not None and stored.finite and (stored.array == 1).all():
+            return one
+    return None
 
 
 def _is_minus_zero(*values: float) -> bool:
@@ -165,13 +183,20 @@ def _axis(node: NodeView, x: Tensor, default: int) -> int:
     return axes_of([node.get("axis", default)], x.rank)[0]
 
 
+_GLOBAL_POOLS = ("GlobalAveragePool", "GlobalMaxPool")
+
+
 def _reduction(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     integers = INTEGER_RULES.get(node.op_type)
     if x.whole and integers is not None:
         return list(integers(case, node))
     positions = node.op_type in ("ArgMax", "ArgMin")
-    axes = [_axis(node, x, 0)] if positions else node.reduced_axes(x.rank)
+    if node.op_type in _GLOBAL_POOLS:
+        node.check(x.rank > 2, "data without spatial axes has no index map")
+        axes = list(range(2, x.rank))
+    else:
+        axes = [_axis(node, x, 0)] if positions else node.reduced_axes(x.rank)
     keep = bool(node.get("keepdims", 1))
     details = node.details("axes", "axis", "keepdims")
     kept = [a for a in range(x.rank) if keep or a not in axes]
@@ -318,7 +343,7 @@ def _resize(case: Case, node: NodeView) -> list[Tensor]:
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_UNARY, _unary),
     **dict.fromkeys(_BROADCASTS, _elementwise),
-    **dict.fromkeys(op_traits.having(Trait.REDUCES), _reduction),
+    **dict.fromkeys((*op_traits.having(Trait.REDUCES), *_GLOBAL_POOLS), _reduction),
     **dict.fromkeys((*_FLATTENING, *_NORMALIZATIONS, "LRN", "LpNormalization"), _along),
     **dict.fromkeys(("CumProd", "CumSum"), _along),
     **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _quantize),

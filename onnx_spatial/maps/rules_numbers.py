@@ -283,13 +283,15 @@ def _cast(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     to = int(node.get("to", 0)) if node.op_type == "Cast" else node.input(1).type
     node.check(bool(to), "the element type is unknown")
+    if to == x.type:
+        return [x]
     whole = x.whole and to in WHOLE
     details = (x.type, to, *node.details("to"))
 
     def check(index: Index) -> None:
         _cast_to(case, x.at(index), to)
 
-    if whole and to != x.type:
+    if whole:
         node.for_all(case, x.dims, check)
 
     def at(index: Index) -> Polynomial:
@@ -300,6 +302,8 @@ def _cast(case: Case, node: NodeView) -> list[Tensor]:
             )
         if value == ZERO and TensorProto.STRING not in (x.type, to):
             return ZERO
+        if x.type in _WIDER.get(to, ()) and (inner := _cast_from(value, to, x.type)) is not None:
+            return inner
         if not case.splits and to in (TensorProto.INT32, TensorProto.INT64):
             size = _cast_size(value, x.type)
             if size is not None:
@@ -307,6 +311,23 @@ def _cast(case: Case, node: NodeView) -> list[Tensor]:
         return unknown("Cast", details, [value])
 
     return [Tensor(case, x.dims, at, whole=whole, type=to, axes=x.axes)]
+
+
+#: Types that hold all numbers of a type of reals.
+_WIDER: dict[int, tuple[int, ...]] = {
+    TensorProto.FLOAT16: (TensorProto.FLOAT, TensorProto.DOUBLE),
+    TensorProto.BFLOAT16: (TensorProto.FLOAT, TensorProto.DOUBLE),
+    TensorProto.FLOAT: (TensorProto.DOUBLE,),
+}
+
+
+def _cast_from(value: Polynomial, source: int, target: int) -> Polynomial | None:
+    """Return the element that `value` was cast from, if it was from one type to another."""
+    atom = value.lone_atom
+    key = atom.key if atom is not None else None
+    if not isinstance(key, OperationKey) or key.operator != f"{UNKNOWN}Cast":
+        return None
+    return next(iter(key.operands)) if key.details[:2] == (source, target) else None
 
 
 def _cast_size(value: Polynomial, real_type: int) -> Polynomial | None:

@@ -133,7 +133,8 @@ class _Windows:
 
         y[.., o, ..] reads  x[.., o*stride + place*dilation - begin, ..]
 
-    Those of a ConvTranspose have stride 1, and begin and dilation below 0.
+    Those of a ConvTranspose have stride 1, begin and dilation below 0, and elements that lie its strides
+    apart: others are 0.
 
     Attributes:
         kernel: number of places along each axis.
@@ -152,7 +153,7 @@ class _Windows:
         )
         self._begins: list[Callable[[], Polynomial]] = []
         self.dims: list[Polynomial] = []
-        self.is_known = True
+        self.is_known, self._apart = True, [1] * count
         auto = node.get("auto_pad", b"NOTSET").decode()
         pads = node.get("pads", [0] * 2 * count) if auto == "NOTSET" else [0] * 2 * count
         steps = [*self._strides, *self._dilations]
@@ -188,8 +189,8 @@ class _Windows:
             dim = (size - 1) * self._strides[axis] + 1 + ends + added[axis]
             self.dims.append(self._case.size(partial(_explicit, node, dim)))
             self._begins.append(partial(Polynomial.of, -pads[axis]))
-        plain = max([*self._strides, *(a + 1 for a in added)]) == 1
-        self.is_known = plain and node.get("auto_pad", b"NOTSET") == b"NOTSET"
+        self.is_known = node.get("auto_pad", b"NOTSET") == b"NOTSET"
+        self._apart, self._strides = self._strides, [1] * count
         self._dilations = [-dilation for dilation in self._dilations]
         for dim in self.dims if self.is_known else ():
             node.need(self._case, dim - 1, "ConvTranspose: its result may be empty")
@@ -201,6 +202,11 @@ class _Windows:
             start = index[axis + 2] * self._strides[axis] - self._begins[axis]()
             element = start + place * self._dilations[axis]
             last = self._x.dims[axis + 2] - 1
+            if self._apart[axis] > 1:
+                quotient = self._case.floor_div(element, Polynomial.of(self._apart[axis]))
+                if not self._case.is_zero(element - quotient * self._apart[axis]):
+                    return None
+                element = quotient
             if not (self._case.decide(element) and self._case.decide(last - element)):
                 return None
             source_index.append(element)
@@ -254,7 +260,7 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
     outputs = group_size * groups
     dims = [x.dims[0], outputs, *windows.dims]
     if not windows.is_known:
-        reason = "ConvTranspose with strides, output_padding or auto_pad has no index map"
+        reason = "ConvTranspose with auto_pad has no index map"
         return [only_dims(case, dims, reason, x.type)]
     node.need_equal(case, x.dims[1], channels * groups, f"{node.op_type}: the channels may differ")
     channel_digits = digits(case, x, 1) if groups == ONE and x.dims[1] == channels else [channels]

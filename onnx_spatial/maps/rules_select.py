@@ -9,7 +9,7 @@ Expand, Tile    y[i] = x[0] for a dim of 1, x[i mod n]
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from onnx_spatial.maps.cases import Case, UndecidedError
@@ -101,14 +101,30 @@ def _pad(case: Case, node: NodeView) -> list[Tensor]:
         if (amounts[i], amounts[i + len(axes)]) != (ZERO, ZERO)
     }
     mode = node.get("mode", b"constant").decode()
-    if mode != "constant":
+    if mode not in _MIRRORS:
         reason = f"Pad with mode {mode} has no index map"
         return [only_dims(case, padded(case, x, pads).dims, reason, x.type)]
-    return [padded(case, x, pads, node.pad_value())]
+    for axis, (begin, end) in pads.items() if mode == "reflect" else ():
+        for amount in (begin, end):
+            node.need(case, amount, "Pad: a mirror crops nothing")
+            node.need(case, x.dims[axis] - 1 - amount, "Pad: a mirror is wider than the data")
+    return [padded(case, x, pads, node.pad_value() if mode == "constant" else ZERO, mode)]
+
+
+#: Where an element beyond the ends is copied from.
+_MIRRORS: dict[str, Callable[[Polynomial, Polynomial, bool], Polynomial]] = {
+    "constant": lambda place, last, below: place,
+    "edge": lambda place, last, below: ZERO if below else last,
+    "reflect": lambda place, last, below: -place if below else 2 * last - place,
+}
 
 
 def padded(
-    case: Case, x: Tensor, pads: dict[int, tuple[Polynomial, Polynomial]], value: Polynomial = ZERO
+    case: Case,
+    x: Tensor,
+    pads: dict[int, tuple[Polynomial, Polynomial]],
+    value: Polynomial = ZERO,
+    mode: str = "constant",
 ) -> Tensor:
     """Return the tensor padded by (begin, end) elements along some axes; negative amounts crop."""
     if not pads:
@@ -125,9 +141,12 @@ def padded(
     def at(index: Index) -> Polynomial:
         source_index = list(index)
         for axis, (begin, _) in pads.items():
-            place = index[axis] - begin
-            if not case.decide(place) or not case.decide(x.dims[axis] - 1 - place):
-                return value
+            place, last = index[axis] - begin, x.dims[axis] - 1
+            below = not case.decide(place)
+            if below or not case.decide(last - place):
+                if mode == "constant":
+                    return value
+                place = _MIRRORS[mode](place, last, below)
             source_index[axis] = place
         return x.at(tuple(source_index))
 

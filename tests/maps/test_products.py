@@ -106,6 +106,12 @@ def total(make: Callable[[Case], Tensor], inputs: dict[str, np.ndarray]) -> np.n
         ((2, 3, 4), (4, 5), 'Einsum <equation = "nij,jk->ink"> (x, w)'),
         ((2, 2, 5), (2, 3, 3), "ConvTranspose <dilations = [2], pads = [1, 0]> (x, w)"),
         ((1, 4, 5), (4, 2, 2), "ConvTranspose <group = 2> (x, w)"),
+        ((1, 2, 4), (2, 3, 3), "ConvTranspose <strides = [2], dilations = [2]> (x, w)"),
+        (
+            (1, 2, 3, 2),
+            (2, 2, 3, 2),
+            "ConvTranspose <strides = [3, 2], pads = [1, 0, 0, 1], output_padding = [2, 1]> (x, w)",
+        ),
     ],
 )
 def test_the_map_of_a_sum_is_what_it_computes(image, kernel, node) -> None:
