@@ -193,7 +193,7 @@ def test_dims_are_known_where_elements_have_no_map():
 
 def test_a_node_without_a_map_may_keep_the_rank():
     known = sizes(
-        "pooled = GlobalMaxPool(t) mixed = Concat <axis = 2> (t, u) u = f.A(t)", "float[N,3,h] t"
+        "pooled = GlobalLpPool(t) mixed = Concat <axis = 2> (t, u) u = f.A(t)", "float[N,3,h] t"
     )
     for name in ("pooled", "mixed"):
         assert known.dims(name) == tuple(size(known, name, axis) for axis in range(3))
