@@ -1,4 +1,4 @@
-"""A model that holds every field of onnx.proto, and what differs between two models part by part.
+"""A model that holds every field of onnx.proto, and what is left of it without what is touched.
 
 The frame is written by hand: it has to be a model, with operators of ours in the main graph, in
 branches and in functions. Whatever the frame leaves empty is found by reflection and filled, so
@@ -7,8 +7,8 @@ that the fields of a newer onnx come in by themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import onnx
@@ -370,127 +370,63 @@ def build(*, odd: bool = True, sites: bool = True, ir_version: int = 10) -> onnx
     return model
 
 
-# What differs
+# What a conversion touches
 
 
-@dataclass
-class Differences:
-    """What differs between two models, by the kinds that `Conversion.touched` knows, and the rest."""
+def untouched(model: onnx.ModelProto, touched: Mapping[str, Collection[str]]) -> bytes:
+    """The bytes of a model without what `Conversion.touched` names: equal before and after.
 
-    nodes_replaced: list[str] = field(default_factory=list)
-    nodes_removed: list[str] = field(default_factory=list)
-    nodes_added: list[str] = field(default_factory=list)
-    initializers_added: list[str] = field(default_factory=list)
-    initializers_removed: list[str] = field(default_factory=list)
-    value_info_changed: list[str] = field(default_factory=list)
-    opset_imports_removed: list[str] = field(default_factory=list)
-    other: list[str] = field(default_factory=list)
-    compared: int = 0
-
-    def touched(self) -> dict[str, list[str]]:
-        """Without the rest, sorted."""
-        kinds = vars(self).items()
-        return {k: sorted(v) for k, v in kinds if isinstance(v, list) and k != "other"}
-
-
-def differences(before: onnx.ModelProto, after: onnx.ModelProto) -> Differences:
-    """Compare message by message the bytes of everything."""
-    found = Differences()
-    _compare(before, after, "model", found)
-    return found
+    Of values whose declared type changed only the type is left out.
+    """
+    copy = onnx.ModelProto.FromString(model.SerializeToString())
+    nodes = {*touched["nodes_replaced"], *touched["nodes_removed"], *touched["nodes_added"]}
+    domains = touched["opset_imports_removed"]
+    tensors = {*touched["initializers_removed"], *touched["initializers_added"]}
+    for graph in list(messages(copy)):
+        kind = graph.DESCRIPTOR.name
+        if kind in ("GraphProto", "FunctionProto"):
+            _keep(graph.node, lambda node: node.name not in nodes)
+            for info in [*graph.value_info, *(graph.output if kind == "GraphProto" else ())]:
+                if info.name in touched["value_info_changed"]:
+                    info.ClearField("type")
+            _keep(graph.value_info, lambda info: info != onnx.ValueInfoProto(name=info.name))
+        if kind == "GraphProto":
+            _keep(graph.initializer, lambda tensor: tensor.name not in tensors)
+        if kind in ("ModelProto", "FunctionProto"):
+            _keep(graph.opset_import, lambda opset: opset.domain not in domains)
+    return bytes(copy.SerializeToString(deterministic=True))
 
 
-def _compare(before: Message, after: Message, path: str, found: Differences) -> None:
-    """The fields of two messages of one type, and behind them the fields that nobody knows."""
-    for kind in before.DESCRIPTOR.fields:
-        here = f"{path}.{kind.name}"
-        a, b = getattr(before, kind.name), getattr(after, kind.name)
-        if _repeated(kind):
-            _compare_lists(kind, list(a), list(b), here, found)
-        elif kind.message_type is not None and before.HasField(kind.name):
-            if not after.HasField(kind.name):
-                found.other.append(here)
-            _compare(a, b, here, found)
-        else:
-            found.compared += 1
-            if before.HasField(kind.name) != after.HasField(kind.name) or not _same(kind, a, b):
-                found.other.append(here)
-    if _unknown(before) != _unknown(after):
-        found.other.append(f"{path}: unknown fields")
+def _keep(held: Any, is_kept: Callable[[Any], bool]) -> None:
+    for index in reversed(range(len(held))):
+        if not is_kept(held[index]):
+            del held[index]
 
 
-def _same(kind: FieldDescriptor, a: object, b: object) -> bool:
-    if kind.message_type is not None:
-        return a.SerializeToString() == b.SerializeToString()  # type: ignore[attr-defined]
-    return repr(a) == repr(b)  # -0.0 is not 0.0
+def differing(before: onnx.ModelProto, after: onnx.ModelProto) -> dict[str, set[str]]:
+    """What two models hold under other names, or declare otherwise, by the words of `touched`."""
+    (nodes, tensors, infos), (new_nodes, new_tensors, new_infos) = map(_names, (before, after))
+    domains, new_domains = ({o.domain for o in each.opset_import} for each in (before, after))
+    return {
+        "nodes gone": {name for _, name in nodes - new_nodes},
+        "nodes_added": {name for _, name in new_nodes - nodes},
+        "initializers_removed": tensors - new_tensors,
+        "initializers_added": new_tensors - tensors,
+        "value_info_changed": {name for name, _ in infos ^ new_infos},
+        "opset_imports_removed": domains - new_domains,
+    }
 
 
-def _unknown(message: Message) -> bytes:
-    """What is left of the bytes of a message without its known fields."""
-    rest = type(message)()
-    rest.CopyFrom(message)
-    for kind in message.DESCRIPTOR.fields:
-        rest.ClearField(kind.name)
-    return bytes(rest.SerializeToString())
-
-
-def _compare_lists(
-    kind: FieldDescriptor, a: list[object], b: list[object], path: str, found: Differences
-) -> None:
-    if kind.full_name in ("onnx.GraphProto.node", "onnx.FunctionProto.node"):
-        b = _without_new_nodes(a, b, found)
-        gone = {*found.nodes_replaced, *found.nodes_removed}
-        a = [node for node in a if node.name not in gone]
-    elif kind.full_name == "onnx.GraphProto.initializer":
-        left = {t.name for t in b}
-        found.initializers_removed += [t.name for t in a if t.name not in left]
-        a = [t for t in a if t.name in left]
-        found.initializers_added += [t.name for t in b[len(a) :]]
-        b = b[: len(a)]
-    elif kind.name == "opset_import":
-        kept = [each for each in a if each in b]
-        found.opset_imports_removed += [each.domain for each in a if each not in b]
-        a = kept
-    elif kind.name == "value_info" or kind.full_name == "onnx.GraphProto.output":
-        a, b = _without_changed_infos(a, b, found)
-    if len(a) != len(b):
-        found.other.append(f"{path}: {len(a)} and {len(b)}")
-        return
-    for index, (x, y) in enumerate(zip(a, b, strict=True)):
-        if kind.message_type is not None:
-            _compare(x, y, f"{path}[{index}]", found)
-        else:
-            found.compared += 1
-            if not _same(kind, x, y):
-                found.other.append(f"{path}[{index}]")
-
-
-def _without_new_nodes(a: list[object], b: list[object], found: Differences) -> list[object]:
-    names = {node.name for node in a}
-    gone = [n for n in a if n.name not in {node.name for node in b}]
-    found.nodes_removed += [n.name for n in gone if n.op_type == "Constant"]
-    found.nodes_replaced += [n.name for n in gone if n.op_type != "Constant"]
-    new = [n for n in b if n.name not in names and any(p.key == ORIGIN for p in n.metadata_props)]
-    found.nodes_added += [node.name for node in new]
-    return [node for node in b if node not in new]
-
-
-def _without_changed_infos(
-    a: list[object], b: list[object], found: Differences
-) -> tuple[list[object], list[object]]:
-    """Both lists without the values whose declared type differs; nothing else of them may."""
-    types_a = {v.name: v.type.SerializeToString() for v in a}
-    types_b = {v.name: v.type.SerializeToString() for v in b}
-    changed = [n for n in (types_a | types_b) if types_a.get(n) != types_b.get(n)]
-    found.value_info_changed += changed
-    left, right = ([_untyped(v, changed) for v in infos] for infos in (a, b))
-    both = types_a.keys() & types_b.keys()
-    return [v for v in left if v.name in both], [v for v in right if v.name in both]
-
-
-def _untyped(info: onnx.ValueInfoProto, changed: list[str]) -> onnx.ValueInfoProto:
-    copy = onnx.ValueInfoProto()
-    copy.CopyFrom(info)
-    if info.name in changed:
-        copy.ClearField("type")
-    return copy
+def _names(
+    model: onnx.ModelProto,
+) -> tuple[set[tuple[int, str]], set[str], set[tuple[str, bytes]]]:
+    """Of nodes with the number of their graph, of initializers, of values with their types."""
+    nodes, tensors, infos = set(), set(), set()
+    for number, graph in enumerate(m for m in messages(model) if hasattr(m, "node")):
+        nodes |= {(number, node.name) for node in graph.node}
+        values = list(graph.value_info)
+        if isinstance(graph, onnx.GraphProto):
+            tensors |= {tensor.name for tensor in graph.initializer}
+            values += graph.output
+        infos |= {(v.name, v.type.SerializeToString()) for v in values}
+    return nodes, tensors, infos
