@@ -1,10 +1,12 @@
-"""Start processes that hear signals, whoever runs the tests."""
+"""Processes of tests: they hear signals, whoever runs the tests, and what they started is found."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 @contextmanager
@@ -24,3 +26,25 @@ def heard() -> Iterator[None]:
     finally:
         for number in deaf:
             signal.signal(number, signal.SIG_IGN)
+
+
+def below(pid: int) -> list[int]:
+    """Processes that a process started, and theirs, as Linux tells them."""
+    found = []
+    for child in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            words = child.read_text().split()
+        except OSError:  # it has ended meanwhile
+            continue
+        for word in words:
+            found += [int(word), *below(int(word))]
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -10,13 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
-from building import one_node
 from commands import S2B, in_process, ran, write
-from onnx import helper, numpy_helper
-from signals import heard
+from signals import below, heard
 
 from onnx_spatial.verification import child
 
@@ -85,15 +82,6 @@ def test_an_interrupt_leaves_no_process():
     assert os.listdir() == ["m.onnx"]
 
 
-def below(pid: int) -> list[int]:
-    """The processes that a process started."""
-    try:
-        found = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
-    except OSError:
-        return []
-    return [int(word) for text in found for word in text.split()]
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="other codes for traps")
 def test_a_trap_is_unverified():
     write(TRAP, "m.onnx")
@@ -128,16 +116,8 @@ def test_a_model_that_needs_too_much_memory_ends_with_one_line():
 )
 @pytest.mark.parametrize("stderr_too", [False, True])
 def test_a_closed_pipe_changes_no_exit_code(words, code, stderr_too):
-    inputs = [np.zeros((1, 4, 6, 3), np.float32), np.array([2, 2]), np.zeros((2, 2), np.int64)]
-    model = one_node("SpaceToBatchND", inputs)
-    (output,) = model.graph.node[0].output
-    model.graph.node[0].output[0] = "inner"
-    model.graph.initializer.append(numpy_helper.from_array(np.ones(2**15, np.float32), "w"))
-    model.graph.node.append(helper.make_node("ReduceMax", ["w"], ["m"], keepdims=0))
-    model.graph.node.append(helper.make_node("Add", ["inner", "m"], [output]))
-    onnx.save(model, "m.onnx")
-    model.graph.output[0].name = model.graph.node[-1].output[0] = "renamed"
-    onnx.save(model, "other.onnx")
+    write(S2B, "m.onnx")
+    write(S2B.replace("(y)", "(renamed)").replace(" y = ai", " renamed = ai"), "other.onnx")
     reader, closed = os.pipe()
     os.close(reader)
     done = ran(words, stdout=closed, stderr=closed if stderr_too else subprocess.PIPE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import sys
@@ -12,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 from commands import in_process
-from signals import heard
+from signals import below, heard, is_alive
 from validating import FOREIGN, HANGING, PLAIN, REFUSED, STRANGE_DOMAIN, save
 
 from onnx_spatial.cli.options import _memory as memory_size
@@ -160,23 +159,6 @@ def test_an_interrupt_ends_all_that_was_started_and_what_was_done_is_reported(na
     cases = list(ElementTree.parse("r.xml").iter("testcase"))
     assert [case[0].tag for case in cases] == ["system-out", "skipped", "skipped"]
     assert {case[0].get("type") for case in cases[1:]} == {"not-run"}
-
-
-def below(pid: int) -> list[int]:
-    """Processes that a process started, and theirs."""
-    found = []
-    for child in Path(f"/proc/{pid}/task").glob("*/children"):
-        for word in child.read_text().split():
-            found += [int(word), *below(int(word))]
-    return found
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def test_a_failure_that_is_expected_is_shown_and_does_not_fail_the_run(cli):

@@ -11,27 +11,14 @@ import sessions
 import structure
 from building import TF, one_node
 from definitions import batch_to_space, extract_patches, space_to_batch
-from onnx import helper, parser
+from onnx import helper
+from parsing import image, model
 from vocabulary import ORIGIN, PYTHON_DOMAIN
 
 import onnx_spatial
 from onnx_spatial import ConversionError, custom_ops
-from onnx_spatial.model.graph import node_groups
 
 pytest.importorskip("onnxruntime_extensions")
-
-HEAD = '<ir_version: {ir}, opset_import: ["" : {opset}, "com.microsoft" : 1, "local" : 1]>\n'
-
-
-def model(text: str, ir: int = 9, opset: int = 17) -> onnx.ModelProto:
-    """Text in which M. stands for the domain of the operators."""
-    return parser.parse_model(
-        HEAD.format(ir=ir, opset=opset) + text.replace("M.", "com.microsoft.")
-    )
-
-
-def image(*shape: int, dtype: type = np.float32) -> np.ndarray:
-    return np.arange(1, np.prod(shape) + 1).astype(dtype).reshape(shape)
 
 
 def prepare(made: onnx.ModelProto) -> onnx.ModelProto:
@@ -205,7 +192,7 @@ def test_tables_of_the_run_with_an_entry_for_the_batch_are_lowered(op_type, inve
     assert onnx_spatial.verify(given, converted)
 
 
-def test_groups_are_merged_in_functions_and_branches_and_lowered_in_pieces_too():
+def test_groups_are_lowered_in_functions_and_branches_and_in_pieces_too():
     made = model("""g (bool c, float[4,4,4,3] x) => (float[?,?,?,?] y)
         <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
             y = If (c) <
@@ -218,11 +205,6 @@ def test_groups_are_merged_in_functions_and_branches_and_lowered_in_pieces_too()
     prepared = agree(made, {"c": np.array(True), "x": x}, {"c": np.array(False), "x": x})
     inlined = onnx.inliner.inline_local_functions(prepared)
     assert not structure.spatial(onnx_spatial.convert(inlined).model)
-    merged = node_groups.merge(prepared)
-    assert [n.op_type for n in merged.functions[0].node] == ["Constant"] * 2 + ["SpaceToBatch"]
-    branches = merged.graph.node[0].attribute
-    assert sorted(n.op_type for a in branches for n in a.g.node) == ["BatchToSpace", "F"]
-    onnx.checker.check_model(merged)
 
 
 def test_preparing_again_says_that_nothing_is_to_be_done():

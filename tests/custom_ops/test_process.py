@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import alone
 import pytest
 
@@ -37,26 +32,6 @@ def test_a_fork_goes_on_with_a_session_and_makes_its_own():
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert (session.run(None, feeds)[0] == expected).all()
-    """)
-
-
-def test_nothing_is_lost_when_onnxruntime_extensions_is_loaded_anew_with_the_package():
-    alone.python("""
-        import sys
-        import onnx_spatial
-        first = onnx_spatial.InferenceSession(model, mode="custom-op")
-        for name in [n for n in sys.modules if n.split(".")[0] in
-                     ("onnx_spatial", "onnxruntime_extensions")]:
-            del sys.modules[name]
-        import onnx_spatial
-        for session in (first, onnx_spatial.InferenceSession(model, mode="custom-op")):
-            assert session.run(None, feeds)[0].sum() == x.sum()
-        try:
-            session.run(None, wrong)
-        except onnx_spatial.OperatorError as error:
-            assert "must not be negative" in str(error)
-        else:
-            raise AssertionError
     """)
 
 
@@ -221,19 +196,53 @@ def test_whatever_goes_wrong_in_an_operator_names_the_node_and_the_session_goes_
     """)
 
 
-@pytest.mark.parametrize("runs", [320, pytest.param(8000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [40, pytest.param(1000, marks=pytest.mark.slow)])
 def test_valid_and_invalid_runs_on_many_threads(runs):
-    program = alone.TESTS / "custom_ops" / "many_runs.py"
-    done = subprocess.run(
-        [sys.executable, str(program), str(runs), "8"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(alone.TESTS), str(alone.TESTS.parent)])},
-        capture_output=True, text=True, timeout=1800, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, f"ended with {done.returncode}: {done.stderr[-2000:]}"
-    found = json.loads(done.stdout)
-    assert found["problems"] == []
-    assert found["right"] + found["raised"] == runs
-    assert min(found["right"], found["raised"]) > runs / 5
+    alone.python(
+        f"""
+        import threading
+        from random import Random
+        from definitions import space_to_batch
+        from onnx_spatial import InferenceSession, OperatorError
+        import onnxruntime
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        opened = lambda: InferenceSession(model, options, mode="custom-op")
+        sessions, found = [opened(), opened()], []
+
+        def right(rng):
+            pads = 2 * np.array([[rng.randint(0, 2), rng.randint(0, 2)], [0, rng.randint(0, 2)]])
+            image = x + rng.randrange(1000)  # no other thread's
+            (y,) = rng.choice(sessions).run(None, {{"x": image, "p1": block, "p2": pads}})
+            return (y == space_to_batch(image, block.tolist(), pads.tolist())).all()
+
+        def wrong(rng):
+            amount = rng.randint(1, 10**6)
+            try:
+                rng.choice(sessions).run(None, {{**feeds, "p2": none - amount}})
+            except OperatorError as error:  # its own, not that of another thread
+                return f"'site' in main graph: SpaceToBatch: paddings[0][0] is -{{amount}};" in (
+                    str(error))
+
+        def work(number):
+            rng = Random(number)
+            for turn in range({runs}):
+                if turn % 20 == 19:  # sessions are made while others run
+                    sessions[number % 2] = opened()
+                try:
+                    found.append(rng.choice([right, wrong])(rng))
+                except Exception as error:
+                    found.append(repr(error))
+
+        workers = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert len(found) == 8 * {runs} and all(each == True for each in found), found
+    """,
+        timeout=1800,
+    )
 
 
 @pytest.mark.parametrize("when", ["in an operator", "between operators"])
@@ -325,23 +334,4 @@ def test_other_signals_with_a_handler_wait_for_the_end_of_the_run_too():
             except Timeout:
                 stopped += 1
         assert session.run(None, feeds)[0].sum() == x.sum()
-    """)
-
-
-def test_where_results_must_be_boxed_numbers_come_out_all_the_same():
-    # Another onnxruntime-extensions may hand over results in another way than the one we know.
-    alone.python("""
-        import onnxruntime_extensions
-        from onnx_spatial import InferenceSession
-        from onnx_spatial.python_ops import registration
-        assert registration._takes_results(onnxruntime_extensions)  # at present none is boxed
-        registration._takes_results = lambda library: False
-        for dtype, most in (("float32", 3e38), ("float64", 1e308), ("uint64", 2**64 - 1),
-                            ("int64", -(2**63)), ("uint8", 255), ("bool", True), ("float16", 6e4)):
-            data = np.arange(4 * 4 * 6 * 3).reshape(4, 4, 6, 3).astype(dtype)
-            data[0, 0, 0, 0] = most
-            made = one_node("SpaceToBatchND", (data, block, none))
-            (result,) = InferenceSession(made, mode="custom-op").run(None, {"x": data})
-            assert result.dtype == data.dtype and result.shape == (16, 2, 3, 3)
-            assert (result[0, 0] == data[0, 0, ::2]).all()
     """)

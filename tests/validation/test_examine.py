@@ -15,7 +15,6 @@ from onnx import numpy_helper
 from validating import (
     FOREIGN,
     PLAIN,
-    REFUSED,
     S2B,
     SCALED,
     SEQUENCE,
@@ -91,15 +90,6 @@ def test_advice_is_what_can_be_done_here(tmp_path):
     assert result.status == "unverified"
     assert "record data that it runs on as test_data_set_0/input_0.pb" in result.message
     assert "--inputs" not in result.message  # no option of `validate`
-
-
-def test_an_operator_that_breaks_its_rules_fails_the_model(tmp_path):
-    result = look(save(tmp_path / "m.onnx", REFUSED))
-    assert (result.status, result.kind) == ("failed", "conversion")
-    (entry,) = result.entries
-    assert entry.source == "convert:lower"
-    assert entry.nodes == ("s2b",)
-    assert [site["action"] for site in result.operators] == ["refuse"]
 
 
 def test_a_model_without_spatial_operators_has_to_run(tmp_path):

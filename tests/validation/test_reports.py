@@ -11,8 +11,6 @@ from xml.etree import ElementTree
 import pytest
 from validating import FOREIGN, PLAIN, REFUSED, ZOO, image, record, save
 
-from onnx_spatial.errors import ModelFileError
-from onnx_spatial.report import report_file
 from onnx_spatial.validation import Entry, ModelResult, Options, Report, page, reports
 from onnx_spatial.validation.result import KINDS
 from onnx_spatial.validation.run import validate
@@ -176,16 +174,3 @@ def test_every_result_is_rendered_as_text(render):
     text = render(made_up())
     assert isinstance(text, str) and text.endswith("\n")
     assert all(f"{kind}.onnx" in text for kind in KINDS)
-
-
-def test_a_report_appears_in_one_step_or_not_at_all(tmp_path):
-    path = tmp_path / "report.xml"
-    path.write_bytes(b"old")
-    report_file.write(path, b"new")
-    assert [p.name for p in tmp_path.iterdir()] == ["report.xml"]
-    assert path.read_bytes() == b"new"
-    for wrong in (tmp_path, tmp_path / "no" / "report.xml"):
-        with pytest.raises(ModelFileError):
-            report_file.check_file(wrong)
-        with pytest.raises(ModelFileError):
-            report_file.write(wrong, b"new")

@@ -14,7 +14,6 @@ from onnx_spatial import UsageError
 from onnx_spatial.validation import ModelResult, Options, Report
 from onnx_spatial.validation.models import find
 from onnx_spatial.validation.run import Examination, validate, validate_model
-from onnx_spatial.verification import child
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
 
@@ -145,13 +144,6 @@ def test_an_interrupt_keeps_what_was_done():
     assert [m.status for m in report.models] == ["passed", "passed", "skipped"]
     assert report.models[2].kind == "not-run"
     assert (report.passed, report.status, report.exit_code) == (False, "interrupted", 130)
-
-
-def test_a_new_interpreter_gives_the_same_result(tmp_path, monkeypatch):
-    monkeypatch.setattr(child, "can_fork", lambda: False)
-    save(tmp_path / "m.onnx", S2B)
-    work = Examination("m.onnx", str(tmp_path), Options())
-    assert validate_model(work, 60, None).status == "passed"
 
 
 @posix
