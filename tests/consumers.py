@@ -13,7 +13,6 @@ from adapter import plan
 from onnx.reference import ReferenceEvaluator
 
 from onnx_spatial import ConversionError
-from onnx_spatial.conversion.report import OperatorReport
 
 
 def function_form(model: onnx.ModelProto, **options: Any) -> onnx.ModelProto:
@@ -27,11 +26,6 @@ def function_form(model: onnx.ModelProto, **options: Any) -> onnx.ModelProto:
         raise ConversionError(made.message)
     assert made.model is not None
     return made.model
-
-
-def function_sites(model: onnx.ModelProto, **options: Any) -> list[OperatorReport]:
-    """What mode "function" says of each operator."""
-    return plan(model, mode="function", **options).operators
 
 
 def check(model: onnx.ModelProto) -> None:

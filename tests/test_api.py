@@ -20,7 +20,6 @@ from onnx_spatial import (
     ModelFileError,
     SpatialError,
     UsageError,
-    Verification,
     VerificationError,
     convert,
     inspect,
@@ -105,18 +104,6 @@ def test_a_written_model_is_the_one_that_is_returned(path, tmp_path):
     assert described["output"] == str(tmp_path / "out.onnx")
 
 
-def test_a_model_without_the_operators_is_copied_byte_for_byte(tmp_path):
-    text = '<ir_version: 9, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Neg(x) }'
-    source = tmp_path / "plain.onnx"
-    # Bytes that a parser would not write again in this order.
-    source.write_bytes(b"\xfa\x3e\x02hi" + parser.parse_model(text).SerializeToString())
-    result = convert(source, tmp_path / "copy.onnx")
-    assert not result.changed
-    assert result.verification is None
-    assert result.operators == []
-    assert (tmp_path / "copy.onnx").read_bytes() == source.read_bytes()
-
-
 def test_a_refused_operator_is_an_error_that_names_it_and_no_file_is_left(tmp_path):
     source = broken(tmp_path)
     with pytest.raises(ConversionError) as caught:
@@ -155,30 +142,6 @@ def test_what_cannot_be_verified_is_not_written(path, tmp_path, monkeypatch):
     assert caught.value.verification is not None
     assert "site" in str(caught.value)
     assert [p.name for p in tmp_path.iterdir()] == ["in.onnx"]
-
-
-@pytest.mark.parametrize("rewrite", [onnx_spatial.convert, onnx_spatial.optimize])
-def test_what_a_call_says_of_its_verification_reaches_verify(rewrite, path, tmp_path, monkeypatch):
-    options = onnx_spatial.VerifyOptions(
-        seed=7, shapes={"x": (1, 4, 6, 1)}, outputs_only=True, reproducer=tmp_path / "reproducer"
-    )
-    got = []
-
-    def watched(*arguments: object, **named: object) -> Verification:
-        got.append((arguments, named))
-        return Verification("passed", "passed: on purpose")
-
-    monkeypatch.setattr("onnx_spatial.api.compare", watched)
-    assert rewrite(path, domains=("com.mine",), verify=options).verification
-    (((_, _, given), named),) = got
-    assert given is options and named["domains"] == ("com.mine",)
-
-
-def test_the_output_must_not_be_the_input(path):
-    before = path.read_bytes()
-    with pytest.raises(UsageError, match="must not be the input"):
-        convert(path, path)
-    assert path.read_bytes() == before
 
 
 def test_every_error_is_one_line_and_of_one_family(tmp_path):

@@ -16,7 +16,6 @@ from onnx import TensorProto, helper
 
 import onnx_spatial
 from onnx_spatial import SpatialError
-from onnx_spatial.verification.run import sessions
 
 BLOCK, NONE = np.array([2, 2]), np.zeros((2, 2), np.int64)
 
@@ -152,22 +151,6 @@ def test_vectors_of_a_billion_elements_do_not_keep_shape_inference_busy(where):
         ]
     made.graph.node.extend(nodes)
     assert onnx_spatial.convert(made, verify=False).changed
-
-
-def test_a_model_that_no_size_makes_load_is_not_tried_with_every_size(monkeypatch):
-    made = site(("N", "H", "W", 2))
-    made.graph.node.append(helper.make_node("Neg", ["y"], ["z"], "twice"))
-    made.graph.node.append(helper.make_node("Neg", ["z"], ["u"], "twice"))
-    made.graph.output.append(helper.make_tensor_value_info("u", TensorProto.FLOAT, [None] * 4))
-    tries = []
-    run_model = sessions.Session.__init__
-    monkeypatch.setattr(
-        sessions.Session,
-        "__init__",
-        lambda self, *args, **options: (tries.append(1), run_model(self, *args, **options))[1],
-    )
-    assert "two nodes with same node name (twice); rename one of them" in message(made)
-    assert len(tries) < 40
 
 
 def test_what_libraries_remark_is_not_printed_by_the_command(tmp_path, capsys, monkeypatch):

@@ -17,6 +17,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from building import one_node
+from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 from onnx_spatial.cli.main import commands
@@ -79,23 +81,10 @@ def test_code_fits_its_column(page):
 QUOTES = re.findall(r"(?<=[|>] )`([^`]+)`(?= [|<])", (DOCS / "errors.md").read_text("utf-8"))
 
 
-def default_domain() -> bytes:
-    return spatial("", [("", 17)])
-
-
-def spatial(domain: str, imports: list[tuple[str, int]]) -> bytes:
-    helper = onnx.helper
-    node = helper.make_node("SpaceToBatchND", ["x", "b", "p"], ["y"], "n", domain=domain)
-    x, y = (helper.make_tensor_value_info(n, 1, [4, 2, 2, 1]) for n in "xy")
-    stored = [
-        onnx.numpy_helper.from_array(np.array([2, 2]), "b"),
-        onnx.numpy_helper.from_array(np.zeros((2, 2), np.int64), "p"),
-    ]
-    model = helper.make_model(
-        helper.make_graph([node], "g", [x], [y], stored),
-        opset_imports=[helper.make_opsetid(*pair) for pair in imports],
-        ir_version=8,
-    )
+def spatial(domain: str) -> bytes:
+    data = np.zeros((4, 2, 2, 1), np.float32), np.array([2, 2]), np.zeros((2, 2), np.int64)
+    model = one_node("SpaceToBatchND", data, domain=domain)
+    del model.opset_import[1:]
     return bytes(model.SerializeToString())
 
 
@@ -104,18 +93,10 @@ def zoo(name: str) -> bytes:
 
 
 def same_padding() -> bytes:
-    helper = onnx.helper
-    conv = helper.make_node(
-        "Conv", ["x", "w"], ["y"], "conv", auto_pad="SAME_UPPER", dilations=[2, 2]
-    )
-    x, y = (helper.make_tensor_value_info(n, 1, [1, 1, 8, 8]) for n in "xy")
-    weights = onnx.numpy_helper.from_array(np.ones((1, 1, 3, 3), np.float32), "w")
-    model = helper.make_model(
-        helper.make_graph([conv], "g", [x], [y], [weights]),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=8,
-    )
-    return bytes(model.SerializeToString())
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,1,8,8] x) => (float[1,1,8,8] y)
+        <float[1,1,3,3] w = {1, 1, 1, 1, 1, 1, 1, 1, 1}> {
+            y = Conv <auto_pad = "SAME_UPPER", dilations = [2, 2]> (x, w) }"""
+    return bytes(parser.parse_model(text).SerializeToString())
 
 
 def loaded(model: bytes) -> None:
@@ -148,9 +129,9 @@ def evaluated(model: bytes) -> None:
         ("tensorflow:SpaceToBatchND(-1)", loaded, zoo("wavenet")),
         ("org.openvinotoolkit:SpaceToBatch(-1)", loaded, zoo("openvino_style")),
         ("[TypeInferenceError]", loaded, zoo("raft")),
-        ("No Op registered", loaded, default_domain()),
-        ("No Op registered", checked, default_domain()),
-        ("No opset import", loaded, spatial("ai.onnx.contrib", [("", 17)])),
+        ("No Op registered", loaded, spatial("")),
+        ("No Op registered", checked, spatial("")),
+        ("No opset import", loaded, spatial("ai.onnx.contrib")),
         ("has input size 3 not in range", loaded, zoo("leftover")),
         ("is unknown", evaluated, zoo("wavenet")),
         ("Dilation not supported", run, same_padding()),

@@ -9,9 +9,9 @@ import re
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from adapter import run
+from building import one_node
 
 import onnx_spatial
 from onnx_spatial import errors
@@ -55,18 +55,8 @@ def test_an_error_has_its_code_in_json_and_in_python(tmp_path, capsys):
 
 
 def test_a_refused_operator_has_the_code_of_its_rule():
-    node = onnx.helper.make_node(
-        "SpaceToBatchND", ["x", "b", "p"], ["y"], "n", domain="ai.onnx.converters.tensorflow"
-    )
-    block, pads = (
-        onnx.numpy_helper.from_array(array, name)
-        for name, array in (("b", np.array([2])), ("p", np.array([[0, 0]])))
-    )
-    x, y = (
-        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
-        for name, shape in (("x", [1, 5, 3]), ("y", None))
-    )
-    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y], [block, pads]))
+    inputs = np.zeros((1, 5, 3), np.float32), np.array([2]), np.array([[0, 0]])
+    model = one_node("SpaceToBatchND", inputs)
     (site,) = onnx_spatial.inspect(model).operators
     assert site.code == "not-divisible"
     with pytest.raises(onnx_spatial.ConversionError) as caught:

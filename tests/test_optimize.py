@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import chain_models
+import holders
 import numpy as np
 import onnx
 import pytest
@@ -145,96 +146,26 @@ def test_named_operators_and_chains():
     assert [o.domain for o in result.model.opset_import] == [""]
 
 
-def _in_function(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Move all nodes of a model into a local function, constants included."""
-    graph, made = model.graph, onnx.ModelProto()
-    made.CopyFrom(model)
-    stored = [helper.make_node("Constant", [], [t.name], value=t) for t in graph.initializer]
-    y = graph.output[0].name
-    imports = [helper.make_opsetid("", 17)]
-    function = helper.make_function("local", "F", ["x"], [y], [*stored, *graph.node], imports)
-    del made.graph.node[:], made.graph.initializer[:], made.graph.value_info[:]
-    made.graph.node.append(helper.make_node("F", ["x"], [y], domain="local"))
-    made.functions.append(function)
-    made.opset_import.append(helper.make_opsetid("local", 1))
-    return made
-
-
-def test_functions():
-    model = _in_function(chain_models.six_dims())
+@pytest.mark.parametrize("holder", holders.HOLDERS)
+def test_branches_bodies_and_functions(holder):
+    inner = chain_models.six_dims(("n", "h", "w", 3))
+    model = holders.HOLDERS[holder](inner)
     result = onnx_spatial.optimize(model)
     assert result.verification
-    (function,) = result.model.functions
-    assert [n.op_type for n in function.node].count("Conv") == 1
-    assert len(function.node) < 10
-    same(model, result.model, feeds(model))
-
-
-def _inside(body: onnx.GraphProto, op_type: str) -> onnx.ModelProto:
-    """Put a graph of x into the branches of an If, or into the body of a Loop or Scan."""
-    value = helper.make_tensor_value_info
-    shape = [2, 8, 12, 3]
-    out = [2, 8, 12, 4]
-    del body.output[0].type.tensor_type.shape.dim[:]
-    for d in out:
-        body.output[0].type.tensor_type.shape.dim.add(dim_value=d)
-    inputs = [value("x", 1, shape)]
-    if op_type == "If":
-        del body.input[:]
-        other = helper.make_graph(
-            [helper.make_node("ConstantOfShape", ["size"], ["zero"])],
-            "other",
-            [],
-            [value("zero", 1, out)],
-            [onnx.numpy_helper.from_array(np.array(out, np.int64), "size")],
-        )
-        condition = helper.make_node(
-            "Constant", [], ["c"], value=onnx.numpy_helper.from_array(np.array(True))
-        )
-        node = helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=other)
-        nodes, result = [condition, node], value("y", 1, out)
-    elif op_type == "Loop":
-        body.input[0].name = "x"
-        inner = onnx.GraphProto()
-        inner.CopyFrom(body)
-        del inner.input[:]
-        inner.input.extend([value("i", 7, []), value("go", 9, [])])
-        inner.node.append(helper.make_node("Identity", ["go"], ["on"]))
-        results = [value("on", 9, []), *inner.output]
-        del inner.output[:]
-        inner.output.extend(results)
-        count = onnx.numpy_helper.from_array(np.array(2, np.int64))
-        constant = helper.make_node("Constant", [], ["m"], value=count)
-        node = helper.make_node("Loop", ["m", ""], ["y"], body=inner)
-        nodes, result = [constant, node], value("y", 1, [None, *out])
-    else:
-        node = helper.make_node("Scan", ["x_all"], ["y"], body=body, num_scan_inputs=1)
-        inputs = [value("x_all", 1, [3, *shape])]
-        nodes, result = [node], value("y", 1, [3, *out])
-    graph = helper.make_graph(nodes, "outer", inputs, [result])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-@pytest.mark.parametrize("op_type", ["If", "Loop", "Scan"])
-def test_bodies(op_type):
-    model = _inside(chain_models.six_dims().graph, op_type)
-    onnx.checker.check_model(model)
-    result = onnx_spatial.optimize(model)
-    assert result.verification
-    found = result.inspection
-    assert {s.lowering for s in found.chains} == {"dilated convolution"}
-    assert all(op_type in s.graph for s in found.chains)
-    assert found.nodes[1] <= found.nodes[0] - 5
-    same(model, result.model, feeds(model))
+    chains, (before, after) = result.inspection.chains, result.inspection.nodes
+    assert {(s.lowering, s.graph != "main graph") for s in chains} == {
+        ("dilated convolution", True)
+    }
+    assert after <= before - 5
+    x = feeds(inner)["x"]
+    data = {"x": np.stack([x] * 3) if holder == "scan" else x}
+    same(model, result.model, data | ({"take": np.array(True)} if holder == "branch" else {}))
 
 
 def test_unused_outer_constants_go():
-    """What only the chain in a body read goes from the graph around it, too."""
-    model = _inside(chain_models.six_dims().graph, "If")
-    body = next(a.g for n in model.graph.node for a in n.attribute if a.name == "then_branch")
-    model.graph.initializer.extend(body.initializer)
-    kept = [t.name for t in body.initializer if len(t.dims) == 4]
-    del body.initializer[:]
+    """What only the chain in a branch read goes from the graph around it, too."""
+    model = holders.in_branch(chain_models.six_dims())
+    kept = [t.name for t in model.graph.initializer if len(t.dims) == 4]
     made = plan(model, chains=True).model
     assert [t.name for t in made.graph.initializer] == kept
 

@@ -174,19 +174,6 @@ def test_a_loop_whose_carried_shape_changes_every_time():
     reference.agree(made, {"x": image(1, 16, 1, 2), "n": np.array(3)}, full_check=False)
 
 
-def test_names_in_subgraphs_are_taken_too():
-    made = model("""g (bool c, float[2,4,4,3] x) => (float[?,?,?,?] y, float[8,2,2,3] z)
-        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
-            [site] z = M.SpaceToBatchND(x, block, none)
-            y = If (c) <
-                then_branch = taken () => (float[?,?,?,?] t) { t = Relu(x) },
-                else_branch = other () => (float[?,?,?,?] e) { e = Neg(x) }>
-        }""")
-    made.graph.node[1].attribute[0].g.node[0].output[0] = "site/Reshape:0"
-    made.graph.node[1].attribute[0].g.output[0].name = "site/Reshape:0"
-    reference.agree(made, {"c": np.array(True), "x": image(2, 4, 4, 3)})
-
-
 # Functions
 
 
@@ -197,24 +184,6 @@ def function(
 
 
 S2B = "F (x, block, pads) => (y) { y = M.SpaceToBatchND(x, block, pads) }"
-
-
-def test_a_function_called_with_two_shapes():
-    made = model(
-        function(
-            """g (float[2,4,4,1] a, float[2,6,N,1] b) => (float[?,?,?,?] y, float[?,?,?,?] z)
-            <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 2, 0}> {
-                y = local.F(a, block, pads)
-                z = local.F(b, block, pads)
-            }""",
-            S2B,
-        )
-    )
-    converted = reference.agree(made, {"a": image(2, 4, 4, 1), "b": image(2, 6, 2, 1)})
-    (kept,) = converted.functions
-    assert list(kept.input) == ["x", "block", "pads"]
-    assert [o.domain for o in kept.opset_import] == [""]
-    assert [n.op_type for n in converted.graph.node] == ["F", "F"]
 
 
 def test_a_function_called_with_two_ranks():
@@ -286,26 +255,6 @@ def test_an_attribute_that_differs_between_calls_is_refused():
         "attribute ksizes has no common value in the calls of the function that holds it; "
         "inline the function first (onnx.inliner.inline_local_functions)"
     )
-
-
-def test_an_operator_in_a_branch_in_a_function():
-    calls = """g (bool c, float[2,4,4,1] a) => (float[?,?,?,?] y)
-        <int32[2] block = {2, 2}, int32[2,2] pads = {1, 1, 0, 0}> {
-            y = local.F(c, a, block, pads)
-        }"""
-    body = """F (c, x, block, pads) => (y) {
-        y = If (c) <
-            then_branch = taken () => (float[?,?,?,?] t) { t = M.SpaceToBatchND(x, block, pads) },
-            else_branch = other () => (float[?,?,?,?] e) { e = Neg(x) }>
-    }"""
-    made = model(function(calls, body))
-    for c in (True, False):
-        feeds = {"c": np.array(c), "a": image(2, 4, 4, 1)}
-        converted = reference.agree(made, feeds, full_check=False)
-    assert plan(made).operators[0].graph == "function local:F > If y.then_branch"
-    branch = converted.functions[0].node[0].attribute[0].g
-    assert not branch.initializer  # inside functions constants are Constant nodes
-    assert "Constant" in {n.op_type for n in branch.node}
 
 
 def test_a_function_that_nothing_calls():

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from onnx_spatial.cli import render
-from onnx_spatial.cli.text import PIPE_WIDTH, print_table, say, wrapped
-from onnx_spatial.report.outcome import Table, assumptions, describe_verification
+from onnx_spatial.cli.text import PIPE_WIDTH, say, wrapped
+from onnx_spatial.report.outcome import describe_verification
 from onnx_spatial.verification import Unproven, Verification
 
 LONG = "  output 'logits': 5610 of 5610 elements differ, by at most 1.2 of the largest value"
@@ -39,35 +39,6 @@ def test_numbers_stay_with_their_units_and_arrows_between_their_sides(width):
         assert any(whole in line for line in lines)
 
 
-def test_a_table_is_a_list_where_it_does_not_fit():
-    columns = {
-        "operator": ["a" * 40, "other"],
-        "now": ["f" * 30, ""],
-        "nodes": ["1 -> 6", "6 -> 6"],
-    }
-    text = printed(60, print_table, Table(columns))
-    assert text.splitlines()[0] == "a" * 40
-    assert "f" * 30 in text and "nodes: 1 -> 6" in text
-    assert max(len(line) for line in text.splitlines()) <= 70
-    assert text.splitlines()[-2:] == ["other", "    nodes: 6 -> 6"]
-    head, *rows = printed(140, print_table, Table(columns)).splitlines()
-    assert head.startswith("operator ")
-    assert [row.split()[0] for row in rows] == ["a" * 40, "other"]
-    narrow = printed(
-        60, print_table, Table({**columns, "now": ["x", "y"], "time": ["f" * 40, ""]}, ("time",))
-    )
-    assert narrow.splitlines()[0].split() == ["operator", "now", "nodes"]
-
-
-def test_a_long_word_stays_whole():
-    path = "/a/path/" + "x" * 60 + ".onnx"
-    assert path in wrapped(f"wrote {path}", 40).split()
-
-
-def test_nothing_is_wrapped_in_a_log():
-    assert printed(PIPE_WIDTH, say, LONG * 30) == LONG * 30 + "\n"
-
-
 def test_a_verdict_keeps_its_colour_and_gives_it_to_no_other_line():
     console = Console(file=io.StringIO(), width=40, force_terminal=True, color_system="standard")
     say(console, LONG.strip(), badge=("FAILED", "red"))
@@ -87,12 +58,3 @@ def test_equal_reasons_are_one_line():
         "  n1, n2, n3 and 2 more are not proven: gave up: a loop",
         "  other is not proven: computes Clip(x, 0, 6), the original Relu(x)",
     ]
-
-
-def test_what_proofs_assume_is_said_once():
-    operators = [
-        {"node": "a", "assumptions": ("H is even", "W is even")},
-        {"node": "b", "assumptions": ("H is even",)},
-        {"node": "c", "assumptions": ()},
-    ]
-    assert [*assumptions(operators)] == ["assumed: H is even", "assumed: W is even (for a)"]

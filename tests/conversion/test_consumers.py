@@ -14,7 +14,7 @@ import running
 import structure
 from adapter import convert, plan
 from building import ELEMENT_TYPES, OPENVINO
-from onnx import helper, parser
+from onnx import TensorProto, helper, parser
 from onnx.reference import ReferenceEvaluator
 
 import onnx_spatial
@@ -82,26 +82,16 @@ def test_cases(case, unknown):
 
 
 def two_operators(dtype: str, *, symbolic: bool, opset: int, ir_version: int) -> onnx.ModelProto:
-    kind = ELEMENT_TYPES[dtype]
-    value = helper.make_tensor_value_info
-    nodes = [
-        helper.make_node("SpaceToBatchND", ["x", "b", "p"], ["y"], "s2b", domain="com.microsoft"),
-        helper.make_node(
-            *("ExtractImagePatches", ["x"], ["z"], "patches"),
-            **{"domain": OPENVINO, "sizes": [2, 2], "strides": [1, 2], "rates": [1, 1]},
-            auto_pad="same_upper",
-        ),
-    ]
-    tensors = [
-        onnx.numpy_helper.from_array(np.array(v, np.int32), n)
-        for n, v in (("b", [2, 1]), ("p", [[1, 0], [0, 1]]))
-    ]
-    shape = ["N", "A", "B", "C"] if symbolic else [2, 3, 4, 2]
-    outputs = [value(n, kind, [None] * 4) for n in "yz"]
-    graph = helper.make_graph(nodes, "g", [value("x", kind, shape)], outputs, tensors)
-    imports = [helper.make_opsetid(d, v) for d, v in (("", opset), ("com.microsoft", 1))]
-    imports.append(helper.make_opsetid(OPENVINO, 1))
-    return helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
+    kind = TensorProto.DataType.Name(ELEMENT_TYPES[dtype]).lower()
+    x, any_image = f"{kind}[{'N,A,B,C' if symbolic else '2,3,4,2'}] x", f"{kind}[?,?,?,?]"
+    imports = f'"" : {opset}, "com.microsoft" : 1, "{OPENVINO}" : 1'
+    return parser.parse_model(f"""<ir_version: {ir_version}, opset_import: [{imports}]>
+        g ({x}) => ({any_image} y, {any_image} z)
+        <int32[2] b = {{2, 1}}, int32[2,2] p = {{1, 0, 0, 1}}> {{
+            [s2b] y = com.microsoft.SpaceToBatchND(x, b, p)
+            [patches] z = {OPENVINO}.ExtractImagePatches<sizes = [2, 2], strides = [1, 2],
+                rates = [1, 1], auto_pad = "same_upper">(x)
+        }}""")
 
 
 @pytest.mark.parametrize("symbolic", [False, True], ids=["static", "symbolic"])

@@ -74,13 +74,6 @@ def test_kernels_dilations_and_strides(kernel, attributes, sizes, auto_pad, know
     assert ("Pad" in {n.op_type for n in converted.graph.node}) == is_computed
 
 
-def test_stride_1_is_static_whatever_the_sizes():
-    attributes = 'auto_pad = "SAME_LOWER", dilations = [3, 2]'
-    (node,) = convert(conv(4, "N, 1, H, W", "1,1,2,3", attributes)).graph.node
-    found = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    assert found == {"pads": [2, 2, 1, 2], "dilations": [3, 2]}
-
-
 def test_the_size_counts_where_it_is_known_behind_an_operator_of_ours():
     made = model("""g (float[2,8,8,1] x) => (float[8,1,2,2] y)
         <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}, float[1,1,2,2] w = {1, 2, 3, 4}> {
@@ -301,18 +294,6 @@ def test_a_model_with_nothing_else_is_repaired_too():
     assert document["dialect"] == "onnx auto_pad" and document["lowering"] == "explicit-pads"
     again = onnx_spatial.convert(result.model)
     assert not again.changed and again.operators == []
-
-
-def test_beside_an_operator_that_nothing_can_run():
-    made = model("""g (float[1,1,9,W] x) => (float[a,b,c,d] y) <float[1,1,2,2] w = {1, 2, 3, 4}> {
-        [conv] c = Conv <auto_pad = "SAME_UPPER", dilations = [3, 2]> (x, w)
-        y = local.Nobody (c) }""")
-    result = onnx_spatial.convert(made)
-    assert result.verification.evidence == "proven" and "not run: " in result.verification.message
-    wrong = onnx.ModelProto()
-    wrong.CopyFrom(result.model)
-    next(a for a in wrong.graph.node[0].attribute if a.name == "pads").ints[:] = [2, 1, 1, 1]
-    assert onnx_spatial.verify(made, wrong).status == "failed"
 
 
 @pytest.mark.parametrize(

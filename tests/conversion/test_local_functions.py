@@ -11,7 +11,8 @@ import pytest
 import structure
 from adapter import convert as lowered
 from adapter import plan
-from consumers import function_form, function_sites
+from building import OPENVINO, TF
+from consumers import function_form
 from onnx import TensorProto, helper
 from parsing import image, model
 from vocabulary import MARK
@@ -19,7 +20,6 @@ from vocabulary import MARK
 import onnx_spatial
 from onnx_spatial import ConversionError
 
-TF = "ai.onnx.converters.tensorflow"
 ONE = """g (float[2,4,4,3] x) => (float[8,2,2,3] y)
     <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
         [site] y = M.SpaceToBatchND(x, block, none)
@@ -94,12 +94,6 @@ def test_an_optional_input_stays_missing():
     consumers.agree(form, lowered(made), feeds)
 
 
-def test_shapes_behind_the_nodes_are_declared():
-    made = model(PAIR.replace("H,W", "4,4"))
-    assert structure.dims(function_form(made), "a") == [8, 2, 2, 3]
-    assert structure.dims(function_form(made), "a") == structure.dims(lowered(made), "a")
-
-
 def test_what_was_touched_is_listed():
     made = model(ONE.replace("M.", ""))
     touched = plan(made, mode="function").touched
@@ -116,12 +110,6 @@ def test_what_was_touched_is_listed():
         "opset_imports_added": ["onnx_spatial"],
         "opset_imports_removed": [],
     }
-
-
-def test_a_site_names_its_function():
-    (site,) = function_sites(model(ONE))
-    assert (site.action, site.reason, site.lowering) == ("function", None, "transpose")
-    assert (site.function, site.nodes_after) == ("com.microsoft:SpaceToBatchND", 5)
 
 
 # One function or several
@@ -251,38 +239,24 @@ def test_windows_are_never_read_at_run_time():
 # Names and domains
 
 
-@pytest.mark.parametrize("domain", ["", "ai.onnx"])
-def test_nodes_of_the_default_domain_move_to_ours(domain):
-    made = model(ONE.replace("M.", ""))
+@pytest.mark.parametrize(
+    ("domain", "home"),
+    [
+        *((domain, "onnx_spatial") for domain in ("", "ai.onnx", "ai.onnx.ml")),
+        *((each, each) for each in (TF, "com.microsoft", "ai.onnx.contrib", OPENVINO, "my.own")),
+    ],
+)
+def test_nodes_of_onnxs_own_domains_move_to_ours_and_others_stay(domain, home):
+    made = model(ONE.replace("M.", "" if domain != home else f"{domain}."))
     made.graph.node[0].domain = domain
-    form = function_form(made)
-    assert calls(form) == names(form) == ["onnx_spatial:SpaceToBatchND"]
+    domains = [domain] if domain in ("ai.onnx.ml", "my.own") else []
+    form = function_form(made, domains=domains)
+    assert calls(form) == names(form) == [f"{home}:SpaceToBatchND"]
     assert marks(form) == [f"{domain}:SpaceToBatchND"]
-    assert "onnx_spatial" in [o.domain for o in form.opset_import]
-    feeds = {"x": image(2, 4, 4, 3)}
-    consumers.agree(form, lowered(made), feeds)
-
-
-def test_nodes_of_another_domain_of_onnx_move_too():
-    made = model(ONE)
-    made.graph.node[0].domain = "ai.onnx.ml"
-    form = function_form(made, domains=["ai.onnx.ml"])
-    assert calls(form) == ["onnx_spatial:SpaceToBatchND"]
-    consumers.check(form)
+    assert home in [o.domain for o in form.opset_import]  # although the file forgot it
+    consumers.agree(form, lowered(made, domains=domains), {"x": image(2, 4, 4, 3)})
     back = plan(form).model  # no need to say again that the domain holds our operators
     assert structure.ops(back) == ["Reshape", "Transpose", "Reshape"]
-
-
-@pytest.mark.parametrize(
-    "domain", [TF, "com.microsoft", "ai.onnx.contrib", "org.openvinotoolkit", "my.own"]
-)
-def test_nodes_of_other_domains_stay_there(domain):
-    made = model(ONE.replace("M.", f"{domain}."))
-    form = function_form(made, domains=["my.own"])
-    assert calls(form) == names(form) == [f"{domain}:SpaceToBatchND"]
-    assert domain in [o.domain for o in form.opset_import]  # although the file forgot it
-    feeds = {"x": image(2, 4, 4, 3)}
-    consumers.agree(form, lowered(made, domains=["my.own"]), feeds)
 
 
 def test_leftovers_get_the_name_that_they_had_before():
@@ -417,24 +391,12 @@ def test_an_old_ir_version_is_raised_and_said(ir_version):
 # Options
 
 
-def test_what_lowering_refuses_is_refused():
-    made = model(ONE.replace("{0, 0, 0, 0}", "{0, 1, 0, 0}"))
-    with pytest.raises(ConversionError, match="is not divisible"):
-        function_form(made)
-
-
 def test_max_rank_holds_in_bodies():
     made = model(ONE)
     assert "rank" in plan(made, mode="function", max_rank=3).operators[0].reason
     form = function_form(made, max_rank=5)
     inferred = onnx.shape_inference.infer_shapes(consumers.inline(form))
     assert max(len(v.type.tensor_type.shape.dim) for v in inferred.graph.value_info) <= 5
-
-
-def test_a_strategy_can_be_forced():
-    (site,) = function_sites(model(ONE), prefer="row-gather")
-    assert site.lowering == "row-gather"
-    assert "Gather" in body(function_form(model(ONE), prefer="row-gather"))
 
 
 def test_dims_that_are_fixed_make_the_body_small():
@@ -471,22 +433,6 @@ def test_asked_again_with_other_options_the_bodies_are_made_anew():
     assert names(again.model) == names(form)
     assert body(again.model) != body(form)
     assert plan(again.model, mode="function", prefer="row-gather").model is None
-
-
-def test_new_nodes_in_a_function_form_join_it():
-    form = function_form(model(PAIR))
-    form.graph.node.append(
-        helper.make_node("BatchToSpaceND", ["y", "block", "none"], ["z"], domain="com.microsoft")
-    )
-    again = function_form(form)
-    assert names(again) == ["com.microsoft:SpaceToBatchND", "com.microsoft:BatchToSpaceND"]
-
-
-def test_inspection_says_what_is_there_and_what_lowering_would_do():
-    first, _ = onnx_spatial.inspect(function_form(model(PAIR))).operators
-    assert (first.op_type, first.domain) == ("SpaceToBatchND", "com.microsoft")
-    assert first.action == "lower" and first.lowering is not None
-    assert first.function == "com.microsoft:SpaceToBatchND"
 
 
 def test_a_function_with_our_mark_that_is_not_of_our_form_is_its_authors():
@@ -543,26 +489,3 @@ def test_a_body_that_is_wrong_for_one_of_its_calls_is_found():
     nodes.insert(0, helper.make_node("Constant", [], ["order"], value=order))
     verification = onnx_spatial.verify(made, changed)
     assert [o.counterexample is None for o in verification.operators] == [True, False]
-
-
-def test_the_lowered_model_is_verified_against_the_function_form():
-    made = model(PAIR)
-    assert onnx_spatial.verify(function_form(made), lowered(made))
-    assert onnx_spatial.verify(function_form(made), function_form(made))
-
-
-def test_operators_in_functions_are_verified_on_their_own():
-    made = model(PAIR)
-    verification = onnx_spatial.verify(made, function_form(made))
-    assert all(operator.proven and operator.ran for operator in verification.operators)
-
-
-# The call
-
-
-def test_the_public_call_writes_a_verified_function_form(tmp_path: Path):
-    target = tmp_path / "form.onnx"
-    result = onnx_spatial.convert(model(PAIR), target, mode="function")
-    assert result.verification
-    assert onnx.load(target) == result.model
-    assert result.to_dict()["touched"]["functions_added"] == ["com.microsoft:SpaceToBatchND"]

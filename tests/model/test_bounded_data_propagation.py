@@ -48,33 +48,6 @@ def test_what_was_put_in_is_taken_out():
 
 
 @pytest.mark.parametrize(
-    "nodes",
-    [
-        "c = ConstantOfShape <value = int64[1] {2}> (big)",
-        "c = Range(zero, end, step)",
-        "n = Add(big, one) l = ConstantOfShape <value = int64[1] {2}> (n) c = Cast <to = 7> (l)",
-    ],
-)
-def test_a_vector_of_ten_billion_is_not_written_out(nodes):
-    model = infer(f"""g (float[1] x) => (int64[m] z)
-        <int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] big = {{10000000000}},
-         int64 zero = {{0}}, int64 step = {{1}}, int64 end = {{10000000000}}> {{
-            {nodes}
-            s = Slice(c, one, two)
-            z = Neg(s)
-    }}""")
-    assert len(dims(model, "s") or ()) == 1
-
-
-def test_concatenations_that_double_are_not_written_out():
-    lines = " ".join(f"c{i + 1} = Concat <axis = 0> (c{i}, c{i})" for i in range(40))
-    model = infer(
-        f"g (float[1] x) => (int64[m] z) <int64[1] c0 = {{2}}> {{ {lines} z = Neg(c40) }}"
-    )
-    assert dims(model, "c12") == (4096,)
-
-
-@pytest.mark.parametrize(
     ("declared", "shown"),
     [
         ([LONGEST], (LONGEST,)),

@@ -69,11 +69,8 @@ def test_everything_else_is_not(nodes):
     assert value(nodes) is None
 
 
-@pytest.mark.parametrize("declared", ["float[N,3] x", "float[?,3] x", "float[] x"])
+@pytest.mark.parametrize("declared", ["float[N,3] x", "float[?,3] x"])
 def test_the_shape_of_unknown_dims_is_not_known(declared):
-    if declared == "float[] x":  # a tensor of unknown rank
-        assert value("v = Shape(x)", given="float x") == []  # the text means a scalar
-        return
     assert value("v = Shape(x)", given=declared) is None
     assert value("v = Shape <start = 1> (x)", given=declared) == [3]
 
@@ -121,15 +118,6 @@ def test_subgraphs_see_outer_values_and_their_own():
     assert known == {"v": [5, 7], "b": [4, 6]} and other.value("w").tolist() == [2, 3]
     unknown = [(outer, "v"), (outer, "y"), (other, "d"), (body, "s"), (body, "s1")]
     assert [scope.value(name) for scope, name in unknown] == [None] * 5
-    assert (then.producer("v").op_type, then.owner("v")) == ("Add", then)
-    assert (then.producer("b").op_type, then.owner("b")) == ("Add", outer)
-    assert (
-        other.producer("x")
-        is other.producer("a")
-        is outer.owner("v")
-        is outer.producer("v")
-        is None
-    )
     fed = {name: other.is_fed(name) for name in "xcabwv"}
     assert [name for name in fed if fed[name]] == ["x", "c"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto
 
 from onnx_spatial import ModelFileError
 from onnx_spatial.model.io import external_data, reader
@@ -25,34 +25,6 @@ def outside(folder: Path, data: bytes, name: str = "w.bin", *, length: bool = Tr
         if key != "length" or length:
             tensor.external_data.add(key=key, value=value)
     return tensor
-
-
-@pytest.mark.parametrize("length", [True, False])
-def test_the_same_bytes_are_the_same_wherever_they_lie(tmp_path, monkeypatch, length):
-    monkeypatch.setattr(external_data, "_COMPARE_BYTES", 64)
-    (tmp_path / "other").mkdir()
-    inside = numpy_helper.from_array(VALUES, "w")
-    here = outside(tmp_path, VALUES.tobytes(), length=length)
-    there = outside(tmp_path / "other", VALUES.tobytes(), "v.bin")
-    typed = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1000], float_data=VALUES)
-    assert external_data.same(here, tmp_path, there, tmp_path / "other")
-    assert external_data.same(here, tmp_path, inside, None)
-    assert external_data.same(typed, None, here, tmp_path)
-
-
-def test_other_bytes_or_names_are_not(tmp_path):
-    here = outside(tmp_path, VALUES.tobytes())
-    changed = VALUES.copy()
-    changed[-1] += 1
-    for data in (changed.tobytes(), VALUES.tobytes()[:-4], VALUES.tobytes() + b"1234"):
-        assert not external_data.same(here, tmp_path, outside(tmp_path, data, "v.bin"), tmp_path)
-    assert not external_data.same(here, tmp_path, numpy_helper.from_array(changed, "w"), None)
-    for field, value in (("name", "v"), ("doc_string", "more"), ("data_type", TensorProto.INT32)):
-        other = outside(tmp_path, VALUES.tobytes())
-        setattr(other, field, value)
-        assert not external_data.same(here, tmp_path, other, tmp_path)
-    (tmp_path / "w.bin").unlink()
-    assert not external_data.same(here, tmp_path, numpy_helper.from_array(VALUES, "w"), None)
 
 
 def test_a_pointer_that_git_left_in_their_place_is_told_from_a_file_that_is_too_short(tmp_path):

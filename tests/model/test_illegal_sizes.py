@@ -6,41 +6,34 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper, parser
+from onnx import TensorProto, helper, parser
 
 import onnx_spatial
 from onnx_spatial.model.inference import functions, shape_inference
 
-DOMAIN = "ai.onnx.converters.tensorflow"
+NODES = (
+    "[s2b] s = ai.onnx.converters.tensorflow.SpaceToBatchND(x, b, p)",
+    "t = Transpose<perm = [0, 3, 1, 2]>(s)",
+    "[conv] u = Conv<dilations = [RATE, RATE]>(t, w)",
+    "v = Transpose<perm = [0, 2, 3, 1]>(u)",
+    "[b2s] y = ai.onnx.converters.tensorflow.BatchToSpaceND(v, b, c)",
+)
 
 
-def blocked_conv(size: int, kernel: int, *, crop: int = 1, dilation: int = 1) -> onnx.ModelProto:
+def blocked_conv(
+    size: int, kernel: int, *, crop: int = 1, dilation: int = 1, nodes: str = " ".join(NODES)
+) -> onnx.ModelProto:
     """SpaceToBatchND -> Conv -> BatchToSpaceND on an image of static size, with blocks of 2x2."""
-    arrays = {
-        "b": np.array([2, 2], np.int32),
-        "p": np.zeros((2, 2), np.int32),
-        "c": np.full((2, 2), crop, np.int32),
-        "w": np.ones((1, 1, kernel, kernel), np.float32),
-    }
-    nodes = [
-        helper.make_node("SpaceToBatchND", ["x", "b", "p"], ["s"], "s2b", domain=DOMAIN),
-        helper.make_node("Transpose", ["s"], ["t"], perm=[0, 3, 1, 2]),
-        helper.make_node("Conv", ["t", "w"], ["u"], "conv", dilations=[dilation] * 2),
-        helper.make_node("Transpose", ["u"], ["v"], perm=[0, 2, 3, 1]),
-        helper.make_node("BatchToSpaceND", ["v", "b", "c"], ["y"], "b2s", domain=DOMAIN),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, size, size, 1])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
-    )
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
-    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+    ones = ", ".join("1" * kernel**2)
+    output = "out" if "out =" in nodes else "y"
+    return parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
+        g (float[2,{size},{size},1] x, bool cond) => ({output})
+        <int32[2] b = {{2, 2}}, int32[2,2] p = {{0, 0, 0, 0}},
+         int32[2,2] c = {{{crop}, {crop}, {crop}, {crop}}}, float[1,1,{kernel},{kernel}] w = {{{ones}}}>
+        {{ {nodes.replace("RATE", str(dilation))} }}""")
 
 
 def run(code: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -90,31 +83,20 @@ def test_a_declared_size_behind_an_unknown_operator_is_not_trusted():
 @pytest.mark.parametrize("slices", [False, True])
 def test_in_a_branch_only_what_would_end_the_process_is_refused(slices):
     """A branch may never run, but onnxruntime infers the shapes of both when it loads the model."""
-    model = blocked_conv(6, 5, crop=int(slices))
-    inner = helper.make_graph(
-        [*model.graph.node][1 if slices else 2 : 5 if slices else 3],
-        "then",
-        [],
-        [helper.make_tensor_value_info("y" if slices else "u", TensorProto.FLOAT, None)],
+    first, last = (1, 5) if slices else (2, 3)
+    inside, (outer, inner) = " ".join(NODES[first:last]), ("sy" if slices else "tu")
+    model = blocked_conv(
+        6,
+        5,
+        crop=int(slices),
+        nodes=f"""{" ".join(NODES[:first])}
+        out = If (cond) <then_branch = a () => ({inner}) {{ {inside} }},
+                         else_branch = e () => (z) {{ z = Identity({outer}) }}>""",
     )
-    other = helper.make_graph(
-        [helper.make_node("Identity", ["t" if not slices else "s"], ["z"])],
-        "else",
-        [],
-        [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
-    )
-    branch = helper.make_node("If", ["cond"], ["out"], then_branch=inner, else_branch=other)
-    before = [*model.graph.node][: 1 if slices else 2]
-    del model.graph.node[:], model.graph.output[:]
-    model.graph.node.extend([*before, branch])
-    model.graph.input.add().CopyFrom(helper.make_tensor_value_info("cond", TensorProto.BOOL, []))
-    model.graph.output.append(helper.make_tensor_value_info("out", TensorProto.FLOAT, None))
-    if slices:
-        with pytest.raises(
-            onnx_spatial.SpatialError, match=r"If out.then_branch cannot run: its win"
-        ):
-            onnx_spatial.convert(model, verify=False)
-    else:
+    if not slices:
+        onnx_spatial.convert(model, verify=False)
+        return
+    with pytest.raises(onnx_spatial.SpatialError, match=r"If out.then_branch cannot run: its win"):
         onnx_spatial.convert(model, verify=False)
 
 
@@ -140,32 +122,12 @@ def test_minus_one_is_an_unknown_size():
     assert len(shape_inference.infer(minus_one(model), lambda *_: None).graph.value_info) == 1
 
 
-def negative(then: str = "y = Slice(a, one, most, two)") -> onnx.ModelProto:
-    """A Conv with a window of 5 on 3 elements, in front of another node."""
-    return parser.parse_model(
-        f"""<ir_version: 8, opset_import: ["" : 16]>
-        g (float[1,1,3] x, float[1,1,5] w) => (float[a,b,c] y)
-        <int64[1] one = {{1}}, int64[1] most = {{-1}}, int64[1] two = {{2}}> {{
-            a = Conv(x, w)
-            {then}
-        }}"""
-    )
-
-
 def test_the_inliner_does_not_end_the_process():
     """It converts functions to the opset of the model."""
-    source = negative().graph
-    constants = [
-        helper.make_node("Constant", [], [t.name], value_ints=numpy_helper.to_array(t).tolist())
-        for t in source.initializer
-    ]
-    nodes = [*constants, *source.node]
-    opset = [helper.make_opsetid("", 16)]
-    function = helper.make_function("local", "F", ["x", "w"], ["y"], nodes, opset)
-    graph = helper.make_graph(
-        [helper.make_node("F", ["x", "w"], ["y"], domain="local")], "g", source.input, source.output
-    )
-    imports = [helper.make_opsetid("", 18), helper.make_opsetid("local", 1)]
-    model = helper.make_model(graph, functions=[function], opset_imports=imports, ir_version=8)
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 18, "local" : 1]>
+        g (float[1,1,3] x, float[1,1,5] w) => (float[a,b,c] y) { y = local.F(x, w) }
+        <domain: "local", opset_import: ["" : 16]> F (x, w) => (y) {
+            one = Constant<value_ints = [1]>() most = Constant<value_ints = [-1]>()
+            two = Constant<value_ints = [2]>() a = Conv(x, w) y = Slice(a, one, most, two) }""")
     with pytest.raises(ValueError, match="value 'a' would have a negative size"):
         functions.inline(model)

@@ -260,8 +260,3 @@ def test_versions_and_domains() -> None:
     assert op_traits.opset_of(imports) == 13
     assert op_traits.opset_of(imports[1:]) is None
     assert [op_traits.assumed_opset(v) for v in (3, 6, 7, 8, 12)] == [11, 11, 13, 17, 17]
-
-
-def test_an_operator_has_one_row() -> None:
-    names = [name for row, _ in op_traits._ROWS for name in row.split()]
-    assert sorted(names) == sorted(OPERATORS)

@@ -42,12 +42,6 @@ def test_a_written_model_is_what_was_given(path, folder):
     assert names(folder) == ["out.onnx"]
 
 
-def test_a_copy_has_the_same_bytes(path, folder):
-    path.write_bytes(b"\xc2\x3e\x02hi" + path.read_bytes())  # a field that no ONNX version has
-    writer.copy(reader.read(path), folder / "out.onnx")
-    assert (folder / "out.onnx").read_bytes() == path.read_bytes()
-
-
 def test_new_files_have_the_permissions_of_any_new_file(path, folder):
     (folder / "any").touch()
     writer.write(edited(path), folder / "out.onnx")
@@ -218,15 +212,6 @@ def test_in_place_the_input_becomes_the_result(path):
     assert path.read_bytes() == source.proto.SerializeToString()
     assert names(path.parent) == ["model.onnx"]
     assert path.stat().st_mode & 0o777 == 0o640
-
-
-def test_in_place_without_verification_the_original_is_kept(path):
-    before = path.read_bytes()
-    (path.parent / "model.onnx.orig").write_bytes(b"of an earlier day")
-    backup = writer.replace(edited(path), path, keep=True)
-    assert backup == path.parent / "model.onnx.orig1"
-    assert backup.read_bytes() == before
-    assert (path.parent / "model.onnx.orig").read_bytes() == b"of an earlier day"
 
 
 def test_in_place_works_where_files_have_no_second_names(path, monkeypatch):
