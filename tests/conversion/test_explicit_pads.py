@@ -256,12 +256,13 @@ def test_everything_else_of_the_node_stays():
     (node,) = made.graph.node
     node.doc_string = "said of it"
     node.metadata_props.add(key="note", value="kept")
+    node.metadata_props.add(key="onnx_spatial.origin", value="Conv of an earlier conversion")
     converted = convert(made)
     (conv,) = (n for n in converted.graph.node if n.op_type == "Conv")
     assert conv.name == "site" and conv.doc_string == "said of it"
     assert list(conv.input)[1:] == ["w", "b"] and list(conv.output) == ["y"]
-    noted = {p.key: p.value for p in conv.metadata_props}
-    assert noted == {"note": "kept", "onnx_spatial.origin": "Conv site"}
+    noted = [(p.key, p.value) for p in conv.metadata_props]
+    assert noted == [("note", "kept"), ("onnx_spatial.origin", "Conv site")]
     assert all(p.value == "Conv site" for n in converted.graph.node for p in n.metadata_props[-1:])
     assert converted.graph.initializer[:2] == made.graph.initializer
     assert converted.opset_import == made.opset_import
