@@ -122,8 +122,6 @@ cases(
     lambda data: data,
     {
         "zeros": (b"\0" * 1000, NO_MODEL),
-        "ones": (b"\xff" * 1000, NO_MODEL),
-        "text": (b"hello world\n" * 100, NO_MODEL),
         "an endless number": (b"\x80" * 10**6, NO_MODEL),
         "a million groups": (b"\x0b" * 10**6, NO_MODEL),
         "more than there is": (b"\x3a\xff\xff\xff\xff\x07abc", NO_MODEL),
@@ -215,12 +213,6 @@ cases(
             "y = M.SpaceToBatchND(w, block, none) w = Neg(y) z = Neg(y)",
             WAITS + "<y>, <w>",
         ),
-        "a cycle of one": ("z = M.SpaceToBatchND(z, block, none)", WAITS + "<z>"),
-        "a cycle of parameters": (
-            "b = Add(c, block) c = Sub(b, block) z = M.SpaceToBatchND(x, b, none)",
-            WAITS + "<b>, <c>",
-        ),
-        "a cycle elsewhere": ("z = M.SpaceToBatchND(x, block, none) u = Neg(v) v = Neg(u)", WAITS),
         "not sorted": ("z = Neg(y) y = M.SpaceToBatchND(w, block, none) w = Neg(x)", "converted"),
         "given twice": (
             "z = M.SpaceToBatchND(x, block, none) z = Neg(x)",
@@ -375,10 +367,8 @@ cases(
     block,
     {
         "no data": (lambda t: None, UNFILLED),
-        "too little": (lambda t: setattr(t, "raw_data", b"\2\0\0"), UNFILLED),
         "too much": (lambda t: setattr(t, "raw_data", b"\2\0\0\0" * 4), UNFILLED),
         "in the wrong field": (lambda t: t.int64_data.extend([2, 2]), UNFILLED),
-        "too many": (lambda t: t.int32_data.extend([2] * 5), UNFILLED),
         "a segment": (lambda t: setattr(t.segment, "end", 2**40), UNFILLED),
         "negative dims": (lambda t: t.dims.__setitem__(0, -2), f"{REFUSED} .*: "),
         "2^62 of them": (lambda t: t.dims.__setitem__(0, 2**62), f"{REFUSED} .*must have shape"),
@@ -504,13 +494,9 @@ cases(
     "attribute",
     kind_of,
     {
-        "a float": ({"type": 1, "f": 2.0}, MUST_BE),
         "floats": ({"type": 6, "floats": [1, float("nan"), 2, 1]}, MUST_BE),
         "an integer": ({"type": 2, "i": 2}, MUST_BE),
         "a tensor": ({"type": 4, "t": TensorProto()}, MUST_BE),
-        "a graph": ({"type": 5, "g": onnx.GraphProto()}, MUST_BE),
-        "a sparse tensor": ({"type": 11, "sparse_tensor": onnx.SparseTensorProto()}, MUST_BE),
-        "a type": ({"type": 13, "tp": onnx.TypeProto()}, MUST_BE),
         "without a type": ({"ints": [1, 2, 2, 1]}, MUST_BE),
         "100,000 integers": ({"type": 7, "ints": [1] * 100_000}, f"{PATCHES} .*not 100000"),
         "integers for a string": (
@@ -627,26 +613,12 @@ cases(
     "functions",
     lambda make: make(),
     {
-        "in a ring": (
-            lambda: text(
-                f"{CALL} {FUNCTION} f (a) => (b) {{ b = loc.h(a) }}"
-                f"{FUNCTION} h (a) => (b) {{ b = loc.f(a) }}"
-            ),
-            "ModelFileError: model: functions call each other in a cycle: loc:f, loc:h",
-        ),
         "that call themselves in a branch": (
             lambda: text(
                 f"{CALL} {FUNCTION} f (a) => (b) {{ b = If (a) <then_branch = t () => (float[1] u)"
                 "{ u = loc.f(a) }, else_branch = e () => (float[1] v) { v = Neg(a) }> }"
             ),
             "ModelFileError: model: functions call each other in a cycle: loc:f",
-        ),
-        "defined twice": (
-            lambda: text(
-                f"{CALL} {FUNCTION} f (a) => (b) {{ b = Neg(a) }}"
-                f"{FUNCTION} f (a) => (b) {{ b = Abs(a) }}"
-            ),
-            "ModelFileError: model: function loc:f is defined twice",
         ),
         "that call twice, 40 deep": (
             lambda: calls(40, 2),

@@ -13,7 +13,7 @@ from adapter import verify
 from hand_lowered import model, space_to_batch, space_to_batch_lowered
 
 import onnx_spatial
-from onnx_spatial import VerificationError, VerifyOptions
+from onnx_spatial import VerifyOptions
 from onnx_spatial.python_ops import registration
 from onnx_spatial.verification import limits
 from onnx_spatial.verification.prove import prover
@@ -423,17 +423,6 @@ def test_a_difference_from_the_evaluator_is_unverified_if_all_is_proven(
 
 
 # Strict, and the report
-
-
-def test_strict_proof_of_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    strict = VerifyOptions(strict_proof=True)
-    assert onnx_spatial.convert(model(NET), verify=strict).verification.evidence == "proven"
-    monkeypatch.setattr(prover, "PART_STEPS", 3)
-    with pytest.raises(
-        VerificationError, match=r"'site' \(main graph\) is not proven: gave up: "
-    ) as error:
-        onnx_spatial.convert(model(NET), verify=strict)
-    assert error.value.verification.status == "passed" and error.value.code == "not-proven"
 
 
 def test_the_report_has_the_evidence() -> None:

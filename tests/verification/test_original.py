@@ -1,30 +1,22 @@
-"""Originals run in a session and in onnx's evaluator, and both give what they must.
+"""Originals run in a session, or in onnx's evaluator: every type, and what is said if a run fails.
 
-Every model of the golden tests is run in both, with the inputs and the checks of those tests: recorded
-outputs of TensorFlow and OpenVINO, or the definitions in `tests/definitions.py`.
+That both give what they must is what test_grid.py and test_reference.py hold of every cell of the grid.
 """
 
 from __future__ import annotations
 
-import gc
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 import numpy as np
 import onnx
 import pytest
-import structure
 from building import one_node
 from definitions import space_to_batch
-from golden import subjects
 from onnx import TensorProto, parser
 from running import same_bits
 
 from onnx_spatial import UsageError
 from onnx_spatial.model.io import reader
 from onnx_spatial.python_ops import registration
-from onnx_spatial.verification import evaluate, limits
+from onnx_spatial.verification import evaluate
 from onnx_spatial.verification.arrays import dtype_of
 from onnx_spatial.verification.run.data import patterns
 from onnx_spatial.verification.run.original import Original
@@ -50,80 +42,6 @@ def opener(request, monkeypatch):
 
     opened.kind = request.param
     return opened
-
-
-# Every model of the golden tests
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """Operators that onnx's evaluator does not run, or does not run as ONNX defines them."""
-
-    op_types: frozenset[str]
-    reason: str
-    below_opset: int = 10**6
-
-    def is_in(self, model: onnx.ModelProto) -> bool:
-        opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
-        return opset < self.below_opset and not self.op_types.isdisjoint(structure.counts(model))
-
-
-MISTAKES = [
-    Mistake(frozenset({"Loop"}), "concatenates what the turns give, where ONNX stacks it"),
-    Mistake(frozenset({"QuantizeLinear", "DequantizeLinear"}), "lacks them before opset 19", 19),
-    Mistake(frozenset({"BatchNormalization"}), "normalizes as in training before opset 14", 14),
-    Mistake(frozenset({"ConvTranspose"}), "does not know groups of several channels"),
-]
-#: Whether the evaluator has other mistakes, and gives the body of a Scan no values of outer graphs.
-OLD = onnx.__version__ < "1.23"
-
-
-def golden(group: str) -> Iterator[tuple[str, subjects.Built]]:
-    """Yield each model of a group once."""
-    seen = set()
-    for subject in getattr(subjects, f"of_{group}")():
-        if OLD and "subgraph_scan" in subject.name:
-            continue  # what it must give is computed in the evaluator
-        built = subject.build()
-        data = built.model.SerializeToString()
-        if data not in seen:
-            seen.add(data)
-            yield subject.name, built
-
-
-@pytest.mark.parametrize("group", ["cases", "grid", "regions"])
-def test_every_golden_model_gives_what_it_must(opened, group):
-    if OLD and opened.kind == "evaluator" and group == "regions":
-        pytest.skip("older evaluators are wrong about auto_pad and others")
-    exempt = number = 0
-    for name, built in golden(group):
-        number += 1
-        if opened.kind == "evaluator" and any(m.is_in(built.model) for m in MISTAKES):
-            exempt += 1
-            continue
-        original = opened(built.model)
-        for feeds, check in built.runs:
-            outputs = original.run(feeds)
-            try:
-                check([np.asarray(outputs[v.name]) for v in built.model.graph.output])
-            except AssertionError:
-                raise AssertionError(name) from None
-    assert exempt <= number // 3
-
-
-def in_loop(turns: int) -> onnx.ModelProto:
-    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[2,4,6,3] x) => (float[T,A,B,C,D] y)
-        <int64 turns = {{{turns}}}, bool go = {{1}}, int64[2] block = {{2, 2}},
-         int64[2,2] none = {{0, 0, 0, 0}}> {{
-            y = Loop <body = b (int64 i, bool c) => (bool d, float[A,B,C,D] s) {{
-                d = Identity(c) s = SpaceToBatchND(x, block, none) }}> (turns, go)
-        }}"""
-    return parser.parse_model(text)
-
-
-def test_a_loop_without_turns_has_the_sizes_that_are_known():
-    (y,) = Original(reader.read(in_loop(0))).open().run({"x": X}).values()
-    assert y.shape == (0, 8, 2, 3, 3)
 
 
 # Values, types and domains
@@ -201,30 +119,6 @@ def test_what_nothing_here_runs_is_told(opened):
         { y = Conv<auto_pad = "SAME_UPPER", strides = [2], dilations = [2]>(x, w) }"""
     with pytest.raises(RunError, match="needs opset 11"):
         opened(parser.parse_model(text))
-
-
-def test_an_output_that_is_too_large_is_not_computed():
-    model = one_node("SpaceToBatchND", (X, BLOCK, NONE), run_time=(2,))
-    with pytest.raises(RunError, match="too large"):
-        Original(reader.read(model)).open().run({"x": X, "p2": NONE + 2 * 10**6})
-
-
-def test_a_loop_that_does_not_end_is_stopped(opened):
-    model = in_loop(2**62)
-    start = time.monotonic()
-    with pytest.raises(limits.TimeLimitError), limits.allowing_time(0.2):
-        opened(model).run({"x": X})
-    assert time.monotonic() - start < 30
-
-
-def test_functions_are_forgotten_with_their_session():
-    gc.collect()
-    before = len(registration.state().functions)
-    original = Original(reader.read(two_operators())).open()
-    assert len(registration.state().functions) == before + 2
-    del original
-    gc.collect()
-    assert len(registration.state().functions) == before
 
 
 def test_evaluate_says_in_one_line_what_does_not_fit():

@@ -47,15 +47,6 @@ def pair(original: str, converted: str) -> tuple[onnx.ModelProto, onnx.ModelProt
     return model(TEXT.replace("DIVIDE", original)), model(TEXT.replace("DIVIDE", converted))
 
 
-def test_an_original_that_ends_the_process_is_unverified() -> None:
-    result = verify(*pair(ALWAYS, ALWAYS), isolate=True)
-    assert result.status == "unverified"
-    (line,) = result.problems
-    assert line.startswith("the process ends with SIGFPE: the original runs on x [")
-    assert line.endswith(" (--shape gives other sizes)")
-    assert result.message == f"unverified: {line}"
-
-
 def test_a_converted_model_that_alone_ends_the_process_fails() -> None:
     result = verify(*pair("Neg(l)", ALWAYS), isolate=True)
     assert result.status == "failed"
@@ -74,19 +65,6 @@ def test_optimisations_that_end_the_process_on_a_branch_that_is_never_taken() ->
     result = verify(*pair(branch, branch), isolate=True)
     assert result.status == "unverified"
     assert "ends with SIGFPE: the original loads with optimisations on" in result.message
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the memory of a process")
-def test_more_memory_than_allowed() -> None:
-    growing = (
-        "Loop(minus1, go, n) <body = b (int64 i, bool c, int64[k] v) => (bool c2, int64[k2] w) "
-        "{ c2 = Identity(c) w = Concat<axis = 0>(v, v) }> minus1 = Constant<value_int = 60>() "
-        "go = Constant<value = bool {1}>()"
-    )
-    before, after = pair(growing, growing)
-    result = verify(before, after, isolate=True, memory=2**27)
-    assert result.status == "unverified"
-    assert "needs more than 128 MiB of memory (--memory" in " ".join(result.problems)
 
 
 def test_results_come_back_complete() -> None:
@@ -119,15 +97,6 @@ def test_a_loop_without_end_is_unverified(isolate: bool) -> None:
 def test_errors_come_back() -> None:
     with pytest.raises(UsageError, match="no input 'z'"):
         verify(space_to_batch(), space_to_batch_lowered(), shapes={"z": (1, 2, 2, 1)}, isolate=True)
-
-
-def test_a_new_interpreter_gives_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "can_fork", lambda: False)
-    lines: list[str] = []
-    models = space_to_batch(), space_to_batch_lowered()
-    result = verify(*models, isolate=True, progress=lines.append)
-    assert result.evidence == "proven"
-    assert lines
 
 
 @pytest.mark.parametrize(
@@ -171,36 +140,6 @@ def test_what_libraries_print_stays_in_the_child(capfd: pytest.CaptureFixture[st
     assert capfd.readouterr() == ("", "")
 
 
-def test_an_interrupt_ends_the_child() -> None:
-    def work(progress: child.Progress) -> None:
-        progress(str(os.getpid()))
-        signal.pause()
-
-    pids: list[int] = []
-
-    def interrupted(text: str) -> None:
-        pids.append(int(text))
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        child.run(work, interrupted, BOUNDS)
-    with pytest.raises(ProcessLookupError):
-        os.kill(pids[0], 0)
-
-
-def test_a_hang_ends_in_time() -> None:
-    def work(progress: child.Progress) -> None:
-        progress("waiting")
-        signal.pause()
-
-    with pytest.raises(Died) as died:
-        child.run(work, lambda _: None, Bounds(seconds=0.5))
-    assert (died.value.ending, died.value.status) == ("timeout", "unverified")
-    assert str(died.value) == (
-        "the process takes longer than 0.5 s (--timeout allows more): waiting"
-    )
-
-
 def test_a_child_of_a_thread_waits_for_no_lock_of_another_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,14 +161,3 @@ def test_a_child_of_a_thread_waits_for_no_lock_of_another_thread(
         finally:
             release.set()
         imported.result()
-
-
-def test_a_log_has_what_libraries_print_and_where_it_crashed(tmp_path: Path) -> None:
-    def work(progress: child.Progress) -> None:
-        os.write(1, b"last words\n")
-        os.kill(os.getpid(), signal.SIGSEGV)
-
-    with (tmp_path / "log").open("wb") as log, pytest.raises(Died):
-        child.run(work, lambda _: None, BOUNDS, log=log)
-    text = (tmp_path / "log").read_text()
-    assert text.startswith("last words") and "in work" in text

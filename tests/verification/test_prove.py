@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import adapter
-import grid
 import onnx
 import patch_models
 import pytest
@@ -23,7 +22,6 @@ import onnx_spatial
 from onnx_spatial.maps.elements import FINITE_DATA
 from onnx_spatial.verification.match.matches import ChangedPart, find
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.prove import prover as prover_module
 from onnx_spatial.verification.prove.proof import Proof
 from onnx_spatial.verification.prove.prover import STANDING, Prover
 
@@ -210,17 +208,6 @@ def test_a_rank_that_is_unknown() -> None:
     assert proof.scope == "all sizes" and "the rank is from 10 to 10" in proof.assumptions
 
 
-@pytest.mark.parametrize("name", ["openvino_batch_to_space_attributes", "tf2onnx_batch_to_space"])
-def test_lowerings_with_computed_blocks_have_no_computed_tables(name):
-    """A Gather by such a table is estimated to be a little faster, but its proof takes too long."""
-    converted = onnx_spatial.convert(grid.model(grid.get(f"{name}/run_time")))
-    (site,) = converted.operators
-    assert site.lowering == "transpose"
-    assert site.candidates[0].estimated_us <= 1.2 * min(c.estimated_us for c in site.candidates)
-    assert converted.verification is not None
-    assert converted.verification.evidence == "proven"
-
-
 # Regions
 
 
@@ -238,18 +225,6 @@ def test_regions_that_became_convolutions(name: str) -> None:
 
 
 # The budget.
-
-
-def test_the_work_is_counted_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    models = space_to_batch(), space_to_batch_lowered()
-    counted = set()
-    for _ in range(2):
-        prover, part = prover_of(*models)
-        assert prover.prove(part).scope == "all sizes"
-        counted.add(prover.steps)
-    assert len(counted) == 1
-    monkeypatch.setattr(prover_module, "PART_STEPS", 50)
-    assert prove(*models).reason == "gave up: no steps are left"
 
 
 CALLED_TWICE = """

@@ -5,24 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
-from onnx import parser
 
 from onnx_spatial.verification import limits
-from onnx_spatial.verification.run.sessions import RunError, Session, first_line
-
-
-def session(text: str, **arguments: object) -> Session:
-    return Session(parser.parse_model(text).SerializeToString(), **arguments)
-
-
-def test_a_model_that_does_not_load_says_so_in_one_line():
-    with pytest.raises(RunError, match="Foo") as caught:
-        session('<ir_version: 8, opset_import: ["" : 17]> f (float x) => (float y) { y = Foo(x) }')
-    assert caught.value.stage == "load" and caught.value.lacks_kernel
-    assert "\n" not in str(caught.value)
-    with pytest.raises(RunError) as caught:
-        Session(b"this is no model")
-    assert caught.value.stage == "load" and not caught.value.lacks_kernel
+from onnx_spatial.verification.run.sessions import first_line
 
 
 @pytest.mark.parametrize(("clock", "processor", "seconds"), [(50, 4, 4), (3, 12, 3)])

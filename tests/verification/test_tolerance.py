@@ -15,7 +15,6 @@ from onnx import numpy_helper
 
 import onnx_spatial
 from onnx_spatial import UsageError, Verification, VerifyOptions
-from onnx_spatial.verification.options import Tolerance, Tolerances
 
 NET = """
     g (float[N,4,6,3] x) => (float[A,B,C,D] y, int64[E,F,G,H] n, float[A,B,C,D] m)
@@ -86,13 +85,6 @@ def test_options_that_say_nothing_are_refused(arguments, message):
         verify(model(NET), converted(), **arguments)
     with pytest.raises(UsageError, match=message):
         onnx_spatial.convert(model(NET), verify=VerifyOptions(**arguments))
-
-
-def test_a_name_goes_before_what_holds_for_all_others():
-    tolerances = Tolerances.of({"": 0.1, "y": 0.2, "z": 0.3}, 1e-6)
-    assert tolerances.of_output("y") == Tolerance(0.2, 1e-6, named=True)
-    assert tolerances.of_output("q") == Tolerance(0.1, 1e-6)
-    assert Tolerances.of({"z": 0.1}).of_output("y") is None
 
 
 # Models of another precision
