@@ -34,7 +34,8 @@ TESTS = Path(__file__).resolve().parent.parent / "tests"
 sys.path[:0] = [str(TESTS / f) for f in ("", "campaign", "chains", "fusion", "mutation")]
 
 import corpora  # noqa: E402
-from corpora import Pair, Task, Wanted  # noqa: E402
+from corpora import Task, Wanted  # noqa: E402
+from judging import Pair  # noqa: E402
 
 #: Pairs of a corpus at most, without --limit.
 MAX_PAIRS = 2000
@@ -216,7 +217,7 @@ def main(
         with click.progressbar(given, length=limit, label=corpus, file=sys.stderr) as shown:
             found += shown
     click.echo("\n".join(table(found)))
-    for tool in corpora.rewritten_by_tools.missing():
+    for tool in corpora.rewriting.missing():
         click.echo(f"\nright: without {tool}, which is not installed")
     if output is not None:
         output.write_text(json.dumps([asdict(each) for each in found], indent=1), "utf-8")

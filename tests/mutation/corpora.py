@@ -2,7 +2,7 @@
 
     own        conversions of nets, of exported files and of tests/grid                    right
     right      conversions as onnxslim, onnxsim and onnxruntime's optimisers rewrite them  right
-    renamed    conversions with other names, in another order (`equivalents`)              right
+    renamed    conversions with other names, in another order (`rewriting`)                right
     mutants    conversions with one mistake (`mutations`)                                  wrong
     wrong      deceptions, models written by hand, mistakes that only rare sizes show      wrong
     chains     results of `optimize` with one mistake                                      wrong
@@ -26,18 +26,18 @@ from typing import Any
 import campaign_of_chains
 import chain_models
 import deceptions
-import equivalents
 import grid
 import judging
 import movement_models
 import mutations
 import numpy as np
 import onnx
-import rewritten_by_tools
+import rare_sizes
+import rewriting
 import running
 import subjects
-import targeted
 import wrong_models
+from judging import Pair
 from mutations import Mutation, Mutations
 from nets import KINDS
 
@@ -60,24 +60,6 @@ MAX_MEMORY = 4 * 2**30
 def limit() -> None:
     """As the command does: a wrong size may make onnxruntime ask for all the memory there is."""
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
-
-
-@dataclass(frozen=True)
-class Pair:
-    """An original and a model that is, or is not, a right conversion of it.
-
-    Attributes:
-        name: base and change.
-        original, changed: the models.
-        wrong: says how they differ in a run; None if they do not, as far as was tried.
-        right: the right conversion that was broken, if it is one.
-    """
-
-    name: str
-    original: onnx.ModelProto
-    changed: onnx.ModelProto
-    wrong: Callable[[], str | None] = lambda: None
-    right: onnx.ModelProto | None = None
 
 
 @dataclass(frozen=True)
@@ -153,34 +135,23 @@ def _converted(name: str, original: onnx.ModelProto, ways: Iterable[str]) -> Ite
 
 # ---------------------------------------------------------------- right ones of others
 
-TOOLS = [*rewritten_by_tools.TOOLS]
-
 
 def right(wanted: Wanted) -> Iterator[Task]:
     """Let each tool rewrite each conversion."""
-    there = [tool for tool in TOOLS if tool not in rewritten_by_tools.missing()]
-    for number, tool in itertools.product(range(2 * len(rewritten_by_tools.sources())), there):
-        yield partial(rewritten, tool, number)
-
-
-def rewritten(tool: str, number: int) -> Iterator[Pair]:
-    """Let a tool rewrite the conversion of one of `rewritten_by_tools.sources`."""
-    made = rewritten_by_tools.draw(tool, number)
-    if made is not None:
-        yield Pair(made.what, made.original, made.rewritten, made.shown)
+    there = [tool for tool in rewriting.TOOLS if tool not in rewriting.missing()]
+    for number, tool in itertools.product(range(2 * len(rewriting.SOURCES)), there):
+        yield partial(rewritten, tool, number, 0)
 
 
 def renamed(wanted: Wanted) -> Iterator[Task]:
     """Draw right conversions that look like wrong ones."""
-    for number, kind in itertools.product(range(20), equivalents.CLASSES):
-        yield partial(equivalent, kind, number, wanted.seed)
+    for number, kind in itertools.product(range(len(subjects.NETS)), rewriting.CLASSES):
+        yield partial(rewritten, kind, number, wanted.seed)
 
 
-def equivalent(kind: str, number: int, seed: int) -> Iterator[Pair]:
-    """Draw a conversion that is written in another way."""
-    made = equivalents.draw(kind, number, seed)
-    if made is not None:
-        yield Pair(f"{kind} {number}: {made.what}", made.original, made.rewritten, made.shown)
+def rewritten(kind: str, number: int, seed: int) -> Iterator[Pair]:
+    """Write a conversion in another way."""
+    yield from filter(None, [rewriting.draw(kind, number, seed)])
 
 
 # ---------------------------------------------------------------- mutants of conversions
@@ -210,7 +181,8 @@ class Form:
     def classes(self) -> Mapping[str, Callable[[], Mutations]]:
         """Every class of mistakes, for the converted model."""
         model, original = _right(self), self.original
-        feeds = subjects.get(self.subject).random(np.random.default_rng(5))
+        subject = subjects.get(self.subject)
+        feeds = subject.random(np.random.default_rng(5))
 
         def misread() -> Mutations:
             for mutation in mutations.misread(original):
@@ -219,8 +191,9 @@ class Form:
         return {
             **{kind: lambda make=make: make(model) for kind, make in mutations.CLASSES.items()},
             "parameters misread": misread,
-            "major and minor exchanged": lambda: mutations.major_and_minor(model, original),
-            "size baked in": lambda: mutations.sizes_baked_in(model, judging.shapes(model, feeds)),
+            "size baked in": lambda: mutations.sizes_baked_in(
+                model, judging.shapes(subject.runnable(model), feeds)
+            ),
         }
 
     def mutants(self, kind: str, seed: int) -> Iterator[Pair]:
@@ -239,7 +212,7 @@ class Form:
                 yield Pair(name, self.original, mutant, partial(self._difference, mutant), right)
 
     def _difference(self, mutant: onnx.ModelProto) -> str | None:
-        found = _judge(self).difference(mutant)
+        found = _judge(self).difference(subjects.get(self.subject).runnable(mutant))
         return found and ": ".join(found)
 
 
@@ -253,15 +226,17 @@ def _judge(form: Form) -> judging.Judge:
     exact = subjects.moves(form.subject)
     rng = np.random.default_rng([ord(c) for c in form.subject])
     subject, kinds = subjects.get(form.subject), ("bits",) if exact else KINDS
+    models = map(subject.runnable, (form.original, _right(form)))
     feeds = (subject.random(rng, kinds[number % len(kinds)]) for number in range(INPUTS))
-    return judging.Judge(form.original, _right(form), feeds, exact)
+    return judging.Judge(*models, feeds, exact)
 
 
 def forms(names: Iterable[str] = subjects.NAMES) -> Iterator[Form]:
     """Yield subjects in every form that makes a model of its own."""
     for subject in names:
         seen = set()
-        for form in (Form(subject, *way) for way in WAYS):
+        ways = WAYS[:1] if subject in subjects.NETS else WAYS
+        for form in (Form(subject, *way) for way in ways):
             try:
                 data = _right(form).SerializeToString(deterministic=True)
             except SpatialError:
@@ -276,7 +251,7 @@ PARTS = 24
 
 
 def mutants(wanted: Wanted) -> Iterator[Task]:
-    """Break conversions of nets and small models, and of cells of the grid, in turn."""
+    """Break conversions of models/, small models and cells of the grid, in turn."""
     nets = [
         [partial(mutant, name, part, PARTS, wanted.seed) for part in range(PARTS)]
         for name in subjects.NAMES
@@ -302,11 +277,12 @@ def _tries(form: Form, kind: str, seed: int) -> Iterator[Pair]:
 
 
 def wrong(wanted: Wanted) -> Iterator[Task]:
-    """Draw deceptions, models by hand and models that are wrong for rare sizes, in turn."""
+    """Draw deceptions, mutants of nets, models by hand and models wrong for rare sizes, in turn."""
     numbers = Random(wanted.seed).sample(range(len(wrong_models.WRONG)), len(wrong_models.WRONG))
     kinds = itertools.product(range(20), deceptions.CLASSES)
     yield from _in_turn(
         (partial(deception, kind, number, wanted.seed) for number, kind in kinds),
+        (partial(mutant, name, 0, 1, wanted.seed) for name in subjects.NETS),
         (partial(written, number) for number in numbers),
         (partial(rare, 1000 * wanted.seed + number) for number in range(560)),
     )
@@ -314,44 +290,34 @@ def wrong(wanted: Wanted) -> Iterator[Task]:
 
 def deception(kind: str, number: int, seed: int) -> Iterator[Pair]:
     """Draw a wrong model that usual data does not betray."""
-    made = deceptions.draw(kind, number, seed)
-    if made is not None:
-        yield Pair(f"{kind} {number}: {made.what}", made.original, made.wrong, made.shown)
+    yield from filter(None, [deceptions.draw(kind, number, seed)])
 
 
 def written(number: int) -> Iterator[Pair]:
     """Yield one of the wrong models that were written by hand."""
-    made = wrong_models.WRONG[number]
-    models = made.models()
-    yield Pair(f"by hand: {made.name}", *models, partial(made.shown, *models))
+    yield wrong_models.WRONG[number].pair()
 
 
 def rare(number: int, *, twin: bool = False) -> Iterator[Pair]:
     """Draw a model that is wrong for few sizes or parameters, or its harmless twin too."""
-    made = targeted.draw(number)
-    name, differ = f"rare sizes {number}: {made.what}", partial(judging.moved, made.original)
-    wrong = partial(differ, made.mutant, made.inputs)
-    yield Pair(name, made.original, made.mutant, wrong)
-    if twin and wrong() is not None:
-        others = (partial(differ, made.twin, feeds) for feeds in made.others)
-        found = lambda: next((shown for each in others if (shown := each())), None)  # noqa: E731
-        yield Pair(f"twin of {name}", made.original, made.twin, found)
+    made, other = rare_sizes.draw(number)
+    yield made
+    if twin and made.wrong() is not None:
+        yield other
 
 
 # ---------------------------------------------------------------- results of optimize with a mistake
 
 #: What may become of a node that optimize wrote, or of one far from all that it rewrote.
 MISTAKES = (
-    "attribute lost",
+    "another number",
+    "numbers moved",
+    "numbers exchanged",
+    "numbers turned round",
     "Transposes exchanged",
-    "permutation swapped",
-    "pads off by one",
-    "crops dropped or off by one",
+    "attribute lost",
     "rates ignored",
-    "kernel positions",
-    "shape arithmetic",
     "readers mixed up",
-    "one weight",
 )
 #: Sizes of dims that no name gives away.
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24)

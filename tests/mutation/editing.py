@@ -87,11 +87,6 @@ def feeding(position: int, value: np.ndarray) -> Change:
     return lambda holder, index, node: feed_constant(holder, index, position, value)
 
 
-def copied_value(value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
-    """The same declaration as another message."""
-    return onnx.ValueInfoProto.FromString(value.SerializeToString())
-
-
 def insert(holder: Holder, index: int, nodes: Sequence[onnx.NodeProto]) -> None:
     """Put nodes in front of node `index`."""
     for offset, node in enumerate(nodes):

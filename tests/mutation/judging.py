@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,24 @@ from nets import Feeds
 NOISE = 8.0
 #: ... and at least this share of the largest value; of float16 the second.
 FLOOR = 1e-5, 1e-2
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An original and a model that is, or is not, a right conversion of it.
+
+    Attributes:
+        name: base and change.
+        original, changed: the models.
+        wrong: says how they differ in a run; None if they do not, as far as was tried.
+        right: the right conversion that was broken, if it is one.
+    """
+
+    name: str
+    original: onnx.ModelProto
+    changed: onnx.ModelProto
+    wrong: Callable[[], str | None] = lambda: None
+    right: onnx.ModelProto | None = None
 
 
 class Judge:

@@ -1,5 +1,8 @@
 """Wrong versions of a converted model, one small mistake each, by classes.
 
+    numbers of a node  =  its attributes and the constants that it reads
+    mistake            =  other numbers, other operands, another operator, another interface
+
 Every class finds all places of a model where that mistake can be made; the campaigns draw from them.
 Whether a mutant behaves otherwise than the original is not known here.
 """
@@ -23,7 +26,6 @@ from editing import (
     behind,
     constants,
     edited,
-    feed_constant,
     feeding,
     insert,
     set_attribute,
@@ -31,7 +33,7 @@ from editing import (
     spots,
     swapped,
 )
-from nets import spliced
+from nets import copied, spliced
 from onnx import TensorProto, helper
 
 F = TensorProto
@@ -92,13 +94,145 @@ def _another(op_type: str) -> Change:
     return change
 
 
+# ---------------------------------------------------------------- numbers
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers that a node is given, and how to give it others."""
+
+    what: str
+    array: np.ndarray
+    put: Callable[[np.ndarray], Change]
+
+
+def _numbers(node: onnx.NodeProto, known: dict[str, np.ndarray]) -> Iterator[Numbers]:
+    """Those of attributes, and of the constants that a node reads."""
+    for given in node.attribute if node.op_type != "Constant" else ():
+        name, value = given.name, attribute(node, given.name)
+        if name == "parameters" and isinstance(value, bytes):  # of an operator of this package
+            fields = json.loads(value)
+            for field in [f for f in ("kernel", "strides", "rates", "block") if f in fields]:
+                put = partial(_put_field, fields, field)
+                yield Numbers(field, np.array(fields[field]), put)
+        elif np.array(value).dtype.kind in "if" and np.size(value):
+            yield Numbers(name, np.array(value), lambda a, n=name: setting(n, a.tolist()))
+    for position, name in enumerate(node.input):
+        old = known.get(name)
+        if old is not None and old.size and old.dtype.kind in "iuf":
+            yield Numbers(f"input {position}", old, partial(feeding, position))
+
+
+def _put_field(fields: dict[str, object], field: str, array: np.ndarray) -> Change:
+    return setting("parameters", json.dumps({**fields, field: array.tolist()}))
+
+
+def _changed(array: np.ndarray, *places: tuple[int, object]) -> np.ndarray:
+    wrong = array.copy()
+    for at, value in places:
+        wrong.reshape(-1)[at] = np.array(value).astype(array.dtype)
+    return wrong
+
+
+def _places(array: np.ndarray) -> list[int]:
+    """All places of a few numbers, some of many."""
+    count = array.size
+    return [*range(count)] if count <= 8 else [0, count // 2 - 1, count // 3, count - 2]
+
+
+def _other(array: np.ndarray) -> Iterator[np.ndarray]:
+    """One number is other by 1; a real by half the largest, 10 %, 1 % or 0.1 %."""
+    for at in _places(array):
+        old = array.reshape(-1)[at]
+        if array.dtype.kind == "f":
+            half = old + (np.abs(array).max() / 2 or 1)
+            yield from (
+                _changed(array, (at, v)) for v in (half, old * 1.1, old * 1.01, old * 1.001)
+            )
+        else:
+            old = int(old)
+            # "To the end" is written as the largest number there is.
+            far = abs(old) >= 2**31 - 1
+            yield from (_changed(array, (at, step if far else old + step)) for step in (1, -1))
+
+
+def _moved(array: np.ndarray) -> Iterator[np.ndarray]:
+    """One whole number is larger by 1, one smaller: as pads that move data and keep sizes."""
+    if array.dtype.kind == "i" and 1 < array.size <= 16:
+        flat = array.reshape(-1)
+        for i, j in combinations(range(array.size), 2):
+            if j - i in (1, array.size // 2):
+                for step in (1, -1):
+                    yield _changed(array, (i, flat[i] + step), (j, flat[j] - step))
+
+
+def _exchanged(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Two numbers are exchanged."""
+    flat = array.reshape(-1)
+    small = combinations(range(array.size), 2)
+    for i, j in small if array.size <= 6 else ((i, i + 1) for i in _places(array)[:-1]):
+        if flat[i] != flat[j]:
+            yield _changed(array, (i, flat[j]), (j, flat[i]))
+
+
+def _turned(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Axes are turned round, exchanged, or all numbers are 1 or 0."""
+    yield array[::-1].copy() if array.ndim < 3 else np.flip(array, (*range(2, array.ndim),))
+    if array.ndim in (2, 4) and array.shape[-1] == array.shape[-2]:
+        yield array.swapaxes(-1, -2)
+    if array.ndim == 1 and array.size % 2 == 0:
+        yield np.roll(array, array.size // 2)
+    if array.dtype.kind == "i" and array.size <= 16:
+        yield from (np.ones_like(array), np.zeros_like(array))
+
+
+def _varied(
+    vary: Callable[[np.ndarray], Iterator[np.ndarray]], of: Callable[[onnx.NodeProto], bool]
+) -> Callable[[onnx.ModelProto], Mutations]:
+    """Find all numbers of some nodes, and give them others."""
+
+    @_edits
+    def find(model: onnx.ModelProto) -> Edits:
+        known: dict[int, dict[str, np.ndarray]] = {}
+        for spot in spots(model):
+            if not of(spot.node):
+                continue
+            if id(spot.holder) not in known:
+                known[id(spot.holder)] = constants(spot.holder)
+            for given in _numbers(spot.node, known[id(spot.holder)]):
+                tried = vary(given.array) if given.array.ndim else _other(given.array)
+                for wrong in tried:
+                    if not np.array_equal(wrong, given.array):
+                        told = f"{wrong.tolist()}, not {given.array.tolist()}"
+                        what = f"{given.what} is {told if wrong.size <= 16 else 'another'}"
+                        yield spot, what, given.put(wrong)
+
+    return find
+
+
+VARIATIONS = {
+    "another number": _other,
+    "numbers moved": _moved,
+    "numbers exchanged": _exchanged,
+    "numbers turned round": _turned,
+}
+
+
+def _text(node: onnx.NodeProto) -> Iterator[tuple[str, bytes]]:
+    """Attributes of text that has a counterpart."""
+    pairs = ((b"SAME", b"VALID"), (b"same_upper", b"same_lower"), (b"DCR", b"CRD"))
+    others = {a: b for pair in pairs for a, b in (pair, pair[::-1])} | {b"valid": b"same_upper"}
+    for given in node.attribute:
+        value = attribute(node, given.name)
+        if isinstance(value, bytes) and value in others:
+            yield given.name, others[value]
+
+
 @_edits
-def permutation_swapped(model: onnx.ModelProto) -> Edits:
+def text_changed(model: onnx.ModelProto) -> Edits:
     for spot in spots(model):
-        perm = attribute(spot.node, "perm") if spot.node.op_type == "Transpose" else None
-        for i, j in combinations(range(len(perm or ())), 2):
-            wrong = swapped(perm, i, j)
-            yield spot, f"perm {wrong} for {list(perm)}", setting("perm", wrong)
+        for name, other in _text(spot.node):
+            yield spot, f"{name} is {other.decode()}", setting(name, other)
 
 
 def transposes_exchanged(model: onnx.ModelProto) -> Mutations:
@@ -130,115 +264,6 @@ def attribute_lost(model: onnx.ModelProto) -> Edits:
 
 
 @_edits
-def attribute_changed(model: onnx.ModelProto) -> Edits:
-    """A number of an attribute is a little larger or smaller."""
-    for spot in spots(model):
-        for changed in () if spot.node.op_type == "Constant" else spot.node.attribute:
-            value = attribute(spot.node, changed.name)
-            numbers = value if isinstance(value, list) else [value]
-            for at, old in enumerate(numbers):
-                if not isinstance(old, int | float):
-                    continue
-                for new in (old * 1.1, old * 0.9) if isinstance(old, float) else (old + 1, old - 1):
-                    wrong = [*numbers[:at], new, *numbers[at + 1 :]]
-                    wrong = wrong if isinstance(value, list) else new
-                    yield spot, f"{changed.name} {wrong} for {value}", setting(changed.name, wrong)
-
-
-def _pads(model: onnx.ModelProto, change: Callable[[np.ndarray], Iterator[np.ndarray]]) -> Edits:
-    """Pads of Conv and pools as attribute, of Pad as constant; [begins, ends]."""
-    for spot in spots(model):
-        given = attribute(spot.node, "pads")
-        known = constants(spot.holder)
-        if spot.node.op_type == "Pad":
-            given = known.get((*spot.node.input, "")[1])
-        if given is None or not len(given):
-            continue
-        old = np.asarray(given, np.int64).reshape(2, -1)
-        for wrong in change(old.copy()):
-            if (wrong == old).all() or (wrong < 0).any():
-                continue
-
-            def make(holder: Holder, index: int, node: onnx.NodeProto, w=wrong) -> None:
-                if node.op_type == "Pad":
-                    feed_constant(holder, index, 1, w.reshape(-1))
-                else:
-                    set_attribute(node, "pads", w.reshape(-1).tolist())
-
-            yield spot, f"pads {wrong.tolist()} for {old.tolist()}", make
-
-
-@_edits
-def pads_off_by_one(model: onnx.ModelProto) -> Edits:
-    def moved(old: np.ndarray) -> Iterator[np.ndarray]:
-        for axis in range(old.shape[1]):
-            for begin, end in ((1, -1), (-1, 1), (1, 0), (0, 1)):
-                wrong = old.copy()
-                wrong[:, axis] += (begin, end)
-                yield wrong
-
-    yield from _pads(model, moved)
-
-
-@_edits
-def pads_on_the_wrong_side(model: onnx.ModelProto) -> Edits:
-    def turned(old: np.ndarray) -> Iterator[np.ndarray]:
-        yield old[::-1].copy()
-        for i, j in combinations(range(old.shape[1]), 2):
-            yield old[:, swapped(range(old.shape[1]), i, j)]
-
-    yield from _pads(model, turned)
-
-
-@_edits
-def crops(model: onnx.ModelProto) -> Edits:
-    """Slices of data dropped, or moved by one."""
-    data = _data(model)
-    for spot in spots(model):
-        if spot.node.op_type != "Slice" or spot.node.output[0] not in data:
-            continue
-        yield spot, "dropped", _left_out
-        known = constants(spot.holder)
-        for position, name, step in ((1, "starts", 1), (2, "ends", -1)):
-            old = known.get(spot.node.input[position])
-            for axis in range(0 if old is None else old.size):
-                wrong = old.copy()
-                wrong.reshape(-1)[axis] += step
-                what = f"{name} {wrong.tolist()} for {old.tolist()}"
-                yield spot, what, feeding(position, wrong)
-
-
-@_edits
-def kernel_positions(model: onnx.ModelProto) -> Edits:
-    """Weights with their kernel axes exchanged or turned round; parts put together in another order."""
-    data = _data(model)
-    for spot in spots(model):
-        node, known = spot.node, constants(spot.holder)
-        second = known.get((*node.input, "", "")[1])
-        if node.op_type == "Conv" and second is not None and second.ndim > 2:
-            turned = {"turned round": np.flip(second, tuple(range(2, second.ndim)))}
-            if second.ndim == 4 and second.shape[2] == second.shape[3]:
-                turned["transposed"] = second.swapaxes(2, 3)
-            for what, wrong in turned.items():
-                if not np.array_equal(wrong, second):
-                    yield spot, f"kernel {what}", feeding(1, wrong)
-        if node.op_type == "Concat" and node.output[0] in data:
-            for i in range(len(node.input) - 1):
-                if node.input[i] != node.input[i + 1]:
-                    change = _reading(swapped(node.input, i, i + 1))
-                    yield spot, f"parts {i} and {i + 1} exchanged", change
-        if node.op_type == "Gather" and second is not None and second.size > 1:
-            flat = second.reshape(-1)
-            for i in {0, flat.size // 2 - 1, flat.size - 2}:
-                if flat[i] != flat[i + 1]:
-                    wrong = np.array(swapped(flat, i, i + 1), flat.dtype).reshape(second.shape)
-                    yield spot, f"indices {i} and {i + 1} exchanged", feeding(1, wrong)
-        if node.op_type == "DepthToSpace":
-            mode = "CRD" if attribute(node, "mode") in (None, b"DCR") else "DCR"
-            yield spot, f"mode {mode}", setting("mode", mode)
-
-
-@_edits
 def rates(model: onnx.ModelProto) -> Edits:
     """Dilations ignored or off by one, with pads that keep the sizes."""
     for spot in spots(model):
@@ -266,6 +291,9 @@ def rates(model: onnx.ModelProto) -> Edits:
                 if (new >= 0).all():
                     what = f"dilations {wrong} for {list(old)}, pads {new.tolist()}"
                     yield spot, what, make
+
+
+# ---------------------------------------------------------------- values and operators
 
 
 #: By what a value may be cast to and back on a wrong path.
@@ -308,135 +336,6 @@ def dtype_paths(model: onnx.ModelProto) -> Edits:
         real = helper.tensor_dtype_to_np_dtype(kind)
         for text in _DAMAGES if real.kind == "f" else ():
             yield spot, text, _putting(spliced(text, real.type))
-
-
-@_edits
-def one_weight(model: onnx.ModelProto) -> Edits:
-    """One number of one constant of reals is another: by half the largest, by 1 %, by 0.1 %."""
-    for spot in spots(model):
-        known = constants(spot.holder)
-        for position, name in enumerate(spot.node.input):
-            old = known.get(name)
-            if old is None or old.dtype.kind != "f" or not old.size:
-                continue
-            at = int(np.random.default_rng([spot.number, position]).integers(old.size))
-            for amount, factor in (("half the largest", None), ("1 %", 1.01), ("0.1 %", 1.001)):
-                wrong = old.copy()
-                if factor is None:
-                    wrong.reshape(-1)[at] += np.abs(old).max() / 2 or 1
-                else:
-                    wrong.reshape(-1)[at] *= factor
-                what = f"weight {at} of {name!r} other by {amount}"
-                yield spot, what, feeding(position, wrong)
-
-
-def interface(model: onnx.ModelProto) -> Mutations:
-    """An output renamed, dropped, in another place, of another type, or another value's."""
-    outputs = [v.name for v in model.graph.output]
-
-    def copied(change: Callable[[onnx.GraphProto], None]) -> onnx.ModelProto:
-        copy = onnx.ModelProto()
-        copy.CopyFrom(model)
-        change(copy.graph)
-        return copy
-
-    for number, name in enumerate(outputs):
-
-        def rename(g: onnx.GraphProto, n=number, name=name) -> None:
-            g.output[n].name = f"{name}_0"
-            g.node.append(helper.make_node("Identity", [name], [f"{name}_0"]))
-
-        def drop(g: onnx.GraphProto, n=number) -> None:
-            del g.output[n]
-
-        def retype(g: onnx.GraphProto, n=number, name=name) -> None:
-            kind = g.output[n].type.tensor_type.elem_type
-            other = F.DOUBLE if kind != F.DOUBLE else F.FLOAT
-            g.output[n].type.tensor_type.elem_type = other
-            at = next(i for i, node in enumerate(g.node) if name in node.output)
-            behind(g, at, lambda s, t: [helper.make_node("Cast", [s], [t], to=other)])
-
-        yield Mutation(f"output {name!r} renamed", partial(copied, rename))
-        yield Mutation(f"output {name!r} dropped", partial(copied, drop))
-        if model.graph.output[number].type.tensor_type.elem_type != F.STRING:
-            yield Mutation(f"output {name!r} of another type", partial(copied, retype))
-
-    def extra(g: onnx.GraphProto) -> None:
-        name = next(o for node in g.node for o in node.output if o and o not in outputs)
-        g.output.append(onnx.ValueInfoProto(name=name))
-
-    if any(o not in outputs for node in model.graph.node for o in node.output):
-        yield Mutation("one more output", partial(copied, extra))
-    for i, j in combinations(range(len(outputs)), 2):
-
-        def exchange(g: onnx.GraphProto, i=i, j=j) -> None:
-            kept = swapped([v.SerializeToString() for v in g.output], i, j)
-            del g.output[:]
-            g.output.extend(map(onnx.ValueInfoProto.FromString, kept))
-
-        yield Mutation(f"outputs {i} and {j} in another order", partial(copied, exchange))
-    for number, value in enumerate(model.graph.input):
-
-        def rename_input(g: onnx.GraphProto, n=number, name=value.name) -> None:
-            g.input[n].name = f"{name}_0"
-            for tensor in g.initializer:  # its default, if it has one
-                if tensor.name == name:
-                    tensor.name = f"{name}_0"
-            insert(g, 0, [helper.make_node("Identity", [f"{name}_0"], [name])])
-
-        def shorten(g: onnx.GraphProto, n=number) -> None:
-            del g.input[n].type.tensor_type.shape.dim[-1:]
-
-        def resize(g: onnx.GraphProto, n=number) -> None:
-            last = g.input[n].type.tensor_type.shape.dim[-1]
-            last.dim_value = last.dim_value + 1
-
-        yield Mutation(f"input {value.name!r} renamed", partial(copied, rename_input))
-        if value.type.tensor_type.shape.dim:
-            yield Mutation(f"input {value.name!r} of a rank less", partial(copied, shorten))
-            yield Mutation(f"input {value.name!r} of a size more", partial(copied, resize))
-    for side in ("input", "output"):
-        for number, value in enumerate(getattr(model.graph, side)):
-
-            def declare(g: onnx.GraphProto, side=side, n=number) -> None:
-                known = getattr(g, side)[n].type.tensor_type
-                known.elem_type = F.DOUBLE if known.elem_type != F.DOUBLE else F.INT64
-
-            what = f"{side} {value.name!r} declared of another type"
-            yield Mutation(what, partial(copied, declare))
-
-
-@_edits
-def shape_arithmetic(model: onnx.ModelProto) -> Edits:
-    """A whole number among those that sizes are made of is off by one."""
-    for spot in spots(model):
-        known = constants(spot.holder)
-        for position, name in enumerate(spot.node.input):
-            old = known.get(name)
-            if old is None or old.dtype.kind != "i" or not 0 < old.size <= 16:
-                continue
-            for at in range(min(old.size, 4)):
-                for step in (1, -1):
-                    wrong = old.copy()
-                    value = int(old.reshape(-1)[at])
-                    # "To the end" is written as the largest number there is.
-                    wrong.reshape(-1)[at] = step if abs(value) >= 2**31 - 1 else value + step
-                    what = f"input {position} is {wrong.tolist()}, not {old.tolist()}"
-                    yield spot, what, feeding(position, wrong)
-
-
-def sizes_baked_in(model: onnx.ModelProto, shapes: dict[str, np.ndarray]) -> Mutations:
-    """What Shape gives at one size is taken for what it always gives."""
-    for spot in spots(model):
-        name = (*spot.node.output, "")[0]
-        if spot.holder is not model.graph or name not in shapes:
-            continue
-
-        def bake(holder: Holder, index: int, node: onnx.NodeProto, v=shapes[name]) -> None:
-            node.CopyFrom(_constant(node.output[0], v))
-
-        what = f"{_label(spot.node)}: always {shapes[name].tolist()}"
-        yield Mutation(what, partial(edited, model, spot.number, bake))
 
 
 @_edits
@@ -510,53 +409,105 @@ def functions_added(model: onnx.ModelProto) -> Mutations:
         names = ", ".join(f"v{number}" for number in range(count))
 
         def make(text: str = _FUNCTION.format(domain, name, names)) -> onnx.ModelProto:
-            copy = onnx.ModelProto()
-            copy.CopyFrom(model)
+            copy = copied(model)
             copy.functions.append(onnx.parser.parse_function(text))
             return copy
 
         yield Mutation(f"a function {name}", make)
 
 
-def major_and_minor(model: onnx.ModelProto, original: onnx.ModelProto) -> Mutations:
-    """Patches with the channel as the major part, as in torch; batches with the image as that."""
-    known = constants(original.graph)
-    for site in structure.nodes(original):
-        if site.op_type.startswith("Extract"):
-            count, axis, value = *_window(site), site.output[0]
-            parts = f"#{count}, #-1"
-        elif site.op_type in ("SpaceToBatchND", "BatchToSpaceND", "SpaceToBatch", "BatchToSpace"):
-            size, into = attribute(site, "block_size"), site.op_type.startswith("Space")
-            stored = known.get((*site.input, "", "")[1], ())
-            block = [size, size] if size else attribute(site, "block_shape") or stored
-            count, axis, value = int(np.prod(block)), 0, (site.output if into else site.input)[0]
-            parts = f"#{count}, #-1" if into else f"#-1, #{count}"
-        else:
+def sizes_baked_in(model: onnx.ModelProto, shapes: dict[str, np.ndarray]) -> Mutations:
+    """What Shape gives at one size is taken for what it always gives."""
+    for spot in spots(model):
+        name = (*spot.node.output, "")[0]
+        if spot.holder is not model.graph or name not in shapes:
             continue
-        rest = "rest = Identity (#1)"
-        if axis >= 0:
-            rest = f"b = Flatten <axis = {axis + 1}> (s); c = Shape (b); rest = Slice (c, #1, #2)"
-        text = (
-            f"a = Flatten <axis = {axis}> (s); l = Shape (a); lead = Slice (l, #0, #1); {rest}; "
-            f"p = Concat <axis = 0> (lead, {parts}, rest); w = Reshape (s, p); q = Shape (s); "
-            "x = Transpose <perm = [0, 2, 1, 3]> (w); t = Reshape (x, q)"
-        )
-        for spot in spots(model) if count > 1 else ():
-            if value and list(spot.node.output[:1]) == [value]:
-                change = _putting(spliced(text))
-                yield Mutation(
-                    f"{_label(site)}: {parts}", partial(edited, model, spot.number, change)
-                )
+
+        def bake(holder: Holder, index: int, node: onnx.NodeProto, v=shapes[name]) -> None:
+            node.CopyFrom(_constant(node.output[0], v))
+
+        what = f"{_label(spot.node)}: always {shapes[name].tolist()}"
+        yield Mutation(what, partial(edited, model, spot.number, bake))
 
 
-def _window(site: onnx.NodeProto) -> tuple[int, int]:
-    """Number of elements of a window, 0 if a caller has it, and the axis of the channels."""
-    if (prepared := attribute(site, "parameters")) is not None:
-        given = json.loads(prepared)
-        return int(np.prod(given["kernel"])), 1 if given["layout"] == "channels_first" else -1
-    if (sizes := attribute(site, "sizes")) is not None:
-        return int(np.prod(sizes)), 1
-    return int(np.prod(attribute(site, "ksizes") or 0)), -1
+# ---------------------------------------------------------------- the interface
+
+
+def _rename_output(g: onnx.GraphProto, n: int) -> None:
+    name = g.output[n].name
+    g.output[n].name = f"{name}_0"
+    g.node.append(helper.make_node("Identity", [name], [f"{name}_0"]))
+
+
+def _retype_output(g: onnx.GraphProto, n: int) -> None:
+    name, given = g.output[n].name, g.output[n].type.tensor_type
+    if given.elem_type != F.STRING:
+        other = given.elem_type = F.DOUBLE if given.elem_type != F.DOUBLE else F.FLOAT
+        at = next(i for i, node in enumerate(g.node) if name in node.output)
+        behind(g, at, lambda s, t: [helper.make_node("Cast", [s], [t], to=other)])
+
+
+def _exchange_outputs(g: onnx.GraphProto, n: int) -> None:
+    first = g.output.pop(0)
+    g.output.insert(n, first)
+
+
+def _one_output_more(g: onnx.GraphProto, n: int) -> None:
+    others = {o for node in g.node for o in node.output if o} - {v.name for v in g.output}
+    g.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(others)[:1])
+
+
+def _rename_input(g: onnx.GraphProto, n: int) -> None:
+    name = g.input[n].name
+    g.input[n].name = f"{name}_0"
+    for tensor in g.initializer:  # its default, if it has one
+        tensor.name = f"{name}_0" if tensor.name == name else tensor.name
+    insert(g, 0, [helper.make_node("Identity", [f"{name}_0"], [name])])
+
+
+def _shorten_input(g: onnx.GraphProto, n: int) -> None:
+    del g.input[n].type.tensor_type.shape.dim[-1:]
+
+
+def _resize_input(g: onnx.GraphProto, n: int) -> None:
+    for last in g.input[n].type.tensor_type.shape.dim[-1:]:
+        last.dim_value = last.dim_value + 1
+
+
+def _declare(side: str, g: onnx.GraphProto, n: int) -> None:
+    known = getattr(g, side)[n].type.tensor_type
+    known.elem_type = F.DOUBLE if known.elem_type != F.DOUBLE else F.INT64
+
+
+#: What may become of an output or input; nothing where it cannot be.
+_INTERFACE: tuple[tuple[str, str, Callable[[onnx.GraphProto, int], None]], ...] = (
+    ("output", "renamed", _rename_output),
+    ("output", "dropped", lambda g, n: g.output.pop(n) and None),
+    ("output", "of another type", _retype_output),
+    ("output", "is the first one's place", _exchange_outputs),
+    ("output", "and one more", _one_output_more),
+    ("output", "declared of another type", partial(_declare, "output")),
+    ("input", "renamed", _rename_input),
+    ("input", "of a rank less", _shorten_input),
+    ("input", "of a size more", _resize_input),
+    ("input", "declared of another type", partial(_declare, "input")),
+)
+
+
+def interface(model: onnx.ModelProto) -> Mutations:
+    """An output or input is renamed, dropped, in another place, of another type or shape."""
+
+    def make(change: Callable[[onnx.GraphProto, int], None], number: int) -> onnx.ModelProto:
+        copy = copied(model)
+        change(copy.graph, number)
+        return copy
+
+    for side, what, change in _INTERFACE:
+        for number, value in enumerate(getattr(model.graph, side)):
+            yield Mutation(f"{side} {value.name!r} {what}", partial(make, change, number))
+
+
+# ---------------------------------------------------------------- other conversions
 
 
 def _constant(name: str, value: np.ndarray) -> onnx.NodeProto:
@@ -594,103 +545,53 @@ def _label(node: onnx.NodeProto) -> str:
     return f"{node.op_type} {node.name or (*node.output, '')[0]!r}"
 
 
-#: Attributes that say what an operator does.
-_PARAMETERS = (
-    "rates ksizes sizes padding auto_pad block_shape paddings crops "
-    "pads_begin pads_end crops_begin crops_end parameters"
-).split()
+def _is_site(node: onnx.NodeProto) -> bool:
+    leftover = node.op_type in ("SpaceToDepth", "DepthToSpace") and len(node.input) == 3
+    return leftover or node.op_type in (*structure.SPATIAL, "ExtractPatches")
+
+
+def misread(original: onnx.ModelProto) -> Mutations:
+    """Originals with other parameters; what they are converted to is a wrong conversion."""
+    for vary in VARIATIONS.values():
+        yield from _varied(vary, _is_site)(original)
+    yield from text_changed(original)
+    yield from _amounts_moved(original)
 
 
 @_edits
-def misread(original: onnx.ModelProto) -> Edits:
-    """Originals with other parameters; what they are converted to is a wrong conversion."""
+def _amounts_moved(original: onnx.ModelProto) -> Edits:
+    """Pads or crops that are computed are moved."""
     types = _types(original)
     for spot in spots(original):
-        node = spot.node
-        leftover = node.op_type in ("SpaceToDepth", "DepthToSpace") and len(node.input) == 3
-        if not leftover and node.op_type not in (*structure.SPATIAL, "ExtractPatches"):
-            continue
-        for key in _PARAMETERS:
-            for wrong in _other_values(key, attribute(node, key)):
-                yield spot, f"{key} {wrong}", setting(key, wrong)
         known = constants(spot.holder)
-        for position, value in enumerate(node.input):
-            old = known.get(value)
-            for wrong in _other_arrays(old) if position and old is not None else ():
-                what = f"input {position} is {wrong.tolist()}, not {old.tolist()}"
-                yield spot, what, feeding(position, wrong)
-        if len(node.input) == 3 and node.input[2] not in known:
-            rows = known.get(node.input[1], np.zeros(2)).size
-            for step in ((1, -1), (-1, 1)):
+        if len(spot.node.input) != 3 or spot.node.input[2] in known or not _is_site(spot.node):
+            continue
+        rows = known.get(spot.node.input[1], np.zeros(2)).size
+        for step in ((1, -1), (-1, 1)):
 
-                def move(h: Holder, at: int, node: onnx.NodeProto, rows=rows, step=step) -> None:
-                    old = node.input[2]
-                    dtype = helper.tensor_dtype_to_np_dtype(types.get(old, F.INT32))
-                    steps = np.zeros((rows, 2), dtype)
-                    steps[-1] = step
-                    made = [_constant(f"{old}_step", steps)]
-                    made += [helper.make_node("Add", [old, f"{old}_step"], [f"{old}_moved"])]
-                    node.input[2] = f"{old}_moved"
-                    insert(h, at, made)
+            def move(h: Holder, at: int, node: onnx.NodeProto, rows=rows, step=step) -> None:
+                old = node.input[2]
+                steps = np.zeros(
+                    (rows, 2), helper.tensor_dtype_to_np_dtype(types.get(old, F.INT32))
+                )
+                steps[-1] = step
+                made = [_constant(f"{old}_step", steps)]
+                made += [helper.make_node("Add", [old, f"{old}_step"], [f"{old}_moved"])]
+                node.input[2] = f"{old}_moved"
+                insert(h, at, made)
 
-                yield spot, f"pads or crops moved by {step}", move
-
-
-_OTHER_TEXTS = {
-    b"SAME": b"VALID",
-    b"VALID": b"SAME",
-    b"same_upper": b"same_lower",
-    b"same_lower": b"same_upper",
-    b"valid": b"same_upper",
-}
-
-
-def _other_values(key: str, old: object) -> Iterator[object]:
-    if key == "parameters" and old is not None:
-        given = json.loads(old)
-        for field in [f for f in ("kernel", "strides", "rates") if f in given]:
-            for wrong in _other_values(field, given[field]):
-                yield json.dumps({**given, field: wrong})
-    elif isinstance(old, bytes):
-        yield _OTHER_TEXTS[old]
-    elif isinstance(old, list):
-        if key == "rates" and set(old) != {1}:
-            yield [1] * len(old)
-        elif key == "rates":
-            yield [*old[:-2], 2, *old[-1:]] if len(old) > 2 else [2, *old[1:]]
-        for i, j in combinations(range(len(old)), 2):
-            if old[i] != old[j]:
-                yield swapped(old, i, j)
-
-
-def _other_arrays(old: np.ndarray) -> Iterator[np.ndarray]:
-    flat = old.reshape(-1)
-    for i in range(flat.size - 1):
-        if flat[i] != flat[i + 1]:
-            yield np.array(swapped(flat, i, i + 1), old.dtype).reshape(old.shape)
-    for i in range(0, flat.size - 1 if old.ndim == 2 else 0, 2):
-        for step in (1, -1):
-            wrong = old.copy()
-            wrong.reshape(-1)[i : i + 2] += np.array([step, -step], old.dtype)
-            if (wrong >= 0).all():
-                yield wrong
+            yield spot, f"pads or crops moved by {step}", move
 
 
 #: Classes of mistakes that a conversion alone shows the places of.
 CLASSES: dict[str, Callable[[onnx.ModelProto], Mutations]] = {
-    "permutation swapped": permutation_swapped,
+    **{kind: _varied(vary, lambda node: True) for kind, vary in VARIATIONS.items()},
+    "text changed": text_changed,
     "Transposes exchanged": transposes_exchanged,
     "attribute lost": attribute_lost,
-    "attribute changed": attribute_changed,
-    "pads off by one": pads_off_by_one,
-    "pads on the wrong side": pads_on_the_wrong_side,
-    "crops dropped or off by one": crops,
-    "kernel positions": kernel_positions,
     "rates ignored": rates,
     "wrong dtype path": dtype_paths,
-    "one weight": one_weight,
     "inputs and outputs": interface,
-    "shape arithmetic": shape_arithmetic,
     "readers mixed up": readers_mixed_up,
     "operators and operands": operators_and_operands,
     "impossible nodes": impossible_nodes,

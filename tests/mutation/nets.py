@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -33,10 +33,8 @@ _NUMPY = {
 }
 
 
-def parsed(
-    text: str, opset: int = 18, real: type = np.float32
-) -> tuple[list[onnx.NodeProto], dict[str, TensorProto]]:
-    """Parse nodes and the numbers in them, which become constants.
+def inlined(text: str, real: type = np.float32) -> tuple[str, dict[str, TensorProto]]:
+    """Return text with names in the place of its numbers, and these as constants.
 
     #5 is a list of one int64, ##5 an int64, #u8:5 a list of one uint8, $0.5 a real.
     """
@@ -55,12 +53,37 @@ def parsed(
         )
         return key
 
-    text = re.sub(r"(\$|##?)((?:u8|u64|i32|i8):)?(-?[\d.]+(?:e-?\d+)?)", name, text)
+    return re.sub(r"(\$|##?)((?:u8|u64|i32|i8):)?(-?[\d.]+(?:e-?\d+)?)", name, text), stored
+
+
+def parsed(
+    text: str, opset: int = 18, real: type = np.float32
+) -> tuple[list[onnx.NodeProto], dict[str, TensorProto]]:
+    """Parse nodes and the numbers in them, as of `inlined`, which become constants."""
+    text, stored = inlined(text, real)
     model = onnx.parser.parse_model(
         f'<ir_version: 9, opset_import: ["" : {opset}, "my" : 1, "{TF}" : 1]> '
         f"g () => () {{ {text.replace(';', ' ')} }}"
     )
     return list(model.graph.node), stored
+
+
+def rows(table: str) -> Iterator[tuple[str, list[str], str, str]]:
+    """Read a table of models: a name with options, nodes of the original (if any), other nodes.
+
+    name | option | option
+        nodes of the original -->
+        nodes
+    """
+    found: list[tuple[list[str], list[str]]] = []
+    for line in table.strip("\n").splitlines():
+        if line.startswith(" "):
+            found[-1][1].append(line.strip())
+        else:
+            found.append((line.split(" | "), []))
+    for (name, *options), lines in found:
+        first, _, nodes = " ".join(lines).rpartition("-->")
+        yield name, options, first.strip(), nodes.strip()
 
 
 def spliced(text: str, real: type = np.float32) -> Callable[[str, str], list[onnx.NodeProto]]:
@@ -79,6 +102,13 @@ def spliced(text: str, real: type = np.float32) -> Callable[[str, str], list[onn
     return make
 
 
+def copied(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the same model as another message."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
 @dataclass(frozen=True)
 class Net:
     """A model with the legal sizes of its inputs.
@@ -89,6 +119,8 @@ class Net:
         dims: of each input: numbers, or letters of open dims.
         step, offset: legal sizes of an open dim are an offset plus multiples of a step.
         bounds: of inputs of integers.
+        rounds: whether outputs are rounded to steps or another type, and so may be far apart.
+        missing: a function in the place of an operator that no runtime has.
     """
 
     name: str
@@ -97,6 +129,15 @@ class Net:
     step: Mapping[str, int] = field(default_factory=dict)
     offset: Mapping[str, int] = field(default_factory=dict)
     bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    rounds: bool = False
+    missing: str = ""
+
+    def runnable(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Return a conversion, or the original, as a model that a runtime takes."""
+        copy = copied(model)
+        if self.missing:
+            copy.functions.append(onnx.parser.parse_function(self.missing))
+        return copy
 
     def size(self, letter: str, least: int) -> int:
         """Return the smallest legal size from `least` on."""

@@ -17,11 +17,14 @@ from itertools import chain, count, islice
 import corpora
 import deceptions
 import grid
+import numpy as np
 import onnxruntime
 import pytest
+import rewriting
 import subjects
-from adapter import prove
-from corpora import Form, Pair
+from adapter import prove, verify
+from corpora import Form
+from judging import Judge, Pair, apart
 from wrong_models import WRONG
 
 from onnx_spatial import SpatialError
@@ -101,6 +104,9 @@ def test_models_wrong_for_rare_sizes_are_not_proven(seed: int) -> None:
         Form("b2s_int32", "transpose", False),
         Form("s2b_int64_dynamic_pads", None, True),
         Form("patches_uint8", "gather", False),
+        Form("foreign", None, True),
+        Form("space_to_batch/LSTM", None, True),
+        Form("dilated2d Add BatchNormalization Relu float", None, True),
     ],
     ids=str,
 )
@@ -113,6 +119,29 @@ def test_deceptions_are_not_proven(kind: str) -> None:
     check(deceived(kind, range(3), 0), 1)
 
 
+@pytest.mark.parametrize("kind", rewriting.CLASSES)
+def test_conversions_that_are_written_in_another_way_pass(kind: str) -> None:
+    made = rewriting.draw(kind, 11)
+    assert made is not None and made.wrong() is None
+    result = verify(made.original, made.changed)
+    assert result.status == "passed", f"{made.name}: {result.message}"
+
+
+def test_a_judge_sees_what_differs() -> None:
+    net = subjects.get("patches/relu")
+    model = rewriting.converted(net.model)
+    judge = Judge(net.model, model, [net.feeds(np.random.default_rng(0))])
+    assert judge.difference(model) is None
+    other = rewriting.converted(subjects.tailed("patches", "other", "y = Relu (z)").model)
+    assert judge.difference(other)[0] == "silent"
+    other.graph.output[0].name = "other"
+    assert judge.difference(other)[0] == "loud"
+    whole, broken = np.array([1.0, np.nan]), np.array([1.0, 0.0])
+    assert apart(whole, whole) == 0
+    assert apart(whole, broken) == float("inf")
+    assert apart(np.array([2.0, 1.0]), np.array([2.0, 1.5])) == 0.25
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(40))
 def test_2000_models_wrong_for_rare_sizes_are_not_proven(part: int) -> None:
@@ -121,7 +150,7 @@ def test_2000_models_wrong_for_rare_sizes_are_not_proven(part: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("subject", subjects.NAMES)
+@pytest.mark.parametrize("subject", [*subjects.NAMES, *subjects.NETS])
 def test_all_mutants_are_not_proven(subject: str) -> None:
     check(mutants(corpora.forms([subject]), 2, SEED), 20)
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import judging
 import numpy as np
 import onnx
-from nets import TF, parsed
+from judging import Pair
+from nets import TF, copied, parsed, rows
 from onnx import TensorProto, helper, numpy_helper
 
 import onnx_spatial
@@ -104,29 +106,29 @@ class Wrong:
     feeds: Mapping[str, object] = field(default_factory=dict)
     outside: str = ""
 
-    def models(self) -> tuple[onnx.ModelProto, onnx.ModelProto]:
-        """Return the original and the wrong conversion."""
+    def pair(self) -> Pair:
+        """Return the original and the wrong conversion, with data for which it is wrong."""
         made = onnx_spatial.convert(self.base.model(), verify=False, fuse=False)
-        wrong = spoiled(made.model, self.nodes, self.functions)
+        original, wrong = (
+            self.base.model(self.first),
+            spoiled(made.model, self.nodes, self.functions),
+        )
         if self.edit is not None:
             self.edit(wrong)
-        return self.base.model(self.first), wrong
-
-    def inputs(self) -> dict[str, np.ndarray]:
-        """Return data, -0.0, NaN and infinity included, and parameters."""
+        # -0.0, NaN and infinity are among the data.
         x = np.random.default_rng(0).standard_normal(self.shape).astype(np.float32)
         x.reshape(-1)[[0, 1, -1]] = (np.inf, -0.0, np.nan)
-        return {"x": x, **{n: np.asarray(v, np.int64) for n, v in self.feeds.items()}}
+        feeds = {"x": x, **{n: np.asarray(v, np.int64) for n, v in self.feeds.items()}}
 
-    def shown(self, original: onnx.ModelProto, changed: onnx.ModelProto) -> str | None:
-        """Return how the models differ; None if no run shows it."""
-        return self.outside or judging.moved(original, changed, self.inputs())
+        def shown() -> str | None:
+            return self.outside or judging.moved(original, wrong, feeds)
+
+        return Pair(f"by hand: {self.name}", original, wrong, shown)
 
 
 def spoiled(right: onnx.ModelProto, text: str, functions: str = "") -> onnx.ModelProto:
     """Return a conversion with nodes behind its result `y`, which they read as `z`."""
-    model = onnx.ModelProto()
-    model.CopyFrom(right)
+    model = copied(right)
     graph = model.graph
     del graph.value_info[:]
     for node in graph.node:
@@ -155,33 +157,24 @@ def _needed(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
     return kept[::-1]
 
 
-def read(table: str, bases: Mapping[str, Base] | None = None) -> Iterator[Wrong]:
-    """Read models of a table: a name, maybe with options, then the nodes.
+def read(table: str, words: Mapping[str, Mapping[str, Any]]) -> Iterator[Wrong]:
+    """Read models of a table as of `nets.rows`.
 
-        name | 1,200,4,1 | base: static | wrong: at 38 rows
-            nodes in front of the original, if there are some -->
-            nodes
-
-    Options are a shape, the name of a base, dims (of the default base), and why it is wrong where no run
-    shows it.
+    Options are a shape, dims (of the default base), pads that are fed, why it is wrong where no run
+    shows it, or fields that `words` have: "1,200,4,1 | base: static | wrong: at 38 rows".
     """
-    rows: list[tuple[list[str], list[str]]] = []
-    for line in table.strip("\n").splitlines():
-        if line.startswith(" "):
-            rows[-1][1].append(line.strip())
-        else:
-            rows.append((line.split(" | "), []))
-    for (name, *options), lines in rows:
-        first, arrow, nodes = " ".join(lines).rpartition(" --> ")
-        known = {}
+    for name, options, first, nodes in rows(table):
+        known: dict[str, Any] = {}
         for option in options:
             key, _, value = option.partition(": ")
-            if key == "base":
-                known["base"] = (bases or {})[value]
+            if key in words:
+                known[key] = words[key][value]
             elif key == "dims":
                 known["base"] = Base(dims=value)
+            elif key == "pads":
+                known["feeds"] = {"pads": np.reshape([*map(int, value.split())], (2, 2))}
             elif key == "wrong":
                 known["outside"] = value
             else:
                 known["shape"] = tuple(map(int, option.split(",")))
-        yield Wrong(name, nodes, first=first if arrow else "", **known)
+        yield Wrong(name, nodes, first=first, **known)

@@ -1,22 +1,24 @@
 """Conversions that are wrong only for rare sizes, parameters or elements, drawn at random.
 
-A mutant computes a number `k` from sizes, which is 1 in a rare case and else 0, and lets something go
-wrong by `k`: rows of the result, its padding, one element, an entry of a shape or of a table inside the
-conversion. All of it is written with standard nodes. Its harmless twin does the same in a case that no
-size is in.
+    k  =  1 in a rare case of sizes or parameters, else 0
+    y  =  z spoiled by k: rows moved, one element changed, an entry inside the conversion one larger
+
+All of it is written with standard nodes. A harmless twin does the same in a case that no size is in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from random import Random
 
 import editing
+import judging
 import numpy as np
 import onnx
-from nets import TF, Feeds, parsed
+from judging import Pair
+from nets import TF, Feeds, copied, parsed
 from onnx import helper
 from wrong import Base, spoiled
 
@@ -93,27 +95,6 @@ KINDS = (
 )
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """A wrong conversion, and its harmless twin.
-
-    Attributes:
-        what: operator and sizes, lowering, case, damage.
-        kind: what it is wrong for.
-        original, mutant, twin: models.
-        inputs: data and parameters for which the mutant is said to be wrong.
-        others: on which the twin must be right.
-    """
-
-    what: str
-    kind: str
-    original: onnx.ModelProto
-    mutant: onnx.ModelProto
-    twin: onnx.ModelProto
-    inputs: Feeds
-    others: tuple[Feeds, ...]
-
-
 @cache
 def conversions(number: int) -> tuple[tuple[str, onnx.ModelProto], ...]:
     """Return the conversions of a kind that differ, by lowering."""
@@ -128,100 +109,38 @@ def conversions(number: int) -> tuple[tuple[str, onnx.ModelProto], ...]:
     return tuple(found.values())
 
 
-def draw(seed: int) -> Mutant:
-    """Draw a mutant and its twin."""
+def draw(seed: int) -> tuple[Pair, Pair]:
+    """Draw a wrong conversion and its twin."""
     random = Random(f"targeted {seed}")
     number = random.randrange(len(KINDS))
     kind = KINDS[number]
     lowering, right = random.choice(conversions(number))
-    case = _case(kind, random)
-    damage, spoil = _damage(random, right, len(case.shape))
+    shape, parameters, words, conditions = _case(kind, random)
+    damage, spoil = _damage(random, right, len(shape))
     rng = np.random.default_rng(seed)
 
     def feeds(shape: tuple[int, ...], parameters: Feeds) -> Feeds:
         x = rng.permutation(int(np.prod(shape))).astype(np.float32).reshape(shape)
         return {"x": x, **parameters}
 
+    original = kind.base.model()
+    wrong, twin = map(spoil, conditions)
+    given = feeds(shape, parameters)
+    others = [feeds(kind.shape(random), kind.parameters(random)) for _ in range(3)]
+
+    def harmful() -> str | None:
+        shown = (judging.moved(original, twin, each) for each in others)
+        return next((how for how in shown if how), None)
+
     operator = kind.base.node.split(".")[1].split()[0]
-    return Mutant(
-        f"{operator} {case.shape}, {lowering}, {case.words}, {damage}",
-        f"wrong for {case.about}",
-        kind.base.model(),
-        *(spoil(nodes) for nodes in case.conditions(random)),
-        feeds(case.shape, case.parameters),
-        tuple(feeds(kind.shape(random), kind.parameters(random)) for _ in range(3)),
+    name = f"rare sizes {seed}: {operator} {shape}, {lowering}, {words}, {damage}"
+    return (
+        Pair(name, original, wrong, partial(judging.moved, original, wrong, given)),
+        Pair(f"twin of {name}", original, twin, harmful),
     )
 
 
 # ---------------------------------------------------------------- the case
-
-
-@dataclass
-class _Case:
-    """A number made of sizes, and when it is rare.
-
-    Attributes:
-        about: what the mutant is wrong for.
-        shape, parameters: a case in point.
-        text: nodes for the number, `d`.
-        value: of `d` there.
-        test: "equal", "above" or "mod".
-        modulus: of "mod".
-    """
-
-    about: str
-    shape: tuple[int, ...]
-    parameters: Feeds
-    text: str
-    value: int
-    test: str = "equal"
-    modulus: int = 0
-    words: str = field(init=False, default="")
-
-    def conditions(self, random: Random) -> list[str]:
-        """Return nodes for `k` in the rare case, and the same in one that never is."""
-        spelled = random.choice(_SPELLINGS[self.test])
-        never = {"equal": -self.value - 1, "above": 2**40, "mod": self.modulus + self.value}
-        return [
-            f"{self.text}; {spelled.format(v=v, above=v - 1, below=v + 1, m=self.modulus)}; "
-            for v in (self.value, never[self.test])
-        ]
-
-
-def _case(kind: Kind, random: Random) -> _Case:
-    """Draw a rare case."""
-    axes = [a for a, m in enumerate(kind.multiple) if m]
-    axis, other = random.choice(axes), random.randrange(len(kind.multiple))
-    about = random.choice(
-        "residue residue size size batch threshold product product sum sum".split()
-    )
-    if kind.base.inputs and random.random() < 0.5:
-        about = "parameter"
-    if about == "batch":
-        axis = 0
-    shape = kind.shape(random, axis if about in ("size", "threshold") else None)
-    parameters = kind.parameters(random)
-    text, value = random.choice(_OF_AXIS).format(axis=axis, next=axis + 1), shape[axis]
-    pair = f"d0 = Gather (s, #{axis}); d1 = Gather (s, #{other}); "
-    if about == "product":
-        text, value = f"{pair} d = Mul (d0, d1)", value * shape[other]
-    elif about == "sum":
-        text, value = f"{pair} d2 = Mul (d0, #3); d = Add (d2, d1)", 3 * value + shape[other]
-    elif about == "parameter":
-        entry = random.randrange(4)
-        text = f"flat = Reshape (pads, #-1); d = Gather (flat, #{entry})"
-        value = int(parameters["pads"].reshape(-1)[entry])
-    case = _Case(_ABOUT[about], shape, parameters, text, value)
-    if about == "threshold":
-        case.test = "above"
-    elif about == "residue" or (about in ("product", "sum") and random.random() < 0.7):
-        case.test, case.modulus = "mod", random.choice([3, 4, 8, 12, 16, 24, 32, 64, 100])
-        case.value %= case.modulus
-        if about != "residue":
-            case.about = _ABOUT["residue"].replace("a size", f"a {about} of sizes")
-    case.words = f"axis {axis} {case.test} {case.value}"
-    return case
-
 
 _OF_AXIS = (
     "d = Slice (s, #{axis}, #{next})",
@@ -229,15 +148,44 @@ _OF_AXIS = (
     "d_size = Gather (s, ##{axis}); d = Reshape (d_size, #-1)",
     "d_size = Gather (s, ##{axis}); d = Unsqueeze (d_size, #0)",
 )
-_ABOUT = {
-    "residue": "one residue class of a size",
-    "size": "one size above 1,000",
-    "batch": "one batch",
-    "threshold": "sizes above a threshold",
-    "product": "one product of sizes",
-    "sum": "one sum of sizes",
-    "parameter": "one value of a run-time parameter",
-}
+#: What a case is made of; those that are named more often are drawn more often.
+_OF = "residue residue size size batch threshold product product sum sum".split()
+
+
+def _case(kind: Kind, random: Random) -> tuple[tuple[int, ...], Feeds, str, list[str]]:
+    """Draw a rare case: a shape and parameters in it, in words, nodes for `k` in it and in none."""
+    axes = [a for a, m in enumerate(kind.multiple) if m]
+    axis, other, of = random.choice(axes), random.randrange(len(kind.multiple)), random.choice(_OF)
+    if kind.base.inputs and random.random() < 0.5:
+        of = "parameter"
+    axis = 0 if of == "batch" else axis
+    shape = kind.shape(random, axis if of in ("size", "threshold") else None)
+    parameters = kind.parameters(random)
+    text, value = random.choice(_OF_AXIS).format(axis=axis, next=axis + 1), shape[axis]
+    pair = f"d0 = Gather (s, #{axis}); d1 = Gather (s, #{other}); "
+    if of == "product":
+        text, value = f"{pair} d = Mul (d0, d1)", value * shape[other]
+    elif of == "sum":
+        text, value = f"{pair} d2 = Mul (d0, #3); d = Add (d2, d1)", 3 * value + shape[other]
+    elif of == "parameter":
+        entry = random.randrange(4)
+        text = f"flat = Reshape (pads, #-1); d = Gather (flat, #{entry})"
+        value = int(parameters["pads"].reshape(-1)[entry])
+    test, never, modulus = "equal", -value - 1, 0
+    if of == "threshold":
+        test, never = "above", 2**40
+    elif of == "residue" or (of in ("product", "sum") and random.random() < 0.7):
+        modulus = random.choice([3, 4, 8, 12, 16, 24, 32, 64, 100])
+        value %= modulus
+        test, never = "mod", modulus + value
+    spelled = random.choice(_SPELLINGS[test])
+    conditions = [
+        f"{text}; {spelled.format(v=v, above=v - 1, below=v + 1, m=modulus)}; "
+        for v in (value, never)
+    ]
+    return shape, parameters, f"{of} of axis {axis} {test} {value}", conditions
+
+
 _IF = (
     "<then_branch = a () => (int64[1] k1) {{k1 = Identity (#1)}}, "
     "else_branch = o () => (int64[1] k0) {{k0 = Identity (#0)}}>"
@@ -353,8 +301,7 @@ def _inside(random: Random, right: onnx.ModelProto) -> tuple[str, _Spoil] | None
     step.reshape(-1)[entry] = sign
 
     def spoil(condition: str) -> onnx.ModelProto:
-        model = onnx.ModelProto()
-        model.CopyFrom(right)
+        model = copied(right)
         kind = helper.np_dtype_to_tensor_dtype(array.dtype)
         nodes, stored = parsed(
             f"s = Shape (x); {condition} k_as = Cast <to = {kind}> (k); "
