@@ -7,12 +7,14 @@ all others are data.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
 from typing import Any
 
+import definitions
+import nets
 import numpy as np
 import onnx
 import onnx.parser
@@ -36,12 +38,14 @@ Values = dict[str, np.ndarray]
 
 
 def parse(text: str, opset: int = 18) -> onnx.ModelProto:
-    """The model for 'f (int64[N] x) => (y) { y = Neg(x) }'."""
+    """The model for 'f (int64[N] x) => (y) { y = Add(x, #1) }'; numbers as in `nets.inlined`."""
+    text, stored = nets.inlined(text)
     head = f'<ir_version: {running.ir_version_of(opset)}, opset_import: ["": {opset}, "tf": 1]>'
     model = onnx.parser.parse_model(head + text)
     for item in (*model.opset_import, *model.graph.node):
         if item.domain == "tf":
             item.domain = TF
+    model.graph.initializer.extend(stored.values())
     return model
 
 
@@ -146,6 +150,63 @@ def compare(
         return expected, mapped(case, converted)
 
     return comparison.compare(Case(Budget(steps)), both)
+
+
+# ---------------------------------------------------------------- brute force
+
+
+def names_of(model: onnx.ModelProto) -> list[str]:
+    """Names of the symbolic sizes of a model's inputs."""
+    dims = (dim for each in dims_of(model).values() for dim in each if isinstance(dim, str))
+    return [*dict.fromkeys(dims)]
+
+
+def up_to(bound: int, names: Sequence[str]) -> Iterator[Sizes]:
+    """All sizes from 1 to a bound."""
+    return assignments(dict.fromkeys(names, range(1, bound + 1)))
+
+
+def _reference(model: onnx.ModelProto) -> Callable[[Values], np.ndarray]:
+    """What computes a model: the definition of a spatial operator, or onnxruntime."""
+    node = model.graph.node[0]
+    if not node.domain or len(model.graph.node) > 1:
+        session = running.session(model, running.LEVELS[0])
+        return lambda given: session.run(None, given)[0]
+    stored = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    return lambda given: definitions.node(
+        node.op_type, [(given | stored)[n] for n in node.input], attributes
+    )
+
+
+def first_difference(
+    original: onnx.ModelProto, converted: onnx.ModelProto, sizes: Iterable[Sizes]
+) -> Sizes | None:
+    """The first sizes at which the converted model fails or gives something else, or None.
+
+    Sizes at which the original fails do not count. All elements of the data differ, and none is 0: nodes
+    that only move data are equal for all values if they are for these.
+    """
+    wanted_of = _reference(original)
+    try:
+        session = running.session(converted, running.LEVELS[0])
+    except Exception:  # onnxruntime's errors have no common class
+        return {}
+    for each in sizes:
+        given = feeds_of(original, each, {})
+        try:
+            wanted = wanted_of(given)
+        except Exception:
+            continue
+        if not wanted.size and original.graph.node[0].domain:
+            continue
+        try:
+            (found,) = session.run(None, given)
+        except Exception:
+            return each
+        if not running.same_bits(found, wanted):
+            return each
+    return None
 
 
 def run(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> np.ndarray:

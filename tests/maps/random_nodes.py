@@ -79,6 +79,10 @@ class Sketch:
         rank = len(self.shape)
         return self.rng.randrange(-rank, rank)
 
+    def either_side(self, axes: Sequence[int], rank: int) -> list[int]:
+        """Axes, some of them counted from behind."""
+        return [axis - self.rng.choice((0, rank)) for axis in axes]
+
     def integer(self, wanted: int) -> str:
         """A list of one integer, computed from a size more often than not."""
         rng = self.rng
@@ -134,9 +138,10 @@ class Sketch:
         return helper.make_model(graph, opset_imports=imports, ir_version=ir)
 
 
+Append = Callable[[Sketch], None]
 #: What appends a node of an operator: those that move data, and those whose results the map computes.
-MOVES: dict[str, Callable[[Sketch], None]] = {}
-NUMBERS: dict[str, Callable[[Sketch], None]] = {}
+MOVES: dict[str, Append] = {}
+NUMBERS: dict[str, Append] = {}
 
 
 def kind(
@@ -145,20 +150,59 @@ def kind(
     """Register a function for operators; where a sketch lacks what it needs, it adds an Identity."""
 
     def registered(function: Callable[..., None]) -> Callable[..., None]:
-        def applied(s: Sketch, name: str = names[0]) -> None:
-            several = {"op_type": name} if len(names) > 1 and numbers else {}
-            function(s, **several) if needs(s) else identity(s)
+        def applied(s: Sketch, name: str) -> None:
+            more = {"op_type": name} if len(names) > 1 else {}
+            function(s, **more) if needs(s) else s.step("Identity")
 
         for name in names:
             (NUMBERS if numbers else MOVES)[name] = partial(applied, name=name)
-        return applied
+        return function
 
     return registered
 
 
-@kind("Identity")
-def identity(s: Sketch) -> None:
-    s.step("Identity")
+def _has_rows(s: Sketch) -> bool:
+    return bool(s.shape) and all(s.shape) and s.opset >= 11
+
+
+def _is_image(s: Sketch) -> bool:
+    return len(s.shape) == 4 and all(s.shape)
+
+
+def _shuffled(s: Sketch) -> dict[str, object]:
+    perm = s.rng.sample(range(len(s.shape)), len(s.shape))
+    return {"perm": perm} if perm and s.rng.random() < 0.85 else {}
+
+
+def _mode(s: Sketch) -> dict[str, object]:
+    return {"mode": s.rng.choice(("DCR", "CRD"))} if s.opset >= 11 and s.rng.random() < 0.8 else {}
+
+
+def _part(s: Sketch) -> dict[str, object]:
+    ends = [n for n in ("start", "end") if s.opset >= 15 and s.rng.random() < 0.4]
+    return {name: s.rng.randint(-5, 5) for name in ends}
+
+
+#: Operators whose attributes are all there is to draw.
+ATTRIBUTES: dict[str, Callable[[Sketch], dict[str, object]]] = {
+    "Identity": lambda s: {},
+    "Flatten": lambda s: {
+        "axis": s.rng.randint(-len(s.shape) if s.opset > 10 else 0, len(s.shape))
+    },
+    "Transpose": _shuffled,
+    "SpaceToDepth": lambda s: {"blocksize": s.rng.choice((1, 2, 2, 3))},
+    "DepthToSpace": lambda s: {"blocksize": s.rng.choice((1, 2, 2)), **_mode(s)},
+    "Shape": _part,
+    "Size": lambda s: {},
+}
+
+
+@kind("Identity", "Flatten", "Transpose")
+@kind("SpaceToDepth", "DepthToSpace", needs=_is_image)
+@kind("Shape", "Size", numbers=True)
+def by_attributes(s: Sketch, op_type: str) -> None:
+    s.step(op_type, **ATTRIBUTES[op_type](s))
+    s.whole |= op_type in ("Shape", "Size")
 
 
 @kind("Reshape")
@@ -185,70 +229,41 @@ def reshape(s: Sketch) -> None:
     s.step("Reshape", s.integers(asked), **more)
 
 
-@kind("Flatten")
-def flatten(s: Sketch) -> None:
-    rank = len(s.shape)
-    lowest = -rank if s.opset >= 11 else 0
-    s.step("Flatten", axis=s.rng.randint(lowest, rank))
-
-
-@kind("Squeeze")
-def squeeze(s: Sketch) -> None:
+@kind("Squeeze", "Unsqueeze")
+def squeeze(s: Sketch, op_type: str) -> None:
     ones = [a for a, d in enumerate(s.shape) if d == 1]
-    if not ones or s.rng.random() < 0.5:
-        unsqueeze(s)
-        return
-    if s.rng.random() < 0.15:
+    rank, axes = len(s.shape), ones[:1]
+    if op_type == "Unsqueeze" or not ones or s.rng.random() < 0.5:
+        count = s.rng.randint(1, 2)
+        op_type, rank = "Unsqueeze", rank + count
+        axes = s.rng.sample(range(rank), count)
+    elif s.rng.random() < 0.15:
         s.step("Squeeze")
         return
-    axes = [a - s.rng.choice((0, len(s.shape))) for a in s.rng.sample(ones, 1)]
+    axes = sorted(axes) if s.opset < 11 else s.either_side(axes, rank)
     inputs, more = ([], {"axes": axes}) if s.opset < 13 else ([s.store(axes)], {})
-    s.step("Squeeze", *inputs, **more)
-
-
-@kind("Unsqueeze")
-def unsqueeze(s: Sketch) -> None:
-    count = s.rng.randint(1, 2)
-    rank = len(s.shape) + count
-    axes = [a - s.rng.choice((0, rank)) for a in s.rng.sample(range(rank), count)]
-    if s.opset < 11:
-        axes = sorted(a % rank for a in axes)
-    inputs, more = ([], {"axes": axes}) if s.opset < 13 else ([s.store(axes)], {})
-    s.step("Unsqueeze", *inputs, **more)
-
-
-@kind("Transpose")
-def transpose(s: Sketch) -> None:
-    perm = s.rng.sample(range(len(s.shape)), len(s.shape))
-    s.step("Transpose", **({"perm": perm} if perm and s.rng.random() < 0.85 else {}))
-
-
-def _bound(s: Sketch, size: int) -> int:
-    if s.rng.random() < 0.15:
-        return s.rng.choice(FAR)
-    return s.rng.randint(-size - 2, size + 2)
+    s.step(op_type, *inputs, **more)
 
 
 @kind("Slice", needs=lambda s: s.shape)
 def slice_(s: Sketch) -> None:
     rank = len(s.shape)
     axes = s.rng.sample(range(rank), s.rng.randint(1, rank))
-    if s.rng.random() < 0.5:  # something is left
-        pairs = [(s.rng.randint(0, s.shape[a] // 2), s.shape[a]) for a in axes]
-    else:
-        pairs = [(_bound(s, s.shape[a]), _bound(s, s.shape[a])) for a in axes]
-    starts, ends = [p[0] for p in pairs], [p[1] for p in pairs]
-    axes = [a - s.rng.choice((0, rank)) for a in axes]
+    sizes = [s.shape[a] for a in axes]
+    starts, ends = [s.rng.randint(0, d // 2) for d in sizes], sizes  # something is left
+    if s.rng.random() < 0.5:
+        starts, ends = (
+            [s.rng.choice((*FAR, *range(-d - 2, d + 3), *range(-d - 2, d + 3))) for d in sizes]
+            for _ in range(2)
+        )
     if s.opset < 10:
-        axes = [a % rank for a in axes]
         s.step("Slice", starts=starts, ends=ends, axes=axes)
         return
-    more = [s.store(axes)]
+    more = [s.store(s.either_side(axes, rank))]
     if s.rng.random() < 0.6:
         more.append(s.store([s.rng.choice((1, 1, 2, 3, -1, -1, -2)) for _ in axes]))
     far = any(abs(v) > 100 for v in (*starts, *ends))
-    lists = [s.store(v) if far else s.integers(v) for v in (starts, ends)]
-    s.step("Slice", *lists, *more)
+    s.step("Slice", *(s.store(v) if far else s.integers(v) for v in (starts, ends)), *more)
 
 
 @kind("Pad", needs=lambda s: s.shape and (s.opset >= 11 or not s.whole))
@@ -268,7 +283,7 @@ def pad(s: Sketch) -> None:
         value = s.store(s.rng.randint(0, 9), np.float32 if s.float else np.int64)
         inputs.append(value if given and s.rng.random() < 0.7 else "")
         if named:
-            inputs.append(s.store([a - s.rng.choice((0, rank)) for a in axes]))
+            inputs.append(s.store(s.either_side(axes, rank)))
     s.step("Pad", *inputs, **more)
 
 
@@ -277,10 +292,9 @@ def concat(s: Sketch) -> None:
     parts = []
     for _ in range(s.rng.randint(1, 3)):
         part = s.value
-        if s.rng.random() < 0.4:
-            first = s.rng.randint(0, 1)
-            if s.opset >= 10:
-                part = s.add("Slice", [part, s.store([first]), s.store([100]), s.store([0])])
+        if s.rng.random() < 0.4 and s.opset >= 10:
+            ends = [s.store([v]) for v in (s.rng.randint(0, 1), 100, 0)]
+            part = s.add("Slice", [part, *ends])
         parts.append(part)
     s.value = s.add("Concat", parts, axis=s.axis() if s.opset >= 11 else 0)
 
@@ -289,74 +303,66 @@ def concat(s: Sketch) -> None:
 def split(s: Sketch) -> None:
     axis, count = s.axis(), s.rng.randint(1, 3)
     size = s.shape[axis]
+    inputs, more = [], {"num_outputs": count} if s.opset >= 18 else {}
     if s.rng.random() < 0.5:
         cuts = sorted(s.rng.randint(0, size) for _ in range(count - 1))
         parts = [b - a for a, b in zip([0, *cuts], [*cuts, size], strict=True)]
         inputs, more = s.parameter("split", 13, parts)
-    else:
-        inputs, more = [], {"num_outputs": count} if s.opset >= 18 else {}
     s.add("Split", [s.value, *inputs], outputs=count, axis=axis, **more)
-    names = list(s.nodes[-1].output)
-    s.rng.shuffle(names)
-    if s.rng.random() < 0.5:
-        s.value = names[0]
-    else:
-        s.value = s.add("Concat", names, axis=axis)
+    names = s.rng.sample(list(s.nodes[-1].output), count)
+    s.value = names[0] if s.rng.random() < 0.5 else s.add("Concat", names, axis=axis)
+
+
+def _random(s: Sketch, shape: Sequence[int], *sizes: int) -> str:
+    """Stored places on axes of these sizes in turn, counted from either side."""
+    count, low = int(np.prod(shape)), -1 if s.opset >= 11 else 0
+    turns = [sizes[i % len(sizes)] for i in range(count)]
+    return s.store(np.array([s.rng.randint(low * d, d - 1) for d in turns], int).reshape(shape))
 
 
 def _indices(s: Sketch, size: int, shape: Sequence[int]) -> str:
     """Random places on an axis."""
-    kind = s.rng.random()
-    if kind < 0.25 or len(shape) != 1:
-        low = -size if s.opset >= 11 else 0
-        return s.store(
-            np.array([s.rng.randint(low, size - 1) for _ in range(int(np.prod(shape)))]).reshape(
-                shape
-            )
-        )
-    if kind < 0.5:
+    draw = s.rng.random()
+    if draw < 0.25 or len(shape) != 1:
+        return _random(s, shape, size)
+    if draw < 0.5:
         return s.store([s.rng.choice((0, 0, -1)) for _ in range(shape[0])])
-    start, limit, delta = s.rng.choice(
-        ((0, size, 1), (0, size, 2), (1, size, 1), (-1, size - 1, 1))
-    )
-    scalars = [s.add("Squeeze", [s.integer(v)]) for v in (start, limit)]
-    result = s.add("Range", [*scalars, s.store(delta)])
+    ranges = (0, size, 1), (0, size, 2), (1, size, 1), (-1, size - 1, 1)
+    *ends, delta = s.rng.choice(ranges)
+    result = s.add("Range", [*(s.add("Squeeze", [s.integer(v)]) for v in ends), s.store(delta)])
     if s.rng.random() < 0.5:
         by = s.integer(s.rng.randint(1, size))
         result = s.add(s.rng.choice(("Mod", "Div", "Min" if s.opset > 11 else "Div")), [result, by])
     return result
 
 
-@kind("Gather", needs=lambda s: s.shape and all(s.shape) and s.opset >= 11)
+@kind("Gather", needs=_has_rows)
 def gather(s: Sketch) -> None:
     axis = s.axis()
     shape = s.rng.choice(((), (1,), (2,), (3,), (2, 2)))
     s.step("Gather", _indices(s, s.shape[axis], shape), axis=axis)
 
 
-@kind("GatherElements", needs=lambda s: s.shape and all(s.shape) and s.opset >= 11)
+@kind("GatherElements", needs=_has_rows)
 def gather_elements(s: Sketch) -> None:
     axis = s.axis()
     shape = [s.rng.randint(1, 4 if a == axis else d) for a, d in enumerate(s.shape)]
-    size = s.shape[axis]
-    numbers = [s.rng.randint(-size, size - 1) for _ in range(int(np.prod(shape)))]
-    s.step("GatherElements", s.store(np.array(numbers).reshape(shape)), axis=axis)
+    s.step("GatherElements", _random(s, shape, s.shape[axis]), axis=axis)
 
 
-@kind("GatherND", needs=lambda s: s.shape and all(s.shape) and s.opset >= 12)
+@kind("GatherND", needs=lambda s: _has_rows(s) and s.opset >= 12)
 def gather_nd(s: Sketch) -> None:
     batch = s.rng.randint(0, 1) if len(s.shape) > 1 else 0
     depth = s.rng.randint(1, min(2, len(s.shape) - batch))
-    shape = [*s.shape[:batch], 2, depth]
-    numbers = [
-        s.rng.randint(-s.shape[batch + i % depth], s.shape[batch + i % depth] - 1)
-        for i in range(int(np.prod(shape)))
-    ]
-    s.step("GatherND", s.store(np.array(numbers).reshape(shape)), batch_dims=batch)
+    sizes = s.shape[batch : batch + depth]
+    s.step("GatherND", _random(s, [*s.shape[:batch], 2, depth], *sizes), batch_dims=batch)
 
 
-@kind("Expand")
-def expand(s: Sketch) -> None:
+@kind("Expand", "Tile")
+def expand(s: Sketch, op_type: str) -> None:
+    if op_type == "Tile":
+        s.step("Tile", s.integers([s.rng.choice((0, 1, 1, 2, 3)) for _ in s.shape]))
+        return
     target = [s.rng.choice((1, d)) if d != 1 else s.rng.choice((1, 2, 3)) for d in s.shape]
     target = [s.rng.randint(1, 2) for _ in range(s.rng.randint(0, 1))] + target
     if s.rng.random() < 0.3:
@@ -364,72 +370,29 @@ def expand(s: Sketch) -> None:
     s.step("Expand", s.integers(target))
 
 
-@kind("Tile")
-def tile(s: Sketch) -> None:
-    s.step("Tile", s.integers([s.rng.choice((0, 1, 1, 2, 3)) for _ in s.shape]))
-
-
-@kind("SpaceToDepth", needs=lambda s: len(s.shape) == 4 and all(s.shape))
-def space_to_depth(s: Sketch) -> None:
-    s.step("SpaceToDepth", blocksize=s.rng.choice((1, 2, 2, 3)))
-
-
-@kind("DepthToSpace", needs=lambda s: len(s.shape) == 4 and all(s.shape))
-def depth_to_space(s: Sketch) -> None:
-    mode = {"mode": s.rng.choice(("DCR", "CRD"))} if s.opset >= 11 and s.rng.random() < 0.8 else {}
-    s.step("DepthToSpace", blocksize=s.rng.choice((1, 2, 2)), **mode)
-
-
-@kind("Shape", "Size", numbers=True)
-def shape(s: Sketch, op_type: str) -> None:
-    if op_type == "Size":
-        s.step("Size")
-    else:
-        more = {}
-        if s.opset >= 15:
-            if s.rng.random() < 0.4:
-                more["start"] = s.rng.randint(-5, 5)
-            if s.rng.random() < 0.4:
-                more["end"] = s.rng.randint(-5, 5)
-        s.step("Shape", **more)
+@kind("ConstantOfShape", "NonZero", "EyeLike", numbers=True)
+def constants(s: Sketch, op_type: str) -> None:
     s.whole = True
-
-
-@kind("ConstantOfShape", numbers=True)
-def constant_of_shape(s: Sketch) -> None:
+    if op_type == "EyeLike":
+        zeros = np.zeros((s.rng.randint(1, 4), s.rng.randint(1, 4)))
+        s.value = s.add("EyeLike", [s.store(zeros)], k=s.rng.randint(-2, 2))
+        return
     value = numpy_helper.from_array(np.array([s.rng.randint(0, 3)], np.int64))
-    s.value = s.add(
-        "ConstantOfShape",
-        [s.integers([d + s.rng.choice((0, 0, 0, 1, -1)) for d in s.shape])],
-        value=value,
-    )
-    s.whole = True
-
-
-@kind("EyeLike", numbers=True)
-def eye_like(s: Sketch) -> None:
-    zeros = np.zeros((s.rng.randint(1, 4), s.rng.randint(1, 4)))
-    s.value = s.add("EyeLike", [s.store(zeros)], k=s.rng.randint(-2, 2))
-    s.whole = True
+    sizes = s.integers([d + s.rng.choice((0, 0, 0, 1, -1)) for d in s.shape])
+    s.value = s.add("ConstantOfShape", [sizes], value=value)
+    if op_type == "NonZero":
+        if s.rng.random() < 0.7:
+            s.step("Reshape", s.store([-1]))
+        s.step("NonZero")
 
 
 @kind("Range", needs=lambda s: s.opset >= 11, numbers=True)
 def range_(s: Sketch) -> None:
-    numbers = [s.rng.randint(-2, 2), s.rng.randint(1, 8), s.rng.choice((1, 1, 2, 3))]
-    if s.rng.random() < 0.1:
-        numbers[2] = -1
+    numbers = [s.rng.randint(-2, 2), s.rng.randint(1, 8), s.rng.choice((1, 1, 2, 3, 1, 1, -1))]
     scalars = [s.add("Squeeze", [s.integer(v)]) for v in numbers]
     if s.rng.random() < 0.7:
         scalars[2] = s.store(numbers[2])
     s.value, s.whole = s.add("Range", scalars), True
-
-
-@kind("NonZero", numbers=True)
-def non_zero(s: Sketch) -> None:
-    constant_of_shape(s)
-    if s.rng.random() < 0.7:
-        s.step("Reshape", s.store([-1]))
-    s.step("NonZero")
 
 
 def _places(s: Sketch) -> str:
@@ -440,78 +403,51 @@ def _places(s: Sketch) -> str:
     size = s.add("Gather", [s.add("Shape", [s.value]), s.store(axis)])
     places = s.add("Range", [s.store(0), size, s.store(1)])
     behind = len(s.shape) - 1 - axis
-    if behind:
-        places = s.add("Reshape", [places, s.store([-1, *[1] * behind])])
-    return places
+    return s.add("Reshape", [places, s.store([-1, *[1] * behind])]) if behind else places
 
 
 BINARY = ("Add", "Sub", "Mul", "Div", "Mod", "Max", "Min", "Sum")
-LOGIC = ("And", "Or", "Xor")
+LOGIC = ("And", "Or", "Xor", "Not")
 COMPARE = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+UNARY = ("Neg", "Abs", "Sign")
 
 
-@kind(
-    *BINARY,
-    *LOGIC,
-    *COMPARE,
-    "Neg",
-    "Abs",
-    "Sign",
-    "Not",
-    needs=lambda s: s.opset >= 13,
-    numbers=True,
-)
+def _truth(s: Sketch, value: str) -> str:
+    return s.add(s.rng.choice(COMPARE), [value, s.integer(s.rng.randint(-1, 3))])
+
+
+@kind(*BINARY, *LOGIC, *COMPARE, *UNARY, needs=lambda s: s.opset >= 13, numbers=True)
 def elementwise(s: Sketch, op_type: str) -> None:
     """An operator on integers that the map knows; on data, that of an unknown function."""
-    kind = op_type
-    if kind == "Sum":  # onnxruntime has none of integers
-        if not s.float:
-            return identity(s)
-        s.step("Sum", *[s.value] * s.rng.choice((0, 1, 2, 17)))
-        return None
-    if s.rng.random() < 0.8 or kind in ("Div", "Mod", *LOGIC, "Not"):
-        s.value, s.whole = _places(s), True
-        s.shape = (1,)
-    value = s.value
-    if kind in ("Neg", "Abs", "Sign"):
-        value = s.add("Sub", [value, s.integer(s.rng.randint(-3, 3))]) if s.whole else value
-        s.value = s.add(kind, [value])
-        return None
-    if kind in ("Not", *LOGIC):
-        truths = [
-            s.add(s.rng.choice(COMPARE), [value, s.integer(s.rng.randint(-1, 3))])
-            for _ in range(1 if kind == "Not" else 2)
-        ]
-        truth = s.add(kind, truths)
-        s.value = s.add("Cast", [truth], to=TensorProto.INT64)
-        return None
-    if not s.whole:
-        other = value
-    elif kind in ("Div", "Mod"):
-        other = s.integer(s.rng.choice((1, 2, 3, 4, -2)))
-        if s.rng.random() < 0.5:
-            value = s.add("Sub", [value, s.integer(s.rng.randint(-3, 3))])
-    else:
-        other = s.integer(s.rng.randint(-3, 4))
-    if kind in COMPARE:
-        truth = s.add(kind, [value, other])
-        s.value = s.add("Cast", [truth], to=TensorProto.INT64)
-        return None
-    more = {"fmod": 1} if kind == "Mod" and s.rng.random() < 0.4 else {}
-    row = [value, other]
-    if kind in ("Max", "Min") and s.whole:
+    if op_type == "Sum":  # onnxruntime has none of integers
+        more = [s.value] * s.rng.choice((0, 1, 2, 17)) if s.float else []
+        s.step("Sum" if s.float else "Identity", *more)
+        return
+    if s.rng.random() < 0.8 or op_type in ("Div", "Mod", *LOGIC):
+        s.value, s.whole, s.shape = _places(s), True, (1,)
+    value, other, more = s.value, s.value, {}
+    if s.whole and (op_type in UNARY or (op_type in ("Div", "Mod") and s.rng.random() < 0.5)):
+        value = s.add("Sub", [value, s.integer(s.rng.randint(-3, 3))])
+    if s.whole:
+        by = s.rng.choice((1, 2, 3, 4, -2)) if op_type in ("Div", "Mod") else s.rng.randint(-3, 4)
+        other = s.integer(by)
+    if op_type == "Mod" and s.rng.random() < 0.4:
+        more = {"fmod": 1}
+    row = [value] if op_type in UNARY else [value, other]
+    if op_type in ("Max", "Min") and s.whole:
         row += [s.integer(s.rng.randint(-3, 4))] * s.rng.choice((0, 1, 1, 16))
-    s.value = s.add(kind, row, **more)
-    return None
+    if op_type in LOGIC:
+        row = [_truth(s, value) for _ in range(1 if op_type == "Not" else 2)]
+    s.value = s.add(op_type, row, **more)
+    if op_type in (*LOGIC, *COMPARE):
+        s.step("Cast", to=TensorProto.INT64)
 
 
 @kind("Where", needs=lambda s: s.opset >= 13 and not s.float)
 def where(s: Sketch) -> None:
-    condition = s.add(s.rng.choice(COMPARE), [_places(s), s.integer(s.rng.randint(0, 3))])
+    condition = _truth(s, _places(s))
     other = s.rng.choice((s.value, s.store(s.rng.randint(0, 5)), s.integer(2)))
-    pair = [s.value, other]
-    s.rng.shuffle(pair)
-    s.value = s.add("Where", [condition, *pair])
+    s.value = s.add("Where", [condition, *s.rng.sample([s.value, other], 2)])
 
 
 @kind("Cast", needs=lambda s: not s.float, numbers=True)
@@ -526,28 +462,21 @@ def cast(s: Sketch) -> None:
     s.step("Cast", to=TensorProto.INT64)
 
 
-@kind(
-    "ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin", needs=lambda s: s.opset >= 13, numbers=True
-)
+REDUCTIONS = ("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin")
+
+
+@kind(*REDUCTIONS, needs=lambda s: s.opset >= 13, numbers=True)
 def reduce(s: Sketch, op_type: str) -> None:
-    sizes = s.add("Shape", [s.value])
-    rank = len(s.shape)
+    sizes, rank = s.add("Shape", [s.value]), 1
     if s.rng.random() < 0.5:
-        sizes = s.add("Reshape", [s.add("Concat", [sizes, sizes], axis=0), s.store([2, rank])])
-        rank = 2
-    else:
-        rank = 1
+        twice = s.add("Concat", [sizes, sizes], axis=0)
+        sizes, rank = s.add("Reshape", [twice, s.store([2, len(s.shape)])]), 2
     more: dict[str, object] = {"keepdims": s.rng.randint(0, 1)} if s.rng.random() < 0.7 else {}
-    inputs = [sizes]
-    as_input = s.opset >= (13 if op_type == "ReduceSum" else 18)
+    inputs, as_input = [sizes], s.opset >= (13 if op_type == "ReduceSum" else 18)
     if s.rng.random() < 0.7:
-        axes = [
-            a - s.rng.choice((0, rank)) for a in s.rng.sample(range(rank), s.rng.randint(1, rank))
-        ]
+        axes = s.either_side(s.rng.sample(range(rank), s.rng.randint(1, rank)), rank)
         if as_input:
-            if s.rng.random() < 0.2:
-                axes = []
-            inputs.append(s.store(axes))
+            inputs.append(s.store([] if s.rng.random() < 0.2 else axes))
         else:
             more["axes"] = axes
     if as_input and s.rng.random() < 0.3:
@@ -562,10 +491,8 @@ def if_(s: Sketch) -> None:
     condition = s.add(s.rng.choice(("Less", "Greater", "Equal")), [size, s.store(2)])
     branches = {}
     for name in ("then_branch", "else_branch"):
-        output = f"{s.name()}_{name}"
-        node = s.rng.choice(("Identity", "Transpose", "Neg"))
-        if s.whole or s.opset < 13:
-            node = "Identity"
+        output, node = f"{s.name()}_{name}", s.rng.choice(("Identity", "Transpose", "Neg"))
+        node = "Identity" if s.whole or s.opset < 13 else node
         nodes = [helper.make_node(node, [s.value], [output])]
         branches[name] = helper.make_graph(nodes, name, [], [onnx.ValueInfoProto(name=output)])
     s.value = s.add("If", [condition], **branches)

@@ -32,22 +32,29 @@ Program = Callable[[Any, dict[str, Any]], Any]
 
 
 class Plain:
-    """The operations of a case on integers."""
+    """The operations of a case on integers; keeps the answers that a computation branches on."""
+
+    def __init__(self) -> None:
+        self.answers: list[int] = []
+
+    def _answer(self, answer: int) -> int:
+        self.answers.append(answer)
+        return answer
 
     def decide(self, p: int) -> bool:
-        return p >= 0
+        return bool(self._answer(p >= 0))
 
     def is_zero(self, p: int) -> bool:
-        return p == 0
+        return bool(self._answer(p == 0))
+
+    def value_of(self, p: int, count: int) -> int:
+        return self._answer(p)
 
     def floor_div(self, a: int, b: int) -> int:
         return a // int(b.constant if isinstance(b, Polynomial) else b)
 
     def mod(self, a: int, b: int) -> int:
         return a % int(b.constant if isinstance(b, Polynomial) else b)
-
-    def value_of(self, p: int, count: int) -> int:
-        return p
 
 
 def _divided(case: Any, a: Any, b: int) -> Any:
@@ -92,25 +99,6 @@ def program(rng: Random, depth: int) -> Program:
     return table[rng.choice(list(table))]
 
 
-class Recorded(Plain):
-    """The operations of a case on integers; keeps the answers that a computation branches on."""
-
-    def __init__(self) -> None:
-        self.answers: list[int] = []
-
-    def decide(self, p: int) -> bool:
-        self.answers.append(super().decide(p))
-        return super().decide(p)
-
-    def is_zero(self, p: int) -> bool:
-        self.answers.append(super().is_zero(p))
-        return super().is_zero(p)
-
-    def value_of(self, p: int, count: int) -> int:
-        self.answers.append(super().value_of(p, count))
-        return super().value_of(p, count)
-
-
 class Cases(NamedTuple):
     """The cases of a computation: how many, those that each assignment is in, and its results there."""
 
@@ -144,7 +132,7 @@ def cases(compute: Program, names: str = "hwpik") -> Cases:
 
 def plain(compute: Program, assignment: dict[str, int]) -> tuple[int, tuple[int, ...]]:
     """The result of a computation on integers, and the answers that it branched on."""
-    recorded = Recorded()
+    recorded = Plain()
     return int(compute(recorded, assignment)), tuple(recorded.answers)
 
 

@@ -163,131 +163,88 @@ NUMBERS = {
     "crop": np.array([0, 0, -1, 0, 0, -1]),
 }
 
-EQUAL = [
-    ("p = Pad(x, pads) y = Relu(p)", "r = Relu(x) y = Pad(r, pads)"),
-    ("p = Pad(x, pads) y = Clip(p, low, high)", "r = Clip(x, low, high) y = Pad(r, pads)"),
-    ("p = Pad(x, pads) y = Mul(p, slopes)", "r = Mul(x, slopes) y = Pad(r, pads)"),
-    ("p = Pad(x, pads) y = PRelu(p, slopes)", "r = PRelu(x, slopes) y = Pad(r, pads)"),
-    (
-        "p = Pad(x, pads) y = QuantizeLinear(p, step, point)",
-        "r = QuantizeLinear(x, step, point) y = Pad(r, pads, point)",
-    ),
-    (
-        "p = Pad(x, pads) m = MatMul(square, p) y = QuantizeLinear(m, step, point)",
-        "m = MatMul(square, x) q = QuantizeLinear(m, step, point) y = Pad(q, pads, point)",
-    ),
-    ("p = Pad(x, pads) y = Conv(p, kernel)", "y = Conv <pads = [1, 2]> (x, kernel)"),
-    ("c = Conv(x, kernel) y = Add(c, biases)", "y = Conv(x, kernel, bias)"),
-    ("c = Conv(x, kernel) y = Add(biases, c)", "y = Conv(x, kernel, bias)"),
-    (
-        "t = Transpose <perm = [0, 2, 1]> (x) s = Softmax(t) y = Transpose <perm = [0, 2, 1]> (s)",
-        "y = Softmax <axis = 1> (x)",
-    ),
-    (
-        "p = Pad(x, pads, minus_infinity) y = MaxPool <kernel_shape = [3], dilations = [2]> (p)",
-        "y = MaxPool <kernel_shape = [3], dilations = [2], pads = [1, 2]> (x)",
-    ),
-    (
-        "p = Pad(x, pads) y = AveragePool <kernel_shape = [3]> (p)",
-        "y = AveragePool <kernel_shape = [3], pads = [1, 2], count_include_pad = 1> (x)",
-    ),
-    (
-        "y = AveragePool <kernel_shape = [2], dilations = [2]> (x)",
-        "y = Conv <group = 3, dilations = [2]> (x, halves)",
-    ),
-    (
-        "p = Pad(x, pads) y = LpPool <kernel_shape = [3]> (p)",
-        "y = LpPool <kernel_shape = [3], pads = [1, 2]> (x)",
-    ),
-    (
-        "c = ConvTranspose <dilations = [2]> (x, transposed) y = Pad(c, crop)",
-        "y = ConvTranspose <dilations = [2], pads = [1, 1]> (x, transposed)",
-    ),
-    (
-        't = Transpose <perm = [0, 2, 1]> (x) y = Einsum <equation = "nwc,cd->nwd"> (t, square)',
-        "t = Transpose <perm = [0, 2, 1]> (x) y = MatMul(t, square)",
-    ),
-    ('y = Einsum <equation = "dc,ncw->ndw"> (square, x)', "y = MatMul(square, x)"),
-    (
-        "t = Transpose <perm = [0, 2, 1]> (x) s = CumSum(t, last)"
-        " y = Transpose <perm = [0, 2, 1]> (s)",
-        "y = CumSum(x, middle)",
-    ),
-    (
-        "t = Transpose <perm = [0, 2, 1]> (x) s, i = TopK(t, two)"
-        " y = Transpose <perm = [0, 2, 1]> (s)",
-        "y, i = TopK <axis = 1> (x, two)",
-    ),
-    (
-        "t = Transpose <perm = [0, 2, 1]> (x) s = MeanVarianceNormalization <axes = [2]> (t)"
-        " y = Transpose <perm = [0, 2, 1]> (s)",
-        "y = MeanVarianceNormalization <axes = [1]> (x)",
-    ),
-    (
-        "y = ReduceMax <keepdims = 0, axes = [1]> (x)",
-        "r = ReduceMax <axes = [1]> (x) y = Squeeze(r, one)",
-    ),
-]
 
-DIFFERENT = [
-    ("y = Clip(x, , six)", "y = Clip(x, six)"),
-    ("y = Floor(x)", "y = Ceil(x)"),
-    ("y = Sub(x, slopes)", "y = Sub(slopes, x)"),
-    ("y = Mul(x, zero)", "y = PRelu(x, zero)"),
-    ("p = Pad(x, pads) y = Sigmoid(p)", "r = Sigmoid(x) y = Pad(r, pads)"),
-    ("p = Pad(x, pads) y = Mul(p, downwards)", "r = Mul(x, downwards) y = Pad(r, pads)"),
-    (
-        "p = Pad(x, pads) y = Clip(p, low, minus_zero)",
-        "r = Clip(x, low, minus_zero) y = Pad(r, pads)",
-    ),
-    (
-        "p = Pad(x, pads) y = BatchNormalization(p, scale, mean, mean, scale)",
-        "r = BatchNormalization(x, scale, mean, mean, scale) y = Pad(r, pads)",
-    ),
-    (
-        "p = Pad(x, pads) y = QuantizeLinear(p, step, point)",
-        "r = QuantizeLinear(x, step, point) y = Pad(r, pads)",
-    ),
-    ("y = Softmax <axis = 1> (x)", "y = Softmax <axis = 2> (x)"),
-    ("y = CumSum(x, last)", "y = CumSum(x, middle)"),
-    ("y = CumSum <reverse = 1> (x, last)", "y = CumSum(x, last)"),
-    ("y, i = TopK <axis = 1> (x, two)", "v, y = TopK <axis = 1> (x, two)"),
-    ("y, i = TopK <axis = 1> (x, two)", "y, i = TopK <axis = 1, largest = 0> (x, two)"),
-    (
-        'y = Einsum <equation = "dc,ncw->ndw"> (square, x)',
-        'y = Einsum <equation = "cd,ncw->ndw"> (square, x)',
-    ),
-    (
-        "y = MeanVarianceNormalization <axes = [1]> (x)",
-        "y = MeanVarianceNormalization <axes = [2]> (x)",
-    ),
-    (
-        "p = Pad(x, pads) y = MaxPool <kernel_shape = [3]> (p)",
-        "y = MaxPool <kernel_shape = [3], pads = [1, 2]> (x)",
-    ),
-    (
-        "y = AveragePool <kernel_shape = [3], pads = [1, 2]> (x)",
-        "y = AveragePool <kernel_shape = [3], pads = [1, 2], count_include_pad = 1> (x)",
-    ),
-    (
-        "y = AveragePool <kernel_shape = [2], pads = [1, 0]> (x)",
-        "y = Conv <group = 3, pads = [1, 0]> (x, halves)",
-    ),
-    ("y = AveragePool <kernel_shape = [3]> (x)", "y = Conv <group = 3> (x, halves3)"),
-    ("y = LpPool <kernel_shape = [3]> (x)", "y = LpPool <kernel_shape = [3], p = 1> (x)"),
-    (
-        "y = ConvTranspose <pads = [1, 1]> (x, transposed)",
-        "y = ConvTranspose <pads = [2, 0]> (x, transposed)",
-    ),
-    (
-        "y = ConvTranspose <dilations = [2], pads = [1, 1]> (x, transposed)",
-        "y = ConvTranspose <pads = [0, 0]> (x, transposed)",
-    ),
-    ("y = Conv <pads = [1, 1]> (x, kernel)", "y = Conv <pads = [2, 0]> (x, kernel)"),
-    ("y = MatMul(square, x)", "t = Transpose <perm = [1, 0]> (square) y = MatMul(t, x)"),
-    ("y = Cast <to = 10> (x)", "y = Cast <to = 16> (x)"),
-    ("y = Add(x, slopes)", "y = BatchNormalization(x, bias, bias, bias, bias)"),
-]
+def read(table: str) -> list[list[str]]:
+    """Read pairs of a table: nodes --> other nodes."""
+    return [row.split(" --> ") for row in table.strip().replace("\n    ", " ").splitlines()]
+
+
+EQUAL = read("""
+p = Pad(x, pads) y = Relu(p) --> r = Relu(x) y = Pad(r, pads)
+p = Pad(x, pads) y = Clip(p, low, high) --> r = Clip(x, low, high) y = Pad(r, pads)
+p = Pad(x, pads) y = Mul(p, slopes) --> r = Mul(x, slopes) y = Pad(r, pads)
+p = Pad(x, pads) y = PRelu(p, slopes) --> r = PRelu(x, slopes) y = Pad(r, pads)
+p = Pad(x, pads) y = QuantizeLinear(p, step, point) --> r = QuantizeLinear(x, step, point) y =
+    Pad(r, pads, point)
+p = Pad(x, pads) m = MatMul(square, p) y = QuantizeLinear(m, step, point) --> m = MatMul(square,
+    x) q = QuantizeLinear(m, step, point) y = Pad(q, pads, point)
+p = Pad(x, pads) y = Conv(p, kernel) --> y = Conv <pads = [1, 2]> (x, kernel)
+c = Conv(x, kernel) y = Add(c, biases) --> y = Conv(x, kernel, bias)
+c = Conv(x, kernel) y = Add(biases, c) --> y = Conv(x, kernel, bias)
+t = Transpose <perm = [0, 2, 1]> (x) s = Softmax(t) y = Transpose <perm = [0, 2, 1]> (s) --> y =
+    Softmax <axis = 1> (x)
+p = Pad(x, pads, minus_infinity) y = MaxPool <kernel_shape = [3], dilations = [2]> (p) --> y =
+    MaxPool <kernel_shape = [3], dilations = [2], pads = [1, 2]> (x)
+p = Pad(x, pads) y = AveragePool <kernel_shape = [3]> (p) --> y = AveragePool <kernel_shape = [3],
+    pads = [1, 2], count_include_pad = 1> (x)
+y = AveragePool <kernel_shape = [2], dilations = [2]> (x) --> y = Conv <group = 3, dilations =
+    [2]> (x, halves)
+p = Pad(x, pads) y = LpPool <kernel_shape = [3]> (p) --> y = LpPool <kernel_shape = [3], pads =
+    [1, 2]> (x)
+c = ConvTranspose <dilations = [2]> (x, transposed) y = Pad(c, crop) --> y = ConvTranspose
+    <dilations = [2], pads = [1, 1]> (x, transposed)
+t = Transpose <perm = [0, 2, 1]> (x) y = Einsum <equation = "nwc,cd->nwd"> (t, square) --> t =
+    Transpose <perm = [0, 2, 1]> (x) y = MatMul(t, square)
+y = Einsum <equation = "dc,ncw->ndw"> (square, x) --> y = MatMul(square, x)
+t = Transpose <perm = [0, 2, 1]> (x) s = CumSum(t, last) y = Transpose <perm = [0, 2, 1]> (s) -->
+    y = CumSum(x, middle)
+t = Transpose <perm = [0, 2, 1]> (x) s, i = TopK(t, two) y = Transpose <perm = [0, 2, 1]> (s) -->
+    y, i = TopK <axis = 1> (x, two)
+t = Transpose <perm = [0, 2, 1]> (x) s = MeanVarianceNormalization <axes = [2]> (t) y = Transpose
+    <perm = [0, 2, 1]> (s) --> y = MeanVarianceNormalization <axes = [1]> (x)
+y = ReduceMax <keepdims = 0, axes = [1]> (x) --> r = ReduceMax <axes = [1]> (x) y = Squeeze(r,
+    one)
+""")
+
+DIFFERENT = read("""
+y = Conv(x, kernel, bias) --> y = Conv(x, kernel)
+y = Conv(x, kernel) --> y = Conv <dilations = [2], pads = [1, 1]> (x, kernel)
+y = Clip(x, , six) --> y = Clip(x, six)
+y = Floor(x) --> y = Ceil(x)
+y = Sub(x, slopes) --> y = Sub(slopes, x)
+y = Mul(x, zero) --> y = PRelu(x, zero)
+p = Pad(x, pads) y = Sigmoid(p) --> r = Sigmoid(x) y = Pad(r, pads)
+p = Pad(x, pads) y = Mul(p, downwards) --> r = Mul(x, downwards) y = Pad(r, pads)
+p = Pad(x, pads) y = Clip(p, low, minus_zero) --> r = Clip(x, low, minus_zero) y = Pad(r, pads)
+p = Pad(x, pads) y = BatchNormalization(p, scale, mean, mean, scale) --> r = BatchNormalization(x,
+    scale, mean, mean, scale) y = Pad(r, pads)
+p = Pad(x, pads) y = QuantizeLinear(p, step, point) --> r = QuantizeLinear(x, step, point) y =
+    Pad(r, pads)
+y = Softmax <axis = 1> (x) --> y = Softmax <axis = 2> (x)
+y = CumSum(x, last) --> y = CumSum(x, middle)
+y = CumSum <reverse = 1> (x, last) --> y = CumSum(x, last)
+y, i = TopK <axis = 1> (x, two) --> v, y = TopK <axis = 1> (x, two)
+y, i = TopK <axis = 1> (x, two) --> y, i = TopK <axis = 1, largest = 0> (x, two)
+y = Einsum <equation = "dc,ncw->ndw"> (square, x) --> y = Einsum <equation = "cd,ncw->ndw">
+    (square, x)
+y = MeanVarianceNormalization <axes = [1]> (x) --> y = MeanVarianceNormalization <axes = [2]> (x)
+p = Pad(x, pads) y = MaxPool <kernel_shape = [3]> (p) --> y = MaxPool <kernel_shape = [3], pads =
+    [1, 2]> (x)
+y = AveragePool <kernel_shape = [3], pads = [1, 2]> (x) --> y = AveragePool <kernel_shape = [3],
+    pads = [1, 2], count_include_pad = 1> (x)
+y = AveragePool <kernel_shape = [2], pads = [1, 0]> (x) --> y = Conv <group = 3, pads = [1, 0]>
+    (x, halves)
+y = AveragePool <kernel_shape = [3]> (x) --> y = Conv <group = 3> (x, halves3)
+y = LpPool <kernel_shape = [3]> (x) --> y = LpPool <kernel_shape = [3], p = 1> (x)
+y = ConvTranspose <pads = [1, 1]> (x, transposed) --> y = ConvTranspose <pads = [2, 0]> (x,
+    transposed)
+y = ConvTranspose <dilations = [2], pads = [1, 1]> (x, transposed) --> y = ConvTranspose <pads =
+    [0, 0]> (x, transposed)
+y = Conv <pads = [1, 1]> (x, kernel) --> y = Conv <pads = [2, 0]> (x, kernel)
+y = MatMul(square, x) --> t = Transpose <perm = [1, 0]> (square) y = MatMul(t, x)
+y = Cast <to = 10> (x) --> y = Cast <to = 16> (x)
+y = Add(x, slopes) --> y = BatchNormalization(x, bias, bias, bias, bias)
+""")
 
 
 def compared(first: str, second: str) -> Comparison:
@@ -398,64 +355,6 @@ def test_a_weight_that_is_fed_is_assumed_to_be_finite() -> None:
     assert "weights are finite" in proof.assumptions
 
 
-# Wrong regions
-
-
-def ints(op_type: str, name: str, place: int, more: int) -> Callable[[onnx.NodeProto], bool]:
-    def change(node: onnx.NodeProto) -> bool:
-        attributes = [a for a in node.attribute if node.op_type == op_type and a.name == name]
-        for attribute in attributes:
-            attribute.ints[place] += more
-        return bool(attributes)
-
-    return change
-
-
-def without_bias(node: onnx.NodeProto) -> bool:
-    if node.op_type == "Conv":
-        del node.input[2:]
-    return node.op_type == "Conv"
-
-
-def other(before: str, after: str) -> Callable[[onnx.NodeProto], bool]:
-    def change(node: onnx.NodeProto) -> bool:
-        found = node.op_type == before
-        node.op_type = after if found else node.op_type
-        return found
-
-    return change
-
-
-CHANGES = {
-    "dilation": ints("Conv", "dilations", 0, 1),
-    "pads moved": lambda n: ints("Conv", "pads", 0, 1)(n) and ints("Conv", "pads", 2, -1)(n),
-    "pads": ints("Conv", "pads", 1, 1),
-    "stride": ints("Conv", "strides", 1, 1),
-    "bias": without_bias,
-    "function": other("Relu", "Abs"),
-}
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_wrong_region_is_not_proven(name) -> None:
-    original = dilated("a = Conv <strides = [1, 1]> (s, w, bias) c = Relu(a)", **WEIGHTS)
-    assert region(original).scope == "all sizes"
-    wrong = convert(original)
-    assert any(CHANGES[name](node) for node in wrong.graph.node), "nothing to change"
-    assert region(original, wrong).scope is None
-
-
-@pytest.mark.parametrize("place", [0, 77, 143])
-def test_one_other_entry_of_a_kernel_is_not_proven(place) -> None:
-    original = dilated("c = Conv(s, w)", **WEIGHTS)
-    wrong = convert(original)
-    (stored,) = (tensor for tensor in wrong.graph.initializer if tensor.name == "w")
-    array = WEIGHTS["w"].copy()
-    array.reshape(-1)[place] += 1
-    stored.CopyFrom(numpy_helper.from_array(array, "w"))
-    assert region(original, wrong).scope is None
-
-
 def test_the_same_kernel_in_another_order_is_equal_bit_for_bit() -> None:
     original = dilated("c = Conv(s, w)", **WEIGHTS)
     turned = WEIGHTS["w"].transpose(1, 0, 2, 3)
@@ -472,6 +371,9 @@ def test_the_same_kernel_in_another_order_is_equal_bit_for_bit() -> None:
     proof = region(original, with_kernel(turned))
     assert proof.scope == "all sizes", proof.reason
     assert region(original, with_kernel(turned[..., ::-1])).scope is None
+    other = turned.copy()
+    other.reshape(-1)[77] += 1
+    assert region(original, with_kernel(other)).scope is None
 
 
 @pytest.mark.parametrize("place", range(9))

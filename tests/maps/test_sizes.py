@@ -128,37 +128,51 @@ def test_chains_that_are_only_alike_are_told_apart(right, wrong):
     assert found == [2, 2, 2, 2] if right.startswith("h1") else None in found
 
 
-def test_the_same_remainder_of_lengths_that_differ_by_a_constant_is_not_the_same():
-    known = sizes(
-        "s = Shape <start = 1, end = 2> (x) t = Add(s, one) a = Mod(s, two) out = Mod(t, two)"
-    )
-    assert differences(known, "a", "out") == [None]
-    assert differences(known, "t", "s") == [1]
+_SIZE = "s = Shape <start = 1, end = 2> (x)"
+_DETOUR = """f = Cast <to = 1> (s) d = Div(f, half) c = Ceil(d) a = Cast <to = 7> (c)
+    f1 = Cast <to = 1> (s) d1 = Div(f1, half) c1 = Ceil(d1) b = Cast <to = 7> (c1)
+    floor = Floor(d) e = Cast <to = 7> (floor) more = Add(a, one)"""
+#: Nodes, and pairs of values with what their elements differ by; None where only a run tells.
+COMPARED = {
+    "remainders of other sizes": (
+        f"{_SIZE} t = Add(s, one) a = Mod(s, two) out = Mod(t, two)",
+        {("a", "out"): [None], ("t", "s"): [1]},
+    ),
+    "detours through floating point": (
+        f"{_SIZE} {_DETOUR}",
+        {("a", "b"): [0], ("more", "b"): [1], ("a", "e"): [None]},
+    ),
+    **{
+        f"a size through type {to}": (
+            f"{_SIZE} f = Cast <to = {to}> (s) out = Cast <to = 7> (f)",
+            {("out", "s"): [difference]},
+        )
+        for to, difference in ((1, 0), (11, 0), (10, None), (16, None))
+    },
+    **{
+        f"a number of elements through type {to}": (
+            f"s = Size(x) f = Cast <to = {to}> (s) out = Cast <to = 7> (f)",
+            {("out", "s"): [difference]},
+        )
+        for to, difference in ((1, None), (11, 0))  # it may be more than a float holds
+    },
+    "elements of tensors that only a run knows": (
+        "d = Sub(p, q) back = Add(d, q) out = Identity(back)",
+        {("out", "p"): [0, 0], ("p", "q"): [None, None]},
+    ),
+    "factors that 32 bits do not hold": (
+        f"{_SIZE} k = Constant <value_ints = [4294967296]> () a = Mul(s, k) b = Cast <to = 6> (a) "
+        "again = Mul(k, s) c = Cast <to = 6> (again)",
+        {("b", "c"): [0], ("a", "b"): [None]},
+    ),
+}
 
 
-def test_detours_through_floating_point_are_the_same_only_if_all_of_them_is():
-    detour = """f = Cast <to = 1> (s) d = Div(f, half) c = Ceil(d) a = Cast <to = 7> (c)
-        f1 = Cast <to = 1> (s) d1 = Div(f1, half) c1 = Ceil(d1) b = Cast <to = 7> (c1)
-        floor = Floor(d) e = Cast <to = 7> (floor)"""
-    known = sizes(f"s = Shape <start = 1, end = 2> (x) {detour} out = Add(a, one)")
-    assert differences(known, "a", "b") == [0]
-    assert differences(known, "out", "b") == [1]
-    assert differences(known, "a", "e") == [None]
-    assert known.entries("f") is None  # not whole numbers
-
-
-@pytest.mark.parametrize(("to", "kept"), [(1, True), (11, True), (10, False), (16, False)])
-def test_a_size_survives_types_that_hold_it(to, kept):
-    known = sizes(
-        f"s = Shape <start = 1, end = 2> (x) f = Cast <to = {to}> (s) out = Cast <to = 7> (f)"
-    )
-    assert differences(known, "out", "s") == ([0] if kept else [None])
-
-
-@pytest.mark.parametrize(("to", "kept"), [(1, False), (11, True)])
-def test_a_number_of_elements_may_be_more_than_a_float_holds(to, kept):
-    known = sizes(f"s = Size(x) f = Cast <to = {to}> (s) out = Cast <to = 7> (f)")
-    assert differences(known, "out", "s") == ([0] if kept else [None])
+@pytest.mark.parametrize("name", COMPARED)
+def test_values_are_compared(name):
+    nodes, expected = COMPARED[name]
+    known = sizes(nodes)
+    assert {pair: differences(known, *pair) for pair in expected} == expected
 
 
 def test_dims_are_known_where_elements_have_no_map():
@@ -175,18 +189,9 @@ def test_dims_are_known_where_elements_have_no_map():
     n, h, w = (symbol(known, name) for name in "Nhw")
     assert known.dims("up") == (n, Polynomial.of(2), 2 * h - 1, 2 * w - 1)
     assert known.dims("mirrored") == (n, Polynomial.of(3), h + 3, w + 3)
-    assert known.dims("most") == (
-        n,
-        Polynomial.of(3),
-        size(known, "most", 2),
-        size(known, "most", 3),
-    )
-    assert known.dims("part") == (
-        n,
-        Polynomial.of(3),
-        size(known, "part", 2),
-        size(known, "part", 3),
-    )
+    for name in ("most", "part"):
+        rest = (size(known, name, 2), size(known, name, 3))
+        assert known.dims(name) == (n, Polynomial.of(3), *rest)
     assert known.dims("many") == (n, Polynomial.of(1))
     assert known.dims("other") == (n, Polynomial.of(3), h, size(known, "other", 3))
 
@@ -202,48 +207,39 @@ def test_a_node_without_a_map_may_keep_the_rank():
 # --- what is atoms ------------------------------------------------------------------------------
 
 
-def test_other_values_are_one_atom_for_each_element_where_their_shape_is_known():
-    known = sizes("d = Sub(p, q) back = Add(d, q) out = Identity(back)")
-    assert known.entries("p") == (entry(known, "p", 0), entry(known, "p", 1))
-    assert differences(known, "out", "p") == [0, 0]
-    assert differences(known, "p", "q") == [None, None]
-    assert not known.entries("p")[0].nonnegative
-
-
 def test_values_of_unknown_or_large_shape_are_not_known_at_all():
     known = sizes("out = Add(v, u)", "int64[n] v, int64[65] u, float[2] f, float z")
     assert [known.entries(name) for name in ("v", "u", "f", "out", "nowhere", "")] == [None] * 6
     assert known.dims("nowhere") is None
 
 
+def of_model(text: str) -> list[SymbolicValues]:
+    """What is known in each graph and function of a model."""
+    model = parser.parse_model(f'<ir_version: 9, opset_import: ["" : 17, "f" : 1]> {text}')
+    return [SymbolicValues(scope) for scope, _ in constant_folding.scopes(model)]
+
+
 def test_what_is_declared_behind_a_node_that_keeps_its_sizes_counts():
-    model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+    (known,) = of_model("""
         g (float[N,h] x) => (float[N,h] out) <float[N,h] a, float[N,4] b> {
             a = Relu(x) b = Neg(a) out = Abs(b) }""")
-    scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
-    known = SymbolicValues(scope)
     n, h = symbol(known, "N"), symbol(known, "h")
     found = [known.dims(name) for name in ("a", "b", "out")]
     assert found == [(n, h), (n, Polynomial.of(4)), (n, Polynomial.of(4))]
 
 
 def test_random_values_are_equal_to_themselves_only():
-    model = parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 17]>
-        g (float[N,h,w,3] x) => (int64[M] out) <{HELD}, int64[2] a, int64[2] b> {{
-            r = RandomUniform <shape = [2]> () t = RandomUniform <shape = [2]> ()
-            a = Cast <to = 7> (r) b = Cast <to = 7> (t) out = Sub(a, b) }}""")
-    scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
-    known = SymbolicValues(scope)
+    (known,) = of_model("""g (float[N] x) => (int64[M] out) <int64[2] a, int64[2] b> {
+        r = RandomUniform <shape = [2]> () t = RandomUniform <shape = [2]> ()
+        a = Cast <to = 7> (r) b = Cast <to = 7> (t) out = Sub(a, b) }""")
     assert differences(known, "a", "a") == [0, 0]
     assert differences(known, "a", "b") == [None, None]
 
 
 def test_equal_names_of_dims_count_on_inputs_of_the_main_graph_only():
-    model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+    (known,) = of_model("""
         g (float[h,w] x, float[h,2] y) => (float[h,w] out) <float[h,w] a, float[h,w] b> {
             a = NonZero(x) b = NonZero(y) out = NonZero(a) }""")
-    scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
-    known = SymbolicValues(scope)
     assert known.dims("x")[0] == known.dims("y")[0]
     assert known.dims("a")[0] != known.dims("b")[0]
     assert known.dims("a")[0] == size(known, "a", 0)
@@ -261,14 +257,13 @@ def test_what_the_caller_notes_goes_on_behind_it():
 
 
 def test_values_of_outer_graphs_are_the_same_inside():
-    model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+    outer, then, other = of_model("""
         g (bool c, float[h,w] x) => (int64[2] y) <int64[2] k = {1, 2}> {
             s = Shape(x)
             y = If (c) <
                 then_branch = t () => (int64[2] v) { v = Add(s, k) },
                 else_branch = e () => (int64[2] u) { r = Shape(x) u = Add(r, k) }>
         }""")
-    outer, then, other = (SymbolicValues(scope) for scope, _ in constant_folding.scopes(model))
     assert (
         then.entries("v")
         == other.entries("u")
@@ -278,12 +273,11 @@ def test_values_of_outer_graphs_are_the_same_inside():
 
 
 def test_attributes_that_a_function_takes_from_its_call_are_unknown():
-    model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17, "f" : 1]>
+    _, inside = of_model("""
         g (float[h,w] x) => (int64[N] y) { y = f.cut (x) }
         <opset_import: ["" : 17], domain: "f"> cut <at> (x) => (y) { y = Shape <start: int = @at> (x) }
         """)
-    _, (inside, _) = constant_folding.scopes(model)
-    assert SymbolicValues(inside).entries("y") is None
+    assert inside.entries("y") is None
 
 
 # --- broken and large graphs --------------------------------------------------------------------
@@ -347,11 +341,3 @@ def test_numbers_that_may_wrap_are_not_known():
         wrapped, size = known.entries(name)
         assert wrapped.constant is None
         assert size == expected
-
-
-def test_factors_that_32_bits_do_not_hold_belong_to_atoms():
-    known = sizes("""s = Shape <start = 1, end = 2> (x)
-        k = Constant <value_ints = [4294967296]> () a = Mul(s, k) b = Cast <to = 6> (a)
-        again = Mul(k, s) c = Cast <to = 6> (again) out = Identity(a)""")
-    assert differences(known, "b", "c") == [0]
-    assert differences(known, "a", "b") == [None]
