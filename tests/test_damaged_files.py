@@ -48,12 +48,14 @@ def test_names_are_told_without_their_line_breaks_and_not_at_any_length():
     assert "\\x1b[31m\\nnode" in text and "[...]" in text
 
 
-@pytest.mark.parametrize("what", ["dim", "location"])
+@pytest.mark.parametrize("what", ["dim", "location", "operator"])
 def test_text_that_is_not_utf_8_is_refused(what, tmp_path, capsys):
     made = site(("MARK", 4, 4, 2))
     if what == "location":
         made.graph.initializer[0].data_location = TensorProto.EXTERNAL
         made.graph.initializer[0].external_data.add(key="location", value="MARK")
+    if what == "operator":
+        made.graph.node.append(helper.make_node("MARK", ["x"], ["other"]))
     path = tmp_path / "m.onnx"
     path.write_bytes(made.SerializeToString().replace(b"MARK", b"\xff\xfe\xfd\xfc"))
     assert run(["convert", str(path), "--dry-run"]) == 2

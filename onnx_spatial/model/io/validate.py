@@ -230,6 +230,8 @@ class _Dataflow:
         """
         if not op_traits.is_standard(node) or node.op_type in self._own_types:
             return
+        if isinstance(node.op_type, bytes):  # protobuf's form of invalid UTF-8
+            raise _InvalidError("is damaged: the name of an operator is not UTF-8 text")
         signature = _signature(node.op_type, self._opset)
         for what, names, required in (
             ("input", node.input, signature.inputs),
