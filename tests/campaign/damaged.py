@@ -33,23 +33,8 @@ Files = Mapping[str, bytes]
 MODEL = "model.onnx"
 ZOO = Path(__file__).parents[2] / "models"
 
-NUMBERS = (
-    0,
-    1,
-    2,
-    3,
-    5,
-    13,
-    -1,
-    -(2**31),
-    2**31 - 1,
-    2**31,
-    10**9,
-    2**40,
-    2**62,
-    2**63 - 1,
-    -(2**63),
-)
+NUMBERS = (0, 1, 2, 3, 5, 13, -1, 10**9, *(s * 2**p for p in (31, 40, 62) for s in (1, -1)))
+NUMBERS += (2**31 - 1, 2**63 - 1, -(2**63))
 FLOATS = (0.0, -1.0, 0.5, float("nan"), float("inf"), 1e38)
 #: Beside the texts of the model: operators, domains, attributes, and what breaks lines and paths.
 TEXTS = (
@@ -122,19 +107,16 @@ class Mutant:
     Attributes:
         files: by name, the model and its external data.
         damage: what was done to it.
-        by_command: convert by the command line.
     """
 
     files: Files
     damage: str
-    by_command: bool
 
 
 def make(seed: str, number: int) -> Mutant:
     """The `number`-th damaged file of a seed."""
     rng = Random(f"{seed} {number}")
     found = dict(files(seed))
-    by_command = rng.random() < 0.2
     damage, data = "", found[MODEL]
     if rng.random() < 0.7:
         damage, data = of_messages(rng, data)
@@ -150,7 +132,7 @@ def make(seed: str, number: int) -> Mutant:
             found[name] = found[name][:cut]
         else:
             del found[name]
-    return Mutant(found, damage, by_command)
+    return Mutant(found, damage)
 
 
 def _other(rng: Random) -> bytes:

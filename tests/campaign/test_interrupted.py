@@ -12,7 +12,6 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -101,26 +100,27 @@ class Scene:
         folder: holds them all.
         arguments: of the command.
         old: the files before.
-        new: the files after, by their digest; filled by the first run.
+        before, new: the files before and after, by their digests; filled by the first run.
         seconds: that it takes.
     """
 
     folder: Path
     arguments: list[str]
-    old: dict[str, Path] = field(default_factory=dict)
-    new: State = field(default_factory=dict)
+    old: dict[str, bytes]
     before: State = field(default_factory=dict)
+    new: State = field(default_factory=dict)
     seconds: float = 0.0
 
     def reset(self) -> None:
         """Put everything back to what it was."""
         found = state(self.folder)
-        for name in found.keys() - self.before.keys():
+        for name in found.keys() - self.old.keys():
             (self.folder / name).unlink()
-        for name, digest in self.before.items():
-            if found.get(name) != digest:
+        for name, data in self.old.items():
+            if name not in found or found[name] != self.before.get(name):
                 (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(self.old[name], self.folder / name)
+                (self.folder / name).write_bytes(data)
+        self.before = self.before or state(self.folder)
 
     def run(self, nursery: Nursery) -> tuple[int, str]:
         nursery.start(self.arguments)
@@ -160,9 +160,6 @@ class Scene:
             if not is_backup and not TEMPORARY.fullmatch(Path(name).name):
                 wrong.append(f"{name} is left")
         return wrong
-
-    def leftovers(self) -> set[str]:
-        return state(self.folder).keys() - self.before.keys() - self.new.keys()
 
 
 def state(folder: Path) -> State:
@@ -217,17 +214,11 @@ SCENES: dict[str, tuple[Callable[[int], dict[str, bytes]], list[str]]] = {
 
 
 def scene(name: str, mebibytes: int, folder: Path) -> Scene:
-    """A new folder with the files of a scene, and somebody else's."""
+    """The files of a scene, and somebody else's, in a new folder."""
     make, arguments = SCENES[name]
-    here, kept = folder / "here", folder / "kept"
-    old = {}
-    for file, data in {**make(mebibytes), "out/some.txt": b"of somebody else"}.items():
-        for target in (here / file, kept / file):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
-        old[file] = kept / file
-    filled = [a.replace("{}", str(here)) for a in arguments]
-    return Scene(here, ["convert", *filled], old, before=state(here))
+    filled = [a.replace("{}", str(folder)) for a in arguments]
+    old = {**make(mebibytes), "out/some.txt": b"of somebody else"}
+    return Scene(folder, ["convert", *filled], old)
 
 
 def interrupt(it: Scene, nursery: Nursery, number: signal.Signals, rng: random.Random) -> int | str:
@@ -254,44 +245,27 @@ def _names(folder: Path) -> set[str]:
     return {*os.listdir(folder / "in"), *os.listdir(folder / "out")}
 
 
-def killed(it: Scene, nursery: Nursery, times: int, seed: int) -> tuple[list[str], Counter[str]]:
-    """What was broken after a number of kills, and how they ended."""
-    rng = random.Random(seed)
-    wrong, ends = [], Counter[str]()
-    for turn in range(times):
-        code = interrupt(it, nursery, signal.SIGKILL, rng)
-        wrong += [f"kill {turn}: {what}" for what in it.broken()]
-        same = all(state(it.folder).get(n) == d for n, d in it.new.items())
-        left = "with a temporary file" if it.leftovers() else "clean"
-        ends[
-            f"{'killed' if code == -signal.SIGKILL else code}, {'new' if same else 'old'}, {left}"
-        ] += 1
-    code, words = it.run(nursery)  # what was left disturbs nobody
-    if code != 0 or not it.new.items() <= state(it.folder).items():
-        wrong.append(f"afterwards: {words}")
-    return wrong, ends
+def killed(it: Scene, nursery: Nursery, turn: int, rng: random.Random) -> tuple[str, list[str]]:
+    """How a conversion ended that was killed, and what was broken."""
+    code = interrupt(it, nursery, signal.SIGKILL, rng)
+    return "killed" if code == -signal.SIGKILL else str(code), it.broken()
 
 
 def interrupted(
-    it: Scene, nursery: Nursery, times: int, seed: int
-) -> tuple[list[str], Counter[str]]:
-    """What was broken or left after Ctrl-C or a polite end, and how they ended."""
-    rng = random.Random(seed)
-    wrong, ends = [], Counter[str]()
-    for turn in range(times):
-        number = (signal.SIGINT, signal.SIGTERM)[turn % 2]
-        code = interrupt(it, nursery, number, rng)
-        ends[f"{number.name}: {code}"] += 1
-        found = state(it.folder)
-        wrong += [f"{number.name} {turn}: {what}" for what in it.broken()]
-        if found not in (it.before, it.new):
-            wrong.append(f"{number.name} {turn}: left {sorted(found)}")
-        # Before the command has taken over the signal, it ends the process as any other.
-        if code not in (0, 130, -number):
-            wrong.append(f"{number.name} {turn}: exit code {code}")
-        if code == 0 and found != it.new:
-            wrong.append(f"{number.name} {turn}: exit code 0, but nothing was written")
-    return wrong, ends
+    it: Scene, nursery: Nursery, turn: int, rng: random.Random
+) -> tuple[str, list[str]]:
+    """How a conversion ended after Ctrl-C or a polite end, and what was broken or left."""
+    number = (signal.SIGINT, signal.SIGTERM)[turn % 2]
+    code = interrupt(it, nursery, number, rng)
+    found, wrong = state(it.folder), it.broken()
+    if found not in (it.before, it.new):
+        wrong.append(f"left {sorted(found)}")
+    # Before the command has taken over the signal, it ends the process as any other.
+    if code not in (0, 130, -number):
+        wrong.append(f"exit code {code}")
+    if code == 0 and found != it.new:
+        wrong.append("exit code 0, but nothing was written")
+    return f"{number.name}: {code}", wrong
 
 
 #: The MiB of weights, and how often a conversion is disturbed.
@@ -308,8 +282,14 @@ def test_whatever_the_moment_files_are_old_or_new(
 ):
     it = scene(name, mebibytes, tmp_path)
     it.learn(nursery)
-    wrong, ends = disturb(it, nursery, times, len(name))
+    rng, ends, wrong = random.Random(len(name)), Counter[str](), list[str]()
+    for turn in range(times):
+        end, found = disturb(it, nursery, turn, rng)
+        ends[end] += 1
+        wrong += [f"{turn}, {end}: {what}" for what in found]
     print(name, f"{it.seconds:.3f} s", dict(ends))
     assert not wrong, "\n".join(wrong)
+    code, words = it.run(nursery)  # what was left disturbs nobody
+    assert code == 0 and it.new.items() <= state(it.folder).items(), words
     if disturb is killed and times > 2:
-        assert sum(count for end, count in ends.items() if "killed" in end) >= times / 2
+        assert ends["killed"] >= times / 2

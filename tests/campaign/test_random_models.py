@@ -10,10 +10,11 @@ exporters write it. Every model is made from the name and number of its case alo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from random import Random
 
+import holders
 import numpy as np
 import onnx
 import oracles
@@ -23,7 +24,7 @@ import sampling
 import structure
 from adapter import convert, plan
 from building import ELEMENT_TYPES, element_type
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 from sampling import Form, Sample
 
 #: Numbers of the cases: a few by default, all in the weekly run.
@@ -32,8 +33,8 @@ NUMBERS = pytest.mark.parametrize(
 )
 #: Loop and Scan have no bfloat16; numpy can feed bfloat16 or strings, but not both at once.
 TYPES = tuple(t for t in ELEMENT_TYPES if t != "bfloat16")
-#: Turns of a Loop or Scan, and nodes side by side.
-TURNS = BESIDE = 3
+#: Nodes side by side.
+BESIDE = 3
 
 
 @dataclass
@@ -43,6 +44,9 @@ class Case:
     model: onnx.ModelProto
     feeds: dict[str, np.ndarray]
     expected: list[np.ndarray]
+
+
+Place = Callable[[Random, Sample, Form], Case]
 
 
 def plain(rng: Random, sample: Sample, form: Form) -> Case:
@@ -57,91 +61,36 @@ def plain(rng: Random, sample: Sample, form: Form) -> Case:
     return Case(model, form.feeds(sample), [expected])
 
 
-def _body(
-    graph: onnx.GraphProto, inputs: Sequence[onnx.ValueInfoProto], keeps: bool
-) -> onnx.GraphProto:
-    """The nodes of a graph as a body that reads what it needs from outside."""
-    nodes, outputs = [*graph.node], [*graph.output]
-    if keeps:  # the condition of a Loop
-        nodes.insert(0, helper.make_node("Identity", ["go_on"], ["goes_on"]))
-        outputs.insert(0, helper.make_tensor_value_info("goes_on", TensorProto.BOOL, []))
-    return helper.make_graph(nodes, "body", inputs, outputs, value_info=graph.value_info)
+def held(name: str) -> Place:
+    """The node in a branch, a body or a function of another model (`holders`)."""
+
+    def place(rng: Random, sample: Sample, form: Form) -> Case:
+        data, *rest = sample.inputs
+        if form.shape is None:  # the holders declare values by their ranks
+            form = replace(form, shape=(None,) * data.ndim)
+        made, feeds = holders.HOLDERS[name](form.model(sample)), form.feeds(sample)
+        made.graph.output[0].type.tensor_type.ClearField("shape")
+        turned = np.roll(data, -1, axis=0)
+        results = [sample.expected, replace(sample, inputs=(turned, *rest)).expected]
+        if name == "branch":
+            feeds["take"] = np.array(rng.random() < 0.5)
+            return Case(made, feeds, [results[0] if feeds["take"] else data])
+        if name == "scan":
+            feeds["x"] = np.stack([data, turned])
+        return Case(made, feeds, [np.stack(results) if name in ("scan", "loop") else results[0]])
+
+    place.__name__ = name
+    return place
 
 
-def _replaced(case: Case, node: onnx.NodeProto, stored: dict[str, np.ndarray], turns: int) -> Case:
-    graph = case.model.graph
-    del graph.node[:], graph.value_info[:], graph.output[0].type.tensor_type.shape.dim[:]
-    graph.output[0].type.tensor_type.ClearField("shape")
-    graph.node.append(node)
-    graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in stored.items())
-    case.expected = [np.stack(case.expected * turns)] if turns else case.expected
+def function_in_a_function(rng: Random, sample: Sample, form: Form) -> Case:
+    case = held("function")(rng, sample, form)
+    inner = case.model
+    inner.functions[0].name = inner.graph.node[0].op_type = "Inner"
+    case.model = holders.in_function(inner)
+    case.model.functions.extend(inner.functions)
+    del case.model.opset_import[-1:]  # that of functions is there already
     return case
-
-
-def in_a_branch(rng: Random, sample: Sample, form: Form) -> Case:
-    case = plain(rng, sample, form)
-    bodies = [_body(case.model.graph, (), False) for _ in range(2)]
-    for number, body in enumerate(bodies):
-        for node in body.node:
-            node.input[:] = [f"s{number}" if n == "s" else n for n in node.input]
-            node.output[:] = [f"{o}{number}" for o in node.output]
-        body.output[0].name = f"y{number}"
-        del body.value_info[:]
-    node = helper.make_node("If", ["c"], ["y"], then_branch=bodies[0], else_branch=bodies[1])
-    return _replaced(case, node, {"c": np.array(rng.random() < 0.5)}, 0)
-
-
-def in_a_loop(rng: Random, sample: Sample, form: Form) -> Case:
-    case = plain(rng, sample, form)
-    counted = helper.make_tensor_value_info("turn", TensorProto.INT64, [])
-    going = helper.make_tensor_value_info("go_on", TensorProto.BOOL, [])
-    body = _body(case.model.graph, [counted, going], True)
-    node = helper.make_node("Loop", ["turns", "go"], ["all"], body=body)
-    body.output[1].name = "one"
-    body.node[-1].output[0] = "one"
-    case.model.graph.output[0].name = "all"
-    stored = {"turns": np.array(TURNS), "go": np.array(True)}
-    return _replaced(case, node, stored, TURNS)
-
-
-def in_a_scan(rng: Random, sample: Sample, form: Form) -> Case:
-    case = plain(rng, sample, form)
-    scanned = helper.make_tensor_value_info("turn", TensorProto.INT64, [])
-    body = _body(case.model.graph, [scanned], False)
-    rank = case.expected[0].ndim
-    body.output[0].CopyFrom(
-        helper.make_tensor_value_info("one", element_type(case.expected[0]), [None] * rank)
-    )
-    body.node[-1].output[0] = "one"
-    node = helper.make_node("Scan", ["turns"], ["all"], body=body, num_scan_inputs=1)
-    case.model.graph.output[0].name = "all"
-    return _replaced(case, node, {"turns": np.arange(TURNS)}, TURNS)
-
-
-def in_a_function(rng: Random, sample: Sample, form: Form, depth: int = 1) -> Case:
-    """The node in a function, which is called once, or in one that another one calls."""
-    case = plain(rng, sample, form)
-    model, names = case.model, [*case.model.graph.node[0].input]
-    model.ir_version = max(model.ir_version, 8)
-    nodes = [*model.graph.node]
-    model.opset_import.append(helper.make_opsetid("local", 1))
-    for level in range(depth):
-        imports = [helper.make_opsetid(o.domain, o.version) for o in model.opset_import]
-        model.functions.append(
-            helper.make_function("local", f"F{level}", names, ["y"], nodes, imports)
-        )
-        nodes = [helper.make_node(f"F{level}", names, ["y"], domain="local")]
-    again = helper.make_node(f"F{depth - 1}", names, ["again"], domain="local")
-    case = _replaced(case, nodes[0], {}, 0)
-    case.model.graph.node.append(again)
-    more = helper.make_tensor_value_info("again", element_type(case.expected[0]), None)
-    case.model.graph.output.append(more)
-    case.expected *= 2
-    return case
-
-
-def in_a_function_in_a_function(rng: Random, sample: Sample, form: Form) -> Case:
-    return in_a_function(rng, sample, form, 2)
 
 
 def side_by_side(rng: Random, sample: Sample, form: Form) -> Case:
@@ -172,17 +121,8 @@ def _name(sample: Sample) -> str:
     return "string" if data.dtype == object else data.dtype.name
 
 
-Place = Callable[[Random, Sample, Form], Case]
-PLACES: tuple[Place, ...] = (
-    plain,
-    plain,
-    in_a_branch,
-    in_a_loop,
-    in_a_scan,
-    in_a_function,
-    in_a_function_in_a_function,
-    side_by_side,
-)
+HELD = tuple(held(name) for name in holders.HOLDERS)
+PLACES: tuple[Place, ...] = (plain, plain, *HELD, function_in_a_function, side_by_side)
 
 
 def check(case: Case, mode: str, strategy: str | None) -> None:
@@ -191,6 +131,7 @@ def check(case: Case, mode: str, strategy: str | None) -> None:
         made = convert(case.model, prefer=strategy)
         assert not structure.spatial(made)
     else:
+        case.model.ir_version = max(8, case.model.ir_version)  # which functions need
         planned = plan(case.model, mode="function")
         assert not planned.refused, planned.message
         made = planned.model
