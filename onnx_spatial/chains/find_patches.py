@@ -180,7 +180,8 @@ def _cost(
         is_behind = is_behind or node is conv
     if len(behind) > 1:  # onnxruntime merges them to one, element by element
         count = math.prod(dims[path.values[-1]])
-        behind = [cost_model.elementwise(count, count * itemsize).nanoseconds / 1000]
+        merged = cost_model.copies("transpose elements", count, count * itemsize)
+        behind = [merged.nanoseconds / 1000]
     return max(0.0, cost + sum(behind) - _arrangement(patches, dims[path.values[0]], itemsize))
 
 

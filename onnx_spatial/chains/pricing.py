@@ -177,7 +177,7 @@ def price(node: onnx.NodeProto, dims: Sequence[int], result: Sequence[int], item
     elif node.op_type == "Gather" and len(result) > len(dims):
         count = math.prod(result)
         row = math.prod(dims[_integer(node, "axis", 0) % len(dims) + 1 :])
-        work = cost_model.gather(count // max(1, row), count * itemsize)
+        work = cost_model.copies("gather", count // max(1, row), count * itemsize)
     elif (node.domain, node.op_type) == COPYING:
         known = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         outputs = int(math.prod(known["kernel_shape"]) * known["channels"] // known["group"])

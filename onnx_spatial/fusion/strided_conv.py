@@ -411,7 +411,9 @@ def _saved(match: _Match, lower: Lower) -> float:
     for dims, is_added in ((image, any(match.border.room)), (result, any(match.border.more))):
         if is_added:  # a Pad and a Slice each copy all elements
             count = math.prod(dims)
-            works.append(cost_model.pad(count // max(1, dims[-1]), count * request.itemsize))
+            works.append(
+                cost_model.copies("pad", count // max(1, dims[-1]), count * request.itemsize)
+            )
     saved -= cost_model.total(works) / 1000
     if match.is_fed:  # then the kernel is written in each run
         shape, perm = _kernel_order(found, patches)

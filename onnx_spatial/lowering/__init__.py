@@ -1,7 +1,7 @@
 """Lower operators to standard nodes: `select.lower` picks the cheapest strategy.
 
 Every strategy is exact, bit for bit, for every request that it does not refuse. To add one, write a
-subclass of `core.strategy.Strategy` in a module of its own and list it in `select.STRATEGIES`.
+function that builds it, in a module of its own, and list it in `select.STRATEGIES`.
 """
 
 from onnx_spatial.lowering.core.builder import Emitter

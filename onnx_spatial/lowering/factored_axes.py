@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Size, Tensor
 from onnx_spatial.lowering.core.gather_indices import LARGEST, Numbers, outer_sum
 from onnx_spatial.lowering.core.padding import Pads, is_zero, pad
@@ -73,7 +74,11 @@ class Rearrangement:
 
     @classmethod
     def of(cls, request: Request, emit: Emitter, x: Tensor | None = None) -> Rearrangement:
-        """Describe a request for which `refusal` is None; `x` replaces its data."""
+        """Describe a request; `x` replaces its data.
+
+        Raises:
+            ConversionError: it is no permutation of factors.
+        """
         tail = None
         if x is None:
             x, tail = _data(request, emit)
@@ -181,25 +186,9 @@ def stop(emit: Emitter, size: Size, cut: Size) -> Size:
     return emit.max(emit.sub(size, cut), 0)
 
 
-def refusal(request: Request) -> str | None:
-    """Return why a request is no permutation of factors; None if it is one."""
-    operator = request.call.operator
-    if request.shape is None and (request.before is not None or request.after is not None):
-        return "the rank of the input is unknown"
-    if isinstance(operator, ExtractPatches):
-        for k, s, r in zip(operator.kernel, operator.strides, operator.rates, strict=True):
-            if k != s or (k > 1 and r > 1):
-                return "the windows do not tile the image (stride differs from kernel, or rate > 1)"
-    if isinstance(operator, ReorgYolo) and request.shape is not None:
-        channels = request.shape[1]
-        if not isinstance(channels, int) or channels % operator.stride**2:
-            return "the cells do not divide the channels"
-    return None
-
-
 def _data(request: Request, emit: Emitter) -> tuple[Tensor, ir.Value | None]:
     """Return the data with dims in the operator's order, and the `Rearrangement.tail`."""
-    if request.shape is not None:
+    if request.shape is not None or request.before is not None or request.after is not None:
         return request.operand(emit), None
     value, lead = request.inputs[0], request.call.axes
     assert value is not None
@@ -259,6 +248,11 @@ def _batch_to_space(request: Request, emit: Emitter, x: Tensor) -> Rearrangement
 def _tiles(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
     op = request.call.operator
     assert isinstance(op, ExtractPatches)
+    for k, s, r in zip(op.kernel, op.strides, op.rates, strict=True):
+        if k != s or (k > 1 and r > 1):
+            raise ConversionError(
+                "the windows do not tile the image (stride differs from kernel, or rate > 1)"
+            )
     counts, pads = windows_and_pads(emit, op, x)
     cuts: list[Cut] = [None] * x.rank
     for axis, k, count in zip(op.spatial_axes, op.kernel, counts, strict=True):
@@ -308,8 +302,10 @@ def _rearrange(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
 
 def _reorg(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
     op, (batch, channels, height, width) = request.call.operator, x.dims
-    assert isinstance(op, ReorgYolo) and isinstance(channels, int)
+    assert isinstance(op, ReorgYolo)
     s = op.stride
+    if not isinstance(channels, int) or channels % s**2:
+        raise ConversionError("the cells do not divide the channels")
     sizes = (batch, emit.mul(height, channels // (s * s)), s, width, s)
     # If the stride does not divide the sizes of a run, the Reshape to these fails.
     image = [emit.quotient(size, s) for size in (height, width)]
@@ -333,7 +329,6 @@ _OF: dict[type[Operator], Callable[[Request, Emitter, Tensor], Rearrangement]] =
     Rearrange: _rearrange,
     ReorgYolo: _reorg,
 }
-OPERATORS = tuple(_OF)
 
 
 def _numbered(

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import onnx_ir as ir
-from onnx import TensorProto
 
+from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
 from onnx_spatial.lowering.core.gather_indices import Term, index
 from onnx_spatial.lowering.core.padding import has_pad_kernel, pad
-from onnx_spatial.lowering.core.strategy import Request, Strategy
+from onnx_spatial.lowering.core.strategy import Request
 from onnx_spatial.lowering.windows import (
     Place,
     Windows,
@@ -42,42 +42,32 @@ _MOST_SLICES = 64
 _MOST_PHASES = 16
 
 
-class Planes(Strategy):
-    """Dense Slices along the last axis and a Gather of rows along the others."""
+def planes(request: Request, emit: Emitter) -> ir.Value:
+    """Emit dense Slices along the last axis and a Gather of rows along the others."""
+    request.refuse_strings()
+    op = patches(request)
+    if op.kernel[-1] > _MOST_SLICES:
+        raise ConversionError(f"the window has more than {_MOST_SLICES} places along the last axis")
+    w, spare = _padded(op, request, emit)
+    taps = _taps(op, request, emit, w, spare)
+    depth = emit.product([*op.kernel, w.channels])
+    batch = w.x.dims[0]
+    last = _layout_behind(request) == "channels_last"
+    rows = _rows(op, emit, w, taps, images_inside=last)
+    if not last:
+        return emit.reshape(rows, [batch, depth, *w.counts]).value
+    if _lead(op, w):
+        images = emit.reshape(rows, [batch, depth, emit.product(w.counts)])
+        turned = emit.transpose(images, [0, 2, 1])
+    else:
+        flat = emit.reshape(rows, [depth, emit.product([batch, *w.counts])])
+        turned = emit.transpose(flat, [1, 0])
+    return emit.reshape(turned, [batch, *w.counts, depth]).value
 
-    name = "planes"
-    accepts = (ExtractPatches,)
 
-    def absorbs(self, request: Request) -> bool:
-        """Include Transposes if the output behind them has one of the layouts."""
-        return _layout_behind(request) is not None
-
-    def refuse(self, request: Request) -> str | None:
-        """Refuse wide windows and strings."""
-        if TensorProto.STRING in request.element_types:
-            return "onnxruntime's Gather is wrong for strings"  # it takes one string of each row
-        if patches(request).kernel[-1] > _MOST_SLICES:
-            return f"the window has more than {_MOST_SLICES} places along the last axis"
-        return None
-
-    def build(self, request: Request, emit: Emitter) -> ir.Value:
-        """Emit the nodes and return the operator's output."""
-        op = patches(request)
-        w, spare = _padded(op, request, emit)
-        taps = _taps(op, request, emit, w, spare)
-        depth = emit.product([*op.kernel, w.channels])
-        batch = w.x.dims[0]
-        last = _layout_behind(request) == "channels_last"
-        rows = _rows(op, emit, w, taps, images_inside=last)
-        if not last:
-            return emit.reshape(rows, [batch, depth, *w.counts]).value
-        if _lead(op, w):
-            images = emit.reshape(rows, [batch, depth, emit.product(w.counts)])
-            turned = emit.transpose(images, [0, 2, 1])
-        else:
-            flat = emit.reshape(rows, [depth, emit.product([batch, *w.counts])])
-            turned = emit.transpose(flat, [1, 0])
-        return emit.reshape(turned, [batch, *w.counts, depth]).value
+def ends_in_a_layout(request: Request) -> bool:
+    """Tell whether the output behind `Request.after` has one of the layouts."""
+    return _layout_behind(request) is not None
 
 
 def _layout_behind(request: Request) -> Layout | None:

@@ -26,6 +26,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx import TensorProto
 
+from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
 from onnx_spatial.lowering.core.gather_indices import (
     LARGEST,
@@ -37,11 +38,11 @@ from onnx_spatial.lowering.core.gather_indices import (
 )
 from onnx_spatial.lowering.core.nodes import NewerOpsetError
 from onnx_spatial.lowering.core.padding import filled
-from onnx_spatial.lowering.core.strategy import Request, Strategy, zero_if_legal
+from onnx_spatial.lowering.core.strategy import Request, zero_if_legal
 from onnx_spatial.lowering.factored_axes import Rearrangement
 from onnx_spatial.lowering.stages import transposed
 from onnx_spatial.lowering.windows import Windows, computes_padding, patches
-from onnx_spatial.operators import BatchToSpace, ExtractPatches, ReorgYolo, SpaceToBatch
+from onnx_spatial.operators import ExtractPatches, ReorgYolo
 
 #: The opset that brought GatherND, and negative indices of Gather.
 _GATHER_ND = 11
@@ -63,126 +64,119 @@ _ZERO_ROW = np.array(-1, np.int64)
 T = TypeVar("T")
 
 
-class RowGather(Strategy):
-    """One Gather; a row holds all axes behind those that the operator changes."""
+def row_gather(request: Request, emit: Emitter, *, single: bool = False) -> ir.Value:
+    """Emit one Gather of rows, which hold all axes behind those that the operator changes.
 
-    name = "row-gather"
-    accepts = (SpaceToBatch, BatchToSpace, ExtractPatches, ReorgYolo)
-    _single = False
+    Args:
+        request: the operator.
+        emit: collects the nodes.
+        single: whether rows are single elements, for a GatherElements.
 
-    def refuse(self, request: Request) -> str | None:
-        """Refuse an unknown rank, zeros of several element types, and strings without GatherND."""
-        if request.shape is None:
-            return "the rank of the input is unknown"
-        operator = request.call.operator
-        if isinstance(operator, ExtractPatches):
-            if reason := _long_index(request, operator):
-                return reason
-        elif request.call.may_pad and len(request.element_types) > 1:
-            return "the function is called with several element types"
-        if request.opset < _GATHER_ND and _holds_strings(request):
-            return f"strings need GatherND, opset {_GATHER_ND}"
-        return None
-
-    def build(self, request: Request, emit: Emitter) -> ir.Value:
-        """Emit the nodes and return the operator's output."""
-        x, lead, operator = request.data(emit), _lead(request), request.call.operator
-        places = _known_index(request, emit, x.dims[:lead])
-        if places is None and isinstance(operator, ExtractPatches):
-            return self._of_padded_windows(request, emit)
-        if isinstance(operator, ReorgYolo):
-            places = places or _reorganised(operator, emit, x.dims)
-            out = _reorganised_dims(operator, emit, x.dims)
-        elif places is not None:
-            out = request.call.output_dims(emit, x.dims, *request.parameters(emit))
-        else:
-            places, ahead = _rearranged(request, emit, x.dims[:lead])
-            out = [*ahead, *x.dims[lead:]]
-        row = self._row(emit, x.dims[lead:])
-        rows = emit.reshape(x, [emit.product(x.dims[:lead]), *row])
-        if request.call.may_pad:
-            zero = filled(emit, [1, *row], min(request.element_types, default=1))
-            rows = emit.concat([rows, emit.tensor(zero, [1, *row], x.itemsize)], 0)
-        return emit.reshape(self._gathered(request, emit, rows, places), out).value
-
-    def _of_padded_windows(self, request: Request, emit: Emitter) -> ir.Value:
-        """Emit patches of images of unknown size."""
-        op, w = patches(request), Windows.of(request, emit)
-        batch, runs, last = w.x.dims[0], _takes_runs(request), op.layout == "channels_last"
-        inner: Size = w.channels if last and not runs else 1
-        outside, inside, image = w.row_terms(emit, op, inner, len(op.kernel))
-        channel = [] if runs else [Term(w.channels, 1 if last else image)]
-        if not runs and not last:
-            image = emit.mul(image, w.channels)
-        # Gather takes the rows of each image by itself; GatherND and GatherElements do not.
-        apart = not (isinstance(batch, int) or self._single or _holds_strings(request))
-        images = [] if apart else [Term(batch, image)]
-        order = _in_order(op, images, outside, inside, channel)
-        places = index(emit, order, wide=_holds_strings(request))
-        row = self._row(emit, [w.channels] if runs else [])
-        if apart:
-            rows = emit.reshape(w.x, [batch, image, *row])
-            moved = emit.gather(rows, places, 1)
-        else:
-            rows = emit.reshape(w.x, [emit.product([batch, image]), *row])
-            moved = self._gathered(request, emit, rows, places)
-        depth = emit.product([*op.kernel, w.channels])
-        out = [batch, *w.counts, depth] if last else [batch, depth, *w.counts]
-        return emit.reshape(moved, out).value
-
-    def _row(self, emit: Emitter, rest: Sequence[Size]) -> list[Size]:
-        """Return the dims of a row, which holds the axes `rest`; none if it is a single element."""
-        return [] if self._single or not rest else [emit.product(rest)]
-
-    def _gathered(self, request: Request, emit: Emitter, rows: Tensor, places: Tensor) -> Tensor:
-        """Emit the Gather of rows, or of single elements if `rows` is 1-D."""
-        if self._single:
-            count = emit.product(places.dims)
-            return emit.gather_elements(rows, emit.reshape(places, [count]).value, count)
-        if rows.rank == 1 or not _holds_strings(request):
-            return emit.gather(rows, places, 0)
-        count = emit.product(places.dims)
-        value = emit.op("GatherND", rows.value, emit.reshape(places, (count, 1)).value)
-        return emit.tensor(value, (count, rows.dims[1]), rows.itemsize)
+    Raises:
+        ConversionError: the rank is unknown, or zeros would have several element types, or strings
+            lack GatherND.
+    """
+    x, lead, operator = request.data(emit), _lead(request), request.call.operator
+    if isinstance(operator, ExtractPatches):
+        _refuse_long_index(request, operator)
+    elif request.call.may_pad and len(request.element_types) > 1:
+        raise ConversionError("the function is called with several element types")
+    if request.opset < _GATHER_ND and _holds_strings(request):
+        raise ConversionError(f"strings need GatherND, opset {_GATHER_ND}")
+    places = _known_index(request, emit, x.dims[:lead])
+    if places is None and isinstance(operator, ExtractPatches):
+        return _of_padded_windows(request, emit, single)
+    if isinstance(operator, ReorgYolo):
+        places = places or _reorganised(operator, emit, x.dims)
+        out = _reorganised_dims(operator, emit, x.dims)
+    elif places is not None:
+        out = request.call.output_dims(emit, x.dims, *request.parameters(emit))
+    else:
+        places, ahead = _rearranged(request, emit, x.dims[:lead])
+        out = [*ahead, *x.dims[lead:]]
+    row = [] if single or lead == x.rank else [emit.product(x.dims[lead:])]
+    rows = emit.reshape(x, [emit.product(x.dims[:lead]), *row])
+    if request.call.may_pad:
+        zero = filled(emit, [1, *row], min(request.element_types, default=1))
+        rows = emit.concat([rows, emit.tensor(zero, [1, *row], x.itemsize)], 0)
+    return emit.reshape(_gathered(request, emit, rows, places, single), out).value
 
 
-class ElementGather(RowGather):
-    """One GatherElements, for rows of a single element."""
+def element_gather(request: Request, emit: Emitter) -> ir.Value:
+    """Emit one GatherElements.
 
-    name = "element-gather"
-    _single = True
-
-    def refuse(self, request: Request) -> str | None:
-        """Refuse longer rows, strings, and opsets without GatherElements."""
-        reason = super().refuse(request)
-        if reason is not None or request.shape is None:
-            return reason
-        if any(dim != 1 for dim in request.shape[_lead(request) :]):
-            return "its rows may hold more than one element"
-        sizes = [dim for dim in request.call.output_shape(request.shape) if isinstance(dim, int)]
-        if math.prod(sizes) > _MOST_ELEMENTS:
-            return f"its table would have more than {_MOST_ELEMENTS:,} entries"
-        if TensorProto.STRING in request.element_types:
-            return "the elements are strings"
-        if request.opset < _GATHER_ELEMENTS:
-            return f"GatherElements needs opset {_GATHER_ELEMENTS}"
-        return None
+    Raises:
+        ConversionError: rows may be longer, the elements are strings, or the opset lacks GatherElements.
+    """
+    shape = request.shape or ()
+    if any(dim != 1 for dim in shape[_lead(request) :]):
+        raise ConversionError("its rows may hold more than one element")
+    sizes = (
+        [dim for dim in request.call.output_shape(shape) if isinstance(dim, int)] if shape else []
+    )
+    if math.prod(sizes) > _MOST_ELEMENTS:
+        raise ConversionError(f"its table would have more than {_MOST_ELEMENTS:,} entries")
+    if TensorProto.STRING in request.element_types:
+        raise ConversionError("the elements are strings")
+    if request.opset < _GATHER_ELEMENTS:
+        raise ConversionError(f"GatherElements needs opset {_GATHER_ELEMENTS}")
+    return row_gather(request, emit, single=True)
 
 
-def _long_index(request: Request, op: ExtractPatches) -> str | None:
-    """Return why the index of patches is not worth its computation in each run, None if it is.
+def _of_padded_windows(request: Request, emit: Emitter, single: bool) -> ir.Value:
+    """Emit patches of images of unknown size."""
+    op, w = patches(request), Windows.of(request, emit)
+    batch, runs, last = w.x.dims[0], _takes_runs(request), op.layout == "channels_last"
+    inner: Size = w.channels if last and not runs else 1
+    outside, inside, image = w.row_terms(emit, op, inner, len(op.kernel))
+    channel = [] if runs else [Term(w.channels, 1 if last else image)]
+    if not runs and not last:
+        image = emit.mul(image, w.channels)
+    # Gather takes the rows of each image by itself; GatherND and GatherElements do not.
+    apart = not (isinstance(batch, int) or single or _holds_strings(request))
+    images = [] if apart else [Term(batch, image)]
+    order = _in_order(op, images, outside, inside, channel)
+    places = index(emit, order, wide=_holds_strings(request))
+    row = [w.channels] if runs and not single else []
+    if apart:
+        rows = emit.reshape(w.x, [batch, image, *row])
+        moved = emit.gather(rows, places, 1)
+    else:
+        rows = emit.reshape(w.x, [emit.product([batch, image]), *row])
+        moved = _gathered(request, emit, rows, places, single)
+    depth = emit.product([*op.kernel, w.channels])
+    out = [batch, *w.counts, depth] if last else [batch, depth, *w.counts]
+    return emit.reshape(moved, out).value
+
+
+def _gathered(
+    request: Request, emit: Emitter, rows: Tensor, places: Tensor, single: bool
+) -> Tensor:
+    """Emit the Gather of rows, or of single elements if `rows` is 1-D."""
+    count = emit.product(places.dims)
+    if single:
+        return emit.gather_elements(rows, emit.reshape(places, [count]).value, count)
+    if rows.rank == 1 or not _holds_strings(request):
+        return emit.gather(rows, places, 0)
+    value = emit.op("GatherND", rows.value, emit.reshape(places, (count, 1)).value)
+    return emit.tensor(value, (count, rows.dims[1]), rows.itemsize)
+
+
+def _refuse_long_index(request: Request, op: ExtractPatches) -> None:
+    """Refuse patches whose index is not worth its computation in each run.
 
     Windows that are too large for other lowerings have no choice.
     """
     assert request.shape is not None
     known = all(isinstance(dim, int) for dim in request.shape[: _lead(request)])
     if known or math.prod(op.kernel) > _MOST_PLACES:
-        return None
+        return
     if not _takes_runs(request):
-        return "each element of the result would have an entry in a computed index"
+        raise ConversionError("each element of the result would have an entry in a computed index")
     if len(op.kernel) > _MOST_AXES + (not computes_padding(op)):
-        return f"an index for more than {_MOST_AXES} axes with computed padding is hard to prove"
-    return None
+        raise ConversionError(
+            f"an index for more than {_MOST_AXES} axes with computed padding is hard to prove"
+        )
 
 
 def _holds_strings(request: Request) -> bool:

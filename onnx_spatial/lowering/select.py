@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 import onnx_ir as ir
 from onnx import TensorProto
@@ -13,25 +14,43 @@ from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Tensor
 from onnx_spatial.lowering.core.nodes import NewerOpsetError
 from onnx_spatial.lowering.core.strategy import Request, Strategy, guarded
-from onnx_spatial.lowering.planes import Planes
-from onnx_spatial.lowering.row_gather import ElementGather, RowGather
-from onnx_spatial.lowering.slices import Slices
-from onnx_spatial.lowering.space_to_depth import Depth
-from onnx_spatial.lowering.stages import SingleTranspose, Stages
-from onnx_spatial.lowering.trivial import Copy, Empty
+from onnx_spatial.lowering.planes import ends_in_a_layout, planes
+from onnx_spatial.lowering.row_gather import element_gather, row_gather
+from onnx_spatial.lowering.slices import slices
+from onnx_spatial.lowering.space_to_depth import depth
+from onnx_spatial.lowering.stages import in_one, in_stages
+from onnx_spatial.lowering.trivial import copy, zeros
+from onnx_spatial.operators import (
+    BatchToSpace,
+    ExtractPatches,
+    Operator,
+    Rearrange,
+    ReorgYolo,
+    SpaceToBatch,
+)
+
+_BLOCKS = (SpaceToBatch, BatchToSpace)
+_ROWS = (*_BLOCKS, ExtractPatches, ReorgYolo)
+_FACTORS = (*_ROWS, Rearrange)
+
+
+def _but(kind: type[Operator]) -> Callable[[Request], bool]:
+    """Return what tells whether a request is for another operator."""
+    return lambda request: request.call.kind is not kind
+
 
 #: All strategies, the plainer ones first. Those with the same name are forms of one lowering.
 STRATEGIES: tuple[Strategy, ...] = (
-    Copy(),
-    Empty(),
-    SingleTranspose(),
-    Stages("transpose", gathers=False),
-    Stages("gather", gathers=True),
-    Depth(),
-    RowGather(),
-    ElementGather(),
-    Slices(),
-    Planes(),
+    Strategy("identity", (Operator,), copy),
+    Strategy("empty", (Operator,), zeros),
+    Strategy("transpose", _FACTORS, in_one, _but(ReorgYolo)),
+    Strategy("transpose", _FACTORS, partial(in_stages, gathers=False), _but(ReorgYolo)),
+    Strategy("gather", _FACTORS, partial(in_stages, gathers=True), _but(ReorgYolo)),
+    Strategy("space-to-depth", (*_BLOCKS, ExtractPatches), depth, _but(ReorgYolo)),
+    Strategy("row-gather", _ROWS, row_gather),
+    Strategy("element-gather", _ROWS, element_gather),
+    Strategy("slices", (*_BLOCKS, ExtractPatches), slices, _but(ExtractPatches)),
+    Strategy("planes", (ExtractPatches,), planes, ends_in_a_layout),
 )
 
 #: Microseconds that a choice does not depend on, and a factor if parameters are computed in the run.
@@ -185,25 +204,19 @@ def rank(
         ConversionError: standard operators cannot express it at all.
     """
     check_supported(request)
-    key = (
-        replace(request, inputs=()),
-        tuple(v is None for v in request.inputs),
-        max_rank,
-        strategy,
-    )
-    if key not in _RANKINGS:
-        if len(_RANKINGS) >= _MOST_RANKINGS:
-            _RANKINGS.clear()
-        _RANKINGS[key] = _ranked(request.apart(), max_rank, strategy)
-    return _RANKINGS[key]
+    present = tuple(value is not None for value in request.inputs)
+    return _ranked(replace(request, inputs=()), present, max_rank, strategy)
 
 
-#: Cached: a large model has hundreds of nodes with equal requests.
-_RANKINGS: dict[object, Ranking] = {}
-_MOST_RANKINGS = 4096
+@lru_cache(maxsize=4096)
+def _ranked(
+    request: Request, present: tuple[bool, ...], max_rank: int | None, strategy: str | None
+) -> Ranking:
+    """Rank the strategies for a request without inputs, `present` of which it has.
 
-
-def _ranked(request: Request, max_rank: int | None, strategy: str | None) -> Ranking:
+    Cached: a large model has hundreds of nodes with equal requests.
+    """
+    request = request.with_inputs(present)
     reasons: dict[str, str] = {}
     newer_opset = None
     priced: list[tuple[float, Strategy]] = []
@@ -214,10 +227,6 @@ def _ranked(request: Request, max_rank: int | None, strategy: str | None) -> Ran
         if not issubclass(request.call.kind, candidate.accepts):
             nouns = " or ".join(dict.fromkeys(kind.noun for kind in candidate.accepts))
             reasons[candidate.name] = f"not a {nouns} operator"
-            continue
-        refusal = candidate.refuse(request)
-        if refusal is not None:
-            reasons.setdefault(candidate.name, refusal)
             continue
         try:
             emitted = _build(candidate, request, max_rank).emitted
@@ -233,7 +242,7 @@ def _ranked(request: Request, max_rank: int | None, strategy: str | None) -> Ran
         else:
             priced.append((round(emitted.cost, 3), candidate))
     least = min((price for price, _ in priced), default=0.0)
-    computed = any(parameter is not None for parameter in request.inputs[1:])
+    computed = any(present[1:])
     limit = max(least + _NEGLIGIBLE, least * _UNSURE if computed else 0.0)
     # Among equals the first: it is the plainer one, and the easier to prove. A Gather has a table of
     # indices, which is computed where parameters are.

@@ -17,47 +17,31 @@ import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Size, Tensor
-from onnx_spatial.lowering.core.strategy import Request, Strategy
+from onnx_spatial.lowering.core.strategy import Request
 from onnx_spatial.lowering.factored_axes import Rearrangement
 from onnx_spatial.lowering.windows import Place, Windows, patches, window_slice
-from onnx_spatial.operators import BatchToSpace, ExtractPatches, SpaceToBatch
+from onnx_spatial.operators import ExtractPatches, SpaceToBatch
 from onnx_spatial.operators.spellings import BlockCall
 
 #: The most Slices of one operator.
 MAX_SLICES = 256
 
 
-class Slices(Strategy):
-    """One Slice, or output of a Split, for each position in a block or window."""
-
-    name = "slices"
-    accepts = (SpaceToBatch, BatchToSpace, ExtractPatches)
-
-    def absorbs(self, request: Request) -> bool:
-        """Include the Transposes around block operators, where they may fit."""
-        return request.call.kind is not ExtractPatches
-
-    def refuse(self, request: Request) -> str | None:
-        """Refuse an unknown rank, a block that is unknown or too large, and channels ahead of places."""
-        places, operator = _positions(request), request.call.operator
-        if request.shape is None:
-            return "the rank of the input is unknown"
-        if places is None:
-            return "the block is computed at run time"
-        if isinstance(operator, ExtractPatches) and operator.major == "channel":
-            return "it puts the places of a window before the channels"
-        if math.prod(places) > MAX_SLICES:
-            return f"it would take {math.prod(places)} Slices"
-        return None
-
-    def build(self, request: Request, emit: Emitter) -> ir.Value:
-        """Emit the nodes and return the operator's output."""
-        if request.call.kind is ExtractPatches:
-            return _patches(request, emit).value
-        r = Rearrangement.of(request, emit)
-        if request.call.kind is SpaceToBatch:
-            return _space_to_batch(r, emit)
-        return _batch_to_space(r, emit)
+def slices(request: Request, emit: Emitter) -> ir.Value:
+    """Emit one Slice, or output of a Split, for each position in a block or window."""
+    places, operator = _positions(request), request.call.operator
+    if request.shape is None:
+        raise ConversionError("the rank of the input is unknown")
+    if places is None:
+        raise ConversionError("the block is computed at run time")
+    if isinstance(operator, ExtractPatches) and operator.major == "channel":
+        raise ConversionError("it puts the places of a window before the channels")
+    if math.prod(places) > MAX_SLICES:
+        raise ConversionError(f"it would take {math.prod(places)} Slices")
+    if request.call.kind is ExtractPatches:
+        return _patches(request, emit).value
+    r = Rearrangement.of(request, emit)
+    return (_space_to_batch if request.call.kind is SpaceToBatch else _batch_to_space)(r, emit)
 
 
 def _positions(request: Request) -> tuple[int, ...] | None:

@@ -17,33 +17,22 @@ from onnx_spatial.lowering.core.builder import Emitter, Size
 from onnx_spatial.lowering.core.cost_model import Work
 from onnx_spatial.lowering.core.strategy import Request
 from onnx_spatial.lowering.factored_axes import Order, Rearrangement
-from onnx_spatial.lowering.stages import FactorPermutation, transposed
-from onnx_spatial.operators import BatchToSpace, ExtractPatches, SpaceToBatch
+from onnx_spatial.lowering.stages import transposed
 
 #: Element types whose kernels all supported releases of onnxruntime have.
 _TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
 
 
-class Depth(FactorPermutation):
-    """One SpaceToDepth or DepthToSpace, and the blocks moved to or from the front."""
-
-    name = "space-to-depth"
-    accepts = (SpaceToBatch, BatchToSpace, ExtractPatches)
-
-    def refuse(self, request: Request) -> str | None:
-        """Refuse element types without a kernel."""
-        if not request.element_types or not request.element_types <= _TYPES:
-            return "onnxruntime has SpaceToDepth for float32 and float64"
-        return super().refuse(request)
-
-    def build(self, request: Request, emit: Emitter) -> ir.Value:
-        """Emit the nodes and return the operator's output."""
-        r = Rearrangement.of(request, emit)
-        for order, emit_op in ((r.before, _space_to_depth), (r.after, _depth_to_space)):
-            block = _square_block(order, r)
-            if block is not None:
-                return emit_op(r, emit, order, block)
-        raise ConversionError("the last two axes are not split into equal blocks")
+def depth(request: Request, emit: Emitter) -> ir.Value:
+    """Emit one SpaceToDepth or DepthToSpace, and the blocks moved to or from the front."""
+    if not request.element_types or not request.element_types <= _TYPES:
+        raise ConversionError("onnxruntime has SpaceToDepth for float32 and float64")
+    r = Rearrangement.of(request, emit)
+    for order, emit_op in ((r.before, _space_to_depth), (r.after, _depth_to_space)):
+        block = _square_block(order, r)
+        if block is not None:
+            return emit_op(r, emit, order, block)
+    raise ConversionError("the last two axes are not split into equal blocks")
 
 
 def _square_block(order: Order, r: Rearrangement) -> int | None:

@@ -24,15 +24,13 @@ from itertools import pairwise
 from typing import Literal
 
 import onnx_ir as ir
-from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
 from onnx_spatial.lowering.core.gather_indices import Term, index
-from onnx_spatial.lowering.core.strategy import Request, Strategy
-from onnx_spatial.lowering.factored_axes import OPERATORS, Order, Rearrangement, refusal
-from onnx_spatial.operators import ReorgYolo
+from onnx_spatial.lowering.core.strategy import Request
+from onnx_spatial.lowering.factored_axes import Order, Rearrangement
 
 Kind = Literal["transpose", "gather"]
 
@@ -48,63 +46,28 @@ _MOST_SWAPS = 16
 _INDEX_NODES, _INDEX_ENTRY = 3, 0.5
 
 
-class FactorPermutation(Strategy):
-    """A strategy for operators that permute the factors of their axes."""
-
-    accepts = OPERATORS
-
-    def absorbs(self, request: Request) -> bool:
-        """Include the Transposes in the permutation."""
-        return request.call.kind is not ReorgYolo
-
-    def refuse(self, request: Request) -> str | None:
-        """Refuse everything that is no permutation of factors."""
-        return refusal(request)
+def in_one(request: Request, emit: Emitter) -> ir.Value:
+    """Emit one Transpose, at any price."""
+    r = Rearrangement.of(request, emit)
+    return r.finished(emit, transposed(emit, r, r.padded(emit), r.before, r.after))
 
 
-class SingleTranspose(FactorPermutation):
-    """One Transpose, at any price."""
+def in_stages(request: Request, emit: Emitter, *, gathers: bool) -> ir.Value:
+    """Emit the cheapest stages, with a Gather among them or all of them Transposes.
 
-    name = "transpose"
-
-    def build(self, request: Request, emit: Emitter) -> ir.Value:
-        """Emit the nodes and return the operator's output."""
-        r = Rearrangement.of(request, emit)
-        return r.finished(emit, transposed(emit, r, r.padded(emit), r.before, r.after))
-
-
-@dataclass(frozen=True)
-class Stages(FactorPermutation):
-    """The cheapest stages.
-
-    Attributes:
-        name: of the strategy.
-        gathers: whether one of them is a Gather; if not, all are Transposes.
+    Raises:
+        ConversionError: there are no such stages.
     """
-
-    name: str
-    gathers: bool
-
-    def refuse(self, request: Request) -> str | None:
-        """Refuse strings in a Gather, too."""
-        if self.gathers and TensorProto.STRING in request.element_types:
-            return "onnxruntime's Gather is wrong for strings"  # it takes one string of each row
-        return super().refuse(request)
-
-    def build(self, request: Request, emit: Emitter) -> ir.Value:
-        """Emit the nodes and return the operator's output.
-
-        Raises:
-            ConversionError: there are no such stages.
-        """
-        r = Rearrangement.of(request, emit)
-        plan = _plan(r, emit, gathers=self.gathers)
-        if not plan:
-            raise ConversionError("no sequence of such steps is needed or fits")
-        x = r.padded(emit)
-        for stage in plan:
-            x = (_gathered if stage.kind == "gather" else _transposed)(emit, r, x, stage)
-        return r.finished(emit, x)
+    if gathers:
+        request.refuse_strings()
+    r = Rearrangement.of(request, emit)
+    plan = _plan(r, emit, gathers=gathers)
+    if not plan:
+        raise ConversionError("no sequence of such steps is needed or fits")
+    x = r.padded(emit)
+    for stage in plan:
+        x = (_gathered if stage.kind == "gather" else _transposed)(emit, r, x, stage)
+    return r.finished(emit, x)
 
 
 def _plan(r: Rearrangement, emit: Emitter, *, gathers: bool) -> tuple[Stage, ...] | None:
@@ -343,7 +306,9 @@ class _Search:
                 for factors in (before[len(before) - back :], before[:front])
             )
             rows = total // max(row, 1)
-            cost = cost_model.gather(rows, total * p.itemsize).nanoseconds + 2 * self.small
+            cost = (
+                cost_model.copies("gather", rows, total * p.itemsize).nanoseconds + 2 * self.small
+            )
             if computed:
                 cost += _INDEX_NODES * axes * self.small + rows // max(1, lead) * _INDEX_ENTRY
             return cost

@@ -85,12 +85,10 @@ def test_each_regime_has_prices_for_one_thread_and_two():
 @settings(max_examples=50)
 @given(st.integers(1, 1000), st.integers(1, 1000), st.integers(2, 16), st.booleans())
 def test_more_work_is_never_cheaper(runs, size, parts, single):
+    regime = ("split" if parts > 8 else "gather") if single else "slice elements"
     for make in (
-        lambda n: cost_model.gather(runs * n, size * n),
-        lambda n: cost_model.take(runs * n, size * n, strided=single, single=single),
+        lambda n: cost_model.copies(regime, runs * n, size * n, parts),
         lambda n: cost_model.concat(parts, runs * n, size * n, single=single),
-        lambda n: cost_model.split(parts, runs * n, size * n, single=single),
-        lambda n: cost_model.pad(runs * n, size * n),
         lambda n: cost_model.depth(runs * n, size * n, parts, to_depth=True),
     ):
         assert make(2).nanoseconds >= make(1).nanoseconds

@@ -176,11 +176,11 @@ def test_long_indices_are_exact(name, long_indices):
         sample = of_any_kind(rng)
         shape = sample.inputs[0].shape
         form = replace(sampling.form(rng, sample), shape=shape, run_time=frozenset())
-        select._RANKINGS.clear()
+        select._ranked.cache_clear()
         made = plan(form.model(sample), prefer=name)
         assert made.model is not None
         sampling.check(sample, form, made.model)
-    select._RANKINGS.clear()
+    select._ranked.cache_clear()
 
 
 def test_single_elements_are_gathered_by_small_tables_only():

@@ -222,9 +222,10 @@ class Emitter(SizeArithmetic):
 
         def work() -> Work:
             run, count = self.elements_in(dims[first:]), self.elements_in(dims)
-            single = elementwise and run == 1
-            size = count * x.itemsize
-            return cost_model.take(count // max(run, 1), size, strided=strided, single=single)
+            regime = "slice" if strided else "crop"
+            if elementwise and run == 1:
+                regime = "slice elements"
+            return cost_model.copies(regime, count // max(run, 1), count * x.itemsize)
 
         return work
 
@@ -280,7 +281,7 @@ class Emitter(SizeArithmetic):
         def work() -> Work:
             run, count = self.elements_in(part[axis:]), self.elements_in(x.dims)
             runs, size = count // max(run, 1), count * x.itemsize
-            return cost_model.split(parts, runs, size, single=run == 1)
+            return cost_model.copies("split elements" if run == 1 else "split", runs, size, parts)
 
         attributes = {"axis": axis} | ({"num_outputs": parts} if self.opset >= 18 else {})
         values = self.add_node("Split", [x.value], parts, work, attributes)
@@ -309,7 +310,7 @@ class Emitter(SizeArithmetic):
 
         def work() -> Work:
             count, row = self.elements_in(dims), self.elements_in(x.dims[axis + 1 :])
-            return cost_model.gather(count // max(row, 1), count * x.itemsize)
+            return cost_model.copies("gather", count // max(row, 1), count * x.itemsize)
 
         value = self.op("Gather", x.value, indices.value, axis=axis, work=work)
         return self.tensor(value, dims, x.itemsize)
@@ -319,7 +320,7 @@ class Emitter(SizeArithmetic):
 
         def work() -> Work:
             elements = self.elements_in([count])
-            return cost_model.gather_elements(elements, elements * x.itemsize)
+            return cost_model.copies("gather elements", elements, elements * x.itemsize)
 
         value = self.op("GatherElements", x.value, indices, axis=0, work=work)
         return self.tensor(value, [count], x.itemsize)

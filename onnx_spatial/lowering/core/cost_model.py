@@ -239,11 +239,6 @@ def best_transpose(
     return transpose((*dims[:place], 1, *dims[place:]), order, itemsize)
 
 
-def elementwise(elements: float, size: float) -> Work:
-    """Return the work of a Transpose element by element: elements and bytes."""
-    return Work("transpose elements", _moved(elements, size))
-
-
 def merged(dims: Sequence[int], perm: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the dims and permutation of the same Transpose with as few axes as possible."""
     groups = axis_groups(perm, [dim == 1 for dim in dims])
@@ -267,47 +262,27 @@ def axis_groups(perm: Sequence[int], is_one: Sequence[bool]) -> list[list[int]]:
     return groups
 
 
-def gather(rows: float, size: float) -> Work:
-    """Return the work of a Gather of whole rows: rows and bytes written."""
-    return Work("gather", _moved(rows, size))
-
-
-def gather_elements(elements: float, size: float) -> Work:
-    """Return the work of a GatherElements: elements and bytes written."""
-    return Work("gather elements", _moved(elements, size))
-
-
-def take(runs: float, size: float, *, strided: bool, single: bool) -> Work:
-    """Return the work of a Slice.
+def copies(regime: str, runs: float, size: float, parts: int = 0) -> Work:
+    """Return the work of a kernel that copies pieces of data.
 
     Args:
-        runs: contiguous pieces, or single elements where the step is along the last axis.
+        regime: of the kernel, a key of `prices.json`.
+        runs: contiguous pieces, or single elements.
         size: bytes written.
-        strided: whether a step is more than 1.
-        single: whether the pieces are single elements.
+        parts: inputs of a Concat, outputs of a Split.
     """
-    return Work("slice elements" if single else "slice" if strided else "crop", _moved(runs, size))
+    return Work(regime, _moved(runs, size) | ({"part": parts} if parts else {}))
 
 
 def concat(parts: int, runs: float, size: float, *, single: bool) -> Work:
     """Return the work of a Concat: inputs, contiguous pieces, bytes; `single`: of one element each."""
-    features = {**_moved(runs, size), "part": parts}
     if not single:
-        return Work("concat", features)
+        return copies("concat", runs, size, parts)
     # Each input is a pass over the output, which writes to every line of the cache if the rows are long.
     touched = min(1.0, parts * size / max(runs, 1) / _LINE)
-    features |= {"line": runs * touched, "lost": features["lost"] * touched}
-    return Work("concat elements", features)
-
-
-def split(parts: int, runs: float, size: float, *, single: bool) -> Work:
-    """Return the work of a Split: outputs, contiguous pieces, bytes; `single`: of one element each."""
-    return Work("split elements" if single else "split", {**_moved(runs, size), "part": parts})
-
-
-def pad(runs: float, size: float) -> Work:
-    """Return the work of a Pad: contiguous pieces of data, bytes written."""
-    return Work("pad", _moved(runs, size))
+    work = copies("concat elements", runs, size, parts)
+    lines = {"line": runs * touched, "lost": work.features["lost"] * touched}
+    return replace(work, features=work.features | lines)
 
 
 def depth(elements: float, size: float, inner: float, *, to_depth: bool) -> Work:

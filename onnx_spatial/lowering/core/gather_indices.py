@@ -115,7 +115,7 @@ def _total(emit: Emitter, columns: Sequence[ir.Value], dims: Sequence[Size]) -> 
 
     def work() -> Work:
         outer, inner = emit.elements_in(dims[:cut]), emit.elements_in(dims[cut:])
-        return cost_model.take(outer, outer * inner * 8, strided=False, single=False)
+        return cost_model.copies("crop", outer, outer * inner * 8)
 
     return emit.op("Add", *parts, work=work)
 

@@ -99,7 +99,7 @@ def pad(
         def work() -> Work:
             run = emit.elements_in(source.dims[padded[-1] :])
             size = emit.elements_in(dims) * source.itemsize
-            return cost_model.pad(emit.elements_in(source.dims) // max(run, 1), size)
+            return cost_model.copies("pad", emit.elements_in(source.dims) // max(run, 1), size)
 
         if emit.opset < PAD_INPUTS:
             value = 0.0 if pad_value is None else float(pad_value)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +11,7 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.analysis import element_type_named
+from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Size, Tensor
 from onnx_spatial.lowering.core.padding import numpy_dtype
 from onnx_spatial.lowering.core.sizes import typical_sides
@@ -86,13 +86,20 @@ class Request:
             ranked=ranked,
         )
 
-    def apart(self) -> Request:
-        """Return the request with new inputs that are in no graph, so that lowering it changes none."""
-        inputs = [
-            None if value is None else ir.Value(name=f"input_{index}")
-            for index, value in enumerate(self.inputs)
-        ]
-        return replace(self, inputs=tuple(inputs))
+    def refuse_strings(self) -> None:
+        """Refuse data that a Gather of whole rows would not move.
+
+        Raises:
+            ConversionError: it may be strings, of which onnxruntime's Gather takes one of each row.
+        """
+        if TensorProto.STRING in self.element_types:
+            raise ConversionError("onnxruntime's Gather is wrong for strings")
+
+    def with_inputs(self, present: Iterable[bool]) -> Request:
+        """Return the request with new inputs, `present` of which are there, that are in no graph."""
+        names = (f"input_{index}" if there else None for index, there in enumerate(present))
+        inputs = tuple(None if name is None else ir.Value(name=name) for name in names)
+        return replace(self, inputs=inputs)
 
     @property
     def itemsize(self) -> int:
@@ -109,9 +116,15 @@ class Request:
         return emit.transpose(source, self.before)
 
     def operand(self, emit: Emitter) -> Tensor:
-        """Return `inputs[0]`, in front of `before`, with dims in the order of the operator's axes."""
+        """Return `inputs[0]`, in front of `before`, with dims in the order of the operator's axes.
+
+        Raises:
+            ConversionError: its rank is unknown.
+        """
         value = self.inputs[0]
-        assert value is not None and self.shape is not None
+        if self.shape is None:
+            raise ConversionError("the rank of the input is unknown")
+        assert value is not None
         if not self.ranked:
             value = self.of_its_rank(emit)
         dims: list[Size] = []
@@ -241,33 +254,24 @@ def _known(shape: Sequence[Dim] | None) -> tuple[int, ...] | None:
     return tuple(dim for dim in shape if isinstance(dim, int))
 
 
-class Strategy(ABC):
+@dataclass(frozen=True)
+class Strategy:
     """One way to lower operators.
 
-    It must be exact, bit for bit, for every request that it does not refuse. `select.STRATEGIES`
-    lists all strategies; those with the same name are forms of one lowering.
+    Attributes:
+        name: shown by `inspect`, forced by `convert(prefer=...)`. Strategies with one name are forms of
+            one lowering.
+        accepts: operators that it can lower; no other is offered to it.
+        build: emits the nodes, which are exact, bit for bit, and returns the operator's output; raises a
+            ConversionError that says why the strategy cannot lower the request.
+        absorbs: whether `build` includes the Transposes `Request.before` and `after`; if not, they
+            become nodes of their own.
     """
 
-    #: Shown by `inspect`, forced by `convert(prefer=...)`.
     name: str
-
-    #: Operators that it can lower; no other is offered to it.
     accepts: tuple[type[Operator], ...]
-
-    def absorbs(self, request: Request) -> bool:
-        """Tell whether `build` includes the Transposes `Request.before` and `after`.
-
-        If not, they become nodes of their own.
-        """
-        return False
-
-    def refuse(self, request: Request) -> str | None:
-        """Return why `build` cannot lower the request; None if it can."""
-        return None
-
-    @abstractmethod
-    def build(self, request: Request, emit: Emitter) -> ir.Value:
-        """Emit the nodes and return the operator's output."""
+    build: Callable[[Request, Emitter], ir.Value]
+    absorbs: Callable[[Request], bool] = lambda request: False
 
 
 # A run that breaks a rule of the operator must fail. Most rules cost nothing: a Reshape to exact sizes
@@ -283,7 +287,8 @@ def are_open(request: Request, *, of_batch: bool = True) -> bool:
         return True
     if not of_batch and request.shape is not None:
         request = replace(request, shape=(call.typical_batch, *request.shape[1:]))
-    return not request.ranked or bool(_constraints(request.apart(), Emitter(request.opset)))
+    apart = request.with_inputs(value is not None for value in request.inputs)
+    return not request.ranked or bool(_constraints(apart, Emitter(request.opset)))
 
 
 def guarded(request: Request, emit: Emitter) -> Request:
