@@ -173,3 +173,11 @@ def test_the_repr_of_a_conversion_holds_no_model():
     for given in (made, made.SerializeToString(), ir.from_proto(made)):
         shown = repr(convert(given, verify=False))
         assert "1 operator (1 lower)" in shown and "\n" not in shown and len(shown) < 100
+
+
+def test_progress_says_each_step_with_its_number():
+    lines: list[str] = []
+    convert(model(), progress=lines.append)
+    steps = [line.partition(":")[0] for line in lines if "/" in line.partition(":")[0]]
+    assert steps[:3] == ["converting 1/3", "converting 2/3", "lowering 1/1"]
+    assert steps[3] == "converting 3/3" and "proof 1/1" in steps[4:]
