@@ -1,6 +1,6 @@
 """Random chains and near misses: what `optimize` rewrites computes what the file computes, bit by bit.
 
-python tests/chains/campaign_of_chains.py --cases 5000 --seed 1
+    python tests/chains/campaign_of_chains.py --cases 5000 --seed 1
 
 A chain is one of the known spellings, changed at random: another number, permutation or node, a pad that
 is not zero, a value with another reader, functions of single elements between, all in a local function.
@@ -12,8 +12,13 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
+
+if __name__ == "__main__":  # what pytest's `pythonpath` does
+    sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]
 
 import chain_models as forms
 import click
