@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,13 +11,7 @@ from onnx_spatial.cli import options
 from onnx_spatial.cli.html import html_report
 from onnx_spatial.cli.output import Output, append_to_step_summary
 from onnx_spatial.cli.text import say
-from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
 from onnx_spatial.errors import SpatialError
-
-if TYPE_CHECKING:
-    import onnx
-
-    from onnx_spatial.verification import Verification
 
 
 @options.command(
@@ -45,7 +38,9 @@ def verify(original: str, converted: str, output: Output, html: str | None, **va
     proven.
     """
     from onnx_spatial.cli import render
-    from onnx_spatial.model.io.reader import read_source
+    from onnx_spatial.conversion.options import ConvertOptions
+    from onnx_spatial.conversion.recognize import recognize
+    from onnx_spatial.model.io.reader import read, read_source
     from onnx_spatial.report.outcome import describe_verification
     from onnx_spatial.verification import verify as compare
     from onnx_spatial.verification.evidence import check_verified
@@ -60,61 +55,21 @@ def verify(original: str, converted: str, output: Output, html: str | None, **va
         except SpatialError as error:
             report.add_error(converted, error)
             raise
-        ways = [] if result else _ways(original, converted, result, values)
+        differing = {(o.graph, o.node) for o in result.operators if o.counterexample is not None}
+        used, is_shown = [], not (output.json or output.quiet)
+        if differing and (is_shown or report.path is not None):
+            asked = ConvertOptions(domains=domains)
+            reports = recognize(frozen, read(converted, data=False).proto, differing, asked)
+            used = [report.to_dict() for report in reports]
         if report.path is not None:
-            page = describe_verification(result, frozen, converted, operators=ways)
+            page = describe_verification(result, frozen, converted, operators=used)
             report.outcomes.append(page)
     append_to_step_summary("verify", converted, result.message)
-    if not output.json and not output.quiet:
-        shown = describe_verification(result, operators=ways, verbose=output.verbose)
+    if is_shown:
+        shown = describe_verification(result, operators=used, verbose=output.verbose)
         render.outcome(output.out, shown)
         say(output.out, f"took {output.time}", style="dim")
     check_verified(original, result, replace(how, strict=True))
     if output.json:
         output.document(result.to_dict())
     return 0
-
-
-def _ways(
-    original: str, converted: str, result: Verification, values: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """Return the reports of the operators that differ, by the conversion that leaves the same nodes.
-
-    CONVERTED says of each node which operator it stands for, but not by which lowering.
-    """
-    from onnx_spatial.api import edit_model
-    from onnx_spatial.model.io.reader import read
-
-    differing = {(o.graph, o.node) for o in result.operators if o.counterexample is not None}
-    written = _nodes_by_origin(read(converted, data=False).proto)
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    possible: dict[tuple[str, str], Any] = {}  # without --prefer all lowerings are candidates
-    for prefer in (None, *STRATEGY_NAMES):
-        if not written or found.keys() == differing:
-            break
-        asked = ConvertOptions(prefer=prefer, domains=values["domains"])
-        try:
-            made = edit_model(original, asked, static=values["static"], verify=None)
-        except SpatialError:
-            continue
-        nodes = _nodes_by_origin(made.model)
-        for operator in made.operators:
-            place, origin = (operator.graph, operator.node), f"{operator.op_type} {operator.node}"
-            report = operator.to_dict()
-            report["candidates"] = possible.setdefault(place, report["candidates"])
-            if place in differing and nodes.get(origin) == written.get(origin):
-                found.setdefault(place, report)
-    return [*found.values()]
-
-
-def _nodes_by_origin(model: onnx.ModelProto) -> dict[str, list[str]]:
-    """Return the types of the nodes that stand for each operator, by its type and name."""
-    from onnx_spatial.model import traversal
-    from onnx_spatial.model.graph.replace_nodes import ORIGIN
-
-    types: dict[str, list[str]] = {}
-    for _, _, node in traversal.nodes(model):
-        for entry in node.metadata_props:
-            if entry.key == ORIGIN:
-                types.setdefault(entry.value, []).append(node.op_type)
-    return types

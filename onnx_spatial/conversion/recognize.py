@@ -1,0 +1,70 @@
+"""Recognize by which lowering a file was converted, to advise another one where it is wrong.
+
+    nodes of the file with origin "SpaceToBatchND s2b"                Reshape, Transpose, Reshape
+    nodes that each lowering writes for the operator s2b in turn      the same: it was this one
+
+Metadata of a converted file name the operator that each node replaces, but not the lowering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import replace
+
+import onnx
+
+from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
+from onnx_spatial.conversion.pipeline import convert_operators
+from onnx_spatial.conversion.report import OperatorReport
+from onnx_spatial.errors import SpatialError
+from onnx_spatial.model import traversal
+from onnx_spatial.model.graph.replace_nodes import ORIGIN
+from onnx_spatial.model.io.reader import Source
+
+
+def recognize(
+    original: Source,
+    converted: onnx.ModelProto,
+    places: Set[tuple[str, str]],
+    options: ConvertOptions,
+) -> list[OperatorReport]:
+    """Return the report of each operator by the conversion that writes the nodes which the file has.
+
+    An operator for which no lowering writes these nodes has no report.
+
+    Args:
+        original: the model with the operators.
+        converted: the file.
+        places: graph and node of each operator, as in its report.
+        options: of the conversions, but for `prefer`.
+    """
+    written = _nodes_by_origin(converted)
+    found: dict[tuple[str, str], OperatorReport] = {}
+    usual: dict[
+        tuple[str, str], OperatorReport
+    ] = {}  # these list all candidates: none is preferred
+    for prefer in (None, *STRATEGY_NAMES):
+        if not written or found.keys() == places:
+            break
+        asked = replace(options, prefer=prefer)
+        try:
+            result = convert_operators(original.proto, asked, folder=original.folder)
+        except SpatialError:
+            continue
+        nodes = {} if result.model is None else _nodes_by_origin(result.model)
+        for report in result.operators:
+            place, origin = (report.graph, report.node), f"{report.op_type} {report.node}"
+            candidates = usual.setdefault(place, report).candidates
+            if place in places and origin in nodes and nodes[origin] == written.get(origin):
+                found.setdefault(place, replace(report, candidates=candidates))
+    return [*found.values()]
+
+
+def _nodes_by_origin(model: onnx.ModelProto) -> dict[str, list[str]]:
+    """Return the types of the nodes that replace each operator, by its type and name."""
+    types: dict[str, list[str]] = {}
+    for _, _, node in traversal.nodes(model):
+        for entry in node.metadata_props:
+            if entry.key == ORIGIN:
+                types.setdefault(entry.value, []).append(node.op_type)
+    return types
