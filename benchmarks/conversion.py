@@ -25,7 +25,7 @@ from onnx import TensorProto, helper
 from benchmarks import results
 
 DOMAIN = "ai.onnx.converters.tensorflow"
-MIB, GIB = 2**20, 2**30
+GIB = 2**30
 #: Bytes of one weight, from 1,024 to 4,096 channels or back.
 WEIGHT_BYTES = 4 * 1024 * 4096
 

@@ -1,4 +1,4 @@
-"""Compare sums of products where one model folded what stands behind them into its weights.
+"""Compare a Conv or MatMul with the same one into which the scale and shift behind it were folded.
 
     ((sum of w*x + b) - m) * s / sqrt(v + e) + t          one model: steps behind the sum
       sum of w'*x + b'                                    the other: the sum and its bias alone

@@ -20,9 +20,6 @@ from onnx_spatial.operators.strided_copies import Copies, plan_of
 #: An integer, or the representation of an unknown size in an `Arithmetic`.
 Size = Any
 
-#: Test sizes of a batch and of channels, the first ones most often.
-BATCHES, CHANNELS = (2, 3, 1, 4), (3, 2, 5, 4)
-
 #: Shape samples that cover the different cases of most operators.
 USUAL_SAMPLES = 3
 

@@ -182,7 +182,7 @@ DECLARED = {
         {"a": [None, None, None, 1], "b": [None, 1, None, None], "c": [None, "K", None, None]}
         | {"d": [None, "K", None, None]},
     ),
-    "no guesses of which nothing is known": (
+    "an output of an operator that ONNX does not have": (
         f"""g (float[2,4,4,1] x) => (float[?,?,?,?] z) <{NONE}, float[2,4,4,1] u> {{
             y = M.SpaceToBatchND(x, block, none) u = NotInAnyOpset(y) z = Neg(u) }}""",
         {"u": None},

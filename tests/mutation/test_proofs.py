@@ -1,4 +1,4 @@
-"""No wrong conversion is proven: the only mistake of `verify` that nobody would see.
+"""No wrong conversion is proven: a mistake that a user of `verify` could not notice.
 
     pytest tests/mutation               models that were written by hand, and samples
     pytest -m slow tests/mutation       2,000 models that are wrong for rare sizes, with harmless twins;

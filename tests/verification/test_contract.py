@@ -360,6 +360,17 @@ def test_a_wrong_part_fails_where_the_whole_cannot_run() -> None:
     assert verify(model(FOREIGN), after).status == "failed"
 
 
+def test_a_body_of_a_function_that_was_edited_is_found() -> None:
+    """A node means what its name says, not what its body does."""
+    before = space_to_batch()
+    after = onnx_spatial.convert(before, mode="function", verify=False).model
+    assert verify(before, after).evidence == "proven"
+    permuted = next(node for node in after.functions[0].node if node.op_type == "Transpose")
+    permuted.attribute[0].ints.reverse()
+    result = verify(before, after)
+    assert result.status == "failed" and "'site'" in result.message
+
+
 def test_out_of_time_is_unverified() -> None:
     told: list[str] = []
     result = verify(
