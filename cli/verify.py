@@ -38,8 +38,6 @@ def verify(original: str, converted: str, output: Output, html: str | None, **va
     proven.
     """
     from onnx_spatial.cli import render
-    from onnx_spatial.conversion.options import ConvertOptions
-    from onnx_spatial.conversion.recognize import recognize
     from onnx_spatial.model.io.reader import read, read_source
     from onnx_spatial.report.outcome import describe_verification
     from onnx_spatial.verification import verify as compare
@@ -58,6 +56,9 @@ def verify(original: str, converted: str, output: Output, html: str | None, **va
         differing = {(o.graph, o.node) for o in result.operators if o.counterexample is not None}
         used, is_shown = [], not (output.json or output.quiet)
         if differing and (is_shown or report.path is not None):
+            from onnx_spatial.conversion.options import ConvertOptions
+            from onnx_spatial.conversion.recognize import recognize  # a pass loads no lowering
+
             asked = ConvertOptions(domains=domains)
             reports = recognize(frozen, read(converted, data=False).proto, differing, asked)
             used = [report.to_dict() for report in reports]
