@@ -30,7 +30,7 @@ def fuse_dilated_convs(model: ModelEditor) -> None:
         _note_attributes(editor, model)
         if editor.view.opset < MIN_OPSET:
             continue
-        regions, edit = fuse(editor.message, editor.view, model.matcher)
+        regions, edit = fuse(editor.message, editor.view)
         for node, reasons in regions.declined.items():
             subject = model.matcher.subject(node)
             assert subject is not None
@@ -61,7 +61,6 @@ def _carry_out(regions: Regions, edit: RegionEdit, editor: GraphEditor, model: M
         # Nodes that compute a crop may stand behind the convolution that reads it now.
         graph.sort()
     editor.improve_layouts()
-    editor.fold_biases()
     for end, nodes, names in zip(regions.exits, between, labels, strict=True):
         info = end.subject.info
         name = DILATED if end.name in edit.convolved else UNBLOCKED

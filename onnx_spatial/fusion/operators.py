@@ -12,76 +12,20 @@ BatchNormalization                         axis 1
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onnx_spatial.fusion.layout import Array, Layout
+from onnx_spatial.fusion.graph_view import NodeView
+from onnx_spatial.fusion.layout import Layout
 from onnx_spatial.fusion.rule import Reason
-from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.operators.spellings.call import AttributeValue
 
 #: Operators that only change the order of the axes, or add and remove axes of size 1.
 CHANGES = frozenset({"Transpose", "Squeeze", "Unsqueeze", "Reshape"})
 QUANTIZING = frozenset({"DequantizeLinear", "QuantizeLinear"})
 #: Operators that, before opset 13, look along all axes from `axis` on.
 FLATTENING = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
-
-
-class OperatorView(ABC):
-    """A node, and what is known of its inputs before the model runs."""
-
-    @property
-    @abstractmethod
-    def op_type(self) -> str:
-        """The operator type."""
-
-    @property
-    @abstractmethod
-    def opset(self) -> int:
-        """The version of the default domain."""
-
-    @property
-    @abstractmethod
-    def attributes(self) -> Mapping[str, AttributeValue]:
-        """The attributes as Python values; one that differs between calls of a function is no number."""
-
-    @abstractmethod
-    def has(self, index: int) -> bool:
-        """Return whether there is an input of this index."""
-
-    @abstractmethod
-    def known(self, index: int) -> Array | None:
-        """Return the elements of an input; None if they are unknown."""
-
-    @abstractmethod
-    def dims(self, index: int) -> tuple[Polynomial, ...] | None:
-        """Return the dims of an input; None if the rank is unknown."""
-
-    @abstractmethod
-    def entries(self, index: int) -> tuple[Polynomial, ...] | None:
-        """Return the elements of an input that is a vector of sizes; None if it is none."""
-
-    def integer(self, name: str, default: int) -> int | None:
-        """Return an INT attribute; None if it is of another type."""
-        value = self.attributes.get(name, default)
-        return value if isinstance(value, int) else None
-
-    def integers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Return an INTS attribute; None if it is of another type."""
-        value = self.attributes.get(name, default)
-        if isinstance(value, tuple) and all(isinstance(v, int) for v in value):
-            return tuple(int(v) for v in value)
-        return None
-
-    def axes(self, index: int) -> tuple[int, ...] | None:
-        """Return what the attribute `axes` lists, or in newer opsets an input; None if unknown."""
-        if "axes" in self.attributes:
-            return self.integers("axes", ())
-        known = self.known(index)
-        return None if known is None else tuple(int(v) for v in known.reshape(-1))
 
 
 @dataclass(frozen=True)
@@ -121,7 +65,7 @@ class Axes:
     name: str | int | None = None
 
 
-def axes_of(node: OperatorView, rank: int) -> Axes | Reason:
+def axes_of(node: NodeView, rank: int) -> Axes | Reason:
     """Return the axes that a node of `NAMED`, or a BatchNormalization, looks along, or why not."""
     op_type = node.op_type
     if op_type == "BatchNormalization":
@@ -149,7 +93,7 @@ def axes_of(node: OperatorView, rank: int) -> Axes | Reason:
     return Axes((axis % rank,), name.attribute)
 
 
-def change_of(node: OperatorView, rank: int) -> Layout | Reason:
+def change_of(node: NodeView, rank: int) -> Layout | Reason:
     """Return the change of layout that a node of `CHANGES` makes of a value, or why it is none."""
     if node.op_type == "Transpose":
         perm = node.integers("perm", tuple(reversed(range(rank))))
@@ -172,7 +116,7 @@ def change_of(node: OperatorView, rank: int) -> Layout | Reason:
     return Layout(rank, tuple(None if place in added else next(old) for place in places))
 
 
-def _reshaped(node: OperatorView, rank: int) -> Layout | Reason:
+def _reshaped(node: NodeView, rank: int) -> Layout | Reason:
     """Return the change that a Reshape makes which only adds and removes axes of size 1.
 
         [n, h, w, 1] -> [n, 1, h, w]        size 1 goes, size 1 comes; n, h and w keep their order

@@ -129,7 +129,7 @@ ROWS = {
         "Transpose ConvTranspose Transpose", {"dilations": [4, 2], "pads": [2, 0, 0, 2]},
         ((1, 8, 6, 3),), NOTHING,
     ),
-    "a bias": Row(behind("c = Add(k, bias)"), "Transpose Conv Transpose"),
+    "a bias": Row(behind("c = Add(k, bias)"), "Transpose Conv Add Transpose"),
     "activations": Row(
         behind("l = Relu(k) m = Clip(l, scalar) o = Sigmoid(m) c = PRelu(o, slope)"),
         "Transpose Conv Relu Clip Sigmoid PRelu Transpose",
@@ -166,7 +166,7 @@ ROWS = {
     ),
     "two convolutions": Row(
         around("k = Conv(t, w) a = Add(k, bias) [conv] c = Conv <pads = [1, 1, 1, 1]> (a, v)"),
-        "Transpose Conv Conv Transpose", {"dilations": [2, 2]},
+        "Transpose Conv Add Conv Transpose", {"dilations": [2, 2]},
     ),
     "a number behind zeros": Row(
         around("k = Sigmoid(t) c = Conv(k, w)"), "Transpose Pad Sigmoid Conv Transpose"

@@ -19,30 +19,27 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
 from onnx_spatial.fusion.dilated_conv.region import Regions, UnwritableError, find
 from onnx_spatial.fusion.dilated_conv.write import RegionEdit, write
-from onnx_spatial.fusion.matcher import Matcher
+from onnx_spatial.fusion.graph_view import GraphView
 from onnx_spatial.fusion.rule import Reason
 from onnx_spatial.model import traversal
 
-__all__ = ["GraphView", "RegionEdit", "Regions", "fuse"]
+__all__ = ["RegionEdit", "Regions", "fuse"]
 
 
-def fuse(
-    graph: traversal.GraphLike, view: GraphView, matcher: Matcher
-) -> tuple[Regions, RegionEdit]:
+def fuse(graph: traversal.GraphLike, view: GraphView) -> tuple[Regions, RegionEdit]:
     """Find the regions of a graph and draft them without blocks; those that cannot be written stay."""
     reasons: dict[str, Reason] = {}
     while True:
         try:
-            regions = find(graph, view, matcher, reasons)
-            edit = write(regions, view, matcher)
+            regions = find(graph, view, reasons)
+            edit = write(regions, view)
         except UnwritableError as error:
             reasons |= error.reasons
             continue
         for name, reason in reasons.items():
-            node = matcher.producer(graph, name)
+            node = view.matcher.producer(graph, name)
             assert isinstance(node, ir.Node)
             regions.declined[node] = [reason, *regions.declined.get(node, ())]
         return regions, edit

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
+from onnx_spatial.fusion.graph_view import GraphView
 from onnx_spatial.fusion.matcher import MatchedOp
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core.builder import Size

@@ -22,7 +22,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_spatial.fusion import operators
-from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
+from onnx_spatial.fusion.graph_view import NodeView
 from onnx_spatial.fusion.layout import Layout
 from onnx_spatial.fusion.rule import Reason
 from onnx_spatial.maps.polynomial import Polynomial
@@ -164,16 +164,16 @@ def commuted(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted | Re
 def _unary(node: NodeView, data: Blocked) -> Commuted | Reason:
     keeps_zero = node.op_type in _KEEPS_ZERO
     if "Cast" in node.op_type:
-        types = node.view.element_types(node.message.output[0]) or {node.integer("to", 0)}
+        types = node.graph.element_types(node.output_names[0]) or {node.integer("to", 0)}
         keeps_zero = not types & {0, None, TensorProto.STRING}
     if node.op_type == "Clip":
         low, high = _bound(node, 1, "min"), _bound(node, 2, "max")
         keeps_zero = low is not None and high is not None and low <= 0 <= high
     if node.op_type == "Dropout":
         training = node.known(2)
-        if node.input(2) and (training is None or training.any()):
+        if node.has(2) and (training is None or training.any()):
             return "Dropout may be in training mode"
-        if len(node.message.output) > 1:
+        if len(node.output_names) > 1:
             return "Dropout gives a mask as well"
     return Commuted(data, _zero if keeps_zero else _unknown)
 
@@ -183,7 +183,7 @@ def _bound(node: NodeView, index: int, name: str) -> float | None:
     known = node.known(index)
     if known is not None and known.size == 1:
         return float(known.reshape(-1)[0])
-    value = None if node.input(index) else node.attributes.get(name, 0)
+    value = None if node.has(index) else node.attributes.get(name, 0)
     return float(value) if isinstance(value, int | float) else None
 
 
@@ -192,8 +192,8 @@ def _broadcast(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted | 
         return f"{node.op_type} broadcasts by the rules of opset 6"
     if node.op_type == "PRelu" and layouts[0] is None:
         return "the slope of PRelu is a value in blocks"
-    names = node.message.input
-    sizes = [node.view.dims(name) for name in names]
+    names = node.input_names
+    sizes = [node.graph.dims(name) for name in names]
     for name, layout, dims in zip(names, layouts, sizes, strict=True):
         if layout is None and dims is None:
             return f"the rank of {name!r} is unknown"
@@ -239,7 +239,7 @@ def _along(node: NodeView, data: Blocked) -> Commuted | Reason:
     op_type, axes = node.op_type, operators.axes_of(node, data.rank)
     if isinstance(axes, str):
         return axes
-    if any(node.message.output[1:]) and op_type != "Split":
+    if any(node.output_names[1:]) and op_type != "Split":
         return f"{op_type} gives more than one output"
     if not data.is_free(*axes.axes):
         is_batch = data.is_free(*(a for a in axes.axes if a != data.batch))
@@ -257,7 +257,7 @@ def _along(node: NodeView, data: Blocked) -> Commuted | Reason:
 def _quantized(node: NodeView) -> Callable[[Sequence[Border]], Border]:
     """Return what becomes of a border: zero becomes the zero point, or back."""
     zero, scale = node.known(2), node.known(1)
-    point: int | None = None if node.input(2) else 0
+    point: int | None = None if node.has(2) else 0
     if zero is not None and zero.size and bool((zero == zero.reshape(-1)[0]).all()):
         point = int(zero.reshape(-1)[0])
     is_sane = scale is not None and bool((np.isfinite(scale) & (scale != 0)).all())

@@ -31,7 +31,6 @@ from onnx_spatial.fusion.dilated_conv.amounts import (
     read_amounts,
     reordered,
 )
-from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
 from onnx_spatial.fusion.dilated_conv.operators import (
     Blocked,
     Commuted,
@@ -40,6 +39,7 @@ from onnx_spatial.fusion.dilated_conv.operators import (
     pads_with_zeros,
 )
 from onnx_spatial.fusion.dilated_conv.windows import KERNELS, Convolution, convolution
+from onnx_spatial.fusion.graph_view import GraphView, NodeView
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.fusion.rule import Reason
 from onnx_spatial.lowering import are_open
@@ -62,7 +62,7 @@ class Step:
 
     Attributes:
         node: the node in the graph.
-        view: its message.
+        view: what is known of it.
         layouts: layout of each input, None for one that is not in blocks.
         rewrite: what it is on the values themselves.
     """
@@ -75,12 +75,12 @@ class Step:
     @property
     def outputs(self) -> list[str]:
         """Names of the outputs."""
-        return [name for name in self.view.message.output if name]
+        return [name for name in self.view.output_names if name]
 
     @property
     def inputs(self) -> list[str]:
         """Names of the inputs in blocks."""
-        pairs = zip(self.view.message.input, self.layouts, strict=True)
+        pairs = zip(self.view.input_names, self.layouts, strict=True)
         return [name for name, layout in pairs if layout is not None]
 
 
@@ -168,24 +168,22 @@ class UnwritableError(ConversionError):
         self.reasons = reasons
 
 
-def find(
-    graph: traversal.GraphLike, view: GraphView, matcher: Matcher, without: Collection[str]
-) -> Regions:
+def find(graph: traversal.GraphLike, view: GraphView, without: Collection[str]) -> Regions:
     """Find the regions of a graph; those that a value in `without` begins are left out.
 
     Raises:
         UnwritableError: a node outside reads a value in blocks.
     """
-    walk = _Forward(view, matcher, without)
+    walk = _Forward(view, without)
     places = dict[str, int]()
     for place, message in enumerate(traversal.in_order(graph)):
         places.update(dict.fromkeys(message.output, place))
-        node = matcher.node(graph, message)
+        node = view.matcher.node(graph, message)
         if node is not None:
             walk.visit(node, message)
     regions = walk.regions
     _forget(regions)
-    _look_outside(regions, matcher)
+    _look_outside(regions, view.matcher)
     _Back(view, regions, places).run()
     return regions
 
@@ -194,8 +192,8 @@ def find(
 
 
 class _Forward:
-    def __init__(self, view: GraphView, matcher: Matcher, without: Collection[str]) -> None:
-        self._view, self._matcher, self._without = view, matcher, without
+    def __init__(self, view: GraphView, without: Collection[str]) -> None:
+        self._view, self._matcher, self._without = view, view.matcher, without
         self._ended: dict[str, Reason] = {}  # why the region of a value has ended
         self._inner: dict[str, Reason] = {}  # the same for one that begins inside another one
         self.regions = Regions()
@@ -247,7 +245,7 @@ class _Forward:
             return f"{message.domain}:{message.op_type} is not known to be position-independent"
         if any(traversal.subgraphs(message)):
             return "it has subgraphs"
-        view = NodeView(message, self._view)
+        view = NodeView(node, self._view)
         if view.differing and message.op_type not in _UNARY:
             return f"its {view.differing[0]} has no common value in the calls of its function"
         write = convolution if message.op_type in KERNELS else commuted
@@ -366,8 +364,8 @@ class _Forward:
             return data, none
         if not all(self._matcher.subject(n) or n.op_type in _SHAPES for n, _ in readers):
             return data, none
-        view = NodeView(message, self._view)
-        dims = self._view.dims(message.input[0])
+        view = NodeView(pad, self._view)
+        dims = view.dims(0)
         amounts = None if dims is None else padding_of(view, len(dims))
         if amounts is None or not pads_with_zeros(view):
             return data, none

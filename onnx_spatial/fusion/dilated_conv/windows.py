@@ -24,8 +24,8 @@ from onnx_spatial.fusion.dilated_conv.amounts import (
     Pairs,
     number,
 )
-from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
 from onnx_spatial.fusion.dilated_conv.operators import Blocked, Border
+from onnx_spatial.fusion.graph_view import NodeView
 from onnx_spatial.fusion.rule import Reason
 from onnx_spatial.operators import AutoPad, ExtractPatches
 
@@ -207,7 +207,7 @@ def convolution(node: NodeView, layouts: Sequence[Blocked | None]) -> Convolutio
             return f"{op_type} has stride {axes[axis - 2].stride} on a blocked axis"
         axes[axis - 2] = axes[axis - 2].enlarged(block)
     pad_value: Border = 0
-    if op_type not in ("Conv", "ConvTranspose") and node.input(2):  # the zero point of the data
+    if op_type not in ("Conv", "ConvTranspose") and node.has(2):  # the zero point of the data
         point = node.known(2)
         pad_value = None if point is None or point.size != 1 else int(point.reshape(-1)[0])
     return Convolution(layout, tuple(axes), pad_value, is_transposed)
@@ -266,7 +266,7 @@ def _kernel_sizes(node: NodeView, spatial: int) -> tuple[int, ...] | None:
     declared = node.integers("kernel_shape", ())
     if declared:
         return declared if len(declared) == spatial else None
-    dims = node.view.dims(node.input(KERNELS[node.op_type]))
+    dims = node.dims(KERNELS[node.op_type])
     if dims is None or len(dims) != spatial + 2:
         return None
     sizes = [dim.constant for dim in dims[2:]]
@@ -280,7 +280,7 @@ def _same_pads(
     dilations: tuple[int, ...],
     auto_pad: AutoPad,
 ) -> tuple[int, ...] | Reason:
-    dims = node.view.dims(node.input(0))
+    dims = node.dims(0)
     try:
         windows = ExtractPatches(kernel, strides, dilations, auto_pad)
     except OperatorError:

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
@@ -28,12 +27,11 @@ from onnx_spatial.fusion.dilated_conv.amounts import (
     nothing,
     reordered,
 )
-from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
 from onnx_spatial.fusion.dilated_conv.operators import Blocked, Border, Commuted
 from onnx_spatial.fusion.dilated_conv.region import End, Regions, Step, UnwritableError
 from onnx_spatial.fusion.dilated_conv.windows import Convolution, fills
+from onnx_spatial.fusion.graph_view import GraphView, NodeView
 from onnx_spatial.fusion.layout import Layout
-from onnx_spatial.fusion.matcher import Matcher
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core import padding
 from onnx_spatial.lowering.core.builder import INT64_MAX, Size, Tensor
@@ -72,18 +70,18 @@ class Part:
     types: frozenset[int]
 
 
-def write(regions: Regions, view: GraphView, matcher: Matcher) -> RegionEdit:
+def write(regions: Regions, view: GraphView) -> RegionEdit:
     """Draft the regions of one graph.
 
     Raises:
         UnwritableError: a value is needed that no operator can compute.
     """
-    return _Writer(regions, view, matcher).run()
+    return _Writer(regions, view).run()
 
 
 class _Writer:
-    def __init__(self, regions: Regions, view: GraphView, matcher: Matcher) -> None:
-        self._regions, self._view, self._matcher = regions, view, matcher
+    def __init__(self, regions: Regions, view: GraphView) -> None:
+        self._regions, self._view = regions, view
         self._parts: dict[str, Part] = {}
         self._amounts = AmountWriter(view)
         self._bounds = regions.bounds
@@ -139,7 +137,7 @@ class _Writer:
         crop, border = self._common_part(list(inputs.values()), step.rewrite, demand)
         values = {name: self._at(part, crop, draft) for name, part in inputs.items()}
         outputs = self._copy(step, values, step.rewrite.form, draft)
-        for name, output in zip(step.view.message.output, outputs, strict=False):
+        for name, output in zip(step.view.output_names, outputs, strict=False):
             if name:
                 self._note(name, output, crop, border, step.rewrite.layout)
                 if self._edit.convolved.intersection(inputs):
@@ -186,10 +184,10 @@ class _Writer:
         """Copy the node for other values, or write the change of layout in its place."""
         inputs = [
             values.get(name, value)
-            for name, value in zip(step.view.message.input, step.node.inputs, strict=True)
+            for name, value in zip(step.view.input_names, step.node.inputs, strict=True)
         ]
         if form is None:
-            draft.successor = self._matcher.copy(step.node, inputs)
+            draft.successor = self._view.matcher.copy(step.node, inputs)
             draft.nodes.append(draft.successor)
             return draft.successor.outputs
         assert inputs[0] is not None
@@ -222,8 +220,7 @@ class _Writer:
 
     def _lengths(self, part: Part) -> list[int | None]:
         """Return the lengths of the blocked axes of a value; those of new values are unknown."""
-        axes = part.layout.axes
-        return self._view.lengths(part.value.name, axes) if part.value.name else [None] * len(axes)
+        return self._view.lengths(part.value.name, part.layout.axes)
 
     def _pads_and_crops(self, amounts: Pairs) -> tuple[Pairs, Pairs]:
         """Return what to pad by, and what to crop by then."""
@@ -279,7 +276,7 @@ class _Writer:
         """
         for node in self._regions.measured.get(name, ()):
             draft, emit = Draft(node), Emitter(self._view.opset)
-            view = NodeView(self._matcher.message(node) or onnx.NodeProto(), self._view)
+            view = NodeView(node, self._view)
             rank = self._regions.layouts[name].rank
             axes = range(rank)[view.integer("start", 0) : view.integer("end", rank)]
             lengths = self._view.lengths(name, axes)

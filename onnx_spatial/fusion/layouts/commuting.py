@@ -82,7 +82,7 @@ def _broadcasts(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | 
     for index, value in enumerate(node.inputs):
         if value is None:
             return None
-        known, length = graph.known(value), graph.rank(value)
+        known, length = graph.view.known(value), graph.rank(value)
         if known is not None and known.size == 1 and known.ndim <= layout.rank:
             continue
         if known is not None and known.dtype != object:

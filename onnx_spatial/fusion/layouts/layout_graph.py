@@ -8,21 +8,16 @@ The graph is read as far as it is needed: a model may be much larger than the pa
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import onnx_ir as ir
 
 from onnx_spatial.fusion import operators
-from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
-from onnx_spatial.fusion.layout import Array, Layout
-from onnx_spatial.fusion.matcher import Matcher
-from onnx_spatial.fusion.operators import OperatorView
-from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.fusion.graph_view import GraphView, NodeView
+from onnx_spatial.fusion.layout import Layout
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.operators.spellings.call import AttributeValue
 
 #: The length that is assumed of an axis of unknown size.
 _USUAL = 32
@@ -50,15 +45,14 @@ class LayoutGraph:
 
     Args:
         graph: the graph.
-        view: sizes and known values, by the names of the original.
-        matcher: the nodes.
+        view: what is known of its values.
 
     Attributes:
         order: the place of each node.
     """
 
-    def __init__(self, graph: ir.Graph | ir.Function, view: GraphView, matcher: Matcher) -> None:
-        self.view, self.matcher = view, matcher
+    def __init__(self, graph: ir.Graph | ir.Function, view: GraphView) -> None:
+        self.view, self.matcher = view, view.matcher
         self.opset = view.opset
         self.order = {node: number for number, node in enumerate(graph)}
         self._ranks: dict[ir.Value, int | None] = {}
@@ -109,38 +103,9 @@ class LayoutGraph:
                 continue
             found[each] = self.place(each)
             producer = each.producer()
-            if producer in self.order and (not each.name or self.view.dims(each.name) is None):
+            if producer in self.order and self.view.dims(each.name) is None:
                 todo += [source for source in producer.inputs if source is not None]
         return sorted(found, key=found.__getitem__)
-
-    def known(self, value: ir.Value | None) -> Array | None:
-        """Return the elements of a small tensor that is known before the model runs."""
-        if value is None:
-            return None
-        if value.const_value is not None:
-            return value.const_value.numpy()
-        node = value.producer()
-        if node is not None and self.matcher.message(node) is None:
-            if node.op_type != "Constant" or "value" not in node.attributes:
-                return None
-            tensor = node.attributes["value"].value
-            return None if tensor is None else tensor.numpy()
-        return self.view.value(value.name) if value.name else None
-
-    def channels(self, conv: ir.Node) -> int | None:
-        """Return the number of output channels of a Conv; None if it is unknown."""
-        kernel = conv.inputs[1]
-        dims = self.view.dims(kernel.name) if kernel is not None and kernel.name else None
-        if dims:
-            return dims[0].constant
-        known = self.known(kernel)
-        if known is not None:
-            return int(known.shape[0])
-        for value, layout in self.forms(conv.outputs[0]).layouts.items():
-            dims = self.view.dims(value.name) if value.name else None
-            if dims and 1 in layout.axes:
-                return dims[layout.axes.index(1)].constant
-        return None
 
     def is_named(self, value: ir.Value) -> bool:
         """Return whether a value must keep its name."""
@@ -155,10 +120,10 @@ class LayoutGraph:
         )
 
     def _rank(self, value: ir.Value) -> int | None:
-        dims = self.view.dims(value.name) if value.name else None
+        dims = self.view.dims(value.name)
         if dims is not None:
             return len(dims)
-        if (known := self.known(value)) is not None:
+        if (known := self.view.known(value)) is not None:
             return known.ndim
         node = value.producer()
         rank = self._rank_behind(node) if node in self.order else None
@@ -180,7 +145,7 @@ class LayoutGraph:
         return self.rank(node.inputs[0]) if node.op_type in _SAME_RANK else None
 
     def _size(self, value: ir.Value) -> int:
-        dims = self.view.dims(value.name) if value.name else None
+        dims = self.view.dims(value.name)
         node = value.producer()
         if dims is not None:
             known = (dim.constant for dim in dims)
@@ -191,7 +156,7 @@ class LayoutGraph:
         sizes = [self.size(v) for v in node.inputs if v is not None and v.producer() is not None]
         weight = op_traits.of(node).weight
         if weight is not None and (kernel := node.inputs[weight]) is not None:
-            source, dims = node.inputs[0], self.view.dims(kernel.name) if kernel.name else None
+            source, dims = node.inputs[0], self.view.dims(kernel.name)
             if dims is not None and source is not None:
                 group = self.matcher.attributes(node).get("group", 1)
                 assert isinstance(group, int)
@@ -246,41 +211,6 @@ class LayoutGraph:
         change = operators.change_of(self.view_of(node), rank)
         return None if isinstance(change, str) else change
 
-    def view_of(self, node: ir.Node) -> OperatorView:
+    def view_of(self, node: ir.Node) -> NodeView:
         """Return a view of a node and its inputs."""
-        return _View(node, self)
-
-
-@dataclass(frozen=True)
-class _View(OperatorView):
-    node: ir.Node
-    graph: LayoutGraph
-
-    @property
-    def op_type(self) -> str:
-        return self.node.op_type
-
-    @property
-    def opset(self) -> int:
-        return self.graph.opset
-
-    @cached_property
-    def attributes(self) -> Mapping[str, AttributeValue]:
-        return self.graph.matcher.attributes(self.node)
-
-    def has(self, index: int) -> bool:
-        return self._input(index) is not None
-
-    def known(self, index: int) -> Array | None:
-        return self.graph.known(self._input(index))
-
-    def dims(self, index: int) -> tuple[Polynomial, ...] | None:
-        value = self._input(index)
-        return self.graph.view.dims(value.name) if value is not None and value.name else None
-
-    def entries(self, index: int) -> tuple[Polynomial, ...] | None:
-        known = self.known(index)
-        return None if known is None else tuple(Polynomial.of(int(v)) for v in known.reshape(-1))
-
-    def _input(self, index: int) -> ir.Value | None:
-        return self.node.inputs[index] if index < len(self.node.inputs) else None
+        return NodeView(node, self.view)
