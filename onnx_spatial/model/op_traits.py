@@ -1,19 +1,20 @@
 """List the traits of ONNX's standard operators, and read domains and opset versions.
 
-`_ROWS` is the one table: operators with the same traits share a row. Callers ask for a trait and do
-not name operators:
+`_TABLE` is the one table. Callers ask for a trait and do not name operators:
 
     op_traits.having(Trait.UNARY)      names of all operators with the trait
     op_traits.is_bitwise(node)         a trait that also depends on attributes
 
-To add an operator, put its name into the row with its traits, or add a row. A trait holds for every
-version of an operator and every element type, unless `Trait` says otherwise. A missing trait claims
-nothing: callers must be correct, if less precise, without it.
+To add an operator, put its name into the rows of its traits. A trait holds for every version of an
+operator and every element type, unless `Trait` says otherwise. A missing trait claims nothing: callers
+must be correct, if less precise, without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+import operator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Flag, auto
 from types import MappingProxyType
@@ -88,133 +89,104 @@ class OpTraits:
     weight: int | None = None
 
 
-_SHAPE = Trait.SAME_SHAPE | Trait.SAME_RANK
-_RANK = Trait.SAME_RANK
-_UNARY = Trait.UNARY | _SHAPE
-_BROADCAST = Trait.BROADCASTS
-_BITS = Trait.BITWISE
-_EXACT = Trait.EXACT
-_STEP = Trait.STEPS
-_TRUTH = Trait.TRUTH | Trait.BITWISE
-_ZERO = Trait.KEEPS_ZERO
-_REDUCE = Trait.REDUCES
-_WINDOWS = Trait.WINDOWS | _RANK
-_ACROSS = Trait.ACROSS
-_RANDOM = Trait.RANDOM
-_PRODUCTS = Trait.PRODUCTS
+#: Traits that come with another one.
+_IMPLIED = {
+    Trait.SAME_SHAPE: Trait.SAME_RANK,
+    Trait.UNARY: Trait.SAME_SHAPE | Trait.SAME_RANK,
+    Trait.WINDOWS: Trait.SAME_RANK,
+    Trait.SIZES: Trait.BITWISE,
+    Trait.TRUTH: Trait.BITWISE,
+}
 
-_ROWS: tuple[tuple[str, OpTraits], ...] = (
-    # Functions of one element
-    ("Abs Relu ThresholdedRelu", OpTraits(_UNARY | _EXACT | _ZERO)),
-    ("Acos Acosh Cos Cosh Exp Log Reciprocal Shrink", OpTraits(_UNARY)),
-    ("Asin Asinh Atan Atanh Sin Sinh Sqrt Tan", OpTraits(_UNARY | _ZERO)),
-    ("BitCast Cast CastLike", OpTraits(_UNARY | _BITS | _STEP)),
-    ("BitwiseNot", OpTraits(_UNARY | _BITS)),
-    ("Ceil Floor Round Sign", OpTraits(_UNARY | _STEP | _ZERO)),
-    (
-        "Celu Elu Erf Gelu HardSwish LeakyRelu Mish Selu Softsign Swish Tanh",
-        OpTraits(_UNARY | _ZERO),
+#: The operators with each trait that does not come with another one; NONE: those without any.
+_TABLE = {
+    Trait.SAME_SHAPE: (
+        "BatchNormalization Bernoulli CausalConvWithState CumProd CumSum DequantizeLinear "
+        "DynamicQuantizeLinear EyeLike GroupNormalization Hardmax InstanceNormalization LRN "
+        "LayerNormalization LogSoftmax LpNormalization MeanVarianceNormalization PRelu "
+        "QuantizeLinear RMSNormalization RandomNormalLike RandomUniformLike ReverseSequence "
+        "RotaryEmbedding Scatter ScatterElements ScatterND Softmax SwiGLU TensorScatter Trilu"
     ),
-    ("Clip Neg", OpTraits(_UNARY | _EXACT)),
-    ("HardSigmoid Sigmoid Softplus", OpTraits(_UNARY)),
-    ("Identity", OpTraits(_UNARY | _BITS | _ZERO)),
-    ("IsInf IsNaN Not RegexFullMatch", OpTraits(_UNARY | _TRUTH)),
-    # Functions of elements of several inputs
-    ("Add Mean Mul Sub Sum", OpTraits(_BROADCAST | _ZERO)),
-    ("And Or Xor", OpTraits(_BROADCAST | _TRUTH)),
-    ("BitShift BitwiseAnd BitwiseOr BitwiseXor", OpTraits(_BROADCAST | _BITS | _ZERO)),
-    ("Div Pow", OpTraits(_BROADCAST)),
-    ("Equal Greater GreaterOrEqual Less LessOrEqual", OpTraits(_BROADCAST | _TRUTH | _STEP)),
-    ("Max Min", OpTraits(_BROADCAST | _EXACT | _ZERO)),
-    ("Mod", OpTraits(_BROADCAST | _STEP)),
-    ("PRelu SwiGLU", OpTraits(_BROADCAST | _SHAPE | _ZERO)),
-    ("StringConcat", OpTraits(_BROADCAST | _BITS)),
-    ("Where", OpTraits(_BROADCAST | _BITS)),
-    # Data movement
-    ("CenterCropPad DepthToSpace SpaceToDepth Tile", OpTraits(_BITS | _RANK | _ACROSS)),
-    (
-        "Compress ConcatFromSequence Expand Gather GatherND Optional OptionalGetElement "
-        "SequenceAt SequenceErase SplitToSequence",
-        OpTraits(_BITS),
+    Trait.SAME_RANK: (
+        "CenterCropPad DepthToSpace GatherElements GlobalAveragePool GlobalLpPool GlobalMaxPool "
+        "GridSample MaxUnpool Multinomial Pad Resize Slice SpaceToDepth Split Tile TopK Transpose "
+        "Upsample"
     ),
-    ("Concat SequenceConstruct", OpTraits(_BITS)),
-    ("Flatten Reshape Squeeze Unsqueeze", OpTraits(_BITS)),
-    ("GatherElements Slice Split Transpose", OpTraits(_BITS | _RANK)),
-    ("OneHot", OpTraits(_BITS)),
-    ("Pad", OpTraits(_BITS | _RANK | _ACROSS)),
-    ("ReverseSequence", OpTraits(_BITS | _SHAPE | _ACROSS)),
-    ("Scatter ScatterElements ScatterND", OpTraits(_BITS | _SHAPE)),
-    ("SequenceInsert", OpTraits(_BITS)),
-    ("TensorScatter", OpTraits(_BITS | _SHAPE)),
-    ("Trilu", OpTraits(_BITS | _SHAPE)),
-    # Constants, sizes, positions, strings
-    ("ArgMax ArgMin", OpTraits(_REDUCE | _BITS | _STEP)),
-    (
-        "Constant ConstantOfShape SequenceEmpty SequenceLength StringNormalizer StringSplit",
-        OpTraits(_BITS),
+    Trait.BROADCASTS: (
+        "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less "
+        "LessOrEqual Max Mean Min Mod Mul Or PRelu Pow StringConcat Sub Sum SwiGLU Where Xor"
     ),
-    ("EyeLike", OpTraits(_BITS | _SHAPE)),
-    ("NonMaxSuppression Unique", OpTraits(_STEP)),
-    ("NonZero", OpTraits(_BITS | _STEP)),
-    ("OptionalHasElement", OpTraits(_TRUTH)),
-    ("Range TfIdfVectorizer", OpTraits()),
-    ("Shape Size", OpTraits(_BITS | Trait.SIZES)),
-    ("TopK", OpTraits(_STEP | _RANK)),
-    # Reductions
-    (
-        "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean ReduceProd ReduceSum "
-        "ReduceSumSquare",
-        OpTraits(_REDUCE),
+    Trait.UNARY: (
+        "Abs Acos Acosh Asin Asinh Atan Atanh BitCast BitwiseNot Cast CastLike Ceil Celu Clip Cos "
+        "Cosh Dropout Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu "
+        "Log Mish Neg Not Reciprocal RegexFullMatch Relu Round Selu Shrink Sigmoid Sign Sin Sinh "
+        "Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu"
     ),
-    ("ReduceMax ReduceMin", OpTraits(_REDUCE | _EXACT)),
-    # Products, convolutions and pools
-    ("AveragePool LpPool", OpTraits(_WINDOWS | _ACROSS)),
-    ("CausalConvWithState", OpTraits(_SHAPE | _ACROSS)),
-    ("Col2Im", OpTraits(_ACROSS)),
-    ("Conv ConvTranspose DeformConv", OpTraits(_WINDOWS | _ACROSS | _PRODUCTS, weight=1)),
-    ("ConvInteger", OpTraits(_WINDOWS | _ACROSS, weight=1)),
-    ("Det MatMulInteger QLinearMatMul", OpTraits()),
-    ("Einsum Gemm MatMul", OpTraits(_PRODUCTS)),
-    ("GlobalAveragePool GlobalLpPool", OpTraits(_RANK | _ACROSS)),
-    ("GlobalMaxPool MaxUnpool", OpTraits(_RANK | _ACROSS | _EXACT)),
-    ("MaxPool", OpTraits(_WINDOWS | _ACROSS | _EXACT)),
-    ("MaxRoiPool", OpTraits(_ACROSS | _EXACT)),
-    ("QLinearConv", OpTraits(_WINDOWS | _ACROSS, weight=3)),
-    # Sampling and signals
-    ("AffineGrid DFT RoiAlign STFT", OpTraits(_ACROSS)),
-    ("BlackmanWindow HammingWindow HannWindow ImageDecoder MelWeightMatrix", OpTraits()),
-    ("GridSample Resize Upsample", OpTraits(_RANK | _ACROSS)),
-    # Normalisation, quantisation, and others along axes
-    (
-        "BatchNormalization DequantizeLinear LRN LayerNormalization LogSoftmax LpNormalization "
-        "RMSNormalization Softmax",
-        OpTraits(_SHAPE),
+    Trait.REDUCES: (
+        "ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean "
+        "ReduceMin ReduceProd ReduceSum ReduceSumSquare"
     ),
-    (
-        "CumProd CumSum GroupNormalization InstanceNormalization MeanVarianceNormalization",
-        OpTraits(_SHAPE | _ACROSS),
+    Trait.WINDOWS: (
+        "AveragePool Conv ConvInteger ConvTranspose DeformConv LpPool MaxPool QLinearConv"
     ),
-    ("Dropout", OpTraits(_UNARY | _EXACT | _ZERO)),
-    ("DynamicQuantizeLinear", OpTraits(_SHAPE | _STEP | _ACROSS)),
-    ("Hardmax QuantizeLinear", OpTraits(_SHAPE | _STEP)),
-    # Random numbers
-    ("Bernoulli RandomNormalLike RandomUniformLike", OpTraits(_RANDOM | _SHAPE)),
-    ("Multinomial", OpTraits(_RANDOM | _RANK)),
-    ("RandomNormal RandomUniform", OpTraits(_RANDOM)),
-    # Networks, losses and control flow
-    (
-        "Attention If LinearAttention Loop NegativeLogLikelihoodLoss Scan SequenceMap "
-        "SoftmaxCrossEntropyLoss",
-        OpTraits(),
+    Trait.ACROSS: (
+        "AffineGrid AveragePool CausalConvWithState CenterCropPad Col2Im Conv ConvInteger "
+        "ConvTranspose CumProd CumSum DFT DeformConv DepthToSpace DynamicQuantizeLinear "
+        "GlobalAveragePool GlobalLpPool GlobalMaxPool GridSample GroupNormalization "
+        "InstanceNormalization LpPool MaxPool MaxRoiPool MaxUnpool MeanVarianceNormalization Pad "
+        "QLinearConv Resize ReverseSequence RoiAlign STFT SpaceToDepth Tile Upsample"
     ),
-    ("GRU LSTM RNN", OpTraits(_PRODUCTS)),
-    ("RotaryEmbedding", OpTraits(_SHAPE)),
-)
+    Trait.SIZES: "Shape Size",
+    Trait.BITWISE: (
+        "ArgMax ArgMin BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike "
+        "CenterCropPad Compress Concat ConcatFromSequence Constant ConstantOfShape DepthToSpace "
+        "Expand EyeLike Flatten Gather GatherElements GatherND Identity NonZero OneHot Optional "
+        "OptionalGetElement Pad Reshape ReverseSequence Scatter ScatterElements ScatterND "
+        "SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength "
+        "Slice SpaceToDepth Split SplitToSequence Squeeze StringConcat StringNormalizer "
+        "StringSplit TensorScatter Tile Transpose Trilu Unsqueeze Where"
+    ),
+    Trait.EXACT: (
+        "Abs Clip Dropout GlobalMaxPool Max MaxPool MaxRoiPool MaxUnpool Min Neg ReduceMax "
+        "ReduceMin Relu ThresholdedRelu"
+    ),
+    Trait.STEPS: (
+        "ArgMax ArgMin BitCast Cast CastLike Ceil DynamicQuantizeLinear Equal Floor Greater "
+        "GreaterOrEqual Hardmax Less LessOrEqual Mod NonMaxSuppression NonZero QuantizeLinear "
+        "Round Sign TopK Unique"
+    ),
+    Trait.TRUTH: (
+        "And Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Not OptionalHasElement Or "
+        "RegexFullMatch Xor"
+    ),
+    Trait.RANDOM: (
+        "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
+    ),
+    Trait.KEEPS_ZERO: (
+        "Abs Add Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseOr BitwiseXor Ceil Celu Dropout "
+        "Elu Erf Floor Gelu HardSwish Identity LeakyRelu Max Mean Min Mish Mul PRelu Relu Round "
+        "Selu Sign Sin Sinh Softsign Sqrt Sub Sum SwiGLU Swish Tan Tanh ThresholdedRelu"
+    ),
+    Trait.PRODUCTS: "Conv ConvTranspose DeformConv Einsum GRU Gemm LSTM MatMul RNN",
+    Trait.NONE: (
+        "Attention BlackmanWindow Det HammingWindow HannWindow If ImageDecoder LinearAttention "
+        "Loop MatMulInteger MelWeightMatrix NegativeLogLikelihoodLoss QLinearMatMul Range Scan "
+        "SequenceMap SoftmaxCrossEntropyLoss TfIdfVectorizer"
+    ),
+}
+
+_WEIGHTS = {"Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "DeformConv": 1, "QLinearConv": 3}
+
+
+def _all_traits() -> Iterator[tuple[str, OpTraits]]:
+    rows = [(t | _IMPLIED.get(t, Trait.NONE), names.split()) for t, names in _TABLE.items()]
+    for name in sorted({name for _, names in rows for name in names}):
+        each = (traits for traits, names in rows if name in names)
+        yield name, OpTraits(functools.reduce(operator.or_, each), _WEIGHTS.get(name))
+
 
 #: Traits of each operator of the standard domain, by name.
-OPERATORS: Mapping[str, OpTraits] = MappingProxyType(
-    {name: operator for names, operator in _ROWS for name in names.split()}
-)
+OPERATORS: Mapping[str, OpTraits] = MappingProxyType(dict(_all_traits()))
 _UNKNOWN = OpTraits()
 
 
