@@ -8,7 +8,7 @@ Each step reads the graphs as the steps before it left them (`fusion.Matcher`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
 import onnx
@@ -24,6 +24,7 @@ from onnx_spatial.fusion.layouts import LayoutGraph, with_fewer_changes
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import replace_nodes
 from onnx_spatial.model.graph.naming import Names
+from onnx_spatial.model.graph.part import part_around
 from onnx_spatial.model.graph.patch_proto import Patch
 from onnx_spatial.model.graph.replace_nodes import GraphEdit
 from onnx_spatial.model.graph.strip import strip_types
@@ -36,7 +37,7 @@ class ModelEditor:
     Attributes:
         proto: the model.
         known: its spatial operators, and what is known of its values.
-        nodes: its nodes in the order of `traversal.nodes`.
+        nodes: the nodes that may be edited, by position in `traversal.nodes`.
         subjects: the operators that may be rewritten, by `OperatorInfo.index`.
         matcher: its graphs, as the edits so far left them.
         names: names that are free.
@@ -48,6 +49,7 @@ class ModelEditor:
         proto: onnx.ModelProto,
         known: Analysis,
         subject: Callable[[OperatorInfo, ir.Node], MatchedOp | None] = lambda info, node: None,
+        near: Iterable[int] | None = None,
     ) -> None:
         """Read the graphs of a model.
 
@@ -55,21 +57,28 @@ class ModelEditor:
             proto: the model.
             known: its spatial operators.
             subject: returns the request for an operator; None for one that stays.
+            near: positions of the nodes that are edited, with nodes around them; None for the operators.
 
         Raises:
             ModelFileError: a graph contradicts itself.
         """
         self.proto = proto
         self.known = known
-        model = _deserialize(proto)
-        self.nodes = list(traversal.ir_nodes(model))
+        part = part_around(proto, (info.index for info in known) if near is None else near)
+        model = _deserialize(proto, part.main)
+        pairs = list(zip(traversal.ir_nodes(model), part.nodes, strict=True))
+        self.nodes = {position: node for node, (position, _, _) in pairs}
         self.subjects = {f.index: s for f in known if (s := subject(f, self.nodes[f.index]))}
         self.matcher = Matcher(
-            proto, self.nodes, self.subjects.values(), lambda: [each.sizes for each in known.facts]
+            proto,
+            {node: (graph, message) for node, (_, graph, message) in pairs},
+            self.subjects.values(),
+            lambda: [each.sizes for each in known.facts],
+            part.outputs,
         )
         self.names = Names(proto)
         self.result = EditResult()
-        self._patch = Patch(proto, model)
+        self._patch = Patch(proto, model, part.main)
         self._graphs = list(traversal.graphs(proto))
         self._places = {id(graph): place for place, graph in self._graphs}
 
@@ -207,9 +216,9 @@ class GraphEditor:
             types.setdefault(name, onnx.TypeProto())  # their types are what they were
 
 
-def _deserialize(proto: onnx.ModelProto) -> ir.Model:
+def _deserialize(proto: onnx.ModelProto, main: Sequence[int] | None) -> ir.Model:
     try:
-        return ir.from_proto(strip_types(proto))
+        return ir.from_proto(strip_types(proto, main))
     except UnicodeDecodeError:
         raise  # `convert_operators` reports it
     except Exception as error:  # onnx_ir raises many types for graphs that contradict themselves

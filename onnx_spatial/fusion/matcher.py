@@ -7,7 +7,7 @@ them alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -59,22 +59,21 @@ class Matcher:
 
     Args:
         proto: the model before any edit.
-        nodes: every node of its onnx_ir form, in the order of `traversal.nodes`.
+        messages: graph and message of each node of its onnx_ir form, in the order of `traversal.nodes`.
         subjects: the spatial operators that may be rewritten.
         sizes: infers the sizes in every graph, in the order of `traversal.graphs`.
+        outputs: names of values of the main graph that nodes without an onnx_ir form read.
     """
 
     def __init__(
         self,
         proto: onnx.ModelProto,
-        nodes: Iterable[ir.Node],
+        messages: dict[ir.Node, tuple[traversal.GraphLike, onnx.NodeProto]],
         subjects: Iterable[MatchedOp],
         sizes: Callable[[], Iterable[SymbolicValues]] = tuple,
+        outputs: Collection[str] = (),
     ) -> None:
-        self._messages = {
-            node: (graph, message)
-            for node, (_, graph, message) in zip(nodes, traversal.nodes(proto), strict=True)
-        }
+        self._messages = messages
         self._by_output = {
             (id(graph), name): node
             for node, (graph, message) in self._messages.items()
@@ -88,7 +87,7 @@ class Matcher:
         self._local = {(f.domain, f.name) for f in proto.functions}
         self._training = _read_in_training(proto)
         self._captured: dict[int, set[str]] = {}
-        self._outputs: dict[int, set[str]] = {}
+        self._outputs = {id(proto.graph): _outputs(proto.graph).union(outputs)}
         self._proto = proto
         self._inferred = sizes
         self._sizes: dict[int, SymbolicValues] | None = None

@@ -7,7 +7,7 @@ concern is kept, and only new nodes and initializers are serialized.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -26,13 +26,26 @@ class Patch:
     written again only to read another value, under its old name, does not say where it comes from.
     """
 
-    def __init__(self, proto: onnx.ModelProto, model: ir.Model) -> None:
+    def __init__(
+        self, proto: onnx.ModelProto, model: ir.Model, main: Sequence[int] | None = None
+    ) -> None:
+        """Pair the nodes.
+
+        Args:
+            proto: the message.
+            model: its onnx_ir model, see `strip_types`.
+            main: the positions in the main graph of the nodes that `model` has; None for all of these.
+        """
         self._proto = proto
         self._model = model
         #: Position of each node in its graph.
         self._index = {
             node: index for graph in traversal.ir_graphs(model) for index, node in enumerate(graph)
         }
+        self._far: list[int] = []
+        if main is not None:
+            self._index.update(zip(model.graph, main, strict=True))
+            self._far = sorted({*range(len(proto.graph.node))}.difference(main), reverse=True)
 
     def apply(self) -> onnx.ModelProto:
         """Return a copy of the message with the edits."""
@@ -43,10 +56,18 @@ class Patch:
         return copy
 
     def _graph(self, message: traversal.GraphLike, graph: traversal.IrGraph) -> None:
-        nodes, edited = [], len(message.node) != len(graph)
+        far = self._far.copy() if graph is self._model.graph else []
+        nodes, edited = list[onnx.NodeProto](), len(message.node) != len(graph) + len(far)
+        made_at = {name: index for index in far for name in message.node[index].output}
         named: dict[str, onnx.NodeProto] | None = None
         for node in graph:
             index = self._index.get(node)
+            # Nodes outside the model keep their places, and stand in front of those that read them.
+            sources = () if index is not None or not far else node.inputs
+            behind = [made_at.get(v.name or "", -1) + 1 for v in sources if v is not None]
+            limit = index if index is not None else max(behind, default=0)
+            while far and far[-1] < limit:
+                nodes.append(message.node[far.pop()])
             if index is None:
                 new = ir.serde.serialize_node(node)
                 if named is None:
@@ -63,6 +84,7 @@ class Patch:
                     self._graph(kept_inner, inner)
             nodes.append(kept)
         if edited:
+            nodes += [message.node[index] for index in reversed(far)]
             del message.node[:]
             message.node.extend(nodes)
         if isinstance(message, onnx.GraphProto) and isinstance(graph, ir.Graph):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ def strip_weights(model: onnx.ModelProto, folder: Path | None = None) -> onnx.Mo
                     getattr(target, field.name).extend(value)
             else:
                 setattr(target, field.name, value)
-        _copy_nodes(function, target, copier.copy_graph, copier.copy_attribute)
+        _copy_nodes(function.node, target, copier.copy_graph, copier.copy_attribute)
     opset = op_traits.assumed_opset(model.ir_version)
     _declare(copy.opset_import, _domains(copy.graph), opset)
     for function in copy.functions:
@@ -76,7 +76,7 @@ class _WithoutWeights:
             target = copy.sparse_initializer.add(dims=sparse.dims)
             self._copy_tensor(sparse.values, target.values)
             self._copy_tensor(sparse.indices, target.indices)
-        _copy_nodes(graph, copy, self.copy_graph, self.copy_attribute)
+        _copy_nodes(graph.node, copy, self.copy_graph, self.copy_attribute)
 
     def copy_attribute(self, attribute: onnx.AttributeProto, copy: onnx.NodeProto) -> None:
         if attribute.type == _KINDS.TENSOR and attribute.HasField("t"):
@@ -101,14 +101,22 @@ class _WithoutWeights:
             copy.data_location = tensor.data_location
 
 
-def strip_types(model: onnx.ModelProto) -> onnx.ModelProto:
+def strip_types(model: onnx.ModelProto, main: Sequence[int] | None = None) -> onnx.ModelProto:
     """Copy the nodes of a model in the same order, with values that have no types.
 
     Nodes keep names, documentation and graphs, and lose other attributes. Initializers become inputs
-    of their graphs.
+    of their graphs. With `main`, only the nodes at these positions of the main graph are copied.
     """
     copy = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
-    _copy_names(model.graph, copy.graph)
+    if main is None:
+        _copy_names(model.graph, copy.graph)
+    else:
+        nodes = [model.graph.node[index] for index in main]
+        _copy_nodes(nodes, copy.graph, _copy_names)
+        made = {name for node in nodes for name in node.output}
+        for name in dict.fromkeys(name for node in nodes for name in traversal.needs(node)):
+            if name not in made:
+                copy.graph.input.add(name=name)
     for function in model.functions:
         target = copy.functions.add(
             domain=function.domain,
@@ -118,7 +126,7 @@ def strip_types(model: onnx.ModelProto) -> onnx.ModelProto:
             input=function.input,
             output=function.output,
         )
-        _copy_nodes(function, target, _copy_names)
+        _copy_nodes(function.node, target, _copy_names)
     return copy
 
 
@@ -132,16 +140,16 @@ def _copy_names(graph: onnx.GraphProto, copy: onnx.GraphProto) -> None:
         copy.input.add(name=name)
     for value in graph.output:
         copy.output.add(name=value.name)
-    _copy_nodes(graph, copy, _copy_names)
+    _copy_nodes(graph.node, copy, _copy_names)
 
 
 def _copy_nodes(
-    graph: traversal.GraphLike,
+    nodes: Iterable[onnx.NodeProto],
     copy: traversal.GraphLike,
     copy_graph: Callable[[onnx.GraphProto, onnx.GraphProto], None],
     copy_attribute: Callable[[onnx.AttributeProto, onnx.NodeProto], None] | None = None,
 ) -> None:
-    """Copy the nodes of a graph.
+    """Copy nodes of a graph.
 
     `copy_graph(inner, empty)` copies the graphs in attributes, `copy_attribute(attribute, copy)` adds
     another attribute to the copy of its node; None leaves these out.
@@ -149,7 +157,7 @@ def _copy_nodes(
     Raises:
         UnicodeDecodeError: the name of a node or of its operator is not UTF-8 text.
     """
-    for is_plain, run in itertools.groupby(graph.node, _is_plain):
+    for is_plain, run in itertools.groupby(nodes, _is_plain):
         if is_plain:  # protobuf copies them alone
             copy.node.extend(run)
             continue
