@@ -259,7 +259,7 @@ def _restore_external(result: onnx.ModelProto, source: reader.Source) -> None:
 
     onnxruntime refuses options with an initializer that the model does not have.
     """
-    external = {t.name for t in external_data.tensors(source)}
+    external = {t.name for t in source.external_tensors}
     missing = external - {t.name for t in result.graph.initializer}
     result.graph.initializer.extend(t for t in source.proto.graph.initializer if t.name in missing)
 

@@ -32,16 +32,9 @@ _LARGE, _PAGE, _ALIGN = 65536, 4096, 64
 _TYPED = ("float_data", "double_data", "int32_data", "int64_data", "uint64_data")
 
 
-def tensors(source: Source) -> Iterator[onnx.TensorProto]:
-    """Yield the tensors whose bytes are in another file than the model's."""
-    for tensor in traversal.tensors(source.proto):
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            yield tensor
-
-
 def locations(source: Source) -> list[str]:
     """Return the files of the external data, relative to the model's folder."""
-    return list(dict.fromkeys(_entry(t).get("location", "") for t in tensors(source)))
+    return list(dict.fromkeys(_entry(t).get("location", "") for t in source.external_tensors))
 
 
 def _entry(tensor: onnx.TensorProto) -> dict[str, str]:
@@ -60,7 +53,7 @@ def check(source: Source, *, files: bool = True) -> None:
         ModelFileError: an entry is invalid, or a file is missing or too short.
     """
     sizes: dict[str, int] = {}
-    for tensor in tensors(source):
+    for tensor in source.external_tensors:
         entry = _entry(tensor)
         location = entry.get("location", "")
         if any(isinstance(text, bytes) for text in (*entry, *entry.values())):  # invalid UTF-8

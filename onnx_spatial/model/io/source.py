@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import onnx
@@ -32,6 +33,12 @@ class Source:
     path: Path | None = None
     data: bytes | None = field(default=None, repr=False)
     base: Path | None = None
+
+    @cached_property
+    def external_tensors(self) -> list[onnx.TensorProto]:
+        """The tensors whose bytes are in another file than the model's."""
+        external = onnx.TensorProto.EXTERNAL
+        return [t for t in traversal.tensors(self.proto) if t.data_location == external]
 
     @property
     def folder(self) -> Path | None:

@@ -182,6 +182,8 @@ class _Dataflow:
         self._opset = opset
         self._own_types = own_types
         self._outer: list[set[str]] = []
+        #: Operator, domain, number of inputs and of outputs of legal nodes without attributes.
+        self._legal = set[tuple[str, str, int, int]]()
 
     def check(self, graph: traversal.GraphLike) -> set[str]:
         """Check one graph; return the names that it captures from its outer graphs.
@@ -195,8 +197,12 @@ class _Dataflow:
         captured = set(results)
         reads: list[set[str]] = []
         for node in graph.node:
-            self._check_signature(node)
             names = set(node.input)
+            form = (node.op_type, node.domain, len(node.input), len(node.output))
+            if node.attribute or "" in names or form not in self._legal or not all(node.output):
+                self._check_signature(node)
+                if not node.attribute and "" not in names and all(node.output):
+                    self._legal.add(form)
             names.discard("")
             if not names <= self._outer[-1]:
                 for name in names:

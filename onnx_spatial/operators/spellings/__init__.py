@@ -8,6 +8,7 @@ its origin, and its line in `_BLOCK_READERS` or `_FIXED_READERS`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators.rearrange import Rearrange
@@ -81,6 +82,7 @@ _EXCLUSIVE = (
 )
 
 
+@cache  # a lookup for each node of a model
 def op_types(domain: str) -> frozenset[str]:
     """Return the types of the operators in a domain; in ONNX's own, without `LEFTOVER_OP_TYPES`."""
     if domain == python_ops.DOMAIN:
