@@ -12,9 +12,9 @@ import maps
 import numpy as np
 import onnx
 import pytest
-import random_nodes
 import running
 import sampling
+import snippets
 from hypothesis import given, settings
 
 from onnx_spatial.maps.polynomial import Polynomial
@@ -44,8 +44,7 @@ class Run(dict):
 
 def check(rng: Random) -> tuple[int, int]:
     """How many values of a random graph were compared, and how many of them were followed."""
-    sketch = random_nodes.chain(rng, rng.randint(3, 8), rng.sample(list(random_nodes.NUMBERS), 8))
-    model = sketch.model()
+    model = snippets.chain(rng, rng.randint(4, 10))
     names = [name for node in model.graph.node for name in node.output if name]
     del model.graph.output[:]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
@@ -53,7 +52,7 @@ def check(rng: Random) -> tuple[int, int]:
     scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
     known = SymbolicValues(scope)
     compared = followed = 0
-    for sizes in random_nodes.sizes_of(sketch, rng, 1):
+    for sizes in snippets.assignments(model, rng, 2):
         feeds = maps.feeds_of(model, sizes, {})
         try:
             values = dict(zip(names, session.run(None, feeds), strict=True))

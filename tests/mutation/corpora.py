@@ -4,7 +4,7 @@
     right      conversions as onnxslim, onnxsim and onnxruntime's optimisers rewrite them  right
     renamed    conversions with other names, in another order (`rewriting`)                right
     mutants    conversions with one mistake (`mutations`)                                  wrong
-    wrong      deceptions, models written by hand, mistakes that only rare sizes show      wrong
+    wrong      models written by hand, mistakes in nets and for rare sizes                 wrong
     chains     results of `optimize` with one mistake                                      wrong
 
 benchmarks/verdicts.py asks `verify` about them, `test_proofs` the prover alone. The truth never comes
@@ -24,8 +24,6 @@ from random import Random
 from typing import Any
 
 import campaign_of_chains
-import chain_models
-import deceptions
 import grid
 import judging
 import movement_models
@@ -191,9 +189,7 @@ class Form:
         return {
             **{kind: lambda make=make: make(model) for kind, make in mutations.CLASSES.items()},
             "parameters misread": misread,
-            "size baked in": lambda: mutations.sizes_baked_in(
-                model, judging.shapes(subject.runnable(model), feeds)
-            ),
+            "size baked in": lambda: mutations.sizes_baked_in(model, judging.shapes(model, feeds)),
         }
 
     def mutants(self, kind: str, seed: int) -> Iterator[Pair]:
@@ -212,7 +208,7 @@ class Form:
                 yield Pair(name, self.original, mutant, partial(self._difference, mutant), right)
 
     def _difference(self, mutant: onnx.ModelProto) -> str | None:
-        found = _judge(self).difference(subjects.get(self.subject).runnable(mutant))
+        found = _judge(self).difference(mutant)
         return found and ": ".join(found)
 
 
@@ -226,9 +222,8 @@ def _judge(form: Form) -> judging.Judge:
     exact = subjects.moves(form.subject)
     rng = np.random.default_rng([ord(c) for c in form.subject])
     subject, kinds = subjects.get(form.subject), ("bits",) if exact else KINDS
-    models = map(subject.runnable, (form.original, _right(form)))
     feeds = (subject.random(rng, kinds[number % len(kinds)]) for number in range(INPUTS))
-    return judging.Judge(*models, feeds, exact)
+    return judging.Judge(form.original, _right(form), feeds, exact)
 
 
 def forms(names: Iterable[str] = subjects.NAMES) -> Iterator[Form]:
@@ -277,20 +272,13 @@ def _tries(form: Form, kind: str, seed: int) -> Iterator[Pair]:
 
 
 def wrong(wanted: Wanted) -> Iterator[Task]:
-    """Draw deceptions, mutants of nets, models by hand and models wrong for rare sizes, in turn."""
+    """Draw mutants of nets, models by hand and models wrong for rare sizes, in turn."""
     numbers = Random(wanted.seed).sample(range(len(wrong_models.WRONG)), len(wrong_models.WRONG))
-    kinds = itertools.product(range(20), deceptions.CLASSES)
     yield from _in_turn(
-        (partial(deception, kind, number, wanted.seed) for number, kind in kinds),
         (partial(mutant, name, 0, 1, wanted.seed) for name in subjects.NETS),
         (partial(written, number) for number in numbers),
         (partial(rare, 1000 * wanted.seed + number) for number in range(560)),
     )
-
-
-def deception(kind: str, number: int, seed: int) -> Iterator[Pair]:
-    """Draw a wrong model that usual data does not betray."""
-    yield from filter(None, [deceptions.draw(kind, number, seed)])
 
 
 def written(number: int) -> Iterator[Pair]:
@@ -298,26 +286,23 @@ def written(number: int) -> Iterator[Pair]:
     yield wrong_models.WRONG[number].pair()
 
 
-def rare(number: int, *, twin: bool = False) -> Iterator[Pair]:
-    """Draw a model that is wrong for few sizes or parameters, or its harmless twin too."""
-    made, other = rare_sizes.draw(number)
-    yield made
-    if twin and made.wrong() is not None:
-        yield other
+def rare(number: int) -> Iterator[Pair]:
+    """Draw a model that is wrong for few sizes or parameters."""
+    yield rare_sizes.draw(number)
 
 
 # ---------------------------------------------------------------- results of optimize with a mistake
 
-#: What may become of a node that optimize wrote, or of one far from all that it rewrote.
+#: What may become of a node of a model that optimize wrote.
 MISTAKES = (
     "another number",
     "numbers moved",
     "numbers exchanged",
     "numbers turned round",
     "Transposes exchanged",
-    "attribute lost",
+    "attributes changed",
     "rates ignored",
-    "readers mixed up",
+    "operators and operands",
 )
 #: Sizes of dims that no name gives away.
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24)
@@ -328,10 +313,9 @@ def chains(wanted: Wanted) -> Iterator[Task]:
     files = [*ROOT.glob("models/chains/*/model.onnx"), *ROOT.glob("tests/chains/exported/*.onnx")]
     files += [path for folder in wanted.exports for path in folder.rglob("default.onnx")]
     forms = [*movement_models.FORMS, *range(len(campaign_of_chains.FORMS)), *sorted(files)]
-    far, near = ([*itertools.product(some, MISTAKES)] for some in (FAR, forms))
-    for drawn in (far, near):
-        Random(wanted.seed).shuffle(drawn)
-    yield from (partial(broken_chain, *drawn, wanted.seed) for drawn in _in_turn(far, near))
+    drawn = [*itertools.product(forms, MISTAKES)]
+    Random(wanted.seed).shuffle(drawn)
+    yield from (partial(broken_chain, *each, wanted.seed) for each in drawn)
 
 
 def broken_chain(form: Path | str | int, kind: str, seed: int) -> Iterator[Pair]:
@@ -359,39 +343,7 @@ def _chain_model(form: Path | str | int, rng: Random) -> onnx.ModelProto:
         return onnx.load(form)
     if isinstance(form, int):
         return campaign_of_chains.FORMS[form](rng)
-    return FAR[form]() if form in FAR else movement_models.FORMS[form]
-
-
-def _far(dilated: bool, rare: bool) -> onnx.ModelProto:
-    """Build a chain in front of nodes with attributes and Transposes of cubes, which may count only
-    where some number is large.
-    """
-    net = chain_models.Net()
-    if dilated:
-        x = chain_models.to_batch(net, "x", (2, 8, 8, 8), 0, 2)
-        x = chain_models.to_space(net, chain_models.conv(net, x, channels=8), 2, None)
-        first = x = net("Concat", x, x, axis=3)
-    else:
-        x = net("Transpose", net("Reshape", "x", [-1, 2, 8, 2, 8, 2]), perm=[0, 1, 3, 5, 2, 4])
-        first = x = net("Reshape", x, [-1, 8, 8, 8])
-    for number in range(6):
-        x = net("LeakyRelu", net("Transpose", x, perm=[0, 2, 3, 1]), alpha=0.3)
-        x = net("Softmax", net("Mul", x, np.float32(3)), axis=1 + number % 3)
-        x = net("Elu", net("Sub", x, np.float32(0.1)), alpha=0.5)
-        x = net("Transpose", x, perm=[0, 1, 3, 2] if number % 2 else [0, 3, 1, 2])
-    last = net("Cast", net("ArgMax", x, axis=1, select_last_index=1), to=onnx.TensorProto.FLOAT)
-    x = net("Add", x, last)
-    if rare:
-        large = net("Greater", net("ReduceMax", first, keepdims=0), np.float32(50))
-        x = net("Where", large, x, first)
-    return net.model((2, 8, 8, 8) if dilated else ("n", 2, 16, 16), x)
-
-
-FAR = {
-    f"far, {'dilated' if dilated else 'moved'}{', rare' if rare else ''}": partial(_far, *kind)
-    for kind in itertools.product((False, True), repeat=2)
-    for dilated, rare in [kind]
-}
+    return movement_models.FORMS[form]
 
 
 def _legal(model: onnx.ModelProto, rng: Random) -> Iterator[Feeds]:

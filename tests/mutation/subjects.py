@@ -1,7 +1,6 @@
 """What is converted and then broken: models/, small models of every element type, nets, the grid.
 
-    net  =  head (holds the operator, x to z)  +  tail (ordinary nodes, z to y)
-         |  region that becomes a convolution
+    net  =  a region of nodes that becomes a convolution
 
 A subject knows which inputs are legal by itself: nothing here asks the package for sizes.
 """
@@ -9,17 +8,15 @@ A subject knows which inputs are legal by itself: nothing here asks the package 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import grid
 import numpy as np
 import onnx
 from nets import TF, Feeds, Net, Rng, net, weight
-from onnx import TensorProto
 
 ZOO = Path(__file__).parents[2] / "models"
 
@@ -88,147 +85,10 @@ _MOVED = {
     )
 }
 
-# ---------------------------------------------------------------- nets of a head and a tail
+# ---------------------------------------------------------------- regions
+
 
 _EVEN = {"h": 2, "w": 2}
-#: A block of 2 by 2, without paddings or crops.
-_BLOCK = {"block": np.array([2, 2]), "none": np.zeros((2, 2), np.int64)}
-
-
-@dataclass(frozen=True)
-class Head:
-    """Nodes that hold the spatial operator, from input x to a value z of rank 4.
-
-    Attributes:
-        text: the nodes.
-        channels: of z.
-        step: of legal sizes.
-    """
-
-    text: str
-    channels: int
-    step: Mapping[str, int]
-
-
-HEADS = {
-    "space_to_batch": Head(f"z = {TF}.SpaceToBatchND (x, block, none)", 3, _EVEN),
-    "batch_to_space": Head(f"z = {TF}.BatchToSpaceND (x, block, none)", 3, {"n": 4}),
-    "patches": Head(
-        f"z = {TF}.ExtractImagePatches <ksizes = [1, 2, 2, 1], strides = [1, 1, 1, 1], "
-        'rates = [1, 1, 1, 1], padding = "SAME"> (x)',
-        12,
-        {},
-    ),
-    "dilated": Head(
-        f"blocks = {TF}.SpaceToBatchND (x, block, ring); "
-        "turned = Transpose <perm = [0, 3, 1, 2]> (blocks); summed = Conv (turned, hw); "
-        "back = Transpose <perm = [0, 2, 3, 1]> (summed); "
-        f"z = {TF}.BatchToSpaceND (back, block, none)",
-        6,
-        _EVEN,
-    ),
-}
-
-
-def tailed(
-    head: str,
-    name: str,
-    text: str,
-    constants: Mapping[str, np.ndarray] | None = None,
-    **options: Any,
-) -> Net:
-    """Build a net of a head and nodes behind it, which read z (or x) and give y; options of `net`."""
-    start = HEADS[head]
-    stored = {"ring": np.full((2, 2), 2), "hw": weight("hw", 6, 3, 3, 3), **_BLOCK}
-    text = f"{start.text}; {text}"
-    stored |= constants or {}
-    made = net(f"{head}/{name}", "float[n,h,w,3] x", text, stored, step=start.step, **options)
-    for node in made.model.graph.node:
-        node.output[:] = ["" if n == "unused" else n for n in node.output]
-    return made
-
-
-#: Tails for every head.
-_TAILS = {
-    "relu": "q = Relu (z); a = Mul (q, $1.7); b = Add (a, $0.3); y = Sigmoid (b)",
-    "mean": "m = ReduceMean <axes = [3]> (z); y = Sub (z, m)",
-    "norm": "m = ReduceMean <axes = [3]> (z); d = Sub (z, m); e = Mul (d, d); "
-    "v = ReduceMean <axes = [3]> (e); f = Add (v, $0.001); g = Sqrt (f); y = Div (d, g)",
-    "int8 weight": "w = DequantizeLinear (bytes, scale); y = MatMul (z, w)",
-    "table": "a = ArgMax <axis = 3, keepdims = 0> (z); y = Gather (table, a)",
-}
-_STATE = "a = ReduceMean <axes = [2], keepdims = 0> (z); b = Transpose <perm = [1, 0, 2]> (a); "
-_LAST = "y = Cast <to = 1> (b)"
-#: Nodes that a comparison may overlook: last states, second outputs, functions.
-_ODD = {
-    **{
-        kind: f"{_STATE} unused, {results} = {kind} <hidden_size = 5> (b, lw{gates}, lr{gates}, "
-        f"lb{gates}); y = Tanh (state)"
-        for kind, results, gates in (("LSTM", "state", 4), ("GRU", "state", 3), ("RNN", "state", 1))
-    },
-    "second output of Split": f"a, b = Split <axis = 3> (z, halves); {_LAST}",
-    "second output of TopK": f"a, b = TopK (z, #1); {_LAST}",
-    "second output of LayerNormalization": f"a, b = LayerNormalization (z, gamma); {_LAST}",
-    "function with a constant": "y = my.scaled (z)",
-    "function with two nodes": "y = my.absolute (z)",
-}
-_BODY = '<domain: "my", opset_import: ["" : 17]>'
-_FUNCTIONS = (
-    f"{_BODY} scaled (v) => (o) {{ c = Constant <value = float {{1.7}}> () m = Mul (v, c) "
-    "o = LeakyRelu <alpha = 0.1> (m) }\n"
-    f"{_BODY} absolute (v) => (o) {{ a = Neg (v) o = Max (a, v) }}"
-)
-#: Nodes behind a fused convolution that show how its sums round, and the type of y.
-_ROUNDING = {
-    "q = QuantizeLinear (z, $0.02, ##u8:100); y = DequantizeLinear (q, $0.02, ##u8:100)": None,
-    "y = QuantizeLinear (z, $0.02, ##u8:100)": TensorProto.UINT8,
-    "a = Mul (z, $7); y = Round (a)": None,
-    "a = Mul (z, $7); y = Floor (a)": None,
-    "y = ArgMax <axis = 3> (z)": TensorProto.INT64,
-    "y = Greater (z, $0.1)": TensorProto.BOOL,
-    "a = Mul (z, $50); y = Cast <to = 6> (a)": TensorProto.INT32,
-    "a, y = TopK (z, #2)": TensorProto.INT64,
-}
-#: An operator that no runtime has, and a function that takes its place where it has to run.
-_FOREIGN = (
-    f"x = {TF}.SpaceToBatchND (x0, block, none); a = Relu (x); "
-    "v = acme.Foo <alpha = 0.5> (a, fw); t = Transpose <perm = [0, 3, 1, 2]> (v); "
-    "c = Conv (t, cw, cb); r = Relu (c); q = Mul (r, m); "
-    f"b = Transpose <perm = [0, 2, 3, 1]> (q); y = {TF}.BatchToSpaceND (b, block, none)"
-)
-_FOO = (
-    '<domain: "acme", opset_import: ["" : 17]> Foo <alpha> (v, w) => (o) '
-    "{ a = Constant <value_float: float = @alpha> () b = Mul (v, w) c = Mul (b, a) o = Tanh (c) }"
-)
-
-
-def _with_tails() -> Iterator[Net]:
-    for name, head in HEADS.items():
-        size = head.channels
-        table = np.resize(weight("table", 8, 4, scale=1.0), (size, 4))
-        numbers = np.random.default_rng(size).integers(-128, 128, (size, 8), np.int8)
-        stored = {"bytes": numbers, "scale": np.float32(0.01), "table": table}
-        yield from (tailed(name, tail, text, stored) for tail, text in _TAILS.items())
-    stored = {"halves": np.array([1, 2]), "gamma": np.ones(3, np.float32)}
-    for gates in (1, 3, 4):
-        stored[f"lw{gates}"] = weight("lw", 1, 5 * gates, 3)
-        stored[f"lr{gates}"] = weight("lr", 1, 5 * gates, 5)
-        stored[f"lb{gates}"] = weight("lb", 1, 10 * gates, scale=0.1)
-    for name, text in _ODD.items():
-        functions = _FUNCTIONS if "my." in text else ""
-        yield tailed("space_to_batch", name, text, stored, functions=functions)
-    for text, output in _ROUNDING.items():
-        made = tailed("dilated", text.split("(")[0].strip(), text, output=output, opset=18)
-        yield replace(made, rounds=True)
-    weights = {"fw": weight("fw", 3, scale=1.0), "cw": weight("cw", 4, 3, 3, 3)}
-    weights |= {"cb": weight("cb", 4, scale=1.0), "m": weight("m", 4, 1, 1, scale=1.0), **_BLOCK}
-    inputs = "float[n,h,w,3] x0"
-    least = {"h": 6, "w": 6}
-    made = net("foreign", inputs, _FOREIGN, weights, domains=("acme",), step=_EVEN, offset=least)
-    yield replace(made, missing=_FOO)
-
-
-# ---------------------------------------------------------------- regions
 
 
 def _dilated(between: str, kind: str = "float", channels: int = 4, rank: int = 4) -> Net:
@@ -291,13 +151,12 @@ def _regions() -> Iterator[Net]:
     yield from map(_dilated, _BETWEEN)
     yield from (_dilated(between, rank=3) for between in _BETWEEN[:4])
     yield _dilated(_BETWEEN[0], "float16")
-    yield from (_patched(s, s, padding) for s in (8, 16, 32) for padding in ("SAME", "VALID"))
+    yield from (_patched(8, 8, "SAME"), _patched(16, 16, "VALID"), _patched(8, 11, "SAME"))
     yield from (_patched(8, 3, "SAME"), _patched(16, 5, "VALID", "y = Sigmoid (k)"))
-    yield from (_patched(s, s + 3, "SAME") for s in (8, 16, 32))
 
 
-#: Nets whose operators become part of a convolution, and nets of a head and a tail.
-NETS = {made.name: made for made in (*_regions(), *_with_tails())}
+#: Nets whose operators become part of a convolution.
+NETS = {made.name: made for made in _regions()}
 
 
 # ---------------------------------------------------------------- all of them
