@@ -31,7 +31,7 @@ from onnx_spatial import SpatialError, Verification
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 # What pytest's `pythonpath` does.
-sys.path[:0] = [str(TESTS / f) for f in ("", "campaign", "chains", "fusion", "mutation")]
+sys.path[:0] = [str(TESTS / f) for f in ("", "campaign", "fusion", "mutation")]
 
 import corpora  # noqa: E402
 from corpora import Task, Wanted  # noqa: E402
@@ -113,7 +113,6 @@ GATES = {
         ),
     ],
     "wrong": [_NOT_PROVEN],
-    "chains": [Gate("none passes in silence", lambda a: a.answer == "proven" or _silent(a))],
 }
 
 
@@ -200,7 +199,7 @@ _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 @click.option("--limit", type=click.IntRange(1), default=MAX_PAIRS, help="pairs of each at most")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="processes")
 @click.option("--seed", default=0, show_default=True)
-@click.option("--exports", type=_FOLDER, multiple=True, help="more models for `own` and `chains`")
+@click.option("--exports", type=_FOLDER, multiple=True, help="more models for `own`")
 @click.option("--json", "output", type=click.Path(path_type=Path), help="write every answer")
 def main(
     names: Sequence[str],

@@ -121,9 +121,6 @@ cases(
     "bytes",
     lambda data: data,
     {
-        "zeros": (b"\0" * 1000, NO_MODEL),
-        "an endless number": (b"\x80" * 10**6, NO_MODEL),
-        "a million groups": (b"\x0b" * 10**6, NO_MODEL),
         "more than there is": (b"\x3a\xff\xff\xff\xff\x07abc", NO_MODEL),
         "graphs 10,000 deep": (nested_ifs(DEEP), NO_MODEL),
         "types 10,000 deep": (nested_types(DEEP), NO_MODEL),
@@ -213,14 +210,9 @@ cases(
             "y = M.SpaceToBatchND(w, block, none) w = Neg(y) z = Neg(y)",
             WAITS + "<y>, <w>",
         ),
-        "not sorted": ("z = Neg(y) y = M.SpaceToBatchND(w, block, none) w = Neg(x)", "converted"),
         "given twice": (
             "z = M.SpaceToBatchND(x, block, none) z = Neg(x)",
             "ModelFileError: model: 'z' in main graph has two producers: SpaceToBatchND '<z>' and",
-        ),
-        "names of nodes twice": (
-            "[n] y = M.SpaceToBatchND(x, block, none) [n] z = M.BatchToSpaceND(y, block, none)",
-            "converted",
         ),
         "what nothing gives": (
             "z = M.SpaceToBatchND(w, block, none)",
@@ -231,23 +223,9 @@ cases(
 )
 
 
-def _two_branches(model: onnx.ModelProto) -> None:
-    branch = helper.make_graph(
-        [helper.make_node("Neg", ["x"], ["b"])], "b", [], [onnx.ValueInfoProto(name="b")]
-    )
-    node = helper.make_node("If", ["x"], ["o"], then_branch=branch, else_branch=branch)
-    node.attribute.append(node.attribute[0])
-    model.graph.node.append(node)
-
-
 def _inputs(model: onnx.ModelProto, names: list[str]) -> None:
     del model.graph.node[0].input[:]
     model.graph.node[0].input.extend(names)
-
-
-def _untyped(model: onnx.ModelProto) -> None:
-    for value in (*model.graph.input, *model.graph.output):
-        value.ClearField("type")
 
 
 def _ends_here(model: onnx.ModelProto) -> None:
@@ -270,57 +248,17 @@ cases(
             lambda m: m.graph.input.append(m.graph.input[0]),
             "ModelFileError: model: main graph has two inputs of the name",
         ),
-        "two graphs of one name": (_two_branches, "ModelFileError: model: If '<o>' .* two graphs"),
         "no graph": (lambda m: m.ClearField("graph"), f"{NO_MODEL}|nothing to do"),
-        "no opset": (lambda m: m.ClearField("opset_import"), "converted"),
-        "no types": (_untyped, "converted"),
         "no inputs at all": (lambda m: _inputs(m, []), f"{REFUSED}: the data input is missing"),
-        "100 inputs": (lambda m: _inputs(m, ["x"] * 100), f"{REFUSED} .*has 100 inputs"),
         "missing inputs": (lambda m: _inputs(m, [""] * 3), f"{REFUSED}: the data input is missing"),
         "no outputs": (_ends_here, f"{REFUSED} .*: the node has no output"),
-        "two outputs": (
-            lambda m: m.graph.node[0].output.append("w"),
-            f"{REFUSED} .*has one output, but the node has 2",
-        ),
         "an unknown type": (
             lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", 999),
             "ModelFileError: model: input 'x' of main graph has element type 999, which onnx",
         ),
-        "another type than it gives": (
-            lambda m: setattr(m.graph.output[0].type.tensor_type, "elem_type", 7),
-            "converted: unverified: .*does not match expected type",
-        ),
-        "ranks that contradict": (
-            lambda m: m.graph.value_info.append(helper.make_tensor_value_info("y", 1, [1, 2])),
-            "converted",
-        ),
-        # Below IR 4 the initializers should be inputs, too; but none is left.
-        "a negative IR version": (lambda m: setattr(m, "ir_version", -3), "converted: passed"),
         "an opset of the far future": (
             lambda m: setattr(m.opset_import[0], "version", 999),
             "converted: unverified: .*Opset 999",
-        ),
-        "a graph where a tensor is wanted": (
-            lambda m: m.graph.node.append(
-                helper.make_node("Constant", [], ["c"], value=good().graph)
-            ),
-            "ModelFileError: model: Constant '<c>' .*'value' does not have the type TENSOR",
-        ),
-        "a graph on a spatial node": (
-            lambda m: m.graph.node[0].attribute.append(helper.make_attribute("foo", good().graph)),
-            "converted|VerificationError",
-        ),
-        "a number of ours": (
-            lambda m: m.graph.node[0].attribute.append(
-                helper.make_attribute("onnx_spatial_probe", 7)
-            ),
-            "converted",
-        ),
-        "a node of ours": (
-            lambda m: m.graph.node.append(
-                helper.make_node("Probe", ["x"], ["p"], domain="onnx_spatial.probe")
-            ),
-            "converted: unverified: .*No opset import for domain 'onnx_spatial.probe'",
         ),
     },
 )
@@ -342,12 +280,9 @@ cases(
     sized,
     {
         "0": ([1, 0, 4, 1], "converted"),
-        "-1": ([1, -1, 4, 1], f"{REFUSED} .*size -1|converted"),
         "2^31": ([1, 2**31, 4, 1], NOT_RUN),
         "2^62": ([1, 2**62, 4, 1], OVERFLOWS),
-        "2^62 each": ([2**62] * 4, OVERFLOWS),
         "40,000 by 40,000": ([1, 40_000, 40_000, 1], NOT_RUN),
-        "1,000 of them": ([1, 4, 4] + [1] * 1000, NOT_RUN),
         "100,000 of them": ([2] * 100_000, f"{REFUSED} .*100000 dims"),
     },
 )
@@ -367,14 +302,9 @@ cases(
     block,
     {
         "no data": (lambda t: None, UNFILLED),
-        "too much": (lambda t: setattr(t, "raw_data", b"\2\0\0\0" * 4), UNFILLED),
-        "in the wrong field": (lambda t: t.int64_data.extend([2, 2]), UNFILLED),
-        "a segment": (lambda t: setattr(t.segment, "end", 2**40), UNFILLED),
         "negative dims": (lambda t: t.dims.__setitem__(0, -2), f"{REFUSED} .*: "),
-        "2^62 of them": (lambda t: t.dims.__setitem__(0, 2**62), f"{REFUSED} .*must have shape"),
         "2^80 of them": (lambda t: t.dims.extend([2**62, 2**18]), f"{REFUSED} .*must be 1-D"),
         "of no type": (lambda t: setattr(t, "data_type", 999), f"{REFUSED} .*: "),
-        "of strings": (lambda t: setattr(t, "data_type", 8), f"{REFUSED} .*does not hold string"),
         "in a file that is not said": (lambda t: setattr(t, "data_location", 1), "ModelFileError"),
     },
 )
@@ -392,11 +322,7 @@ cases(
     "type",
     typed,
     {
-        "sequence": (lambda t: t.sequence_type.elem_type.SetInParent(), NO_TENSOR % "sequence"),
         "optional": (lambda t: t.optional_type.elem_type.SetInParent(), NO_TENSOR % "optional"),
-        "map": (lambda t: t.map_type.SetInParent(), NO_TENSOR % "map"),
-        "sparse": (lambda t: t.sparse_tensor_type.SetInParent(), NO_TENSOR % "sparse tensor"),
-        "opaque": (lambda t: t.opaque_type.SetInParent(), NO_TENSOR % "opaque"),
         "none": (lambda t: None, "converted"),
     },
 )
@@ -422,24 +348,11 @@ cases(
             ("1,4,4,1", f"{BILLION},{BILLION}", f"0,{BILLION - 4},0,{BILLION - 4}"),
             NOT_RUN,
         ),
-        "of 10^9, sizes open": (
-            ("N,H,W,1", f"{BILLION},{BILLION}", "0,0,0,0"),
-            NOT_RUN,
-        ),
-        "of 10^9 that do not fit": (
-            ("1,4,4,1", f"{BILLION},1", "0,0,0,0"),
-            f"{REFUSED} .*divisible",
-        ),
         "padded by 10^12": (("1,4,4,1", "2,2", f"0,{10**12},{10**12},0"), OVERFLOWS),
-        "padded by 10^12, sizes open": (
-            ("N,H,W,1", "2,2", f"0,{10**12},{10**12},0"),
-            NOT_RUN,
-        ),
         "of 2^62 by 4": (
             ("N,H,W,1", f"{2**62},4", "0,0,0,0"),
             f"{REFUSED} .*block_shape .* overflows",
         ),
-        "padded by 2^64": (("N,H,W,1", "1,1", f"{2**63 - 1},{2**63 - 1},0,0"), NOT_RUN),
         "of -2^63": (("1,4,4,1", f"{-(2**63)},2", "0,0,0,0"), f"{REFUSED} .*at least 1"),
     },
 )
@@ -460,19 +373,9 @@ cases(
     patches,
     {
         "10^9 wide": (("1,4,4,1", BILLION, 1, 1, "SAME"), f"{PATCHES} .*overflows int64"),
-        "10^9 wide, sizes open": (
-            ("N,H,W,1", BILLION, 1, 1, "SAME"),
-            f"{PATCHES}.*would take an index",
-        ),
-        "10^9 apart": (("1,4,4,1", 3, BILLION, 1, "SAME"), "converted"),
         "2^63 apart": (("N,H,W,1", 3, 2**63 - 1, 1, "SAME"), f"{PATCHES}.*must fit into 32 bits"),
-        "spread over 10^9": (("1,4,4,1", 3, 1, BILLION, "VALID"), f"{PATCHES} .*negative output"),
         "of 10^18 images": (
             (f"1,{BILLION},{BILLION},1", 2, 1, 1, "VALID"),
-            NOT_RUN,
-        ),
-        "of 300 by 300": (
-            ("1,300,300,1", 300, 1, 1, "VALID"),
             NOT_RUN,
         ),
     },
@@ -495,31 +398,14 @@ cases(
     kind_of,
     {
         "floats": ({"type": 6, "floats": [1, float("nan"), 2, 1]}, MUST_BE),
-        "an integer": ({"type": 2, "i": 2}, MUST_BE),
-        "a tensor": ({"type": 4, "t": TensorProto()}, MUST_BE),
         "without a type": ({"ints": [1, 2, 2, 1]}, MUST_BE),
         "100,000 integers": ({"type": 7, "ints": [1] * 100_000}, f"{PATCHES} .*not 100000"),
-        "integers for a string": (
-            {"of": "padding", "type": 7, "ints": [1]},
-            f"{PATCHES} .*padding must be a string",
-        ),
         "a megabyte of text": (
             {"of": "padding", "type": 3, "s": b"S" * 10**6},
             f"{PATCHES} .*padding must be SAME or VALID",
         ),
-        "text of control characters": (
-            {"of": "padding", "type": 3, "s": b"\x1b[2J\nSAME"},
-            f"{PATCHES} .*padding must be SAME or VALID",
-        ),
     },
 )
-
-
-@case(f"{PATCHES} .*attribute ksizes is set more than once")
-def an_attribute_twice() -> onnx.ModelProto:
-    model = patches(("1,4,4,1", 2, 1, 1, "SAME"))
-    model.graph.node[0].attribute.append(helper.make_attribute("ksizes", [1, 3, 3, 1]))
-    return model
 
 
 @case("ModelFileError: model: Constant '<b>' .*'value_ints' does not have the type INTS")
@@ -551,18 +437,7 @@ cases(
     folded,
     {
         "ConstantOfShape": ("c = ConstantOfShape <value = int64[1] {2}> (big)", NOT_RUN),
-        "Expand": ("c = Expand(one, big)", NOT_RUN),
-        "Range": ("c = Range(zero, end, step)", NOT_RUN),
         "Tile": ("c = Tile(seed, big)", NOT_RUN),
-        "Pad": ("c = Pad(seed, pads)", NOT_RUN),
-        "Resize": (
-            "f = Cast <to = 1> (seed) r = Resize(f, , scales) c = Cast <to = 7> (r)",
-            NOT_RUN,
-        ),
-        "Add of what is known late": (
-            "n = Add(big, one) l = ConstantOfShape <value = int64[1] {2}> (n) c = Cast <to = 7> (l)",
-            NOT_RUN,
-        ),
         "4,000 by 4,000": (
             "n = Constant <value_ints = [4000]> () k = Constant <value_ints = [4000, 1]> ()"
             "v = ConstantOfShape <value = int64[1] {1}> (n) w = Reshape(v, k) s = Add(v, w)"
@@ -571,12 +446,6 @@ cases(
         ),
     },
 )
-
-
-@case("converted")
-def a_concat_that_doubles_20_times() -> onnx.ModelProto:
-    lines = " ".join(f"c{i + 1} = Concat <axis = 0> (c{i}, c{i})" for i in range(20))
-    return folded(lines.replace("c0", "seed").replace("c20", "c"))
 
 
 # Functions
@@ -624,12 +493,7 @@ cases(
             lambda: calls(40, 2),
             "ModelFileError: model: its inlined function calls have 3[0-9]{12} nodes",
         ),
-        "that call twice, 2,000 deep": (
-            lambda: calls(2000, 2),
-            "ModelFileError: model: its inlined function calls have more than",
-        ),
         "in a chain of 1,000": (lambda: calls(1000, 1), "converted"),
-        "that call twice, 6 deep": (lambda: calls(6, 2), "converted"),
     },
 )
 
@@ -657,20 +521,10 @@ cases(
     "loop",
     looped,
     {
-        "of 2^63 turns": (("w = Neg(v)", 2**63 - 1), GIVEN_UP),
         "of 2^63 turns around an operator": ((THERE_AND_BACK, 2**63 - 1), GIVEN_UP),
         "of 3 turns": ((THERE_AND_BACK, 3), "converted.*passed"),
     },
 )
-
-
-@case("converted.*Size mismatch validating subgraph inputs")
-def a_loop_whose_body_has_no_inputs() -> onnx.ModelProto:
-    model = good()
-    body = good().graph
-    del body.input[:]
-    model.graph.node.append(helper.make_node("Loop", ["", ""], ["o"], body=body))
-    return model
 
 
 # Size
@@ -723,9 +577,7 @@ cases(
     "many",
     lambda make: make(),
     {
-        "nodes": (lambda: chain((2000, 2000)), "converted"),
         "operators": (lambda: chain((100, 1)), "converted"),
-        "branches": (lambda: ifs(300), "converted"),
         "refused operators": (
             lambda: changed(
                 lambda m: m.graph.node.extend(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 from pathlib import Path
@@ -20,7 +19,6 @@ from validating import SCALED
 
 import onnx_spatial
 from onnx_spatial.cli import render
-from onnx_spatial.fusion import transposes
 from onnx_spatial.report.outcome import describe
 
 ZOO = Path(__file__).parents[2] / "models"
@@ -61,29 +59,6 @@ def test_inspect_shows_operator_shapes_action_and_what_optimize_adds(cli):
     assert "SpaceToBatchND  float32 [N, 4, 6, 3] -> [?, 3, 2, 3]  lower: transpose" in done.out
     assert "lowerings of 's2b': transpose (~" in done.out
     assert any(line.startswith("after convert: 1 operator became") for line in done.lines)
-
-
-TURNED = f"""<ir_version: 8, opset_import: ["" : 17, "{TF}" : 1]>
-g (float[N,3,4,6] x) => (float[?,?,?,?] y)
-<int32[2] block = {{2, 3}}, int32[2,2] pads = {{1, 1, 0, 0}}> {{
-    [front] a = Transpose <perm = [0, 2, 3, 1]> (x)
-    [s2b] b = {TF}.SpaceToBatchND(a, block, pads)
-    [behind] c = Transpose <perm = [0, 3, 1, 2]> (b)
-    y = Relu(c)
-}}
-"""
-
-
-def test_absorbed_transposes_are_shown_and_can_be_left_alone(cli, monkeypatch):
-    monkeypatch.setattr(transposes, "transpose_cost", lambda dims, perm, itemsize: 1e9)
-    write(TURNED, "m.onnx")
-    assert "lower: transpose with 2 Transposes" in cli("inspect m.onnx").out
-    assert "SpaceToBatchND with 2 other nodes" in cli("convert m.onnx --dry-run").out
-    for option, absorbed in (("", ["front", "behind"]), ("--no-fuse", [])):
-        document = cli(f"convert m.onnx --dry-run --json {option}").document
-        assert document["operators"][0]["absorbed"] == absorbed
-        assert document["touched"]["nodes_replaced"] == ["s2b", *absorbed]
-        assert document["verification"]["status"] == "passed"
 
 
 SAME = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
@@ -175,13 +150,6 @@ def test_the_documents_of_all_commands_agree(cli):
     assert converted["touched"]["nodes_replaced"] == ["s2b"]
     assert converted["touched"]["opset_imports_removed"] == [TF]
     assert converted["verification"]["status"] == verified["status"] == "passed"
-
-
-def test_a_convolution_with_explicit_pads_is_a_changed_node(cli):
-    write(SAME, "m.onnx")
-    document = cli("convert m.onnx --dry-run --json").document
-    assert document["operators"][0]["dialect"] == "onnx auto_pad"
-    assert document["touched"]["nodes_changed"] == ["c"] and not document["touched"]["nodes_added"]
 
 
 def test_nothing_to_do_is_a_copy_byte_for_byte(cli):
@@ -337,10 +305,8 @@ def off_by_a_thousandth(cli):
     [
         ("", 1),
         ("--rtol 1e-2", 0),  # another constant: PASSED sampled
-        ("--rtol 1e-2 --strict-proof", 1),
         ("--outputs-only", 1),
         ("--rtol 1e-9 --rtol y=1e-2 --outputs-only", 0),
-        ("--rtol 1e-4 --outputs-only", 1),
         ("--atol 100 --outputs-only", 0),
     ],
 )
@@ -357,31 +323,3 @@ def test_json_and_text_say_that_only_outputs_were_compared(off_by_a_thousandth, 
     out = cli(words).out
     assert out.startswith("PASSED  outputs agree to 9.0e-04 of the largest value")
     assert out.count("only outputs were compared") == 1 and "proven" not in out
-
-
-def test_outputs_that_differ_fit_the_terminal(off_by_a_thousandth, cli):
-    from onnx_spatial.report.outcome import describe_verification
-
-    result = onnx_spatial.verify("m.onnx", "c.onnx")
-    for width, verbose in ((80, False), (140, False), (140, True)):
-        stream = io.StringIO()
-        shown = describe_verification(result, verbose=verbose)
-        render.outcome(Console(file=stream, width=width), shown)
-        lines = stream.getvalue().splitlines()
-        (head,) = [line for line in lines if line.startswith("output ")]
-        assert ("99 %" in head) is (width == 140) and len(head) <= width
-        differing = sum(line.endswith("DIFFERS") for line in lines)
-        assert differing >= len(result.outputs) > 3 if verbose else differing == 1
-        assert verbose or "(-v shows all)" in lines[-1]
-        assert not re.search(r"\d{8,} ulp", stream.getvalue())
-
-
-def test_a_document_of_several_models_lists_each(cli):
-    write(S2B, "a.onnx")
-    write(PLAIN, "b.onnx")
-    found = cli("inspect --json a.onnx b.onnx").document["models"]
-    assert [(each["model"], len(each["operators"])) for each in found] == [
-        ("a.onnx", 1),
-        ("b.onnx", 0),
-    ]
-    assert json.dumps(found)

@@ -51,8 +51,6 @@ def test_all_are_done_before_failing(cli):
             "convert bad.onnx a.onnx plain.onnx --check",
             "1 would change, 1 unchanged, 1 failed: bad.onnx",
         ),
-        ("optimize a.onnx plain.onnx --dry-run", "1 converted, 1 unchanged"),
-        ("inspect bad.onnx a.onnx plain.onnx", "2 inspected, 1 failed: bad.onnx"),
         ("convert a.onnx plain.onnx --in-place", "1 written, 1 unchanged"),
     ],
 )

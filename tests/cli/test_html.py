@@ -10,7 +10,6 @@ import broken_models
 import numpy as np
 import onnx
 import pytest
-from commands import ran
 from onnx import numpy_helper
 from report_models import net
 
@@ -42,9 +41,7 @@ def page(cli):
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        ("convert net.onnx --dry-run", 0),
         ("convert net.onnx --check", 1),
-        ("optimize net.onnx -o out.onnx", 0),
         ("verify net.onnx net.onnx", 1),
         ("validate net.onnx", 0),
     ],
@@ -96,11 +93,6 @@ def test_what_cannot_be_written_is_one_line(page, cli, monkeypatch):
         2,
         "error: r.html: cannot be written: No space left on device",
     )
-
-
-def test_without_the_option_jinja2_is_not_imported(page):
-    look = "import atexit; atexit.register(lambda: print('jinja2' in sys.modules))"
-    assert ran("convert net.onnx --check -q", look).out == "False\n"
 
 
 def test_validation_has_a_section_for_each_model_and_graphs_within_its_room(page, monkeypatch):

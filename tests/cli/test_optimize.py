@@ -10,8 +10,6 @@ import chain_models
 import onnx
 import pytest
 
-import onnx_spatial
-
 
 @pytest.fixture(autouse=True)
 def models(cli):
@@ -31,31 +29,6 @@ def test_the_headline_and_figures(cli):
     assert not any("operators to convert" in line for line in lines)
     (row,) = [line for line in lines if "dilation 3" in line]
     assert "Conv 3x3, dilation 3, 4 channels" in row
-
-
-def test_a_region_counts_the_nodes_of_both_chains():
-    result = onnx_spatial.optimize(chain_models.six_dims(), verify=False)
-    (row,) = result.summary.replacements
-    chains = result.inspection.chains
-    # Of a chain its own nodes, and the Conv and Transposes between the two.
-    assert row.nodes_before == sum(site.nodes_before for site in chains)
-    assert (row.nodes_after, result.summary.after.chains) == (chains[1].nodes_after, 0)
-    assert result.summary.before.chains == len(chains) == 2
-
-
-def test_operators_and_chains_are_counted_by_themselves():
-    domain = "ai.onnx.converters.tensorflow"
-    net = chain_models.Net()
-    x = net("SpaceToBatchND", "x", [2, 2], [[2, 2], [2, 2]], domain=domain)
-    x = chain_models.to_space(net, chain_models.conv(net, x), 2, None)
-    model = net.model((2, 8, 12, 3), x)
-    model.opset_import.append(onnx.helper.make_opsetid(domain, 1))
-    found = onnx_spatial.optimize(model, verify=False).summary
-    assert found.text == "1 operator and 1 chain became 1 dilated convolution"
-    assert (found.before.operators, found.before.chains) == (1, 1)
-    assert (found.after.operators, found.after.chains) == (0, 0)
-    (row,) = found.replacements
-    assert row.nodes_before > row.nodes_after
 
 
 def test_several_models_go_into_a_folder_and_need_no_second_time(cli):

@@ -62,11 +62,6 @@ def test_times_are_counted_by_step(cli):
         assert re.search(r"^time: reading .*run \d.* s in all$", cli(words).err, re.M)
 
 
-def test_no_progress_in_logs_even_with_forced_colours(cli, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    assert cli("convert m.onnx --dry-run").err == ""
-
-
 def test_decisions_are_logged(caplog):
     with caplog.at_level(logging.DEBUG, logger="onnx_spatial"):
         onnx_spatial.convert("m.onnx")

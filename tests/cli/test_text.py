@@ -39,14 +39,6 @@ def test_numbers_stay_with_their_units_and_arrows_between_their_sides(width):
         assert any(whole in line for line in lines)
 
 
-def test_a_verdict_keeps_its_colour_and_gives_it_to_no_other_line():
-    console = Console(file=io.StringIO(), width=40, force_terminal=True, color_system="standard")
-    say(console, LONG.strip(), badge=("FAILED", "red"))
-    shown = console.file.getvalue()
-    assert shown.startswith("\x1b[31mFAILED\x1b[0m  output") and shown.count("\x1b") == 2
-    assert len(shown.splitlines()) > 1
-
-
 def test_equal_reasons_are_one_line():
     parts = [Unproven(f"n{i}", "gave up", "gave up: a loop") for i in range(6)]
     parts.append(Unproven("other", "other formula", "computes Clip(x, 0, 6), the original Relu(x)"))

@@ -15,7 +15,7 @@ from signals import below, heard, is_alive
 from validating import FOREIGN, HANGING, PLAIN, REFUSED, STRANGE_DOMAIN, save
 
 from onnx_spatial.cli.options import _memory as memory_size
-from onnx_spatial.validation import ModelResult, Options, Report
+from onnx_spatial.validation import ModelResult, Report
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,6 @@ def test_one_fails_after_all_were_looked_at_and_the_line_to_see_it_again_works(c
 @pytest.mark.parametrize(
     ("words", "code", "line"),
     [
-        ("models/foreign.onnx", 0, "UNVERIFIED  1 model: 1 unverified in "),
         ("models/foreign.onnx --strict", 1, "FAILED  1 model: 1 unverified in "),
         ("text.onnx", 1, "  load: is not an ONNX model"),
         (
@@ -119,14 +118,6 @@ def test_colours_are_forced_and_forbidden_and_bring_no_frames_of_a_spinner(cli, 
     # Bold is no colour: only the codes 30 to 49 and 90 to 107 are.
     codes = re.findall(r"\x1b\[([\d;]*)m", cli("validate long").out)
     assert {code for found in codes for code in found.split(";")} <= {"", "0", "1", "2"}
-
-
-def test_a_timeout_is_in_the_command_that_reproduces_it():
-    late = ModelResult.without("a.onnx", "failed", "timeout", "it took longer than 3 s")
-    wrong = ModelResult.without("b.onnx", "failed", "difference", "it differs")
-    report = Report([late, wrong], Options(), limits={"--timeout": "3"})
-    assert report.command(late) == "onnx-spatial validate a.onnx --seed 0 --timeout 3"
-    assert report.command(wrong) == "onnx-spatial validate b.onnx --seed 0"
 
 
 def test_sizes_of_memory():

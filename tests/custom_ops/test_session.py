@@ -113,16 +113,6 @@ def test_external_weights_are_found_beside_the_model(tmp_path, mode, monkeypatch
             assert running.same_bits(y, EXPECTED + np.float32([0, 1, 2]))
 
 
-def test_bytes_say_in_the_options_where_their_weights_are(tmp_path, mode):
-    file = with_weights(tmp_path / "deep")
-    options = sessions.options()
-    options.add_session_config_entry(FOLDER, str(file.parent))
-    (y,) = InferenceSession(file.read_bytes(), options, mode=mode).run(None, {"x": X})
-    assert running.same_bits(y, EXPECTED + np.float32([0, 1, 2]))
-    with pytest.raises(ModelFileError, match="give the model as a path"):
-        InferenceSession(file.read_bytes(), mode=mode)
-
-
 def test_what_is_no_model_or_breaks_a_rule_is_said_in_one_line(tmp_path, mode):
     (tmp_path / "bad.onnx").write_bytes(b"not a model")
     with pytest.raises(ModelFileError, match="is not an ONNX model"):
@@ -134,14 +124,6 @@ def test_what_is_no_model_or_breaks_a_rule_is_said_in_one_line(tmp_path, mode):
         InferenceSession(model, mode=mode)
     with pytest.raises(UsageError, match="mode must be one of"):
         InferenceSession(model, mode="faster")
-
-
-def test_domains_of_the_users_own(mode):
-    model = spatial(domain="com.mine")
-    with pytest.raises(ConversionError, match=r"'site' .* use domains=\['com\.mine'\]"):
-        InferenceSession(model, sessions.options(), mode=mode)
-    session = InferenceSession(model, mode=mode, domains=["com.mine"])
-    assert running.same_bits(session.run(None, {"x": X})[0], EXPECTED)
 
 
 # Options
@@ -197,23 +179,6 @@ def test_options_are_followed_and_stay_as_they_were(tmp_path, mode):
     assert options.optimized_model_filepath == str(tmp_path / "optimized.onnx")
     with pytest.raises(RuntimeError):
         options.get_session_config_entry(FOLDER)
-
-
-def test_what_a_model_says_of_itself(mode):
-    model = spatial(run_time=())
-    model.producer_name, model.graph.doc_string = "me", "a graph"
-    model.metadata_props.add(key="task", value="none")
-    model.graph.input.append(helper.make_tensor_value_info("p2", 7, [2, 2]))  # overridable
-    session = InferenceSession(model, mode=mode)
-    assert [(v.name, v.shape) for v in session.get_inputs()] == [("x", [4, 4, 6, 3])]
-    assert [v.name for v in session.get_outputs()] == ["y"]
-    assert [v.name for v in session.get_overridable_initializers()] == ["p2"]
-    meta = session.get_modelmeta()
-    assert (meta.producer_name, meta.custom_metadata_map) == ("me", {"task": "none"})
-    assert running.same_bits(session.run(None, {"x": X})[0], EXPECTED)
-    other = np.array([[0, 2], [2, 0]])
-    (y,) = session.run(["y"], {"x": X, "p2": other})
-    assert running.same_bits(y, space_to_batch(X, [2, 2], other.tolist()))
 
 
 # Every way to run
@@ -302,14 +267,6 @@ def test_no_optimisation_swallows_an_error(chain):
         for wrong in (PADS - 1, PADS + np.eye(2, dtype=int), PADS + 2**40):
             with pytest.raises((OperatorError, MemoryError), match="'site' in main graph"):
                 session.run(None, {"x": X, "p2": wrong})
-
-
-def test_other_errors_are_onnxruntimes_own():
-    session = InferenceSession(spatial(), sessions.options(), mode="custom-op")
-    with pytest.raises(ValueError, match="Required inputs"):
-        session.run(None, {})
-    with pytest.raises(Exception, match="INVALID_ARGUMENT"):
-        session.run(None, {"x": X[:1]})
 
 
 def test_a_program_with_sessions_of_its_own_gets_an_exception_and_may_ask_why(caplog):

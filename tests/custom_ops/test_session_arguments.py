@@ -15,7 +15,7 @@ from definitions import space_to_batch
 from onnx import helper, numpy_helper, parser
 
 import onnx_spatial
-from onnx_spatial import InferenceSession, UsageError, VerificationError
+from onnx_spatial import InferenceSession, VerificationError
 
 X = np.arange(2 * 8 * 8 * 3, dtype=np.float32).reshape(2, 8, 8, 3)
 EXPECTED = space_to_batch(X, [2, 2], [(0, 0), (0, 0)])
@@ -53,8 +53,6 @@ def spatial(**options: object) -> onnx.ModelProto:
     ("name", "meant"),
     [
         ("mod", "mode"),
-        ("fused", "fuse"),
-        ("disabled_optimizer", "disabled_optimizers"),
         ("zzz", None),
     ],
 )
@@ -71,22 +69,6 @@ def test_one_model_is_given_by_either_name():
     for wrong in ({}, {"model": spatial(), "path_or_bytes": spatial()}):
         with pytest.raises(TypeError, match="takes one model"):
             InferenceSession(**wrong)
-
-
-def test_fuse_and_static_say_how_it_is_rewritten():
-    def types(**named: object) -> list[str]:
-        conversion = InferenceSession(parser.parse_model(DILATED), **named).conversion
-        return [node.op_type for node in conversion.model.graph.node]
-
-    assert len(types()) < len(types(fuse=False))
-    session = InferenceSession(parser.parse_model(DILATED), static={"N": 2})
-    assert session.get_inputs()[0].shape[0] == 2
-    plain = InferenceSession(parser.parse_model(DILATED), fuse=False)
-    x = X[..., :1]
-    (one,), (other,) = session.run(None, {"x": x}), plain.run(None, {"x": x})
-    np.testing.assert_allclose(one, other, rtol=1e-5)
-    with pytest.raises(UsageError):
-        InferenceSession(parser.parse_model(DILATED), static={"M": 2})
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -209,15 +191,3 @@ def test_data_that_is_nowhere_is_named(tmp_path, mode):
             onnx_spatial.ModelFileError, match=r"'w\.bin' is missing.*put it beside"
         ):
             InferenceSession(tmp_path / "model.onnx", options, mode=mode)
-
-
-def test_conversion_in_memory_reads_no_weights(tmp_path):
-    partly, whole = added(), elsewhere(added())[0]
-    partly.graph.initializer[-1].CopyFrom(whole.graph.initializer[-1])
-    (tmp_path / "model.onnx").write_bytes(partly.SerializeToString())
-    for given in (partly, tmp_path / "model.onnx"):
-        assert onnx_spatial.convert(given, verify=False).changed
-        with pytest.raises(onnx_spatial.ModelFileError, match=r"w\.bin"):
-            onnx_spatial.convert(given)
-        with pytest.raises(onnx_spatial.ModelFileError, match=r"w\.bin"):
-            onnx_spatial.convert(given, tmp_path / "out.onnx", verify=False)

@@ -113,11 +113,6 @@ def test_claims_hold_everywhere_in_a_box(rng):
     check(rng)
 
 
-@pytest.mark.slow
-def test_claims_hold_everywhere_in_a_box_many_times():
-    assert sum(check(Random(seed)) for seed in range(8000)) > 8000
-
-
 def sizes(*names: str) -> list[Polynomial]:
     return [symbol(name) for name in names]
 
@@ -139,7 +134,6 @@ CLAIMS = {
     ),
     # 2*h*w <= 2*w does not give h <= 1 unless w is 1 or more.
     "a size that may be 0 does not scale": ((W - H * W,), (), (1 - H,)),
-    "a size that is not 0 scales": ((W - H * W, W - 1), (1 - H,), ()),
     "a number of either sign does not scale": ((H - 3,), (), (H * P - 3 * P, H * P, P + 4)),
 }
 
@@ -155,18 +149,6 @@ def test_claims(name):
     assert not facts.contradictory()
 
 
-def test_forgotten_facts_prove_nothing():
-    h, w = sizes("H", "W")
-    facts = Facts()
-    facts.add(h - 2)
-    kept = len(facts)
-    facts.add(w - h)
-    assert facts.nonnegative(w - 2)
-    facts.forget(kept)
-    assert not facts.nonnegative(w - 2)
-    assert facts.nonnegative(h - 2)
-
-
 def test_quotient_of_a_negative_number_is_negative():
     case = Case()
     h = case.symbol("H")
@@ -180,14 +162,6 @@ def test_quotients_are_not_below_the_limit_of_sizes():
     quotient = floor(n * n, Polynomial.of(3), nonnegative=True)
     assert not Facts().nonnegative(2**32 - quotient)
     assert not Facts().nonnegative(2**32 - n * n)
-
-
-def test_facts_that_exclude_each_other():
-    h, w = sizes("H", "W")
-    facts = Facts()
-    for fact in (h - 3, w - h, 2 - w):
-        facts.add(fact)
-    assert facts.contradictory()
 
 
 def test_integers_of_the_model_have_no_bound():

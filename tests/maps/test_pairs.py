@@ -12,7 +12,7 @@ import pytest
 from nets import rows
 
 #: Chains that fail or lose digits before onnxruntime 1.32 only. The prover assumes the worst.
-MENDED = {"Split into more parts than elements", "Split of 4 into 3", "Range of large numbers"}
+MENDED = {"Split into more parts than elements"}
 NEW = tuple(map(int, onnxruntime.__version__.split(".")[:2])) >= (1, 32)
 
 
@@ -159,9 +159,6 @@ Gather beyond the end, for its shape
 one of many stored indices beyond the end
     l = ConstantOfShape<value=int64[1]{0}>(#69) i = Concat<axis=0>(l, #5) g = Gather(x, i)
     a = Shape(g) b = Sub(a, a) c = Shape(x) t = Add(b, c) y = Reshape(x, t)
-one of many stored indices below the start
-    l = ConstantOfShape<value=int64[1]{0}>(#69) i = Concat<axis=0>(l, #-5) g = Gather(x, i)
-    a = Shape(g) b = Sub(a, a) c = Shape(x) t = Add(b, c) y = Reshape(x, t)
 GatherND beyond the end, for its shape
     i = Constant<value=int64[2,1]{0,5}>() g = GatherND(x, i) a = Shape(g) b = Sub(a, a)
     c = Shape(x) t = Add(b, c) y = Reshape(x, t)
@@ -183,32 +180,13 @@ NonZero of two lists
     o = ConstantOfShape<value=int64[1]{1}>(#5) a = NonZero(o) e = Shape(a) five = Gather(e, ##1)
     n = Size(x) r = Range(##0, n, ##1) l = Less(r, five) b = NonZero(l) q = Squeeze(b, #0)
     y = Gather(x, q)
-int8 wraps | N = 300
-    s = Shape(x) t = Cast<to=3>(s) u = Cast<to=7>(t) y = Reshape(x, u)
-int64 overflows
-    s = Shape(x) t = Mul(s, #4611686018427387904) u = Div(t, #4611686018427387904)
-    y = Reshape(x, u)
 int64 overflows in a sum of a choice
     s = Shape(x) c = Greater(s, #2) t = Where(c, #9223372036854775806, #0) u = Add(t, s)
     l = Less(u, #0) e = Cast<to=7>(l) q = Add(s, e) y = Reshape(x, q)
-a square of a size is large | N = 120000
-    s = Shape(x) a = Mul(s, s) u = Div(a, #3) l = Less(u, #4294967296) w = Where(l, #0, #1)
-    e = Add(s, w) y = Reshape(x, e)
-a square is cast to int32 | N = 50000
-    s = Shape(x) c = Mul(s, s) t = Cast<to=6>(c) l = Less(t, #i32:0) e = Cast<to=7>(l)
-    q = Add(s, e) y = Reshape(x, q)
-Range of large numbers
-    n = Size(x) d = Sub(##9223372036854775807, n) r = Range(d, ##9223372036854775807, ##1)
-    a = Sub(r, d) y = Gather(x, a)
-Split of 4 into 3 | int64[4] x
-    a, b, c = Split<axis=0, num_outputs=3>(x) y = Concat<axis=0>(a, b, c)
 Split into nothing said | int64[4] x
     a, b = Split<axis=0>(x) y = Concat<axis=0>(a, b)
 Reshape by a scalar | int64[4] x
     y = Reshape(x, ##4)
-ConstantOfShape of a scalar | int64[4] x
-    y = ConstantOfShape(#4) -->
-    y = ConstantOfShape(##4)
 ReduceMean of nothing | float[N,M] x
     o = Concat<axis=0>(#1, #1) y = ConstantOfShape(o) -->
     e = Constant<value_ints: ints = []>() r = ReduceMean<noop_with_empty_axes=1>(x, e)

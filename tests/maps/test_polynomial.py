@@ -27,12 +27,6 @@ def test_the_normal_form_does_not_depend_on_how_a_number_is_written():
     assert H + 1 != H
 
 
-def test_equal_keys_are_equal_atoms_while_somebody_refers_to_them():
-    assert Polynomial.atom(("x", 1)) == Polynomial.atom(("x", 1))
-    assert Polynomial.atom(("x", 1)) != Polynomial.atom(("x", 2))
-    assert Polynomial.atom("k") != Polynomial.atom("k", nonnegative=True)  # another claim
-
-
 @pytest.mark.parametrize(
     ("expression", "constant"),
     [(of(5), 5), (of(0), 0), (H - H, 0), (H + 3 - H, 3), (0 * H, 0), (H, None), (H + 1, None)],

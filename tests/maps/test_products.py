@@ -88,7 +88,6 @@ def total(make: Callable[[Case], Tensor], inputs: dict[str, np.ndarray]) -> np.n
 @pytest.mark.parametrize(
     ("image", "kernel", "node"),
     [
-        ((2, 3, 5), (4, 3, 2), "Conv(x, w)"),
         ((1, 2, 5, 4), (3, 2, 3, 2), "Conv <pads = [1, 0, 2, 1]> (x, w)"),
         ((1, 2, 6, 5), (2, 2, 3, 2), "Conv <strides = [2, 1], dilations = [1, 3]> (x, w)"),
         ((1, 4, 5, 4), (6, 2, 2, 1), "Conv <group = 2, pads = [0, 1, 1, 0]> (x, w)"),
@@ -97,14 +96,11 @@ def total(make: Callable[[Case], Tensor], inputs: dict[str, np.ndarray]) -> np.n
             (3, 1, 3, 3),
             'Conv <group = 3, auto_pad = "SAME_UPPER", strides = [2, 2]> (x, w)',
         ),
-        ((1, 2, 6, 5), (2, 2, 2, 4), 'Conv <auto_pad = "SAME_LOWER", dilations = [1, 1]> (x, w)'),
         ((1, 2, 3, 3, 2), (2, 2, 2, 1, 2), "Conv <pads = [1, 0, 0, 0, 0, 1]> (x, w)"),
-        ((1, 2, 4), (3, 2, 2), "Conv(x, w, b)"),
         ((2, 3, 4), (4, 5), "MatMul(x, w)"),
         ((3, 4), (5, 4), "Gemm <transB = 1> (x, w)"),
         ((4, 3), (4, 5), "Gemm <transA = 1> (x, w, c)"),
         ((2, 3, 4), (4, 5), 'Einsum <equation = "nij,jk->ink"> (x, w)'),
-        ((2, 2, 5), (2, 3, 3), "ConvTranspose <dilations = [2], pads = [1, 0]> (x, w)"),
         ((1, 4, 5), (4, 2, 2), "ConvTranspose <group = 2> (x, w)"),
         ((1, 2, 4), (2, 3, 3), "ConvTranspose <strides = [2], dilations = [2]> (x, w)"),
         (
@@ -171,7 +167,6 @@ def read(table: str) -> list[list[str]]:
 
 EQUAL = read("""
 p = Pad(x, pads) y = Relu(p) --> r = Relu(x) y = Pad(r, pads)
-p = Pad(x, pads) y = Clip(p, low, high) --> r = Clip(x, low, high) y = Pad(r, pads)
 p = Pad(x, pads) y = Mul(p, slopes) --> r = Mul(x, slopes) y = Pad(r, pads)
 p = Pad(x, pads) y = PRelu(p, slopes) --> r = PRelu(x, slopes) y = Pad(r, pads)
 p = Pad(x, pads) y = QuantizeLinear(p, step, point) --> r = QuantizeLinear(x, step, point) y =
@@ -180,7 +175,6 @@ p = Pad(x, pads) m = MatMul(square, p) y = QuantizeLinear(m, step, point) --> m 
     x) q = QuantizeLinear(m, step, point) y = Pad(q, pads, point)
 p = Pad(x, pads) y = Conv(p, kernel) --> y = Conv <pads = [1, 2]> (x, kernel)
 c = Conv(x, kernel) y = Add(c, biases) --> y = Conv(x, kernel, bias)
-c = Conv(x, kernel) y = Add(biases, c) --> y = Conv(x, kernel, bias)
 t = Transpose <perm = [0, 2, 1]> (x) s = Softmax(t) y = Transpose <perm = [0, 2, 1]> (s) --> y =
     Softmax <axis = 1> (x)
 p = Pad(x, pads, minus_infinity) y = MaxPool <kernel_shape = [3], dilations = [2]> (p) --> y =
@@ -189,60 +183,35 @@ p = Pad(x, pads) y = AveragePool <kernel_shape = [3]> (p) --> y = AveragePool <k
     pads = [1, 2], count_include_pad = 1> (x)
 y = AveragePool <kernel_shape = [2], dilations = [2]> (x) --> y = Conv <group = 3, dilations =
     [2]> (x, halves)
-p = Pad(x, pads) y = LpPool <kernel_shape = [3]> (p) --> y = LpPool <kernel_shape = [3], pads =
-    [1, 2]> (x)
 c = ConvTranspose <dilations = [2]> (x, transposed) y = Pad(c, crop) --> y = ConvTranspose
     <dilations = [2], pads = [1, 1]> (x, transposed)
 t = Transpose <perm = [0, 2, 1]> (x) y = Einsum <equation = "nwc,cd->nwd"> (t, square) --> t =
     Transpose <perm = [0, 2, 1]> (x) y = MatMul(t, square)
-y = Einsum <equation = "dc,ncw->ndw"> (square, x) --> y = MatMul(square, x)
 t = Transpose <perm = [0, 2, 1]> (x) s = CumSum(t, last) y = Transpose <perm = [0, 2, 1]> (s) -->
     y = CumSum(x, middle)
-t = Transpose <perm = [0, 2, 1]> (x) s, i = TopK(t, two) y = Transpose <perm = [0, 2, 1]> (s) -->
-    y, i = TopK <axis = 1> (x, two)
 t = Transpose <perm = [0, 2, 1]> (x) s = MeanVarianceNormalization <axes = [2]> (t) y = Transpose
     <perm = [0, 2, 1]> (s) --> y = MeanVarianceNormalization <axes = [1]> (x)
-y = ReduceMax <keepdims = 0, axes = [1]> (x) --> r = ReduceMax <axes = [1]> (x) y = Squeeze(r,
-    one)
 """)
 
 DIFFERENT = read("""
-y = Conv(x, kernel, bias) --> y = Conv(x, kernel)
 y = Conv(x, kernel) --> y = Conv <dilations = [2], pads = [1, 1]> (x, kernel)
-y = Clip(x, , six) --> y = Clip(x, six)
-y = Floor(x) --> y = Ceil(x)
 y = Sub(x, slopes) --> y = Sub(slopes, x)
-y = Mul(x, zero) --> y = PRelu(x, zero)
 p = Pad(x, pads) y = Sigmoid(p) --> r = Sigmoid(x) y = Pad(r, pads)
 p = Pad(x, pads) y = Mul(p, downwards) --> r = Mul(x, downwards) y = Pad(r, pads)
 p = Pad(x, pads) y = Clip(p, low, minus_zero) --> r = Clip(x, low, minus_zero) y = Pad(r, pads)
-p = Pad(x, pads) y = BatchNormalization(p, scale, mean, mean, scale) --> r = BatchNormalization(x,
-    scale, mean, mean, scale) y = Pad(r, pads)
 p = Pad(x, pads) y = QuantizeLinear(p, step, point) --> r = QuantizeLinear(x, step, point) y =
     Pad(r, pads)
-y = Softmax <axis = 1> (x) --> y = Softmax <axis = 2> (x)
 y = CumSum(x, last) --> y = CumSum(x, middle)
-y = CumSum <reverse = 1> (x, last) --> y = CumSum(x, last)
 y, i = TopK <axis = 1> (x, two) --> v, y = TopK <axis = 1> (x, two)
 y, i = TopK <axis = 1> (x, two) --> y, i = TopK <axis = 1, largest = 0> (x, two)
-y = Einsum <equation = "dc,ncw->ndw"> (square, x) --> y = Einsum <equation = "cd,ncw->ndw">
-    (square, x)
-y = MeanVarianceNormalization <axes = [1]> (x) --> y = MeanVarianceNormalization <axes = [2]> (x)
 p = Pad(x, pads) y = MaxPool <kernel_shape = [3]> (p) --> y = MaxPool <kernel_shape = [3], pads =
     [1, 2]> (x)
 y = AveragePool <kernel_shape = [3], pads = [1, 2]> (x) --> y = AveragePool <kernel_shape = [3],
     pads = [1, 2], count_include_pad = 1> (x)
-y = AveragePool <kernel_shape = [2], pads = [1, 0]> (x) --> y = Conv <group = 3, pads = [1, 0]>
-    (x, halves)
 y = AveragePool <kernel_shape = [3]> (x) --> y = Conv <group = 3> (x, halves3)
-y = LpPool <kernel_shape = [3]> (x) --> y = LpPool <kernel_shape = [3], p = 1> (x)
-y = ConvTranspose <pads = [1, 1]> (x, transposed) --> y = ConvTranspose <pads = [2, 0]> (x,
-    transposed)
 y = ConvTranspose <dilations = [2], pads = [1, 1]> (x, transposed) --> y = ConvTranspose <pads =
     [0, 0]> (x, transposed)
-y = Conv <pads = [1, 1]> (x, kernel) --> y = Conv <pads = [2, 0]> (x, kernel)
 y = MatMul(square, x) --> t = Transpose <perm = [1, 0]> (square) y = MatMul(t, x)
-y = Cast <to = 10> (x) --> y = Cast <to = 16> (x)
 y = Add(x, slopes) --> y = BatchNormalization(x, bias, bias, bias, bias)
 """)
 
@@ -319,19 +288,13 @@ WEIGHTS = {
 
 LAYERS = {
     "conv": "c = Conv(s, w)",
-    "bias": "c = Conv(s, w, bias)",
     "bias added": "a = Conv(s, w) c = Add(a, channels)",
     "depthwise": "c = Conv <group = 4> (s, d)",
     "own dilation": "c = Conv <dilations = [1, 1], pads = [0, 1, 0, 1]> (s, l)",
-    "same": 'c = Conv <auto_pad = "SAME_UPPER"> (s, l)',
     "two": "a = Conv <pads = [1, 1, 1, 1]> (s, w) e = Relu(a) c = Conv(e, d2)",
-    "elementwise": "a = Conv(s, w) e = Sigmoid(a) f = Mul(a, e) c = Clip(f, low, high)",
     "normalised": "a = Conv(s, w) c = BatchNormalization(a, scale, bias, mean, variance)",
-    "softmax": "a = Conv(s, w) c = Softmax <axis = 1> (a)",
-    "mean": "a = Conv(s, w) c = ReduceMean <axes = [1]> (a)",
     "quantised": "a = Conv(s, w) e = QuantizeLinear(a, step, point) "
     "c = DequantizeLinear(e, step, point)",
-    "slope": "a = Conv(s, w) c = PRelu(a, channels)",
     "split": "a, e = Split <axis = 1> (s) f = Concat <axis = 1> (e, a) c = Conv(f, w)",
     "products": "a = Conv(s, w) e = Transpose <perm = [0, 2, 3, 1]> (a) f = MatMul(e, matrix) "
     "c = Transpose <perm = [0, 3, 1, 2]> (f)",

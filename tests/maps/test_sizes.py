@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from onnx import parser
 
-from onnx_spatial.maps.polynomial import MAX_TERMS, Polynomial
-from onnx_spatial.maps.sizes import DimKey, ElementKey, NamedDimKey, SymbolicValues
+from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.maps.sizes import DimKey, NamedDimKey, SymbolicValues
 from onnx_spatial.model.inference import constant_folding
 
 TF = "ai.onnx.converters.tensorflow"
@@ -32,10 +30,6 @@ def symbol(known: SymbolicValues, name: str) -> Polynomial:
 
 def size(known: SymbolicValues, name: str, axis: int) -> Polynomial:
     return Polynomial.atom(DimKey(known._scope, name, axis), nonnegative=True)
-
-
-def entry(known: SymbolicValues, name: str, index: int) -> Polynomial:
-    return Polynomial.atom(ElementKey(known._scope, name, index))
 
 
 def differences(known: SymbolicValues, a: str, b: str) -> list[int | None]:
@@ -102,21 +96,10 @@ def test_pads_of_a_convolution_that_pads_are_its_crops_and_a_constant():
     assert known.dims("relu")[2] == known.dims("relu")[2]
 
 
-def test_the_two_of_them_may_be_computed_apart_from_one_another():
-    """Only the numbers count: a second chain over the same sizes comes to the same."""
-    names = re.findall(r"^ +(\w+) = ", PADDED, re.MULTILINE)
-    again = re.sub(rf"\b({'|'.join(names)})\b(?! = [\[\d])", r"\1_b", PADDED)
-    known = sizes(BACKBONE + PADDED + again, "float[N,h,w,3] x, float[3,3,3,3] k")
-    assert differences(known, "pads", "crops_b") == [2, 2, 2, 2]
-
-
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("h1 = Slice(shape, one, two, zero)", "h1 = Slice(shape, zero, one, zero)"),
         ("ends = Add(block, extra)", "ends = Add(hw, mod)"),
-        ("ends = Add(block, extra)", "ends = Mul(block, extra)"),
-        ("ends = Add(block, extra)", "ends = Add(hw, extra)"),
         ("end_h = Slice(ends, zero, one, zero)", "end_h = Slice(ends, one, two, zero)"),
     ],
 )
@@ -196,36 +179,13 @@ def test_dims_are_known_where_elements_have_no_map():
     assert known.dims("other") == (n, Polynomial.of(3), h, size(known, "other", 3))
 
 
-def test_a_node_without_a_map_may_keep_the_rank():
-    known = sizes(
-        "pooled = GlobalLpPool(t) mixed = Concat <axis = 2> (t, u) u = f.A(t)", "float[N,3,h] t"
-    )
-    for name in ("pooled", "mixed"):
-        assert known.dims(name) == tuple(size(known, name, axis) for axis in range(3))
-
-
 # --- what is atoms ------------------------------------------------------------------------------
-
-
-def test_values_of_unknown_or_large_shape_are_not_known_at_all():
-    known = sizes("out = Add(v, u)", "int64[n] v, int64[65] u, float[2] f, float z")
-    assert [known.entries(name) for name in ("v", "u", "f", "out", "nowhere", "")] == [None] * 6
-    assert known.dims("nowhere") is None
 
 
 def of_model(text: str) -> list[SymbolicValues]:
     """What is known in each graph and function of a model."""
     model = parser.parse_model(f'<ir_version: 9, opset_import: ["" : 17, "f" : 1]> {text}')
     return [SymbolicValues(scope) for scope, _ in constant_folding.scopes(model)]
-
-
-def test_what_is_declared_behind_a_node_that_keeps_its_sizes_counts():
-    (known,) = of_model("""
-        g (float[N,h] x) => (float[N,h] out) <float[N,h] a, float[N,4] b> {
-            a = Relu(x) b = Neg(a) out = Abs(b) }""")
-    n, h = symbol(known, "N"), symbol(known, "h")
-    found = [known.dims(name) for name in ("a", "b", "out")]
-    assert found == [(n, h), (n, Polynomial.of(4)), (n, Polynomial.of(4))]
 
 
 def test_random_values_are_equal_to_themselves_only():
@@ -256,22 +216,6 @@ def test_what_the_caller_notes_goes_on_behind_it():
     assert known.entries("out") == (4 * of_x[0], *of_x[1:])
 
 
-def test_values_of_outer_graphs_are_the_same_inside():
-    outer, then, other = of_model("""
-        g (bool c, float[h,w] x) => (int64[2] y) <int64[2] k = {1, 2}> {
-            s = Shape(x)
-            y = If (c) <
-                then_branch = t () => (int64[2] v) { v = Add(s, k) },
-                else_branch = e () => (int64[2] u) { r = Shape(x) u = Add(r, k) }>
-        }""")
-    assert (
-        then.entries("v")
-        == other.entries("u")
-        == tuple(e + i for i, e in enumerate(outer.entries("s"), 1))
-    )
-    assert outer.entries("v") is None
-
-
 def test_attributes_that_a_function_takes_from_its_call_are_unknown():
     _, inside = of_model("""
         g (float[h,w] x) => (int64[N] y) { y = f.cut (x) }
@@ -294,13 +238,9 @@ def test_cycles_end():
 @pytest.mark.parametrize(
     "node",
     [
-        "out = Gather(p, pair)",
         "out = Reshape(p, three)",
         "out = Concat(p, q)",
-        "out = Unsqueeze(p, pair)",
-        "out = Split <axis = 5> (p)",
         "out = Sub()",
-        "out = Cast(p)",
         "out = Add(p, zero32)",
         "out = Div(p, scalars)",
     ],
@@ -321,15 +261,6 @@ def test_ten_thousand_nodes_are_followed_without_recursion():
     )
     assert known.entries("a9999")[1] == known.dims("x")[1] + 9999
     assert len(known.entries("out")) == 4
-
-
-def test_expressions_that_grow_with_every_node_stay_small():
-    start = "s = Shape <start = 1, end = 3> (x) a0 = Mul(s, p)"
-    nodes = [f"m{i} = Mod(a{i - 1}, pair) a{i} = Mul(a{i - 1}, m{i})" for i in range(1, 500)]
-    nodes += [f"d{i} = Div(a{i}, pair) c{i} = Add(c{i - 1}, d{i})" for i in range(1, 500)]
-    known = sizes(f"{start} c0 = Identity(s) {' '.join(nodes)} out = Add(c499, one)")
-    assert all(len(e.terms) <= MAX_TERMS for e in known.entries("c499"))
-    assert differences(known, "out", "c499") == [1, 1]
 
 
 def test_numbers_that_may_wrap_are_not_known():

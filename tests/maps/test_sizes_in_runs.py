@@ -11,7 +11,6 @@ from random import Random
 import maps
 import numpy as np
 import onnx
-import pytest
 import running
 import sampling
 import snippets
@@ -91,11 +90,3 @@ def test_the_random_graphs_do_test_something():
     totals = [check(Random(seed)) for seed in range(40)]
     assert sum(compared for compared, _ in totals) > 300
     assert sum(followed for _, followed in totals) > 150
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
-def test_expressions_are_what_the_run_comes_to_at_length(seed):
-    rng = Random(seed)
-    for _ in range(500):
-        check(rng)

@@ -20,18 +20,6 @@ def dims(model: onnx.ModelProto, name: str) -> tuple[object, ...] | None:
     return next(shape_inference.dims(v.type) for v in model.graph.value_info if v.name == name)
 
 
-def test_shapes_are_still_followed():
-    model = infer("""g (float[N,4,6] x) => (float[a,b] z)
-        <int64[1] zero = {0}, int64[1] rest = {-1}> {
-            s = Shape(x)
-            n = Gather(s, zero)
-            t = Concat <axis = 0> (n, rest)
-            y = Reshape(x, t)
-            z = Neg(y)
-    }""")
-    assert (dims(model, "y") or ())[0] == "N"
-
-
 def test_what_was_put_in_is_taken_out():
     text = """g (int64[5000] x) => (int64[m] z)
         <int64[1] one = {1}, int64[1] two = {2}> {

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, parser
 
 import onnx_spatial
-from onnx_spatial.model.inference import functions, shape_inference
+from onnx_spatial.model.inference import functions
 
 NODES = (
     "[s2b] s = ai.onnx.converters.tensorflow.SpaceToBatchND(x, b, p)",
@@ -65,11 +65,6 @@ def test_dilations_count(crop):
     assert error.value.code == "invalid-graph"
 
 
-def test_a_window_that_leaves_nothing_is_no_error():
-    """TensorFlow gives an empty tensor."""
-    onnx_spatial.convert(blocked_conv(6, 4, crop=0), verify=False)
-
-
 def test_a_declared_size_behind_an_unknown_operator_is_not_trusted():
     model = blocked_conv(6, 3, crop=0)
     model.graph.node[2].input[0] = "other"
@@ -98,28 +93,6 @@ def test_in_a_branch_only_what_would_end_the_process_is_refused(slices):
         return
     with pytest.raises(onnx_spatial.SpatialError, match=r"If out.then_branch cannot run: its win"):
         onnx_spatial.convert(model, verify=False)
-
-
-SLICES = """<ir_version: 8, opset_import: ["" : 16]>
-    g (float[2,3,9] x) => (float[a,b,c] y)
-    <int64[1] one = {1}, int64[1] most = {-1}, int64[1] two = {2}> {
-        a = Neg(x)
-        y = Slice(a, one, most, two)
-    }"""
-
-
-def minus_one(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Declare the last dim as -1, as some exporters do where it is unknown."""
-    for value in model.graph.input:
-        value.type.tensor_type.shape.dim[2].dim_value = -1
-    return model
-
-
-def test_minus_one_is_an_unknown_size():
-    model = parser.parse_model(SLICES)
-    shape_inference.forget_negative_dims(minus_one(model))
-    assert shape_inference.dims(model.graph.input[0].type) == (2, 3, None)
-    assert len(shape_inference.infer(minus_one(model), lambda *_: None).graph.value_info) == 1
 
 
 def test_the_inliner_does_not_end_the_process():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zipfile
 
 import pytest
-from adapter import run
 
 import onnx_spatial
 
@@ -35,13 +34,8 @@ def folder(tmp_path, monkeypatch):
     ("path", "command"),
     [
         ("my net", f"--saved-model 'my net' --output 'my net.onnx' --opset 17 {OPS}"),
-        (
-            "my net/saved_model.pb",
-            f"--saved-model 'my net' --output 'my net.onnx' --opset 17 {OPS}",
-        ),
         ("net.tflite", f"--tflite net.tflite --output net.onnx --opset 17 {OPS}"),
         ("net.keras", f"--keras net.keras --output net.onnx --opset 17 {OPS}"),
-        ("net.h5", f"--keras net.h5 --output net.onnx --opset 17 {OPS}"),
         (
             "frozen.pb",
             "--graphdef frozen.pb --inputs INPUT:0 --outputs OUTPUT:0 --output frozen.onnx --opset 17 "
@@ -54,17 +48,6 @@ def test_tensorflow_gets_the_command_of_tf2onnx(folder, path, command):
         onnx_spatial.inspect(path)
     assert caught.value.code == "export-first"
     assert str(caught.value).endswith(f"export it first with: python -m tf2onnx.convert {command}")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["inspect"], ["convert", "--dry-run"], ["optimize", "--dry-run"], ["validate"]],
-)
-def test_every_command_answers_a_saved_model_with_one_line(folder, words, capsys):
-    assert run([*words, "my net"]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("error: my net: is a TensorFlow SavedModel, not an ONNX model; ")
-    assert err.count("\n") == 1
 
 
 def test_pytorch_has_an_exporter_of_its_own(folder):

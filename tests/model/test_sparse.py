@@ -23,14 +23,6 @@ def sparse_tensor(name: str, array: np.ndarray, *, columns: bool = False) -> onn
     )
 
 
-@pytest.mark.parametrize("columns", [False, True])
-def test_indices_count_elements_or_have_one_column_per_axis(columns):
-    array = np.array([[0, 7, 0], [5, 0, 3]], np.int32)
-    found = sparse.dense(sparse_tensor("t", array, columns=columns), numpy_helper.to_array)
-    np.testing.assert_array_equal(found, array)
-    assert found.dtype == array.dtype
-
-
 @pytest.mark.parametrize("position", [-1, 6])
 def test_a_position_outside_is_an_error(position):
     tensor = sparse_tensor("t", np.array([[0, 7, 0], [5, 0, 3]], np.int32))

@@ -5,7 +5,6 @@
     renamed    conversions with other names, in another order (`rewriting`)                right
     mutants    conversions with one mistake (`mutations`)                                  wrong
     wrong      models written by hand, mistakes in nets and for rare sizes                 wrong
-    chains     results of `optimize` with one mistake                                      wrong
 
 benchmarks/verdicts.py asks `verify` about them, `test_proofs` the prover alone. The truth never comes
 from the package's verifier: originals run in onnx's reference evaluator with the definitions of the
@@ -23,16 +22,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import campaign_of_chains
 import grid
 import judging
-import movement_models
 import mutations
 import numpy as np
 import onnx
 import rare_sizes
 import rewriting
-import running
 import subjects
 import wrong_models
 from judging import Pair
@@ -44,8 +40,6 @@ from onnx_spatial import SpatialError
 from onnx_spatial.conversion.options import STRATEGY_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
-
-Feeds = dict[str, np.ndarray]
 
 #: Places for a mistake that are tried before a model is given up, and inputs on which one is run.
 TRIES, INPUTS = 8, 24
@@ -291,103 +285,12 @@ def rare(number: int) -> Iterator[Pair]:
     yield rare_sizes.draw(number)
 
 
-# ---------------------------------------------------------------- results of optimize with a mistake
-
-#: What may become of a node of a model that optimize wrote.
-MISTAKES = (
-    "another number",
-    "numbers moved",
-    "numbers exchanged",
-    "numbers turned round",
-    "Transposes exchanged",
-    "attributes changed",
-    "rates ignored",
-    "operators and operands",
-)
-#: Sizes of dims that no name gives away.
-SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24)
-
-
-def chains(wanted: Wanted) -> Iterator[Task]:
-    """Break what optimize writes, each model in each way."""
-    files = [*ROOT.glob("models/chains/*/model.onnx"), *ROOT.glob("tests/chains/exported/*.onnx")]
-    files += [path for folder in wanted.exports for path in folder.rglob("default.onnx")]
-    forms = [*movement_models.FORMS, *range(len(campaign_of_chains.FORMS)), *sorted(files)]
-    drawn = [*itertools.product(forms, MISTAKES)]
-    Random(wanted.seed).shuffle(drawn)
-    yield from (partial(broken_chain, *each, wanted.seed) for each in drawn)
-
-
-def broken_chain(form: Path | str | int, kind: str, seed: int) -> Iterator[Pair]:
-    """Yield the first of some results with this mistake that gives other numbers."""
-    rng = Random(f"{form} {kind} {seed}")
-    original = _chain_model(form, rng)
-    made = onnx_spatial.optimize(original, verify=False)
-    places = list(mutations.CLASSES[kind](made.model)) if made.changed else []
-    if not places:
-        return
-    judge = judging.Judge(original, made.model, _legal(original, rng), run=running.run)
-    rng.shuffle(places)
-    name = f"{form.parent.name}/{form.stem}" if isinstance(form, Path) else f"form {form}"
-    for place in places[:TRIES]:
-        changed = place.make()
-        found = judge.difference(changed)
-        if found is not None and found[0] == "silent":
-            how = partial(": ".join, found)
-            yield Pair(f"{name}: {kind}: {place.what}", original, changed, how)
-            return
-
-
-def _chain_model(form: Path | str | int, rng: Random) -> onnx.ModelProto:
-    if isinstance(form, Path):
-        return onnx.load(form)
-    if isinstance(form, int):
-        return campaign_of_chains.FORMS[form](rng)
-    return movement_models.FORMS[form]
-
-
-def _legal(model: onnx.ModelProto, rng: Random) -> Iterator[Feeds]:
-    """Yield up to six inputs on which a model of standard nodes runs."""
-    drawn = (_data(model, rng) for _ in range(30))
-    yield from itertools.islice((feeds for feeds in drawn if _runs(model, feeds)), 6)
-
-
-def _runs(model: onnx.ModelProto, feeds: Feeds) -> bool:
-    try:
-        running.run(model, feeds, running.LEVELS[0])
-    except Exception:  # onnxruntime's errors have no common class
-        return False
-    return True
-
-
-def _data(model: onnx.ModelProto, rng: Random) -> Feeds:
-    numbers = np.random.default_rng(rng.randrange(1 << 30))
-    sizes: dict[str, int] = {}
-    found = {}
-    for value in model.graph.input:
-        shape = [
-            dim.dim_value
-            or sizes.setdefault(
-                dim.dim_param, rng.choice(campaign_of_chains.SIZES.get(dim.dim_param, SIZES))
-            )
-            for dim in value.type.tensor_type.shape.dim
-        ]
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-        if dtype.kind == "f":
-            array = numbers.standard_normal(shape) * rng.choice([1, 1000])
-        else:
-            array = numbers.integers(0, 4, shape)
-        found[value.name] = array.astype(dtype)
-    return found
-
-
 CORPORA = {
     "own": own,
     "right": right,
     "renamed": renamed,
     "mutants": mutants,
     "wrong": wrong,
-    "chains": chains,
 }
 #: Corpora of pairs that compute the same.
 RIGHT = ("own", "right", "renamed")

@@ -15,35 +15,17 @@ from wrong import Base, Edit, Wrong, read
 _ARITHMETIC = """
 int8 wraps | 1,200,4,1
     a = Cast <to = 3> (h); q = Cast <to = 7> (a); k = Sub (q, h)
-uint8 wraps | 1,300,4,1
-    a = Cast <to = 2> (h); q = Cast <to = 7> (a); k = Sub (q, h)
-int16 wraps | 1,40000,2,1
-    a = Cast <to = 5> (h); q = Cast <to = 7> (a); k = Sub (q, h)
-uint16 wraps | 1,70000,2,1
-    a = Cast <to = 4> (h); q = Cast <to = 7> (a); k = Sub (q, h)
-int8 wraps of a product | 1,16,16,1
-    hw = Mul (h, w); a = Cast <to = 3> (hw); q = Cast <to = 7> (a); k = Sub (q, hw)
 uint8 of a negative number
     a = Sub (#0, #1); q = Cast <to = 2> (a); r = Cast <to = 7> (q); k = Add (r, #1)
 int32 overflows in a product
     a = Cast <to = 6> (h); q = Mul (a, #i32:1073741824); r = Cast <to = 7> (q);
     f = Mul (h, #1073741824); k = Sub (r, f)
-int32 overflows in a sum
-    a = Cast <to = 6> (h); q = Add (a, #i32:2147483647); r = Cast <to = 7> (q);
-    f = Add (h, #2147483647); k = Sub (r, f)
 int32 of a number above 2^31
     f = Mul (h, #1073741824); a = Cast <to = 6> (f); r = Cast <to = 7> (a); k = Sub (r, f)
-int64 overflows to 0
-    a = Mul (h, #4611686018427387904); q = Mul (a, #4); e = Equal (q, #0)
 int64 overflows to a negative number
     a = Mul (h, #1152921504606846976); e = Less (a, #1)
-int64 overflows in powers of a size | 1,64,2,1
-    a = Mul (h, h); b2 = Mul (a, a); b4 = Mul (b2, b2); b8 = Mul (b4, #65536);
-    b9 = Mul (b8, #65536); e = Less (b9, #1)
 uint64 above 2^63
     a = Cast <to = 7> (#u64:18446744073709551615); e = Less (a, #0)
-uint64 of a negative number
-    a = Sub (#0, h); q = Cast <to = 13> (a); e = Greater (q, #u64:0)
 uint64 wraps in a difference
     a = Cast <to = 13> (h); q = Sub (#u64:0, a); e = Greater (q, #u64:0)
 float16 loses integers above 2048 | 1,4098,2,1
@@ -67,8 +49,6 @@ bool of 2 is 1
 Max of 17 numbers
     h2 = Mul (h, #2); m = Max (h, h, h, h, h, h, h, h, h, h, h, h, h, h, h, h, h2);
     k = Sub (m, h)
-Sum of 17 numbers
-    k = Sum (#0, #0, #0, #0, #0, #0, #0, #0, #0, #0, #0, #0, #0, #0, #0, #0, #1)
 no axes and noop_with_empty_axes
     v = Concat <axis = 0> (#1, #-1); r = ReduceSum <noop_with_empty_axes = 1> (v);
     k = Slice (r, #0, #1)
@@ -78,36 +58,18 @@ empty axes and noop_with_empty_axes
 a size that is compared with itself as a string
     a = Cast <to = 8> (h); q = Cast <to = 7> (a); r = Sub (q, h); e = Equal (h, #8);
     d = Cast <to = 7> (e); k = Add (r, d)
-overflow of the square of a product of sizes | 1,400,200,1
-    hw = Mul (h, w); a = Cast <to = 6> (hw); q = Mul (a, a); r = Cast <to = 7> (q);
-    f = Mul (hw, hw); k = Sub (r, f)
-int32 square of a size | 1,46342,2,1
-    a = Cast <to = 6> (h); q = Mul (a, a); e = Less (q, #i32:1)
-int32 product of sizes of two tensors | 1,46342,2,1
-    a = Cast <to = 6> (h); b1 = Cast <to = 6> (zh); q = Mul (a, b1); c1 = Mul (q, #i32:2);
-    e = Less (c1, #i32:1)
-int64 fourth power of a size | 1,65536,2,1
-    a = Mul (h, h); q = Mul (a, a); e = Less (q, #1)
 int64 fifth power of a size, from a list | 1,65536,2,1
     v = Concat <axis = 0> (h, h, h, h); u = Concat <axis = 0> (h, v); p4 = ReduceProd (v);
     p5 = ReduceProd (u); m = Mul (p4, h); k = Sub (p5, m)
-int32 product in a list | 1,46342,2,1
-    a = Cast <to = 6> (h); v = Concat <axis = 0> (a, a); q = ReduceProd (v); m = Mul (a, a);
-    d = Sub (q, m); k = Cast <to = 7> (d)
 int32 sum of a list
     a = Cast <to = 6> (h); v = Concat <axis = 0> (a, #i32:2147483647); q = ReduceSum (v);
     m = Sub (q, #i32:2147483647); d = Sub (m, a); k = Cast <to = 7> (d)
 int64 sum of a list, rounded as a double
     v = Concat <axis = 0> (#9007199254740992, #3); q = ReduceSum (v);
     m = Sub (q, #9007199254740995); k = Identity (m)
-int64 sum of a list with a size, rounded as a double
-    v = Concat <axis = 0> (#9007199254740993, h); q = ReduceSum (v);
-    m = Sub (q, #9007199254740993); k = Sub (m, h)
 int64 product of a list, rounded as a double
     v = Concat <axis = 0> (#9007199254740993, #1); q = ReduceProd (v);
     k = Sub (q, #9007199254740993)
-int32 of a number of elements, times 16 | wrong: 2^27 rows
-    a = Cast <to = 6> (h); q = Mul (a, #i32:16); e = Less (q, #i32:1)
 int32 range | 1,46342,2,1
     a = Cast <to = 6> (h); s0 = Squeeze (a); q = Mul (s0, s0); l = Add (q, s0);
     o = Cast <to = 6> (#1); st = Squeeze (o); r = Range (q, l, st); f = Slice (r, #0, #1);
@@ -119,18 +81,8 @@ int32 negation of the smallest number
 # Sizes, and conditions on them
 
 _SIZES = """
-one residue class | 1,44,2,1
-    m = Mod (h, #32); e = Equal (m, #12)
-one product | 3,6,4,1
-    a = Mul (h, w); q = Mul (a, n); e = Equal (q, #72)
 equal sizes | 1,4,4,1
     e = Equal (h, w)
-sizes above a number | 1,1002,2,1
-    a = Sub (h, #1000); k = Max (a, #0)
-If with names of the outer graph | 1,38,2,1
-    e = Equal (h, #38);
-    k = If (e) <then_branch = a () => (int64[1] r) {r = Identity (#1)},
-        else_branch = b () => (int64[1] o) {o = Identity (#0)}>
 If on data
     a = Reshape (x, #-1); q = Slice (a, #0, #1); v = Cast <to = 9> (q);
     y = If (v) <then_branch = a () => (float[?,?,?,?] r) {r = Neg (z)},
@@ -138,9 +90,6 @@ If on data
 an element of a table at a size | 1,10,2,1
     a = Constant <value_ints = [0, 0, 0, 0, 0, 1, 0, 0]> (); m = Mod (h, #8); q = Div (h, #2);
     m1 = Mod (q, #8); k = Gather (a, m1)
-xor of two conditions | 1,38,4,1
-    e = Equal (h, #38); f = Equal (w, #4); g = Xor (e, f); a = Or (e, f); i = Not (g);
-    j = And (a, i); k = Cast <to = 7> (j)
 a range that is one too long | 1,4,2,1
     z0 = Squeeze (#0); s0 = Squeeze (h); d = Constant <value_int = 3> (); r = Range (z0, s0, d);
     l = Shape (r); q = Div (h, #3); k = Sub (l, q)
@@ -151,24 +100,12 @@ a range that is one too long | 1,4,2,1
 _NAMES = """
 a dim with the name of an index | dims: n h w i3.0
     y = Slice (z, #-1, #-9223372036854775807, #1, #-1)
-a dim with the name of a later digit | dims: n h w i0.2
-    y = Slice (z, #-1, #-9223372036854775807, #1, #-1)
 dims with the names of all indices | dims: i0.0 i1.0 i2.0 i3.0
-    y = Slice (z, #-1, #-9223372036854775807, #1, #-1)
-dims with the names of indices in memory | dims: i0 i1 i2 i3
     y = Slice (z, #-1, #-9223372036854775807, #1, #-1)
 a dim with the name for one without | dims: ? D0 w c
     e = Equal (n, h); f = Not (e); k = Cast <to = 7> (f)
-a dim with another name for one without | dims: ? x[0] w c
-    e = Equal (n, h); f = Not (e); k = Cast <to = 7> (f)
 a dim with the name of an element | dims: ? x_0 w c
     e = Equal (n, h); f = Not (e); k = Cast <to = 7> (f)
-a dim with the name of a multiple | 1,8,2,1 | dims: n h h' c
-    a = Mul (w, #2); e = Equal (h, a); f = Not (e); k = Cast <to = 7> (f)
-a dim with the name of another probe | dims: n h nonzero0 c
-    a = ConstantOfShape <value = int64[1] {1}> (w); q = NonZero (a); l = Shape (q);
-    e = Equal (h, #8); d = Cast <to = 7> (e); l1 = Slice (l, #1, #2); l2 = Sub (l1, w);
-    k = Add (l2, d)
 """
 
 # Nodes that fail in a run, and lists whose length only a run tells
@@ -177,45 +114,28 @@ _FAILING = """
 division by 0 in an element that nothing reads | wrong: the process ends with SIGFPE
     a = Concat <axis = 0> (h, h); d = Sub (h, #8); q = Concat <axis = 0> (#1, d);
     v = Div (a, q); f = Slice (v, #0, #1); k = Sub (f, h)
-Mod by 0 in an element that nothing reads | wrong: the process ends with SIGFPE
-    a = Concat <axis = 0> (h, h); d0 = Sub (h, #8); d = Abs (d0); q = Concat <axis = 0> (#1, d);
-    v = Mod (a, q); k = Slice (v, #0, #1)
 Gather behind the end in an element that nothing reads
     i = Concat <axis = 0> (#1, h); a = Gather (s, i); f = Slice (a, #0, #1); k = Sub (f, h)
 Gather of rows behind the end that nothing reads
     i = Concat <axis = 0> (#0, h); a = Gather <axis = 1> (z, i); f = Slice (a, #0, #1, #1);
     r = Slice (z, #1, #99999999, #1); y = Concat <axis = 1> (f, r)
-Gather before the start that nothing reads
-    m = Sub (#0, h); i = Concat <axis = 0> (#1, m); a = Gather (s, i); f = Slice (a, #0, #1);
-    k = Sub (f, h)
 GatherND behind the end in an element that nothing reads
     i = Concat <axis = 0> (#1, h); j = Unsqueeze (i, #1); a = GatherND (s, j);
     f = Slice (a, #0, #1); k = Sub (f, h)
 ConstantOfShape of a negative size
     d = Sub (h, #9); m = Min (d, #0); a = ConstantOfShape (m); p1 = Sub (#0, m);
     q = ConstantOfShape (p1); v = Concat <axis = 0> (a, q); k = Shape (v)
-ConstantOfShape of a product of negative sizes
-    c1 = Concat <axis = 0> (#-1, #-1); a = ConstantOfShape (c1); l = Size (a);
-    q = Reshape (l, #1); k = Sub (q, #1)
 Split into a negative part
     a = Add (zh, #1); q = Concat <axis = 0> (a, #-1); u, v = Split <axis = 1> (z, q);
     y = Concat <axis = 1> (u, v)
 Split of an odd size into two, before opset 18 | 1,6,4,1 | base: opset 17
     u, v = Split <axis = 1> (z); y = Concat <axis = 1> (u, v)
-Tile by -1, twice
-    e = Concat <axis = 0> (#-1, #-1); v = ConstantOfShape (h); a = Tile (v, #-1);
-    q = Tile (a, #-1); l = Shape (q); k = Sub (l, h)
 Reshape to a size that is 0 once
     e = Equal (h, #8); f = Not (e); g = Cast <to = 7> (f); zc = Slice (t, #3, #4);
     a = Mul (zc, g); d = Concat <axis = 0> (zn, zh, zw, a); y = Reshape <allowzero = 1> (z, d)
 Reshape with two unknown sizes
     a = ConstantOfShape (#5); m = Concat <axis = 0> (#-1, #-1); q = Reshape (a, m);
     l = Shape (q); f = Slice (l, #0, #1); k = Sub (f, #1)
-Reshape with 0 beyond the rank
-    m = Concat <axis = 0> (#-1, #0); a = ConstantOfShape (#5); q = Reshape (a, m);
-    l = Shape (q); k = Slice (l, #1, #2)
-Squeeze of an axis beyond the rank
-    a = Unsqueeze (h, #0); q = Squeeze (a, #4); k = Sub (q, h)
 Squeeze of a size that is 1 once | 1,2,4,1
     a = ConstantOfShape (zh); q = Squeeze (a); l = Shape (q); f = Size (l); r = Reshape (f, #1);
     m = Sub (#1, r); lower = Slice (z, m, #9223372036854775807, #2);
@@ -226,8 +146,6 @@ Slice of one axis twice
     m = Concat <axis = 0> (#0, #1); o = Concat <axis = 0> (#2, #2);
     a = Concat <axis = 0> (#0, #0); v = Concat <axis = 0> (#7, #0); q = Slice (v, m, o, a);
     k = Identity (q)
-Slice backwards of an empty list
-    a = Slice (s, #0, #0); q = Slice (a, #-9, #-99, #0, #-1); l = Shape (q); k = Sub (l, #1)
 Slice backwards of a list that is empty once
     m = Sub (h, #8); o = Abs (m); v = ConstantOfShape (o);
     q = Slice (v, #-1, #-9223372036854775807, #0, #-1); l = Shape (q);
@@ -235,19 +153,12 @@ Slice backwards of a list that is empty once
     k = Sub (i1, #1)
 Slice backwards to the largest number
     q = Slice (s, #-1, #9223372036854775807, #0, #-1); k = Shape (q)
-Slice backwards to the largest number of 32 bits
-    q = Slice (s, #-1, #2147483647, #0, #-1); k = Shape (q)
-sum of a table without rows, along a negative axis
-    m = Concat <axis = 0> (#0, #3); v = ConstantOfShape <value = int64[1] {1}> (m);
-    q = ReduceSum (v, #-1); l = Shape (q); r = Slice (l, #1, #2); k = Sub (r, #1)
 maximum of a table that has no rows once, along a negative axis
     d = Sub (h, #8); a = Abs (d); m = Concat <axis = 0> (a, #3);
     v = ConstantOfShape <value = int64[1] {1}> (m); q = ReduceMax (v, #-1); l = Shape (q);
     r = Slice (l, #1, #2); k = Sub (r, #1)
 Flatten at an axis beyond the rank
     a = Flatten <axis = 3> (s); l = Shape (a); r = Slice (l, #1, #2); k = Sub (r, #1)
-Concat along an axis beyond the rank
-    k = Concat <axis = -2> (#0)
 Gather of an empty list
     a = Slice (s, #0, #0); m = Sub (h, #8); o = Min (m, #1); q = Max (o, #0); e = Sub (#1, q);
     i = ConstantOfShape <value = int64[1] {0}> (e); v = Gather (a, i); l = Shape (v);
@@ -260,12 +171,6 @@ NonZero of ones, then of ones and zeros
     q = ConstantOfShape <value = int64[1] {0}> (w); v = Concat <axis = 0> (a, q);
     n1 = NonZero (a); n2 = NonZero (v); l1 = Shape (n1); l2 = Shape (n2); l = Add (l1, l2);
     f = Slice (l, #1, #2); h2 = Add (h, h); h3 = Add (h2, w); k = Sub (f, h3)
-NonZero of a list that may be empty
-    d = Sub (h, #9); m = Max (d, #0); a = ConstantOfShape <value = int64[1] {1}> (m);
-    n1 = NonZero (a); l = Shape (n1); f = Slice (l, #1, #2); e = Equal (f, #0)
-NonZero of a constant with one 0
-    a = Constant <value_ints = [1, 1, 0, 1]> (); n1 = NonZero (a); l = Shape (n1);
-    f = Slice (l, #1, #2); k = Sub (f, #4)
 """
 
 # The data itself
@@ -275,19 +180,10 @@ Where on data
     e = Equal (z, z); f = Cast <to = 1> (#0); y = Where (e, z, f)
 through float16
     a = Cast <to = 10> (z); y = Cast <to = 1> (a)
-through bfloat16
-    a = Cast <to = 16> (z); y = Cast <to = 1> (a)
 through int32
     a = Cast <to = 6> (z); y = Cast <to = 1> (a)
-through bool
-    a = Cast <to = 9> (z); y = Cast <to = 1> (a)
 added 0.0
     f = Cast <to = 1> (#0); y = Add (z, f)
-quantised
-    f = Cast <to = 1> (#1); g = Squeeze (f); a = QuantizeLinear (z, g);
-    y = DequantizeLinear (a, g)
-absolute values
-    y = Abs (z)
 minimum of a value and its negative
     a = Neg (z); y = Min (z, a)
 dropout in training
@@ -302,17 +198,9 @@ a Loop that negates once
     m = Constant <value_int = 1> (); c0 = Cast <to = 9> (#1); c1 = Squeeze (c0);
     y = Loop (m, c1, z) <body = b (int64 i, bool go, float[?,?,?,?] v) => (bool o,
         float[?,?,?,?] r) {o = Identity (go) r = Neg (v)}>
-a Scan that negates
-    y = Scan <num_scan_inputs = 1,
-        body = b (float[?,?,?] v) => (float[?,?,?] r) {r = Neg (v)}> (z)
 a sequence
     a = Neg (z); q = SequenceConstruct (z, a); o = Constant <value_int = 1> ();
     y = SequenceAt (q, o)
-rows turned round
-    l = ConstantOfShape <value = int64[1] {2}> (zn);
-    y = ReverseSequence <batch_axis = 0, time_axis = 1> (z, l)
-steps of -1
-    y = Slice (z, #-1, #-9223372036854775807, #1, #-1)
 Transpose of equal sizes | 1,4,4,1
     y = Transpose <perm = [0, 2, 1, 3]> (z)
 SpaceToDepth in another order | 1,4,8,1
@@ -322,10 +210,6 @@ integers of the data decide | base: int64 | wrong: 5
     a = Reshape (x, #-1); f = Slice (a, #0, #1); e = Equal (f, #5)
 integers of the data through int32 | base: int64 | wrong: 2^31
     a = Cast <to = 6> (z); y = Cast <to = 7> (a)
-integers of the data through double | base: int64 | wrong: 2^53 + 1
-    a = Cast <to = 11> (z); y = Cast <to = 7> (a)
-integers of the data, twice negated as uint8 | base: int64 | wrong: 256
-    a = Cast <to = 2> (z); y = Cast <to = 7> (a)
 truth values that decide | base: bool | wrong: true
     a = Reshape (x, #-1); f = Slice (a, #0, #1); k = Cast <to = 7> (f)
 a constant that the caller may replace | base: switched | wrong: another value of it
@@ -345,15 +229,9 @@ merged: a constant that the caller may replace | base: switched | wrong: another
 merged: int32 data overflows | base: int32 | wrong: 2^30
     t = Abs (x) -->
     r = Abs (z); q = Mul (r, #i32:2); y = Div (q, #i32:2)
-merged: int32 data overflows in a difference | base: int32 | wrong: 2^31 - 1
-    t = Abs (x) -->
-    r = Abs (z); q = Add (r, #i32:5); e = Less (q, r); m = Cast <to = 6> (e); y = Add (r, m)
 merged: int64 data through int32 | base: int64 | wrong: 2^31
     t = Abs (x) -->
     r = Abs (z); q = Cast <to = 6> (r); y = Cast <to = 7> (q)
-merged: int64 data through bool | base: int64 | wrong: -1
-    t = Sign (x) -->
-    r = Sign (z); q = Cast <to = 9> (r); y = Cast <to = 7> (q)
 merged: int64 data is taken for 0 or more | base: int64 | wrong: -1
     t = Add (x, x) -->
     q = Add (z, z); y = Abs (q)
@@ -380,24 +258,12 @@ merged: zeros around times infinity | base: padded | wrong: NaN around
 merged: zeros around times -1 | base: padded | wrong: -0.0 around
     t = Mul (x, $-1) -->
     y = Mul (z, $-1)
-merged: zeros around clipped to -0.0 | base: padded | wrong: -0.0 around
-    t = Clip (x, $-1, $-0.0) -->
-    y = Clip (z, $-1, $-0.0)
-merged: zeros around clipped to 1 | base: padded | wrong: 1 around
-    t = Clip (x, $1) -->
-    y = Clip (z, $1)
 merged: a difference with its operands exchanged | wrong: -2 x
     t = Sub (x, x) -->
     q = Neg (z); y = Sub (q, z)
-merged: another slope | wrong: another slope
-    t = LeakyRelu <alpha = 0.1> (x) -->
-    y = LeakyRelu <alpha = 0.2> (z)
 merged: random numbers | wrong: random
     t = Bernoulli (x) -->
     y = Bernoulli (z)
-merged: random numbers added | wrong: random
-    q = RandomNormalLike (x); t = Add (x, q) -->
-    q = RandomNormalLike (z); y = Add (z, q)
 """
 
 # Static sizes, and other operators
@@ -411,10 +277,6 @@ static: the larger of two rows | base: two rows | wrong: a larger first row
     y = MaxPool <kernel_shape = [2, 1], pads = [1, 0, 0, 0]> (z)
 static: through int32, in place of float | dims: 1 8 4 1
     a = Cast <to = 6> (z); y = Cast <to = 1> (a)
-static: absolute values | dims: 1 8 4 1
-    y = Abs (z)
-static: Where on data | dims: 1 8 4 1
-    f = Cast <to = 1> (#0); e = GreaterOrEqual (z, f); y = Where (e, z, f)
 static: a branch on data | dims: 1 8 4 1 | wrong: a negative first element
     a = Reshape (x, #-1); f = Slice (a, #0, #1); o = Cast <to = 1> (#0); e = Less (f, o);
     c1 = Squeeze (e);
@@ -423,19 +285,11 @@ static: a branch on data | dims: 1 8 4 1 | wrong: a negative first element
         else_branch = no () => (float[?,?,?,?] o1) {o1 = Identity (z)}>
 BatchToSpace wrong for one batch | 12,3,2,1 | base: BatchToSpace
     e = Equal (n, #12)
-BatchToSpace wrong for one batch as int8 | 132,2,2,1 | base: BatchToSpace
-    a = Cast <to = 3> (n); q = Cast <to = 7> (a); k = Sub (q, n)
-patches wrong for one width | 1,6,77,1 | base: patches
-    e = Equal (w, #77)
-SAME pads wrong for one residue class | 1,44,8,1 | base: SAME
-    m = Mod (h, #32); e = Equal (m, #12)
 """
 
 # Run-time parameters
 
 _PADS = """
-one value of pads | 1,4,2,1 | base: fed | pads: 0 6 0 0
-    v = Reshape (pads, #-1); a = Slice (v, #1, #2); e = Equal (a, #6)
 one sum of pads | 1,4,2,1 | base: fed | pads: 4 6 10 0
     a = ReduceSum <keepdims = 0> (pads); v = Reshape (a, #1); e = Equal (v, #20)
 a dim with the name of an entry | 1,4,2,1 | base: named as an entry | pads: 0 0 0 0
@@ -461,14 +315,9 @@ a function with two overloads, the right one last | functions: Same, wrong first
 _STORED = """
 a constant with the name of the original's, and other values | edit: other pads
     a = Reshape (pads, #-1); k = Slice (a, #0, #1)
-a table wrong at one entry | 1,2048,2,1 | edit: large table
-    i0 = Squeeze (#0); l = Squeeze (zh); r = Range (i0, l, ##1); i = Gather (table, r);
-    y = Gather <axis = 1> (z, i)
 a table wrong at one entry, read again and again | 1,2048,2,1 | edit: large table
     i0 = Squeeze (#0); l = Squeeze (zh); r = Range (i0, l, ##1); m = Mod (r, #2097152);
     i = Gather (table, m); y = Gather <axis = 1> (z, i)
-a table of a static size wrong at one entry | 1,2400,2,1 | dims: n 2400 w c | edit: table of 1200
-    y = Gather <axis = 1> (z, table)
 a table of int8 wrong at one entry | 1,200,2,1 | dims: n 200 w c | edit: table of int8
     i = Cast <to = 7> (table); y = Gather <axis = 1> (z, i)
 a table of uint64 that wraps | edit: table of uint64
@@ -478,11 +327,6 @@ a sparse constant | edit: sparse
 texts filled with 0 | base: padded texts | edit: texts | wrong: '0' around
     y = Identity (z)
 """
-
-
-def _patches(kernel: str, strides: str, rates: str) -> Base:
-    settings = f'ksizes = {kernel}, strides = {strides}, rates = {rates}, padding = "SAME"'
-    return Base(f"y = {TF}.ExtractImagePatches <{settings}> (x)", stored={})
 
 
 _PADDED = Base(stored={"block": [2, 2], "pads": [[2, 0], [0, 2]]})
@@ -501,8 +345,6 @@ _BASES = {
     "static, switched": Base(dims="1 8 4 1", overridable={"switch": [0]}),
     "two rows": Base(dims="1 2 1 1", stored={"block": [2], "pads": [[0, 0]]}),
     "BatchToSpace": Base(f"y = {TF}.BatchToSpaceND (x, block, pads)"),
-    "patches": _patches("[1, 3, 3, 1]", "[1, 2, 2, 1]", "[1, 1, 1, 1]"),
-    "SAME": _patches("[1, 3, 2, 1]", "[1, 2, 1, 1]", "[1, 2, 3, 1]"),
 }
 
 
@@ -581,7 +423,6 @@ _EDITS: dict[str, Edit] = {
     "second overload": _call_overload(1),
     "other pads": _store("pads", np.array([[1, 0], [0, 0]])),
     "large table": _store("table", _counted(1 << 21, 1000)),
-    "table of 1200": _store("table", _counted(1200, 1199)),
     "table of int8": _store("table", _counted(100, 77).astype(np.int8)),
     "table of uint64": _store("table", np.array([2**64 - 2, 5], np.uint64)),
     "sparse": _sparse,
@@ -613,13 +454,10 @@ _ELEMENT = "flat = Reshape (x, #-1); one = Slice (flat, #0, #1)"
 _AROUND = (
     _filled("-0.0", "fill = Identity ($-0.0)"),
     _filled("NaN", "a = Sub ($0, $0); fill = Div (a, a)"),
-    _filled("the smallest number", "fill = Identity ($1e-45)"),
     _filled("edges", "", "edge"),
-    _filled("mirrored", "", "reflect"),
     _filled(
         "0 times an element", f"{_ELEMENT}; nothing = Sub (one, one); fill = Squeeze (nothing)"
     ),
-    _filled("an element", f"{_ELEMENT}; fill = Squeeze (one)"),
 )
 
 _TABLES = (

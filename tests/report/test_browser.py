@@ -6,7 +6,6 @@ import os
 import shutil
 
 import numpy as np
-import onnx
 import pytest
 from onnx import numpy_helper
 from report_models import NASTY, net, without_blocks
@@ -14,7 +13,7 @@ from report_models import NASTY, net, without_blocks
 import onnx_spatial
 from onnx_spatial.report import verification_html
 from onnx_spatial.report.graphs import SideBySide
-from onnx_spatial.report.outcome import Outcome, describe
+from onnx_spatial.report.outcome import Outcome
 from onnx_spatial.report.page import render
 
 sync_api = pytest.importorskip(
@@ -81,7 +80,7 @@ def opened(browser, folder, request):
     assert problems == []
 
 
-@pytest.mark.parametrize(("nodes", "regions"), [(10, 1), (200, 8), (5000, 20)])
+@pytest.mark.parametrize(("nodes", "regions"), [(200, 8), (5000, 20)])
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
 def test_it_draws_and_fits_the_window(opened, nodes, regions, width, scheme):
     page = opened(nodes, regions, width=width, scheme=scheme)
@@ -141,84 +140,6 @@ def test_every_node_of_a_large_graph_is_found(opened):
     assert "BatchToSpaceND" in page.locator(".chosen h4").inner_text()
 
 
-def test_parts_and_neighbours_are_drawn_on_demand(opened):
-    page = opened(5000, 20)
-    counts = []
-    for hops in ("0", "3"):
-        page.get_by_label("neighbours").select_option(hops)
-        counts.append(page.locator(".pane").first.locator(".node").count())
-    assert counts[0] < counts[1]
-    before = page.locator(".drawn").inner_text()
-    page.locator(".bar select").first.select_option(label="nodes 4801 to 4950 of 5000")
-    assert "150 of 5000 nodes" in page.locator(".drawn").inner_text() != before
-    page.get_by_role("button", name="next").click()
-    assert "50 of 5000 nodes" in page.locator(".drawn").inner_text()
-
-
-def test_what_is_closed_is_printed_and_closed_again(browser, tmp_path):
-    inspection = onnx_spatial.inspect(net(20, 1))
-    path = tmp_path / "two.html"
-    path.write_text(render("inspect", [describe(inspection, name) for name in "ab"]), "utf-8")
-    page = browser.new_page()
-    page.goto(path.as_uri())
-    states = [page.locator("details.model[open]").count()]
-    for event in ("beforeprint", "afterprint"):
-        page.evaluate(f"dispatchEvent(new Event('{event}'))")
-        states.append(page.locator("details.model[open]").count())
-    assert states == [0, 2, 0]
-    assert page.locator(".pane svg").count() == 4  # also what was never open is drawn
-    page.locator("a[href='#m2']").click()
-    page.locator("details#m2[open]").wait_for()
-    page.close()
-
-
-@pytest.mark.parametrize("width", [1024, 1280])
-def test_tables_fit_the_window(opened, width):
-    page = opened(200, 8, width=width)
-    page.evaluate("document.querySelectorAll('details.fold').forEach(d => (d.open = true))")
-    wide = page.locator(".wide").evaluate_all("all => all.map(x => x.scrollWidth - x.clientWidth)")
-    assert len(wide) > 3 and max(wide) <= 0
-
-
-BRANCHES = """<ir_version: 9, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1, "own" : 1]>
-g (float[N,4,6,3] x, bool c) => (float[P,Q,R,S] y, float[P2,Q2,R2,S2] z)
-<int64[2] block = {2, 2}, int64[2,2] none = {0, 0, 0, 0}> {
-    [chosen] y = If (c) <
-        then_branch = t () => (float[a1,a2,a3,a4] u) {
-            [inner] u = ai.onnx.converters.tensorflow.SpaceToBatchND(x, block, none) },
-        else_branch = e () => (float[b1,b2,b3,b4] v) { v = Relu(x) }>
-    [call] z = own.calm (x)
-}
-<domain: "own", opset_import: ["" : 17]> calm (q) => (r) { r = Relu(q) }
-"""
-
-
-def test_graphs_inside_of_nodes_are_opened_from_them(browser, tmp_path):
-    model = onnx.parser.parse_model(BRANCHES)
-    path = tmp_path / "inside.html"
-    path.write_text(onnx_spatial.convert(model, verify=False).to_html(), "utf-8")
-    page = browser.new_page()
-    page.goto(path.as_uri())
-    page.locator(".pane svg").first.wait_for()
-    page.locator(".bar select").first.select_option(label="main graph")
-    pane = page.locator(".pane").first
-    # The If is the same itself; one of its branches is not.
-    assert "If chosen" in pane.locator(".node.same.holds title").text_content()
-    assert page.locator(".key.holds").is_visible()
-    pane.locator(".node", has_text="calm").click()
-    assert page.locator(".chosen button").all_inner_texts()[0] == "function own:calm"
-    pane.locator(".node.holds").click()
-    then, other = page.locator(".chosen button").all_inner_texts()[:2]
-    assert (then, other) == (
-        "main graph > If y.then_branch, changed",
-        "main graph > If y.else_branch",
-    )
-    page.locator(".chosen button", has_text="then_branch").click()
-    assert "inner" in page.locator(".pane").first.locator(".node.removed").text_content()
-    assert not page.locator(".key.holds").is_visible()
-    page.close()
-
-
 def test_the_first_value_that_differs_is_shown_in_the_graph(browser, tmp_path):
     wrong = onnx_spatial.convert(net(30, 2)).model
     (weight,) = [t for t in wrong.graph.initializer if t.name == "w"]
@@ -232,13 +153,3 @@ def test_the_first_value_that_differs_is_shown_in_the_graph(browser, tmp_path):
     page.locator(".node.selected").wait_for()
     assert found.first_value.name in page.locator(".chosen").inner_text()
     page.close()
-
-
-def test_no_word_is_broken_in_print(opened):
-    page = opened(200, 8, width=720)
-    page.emulate_media(media="print")
-    heights = page.locator(".cards thead th").evaluate_all(
-        "cells => cells.map(c => c.clientHeight)"
-    )
-    assert len(heights) > 8 and max(heights) < 30  # a line each
-    assert page.evaluate("document.documentElement.scrollWidth") <= 720

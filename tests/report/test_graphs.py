@@ -83,11 +83,6 @@ def test_graphs_inside_nodes_are_graphs_of_their_own():
     assert "removed" in status(inner["before"])
 
 
-def test_one_model_has_one_side():
-    document = compare(net(20, 1), None)
-    assert document["regions"] == [] and {*status(document["graphs"][0]["before"])} == {"same"}
-
-
 def test_graphs_go_from_process_to_process_and_are_left_out_without_room():
     model = net(300, 2)
     shown = SideBySide.of(model, without_blocks(model))

@@ -141,24 +141,6 @@ def test_the_words_are_those_of_the_screen_and_stand_once(conversion, page):
     assert "x float32 [1, 2, 4, 4]" in page.text
 
 
-def test_long_lists_are_closed_and_the_graphs_come_first():
-    found = describe(onnx_spatial.inspect(net(300, 24)))
-    text = render("inspect", [found], facts={"command": "onnx-spatial inspect net"})
-    assert '<details class="fold"><summary>50 rows</summary>' in text
-    assert text.index('class="graphs"') < text.index(">Summary<") < text.index(">Operators<")
-    assert "<dt>command</dt><dd>onnx-spatial inspect net</dd>" in text
-    short = render("inspect", [describe(onnx_spatial.inspect(net(30, 2)))])
-    assert '<details class="fold">' not in short
-
-
-def test_it_opens_at_what_failed_else_at_what_changed_most():
-    found = describe(onnx_spatial.inspect(net(30, 2)))
-    table = next(part.table for part in found.parts if part.title == "Operators")
-    assert found.opened == found.shown.largest is not None
-    table.columns["action"][-1] = "refuse"
-    assert found.opened == table.regions[-1] == 1
-
-
 def test_a_notebook_shows_the_verdict_and_a_table(conversion):
     shown = Page(conversion._repr_html_())
     assert headline(conversion.summary) in shown.text
@@ -168,17 +150,6 @@ def test_a_notebook_shows_the_verdict_and_a_table(conversion):
     alone = Page(conversion.verification._repr_html_())
     assert conversion.verification.message.removeprefix("passed: ") in alone.text
     assert len(alone.rows) == 1 + 4
-
-
-def test_graphs_hold_every_node_of_both_models(conversion, page):
-    (graph,) = page.graphs["graphs"]
-    assert len(graph["before"]) == 30
-    assert len(graph["after"]) == len(conversion.model.graph.node)
-    removed = [node["o"] for node in graph["before"] if node.get("s") == "removed"]
-    assert removed.count("SpaceToBatchND") == removed.count("BatchToSpaceND") == 2
-    for node in graph["after"]:
-        # What is as before is not written twice.
-        assert ("o" in node) == (node.get("s", "same") != "same")
 
 
 def test_failures_show_their_worst_elements(conversion):
@@ -213,13 +184,6 @@ def test_outputs_that_differ_come_first_and_errors_that_are_no_numbers_are_named
     assert [row[-1] for row in rows] == sorted(row[-1] for row in rows)
     differing = {(row[0], row[4]) for row in rows if row[-1] == "DIFFERS"}
     assert differing == {("root", "NaN, inf"), ("flag", "-")}
-
-
-def test_a_model_without_operators_has_a_page():
-    plain = onnx_spatial.convert(net(20, 1), verify=False).model
-    page = Page(onnx_spatial.convert(plain).to_html())
-    assert_complete(page)
-    assert "nothing to do" in page.text
 
 
 def test_without_jinja2_one_line_says_what_to_install(monkeypatch, conversion):

@@ -48,11 +48,6 @@ def test_operators_of_one_name_keep_their_own_proofs():
     ]
 
 
-def test_nodes_before_and_after(conversion):
-    assert conversion.nodes_before == len(chain_models.six_dims().graph.node)
-    assert conversion.nodes_after == len(conversion.model.graph.node)
-
-
 def test_documents_of_all_results_are_version_2(conversion):
     results = (conversion, conversion.inspection, conversion.verification)
     for document in (json.loads(json.dumps(each.to_dict())) for each in results):
@@ -72,13 +67,3 @@ def test_each_result_prints_as_one_line(conversion):
     assert repr(conversion.inspection) == "<Inspection of model: 2 operators (2 fuse)>"
     assert repr(conversion.verification) == f"<Verification {conversion.verification.message}>"
     assert repr(conversion.verification).startswith("<Verification passed: ")
-
-
-def test_what_has_no_operators_says_so():
-    relu = onnx.parser.parse_model(
-        """<ir_version: 8, opset_import: ["": 17]>
-        g (float[2] x) => (float[2] y) { y = Relu(x) }"""
-    )
-    done = onnx_spatial.convert(relu)
-    assert repr(done) == "<Conversion of model: no operators, nothing to do>"
-    assert (done.nodes_before, done.nodes_after) == (1, 1)

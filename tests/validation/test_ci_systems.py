@@ -12,7 +12,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from validating import PLAIN, REFUSED, S2B, save
+from validating import PLAIN, REFUSED, save
 
 from onnx_spatial.validation import ModelResult, Options, Report
 from onnx_spatial.validation.result import KINDS
@@ -145,25 +145,6 @@ def snippets(language: str) -> list[dict[str, object]]:
     text = (TOP / "docs" / "validation.md").read_text("utf-8")
     found = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return [yaml.safe_load(snippet) for snippet in found]
-
-
-@bash
-def test_the_gitlab_snippet_looks_at_every_model(tmp_path):
-    (job,) = (s["onnx models"] for s in snippets("yaml") if "onnx models" in s)
-    for name in "abc":
-        save(tmp_path / "models" / f"{name}.onnx", S2B if name == "b" else PLAIN)
-    done = subprocess.run(
-        ["bash", "-e", "-c", "\n".join(job["script"])],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    report = ElementTree.parse(tmp_path / job["artifacts"]["reports"]["junit"])
-    seen = [case.get("name", "") for case in report.iter("testcase")]
-    assert sorted(seen) == ["a.onnx", "b.onnx", "c.onnx"]
 
 
 def test_the_documented_hook_and_action_are_those_of_this_repository():

@@ -6,18 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
-import chain_models
 import numpy as np
-import onnx
 import pytest
 from hand_lowered import with_wrong_transpose
-from onnx import numpy_helper
 from validating import (
     FOREIGN,
     PLAIN,
     S2B,
     SCALED,
-    SEQUENCE,
     STRANGE_DOMAIN,
     image,
     record,
@@ -45,18 +41,6 @@ def test_a_model_with_spatial_operators_is_converted_and_verified(tmp_path):
     assert mode["verification"]["status"] == "passed"
     words = "passed: proven: 1 operator for every size; outputs are equal in every bit"
     assert result.message.startswith(words)
-
-
-def test_every_mode_is_verified(tmp_path):
-    pytest.importorskip("onnxruntime_extensions")
-    result = look(save(tmp_path / "m.onnx"), modes=("lower", "function", "custom-op"))
-    assert result.status == "passed"
-    assert [(m["mode"], m["status"]) for m in result.modes] == [
-        ("lower", "passed"),
-        ("function", "passed"),
-        ("custom-op", "passed"),
-    ]
-    assert all(f"mode {m}: " in result.message for m in ("lower", "function", "custom-op"))
 
 
 def test_python_operators_that_cannot_run_here_leave_a_model_unverified(tmp_path, monkeypatch):
@@ -153,12 +137,6 @@ def test_operators_of_somebody_else_leave_a_model_unverified(tmp_path):
     assert [e.nodes for e in result.entries if e.source == "inspect"] == [("s2b",)]
 
 
-def test_a_domain_of_the_users_own_is_accepted(tmp_path):
-    path = save(tmp_path / "m.onnx", STRANGE_DOMAIN)
-    assert look(path, domains=("somebody.else",)).status == "passed"
-    assert look(path, strict=True).status == "failed"
-
-
 def test_a_seed_a_dim_and_a_shape_reach_the_verification(tmp_path):
     path = save(tmp_path / "m.onnx")
     (mode,) = look(path, seed=7, static=(("N", 5),)).modes
@@ -166,18 +144,6 @@ def test_a_seed_a_dim_and_a_shape_reach_the_verification(tmp_path):
     assert {(run["seed"], *run["inputs"]["x"]["shape"]) for run in runs} == {(7, 5, 4, 6, 3)}
     (mode,) = look(path, shapes=(("x", (9, 4, 6, 3)),)).modes
     assert mode["verification"]["runs"][0]["inputs"]["x"]["shape"] == [9, 4, 6, 3]
-
-
-def test_dims_and_inputs_that_a_model_does_not_have_are_only_remarked_on(tmp_path):
-    result = look(save(tmp_path / "m.onnx"), static=(("K", 5),), shapes=(("z", (1,)),))
-    assert result.status == "passed"
-    assert [(e.level, e.source) for e in result.entries] == [("info", "load")] * 2
-
-
-def test_a_shape_that_does_not_fit_leaves_the_model_unverified(tmp_path):
-    result = look(save(tmp_path / "m.onnx"), shapes=(("x", (9, 4)),))
-    assert result.status == "unverified"
-    assert "must have shape" in result.message
 
 
 # Recorded data
@@ -214,7 +180,6 @@ def changed(array: np.ndarray, value: float) -> np.ndarray:
         (SAME, [ODD], OTHER_NAN, None, ""),
         (S2B, [image()], changed(MOVED, np.nextafter(np.float32(1), 2)), "recorded-data", SENTENCE),
         # Arithmetic has a tolerance of the largest value.
-        (SCALED, [image()], changed(SUMS, SUMS.flat[0] + 3e-5 * SUMS.max()), None, ""),
         (SCALED, [image()], changed(SUMS, SUMS.flat[0] + 3e-4 * SUMS.max()), "recorded-data", "1 of"),
         (NO_KERNEL, [np.full(s, 1, np.uint8) for s in ((1, 1, 3, 3), (2, 1, 1, 1), (), (2,))],
          np.zeros((1, 2, 3, 3), np.int32), "unverified", "not supported"),
@@ -240,21 +205,6 @@ def test_each_set_is_run_in_each_mode_and_level(tmp_path):
     assert all(r["passed"] and r["equal_bits"] for r in result.recorded)
 
 
-def test_arrays_that_nothing_asks_for_are_remarked_on(tmp_path):
-    np.savez(tmp_path / "m.npz", x=np.ones((1, 4), np.float32), z=np.ones(1))
-    result = look(save(tmp_path / "m.onnx", PLAIN))
-    assert result.status == "passed"
-    assert [(e.level, e.kind) for e in result.entries] == [("warning", "recorded-data")]
-
-
-def test_a_sequence_that_matches_is_enough(tmp_path):
-    arrays = [np.full((2, 4), i, np.float32) for i in range(3)]
-    path = save(tmp_path / "m.onnx", SEQUENCE)
-    assert look(path).status == "unverified"
-    record(tmp_path, [numpy_helper.from_list(arrays, "x"), np.array(1)], [arrays[1]])
-    assert look(path).status == "passed"
-
-
 def test_recorded_inputs_verify_a_model_whose_sizes_nobody_guesses(tmp_path):
     # The rank of x is unknown: made-up data has no shape.
     text = S2B.replace("float[N,4,6,3] x", "float[] x").replace("float[M,2,2,3] y", "float[] y")
@@ -272,22 +222,3 @@ def test_recorded_inputs_verify_a_model_whose_sizes_nobody_guesses(tmp_path):
 
 
 # Chains
-
-
-def _chains(tmp_path: Path) -> Path:
-    path = tmp_path / "model.onnx"
-    onnx.save(chain_models.six_dims(), path)
-    return path
-
-
-def test_chains_are_rewritten_by_optimize_alone(tmp_path):
-    path = _chains(tmp_path)
-    (mode,) = look(path).modes
-    assert (mode["mode"], mode["changed"]) == (None, False)
-    result = look(path, optimize=True, strict_proof=True)
-    (mode,) = result.modes
-    assert (result.status, mode["mode"], mode["changed"]) == ("passed", "lower", True)
-    assert [(s["dialect"], s["lowering"]) for s in result.operators] == [
-        ("standard nodes", "dilated convolution")
-    ] * 2
-    assert "proven: 2 operators" in result.message

@@ -88,12 +88,6 @@ class TestFailuresThatAreExpected:
         assert "does not: unverified" in found["broken/foreign.onnx"].message
         assert "does not: passed" in found["broken/good.onnx"].message
 
-    def test_with_strict_a_model_that_cannot_be_verified_fails_as_well(self, folder):
-        report = self.run(folder, strict=True)
-        assert [m.status for m in report.models][:3] == ["xfailed", "failed", "xfailed"]
-        (good,) = (m for m in report.models if m.kind == "xpassed")
-        assert f"--expect-failure {good.model}" in report.command(good)
-
 
 class Immediate(Executor):
     """Does everything at once, as `behave` says."""
@@ -154,28 +148,22 @@ def test_with_strict_proof_a_model_that_ends_its_process_fails(tmp_path):
     assert (result.status, result.kind) == ("failed", "crash")
 
 
-def test_a_worker_of_another_version_is_not_trusted(tmp_path):
-    work = Examination("m.onnx", str(tmp_path), Options(), version="0.0.1")
-    assert validate_model(work, 60, None).kind == "lost"
-
-
-def test_a_folder_that_is_not_there_is_told(tmp_path):
-    work = Examination("m.onnx", str(tmp_path / "no"), Options())
-    result = validate_model(work, 60, None)
-    assert (result.status, result.kind) == ("failed", "crash")
-    assert "unexpected FileNotFoundError" in result.message
-
-
 @pytest.mark.parametrize(
     "wrong",
-    [{"jobs": 0}, {"timeout": 0}, {"timeout": math.nan}, {"timeout": math.inf}, {"memory": -1}],
+    [{"jobs": 0}, {"timeout": math.nan}, {"memory": -1}],
 )
 def test_numbers_out_of_range_are_refused(wrong):
     with pytest.raises(UsageError):
         validate([], **wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"modes": ()}, {"modes": ("x",)}, {"prefer": "x"}, {"seed": -1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"modes": ("x",)},
+        {"prefer": "x"},
+    ],
+)
 def test_options_out_of_range_are_refused(wrong):
     with pytest.raises(UsageError):
         Options(**wrong)

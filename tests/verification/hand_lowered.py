@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import onnx.parser
 
@@ -102,6 +103,27 @@ def patches_lowered(perm: str = "0, 1, 3, 2, 4, 5") -> onnx.ModelProto:
             y = Reshape(moved, merged)
         }}
     """)
+
+
+def dilated() -> onnx.ModelProto:
+    """SpaceToBatchND, Conv, BatchToSpaceND between two Negs; blocks of 2, 3 show swapped axes."""
+    made = model("""
+        g (float[N,H,W,3] x) => (float[A,B,C,D] z)
+          <int32[2] block = {2, 3}, int32[2,2] pads = {2, 3, 1, 2}, int32[2,2] crops = {1, 0, 0, 2}>
+        {
+            u = Neg(x)
+            [in] s = tf.SpaceToBatchND(u, block, pads)
+            t = Transpose<perm = [0, 3, 1, 2]>(s)
+            [conv] c = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(t, w, b)
+            r = Transpose<perm = [0, 2, 3, 1]>(c)
+            [out] y = tf.BatchToSpaceND(r, block, crops)
+            z = Neg(y)
+        }""")
+    rng = np.random.default_rng(5)
+    for name, shape in (("w", (4, 3, 3, 3)), ("b", (4,))):
+        array = rng.standard_normal(shape).astype(np.float32)
+        made.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return made
 
 
 def with_wrong_transpose(converted: onnx.ModelProto) -> onnx.ModelProto:

@@ -46,13 +46,10 @@ def flipped(count: int) -> np.ndarray:
     ("expected", "actual", "kind", "reason"),
     [
         (QUIET, QUIET, MOVED, None),
-        (QUIET, OTHER_NAN, SUMS, None),
         (QUIET, OTHER_NAN, MOVED, "1 of 1 elements differ, only in signs of zeros or bits of NaNs"),
         (floats(0.0), floats(-0.0), SUMS, None),
         (floats(0.0), floats(-0.0), MOVED, "1 of 1 elements differ, only in signs of zeros or"),
-        (floats(1), floats(1 + 1e-7), SUMS, None),
         (floats(1), floats(1 + 1e-7), MOVED, "1 of 1 elements differ, by at most 1.2e-07 of the"),
-        (floats(1, 100, 0), floats(1, 100, 9e-4), SUMS, None),
         (floats(1, 100, 0), floats(1, 100, 0.5), SUMS,
          "1 of 3 elements differ, by at most 0.005 of the largest value where 1e-05 is allowed"),
         # Integers behind reals are exact all the same, and NaN is not any number.
@@ -64,13 +61,9 @@ def flipped(count: int) -> np.ndarray:
         # Few elements may take another step.
         (LABEL, flipped(2), LABELS, None),
         (LABEL, flipped(3), LABELS, "3 of 2000 elements differ, by at most 1 where all values sho"),
-        (LABEL, flipped(2), SUMS, "2 of 2000 elements differ, by at most 1 where all values shou"),
         (np.zeros(3), floats(0, 0, 0), MOVED, "its type is float32, not float64"),
         (floats(1), floats(1, 2), MOVED, "its shape is [2], not [1]"),
         ([floats(1)], [], MOVED, "it has 0 tensors, not 1"),
-        (None, floats(1), MOVED, "it is a ndarray, not a NoneType"),
-        (np.array(["a"], object), np.array(["b"], object), MOVED, "1 of 1 elements differ"),
-        (np.array([True]), np.array([False]), MOVED, "1 of 1 elements differ"),
         ({"a": 1.0}, {"a": 2.0}, MOVED, "the dicts differ"),
     ],
 )  # fmt: skip
@@ -106,10 +99,8 @@ def test_a_tolerance_of_the_caller_takes_the_place_of_the_rules(
 @pytest.mark.parametrize(
     ("dtype", "rtol"),
     [
-        (np.float64, 1e-11),
         (np.float16, 2e-3),
         (ml_dtypes.bfloat16, 2e-2),
-        (ml_dtypes.float8_e5m2, 0.13),
     ],
 )
 def test_each_type_of_reals_has_its_rtol(dtype: type, rtol: float) -> None:
@@ -219,22 +210,16 @@ LOOP = """n = Constant<value = int64 {3}>() c = Constant<value = bool {1}>()
     ("body", "kind"),
     [
         ("t = Transpose(x) y = Identity(t)", MOVED),
-        ("y = MatMul(x, w)", SUMS),
         # Sizes are whole numbers, whatever they are the sizes of.
         ("m = MatMul(x, w) s = Shape(m) d = Add(s, s) y = ConstantOfShape(d)", MOVED),
         ("c = Cast<to = 7>(x) a = Add(c, c) y = Cast<to = 1>(a)", MOVED),
         ("m = MatMul(x, w) y = ArgMax(m)", LABELS),
         ("y = ArgMax(x)", MOVED),
-        ("m = MatMul(x, w) c = Cast<to = 10>(m) y = Cast<to = 1>(c)", Kind(HALF)),
         ("h = Cast<to = 10>(x) a = Add(h, h) y = Cast<to = 1>(a)", Kind(HALF)),
-        ("m = MatMul(x, w) r = Floor(m) y = Add(r, x)", LABELS),
         ("r = RandomNormalLike(x) y = Identity(r)", Kind(random="RandomNormalLike node '<r>'")),
-        ("r = Unknown(x) y = Identity(r)", SUMS),
         (f"a = Identity(x) {BLOCKS}", MOVED),
-        (f"a = Mul(x, x) {BLOCKS}", SUMS),
         (LOOP.replace("BODY", "Relu(v)"), SUMS),
         (LOOP.replace("BODY", "Identity(v)"), MOVED),
-        (DROPOUT.replace("MODE", "1"), Kind(random="Dropout node '<y>'")),
         (DROPOUT.replace("MODE", "0"), SUMS),
     ],
 )

@@ -58,15 +58,6 @@ def test_proven_for_all_sizes(mode: str) -> None:
     assert {(o.name, o.optimised) for o in result.outputs} == {("y", False), ("y", True)}
 
 
-def test_parts_without_operators_are_proven_and_counted() -> None:
-    result = verify(
-        model(RELU),
-        model(RELU.replace("r = Relu(a)", "t = Transpose(a) s = Relu(t) r = Transpose(s)")),
-    )
-    assert result.evidence == "proven", result.message
-    assert "proven: 1 changed part for every size" in result.message
-
-
 def test_it_is_not_run_where_no_runtime_has_another_operator() -> None:
     result = onnx_spatial.convert(model(FOREIGN)).verification
     assert (result.status, result.evidence, result.runs) == ("passed", "proven", [])
@@ -192,17 +183,6 @@ def test_an_input_that_takes_fewer_sizes_is_sampled() -> None:
     assert verify(model(RELU), fixed).status == "failed"  # of two runs one has another size
 
 
-def test_names_that_are_used_again_are_no_failure() -> None:
-    head = "g (float[N,4] x) => (float[N,4] y)"
-    before = model(f"{head} {{ a = Neg(x) b = Exp(a) y = Sin(b) }}")
-    swapped = model(f"{head} {{ b = Neg(x) a = Exp(b) y = Sin(a) }}")
-    result = verify(before, swapped)
-    assert (result.status, result.evidence) == ("passed", "sampled"), result.message
-    assert {part.kind for part in result.unproven} == {"other formula"}
-    wrong = model(f"{head} {{ b = Neg(x) a = Exp(b) y = Cos(a) }}")
-    assert verify(before, wrong).status == "failed"
-
-
 # FAILED
 
 
@@ -210,12 +190,9 @@ def test_names_that_are_used_again_are_no_failure() -> None:
     ("old", "new", "message"),
     [
         (" y) <", " z) <", "output 'y' is missing in the converted model"),
-        ("float[P,Q,R,S] y)", "float[P,Q,R,S] y, float[P,Q,R,S] s)", "output 's' of the converted"),
         ("(float[N,H,W,3] x)", "(float[N,H,W,3] image)", "input 'x' is missing"),
         ("(float[N,H,W,3] x)", "(float[N,H,W,4] x)", "declared as [N, H, W, 4], not [N, H, W, 3]"),
-        ("(float[N,H,W,3] x)", "(float[N,H,W] x)", "declared as [N, H, W], not [N, H, W, 3]"),
         ("float[P,Q,R,S] y", "double[P,Q,R,S] y", "output 'y' is declared as double, not float"),
-        ("float[P,Q,R,S] y", "int64[P,Q,R,S] y", "output 'y' is declared as int64, not float"),
         ("float[P,Q,R,S] y", "float[P,Q,R,99] y", "declared as [P, Q, R, 99], but has shape ["),
     ],
 )  # fmt: skip
@@ -305,7 +282,6 @@ def far(front: str, site: str = "s = tf.SpaceToBatchND(u, block, pads)") -> tupl
     ("front", "site"),
     [
         ("u = Neg(x)", "s = tf.SpaceToBatchND(u, block, pads)"),
-        ("v = Tanh(x) u = Mul(v, limit)", "s = tf.SpaceToBatchND(u, block, pads)"),
         ("u = Neg(x)", "s = Exp(u)"),
     ],
 )

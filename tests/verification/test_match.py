@@ -10,10 +10,7 @@ import pytest
 from hand_lowered import model
 from onnx import helper, numpy_helper
 
-from onnx_spatial.model.traversal import Place
 from onnx_spatial.verification.match import matches as matching
-from onnx_spatial.verification.match.definitions import Definitions
-from onnx_spatial.verification.match.graphs import Graphs
 from onnx_spatial.verification.match.matches import Matches
 from onnx_spatial.verification.pair import ModelPair
 
@@ -30,33 +27,6 @@ def shows(matches: Matches) -> bool:
     """Whether something is found that no proof passes over: of two equal parts it says nothing."""
     parts = ((part.original(), part.converted()) for part in matches.changed)
     return bool(matches.unmatched or matches.rest) or any(a != b for a, b in parts)
-
-
-PLAIN = "g (float[1,2,N,M] x) => (float[1,2,A,B] y) <float[2,2,3,3] w, float k = {2}> { NODES }"
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "equal"),
-    [
-        ("y = Conv(x, w)", "y = Conv<group = 1>(x, w)", True),
-        ("y = Conv(x, w)", "y = Conv<group = 2>(x, w)", False),
-        ("y = Conv(x, w)", "y = Conv<pads = [0, 0, 0, 0]>(x, w)", False),  # no default is declared
-        ("y = Mul(x, k)", "[other] y = Mul(x, k)", True),
-        ("y = Mul(x, k)", "i = Identity(x) y = Mul(i, k)", True),
-        ("y = Mul(x, k)", "c = Constant<value = float {2}>() y = Mul(x, c)", True),
-        ("t = Neg(x) y = Mul(t, k)", "v = Neg(x) y = Mul(v, k)", True),
-        ("t = Neg(x) y = Mul(t, k)", "v = Abs(x) y = Mul(v, k)", False),
-        ("t = Neg(x) y = Mul(t, k)", "t = Abs(x) y = Mul(t, k)", True),  # t itself is not
-        ("y = Sub(x, k)", "y = Sub(k, x)", False),
-        ("a = RandomNormalLike(x) b = RandomNormalLike(x) y = Sub(a, b)",
-         "a = RandomNormalLike(x) y = Sub(a, a)", False),
-    ],
-)  # fmt: skip
-def test_definitions(before: str, after: str, equal: bool) -> None:
-    """An attribute may be left out, names and Identity do not count; inputs, order and draws do."""
-    models = [model(PLAIN.replace("NODES", nodes)) for nodes in (before, after)]
-    definitions = Definitions(Graphs(models[0]), Graphs(models[1]), (None, None))
-    assert definitions.defined_alike("y", Place()) is equal
 
 
 @pytest.mark.parametrize(("op_type", "equal"), [("Softmax", False), ("Tanh", True)])

@@ -88,7 +88,6 @@ HEAD = '<ir_version: 9, opset_import: ["" : 17, "local" : 1]>\n'
 CONV = 'Conv<auto_pad = "SAME_UPPER", strides = [2, 3], dilations = [2, 3]>'
 REFUSED = {
     "main": f"g (float[N,2,H,W] x) => (float[N,3,P,Q] y) <WEIGHT> {{ [conv] y = {CONV}(x, w) }}",
-    "static": f"g (float[2,2,10,8] x) => (float[2,3,P,Q] y) <WEIGHT> {{ [conv] y = {CONV}(x, w) }}",
     "branch": f"""g (bool b, float[N,2,H,W] x) => (float[N,K,P,Q] y) <WEIGHT> {{ y = If (b) <
         then_branch = yes () => (float[A,B,C,D] t) {{ [conv] t = {CONV}(x, w) }},
         else_branch = no () => (float[A,B,C,D] e) {{ e = Neg(x) }} > }}""",
@@ -169,7 +168,6 @@ def blocks_in_a_loop(
     ("trips", "declared", "image"),
     [
         (2, None, ["n", "h", "w", 1]),
-        (0, None, [2, 4, 4, 1]),
         (0, [8, 2, 2, 1], [2, 4, 4, 1]),
         (0, ["a", "b", "c", 1], ["n", "h", "w", 1]),
     ],

@@ -7,13 +7,11 @@ import onnx
 import patch_models
 import pytest
 from adapter import verify
-from fused_by_hand import CASES, filled
 from hand_lowered import (
     batch_to_space,
     batch_to_space_lowered,
+    dilated,
     model,
-    patches,
-    patches_lowered,
     space_to_batch,
     space_to_batch_lowered,
 )
@@ -44,24 +42,8 @@ def prove(original: onnx.ModelProto, converted: onnx.ModelProto) -> Proof:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (space_to_batch(), space_to_batch_lowered()),
-        (batch_to_space(), batch_to_space_lowered()),
-        (patches(), patches_lowered()),
-    ],
-)
-def test_right_nodes_are_proven_for_all_sizes(before, after) -> None:
-    proof = prove(before, after)
-    assert proof.scope == "all sizes"
-    assert set(STANDING) <= set(proof.assumptions)
-    assert (proof.found, proof.reason, proof.trials) == (None, "", ())
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
         (space_to_batch(), space_to_batch_lowered(perm="4, 2, 0, 1, 3, 5")),
         (batch_to_space(), batch_to_space_lowered(starts="0, 0", ends="-3, -3")),
-        (patches(), patches_lowered("0, 1, 3, 5, 2, 4")),
     ],
 )
 def test_wrong_nodes_compute_another_formula(before, after) -> None:
@@ -89,16 +71,6 @@ def test_a_node_that_may_fail_is_tried_where_it_does() -> None:
         assert pads.shape == (2, 2) and pads.min() >= 0
         size = trial.shapes["x"][1] + pads[0].sum()
         assert size % 2 == 0 and size % 4 != 0
-
-
-OPENVINO = """g (float[N,H,W,C] x, int32[4] block, int32[4] begin, int32[4] end)
-    => (float[P,Q,R,S] y) { y = SpaceToBatch(x, block, begin, end) }"""
-
-
-def test_parameters_of_the_batch_have_one_legal_value() -> None:
-    original = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]>' + OPENVINO)
-    converted = onnx_spatial.convert(original, verify=False).model
-    assert prove(original, converted).scope == "all sizes"
 
 
 def test_the_reason_for_giving_up_names_the_node() -> None:
@@ -193,35 +165,41 @@ def test_an_operator_that_is_added_has_to_succeed() -> None:
     assert prove(after, before).scope == "all sizes"
 
 
-def test_a_rank_that_is_unknown() -> None:
-    def reshaped(nodes: str) -> onnx.ModelProto:
-        made = model(f"""
-            g (float[N,H,3] x, int64[K] s) => (float[A,B,3] y)
-              <int32[9] block = {{{",".join("1" * 9)}}}, int32[9,2] pads = {{{",".join("0" * 18)}}}>
-            {{ r = Reshape(x, s) {nodes} }}
-        """)
-        made.graph.output[0].type.tensor_type.ClearField("shape")
-        return made
-
-    original = reshaped("y = tf.SpaceToBatchND(r, block, pads)")
-    proof = prove(original, reshaped("y = Identity(r)"))
-    assert proof.scope == "all sizes" and "the rank is from 10 to 10" in proof.assumptions
-
-
 # Regions
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_regions_that_became_convolutions(name: str) -> None:
+@pytest.mark.parametrize(
+    ("attribute", "numbers"),
+    [
+        ("dilations", [3, 2]),
+        ("dilations", [2, 2]),
+        ("pads", [4, 4, 4, 3]),  # one off, of the right sum
+        ("pads", [3, 2, 5, 5]),  # cropped on the wrong side
+        ("pads", [3, 4, 4, 3]),
+        ("weight", []),
+        ("bias", []),
+    ],
+)
+def test_regions_that_became_convolutions(attribute: str, numbers: list[int]) -> None:
     """What is right is proven and runs once; whatever is wrong fails."""
-    case = CASES[name]
-    original = filled(case.original)
-    found = verify(original, filled(case.converted))
+    original = dilated()
+    changed = onnx_spatial.convert(original, verify=False).model
+    found = verify(original, changed)
     assert found.evidence == "proven", found.message
     assert len(found.operators) == 2 and len(found.runs) == 1
     assert all(o.proven == "all sizes" and o.ran for o in found.operators)
-    for mutant in case.mutants():
-        assert verify(original, filled(mutant)).status == "failed"
+    (conv,) = (node for node in changed.graph.node if node.op_type == "Conv")
+    if numbers:
+        (given,) = (a for a in conv.attribute if a.name == attribute)
+        assert list(given.ints) != numbers
+        given.ints[:] = numbers
+    elif attribute == "bias":
+        del conv.input[2]
+    else:
+        (tensor,) = (t for t in changed.graph.initializer if t.name == conv.input[1])
+        values = onnx.numpy_helper.to_array(tensor)[::-1].copy()
+        tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    assert verify(original, changed).status == "failed"
 
 
 # The budget.

@@ -60,8 +60,6 @@ DEMANDS = {
         {"x": (2, 30, 20, 2)},  # products of two sizes are not looked for
     ),
     "width": (f"float[52,3] w = {{{', '.join(['1'] * 156)}}}", f"{TURNED} y = MatMul(t, w)", {}),
-    "multiple of 7": ("int64[2] rows = {-1, 7}", "m = ReduceMax<axes = [1, 2, 3], keepdims = 0>(c) "
-                      "y = Reshape(m, rows)", {}),
 }  # fmt: skip
 
 
@@ -81,9 +79,6 @@ def test_what_nodes_demand(demand: str, sampled: None) -> None:
 
 #: Operators on dims that all are symbolic.
 BLOCKS = {
-    "blocks of 4 on three axes": """g (float[A,B,C,D,E] x) => (float[P,Q,R,S,T] y)
-        <int32[3] block = {4, 4, 4}, int32[3,2] none = {0, 0, 0, 0, 0, 0}>
-        { b = tf.BatchToSpaceND(x, block, none) y = Relu(b) }""",
     "a chain of parameters": """g (float[N,H,W,2] x, int32[2,2] p, int32[2,2] c, int32[2,2] q)
         => (float[A,B,C,2] y) <int32[2] b = {3, 2}, int32[2] d = {4, 3}>
         { u = tf.SpaceToBatchND(x, b, p) r = Relu(u) v = tf.BatchToSpaceND(r, b, c)
@@ -94,9 +89,6 @@ BLOCKS = {
     "two inputs of one size": """g (float[N,H,4,3] x, float[M,K,4,3] z) => (float[A,B,C,D] y)
         <int32[2] b = {1, 2}, int32[2,2] none = {0, 0, 0, 0}>
         { s = Add(x, z) y = tf.SpaceToBatchND(s, b, none) }""",
-    "ids of a table": """g (int64[N,S] ids) => (float[A,B,C] y)
-        <float[5,2] table = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, int32[1] b = {2}, int32[1,2] p = {0, 0}>
-        { g = Gather(table, ids) y = tf.SpaceToBatchND(g, b, p) }""",
     "a scan over two": """g (float[T,4,2] x, float[S,4,2] z) => (float[U,2,2,2] y)
         <int64[1] a = {0}, int32[1] b = {2}, int32[1,2] p = {0, 0}> {
             y = Scan <num_scan_inputs = 2, body = f (float[4,2] r, float[4,2] s) => (float[2,2,2] o)
@@ -178,12 +170,9 @@ def test_what_exporters_write_for_unknown_is_no_name(name: str) -> None:
     ("arguments", "message"),
     [
         ({"shapes": {"z": (1, 2)}}, "no input 'z'; it has 'x'"),
-        ({"shapes": {"x": (1, 2)}}, "input 'x' must have shape [N, 4, 3, 3], not [1, 2]"),
         ({"shapes": {"x": (6, 5, 3, 3)}}, "not [6, 5, 3, 3]"),
         ({"inputs": {}}, "there is no data for input 'x'"),
-        ({"inputs": {"z": np.zeros(3)}}, "no input 'z'"),
         ({"inputs": {"x": np.zeros((6, 4, 3, 3))}}, "input 'x' must be float, not float64"),
-        ({"inputs": {"x": np.zeros((6, 4, 3), np.float32)}}, "not [6, 4, 3]"),
         ({"inputs": {"x": np.zeros((7, 4, 3, 3), np.float32)}}, "batch 7 is not divisible by 6"),
         ({"inputs": {}, "shapes": {"x": (6, 4, 3, 3)}}, "inputs and shapes cannot be combined"),
         ({"seed": -1}, "seed must be 0 or more"),

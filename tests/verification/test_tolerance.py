@@ -41,10 +41,8 @@ def converted(weight: float = 1.0) -> onnx.ModelProto:
     ("tolerance", "passed"),
     [
         ({}, False),
-        ({"rtol": 1e-3}, True),
         ({"rtol": {"y": 1e-3}}, True),
         ({"rtol": {"": 1e-3, "y": 1e-6}}, False),
-        ({"rtol": {"m": 1e-3}}, False),
         ({"atol": 0.1}, True),
         ({"rtol": 0.0, "atol": {"y": 0.1}}, True),
     ],
@@ -70,13 +68,9 @@ def test_a_tolerance_for_outputs_is_none_for_what_is_proven():
     [
         ({"rtol": {"y": -1e-3}}, "at least 0"),
         ({"atol": math.nan}, "at least 0"),
-        ({"rtol": math.inf}, "not inf"),
         ({"rtol": 1.0}, "below 1"),
-        ({"rtol": {"z": 0.1}}, "no output 'z'; its outputs are 'y', 'n', 'm'"),
         ({"atol": {"z": 0.1}}, "^atol: the model has no output 'z'"),
         ({"strict_proof": True, "outputs_only": True}, "cannot be combined"),
-        ({"time_limit": 0}, "time_limit must be more than 0 seconds, not 0"),
-        ({"time_limit": math.nan}, "time_limit must be more than 0 seconds, not nan"),
         ({"memory": 0}, "memory must be more than 0 bytes, not 0"),
     ],
 )
