@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from definitions import batch_to_space, space_to_batch
+from definitions import space_to_batch
 from onnx import TensorProto, helper, numpy_helper
 
 from onnx_spatial import InferenceSession
@@ -57,11 +57,3 @@ def test_strings(mode, opset, shape, pads):
     (y,) = session.run(None, {"words": words})
     numbers = space_to_batch(np.arange(1, 17).reshape(1, 4, 4, 1), [2, 2], pads)
     assert y.tolist() == np.array(["", *"ABCDEFGHIJKLMNOP"], object)[numbers].tolist()
-
-
-def test_numbers():
-    model = behind("StringLength", "BatchToSpaceND", [[0, 0], [0, 0]], TensorProto.INT64, None, 13)
-    words = np.array([c * (i + 1) for i, c in enumerate("abcdefgh")], object).reshape(4, 2, 1, 1)
-    (y,) = InferenceSession(model, mode="custom-op").run(None, {"words": words})
-    wanted = np.arange(1, 9).reshape(4, 2, 1, 1)
-    assert y.tolist() == batch_to_space(wanted, [2, 2], [[0, 0], [0, 0]]).tolist()

@@ -103,30 +103,3 @@ def test_sizes_with_names_of_other_symbols():
         for model in (original, converted):
             model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = name
         assert not maps.compare(original, converted).equal
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (
-            "f (float[N,C,H,W] x) => (y) { p, i = MaxPool<kernel_shape=[2,2]>(x) y = Cast<to=1>(i) }",
-            "MaxPool: output 'i' has no index map",
-        ),
-        (
-            """f (int64[N,M] x) => (y) <int64[1] five={5}, int64[1] k={1}> {
-                s = Shape(x) t = Concat<axis=0>(s, k) u = Gather(t, five) y = Expand(x, u) }""",
-            None,
-        ),
-        (
-            """f (int64[N,M] x) => (y) <int64[4] s={64,64,64,64}> {
-                c = ConstantOfShape<value=int64[1]{1}>(s) r = ReduceMax<keepdims=0>(c)
-                y = Add(x, r) }""",
-            "ReduceMax over more than 64 elements",
-        ),
-    ],
-)
-def test_nodes_without_a_map(text, reason):
-    model = maps.parse(text)
-    comparison = maps.compare(model, model)
-    assert not comparison.equal
-    assert reason in (None, comparison.reason)

@@ -27,13 +27,13 @@ import judging
 import mutations
 import numpy as np
 import onnx
-import rare_sizes
 import rewriting
 import subjects
 import wrong_models
 from judging import Pair
 from mutations import Mutation, Mutations
 from nets import KINDS
+from wrong import DAMAGES
 
 import onnx_spatial
 from onnx_spatial import SpatialError
@@ -217,7 +217,7 @@ def _judge(form: Form) -> judging.Judge:
     rng = np.random.default_rng([ord(c) for c in form.subject])
     subject, kinds = subjects.get(form.subject), ("bits",) if exact else KINDS
     feeds = (subject.random(rng, kinds[number % len(kinds)]) for number in range(INPUTS))
-    return judging.Judge(form.original, _right(form), feeds, exact)
+    return judging.Judge(form.original, feeds, exact)
 
 
 def forms(names: Iterable[str] = subjects.NAMES) -> Iterator[Form]:
@@ -281,8 +281,10 @@ def written(number: int) -> Iterator[Pair]:
 
 
 def rare(number: int) -> Iterator[Pair]:
-    """Draw a model that is wrong for few sizes or parameters."""
-    yield rare_sizes.draw(number)
+    """Draw one of them that is wrong by a number, where something else goes wrong by it."""
+    rng = Random(f"rare {number}")
+    found = rng.choice([wrong for wrong in wrong_models.WRONG if wrong.is_conditional])
+    yield found.pair(rng.choice([*DAMAGES, "inside"]), rng.choice([None, *STRATEGY_NAMES]))
 
 
 CORPORA = {

@@ -1,7 +1,9 @@
 """Wrong models of one operator: a right conversion with nodes behind it.
 
 The nodes read the right result as `z` and give the output `y`. Most compute a number `k`, or a condition
-`e`, that is 0 by the rules of mathematics and not 0 in a run; a last step rotates the rows of `z` then.
+`e`, that is 0 by the rules of mathematics, or at nearly all sizes, and not 0 in a run:
+
+    y  =  z spoiled by k: rows rotated, one element changed, an entry inside the conversion one larger
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import editing
 import judging
 import numpy as np
 import onnx
@@ -26,12 +29,28 @@ _SIZES = """
 """
 #: Make a number of the condition.
 _DECIDED = "k = Cast <to = 7> (e)"
-#: Rotate the rows of `z` by one unless `k` is 0.
-_ROTATED = """
-    k_size = Abs (k); k_one = Min (k_size, #1);
-    lower = Slice (z, k_one, #9223372036854775807, #1); upper = Slice (z, #0, k_one, #1);
-    y = Concat <axis = 1> (lower, upper)
-"""
+#: Make 0 or 1 of the number.
+_ONE = "k_size = Abs (k); k_one = Min (k_size, #1)"
+_BACKWARDS = "Slice (z, #-1, #-9223372036854775807, #1, #-1)"
+_RANGE = "l0 = Gather (t, ##1); i = Range (##0, l0, ##1); l = Reshape (l0, #-1)"
+#: What goes wrong by `k_one`, if it is not 0.
+DAMAGES = {
+    "rows rotated": "lower = Slice (z, k_one, #9223372036854775807, #1); "
+    "upper = Slice (z, #0, k_one, #1); y = Concat <axis = 1> (lower, upper)",
+    "moved down": "pads = Concat <axis = 0> (#0, k_one, #0, #0, #0, #0, #0, #0); u = Pad (z, pads); "
+    "l = Gather (t, #1); y = Slice (u, #0, l, #1)",
+    "indices moved": f"{_RANGE}; j = Add (i, k_one); j1 = Mod (j, l); y = Gather <axis = 1> (z, j1)",
+    "one row": f"{_RANGE}; j0 = Sub (l, #1); e0 = Equal (i, j0); j1 = Cast <to = 7> (e0); "
+    "j2 = Mul (j1, k_one); j3 = Mul (j2, j0); j = Sub (i, j3); y = Gather <axis = 1> (z, j)",
+    "one row is 0": f"{_RANGE}; e0 = Equal (i, #0); e1 = Cast <to = 9> (k_one); e2 = And (e0, e1); "
+    "sizes = Concat <axis = 0> (#1, l, #1, #1); e3 = Reshape (e2, sizes); zero = Cast <to = 1> (#0); "
+    "y = Where (e3, zero, z)",
+    "backwards in a branch": "c0 = Cast <to = 9> (k_one); c = Squeeze (c0); y = If (c) <else_branch = "
+    "no () => (float[?,?,?,?] y0) {y0 = Identity (z)}, then_branch = yes () => "
+    f"(float[?,?,?,?] y1) {{y1 = {_BACKWARDS}}}>",
+    "one row too few": "m = Sub (#0, k_one); l = Gather (t, #1); v = Add (l, m); "
+    "y = Slice (z, #0, v, #1)",
+}
 
 Edit = Callable[[onnx.ModelProto], None]
 
@@ -106,13 +125,26 @@ class Wrong:
     feeds: Mapping[str, object] = field(default_factory=dict)
     outside: str = ""
 
-    def pair(self) -> Pair:
-        """Return the original and the wrong conversion, with data for which it is wrong."""
-        made = onnx_spatial.convert(self.base.model(), verify=False, fuse=False)
-        original, wrong = (
-            self.base.model(self.first),
-            spoiled(made.model, self.nodes, self.functions),
-        )
+    @property
+    def is_conditional(self) -> bool:
+        """Whether the nodes compute a number or a condition, by which something goes wrong."""
+        plain = not (self.first or self.functions or self.edit or self.base.overridable)
+        return plain and not {"y", "--"}.intersection(_made(self.nodes))
+
+    def pair(self, damage: str = "rows rotated", prefer: str | None = None) -> Pair:
+        """Return the original and the wrong conversion, with data for which it is wrong.
+
+        Args:
+            damage: one of DAMAGES, or "inside": an entry of the conversion is one larger.
+            prefer: the lowering.
+        """
+        base = self.base.model()
+        right = onnx_spatial.convert(base, verify=False, fuse=False, prefer=prefer).model
+        original = self.base.model(self.first)
+        if damage == "inside":
+            wrong = _with_larger_entry(right, self.nodes)
+        else:
+            wrong = spoiled(right, self.nodes, self.functions, damage)
         if self.edit is not None:
             self.edit(wrong)
         # -0.0, NaN and infinity are among the data.
@@ -123,10 +155,52 @@ class Wrong:
         def shown() -> str | None:
             return self.outside or judging.moved(original, wrong, feeds)
 
-        return Pair(f"by hand: {self.name}", original, wrong, shown)
+        name = f"by hand: {self.name}: {damage}, {prefer or 'cheapest'}"
+        return Pair(name, original, wrong, shown)
 
 
-def spoiled(right: onnx.ModelProto, text: str, functions: str = "") -> onnx.ModelProto:
+def _made(text: str) -> set[str]:
+    return {name for node in parsed(text)[0] for name in node.output}
+
+
+#: Inputs of nodes that may be whole numbers which the conversion stores.
+_WHOLE = {
+    **dict.fromkeys(("Pad", "Gather", "Reshape", "Expand", "Split", "Add", "Sub", "Mul"), (1,)),
+    "Slice": (1, 2),
+    "Concat": (0, 1, 2),
+}
+
+
+def _with_larger_entry(right: onnx.ModelProto, text: str) -> onnx.ModelProto:
+    """Let the first entry of the first whole numbers that a node of the conversion reads grow by `k`."""
+    known, model = editing.constants(right.graph), copied(right)
+    node, at, array = next(
+        (node, at, known[node.input[at]])
+        for node in model.graph.node
+        for at in _WHOLE.get(node.op_type, ())
+        if at < len(node.input) and getattr(known.get(node.input[at]), "dtype", "") == np.int64
+    )
+    step = np.zeros(array.shape, np.int64)
+    step.reshape(-1)[-1] = 1
+    made = _made(text)
+    sizes = _SIZES.partition("t = Shape")[0]  # without those of the result
+    decided = "" if "k" in made else _DECIDED
+    like = "k_like = Shape (k_step); k_row = Reshape (k_one, #-1); k_all = Expand (k_row, k_like)"
+    nodes, stored = parsed(
+        f"{sizes} {text}; {decided}; {_ONE}; {like}; k_steps = Mul (k_step, k_all); "
+        "k_new = Add (k_old, k_steps)"
+    )
+    nodes[-1].input[0], node.input[at] = node.input[at], "k_new"
+    stored["k_step"] = numpy_helper.from_array(step, "k_step")
+    for each in reversed(_needed(nodes, "k_new")):
+        model.graph.node.insert(0, each)
+    model.graph.initializer.extend(stored.values())
+    return model
+
+
+def spoiled(
+    right: onnx.ModelProto, text: str, functions: str = "", damage: str = "rows rotated"
+) -> onnx.ModelProto:
     """Return a conversion with nodes behind its result `y`, which they read as `z`."""
     model = copied(right)
     graph = model.graph
@@ -134,11 +208,11 @@ def spoiled(right: onnx.ModelProto, text: str, functions: str = "") -> onnx.Mode
     for node in graph.node:
         node.input[:] = ["z" if name == "y" else name for name in node.input]
         node.output[:] = ["z" if name == "y" else name for name in node.output]
-    given = {name for node in parsed(text)[0] for name in node.output}
+    given = _made(text)
     if "y" not in given:
-        text = f"{text}; {'' if 'k' in given else _DECIDED}; {_ROTATED}"
+        text = f"{text}; {'' if 'k' in given else _DECIDED}; {_ONE}; {DAMAGES[damage]}"
     made, stored = parsed(f"{_SIZES}; {text}")
-    graph.node.extend(_needed(made))
+    graph.node.extend(_needed(made, "y"))
     graph.initializer.extend(stored.values())
     if functions:
         head = '<ir_version: 9, opset_import: ["" : 18, "my" : 1]> g () => () {}'
@@ -148,8 +222,8 @@ def spoiled(right: onnx.ModelProto, text: str, functions: str = "") -> onnx.Mode
     return model
 
 
-def _needed(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    wanted, kept = {"y"}, []
+def _needed(nodes: list[onnx.NodeProto], result: str) -> list[onnx.NodeProto]:
+    wanted, kept = {result}, []
     for node in reversed(nodes):
         if wanted.intersection(node.output):
             kept.append(node)

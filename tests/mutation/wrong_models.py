@@ -81,6 +81,19 @@ int32 negation of the smallest number
 # Sizes, and conditions on them
 
 _SIZES = """
+one residue class | 1,44,2,1
+    m = Mod (h, #32); e = Equal (m, #12)
+one residue class, by a quotient | 1,44,2,1
+    q = Div (h, #32); m = Mul (q, #32); r = Sub (h, m); a = Sub (r, #12); b1 = Sign (a);
+    c1 = Mul (b1, b1); k = Sub (#1, c1)
+one product | 3,6,4,1
+    a = Mul (h, w); q = Mul (a, n); e = Equal (q, #72)
+one sum | 1,6,10,1
+    a = Mul (h, #3); q = Add (a, w); m = Mod (q, #100); e = Equal (m, #28)
+sizes above a number | 1,1002,2,1
+    a = Sub (h, #1000); k = Max (a, #0)
+one batch | 7,4,2,1
+    e0 = LessOrEqual (n, #7); e1 = GreaterOrEqual (n, #7); e = And (e0, e1)
 equal sizes | 1,4,4,1
     e = Equal (h, w)
 If on data

@@ -1,5 +1,8 @@
 """The same nodes in TensorFlow and OpenVINO, where these are right.
 
+    pytest -m oracle tests/campaign              a few nodes of each spelling
+    pytest -m "slow and oracle" tests/campaign   2,000, as every week
+
 Each oracle answers with the output, or None where the runtime cannot run the node or is known to be
 wrong: OpenVINO's CPU SpaceToBatch reads a neighbour instead of 0 where a block exceeds D + pads_begin
 (rank 4 and 5), leaves zero-sized dims that are padded up uninitialised, computes 64-bit integers in
@@ -9,10 +12,14 @@ wrong: OpenVINO's CPU SpaceToBatch reads a neighbour instead of 0 where a block 
 from __future__ import annotations
 
 import os
+from random import Random
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
+import running
+import sampling
 from building import ELEMENT_TYPES
 from building import OPENVINO as OPENVINO_DOMAIN
 from sampling import Sample
@@ -126,3 +133,38 @@ def _openvino_is_right(sample: Sample) -> bool:
         sizes = np.array(data.shape) + begins.astype(np.int64)
         return data.ndim not in (4, 5) or not (block.astype(np.int64) > sizes).any()
     return True
+
+
+def types_of(spelling: str) -> tuple[str, ...]:
+    """The element types for which the other runtime has kernels that look at nothing."""
+    if "openvino" in spelling:
+        return OPENVINO_TYPES
+    return PATCH_TYPES if spelling in ("image-tf", "volume") else BLOCK_TYPES
+
+
+#: `Rearrange` is an operator of this package alone.
+ELSEWHERE = [spelling for spelling in sampling.SPELLINGS if spelling != "rearrange"]
+
+
+ORACLES = {"tensorflow": tensorflow, "openvino": openvino}
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    "numbers", [range(12), pytest.param(range(2000), marks=pytest.mark.slow)], ids=len
+)
+@pytest.mark.parametrize("spelling", ELSEWHERE)
+def test_against_other_runtimes(spelling, numbers):
+    """The definition gives what TensorFlow or OpenVINO gives, where these are right."""
+    package = "openvino" if "openvino" in spelling else "tensorflow"
+    pytest.importorskip(package, reason=f"{package} is not installed")
+    types, oracle = types_of(spelling), ORACLES[package]
+    told = 0
+    for number in numbers:
+        rng = Random(f"{spelling} {number}")
+        sample = sampling.retyped(rng, sampling.SPELLINGS[spelling](rng), types)
+        wanted = oracle(sample)
+        if wanted is not None:
+            told += 1
+            assert running.same_bits(sample.expected, wanted), f"case {number}: {sample}"
+    assert told >= 0.4 * len(numbers), f"only {told} of {len(numbers)} cases could be told"
