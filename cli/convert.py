@@ -134,10 +134,8 @@ def _convert(
 
     def show(model: str, result: Conversion) -> None:
         from onnx_spatial.cli import render
-        from onnx_spatial.report.outcome import describe
 
-        shown = describe(result, model, verbose=output.verbose, graphs=False)
-        render.outcome(output.out, shown)
+        render.outcome(output.out, result.describe(model, verbose=output.verbose, graphs=False))
         if result.output is not None:
             what = "wrote" if result.changed else "copied byte for byte to"
             say(output.out, f"{what} {result.output}")

@@ -32,9 +32,7 @@ class HtmlReport:
     def add(self, result: Inspection | Conversion, model: str, error: str = "") -> None:
         """Add what became of a model."""
         if self.path is not None:
-            from onnx_spatial.report.outcome import describe
-
-            self.outcomes.append(describe(result, model, error=error))
+            self.outcomes.append(result.describe(model, error=error))
 
     def add_error(self, model: str, error: SpatialError) -> None:
         """Add a model that failed, with all that is known of it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from onnx_spatial.cli import options
@@ -35,13 +37,23 @@ def inspect(models: tuple[str, ...], output: Output, **values: Any) -> int:
 
     def show(model: str, result: Inspection) -> None:
         from onnx_spatial.cli import render
-        from onnx_spatial.report.outcome import describe
 
-        shown = describe(result, model, verbose=output.verbose, graphs=False)
-        render.outcome(output.out, shown)
+        render.outcome(output.out, result.describe(model, verbose=output.verbose, graphs=False))
+        if result.command is not None and len(models) == 1:
+            command = _command(result.command, model, values)
+            output.out.print(f"do it with: {command}", soft_wrap=True)
 
     def conclude(result: Inspection) -> tuple[str, int]:
-        refused = any(operator.action == "refuse" for operator in result.operators)
-        return "inspected", 3 if refused else 0
+        return "inspected", 3 if result.refused else 0
 
     return each_model(output, models, work, show, conclude, HtmlReport())
+
+
+def _command(name: str, model: str, values: Mapping[str, Any]) -> str:
+    """Return the command line that does what is listed."""
+    words = ["onnx-spatial", name, model, "-o", "OUT.onnx"]
+    words += [f"--domain={domain}" for domain in values["domains"]]
+    words += [f"--static={dim}={size}" for dim, size in values["static"].items()]
+    words += [f"--prefer={values['prefer']}"] if values["prefer"] else []
+    words += [f"--max-rank={values['max_rank']}"] if values["max_rank"] else []
+    return shlex.join(words)

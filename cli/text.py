@@ -1,19 +1,21 @@
 """Print sentences and tables, as wide as the console is.
 
 sentences   wrapped at spaces in a terminal, in one line each elsewhere
-tables      with the columns that fit; without room for them a list of their rows
+tables      with the columns that fit; without room for them names on lines of their own, or a list
 """
 
 from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from onnx_spatial.errors import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from onnx_spatial.report.outcome import Table
 
@@ -68,31 +70,55 @@ def say(console: Console, text: str, *, style: str = "", badge: tuple[str, str] 
 
 
 def print_table(console: Console, shown: Table) -> None:
-    """Print a table, or a list of its rows where no cell may be folded and they do not fit.
+    """Print a table; where it does not fit, with the names on lines of their own, or else as a list.
 
-    node  operator        nodes         node
-    a     SpaceToBatchND  1 -> 5            operator: SpaceToBatchND, nodes: 1 -> 5
+    node  operator        nodes     node                        node
+    a     SpaceToBatchND  1 -> 5        operator        nodes       operator: SpaceToBatchND,
+                                    a                               nodes: 1 -> 5
+                                        SpaceToBatchND  1 -> 5
     """
-    import rich.table
-    from rich.text import Text
+    columns = {head: [*map(one_line, cells)] for head, cells in shown.columns.items()}
+    for indent in ("", "    "):
+        for left_out in range(len(shown.spare) + 1):
+            kept = {h: cells for h, cells in columns.items() if h not in shown.spare[:left_out]}
+            if _print_aligned(console, shown, kept, indent):
+                return
+    name, *others = columns
+    for row, label in enumerate(columns[name]):
+        console.print(_text(label), soft_wrap=True)
+        cells = ", ".join(f"{head}: {columns[head][row]}" for head in others if columns[head][row])
+        say(console, f"    {cells}")
+
+
+def _print_aligned(
+    console: Console, shown: Table, columns: Mapping[str, Sequence[str]], indent: str
+) -> bool:
+    """Print a table if it fits, with an `indent` below lines of names; return whether it did."""
+    from rich.cells import cell_len
 
     from onnx_spatial.report.outcome import NUMBERS
 
-    boundless = console.options.update_width(100_000)
-    for left_out in range(len(shown.spare) + 1):
-        heads = [head for head in shown.columns if head not in shown.spare[:left_out]]
-        table = rich.table.Table(box=None, pad_edge=False, header_style="bold")
-        for head in heads:
-            table.add_column(head, justify="right" if head in NUMBERS else "left", no_wrap=True)
-        for row in zip(*(shown.columns[head] for head in heads), strict=True):
-            styles = (STYLES.get(shown.level(*each), "") for each in zip(heads, row, strict=True))
-            table.add_row(*map(Text, map(one_line, row), styles))
-        if console.measure(table, options=boundless).maximum <= console.width:
-            console.print(table)
-            return
-    for name, *cells in shown.rows:
-        console.print(Text(one_line(name), "bold"), soft_wrap=True)
-        pairs = zip([*shown.columns][1:], cells, strict=True)
-        say(
-            console, f"    {', '.join(f'{head}: {one_line(cell)}' for head, cell in pairs if cell)}"
-        )
+    heads = [*columns][1:] if indent else [*columns]
+    widths = [max(map(cell_len, (head, *columns[head]))) for head in heads]
+    if not heads or len(indent) + sum(widths) + 2 * (len(heads) - 1) > console.width:
+        return False
+    name = next(iter(columns))
+    for row in range(-1, len(columns[name])):
+        if indent:
+            console.print(_text(name if row < 0 else columns[name][row], bold=row < 0))
+        line = _text(indent)
+        for head, width in zip(heads, widths, strict=True):
+            cell = head if row < 0 else columns[head][row]
+            gap = " " * (width - cell_len(cell))
+            style = "bold" if row < 0 else STYLES.get(shown.level(head, cell), "")
+            line.append(gap if head in NUMBERS else "").append(cell, style)
+            line.append("" if head in NUMBERS else gap).append("  ")
+        line.rstrip()
+        console.print(line, soft_wrap=True)
+    return True
+
+
+def _text(text: str, *, bold: bool = False) -> Text:
+    from rich.text import Text
+
+    return Text(text, "bold" if bold else "")

@@ -11,9 +11,8 @@ from onnx_spatial.cli import render
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.render import badge
 from onnx_spatial.cli.text import say
-from onnx_spatial.errors import one_line
-from onnx_spatial.report.figures import count, duration
-from onnx_spatial.report.outcome import first
+from onnx_spatial.errors import count, one_line
+from onnx_spatial.report.figures import duration, first
 from onnx_spatial.validation import ModelResult, Report
 from onnx_spatial.validation.page import describe
 from onnx_spatial.verification.evidence import count_proofs

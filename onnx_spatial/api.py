@@ -15,12 +15,11 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from onnx_spatial.analysis.unknown_operators import unknown_operators
 from onnx_spatial.conversion.options import ConvertOptions, Mode
 from onnx_spatial.conversion.pipeline import convert_operators
 from onnx_spatial.conversion.report import EditResult, refusal
 from onnx_spatial.errors import UsageError, VerificationError, of_model
-from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
 from onnx_spatial.model.io.reader import read_source
@@ -74,7 +73,7 @@ def inspect_model(
     source = read_source(model, static)
     with of_model(source.name):
         plain = convert_source(source, replace(options, chains=False), progress)
-        inspection = inspection_of(source, plain)
+        inspection = Inspection.of(source, plain)
         if options.chains and not plain.refused():
             best = convert_source(source, options, progress)
             number = traversal.number_of_nodes(best.model or source.proto)
@@ -275,25 +274,17 @@ def edit_model(
     target = _output_file(source, output, in_place=in_place)
     with of_model(source.name):
         result = convert_source(source, options, progress)
-    inspection = inspection_of(source, result)
+    inspection = Inspection.of(source, result)
     if refused := result.refused(strict=strict or (verify is not None and verify.strict)):
         error = refusal(source.name, refused)
         error.inspection = inspection
         raise error
-    converted = source if result.model is None else source.holding(result.model)
-    conversion = Conversion(
-        converted,
-        inspection,
-        None,
-        result.model is not None,
-        original=source,
-        chains=result.rewritten,
-        ir_original=model if isinstance(model, ir.Model) else None,
-    )
+    ir_original = model if isinstance(model, ir.Model) else None
+    conversion = Conversion(inspection, chains=result.rewritten, ir_original=ir_original)
     if verify is not None and conversion.changed:
         conversion.verification = verify_conversion(conversion, verify, options.domains, progress)
         try:
-            check_verified(converted.name, conversion.verification, verify)
+            check_verified(source.name, conversion.verification, verify)
         except VerificationError as error:
             error.conversion = conversion
             raise
@@ -382,29 +373,3 @@ def _finish(
 
 def _silent(text: str) -> None:
     pass
-
-
-def inspection_of(source: reader.Source, result: EditResult) -> Inspection:
-    """Return the inspection of a model, from the result of its conversion."""
-    operators = result.operators
-    unknown, refused = set[tuple[str, str]](), set[tuple[str, str]]()
-    for operator in operators:
-        if operator.unknown_domain:
-            unknown.add((operator.domain, operator.op_type))
-        if operator.action == "refuse":
-            refused.add((operator.domain, operator.op_type))
-    model = source.proto if result.model is None else result.model
-    remaining = unknown_operators(model, unknown)
-    return Inspection(
-        source.name,
-        source.proto.ir_version,
-        op_traits.opset_of(source.proto.opset_import),
-        [*operators, *result.chains],
-        (traversal.number_of_nodes(source.proto), traversal.number_of_nodes(model)),
-        result.layouts,
-        result.limits,
-        [each for each in remaining if (each.domain, each.op_type) not in refused],
-        result.notes,
-        source,
-        None if result.model is None else source.holding(result.model),
-    )

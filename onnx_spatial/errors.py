@@ -23,6 +23,11 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:half]} [...] {text[-half:]}"
 
 
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: "1 node", "1,200 nodes"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 class Code(StrEnum):
     """Short name of what is wrong, for programs. A code never gets another meaning."""
 

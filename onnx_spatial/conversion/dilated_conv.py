@@ -6,16 +6,25 @@ are left to `replace`, with the reasons.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
+import onnx_ir as ir
+
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.graph_editor import GraphEditor, ModelEditor
 from onnx_spatial.fusion.dilated_conv import RegionEdit, Regions, fuse
 from onnx_spatial.lowering import MIN_OPSET
 from onnx_spatial.model import traversal
+from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
 #: Reported in the place of a strategy, for a region with a convolution and for one without.
 DILATED = "dilated convolution"
 UNBLOCKED = "unblocked"
+
+#: Convolutions that may become dilated, and the position of the weight among their inputs.
+CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "QLinearConv": 3}
 
 
 def fuse_dilated_convs(model: ModelEditor) -> None:
@@ -61,13 +70,24 @@ def _carry_out(regions: Regions, edit: RegionEdit, editor: GraphEditor, model: M
         # Nodes that compute a crop may stand behind the convolution that reads it now.
         graph.sort()
     editor.improve_layouts()
+    counted = {*regions.shared}
     for end, nodes, names in zip(regions.exits, between, labels, strict=True):
         info = end.subject.info
+        begun = [name for name in regions.entries if name in regions.origins[end.name] - counted]
+        counted.update(begun)
+        convolutions = [
+            (label, _describe_convolution(new, editor))
+            for label, old in zip(names, nodes, strict=True)
+            if old.op_type in CONVOLUTIONS
+            for new in editor.results(old)[:1]
+            if new.op_type == old.op_type
+        ]
         name = DILATED if end.name in edit.convolved else UNBLOCKED
         declined = result.declined.get(info.index, ())
-        count = sum(map(editor.count, (end.subject.node, *nodes)))
-        result.operator_at[info.index] = report.converted(
-            info, "fuse", name, count, between=names, declined=declined
+        count = sum(len(editor.results(node)) for node in (end.subject.node, *nodes))
+        done = report.converted(info, "fuse", name, count, between=names, declined=declined)
+        result.operator_at[info.index] = replace(
+            done, convolutions=tuple(convolutions), entries=tuple(begun)
         )
         output = [name for name in info.node.output[:1] if name not in lost]
         result.note_outputs(info, output, info.output_shape)
@@ -78,3 +98,38 @@ def _carry_out(regions: Regions, edit: RegionEdit, editor: GraphEditor, model: M
         declined = result.declined.get(info.index, ())
         result.operator_at[info.index] = report.converted(info, "fuse", name, 0, declined=declined)
     editor.note()
+
+
+def _describe_convolution(node: ir.Node, editor: GraphEditor) -> str:
+    """Describe a convolution: "depthwise 3x3, dilation 4, 960 channels"."""
+    position = CONVOLUTIONS[node.op_type]
+    read = node.inputs[position] if len(node.inputs) > position else None
+    weight = () if read is None else _stored_shape(read, editor)
+    kernel = node.attributes.get_ints("kernel_shape") or weight[2:]
+    dilations = node.attributes.get_ints("dilations", [1])
+    dilation = f"dilation {_times(dilations[:1] if len({*dilations}) == 1 else dilations)}"
+    if len(weight) < 2:
+        return f"{f'{node.op_type} {_times(kernel)}'.strip()}, {dilation}"
+    group = node.attributes.get_int("group", 1)
+    inputs, outputs = weight[1] * group, weight[0]
+    if node.op_type == "ConvTranspose":
+        inputs, outputs = weight[0], weight[1] * group
+    depthwise = group == inputs > 1
+    kind = "depthwise" if depthwise and node.op_type == "Conv" else node.op_type
+    kind = f"depthwise {kind}" if depthwise and kind != "depthwise" else kind
+    groups = f", {group} groups" if group > 1 and not depthwise else ""
+    channels = f"{inputs}" if inputs == outputs else f"{inputs} -> {outputs}"
+    return f"{kind} {_times(kernel)}, {dilation}, {channels} channels{groups}"
+
+
+def _stored_shape(value: ir.Value, editor: GraphEditor) -> tuple[int, ...]:
+    """Return the shape of a weight, new or of the model; () if it is not known."""
+    if value.const_value is not None:
+        return value.const_value.shape.numpy()
+    dims = shape_inference.dims(editor.view.scope.type(value.name or "")) or ()
+    sizes = tuple(dim for dim in dims if isinstance(dim, int))
+    return sizes if len(sizes) == len(dims) else ()
+
+
+def _times(sizes: Sequence[int]) -> str:
+    return "x".join(map(str, sizes))

@@ -199,10 +199,11 @@ class GraphEditor:
             todo += [value.producer() for value in node.inputs if value is not None]
             replace_nodes.remove(node)
 
-    def count(self, node: ir.Node) -> int:
-        """Count the nodes that replaced a node of the original."""
+    def results(self, node: ir.Node) -> list[ir.Node]:
+        """Return the nodes that replaced a node of the original, those of its own type first."""
         new = self._replacements.get(node, ())
-        return sum(1 if n.graph is not None else self.count(n) for n in new)
+        nodes = [m for n in new for m in ([n] if n.graph is not None else self.results(n))]
+        return sorted(nodes, key=lambda each: each.op_type != node.op_type)
 
     def note(self) -> None:
         """Note the values of the graph that new nodes compute, and those that are gone."""

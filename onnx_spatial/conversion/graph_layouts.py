@@ -37,7 +37,7 @@ def improve_layouts(model: ModelEditor, fused: Mapping[int, Sequence[ir.Node]]) 
         editor.fused.update(node for nodes in here.values() for node in nodes)
         editor.improve_layouts()
         for index, nodes in here.items():
-            count = sum(1 if node.graph is not None else editor.count(node) for node in nodes)
+            count = sum(1 if n.graph is not None else len(editor.results(n)) for n in nodes)
             operators = model.result.operator_at
             operators[index] = replace(operators[index], nodes_after=count)
         editor.note()

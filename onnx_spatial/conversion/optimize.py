@@ -118,6 +118,10 @@ def _converted(
     while chains:
         named, outputs = with_operators(legal, chains)
         edit = convert_operators(named, with_chains, folder=folder, progress=progress)
+        named_of = {(str(c.place), n): c.output for c, n in zip(chains, outputs, strict=True)}
+        for index, s in edit.operator_at.items():
+            entries = tuple(named_of.get((s.graph, name), name) for name in s.entries)
+            edit.operator_at[index] = replace(s, entries=entries)
         operators = {
             (operator.graph, operator.output): operator
             for operator in edit.operators

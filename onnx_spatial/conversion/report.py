@@ -74,6 +74,8 @@ class OperatorReport:
         code: code of the reason; None without one.
         between: at the end of a region, labels of the nodes inside, which work without the blocks now;
             they count in `nodes_before` and `nodes_after`.
+        convolutions: those in `between`, with what each is now: "Conv 3x3, dilation 4, 8 channels".
+        entries: outputs of the SpaceToBatch operators that the region begins with, and none before it.
         notes: what differs from the original, for which inputs, one sentence each.
         proven: for what it is proven to compute the same: "all sizes", or "these sizes" (of a file with
             static sizes); None if it is not proven, or was not verified.
@@ -101,6 +103,8 @@ class OperatorReport:
     absorbed: tuple[str, ...] = ()
     declined: tuple[str, ...] = ()
     between: tuple[str, ...] = ()
+    convolutions: tuple[tuple[str, str], ...] = ()
+    entries: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     code: Code | None = None
     proven: ProofScope | None = None
@@ -137,8 +141,16 @@ class OperatorReport:
         return self.is_chain and self.op_type == Rearrange.name and not self.converted
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes, tuples as lists, None for unknown dims, candidates as dicts."""
-        result = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self).items()}
+        """Return the attributes, tuples as lists, None for unknown dims, candidates as dicts.
+
+        `convolutions` and `entries` are left out.
+        """
+        inner = ("convolutions", "entries")
+        result = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in vars(self).items()
+            if name not in inner
+        }
         result["candidates"] = [dict(vars(candidate)) for candidate in self.candidates]
         return result
 

@@ -15,15 +15,10 @@ import onnx
 
 from onnx_spatial.conversion.dilated_conv import DILATED
 from onnx_spatial.conversion.report import CHAIN, OperatorReport
-from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph.replace_nodes import ORIGIN
+from onnx_spatial.errors import count
+from onnx_spatial.model import traversal
 from onnx_spatial.model.io.source import Source
 from onnx_spatial.operators import Rearrange
-
-#: Convolutions, which have a weight and may become dilated.
-_CONVOLUTIONS = ("Conv", "ConvInteger", "ConvTranspose", "QLinearConv")
-#: Position of the weight among the inputs.
-_WEIGHT = {"QLinearConv": 3}
 
 
 @dataclass(frozen=True)
@@ -141,12 +136,11 @@ def summarize(
     converted = [operator for operator in operators if operator.converted]
     chains = sum(operator.dialect == CHAIN for operator in converted)
     left = sum(s.left_over or s.action == "refuse" for s in operators)
-    regions = _Regions(original.proto, result.proto, converted)
     return Summary(
-        text=_text(converted, regions, layouts),
+        text=_text(converted, layouts),
         before=_figures(original, len(converted) - chains + left, chains),
         after=_figures(result, left if not _is_kept(converted) else len(operators)),
-        replacements=tuple(regions.replacements()),
+        replacements=tuple(_replacements(converted)),
         estimate=_estimate(converted),
         calls=any(operator.action == "function" for operator in converted),
     )
@@ -194,171 +188,39 @@ def _rank(model: onnx.ModelProto) -> int:
     return max(ranks)
 
 
-class _Regions:
-    """The regions that lost their blocks, by the operator at their end."""
+def _replacements(operators: Sequence[OperatorReport]) -> Iterator[Replacement]:
+    """Yield the rows of the report; a SpaceToBatch counts with the first region that it opens."""
+    at_output = {(each.graph, each.output): each for each in operators}
+    entries = {
+        id(each): [at_output[each.graph, name] for name in each.entries] for each in operators
+    }
+    inside = {id(entry) for each in entries.values() for entry in each}
+    for operator in operators:
+        if id(operator) in inside:
+            continue
+        together = [*entries[id(operator)], operator]
+        members = (n for each in together for n in (*each.absorbed, *each.between, each.node))
+        label = operator.convolutions[0][0] if operator.convolutions else operator.node
+        yield Replacement(
+            label,
+            operator.graph,
+            _became(operator),
+            sum(each.nodes_before for each in together),
+            1 if operator.action == "function" else operator.nodes_after,
+            tuple(members),
+        )
 
-    def __init__(
-        self,
-        original: onnx.ModelProto,
-        result: onnx.ModelProto,
-        operators: Sequence[OperatorReport],
-    ) -> None:
-        self._operators = operators
-        self._fused = {
-            (operator.graph, operator.node): operator
-            for operator in operators
-            if not operator.nodes_after
-        }
-        self._produced: dict[str, dict[str, onnx.NodeProto]] = {}
-        self._nodes = {
-            (str(place), traversal.label(node)): (place, graph, node)
-            for place, graph, node in traversal.nodes(original)
-        }
-        self._weights = {
-            tensor.name: tuple(tensor.dims)
-            for _, graph in traversal.graphs(result)
-            for tensor in getattr(graph, "initializer", ())
-        }
-        self._dilated: dict[tuple[str, str], onnx.NodeProto] = {}
-        for place, _, node in traversal.nodes(result):
-            if op_traits.is_standard(node) and node.op_type in _CONVOLUTIONS:
-                for key in (traversal.label(node), *_origins(node), *_reads(node)):
-                    self._dilated.setdefault((str(place), key), node)
 
-    def convolutions(self, operator: OperatorReport) -> list[tuple[str, onnx.NodeProto]]:
-        """Return the convolutions in a region: label before, node in the result."""
-        found = []
-        for label in operator.between:
-            _, _, node = self._nodes.get((operator.graph, label), (None, None, None))
-            if node is None or node.op_type not in _CONVOLUTIONS:
-                continue
-            for key in (label, *_reads(node)):
-                now = self._dilated.get((operator.graph, key))
-                if now is not None and now.op_type == node.op_type:
-                    found.append((label, now))
-                    break
-        return found
-
-    def replacements(self) -> Iterator[Replacement]:
-        """Yield the rows of the report; a SpaceToBatch counts with the first region that it opens."""
-        regions = {
-            (operator.graph, operator.node): self._entries(operator)
-            for operator in self._operators
-            if operator.between
-        }
-        counted = {entry for entries in regions.values() for entry in entries}
-        seen: set[tuple[str, str]] = set()
-        for operator in self._operators:
-            key = (operator.graph, operator.node)
-            if operator.between:
-                new = {k: s for k, s in regions[key].items() if k not in seen}
-                seen |= new.keys()
-                yield self._region(operator, list(new.values()))
-            elif key not in counted:
-                after = 1 if operator.action == "function" else operator.nodes_after
-                yield Replacement(
-                    operator.node,
-                    operator.graph,
-                    _operator(operator),
-                    operator.nodes_before,
-                    after,
-                    _members(operator),
-                )
-
-    def _entries(self, operator: OperatorReport) -> dict[tuple[str, str], OperatorReport]:
-        """Return each fused operator in front of a region's nodes, by graph and label."""
-        inside = {*operator.between, *operator.absorbed}
-        found, seen = dict[tuple[str, str], OperatorReport](), set[str]()
-        place, graph, node = self._nodes.get((operator.graph, operator.node), (None, None, None))
-        if node is None or graph is None:
-            return found
-        producers = self._producers(operator.graph, graph)
-        todo = [node]
-        while todo:
-            for name in todo.pop().input:
-                producer = producers.get(name)
-                if producer is None or name in seen:
-                    continue
-                seen.add(name)
-                key = (str(place), traversal.label(producer))
-                fused = self._fused.get(key)
-                if fused is not None and fused is not operator:
-                    found[key] = fused
-                    inside.update(fused.absorbed)
-                    todo.append(producer)
-                elif key[1] in inside:
-                    todo.append(producer)
-        return found
-
-    def _producers(self, place: str, graph: traversal.GraphLike) -> dict[str, onnx.NodeProto]:
-        """Return the nodes of a graph by their outputs; made once for each graph."""
-        if place not in self._produced:
-            self._produced[place] = {name: each for each in graph.node for name in each.output}
-        return self._produced[place]
-
-    def _region(self, operator: OperatorReport, entries: Sequence[OperatorReport]) -> Replacement:
-        convolutions = self.convolutions(operator)
-        kinds = Counter(self._convolution(node) for _, node in convolutions)
+def _became(operator: OperatorReport) -> str:
+    """Describe what a region is now, or an operator that was replaced with its neighbours or alone."""
+    if operator.between:
+        kinds = Counter(kind for _, kind in operator.convolutions)
         parts = (f"{n} x {kind}" if n > 1 else kind for kind, n in kinds.items())
-        what = "; ".join(parts) or f"{operator.lowering}"
-        node = convolutions[0][0] if convolutions else operator.node
-        before = sum(each.nodes_before for each in (operator, *entries))
-        members = tuple(label for each in (*entries, operator) for label in _members(each))
-        return Replacement(node, operator.graph, what, before, operator.nodes_after, members)
-
-    def _convolution(self, node: onnx.NodeProto) -> str:
-        """Describe a convolution: "depthwise 3x3, dilation 4, 960 channels"."""
-        attributes = {a.name: a for a in node.attribute}
-        kernel = list(attributes["kernel_shape"].ints) if "kernel_shape" in attributes else []
-        dilations = list(attributes["dilations"].ints) if "dilations" in attributes else [1]
-        one = len({*dilations}) == 1
-        dilation = f"dilation {_times(dilations[:1] if one else dilations)}"
-        position = _WEIGHT.get(node.op_type, 1)
-        weight = self._weights.get(node.input[position]) if len(node.input) > position else None
-        kernel = kernel or list((weight or ())[2:])
-        if weight is None or len(weight) < 2:
-            return f"{f'{node.op_type} {_times(kernel)}'.strip()}, {dilation}"
-        group = attributes["group"].i if "group" in attributes else 1
-        inputs, outputs = weight[1] * group, weight[0]
-        if node.op_type == "ConvTranspose":
-            inputs, outputs = weight[0], weight[1] * group
-        depthwise = group == inputs > 1
-        kind = "depthwise" if depthwise and node.op_type == "Conv" else node.op_type
-        kind = f"depthwise {kind}" if depthwise and kind != "depthwise" else kind
-        groups = f", {group} groups" if group > 1 and not depthwise else ""
-        channels = f"{inputs}" if inputs == outputs else f"{inputs} -> {outputs}"
-        return f"{kind} {_times(kernel)}, {dilation}, {channels} channels{groups}"
-
-
-def _members(operator: OperatorReport) -> tuple[str, ...]:
-    return (*operator.absorbed, *operator.between, operator.node)
-
-
-def _times(sizes: Sequence[int]) -> str:
-    return "x".join(map(str, sizes))
-
-
-def _origins(node: onnx.NodeProto) -> Iterator[str]:
-    for entry in node.metadata_props:
-        if entry.key == ORIGIN:
-            yield entry.value.partition(" ")[2]
-
-
-def _reads(node: onnx.NodeProto) -> list[str]:
-    """Return the name of the weight, as a key that is no label of a node."""
-    position = _WEIGHT.get(node.op_type, 1)
-    if len(node.input) <= position:
-        return []
-    return [f"weight {node.input[position]}"]
-
-
-def _operator(operator: OperatorReport) -> str:
-    """Describe an operator that was replaced on its own, or with its neighbours."""
+        return "; ".join(parts) or f"{operator.lowering}"
     if not operator.spatial:
         return f"{operator.op_type}, explicit pads"
-    absorbed = f" with {len(operator.absorbed)} other nodes" if operator.absorbed else ""
-    if len(operator.absorbed) == 1:
-        absorbed = " with 1 other node"
+    others = count(len(operator.absorbed), "other node")
+    absorbed = f" with {others}" if operator.absorbed else ""
     return f"{operator.op_type}{absorbed}, {operator.function or operator.lowering}"
 
 
@@ -366,20 +228,20 @@ def layout_text(before: int, after: int) -> str:
     """Say what became of changes of layout, of which there is one or more; "" if nothing did."""
     if before == after:
         return "changes of layout moved to smaller values" if before else ""
-    return f"{_count(before - after, 'change')} of layout removed"
+    return f"{count(before - after, 'change')} of layout removed"
 
 
-def _text(converted: Sequence[OperatorReport], regions: _Regions, layouts: tuple[int, int]) -> str:
+def _text(converted: Sequence[OperatorReport], layouts: tuple[int, int]) -> str:
     """Say what became of the operators, in one clause for each way."""
     operators = [operator for operator in converted if operator.spatial]
     cancelled = [operator for operator in operators if operator.lowering == "cancelled"]
     became = [operator for operator in operators if operator.lowering != "cancelled"]
-    clauses = [f"{_named(became)} became {_products(became, regions)}"] if became else []
+    clauses = [f"{_named(became)} became {_products(became)}"] if became else []
     if cancelled:
         alone = all(operator.op_type == Rearrange.name for operator in cancelled)
         clauses.append(f"{_named(cancelled)} cancelled {'out' if alone else 'each other'}")
     if refused := len(converted) - len(operators):
-        clauses.append(f"{_count(refused, 'convolution')} got explicit pads")
+        clauses.append(f"{count(refused, 'convolution')} got explicit pads")
     if text := layout_text(*layouts):
         clauses.append(text)
     return ", ".join(clauses) or "no operator was converted"
@@ -389,30 +251,26 @@ def _named(operators: Sequence[OperatorReport]) -> str:
     """Count operators, and chains of standard nodes that are operators."""
     chains = sum(operator.dialect == CHAIN for operator in operators)
     numbers = {"operator": len(operators) - chains, "chain": chains}
-    return " and ".join(_count(number, noun) for noun, number in numbers.items() if number)
+    return " and ".join(count(number, noun) for noun, number in numbers.items() if number)
 
 
-def _products(operators: Sequence[OperatorReport], regions: _Regions) -> str:
+def _products(operators: Sequence[OperatorReport]) -> str:
     if operators[0].action == "function":
         functions = {operator.function: operator.nodes_after for operator in operators}
-        nodes = _count(sum(functions.values()), "standard node")
-        return f"calls of {_count(len(functions), 'local function')} ({nodes})"
+        nodes = count(sum(functions.values()), "standard node")
+        return f"calls of {count(len(functions), 'local function')} ({nodes})"
     parts: Counter[str] = Counter()
     for operator in operators:
         if operator.lowering == DILATED and operator.between:
-            parts["dilated convolution"] += max(len(regions.convolutions(operator)), 1)
+            parts["dilated convolution"] += max(len(operator.convolutions), 1)
         elif operator.lowering == "strided convolution":
             parts["strided convolution"] += 1
         elif operator.nodes_after and not operator.between:
             parts["node" if operator.action == "custom-op" else "standard node"] += (
                 operator.nodes_after
             )
-    texts = [_count(number, noun) for noun, number in parts.items() if number]
+    texts = [count(number, noun) for noun, number in parts.items() if number]
     if not texts:
         return "nothing: the nodes between work without blocks"
     *others, last = texts
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from onnx_spatial.errors import count
+
 if TYPE_CHECKING:
     import onnx
 
@@ -98,9 +100,12 @@ def names_by_sentence(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return names
 
 
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun: "1 node", "1,200 nodes"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def first(
+    lines: Sequence[str], most: int | None, rest: str = "{} more (-v shows them)"
+) -> list[str]:
+    """Return the first of some lines, and how many there are more; None: all of them."""
+    left = [] if most is None else lines[most:]
+    return [*lines[:most], *([f"and {rest.format(len(left))}"] if left else [])]
 
 
 def file_size(size: int) -> str:

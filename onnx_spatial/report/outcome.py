@@ -1,4 +1,4 @@
-"""Describe an outcome once: the screen, the HTML page and a notebook show the same description.
+"""Describe an outcome once: the screen, the HTML page and a notebook render the same description.
 
 Outcome  headline    "10 operators became 5 dilated convolutions; 226 -> 68 nodes, 80 -> 41 kB"
          parts       tables, and sentences below them
@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from onnx_spatial.errors import Code, one_line
+from onnx_spatial.errors import count, one_line
 from onnx_spatial.model.io import reader
 from onnx_spatial.operators import Rearrange
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.report.figures import (
-    count,
     duration,
     figure_rows,
-    headline,
+    first,
     interface,
     listed,
     names_by_sentence,
@@ -33,10 +32,10 @@ from onnx_spatial.report.figures import (
 
 if TYPE_CHECKING:
     from onnx_spatial.conversion.limits import LimitReport, NodeBeyond
+    from onnx_spatial.conversion.report import OperatorReport
     from onnx_spatial.conversion.summary import Summary
     from onnx_spatial.model.io.source import Source
     from onnx_spatial.report.graphs import SideBySide
-    from onnx_spatial.report.results import Conversion, Inspection
     from onnx_spatial.verification import Verification
 
 Document = Mapping[str, Any]
@@ -156,88 +155,107 @@ class Outcome:
     def opened(self) -> int | None:
         """The region that is drawn at first: of what failed, else the one that changed most."""
         tables = (part.table for part in self.parts if part.table is not None)
-        failed = (table.failed for table in tables)
-        first = next((region for region in failed if region is not None), None)
-        return first if first is not None or self.shown is None else self.shown.largest
+        failed = [table.failed for table in tables if table.failed is not None]
+        largest = None if self.shown is None else self.shown.largest
+        return failed[0] if failed else largest
 
+    def add_interface(self, model: onnx.ModelProto) -> None:
+        """Add the inputs and outputs of the model."""
+        self.facts = interface(model)
 
-def describe(
-    result: Inspection | Conversion,
-    name: str = "",
-    *,
-    verbose: bool = True,
-    graphs: bool = True,
-    error: str = "",
-) -> Outcome:
-    """Describe an inspection or a conversion.
+    def add_graphs(
+        self,
+        before: onnx.ModelProto,
+        after: onnx.ModelProto | None,
+        summary: Summary | None,
+        operators: Sequence[OperatorReport] | Sequence[Document],
+    ) -> None:
+        """Add the graphs, for a page; without a summary each operator makes a region."""
+        from onnx_spatial.report.graphs import SideBySide
 
-    Args:
-        result: what `inspect`, `convert` or `optimize` returned.
-        name: of the model, if it is not that of the result.
-        verbose: whether all of it is described, as on a page.
-        graphs: whether a page draws the graphs.
-        error: why the command failed.
-    """
-    from onnx_spatial.report.results import Inspection
+        known = [each if isinstance(each, Mapping) else each.to_dict() for each in operators]
+        self.shown = SideBySide.of(before, after, summary, known)
 
-    if isinstance(result, Inspection):
-        outcome = _inspection(result, verbose=verbose, graphs=graphs, error=error)
-    else:
-        outcome = _conversion(result, verbose=verbose, graphs=graphs, error=error)
-    outcome.name = name or outcome.name
-    said = [outcome.headline, *(part.message for part in outcome.checks)]
-    if error and not any(text and text in error for text in said):
-        outcome.remarks.insert(0, (error, "failed"))
-    return outcome
+    def add_figures(self, summary: Summary, *, types: bool) -> None:
+        """Add the figures before and after; `types` names all types of nodes."""
+        rows = map(list, zip(*figure_rows(summary, verbose=types), strict=True))
+        columns = dict(zip(("figure", "before", "after"), rows, strict=True))
+        self.parts.append(Part("Summary", Table(columns)))
 
+    def add_replacements(self, summary: Summary, *, verbose: bool = True) -> None:
+        """Add what took the place of nodes; the rows add up to all nodes."""
+        each = summary.replacements
+        named = each if verbose else each[:_REPLACEMENTS]
+        others = summary.others()
+        if left := each[len(named) :]:
+            totals = (sum(r.nodes_before for r in left), sum(r.nodes_after for r in left))
+            others.insert(0, (f"{len(left)} more (-v shows them)", "", *totals))
+        rows = [(r.node, r.graph, r.what, r.nodes_before, r.nodes_after) for r in named]
+        rows += [(name, "", *row) for name, *row in others]
+        columns = {
+            "operator or region": [row[0] for row in rows],
+            "in": [row[1] for row in rows] if {row[1] for row in rows} - {"main graph", ""} else [],
+            "now": [row[2] for row in rows],
+            "nodes": [f"{row[3]} -> {row[4]}" for row in rows],
+        }
+        regions = [*range(len(named)), *[None] * len(others)]
+        table = Table({head: cells for head, cells in columns.items() if cells}, ("in",), regions)
+        self.parts.append(Part("Operators and regions", table))
 
-def _inspection(found: Inspection, *, verbose: bool, graphs: bool, error: str) -> Outcome:
-    refused = any(operator.action == "refuse" for operator in found.operators)
-    summary = None if refused else found.conversion
-    outcome = Outcome(found.model, "failed" if error or refused else "inspected", _contents(found))
-    regions: Regions = {}
-    if found.original is not None:
-        outcome.facts = interface(found.original.proto)
-        if graphs:
-            after = None if refused or found.result is None else found.result.proto
-            regions = _add_graphs(outcome, found.original.proto, after, summary, found.named)
-    if summary is not None:
-        outcome.remarks.append((f"after convert: {headline(summary)}", ""))
-        if outcome.shown is not None:
-            outcome.shown.sides = ("before", "after convert")
-            outcome.parts += _summary(summary, verbose=verbose, figures=False)
-    _add_operators(outcome, found, None, regions, verbose=verbose, tables=(True, True))
-    outcome.remarks += _limits(found.limits, verbose=verbose, when="after optimize, ")
-    return outcome
+    def add_operators(
+        self,
+        title: str,
+        operators: Sequence[OperatorReport],
+        check: Document | None,
+        *,
+        shown: bool,
+        verbose: bool,
+    ) -> None:
+        """Add operators or chains, with a table if they are `shown`, and what is to know of them."""
+        documents = [operator.to_dict() for operator in operators]
+        part = Part(title, lines=[*operator_lines(documents, shown=shown, verbose=verbose)])
+        if operators and shown:
+            regions = {} if self.shown is None else self.shown.regions()
+            part.table = operator_table(documents, check, regions)
+            if title == "Chains":
+                moves = any(operator.op_type == Rearrange.name for operator in operators)
+                what = "only move data" if moves else "are spatial operators"
+                part.message = f"chains of standard nodes that {what}:"
+        self.parts += [part] if part.table or part.lines else []
 
+    def add_lacking(self, messages: Sequence[str], *, verbose: bool) -> None:
+        """Add remarks on the operators that onnxruntime lacks."""
+        rest = "{} more operators that onnxruntime lacks"
+        lines = first(messages, None if verbose else _PROBLEMS, rest)
+        self.remarks += [(one_line(message), "unverified") for message in lines]
 
-def _conversion(result: Conversion, *, verbose: bool, graphs: bool, error: str) -> Outcome:
-    found, summary = result.inspection, result.summary
-    check = None if result.verification is None else result.verification.to_dict()
-    verdict = "not verified" if result.verification is None else result.verification.status
-    status = "failed" if error else verdict if result.changed else "nothing to do"
-    what = _nothing_done(result) if summary is None else headline(summary)
-    outcome = Outcome(found.model, status, what)
-    regions: Regions = {}
-    if graphs:
-        after = result.model if result.changed else None
-        regions = _add_graphs(outcome, result.original.proto, after, summary, found.operators)
-    if summary is not None:
-        outcome.facts = interface(result.original.proto)
-        outcome.parts += _summary(summary, verbose=verbose, figures=verbose and not graphs)
-    needed = not result.changed or not all(operator.converted for operator in found.named)
-    _add_operators(
-        outcome, found, check, regions, verbose=verbose, tables=(verbose or needed, verbose)
-    )
-    for versions in result.touched.get("ir_version", ()):
-        outcome.remarks.append((f"raised the IR version: {versions}", ""))
-    outcome.remarks += _limits(found.limits, verbose=verbose)
-    if check is not None:
-        operators = [operator.to_dict() for operator in result.operators]
-        outcome.checks = describe_check(check, operators, verbose=verbose)
-    elif result.changed:
-        outcome.checks = [Part("Verification", message="not verified")]
-    return outcome
+    def add_limits(self, report: LimitReport | None, *, verbose: bool, when: str = "") -> None:
+        """Add which nodes of a result are beyond the limit, a line for each reason, or that all fit.
+
+        With `verbose` every reason and node is named. `when` starts the sentence.
+        """
+        if report is None:
+            return
+        if report.text is not None:
+            self.remarks.append((f"{when}{report.text}:", "failed"))
+            most = None if verbose else _REASONS
+            reasons = _nodes_by_reason(report.nodes, most)
+            lines = first(reasons, most, "{} other reasons (-v shows all)")
+        else:
+            unknown = count(len(report.unknown), "node")
+            others = f"; of {unknown} a rank is unknown (-v shows them)" if report.unknown else ""
+            nodes = "every other node" if report.unknown else "every node"
+            self.remarks.append((f"{when}{nodes} fits rank {report.max_rank}{others}", ""))
+            lines = []
+        if verbose:
+            lines += [f"not compared: {line}" for line in _nodes_by_reason(report.unknown, None)]
+        self.remarks += [(f"  {line}", "") for line in lines]
+
+    def add_error(self, error: str) -> None:
+        """Put why the command failed in front of the remarks, unless it is said already."""
+        said = [self.headline, *(part.message for part in self.checks)]
+        if error and not any(text and text in error for text in said):
+            self.remarks.insert(0, (error, "failed"))
 
 
 def describe_verification(
@@ -256,124 +274,20 @@ def describe_verification(
         ModelFileError: a model cannot be read.
     """
     document = found.to_dict()
-    outcome = Outcome("", found.status, "")
+    outcome = Outcome("", found.status, "", operators=len(found.operators))
     regions: Regions = {}
     if original is not None and converted is not None:
         before, after = (reader.read(each, data=False) for each in (original, converted))
-        outcome.name, outcome.facts = after.name, interface(before.proto)
+        outcome.name = after.name
         outcome.headline = found.message.removeprefix(f"{found.status}: ")
-        regions = _add_graphs(outcome, before.proto, after.proto, None, document["operators"])
+        outcome.add_interface(before.proto)
+        outcome.add_graphs(before.proto, after.proto, None, document["operators"])  # type: ignore[arg-type]
+        assert outcome.shown is not None
+        regions = outcome.shown.regions()
     outcome.checks = describe_check(document, operators, verbose=verbose)
-    outcome.operators = len(found.operators)
     if verbose and found.operators:
-        table = operator_table((), document, regions)
-        outcome.parts = [Part("Operators", table)]
+        outcome.parts = [Part("Operators", operator_table((), document, regions))]
     return outcome
-
-
-def _add_graphs(
-    outcome: Outcome,
-    before: onnx.ModelProto,
-    after: onnx.ModelProto | None,
-    summary: Summary | None,
-    operators: Any,
-) -> Regions:
-    """Add the graphs, and return the region of each node."""
-    from onnx_spatial.report.graphs import SideBySide
-
-    known = [each if isinstance(each, Mapping) else each.to_dict() for each in operators]
-    outcome.shown = SideBySide.of(before, after, summary, known)
-    return outcome.shown.regions()
-
-
-def _contents(found: Inspection) -> str:
-    """Count the operators of a model, and name its domains and versions."""
-    if not found.named:
-        return f"no spatial operators{'' if found.summary is not None else ', nothing to do'}"
-    opset = "no opset" if found.opset is None else f"opset {found.opset}"
-    spatial = [repr(operator.domain) for operator in found.named if operator.spatial]
-    domains = ", ".join(dict.fromkeys(spatial))
-    what = [f"{count(len(spatial), 'spatial operator')} in domain {domains}"] if spatial else []
-    if refused := len(found.named) - len(spatial):
-        what.append(f"{count(refused, 'convolution')} that onnxruntime refuses")
-    return f"{', '.join(what)}, {opset}, IR {found.ir_version}"
-
-
-def _nothing_done(result: Conversion) -> str:
-    found, limits = result.inspection, result.inspection.limits
-    why = "no operators to convert" if found.named else "no spatial operators"
-    if found.named and all(operator.action == "function" for operator in found.named):
-        why = "its operators call local functions already"
-    return f"{why}, nothing {'was changed' if limits and limits.nodes else 'to do'}"
-
-
-def _summary(summary: Summary, *, verbose: bool, figures: bool) -> list[Part]:
-    """Describe the figures, and what took the place of nodes; the rows add up to all nodes.
-
-    `verbose` names all replacements, `figures` all types of nodes.
-    """
-    table = zip(*figure_rows(summary, verbose=figures), strict=True)
-    columns = dict(zip(("figure", "before", "after"), map(list, table), strict=True))
-    most = None if verbose else _REPLACEMENTS
-    rows = [
-        (each.node, each.graph, each.what, each.nodes_before, each.nodes_after)
-        for each in summary.replacements
-    ]
-    others = [(name, "", *counts) for name, *counts in summary.others()]
-    if left := rows[len(rows[:most]) :]:
-        totals = (sum(row[i] for row in left) for i in (3, 4))  # type: ignore[misc]
-        others.insert(0, (f"{len(left)} more (-v shows them)", "", "", *totals))
-    rows = [*rows[:most], *others]  # type: ignore[list-item]
-    nodes, graphs, what, before, after = map(list, zip(*rows, strict=True))
-    replaced = {
-        "operator or region": nodes,
-        "in": graphs if {*graphs} - {"main graph", ""} else [],
-        "now": what,
-        "nodes": [f"{old} -> {new}" for old, new in zip(before, after, strict=True)],
-    }
-    regions = [*range(len(rows) - len(others)), *[None] * len(others)]
-    columns_that_say_something = {head: cells for head, cells in replaced.items() if cells}
-    return [
-        Part("Summary", Table(columns)),
-        Part("Operators and regions", Table(columns_that_say_something, ("in",), regions)),
-    ]
-
-
-def _add_operators(
-    outcome: Outcome,
-    found: Inspection,
-    check: Document | None,
-    regions: Regions,
-    *,
-    verbose: bool,
-    tables: tuple[bool, bool],
-) -> None:
-    """Add the operators and the chains, each perhaps with a table, and remarks on what is left."""
-    outcome.operators = len(found.named)
-    for title, operators, shown in zip(
-        ("Operators", "Chains"), (found.named, found.chains), tables, strict=True
-    ):
-        documents = [operator.to_dict() for operator in operators]
-        part = Part(title, lines=[*operator_lines(documents, shown=shown, verbose=verbose)])
-        if operators and shown:
-            part.table = operator_table(documents, check, regions)
-            if title == "Chains":
-                moves = any(operator.op_type == Rearrange.name for operator in operators)
-                what = "only move data" if moves else "are spatial operators"
-                part.message = f"chains of standard nodes that {what}:"
-        outcome.parts += [part] if part.table or part.lines else []
-    if tables[1] and found.summary is not None:
-        outcome.remarks.append((f"optimize: {found.summary}", ""))
-    left = sum(not (chain.converted or chain.above_limit) for chain in found.chains)
-    if left and not tables[1]:
-        what = f"{count(left, 'chain')} of standard nodes left, with nothing to gain by a rewrite"
-        outcome.remarks.append((what, ""))
-    outcome.remarks += [(f"note: {one_line(note)}", "unverified") for note in found.notes]
-    told = {(o.domain, o.op_type) for o in found.operators if o.code == Code.UNKNOWN_DOMAIN}
-    lacking = [o.message for o in found.remaining if (o.domain, o.op_type) not in told]
-    rest = "{} more operators that onnxruntime lacks"
-    lacking = first(lacking, None if verbose else _PROBLEMS, rest)
-    outcome.remarks += [(one_line(message), "unverified") for message in lacking]
 
 
 def operator_table(
@@ -476,39 +390,6 @@ def _by_reason(state: str, reasons: Iterable[tuple[str, str]]) -> list[str]:
         f"{listed(names)} {state.format('is' if len(names) == 1 else 'are')}: {reason}"
         for reason, names in names_by_sentence(reasons).items()
     ]
-
-
-def first(
-    lines: Sequence[str], most: int | None, rest: str = "{} more (-v shows them)"
-) -> list[str]:
-    """Return the first of some lines, and how many there are more; None: all of them."""
-    left = [] if most is None else lines[most:]
-    return [*lines[:most], *([f"and {rest.format(len(left))}"] if left else [])]
-
-
-def _limits(
-    report: LimitReport | None, *, verbose: bool, when: str = ""
-) -> Iterator[tuple[str, str]]:
-    """Yield which nodes of a result are beyond the limit, a line for each reason, or that all fit.
-
-    With `verbose` every reason and node is named. `when` starts the sentence.
-    """
-    if report is None:
-        return
-    if report.text is not None:
-        yield f"{when}{report.text}:", "failed"
-        most = None if verbose else _REASONS
-        for line in first(
-            _nodes_by_reason(report.nodes, most), most, "{} other reasons (-v shows all)"
-        ):
-            yield f"  {line}", ""
-    else:
-        unknown = count(len(report.unknown), "node")
-        others = f"; of {unknown} a rank is unknown (-v shows them)" if report.unknown else ""
-        nodes = "every other node" if report.unknown else "every node"
-        yield f"{when}{nodes} fits rank {report.max_rank}{others}", ""
-    for line in _nodes_by_reason(report.unknown, None) if verbose else ():
-        yield f"  not compared: {line}", ""
 
 
 def _nodes_by_reason(nodes: Sequence[NodeBeyond], most: int | None) -> list[str]:

@@ -1,6 +1,7 @@
 """Define what `inspect`, `convert` and `optimize` return: `Inspection` and `Conversion`.
 
-What makes reports is imported where one is asked for.
+Each has its attributes, `to_dict` for programs, and `describe` for people: the screen, a page and a
+notebook render the same `Outcome`.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from typing import TYPE_CHECKING
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.analysis.unknown_operators import UnknownOperator
+from onnx_spatial.analysis.unknown_operators import UnknownOperator, unknown_operators
 from onnx_spatial.conversion.changes import list_changes
 from onnx_spatial.conversion.limits import LimitReport
-from onnx_spatial.conversion.report import OperatorReport
+from onnx_spatial.conversion.report import EditResult, OperatorReport
 from onnx_spatial.conversion.summary import Summary, layout_text, summarize
-from onnx_spatial.errors import one_line
-from onnx_spatial.model import traversal
+from onnx_spatial.errors import count, one_line
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import rebuild_ir
 from onnx_spatial.model.io.source import Source
+from onnx_spatial.report.figures import headline
+from onnx_spatial.report.outcome import Outcome, Part, describe_check
 from onnx_spatial.verification import OperatorResult, Verification
 
 if TYPE_CHECKING:
@@ -35,8 +38,7 @@ class Inspection:
     """The operators of a model, and what a conversion would do with each.
 
     Attributes:
-        model: name of the model.
-        ir_version, opset: of the file; opset is None if the default domain is not imported.
+        original: the model.
         operators: the spatial operators, in the order of the file, and what `convert` does with each.
             Behind them the chains: operators that are spelled in standard nodes, and what `optimize`
             does with each.
@@ -48,24 +50,57 @@ class Inspection:
             without these, and of `convert`.
         remaining: the operators that onnxruntime lacks also after a conversion.
         notes: where the search for chains stopped at its limits.
-        original, result: the model that was inspected, and what a conversion makes of it; None if they
-            are not known, or nothing would change.
+        result: what a conversion makes of the model; None if nothing would change.
     """
 
-    model: str
-    ir_version: int
-    opset: int | None
+    original: Source = field(compare=False)
     operators: list[OperatorReport] = field(default_factory=list)
     nodes: tuple[int, int] = (0, 0)
     layouts: tuple[int, int] = (0, 0)
     limits: LimitReport | None = None
     remaining: list[UnknownOperator] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    original: Source | None = field(default=None, compare=False)
     result: Source | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, source: Source, edit: EditResult) -> Inspection:
+        """Return the inspection of a model, from the result of its conversion."""
+        refused = {(o.domain, o.op_type) for o in edit.operators if o.action == "refuse"}
+        unknown = {(o.domain, o.op_type) for o in edit.operators if o.unknown_domain}
+        result = None if edit.model is None else source.holding(edit.model)
+        proto = (result or source).proto
+        return cls(
+            source,
+            [*edit.operators, *edit.chains],
+            (traversal.number_of_nodes(source.proto), traversal.number_of_nodes(proto)),
+            edit.layouts,
+            edit.limits,
+            [
+                each
+                for each in unknown_operators(proto, unknown)
+                if (each.domain, each.op_type) not in refused
+            ],
+            edit.notes,
+            result,
+        )
 
     def __repr__(self) -> str:
         return one_line(f"<Inspection of {self.model}: {_actions(self.operators)}>")
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+        return self.original.name
+
+    @property
+    def ir_version(self) -> int:
+        """IR version of the file."""
+        return self.original.proto.ir_version
+
+    @property
+    def opset(self) -> int | None:
+        """Opset of the file; None if the default domain is not imported."""
+        return op_traits.opset_of(self.original.proto.opset_import)
 
     @property
     def named(self) -> list[OperatorReport]:
@@ -76,6 +111,11 @@ class Inspection:
     def chains(self) -> list[OperatorReport]:
         """The operators that are spelled in standard nodes."""
         return [operator for operator in self.operators if operator.is_chain]
+
+    @property
+    def refused(self) -> bool:
+        """Whether an operator cannot be converted."""
+        return any(operator.action == "refuse" for operator in self.operators)
 
     @property
     def summary(self) -> str | None:
@@ -89,19 +129,27 @@ class Inspection:
         left = sum(chain.action == "leave" for chain in self.chains) - above
         parts = [_became(fusion, number) for fusion, number in fusions.items()]
         nodes = "faster" if self.limits is None else "other"
-        parts += [f"{_chains(alone)} written as {nodes} nodes"] if alone else []
-        parts += [f"{_chains(above)} above the limit left"] if above else []
-        parts += [f"{_chains(left)} left, with nothing to gain"] if left else []
+        parts += [f"{count(alone, 'chain')} written as {nodes} nodes"] if alone else []
+        parts += [f"{count(above, 'chain')} above the limit left"] if above else []
+        parts += [f"{count(left, 'chain')} left, with nothing to gain"] if left else []
         parts += [layouts] if layouts else []
         before, after = self.nodes
         return ", ".join(parts) + (f": {before} -> {after} nodes" if before != after else "")
 
     @cached_property
     def conversion(self) -> Summary | None:
-        """What `convert` does with the model; None if that is nothing."""
-        if self.original is None or self.result is None:
+        """What `convert` does with the model; None if that is nothing, or an operator is refused."""
+        if self.result is None or self.refused:
             return None
         return summarize(self.original, self.result, self.named)
+
+    @property
+    def command(self) -> str | None:
+        """The command that changes the model; None if none does."""
+        if self.refused:
+            return None
+        rewritten = any(chain.converted for chain in self.chains) or any(self.layouts)
+        return "optimize" if rewritten else "convert" if self.result is not None else None
 
     def to_dict(self) -> dict[str, object]:
         """Return version 2 of the report, ready for JSON: the attributes by name, and `summary`."""
@@ -119,6 +167,71 @@ class Inspection:
             "notes": self.notes,
         }
 
+    def describe(
+        self, name: str = "", *, verbose: bool = True, graphs: bool = True, error: str = ""
+    ) -> Outcome:
+        """Describe the inspection.
+
+        Args:
+            name: of the model, if it is not its path.
+            verbose: whether all of it is described, as on a page.
+            graphs: whether a page draws the graphs.
+            error: why the command failed.
+        """
+        summary = self.conversion
+        status = "failed" if error or self.refused else "inspected"
+        outcome = Outcome(name or self.model, status, self._contents())
+        outcome.add_interface(self.original.proto)
+        if graphs:
+            after = None if summary is None or self.result is None else self.result.proto
+            outcome.add_graphs(self.original.proto, after, summary, self.named)
+        if summary is not None:
+            outcome.remarks.append((f"after convert: {headline(summary)}", ""))
+            if outcome.shown is not None:
+                outcome.shown.sides = ("before", "after convert")
+                outcome.add_figures(summary, types=False)
+                outcome.add_replacements(summary)
+        self._add_operators(outcome, None, verbose=verbose, tables=(True, True))
+        outcome.add_limits(self.limits, verbose=verbose, when="after optimize, ")
+        outcome.add_error(error)
+        return outcome
+
+    def _contents(self) -> str:
+        """Count the operators of a model, and name its domains and versions."""
+        if not self.named:
+            return f"no spatial operators{'' if self.summary is not None else ', nothing to do'}"
+        opset = "no opset" if self.opset is None else f"opset {self.opset}"
+        spatial = [repr(operator.domain) for operator in self.named if operator.spatial]
+        domains = ", ".join(dict.fromkeys(spatial))
+        what = [f"{count(len(spatial), 'spatial operator')} in domain {domains}"] if spatial else []
+        if refused := len(self.named) - len(spatial):
+            what.append(f"{count(refused, 'convolution')} that onnxruntime refuses")
+        return f"{', '.join(what)}, {opset}, IR {self.ir_version}"
+
+    def _add_operators(
+        self,
+        outcome: Outcome,
+        check: dict[str, object] | None,
+        *,
+        verbose: bool,
+        tables: tuple[bool, bool],
+    ) -> None:
+        """Add the operators and the chains, each perhaps with a table, and remarks on what is left."""
+        outcome.operators = len(self.named)
+        outcome.add_operators("Operators", self.named, check, shown=tables[0], verbose=verbose)
+        outcome.add_operators("Chains", self.chains, check, shown=tables[1], verbose=verbose)
+        if tables[1] and self.summary is not None:
+            outcome.remarks.append((f"optimize: {self.summary}", ""))
+        left = sum(not (chain.converted or chain.above_limit) for chain in self.chains)
+        if left and not tables[1]:
+            chains = count(left, "chain")
+            what = f"{chains} of standard nodes left, with nothing to gain by a rewrite"
+            outcome.remarks.append((what, ""))
+        outcome.remarks += [(f"note: {one_line(note)}", "unverified") for note in self.notes]
+        told = {(o.domain, o.op_type) for o in self.operators if o.unknown_domain}
+        lacking = [o.message for o in self.remaining if (o.domain, o.op_type) not in told]
+        outcome.add_lacking(lacking, verbose=verbose)
+
 
 def _actions(operators: Sequence[OperatorReport]) -> str:
     """Count operators by what is done with them: "3 operators (2 fuse, 1 lower)"."""
@@ -126,18 +239,14 @@ def _actions(operators: Sequence[OperatorReport]) -> str:
         return "no operators"
     actions = Counter(operator.action for operator in operators)
     counts = ", ".join(f"{number} {action}" for action, number in actions.items())
-    return f"{len(operators)} operator{'' if len(operators) == 1 else 's'} ({counts})"
-
-
-def _chains(number: int) -> str:
-    return f"{number} chain{'' if number == 1 else 's'}"
+    return f"{count(len(operators), 'operator')} ({counts})"
 
 
 def _became(fusion: str, number: int) -> str:
     """Say what some chains become, by `OperatorReport.lowering`."""
     if fusion.endswith(" convolution"):
-        return f"{_chains(number)} {f'is a {fusion}' if number == 1 else f'are {fusion}s'}"
-    return f"{_chains(number)} {fusion}"
+        return f"{count(number, 'chain')} {f'is a {fusion}' if number == 1 else f'are {fusion}s'}"
+    return f"{count(number, 'chain')} {fusion}"
 
 
 @dataclass(repr=False)
@@ -145,22 +254,16 @@ class Conversion:
     """A converted model, what was done with each operator, and the verification.
 
     Attributes:
-        result: the converted model as it will be written.
         inspection: what was found in the original; `operators` has more of the operators.
         verification: result of the verification; None if `verify` was False or nothing changed.
-        changed: whether the converted model differs from the original.
         output: the file that was written; None if none was.
         backup: the original of a conversion in place, if it was kept.
-        original: the model that was read, as `result`.
         chains: the chains that `optimize` rewrote, apart from those that only move data.
         ir_original: the model that was passed, if it was an onnx_ir.Model.
     """
 
-    result: Source
     inspection: Inspection
-    verification: Verification | None
-    changed: bool
-    original: Source
+    verification: Verification | None = None
     output: Path | None = None
     backup: Path | None = None
     chains: Sequence[Chain] = ()
@@ -171,6 +274,21 @@ class Conversion:
         what = f"{self.nodes_before} -> {self.nodes_after} nodes, {verdict}"
         what = what if self.changed else "nothing to do"
         return one_line(f"<Conversion of {self.result.name}: {_actions(self.operators)}, {what}>")
+
+    @property
+    def original(self) -> Source:
+        """The model that was read."""
+        return self.inspection.original
+
+    @property
+    def result(self) -> Source:
+        """The converted model as it will be written."""
+        return self.inspection.result or self.original
+
+    @property
+    def changed(self) -> bool:
+        """Whether the converted model differs from the original."""
+        return self.inspection.result is not None
 
     @property
     def operators(self) -> list[OperatorReport]:
@@ -254,12 +372,50 @@ class Conversion:
             "verification": None if self.verification is None else self.verification.to_dict(),
         }
 
+    def describe(
+        self, name: str = "", *, verbose: bool = True, graphs: bool = True, error: str = ""
+    ) -> Outcome:
+        """Describe the conversion; the arguments are those of `Inspection.describe`."""
+        found, summary = self.inspection, self.summary
+        check = None if self.verification is None else self.verification.to_dict()
+        verdict = "not verified" if self.verification is None else self.verification.status
+        status = "failed" if error else verdict if self.changed else "nothing to do"
+        what = self._nothing_done() if summary is None else headline(summary)
+        outcome = Outcome(name or found.model, status, what)
+        if graphs:
+            after = self.model if self.changed else None
+            outcome.add_graphs(self.original.proto, after, summary, found.operators)
+        if summary is not None:
+            if verbose:
+                outcome.add_interface(self.original.proto)
+                outcome.add_figures(summary, types=not graphs)
+            outcome.add_replacements(summary, verbose=verbose)
+        needed = not self.changed or not all(operator.converted for operator in found.named)
+        tables = verbose or needed, verbose
+        found._add_operators(outcome, check, verbose=verbose, tables=tables)
+        for versions in self.touched.get("ir_version", ()):
+            outcome.remarks.append((f"raised the IR version: {versions}", ""))
+        outcome.add_limits(found.limits, verbose=verbose)
+        if check is not None:
+            operators = [operator.to_dict() for operator in self.operators]
+            outcome.checks = describe_check(check, operators, verbose=verbose)
+        elif self.changed:
+            outcome.checks = [Part("Verification", message="not verified")]
+        outcome.add_error(error)
+        return outcome
+
+    def _nothing_done(self) -> str:
+        found, limits = self.inspection, self.inspection.limits
+        why = "no operators to convert" if found.named else "no spatial operators"
+        if found.named and all(operator.action == "function" for operator in found.named):
+            why = "its operators call local functions already"
+        return f"{why}, nothing {'was changed' if limits and limits.nodes else 'to do'}"
+
     def _repr_html_(self) -> str:
         """Return the table and the verdict for a notebook."""
-        from onnx_spatial.report.outcome import describe
-        from onnx_spatial.report.page import fragment
+        from onnx_spatial.report.page import fragment  # jinja2
 
-        return fragment(describe(self, graphs=False))
+        return fragment(self.describe(graphs=False))
 
     def to_html(self) -> str:
         """Return an HTML page with what was done and how it was proven; it needs no other file.
@@ -267,10 +423,9 @@ class Conversion:
         Raises:
             UsageError: jinja2 is missing.
         """
-        from onnx_spatial.report.outcome import describe
-        from onnx_spatial.report.page import render
+        from onnx_spatial.report.page import render  # jinja2
 
-        return render("convert", [describe(self)])
+        return render("convert", [self.describe()])
 
 
 def _with_proof(operator: OperatorReport, results: list[OperatorResult]) -> OperatorReport:

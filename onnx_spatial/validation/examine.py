@@ -18,7 +18,7 @@ from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError, U
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.graphs import SideBySide
-from onnx_spatial.report.outcome import Outcome, describe
+from onnx_spatial.report.outcome import Outcome
 from onnx_spatial.report.results import Inspection
 from onnx_spatial.validation import recorded
 from onnx_spatial.validation.examined import ExaminedModel, ModelForm, nodes_by_label
@@ -273,12 +273,12 @@ def _page(subject: ExaminedModel) -> Outcome:
     """Describe what the first mode changed; of a model that no mode changes, the model alone."""
     for form in subject.forms:
         if form.changed:
-            made = describe(replace(form.conversion, verification=form.verification))
+            made = replace(form.conversion, verification=form.verification).describe()
             if len(subject.options.modes) > 1 and made.shown is not None:
                 made.shown.sides = ("before", f"after, mode {form.mode}")
             return made
     if subject.inspection is not None:
-        return describe(subject.inspection)
+        return subject.inspection.describe()
     return Outcome("", "", "", shown=SideBySide.of(subject.source.proto, None))
 
 

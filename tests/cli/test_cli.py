@@ -19,7 +19,6 @@ from validating import SCALED
 
 import onnx_spatial
 from onnx_spatial.cli import render
-from onnx_spatial.report.outcome import describe
 
 ZOO = Path(__file__).parents[2] / "models"
 TF = "ai.onnx.converters.tensorflow"
@@ -224,7 +223,7 @@ def test_every_model_of_the_zoo_converts_and_equals_its_recorded_outputs(name, c
 
 def test_operators_are_listed_where_a_table_would_not_fit():
     narrow = Console(file=io.StringIO(), width=60)
-    render.outcome(narrow, describe(onnx_spatial.inspect(ZOO / "raft" / "model.onnx")))
+    render.outcome(narrow, onnx_spatial.inspect(ZOO / "raft" / "model.onnx").describe())
     shown = narrow.file.getvalue()
     found = " ".join(shown.split())
     place = "operator: ExtractImagePatches, in: main graph > Loop while_loop:0.body"

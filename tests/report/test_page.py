@@ -16,7 +16,6 @@ from onnx_spatial import UsageError
 from onnx_spatial.errors import one_line
 from onnx_spatial.report import report_file, verification_html
 from onnx_spatial.report.figures import headline
-from onnx_spatial.report.outcome import describe
 from onnx_spatial.report.page import render
 
 VOID = {"meta", "br", "wbr", "input", "link", "img"}
@@ -107,7 +106,7 @@ def test_names_are_text_and_no_markup(page):
     for node in model.graph.node:
         if node.op_type == "BatchToSpaceND":
             node.name = NASTY
-    named = Page(render("inspect", [describe(onnx_spatial.inspect(model), NASTY)]))
+    named = Page(render("inspect", [onnx_spatial.inspect(model).describe(NASTY)]))
     assert len(named.scripts) == 5
     assert any(cell.strip() == one_line(NASTY) for row in named.rows for cell in row)
     for each in (page, named):
