@@ -28,7 +28,7 @@ from onnx_spatial.conversion.local_functions.marked import WithoutForm, without_
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.replace import replace_operators
 from onnx_spatial.conversion.report import EditResult, OperatorReport
-from onnx_spatial.conversion.same_padding.explicit_pads import add_explicit_pads
+from onnx_spatial.conversion.same_padding import add_explicit_pads
 from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.fusion import Writer
 from onnx_spatial.lowering import Lowered, Request, lower_preferring

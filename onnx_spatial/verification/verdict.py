@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from onnx_spatial.conversion.same_padding.find import find as find_refused
+from onnx_spatial.conversion.same_padding import find as find_refused
 from onnx_spatial.maps.elements import FINITE_DATA
 from onnx_spatial.model import traversal
 from onnx_spatial.verification.check_models import ModelFindings

@@ -169,10 +169,10 @@ def _padded(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
     """
     if not any(map(_may_be_refused, (node for _, _, node in traversal.nodes(model)))):
         return model
-    from onnx_spatial.conversion.same_padding import explicit_pads  # loads the lowerings
+    from onnx_spatial.conversion import same_padding  # loads the lowerings
 
     opset = op_traits.opset_of(model.opset_import) or 0
-    result = explicit_pads.add_explicit_pads(model, opset, folder)
+    result = same_padding.add_explicit_pads(model, opset, folder)
     for each in result.operator_at.values():
         if not each.converted:
             raise RunError(f"{each.op_type} {each.node!r}: {each.reason}", "load", each.node)

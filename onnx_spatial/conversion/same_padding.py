@@ -1,0 +1,311 @@
+"""Give explicit pads to convolutions that onnxruntime refuses: auto_pad SAME with dilations.
+
+    x -> Conv (SAME, dilations 2) -> y              x -> Conv (pads 2, dilations 2) -> y
+    x -> Conv (SAME, dilations 2, strides 2) -> y   x -> Pad -> Conv (dilations 2, strides 2) -> y
+
+ONNX pads each axis by max(0, (ceil(in / stride) - 1) * stride + (kernel - 1) * dilation + 1 - in): half of
+it on each side, an odd one at the end (SAME_UPPER) or at the beginning (SAME_LOWER). With stride 1 the
+size of the input cancels out; pads that depend on run-time sizes are computed in front of a Pad. Such
+convolutions stand in the same files as the spatial operators: exporters write dilated layers in either way.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+import onnx_ir as ir
+
+from onnx_spatial import analysis
+from onnx_spatial.errors import Code, OperatorError, SpatialError
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph import insert_nodes
+from onnx_spatial.model.graph.naming import Names
+from onnx_spatial.model.graph.strip import strip_weights
+from onnx_spatial.model.inference import constant_folding, functions, shape_inference
+from onnx_spatial.operators import Dim
+from onnx_spatial.operators.shapes import INT64_MAX, show
+from onnx_spatial.operators.spellings import Conflict, InputFacts, NodeFacts
+from onnx_spatial.operators.spellings.call import AttributeValue
+
+if TYPE_CHECKING:
+    from onnx_spatial.conversion.report import EditResult
+    from onnx_spatial.lowering import Emitter
+    from onnx_spatial.lowering.core.builder import Size
+
+logger = logging.getLogger(__name__)
+
+#: Reported in the place of a strategy.
+STRATEGY = "explicit-pads"
+
+_SAME = frozenset({"SAME_UPPER", "SAME_LOWER"})
+#: Pad has taken its amounts as an input since this opset.
+_PAD_OPSET = 11
+
+#: Positions of the weight, and of the zero point of the data, among the inputs.
+_INPUTS: Mapping[tuple[str, str], tuple[int, int | None]] = {
+    ("", "Conv"): (1, None),
+    ("", "ConvInteger"): (1, 2),
+    ("", "QLinearConv"): (3, 2),
+    ("com.microsoft", "FusedConv"): (1, None),
+}
+
+
+def _inputs_of(node: onnx.NodeProto) -> tuple[int, int | None] | None:
+    """Return the entry of `_INPUTS` for a node; None for other operators."""
+    return _INPUTS.get((op_traits.canonical_domain(node.domain), node.op_type))
+
+
+# Find them
+
+
+def find(model: onnx.ModelProto, folder: Path | None = None) -> dict[int, NodeFacts]:
+    """Find the convolutions that onnxruntime refuses, by their position in `traversal.nodes`.
+
+    Returns what is known of each, from all calls of the function around it. In a function a convolution
+    counts if a call gives it auto_pad SAME and dilations.
+    """
+    local = {(f.domain, f.name) for f in model.functions}
+    suspects = {
+        index
+        for index, (_, _, node) in enumerate(traversal.nodes(model))
+        if _inputs_of(node) is not None
+        and (node.domain, node.op_type) not in local
+        and _is_refused(analysis.attributes(node), unknown=True)
+    }
+    calls = _facts_of_calls(model, suspects, folder) if suspects else {}
+    return {
+        index: analysis.join(each)
+        for index, each in sorted(calls.items())
+        if any(_is_refused(facts.attributes, unknown=False) for facts in each)
+    }
+
+
+def _is_refused(attributes: Mapping[str, AttributeValue], *, unknown: bool) -> bool:
+    """Return whether there are auto_pad SAME and dilations; `unknown` if the callers give them."""
+    padding, dilations = attributes.get("auto_pad"), attributes.get("dilations")
+    same = unknown if isinstance(padding, Conflict) else padding in _SAME
+    if isinstance(dilations, Conflict):
+        return same and unknown
+    return same and isinstance(dilations, tuple) and any(d != 1 for d in dilations)
+
+
+def _facts_of_calls(
+    model: onnx.ModelProto, suspects: Collection[int], folder: Path | None
+) -> dict[int, list[NodeFacts]]:
+    """Return what is known of each suspect in each call of the function around it."""
+    copy = strip_weights(model, folder)
+    for index, (_, _, node) in enumerate(list(traversal.nodes(copy))):
+        if index in suspects:
+            node.attribute.append(onnx.helper.make_attribute(shape_inference.NUMBER, index))
+    try:
+        copy = functions.inline(copy)
+    except Exception as error:  # the calls stay, and less is known of the functions
+        logger.info("onnx inliner gave up: %s", error)
+    symbols = shape_inference.symbols(model)
+
+    def facts(node: onnx.NodeProto, scope: constant_folding.ConstantScope | None) -> NodeFacts:
+        inputs = [_input(scope and scope.type(n), symbols) if n else None for n in node.input]
+        return NodeFacts(node.op_type, node.domain, tuple(inputs), analysis.attributes(node))
+
+    seen: dict[int, list[NodeFacts]] = {}
+    inferred = shape_inference.infer(copy, lambda number, types: None)
+    for scope, graph in constant_folding.scopes(inferred):
+        for node in graph.node:
+            for number in (int(a.i) for a in node.attribute if a.name == shape_inference.NUMBER):
+                if number in suspects:
+                    seen.setdefault(number, []).append(facts(node, scope))
+    for index, (_, _, node) in enumerate(traversal.nodes(model)):
+        if index in suspects:  # else in a function that nothing calls
+            seen.setdefault(index, [facts(node, None)])
+    return seen
+
+
+def _input(known: onnx.TypeProto | None, symbols: Collection[str]) -> InputFacts:
+    """Return the facts of an input; dims that inference named, not the model, are unknown."""
+    facts = analysis.input_facts(known)
+    if facts.shape is None:
+        return facts
+    dims = (d if isinstance(d, int) or d in symbols else None for d in facts.shape)
+    return replace(facts, shape=tuple(dims))
+
+
+# Give them pads
+
+
+def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = None) -> EditResult:
+    """Give explicit pads to the convolutions that onnxruntime refuses; `model` stays as it is.
+
+    `opset` is the version of the default domain where it is not imported, `folder` holds external data.
+    """
+    # Whoever only looks for them does without the lowerings.
+    from onnx_spatial.conversion import report
+
+    result = report.EditResult()
+    refused = find(model, folder)
+    if not refused:
+        return result
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    names = Names(copy)
+    nodes = list(traversal.nodes(copy))
+    inserted: dict[int, insert_nodes.Inserted] = {}
+    for index, known in refused.items():
+        place, _, node = nodes[index]
+        # Files older than IR 4 list every initializer as an input too; functions have none at all.
+        initializers = model.ir_version >= 4 and place.function is None
+        version = analysis.opset_of(model, place) or opset
+        info = analysis.OperatorInfo(index, place, node, version, True, known)
+        try:
+            new = _write_pads(node, known, version, names, initializers=initializers)
+        except SpatialError as error:
+            operator = report.left(info, done=str(error), code=error.code)
+        else:
+            inserted[index] = new
+            info.output_shape = _output_shape(node, known)
+            operator = report.converted(info, "lower", STRATEGY, 1 + len(new.nodes))
+        result.operator_at[index] = replace(operator, dialect=report.AUTO_PAD)
+    if inserted:
+        insert_nodes.in_front(copy, inserted)
+        result.model = copy
+    return result
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One spatial axis of a convolution; sizes are None where they are unknown."""
+
+    stride: int
+    dilation: int
+    kernel: Dim
+    size: Dim
+
+    def pads(self, emit: Emitter, size: Size, kernel: Size, *, lower: bool) -> tuple[Size, Size]:
+        """Compute the pads (begin, end); with `lower` an odd zero goes to the beginning."""
+        extent = emit.add(emit.mul(emit.sub(kernel, 1), self.dilation), 1)
+        if self.stride == 1:
+            total = emit.sub(extent, 1)
+        else:
+            windows = emit.div(emit.add(size, self.stride - 1), self.stride)
+            covered = emit.add(emit.mul(emit.sub(windows, 1), self.stride), extent)
+            total = emit.max(emit.sub(covered, size), 0)
+        half = emit.div(total, 2)
+        rest = emit.sub(total, half)
+        return (rest, half) if lower else (half, rest)
+
+
+def _read_axes(known: NodeFacts, weight: int) -> list[_Axis]:
+    """Read the spatial axes of a convolution whose weight is input number `weight`.
+
+    Raises:
+        OperatorError: the callers of its function contradict each other, or it breaks a rule.
+    """
+    if "pads" in known.attributes:
+        raise OperatorError(
+            "has both auto_pad and pads, which contradict each other", code=Code.ATTRIBUTE
+        )
+    dilations = known.integers("dilations")
+    axes = len(dilations)
+    strides = known.integers("strides", axes) if "strides" in known.attributes else (1,) * axes
+    if min(*dilations, *strides) < 1:
+        raise OperatorError("strides and dilations must be at least 1", code=Code.OUT_OF_RANGE)
+    sizes, kernel = (_spatial_dims(known, index, axes) for index in (0, weight))
+    if "kernel_shape" in known.attributes:
+        kernel = known.integers("kernel_shape", axes)
+    if any(isinstance(size, int) and size < 1 for size in kernel):
+        raise OperatorError(f"its kernel {show(kernel)} is empty")
+    return list(map(_Axis, strides, dilations, kernel, sizes))
+
+
+def _spatial_dims(known: NodeFacts, index: int, axes: int) -> tuple[Dim, ...]:
+    """Return the spatial dims of an input, None where unknown.
+
+    Raises:
+        OperatorError: it is missing, or of another rank.
+    """
+    facts = known.inputs[index] if index < len(known.inputs) else None
+    if facts is None:
+        raise OperatorError(f"input {index} is missing", code=Code.PARAMETER)
+    if facts.shape is not None and len(facts.shape) != axes + 2:
+        raise OperatorError(
+            f"input {index} must have rank {axes + 2}, not {show(facts.shape)}", code=Code.RANK
+        )
+    return tuple(
+        d if isinstance(d, int) else None for d in (facts.shape or (None,) * (axes + 2))[2:]
+    )
+
+
+def _write_pads(
+    node: onnx.NodeProto, known: NodeFacts, opset: int, names: Names, *, initializers: bool
+) -> insert_nodes.Inserted:
+    """Give a convolution its pads, in place, and write the Pad in front of it where one is needed.
+
+    Raises:
+        OperatorError: its pads cannot be computed in this model.
+    """
+    from onnx_spatial.lowering import Emitter
+
+    positions = _inputs_of(node)
+    assert positions is not None
+    weight, zero = positions
+    axes, lower = _read_axes(known, weight), known.string("auto_pad") == "SAME_LOWER"
+    emit = Emitter(opset)
+    data, filters = ir.Value(name=node.input[0]), ir.Value(name=node.input[weight])
+    fixed = [(0, 0) for _ in axes]
+    computed: list[tuple[Size, Size]] = [(0, 0) for _ in axes]
+    for number, axis in enumerate(axes):
+        size: Size = 1  # cancels out if the stride is 1
+        if axis.stride > 1:
+            size = axis.size if isinstance(axis.size, int) else emit.length(data, 2 + number)
+        kernel = axis.kernel if isinstance(axis.kernel, int) else emit.length(filters, 2 + number)
+        begin, end = axis.pads(emit, size, kernel, lower=lower)
+        if isinstance(begin, int) and isinstance(end, int):
+            fixed[number] = begin, end
+        else:
+            computed[number] = begin, end
+    made = insert_nodes.Inserted((), ())
+    if any(pair != (0, 0) for pair in computed):
+        if opset < _PAD_OPSET:
+            raise OperatorError(
+                "its pads depend on sizes that only the run knows, and a Pad that computes them "
+                f"needs opset {_PAD_OPSET}, not {opset} (fix them with --static, or export the model "
+                "again with a newer opset)",
+                code=Code.OPSET_TOO_OLD,
+            )
+        amounts = [pair[side] for side in (0, 1) for pair in ((0, 0), (0, 0), *computed)]
+        # Quantised data is padded with its zero point.
+        fill = node.input[zero] if zero and zero < len(node.input) else ""
+        filler = [ir.Value(name=fill)] if fill else []
+        emit.op("Pad", data, emit.vector(amounts, "pads"), *filler)
+        made = insert_nodes.written(
+            node, emit.nodes, emit.constants, names, initializers=initializers
+        )
+        node.input[0] = made.nodes[-1].output[0]
+    pads = [pair[side] for side in (0, 1) for pair in fixed]
+    if max(pads) > INT64_MAX:
+        raise OperatorError("its pads overflow 64-bit integers", code=Code.OVERFLOW)
+    for attribute in node.attribute:
+        if attribute.name == "auto_pad":
+            attribute.CopyFrom(onnx.helper.make_attribute("pads", pads))
+    insert_nodes.mark(node, node)
+    return made
+
+
+def _output_shape(node: onnx.NodeProto, known: NodeFacts) -> tuple[Dim, ...] | None:
+    """Return the shape of the output, dims None where unknown; None if the rank is unknown."""
+    weight, _ = _inputs_of(node) or (1, None)
+    data, filters = known.inputs[0], known.inputs[weight]
+    if data is None or data.shape is None or len(data.shape) < 3:
+        return None
+    strides = known.attributes.get("strides")
+    steps = strides if isinstance(strides, tuple) else (1,) * len(data.shape)
+    channels = filters.shape[0] if filters is not None and filters.shape else None
+    windows = (
+        size if step == 1 else -(-size // step) if isinstance(size, int) else None
+        for size, step in zip(data.shape[2:], steps, strict=False)
+    )
+    return (data.shape[0], channels, *windows)

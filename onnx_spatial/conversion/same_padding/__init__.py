@@ -1,1 +1,0 @@
-"""Give convolutions with auto_pad SAME and dilations explicit pads: onnxruntime refuses them."""
