@@ -35,6 +35,7 @@ class Rows:
 
     def __init__(self, output: Output, models: Sequence[str]) -> None:
         self._console = None if output.json or output.quiet else output.out
+        self._verbose = output.verbose
         self._width = max((cell_len(one_line(model)) for model in models), default=0)
         self._done: dict[int, ModelResult] = {}
         self._printed = 0
@@ -45,7 +46,8 @@ class Rows:
         while (found := self._done.pop(self._printed, None)) is not None:
             if self._console is not None:
                 name = one_line(found.model)
-                row = f"{name}{' ' * (self._width - cell_len(name))}  {_figures(found)}"
+                gap = " " * (self._width - cell_len(name))
+                row = f"{name}{gap}  {_figures(found, verbose=self._verbose)}"
                 say(self._console, row.rstrip(), badge=badge(found.status, _WIDTH))
             self._printed += 1
 
@@ -103,11 +105,12 @@ def _word(report: Report) -> str:
     return report.status
 
 
-def _figures(model: ModelResult) -> str:
+def _figures(model: ModelResult, *, verbose: bool) -> str:
     if model.kind == "not-run":
         return ""
     sets = len({line["set"] for line in model.recorded})
-    memory = "" if model.peak_memory is None else f"{model.peak_memory / 2**20:.0f} MB"
+    peak = model.peak_memory if verbose else None
+    memory = "" if peak is None else f"{peak / 2**20:.0f} MB"
     recorded = count(sets, "recorded set") if sets else ""
     time = duration(model.seconds * 1e6)
     return ", ".join(
@@ -121,7 +124,7 @@ def _details(console: Console, report: Report, model: ModelResult, *, verbose: b
         return
     console.print()
     say(console, one_line(model.model), badge=badge(model.status))
-    if verbose:
+    if verbose and (model.status != "passed" or not shown.checks):
         say(console, f"  {model.message}")
     for line in first([text for text, _ in shown.remarks], None if verbose else _SHOWN):
         say(console, f"  {one_line(line)}")

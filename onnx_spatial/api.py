@@ -360,13 +360,13 @@ def _finish(
     if not conversion.changed and not static:
         if in_place:
             return conversion
-        writing.copy(conversion.result, target)
+        writing.copy(conversion.result, target, progress)
     elif in_place:
         conversion.backup = writing.replace(
             conversion.result, target, keep=not conversion.verification
         )
     else:
-        writing.write(conversion.result, target, external=external_data)
+        writing.write(conversion.result, target, external=external_data, progress=progress)
     conversion.output = target
     return conversion
 

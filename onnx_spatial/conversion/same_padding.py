@@ -3,10 +3,10 @@
     x -> Conv (SAME, dilations 2) -> y              x -> Conv (pads 2, dilations 2) -> y
     x -> Conv (SAME, dilations 2, strides 2) -> y   x -> Pad -> Conv (dilations 2, strides 2) -> y
 
-ONNX pads each axis by max(0, (ceil(in / stride) - 1) * stride + (kernel - 1) * dilation + 1 - in): half of
-it on each side, an odd one at the end (SAME_UPPER) or at the beginning (SAME_LOWER). With stride 1 the
-size of the input cancels out; pads that depend on run-time sizes are computed in front of a Pad. Such
-convolutions stand in the same files as the spatial operators: exporters write dilated layers in either way.
+ONNX pads each axis by max(0, (ceil(in / stride) - 1) * stride + (kernel - 1) * dilation + 1 - in): half
+of it on each side, an odd one at the end (SAME_UPPER) or at the beginning (SAME_LOWER). With stride 1
+the size of the input cancels out; pads that depend on run-time sizes are computed in front of a Pad.
+Exporters write dilated layers in this way or with the spatial operators, often in one file.
 """
 
 from __future__ import annotations

@@ -404,14 +404,14 @@ def _nodes_by_reason(nodes: Sequence[NodeBeyond], most: int | None) -> list[str]
 
 
 def describe_check(
-    check: Document, operators: Sequence[Document] = (), title: str = "", *, verbose: bool = True
+    check: Document, operators: Sequence[Document] = (), of: str = "", *, verbose: bool = True
 ) -> list[Part]:
     """Describe a verification: the verdict, what it rests on, and the outputs.
 
     Args:
         check: a `Verification.to_dict()`.
         operators: `OperatorReport.to_dict()` of those that were converted, if that is known.
-        title: what was verified; empty if there is one verification only.
+        of: what was verified; empty if there is one verification only.
         verbose: whether all is described.
     """
     message = check["message"].removeprefix(f"{check['status']}: ")
@@ -424,7 +424,9 @@ def describe_check(
     if not check["problems"]:
         others = (each for each in unproven if "{} is not proven: {}".format(*each) not in message)
         lines = _by_reason("{} not proven", others)
-    part = Part(f"Verification{title}", status=check["status"], message=message)
+    part = Part("Verification", status=check["status"], message=message)
+    if of:
+        part.title, part.message = f"Verification: {of}", f"{of}: {message}"
     part.lines = [*first(lines, None if verbose else _PROBLEMS), *_explanation(check, operators)]
     part.lines += [note for note in check["notes"] if note not in message]
     if verbose:
@@ -515,6 +517,8 @@ def _output_table(outputs: Sequence[Document]) -> Table:
     results = {True: "ok", False: "DIFFERS", None: "not compared"}
     columns = {
         "output": [output["name"] for output in outputs],
+        "data": [output.get("set", "") for output in outputs],
+        "mode": [output.get("mode") or "" for output in outputs],
         "type": [output["dtype"] for output in outputs],
         "shape": [show(output["shape"]) for output in outputs],
         "optimised": ["yes" if output["optimised"] else "no" for output in outputs],
@@ -525,7 +529,8 @@ def _output_table(outputs: Sequence[Document]) -> Table:
         "allowed": [_allowed(output) for output in outputs],
         "result": [results[output["passed"]] for output in outputs],
     }
-    return Table(columns, ("mean", "99 %", "apart"))
+    said = {head: cells for head, cells in columns.items() if any(cells)}
+    return Table(said, ("mean", "99 %", "apart", "type", "shape"))
 
 
 def _largest_error(output: Document) -> str:

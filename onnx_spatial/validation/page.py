@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from onnx_spatial.report.outcome import Outcome, describe_check, output_parts
 from onnx_spatial.report.page import render as render_page
 from onnx_spatial.report.report_file import run_facts
@@ -37,8 +34,8 @@ def describe(report: Report, model: ModelResult, *, verbose: bool = True) -> Out
         outcome.shown = model.page.shown
     verified = [mode for mode in model.modes if verbose and mode.get("verification")]
     for mode in verified:
-        title = f": mode {mode['mode']}" if len(verified) > 1 else ""
-        outcome.checks += describe_check(mode["verification"], title=title)
+        of = f"mode {mode['mode']}" if len(verified) > 1 else ""
+        outcome.checks += describe_check(mode["verification"], of=of)
     said = {line for part in outcome.checks for line in (part.message, *part.lines)}
     left = [each for each in model.entries if each.source == "inspect" and each.level == "info"]
     problems = [*model.problems(), *(left if model.status != "passed" else ())]
@@ -48,12 +45,7 @@ def describe(report: Report, model: ModelResult, *, verbose: bool = True) -> Out
             line = f"{entry.source}: {entry.message}{nodes}"
             outcome.remarks.append((line, _LEVELS.get(entry.level, "")))
     if verbose:
-        outcome.checks += output_parts([*map(_recorded, model.recorded)], "Recorded data")
+        recorded = [{**each, "name": each["output"], "run": 0} for each in model.recorded]
+        outcome.checks += output_parts(recorded, "Recorded data")
     outcome.command, outcome.log = report.command(model), model.log or ""
     return outcome
-
-
-def _recorded(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a comparison with recorded data as one of an output in a run."""
-    mode = f", mode {result['mode']}" if result["mode"] else ""
-    return {**result, "name": f"{result['output']} ({result['set']}{mode})", "run": 0}

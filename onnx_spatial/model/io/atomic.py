@@ -12,6 +12,8 @@ from pathlib import Path
 Fill = Callable[[int], None]
 
 _CHUNK_BYTES = 2**22
+#: Bytes that the kernel copies at a time; a disk takes a second or less for them.
+_PART_BYTES = 2**28
 
 
 def atomic_write(
@@ -53,23 +55,26 @@ def atomic_write(
     _sync(path.parent)
 
 
-def copy_of(path: Path) -> Fill:
+def copy_of(path: Path, copied: Callable[[int], None] = lambda size: None) -> Fill:
     """Return what writes the content of a file, in the kernel if possible.
 
-    On file systems that share blocks between files (btrfs, XFS) the copy then costs nothing.
+    `copied` is called with the number of bytes of each part. On file systems that share blocks between
+    files (btrfs, XFS) the copy costs nothing.
     """
 
     def fill(target: int) -> None:
         with path.open("rb") as file:
             done = 0
             try:
-                while copied := os.copy_file_range(file.fileno(), target, 2**30, done):
-                    done += copied
+                while size := os.copy_file_range(file.fileno(), target, _PART_BYTES, done):
+                    done += size
+                    copied(size)
             except (AttributeError, OSError):  # not on this system, or between these file systems
                 pass
             file.seek(done)
             while chunk := file.read(_CHUNK_BYTES):
                 _write_all(target, chunk)
+                copied(len(chunk))
 
     return fill
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import filecmp
 import itertools
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
@@ -22,6 +22,10 @@ from onnx_spatial.model.io.source import Source
 
 #: (file, path of its copy).
 _Pairs = list[tuple[Path, Path]]
+#: Fewer bytes of external data are copied in less than a second.
+_QUICK_BYTES = 10**7
+#: Called with lines of text.
+Progress = Callable[[str], None]
 
 
 def check(path: Path, source: Source, *, in_place: bool = False) -> None:
@@ -62,7 +66,13 @@ def check(path: Path, source: Source, *, in_place: bool = False) -> None:
         raise _unwritable(path, "its folder is read-only")
 
 
-def write(source: Source, output: str | os.PathLike[str], *, external: bool = False) -> None:
+def write(
+    source: Source,
+    output: str | os.PathLike[str],
+    *,
+    external: bool = False,
+    progress: Progress = lambda text: None,
+) -> None:
     """Write a model: the bytes it was read from if they are in memory, else serialized anew.
 
     External data is copied beside an output in another folder; a file there with other content is
@@ -74,6 +84,7 @@ def write(source: Source, output: str | os.PathLike[str], *, external: bool = Fa
         output: path of the output; a link there is replaced, not followed.
         external: write initializers of 1 KiB and more to a file OUT.data; OUT.data_1, ... if there is
             a file of that name.
+        progress: called with a line of text while external data is copied.
 
     Raises:
         UsageError: the output is the input.
@@ -83,7 +94,7 @@ def write(source: Source, output: str | os.PathLike[str], *, external: bool = Fa
     check(path, source)
     source, copies = _place_data(source, path)
     with _external_data(source, path) if external else nullcontext(source) as placed:
-        _write(path, _content_of(placed, str(path)), copies)
+        _write(path, _content_of(placed, str(path)), copies, progress)
 
 
 @contextmanager
@@ -107,7 +118,9 @@ def _external_data(source: Source, path: Path) -> Iterator[Source]:
         raise
 
 
-def copy(source: Source, output: str | os.PathLike[str]) -> None:
+def copy(
+    source: Source, output: str | os.PathLike[str], progress: Progress = lambda text: None
+) -> None:
     """Write the file that a model was read from, byte for byte, and its external data.
 
     Raises:
@@ -117,12 +130,12 @@ def copy(source: Source, output: str | os.PathLike[str]) -> None:
     path = Path(output)
     check(path, source)
     copies = _to_copy(source, external_data.locations(source), path.parent)
-    _write(path, _content_of(source, str(path)), copies)
+    _write(path, _content_of(source, str(path)), copies, progress)
 
 
-def _write(path: Path, content: bytes, copies: _Pairs) -> None:
+def _write(path: Path, content: bytes, copies: _Pairs, progress: Progress) -> None:
     try:
-        with _copied_data(path, copies):
+        with _copied_data(path, copies, progress):
             atomic_write(path, content)
     except OSError as error:
         raise _failure(path, error) from None
@@ -231,8 +244,18 @@ def _content_of(source: Source, name: str) -> bytes:
 
 
 @contextmanager
-def _copied_data(path: Path, pairs: _Pairs) -> Iterator[None]:
+def _copied_data(
+    path: Path, pairs: _Pairs, progress: Progress = lambda text: None
+) -> Iterator[None]:
     """Copy external data while the model at `path` is written; remove it if that fails."""
+    done, total = 0, sum(origin.stat().st_size for origin, _ in pairs)
+
+    def note(size: int) -> None:
+        nonlocal done
+        done += size
+        if total > _QUICK_BYTES:
+            progress(f"writing {done // 10**6}/{total // 10**6} MB of external data")
+
     created: list[Path] = []  # a path is added before it is created: an interrupt may come between
     before = _identity(path)
     try:
@@ -242,7 +265,7 @@ def _copied_data(path: Path, pairs: _Pairs) -> Iterator[None]:
                 created.append(folder)
                 folder.mkdir()
             created.append(target)
-            atomic_write(target, copy_of(origin))
+            atomic_write(target, copy_of(origin, note))
         yield
     except BaseException:  # Ctrl-C too, which may come after the model was moved to `path`
         if _identity(path) == before:

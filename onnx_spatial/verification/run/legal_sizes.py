@@ -210,7 +210,7 @@ class SizeSearch:
     def _run(self, assignment: Assignment) -> LegalSizes | RunError:
         self._runs += 1
         arrays = feeds(self._inputs, assignment, self._seed)
-        self._progress(f"looking for legal input sizes, try {self._runs}")
+        self._progress(f"sizes {self._runs}/{_MOST_RUNS}: looking for legal ones")
         try:
             return LegalSizes(assignment, arrays, self._run_model(arrays))
         except RunError as error:
