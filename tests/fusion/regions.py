@@ -1,10 +1,12 @@
-"""Random models around SpaceToBatch -> .. -> BatchToSpace, of every class that fusion must get right.
+"""Random models around SpaceToBatch -> .. -> BatchToSpace, and what a converted one gets wrong.
 
-    case = regions.build(seed, number)
+    case = regions.build(seed, number, kind)      a model, what it is fed, what must come out
+    regions.mistakes(converted, case)             {} if that comes out
+    regions.in_function(case, calls)              the same nodes in a local function
 
-A case is made from its numbers alone. All is legal by construction: every value is known while the
-model is written, so that sizes, pads and crops can be chosen to fit. They need not make sense. Pads and
-crops are constants, graph inputs, or what `required_space_to_batch_paddings` of TensorFlow computes:
+A model is a walk: each step reads one of the values that are there, and gives another. Every value is
+known while the model is written, so that sizes, pads and crops can be chosen to fit; they need not make
+sense. Pads and crops are constants, graph inputs, or computed as TensorFlow does:
 
     fill = (block - (size + base_begin + base_end) % block) % block
     pads = [base_begin, base_end + fill]        crops = [0, fill]
@@ -13,28 +15,40 @@ crops are constants, graph inputs, or what `required_space_to_batch_paddings` of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from math import prod
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from random import Random
+from typing import Any
 
 import numpy as np
-import steps
-from making import MODES, Case, Maker, Value
-from onnx import TensorProto
+import onnx
+import reference
+import running
+from building import OPENVINO, TF
+from onnx import helper, numpy_helper
+
+#: How much is known of sizes and tables: "run-time" tables are graph inputs.
+MODES = {"static": 7, "dynamic": 4, "computed": 6, "run-time": 3}
+#: What is not fused is lowered without a comparison of costs, which would take most of the time.
+LOWERING = "transpose"
+#: onnxruntime's own rewriting to QLinearConv breaks models with QuantizeLinear per channel.
+SETTINGS = {"session.disable_quant_qdq": "1"}
+#: How far a result may be off, as a share of the largest element; behind QuantizeLinear a sum in another
+#: order may take a whole step.
+TOLERANCE, COARSE_TOLERANCE = 1e-4, 0.1
 
 Pairs = list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What a model is about: axes outside of the blocks, which of them are blocked, the spelling."""
+    """Axes outside of the blocks (N, C and 0 1 2 for space), which are blocked, and the spelling."""
 
-    layout: str
     outer: str
     letters: str
     block: tuple[int, ...]
     form: str
+    unsqueezed: bool
 
     def of(self, letter: str) -> int:
         """The block of an axis."""
@@ -43,381 +57,565 @@ class Scene:
 
 @dataclass(frozen=True)
 class Region:
-    """What lies behind one SpaceToBatch.
-
-    Attributes:
-        about: axes and blocks.
-        pads: one entry for each blocked axis.
-        base: what of the pads is not computed.
-        fill: a vector of what is; None if all is constant.
-        tables: names of block and pads.
-        entry: its output, in the axes in which things go on.
-    """
+    """What lies behind a SpaceToBatch: its pads, what of them is not computed and what is, its tables,
+    and the region around it."""
 
     about: Scene
     pads: Pairs
     base: Pairs
     fill: Value | None
     tables: list[str]
-    entry: Value
+    around: Region | None
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor: one letter for each axis (U for one of size 1 that was added), what it holds, where."""
+
+    name: str
+    axes: str
+    array: np.ndarray
+    region: Region | None = None
+
+    @property
+    def spatial(self) -> str:
+        """The axes that a convolution slides along, in order."""
+        return self.axes.replace("N", "").replace("C", "")
+
+    def size(self, letter: str) -> int:
+        return self.array.shape[self.axes.index(letter)]
+
+
+@dataclass
+class Case:
+    """A model, what to feed it, and what must come out."""
+
+    model: onnx.ModelProto
+    feeds: dict[str, np.ndarray]
+    expected: dict[str, np.ndarray]
+
+
+@dataclass
+class Maker:
+    """What a model is made of so far; `rng` decides everything."""
+
+    rng: Random
+    mode: str
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
+    stored: list[onnx.TensorProto] = field(default_factory=list)
+    feeds: dict[str, np.ndarray] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.numbers = np.random.default_rng(self.rng.getrandbits(32))
+        self.opset = self.rng.choice((14, 15, 17, 18, 19, 21))
+        self.domain = self.rng.choice((TF, "com.microsoft"))
+
+    def chance(self, probability: float) -> bool:
+        return self.rng.random() < probability
+
+    def constant(self, values: Any, stem: str = "const", *, fed: bool = False) -> str:
+        """The name of a table in the model, or of a graph input; lists become int64."""
+        array = values if isinstance(values, np.ndarray) else np.array(list(values), np.int64)
+        name = f"{stem}_{len(self.arrays)}"
+        self.arrays[name] = array
+        if fed:
+            self.inputs.append(_info(name, array, array.shape))
+            self.feeds[name] = array
+        else:
+            self.stored.append(numpy_helper.from_array(array, name))
+        return name
+
+    def image(self, *shape: int) -> np.ndarray:
+        """Random float32 numbers, none of them near 0."""
+        numbers = self.numbers.uniform(0.1, 2.0, shape) * self.numbers.choice((-1, 1), shape)
+        return numbers.astype(np.float32)
+
+    def input(self, array: np.ndarray, axes: str, like: str = "") -> Value:
+        """A graph input, of which as much is declared as the mode admits."""
+        name = f"x_{len(self.arrays)}"
+        dims: Any = array.shape
+        if self.mode != "static":
+            symbol = like or self.rng.choice(("", name))
+            dims = [
+                size if a == "C" else f"{symbol}_{a}" if symbol else None
+                for a, size in zip(axes, array.shape, strict=True)
+            ]
+        self.inputs.append(_info(name, array, dims))
+        self.feeds[name] = self.arrays[name] = array
+        return Value(name, axes, array)
+
+    def node(
+        self, op_type: str, inputs: Sequence[Value | str], axes: str = "", /, **attributes: Any
+    ) -> Value:
+        """A node of one output, in the region of its first input."""
+        names = [i if isinstance(i, str) else i.name for i in inputs]
+        output = f"{op_type.lower()}_{len(self.arrays)}"
+        node = helper.make_node(
+            op_type, names, [output], f"{op_type}_{len(self.arrays)}", **attributes
+        )
+        self.nodes.append(node)
+        read = {name: self.arrays[name] for name in names}
+        infos = [_info(n, a, a.shape) for n, a in read.items()]
+        (array,) = map(np.asarray, reference.run(self._model([node], infos, [output], []), read))
+        self.arrays[output] = array
+        region = inputs[0].region if isinstance(inputs[0], Value) else None
+        return Value(output, axes, array, region)
+
+    def turned(self, value: Value, axes: str) -> Value:
+        """With the axes in another order: a Transpose, or a Reshape where none but ones move."""
+        if value.axes == axes:
+            return value
+        perm = [value.axes.index(letter) for letter in axes]
+        large = [a for a in perm if value.array.shape[a] != 1]
+        if (
+            self.mode == "static"
+            and large == sorted(large)
+            and value.array.size
+            and self.chance(0.5)
+        ):
+            sizes = [value.array.shape[axis] for axis in perm]
+            return self.node("Reshape", [value, self.constant(sizes)], axes)
+        return self.node("Transpose", [value], axes, perm=perm)
+
+    def case(self) -> Case:
+        """The model; its outputs are the values that nothing reads."""
+        read = {name for node in self.nodes for name in node.input}
+        names = [n for node in self.nodes for n in node.output if n not in read]
+        model = self._model(self.nodes, self.inputs, names, self.stored)
+        return Case(model, self.feeds, {name: self.arrays[name] for name in names})
+
+    def _model(self, nodes: Any, inputs: Any, outputs: list[str], stored: Any) -> onnx.ModelProto:
+        infos = [
+            _info(n, self.arrays[n], [None] * self.arrays[n].ndim)
+            if n in self.arrays
+            else onnx.ValueInfoProto(name=n)
+            for n in outputs
+        ]
+        graph = helper.make_graph(nodes, "region", inputs, infos, stored)
+        domains = sorted({"", *(node.domain for node in nodes)})
+        imports = [helper.make_opsetid(d, 1 if d else self.opset) for d in domains]
+        ir_version = max(running.ir_version_of(self.opset), 8)
+        return helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
+
+
+def _info(name: str, array: np.ndarray, dims: Any) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), dims)
+
+
+# Blocks
 
 
 def scene(rng: Random) -> Scene:
-    layout = rng.choice(("channels last",) * 5 + ("channels first",) * 3 + ("unsqueezed",) * 2)
-    count = 1 if layout == "unsqueezed" else rng.choice((1, 1, 2, 2, 2, 2, 2, 3))
-    digits = "012"[:count][:: -1 if rng.random() < 0.05 else 1]
-    outer = f"NC{digits}" if layout == "channels first" else f"N{digits}C"
-    form = rng.choice(("ND",) * 6 + ("OpenVINO",) * (3 if layout == "channels first" else 1))
-    letters = outer[1:] if layout == "channels first" or form == "OpenVINO" else digits
-    if form == "ND" and layout == "channels last" and rng.random() < 0.15:
-        letters = digits[: rng.randint(1, count)]
-    about = blocked(rng, Scene(layout, outer, letters, (), form))
-    if letters == digits and count == 2 and len(set(about.block)) == 1 and rng.random() < 0.2:
-        about = replace(about, form="4-D" if about.block[0] > 1 and form == "ND" else form)
-    return about
+    way = rng.choice(("last",) * 5 + ("first",) * 3 + ("unsqueezed",) * 2)
+    digits = "012"[: 1 if way == "unsqueezed" else rng.choice((1, 2, 2, 2, 3))]
+    outer = f"NC{digits}" if way == "first" else f"N{digits}C"
+    form = rng.choice(("ND",) * 4 + ("OpenVINO",))
+    letters = outer[1:] if way == "first" or form == "OpenVINO" else digits
+    about = blocked(rng, Scene(outer, letters, (), form, way == "unsqueezed"))
+    square = letters == digits and len(digits) == 2 and about.block in ((2, 2), (3, 3))
+    return replace(about, form="4-D") if square and form == "ND" and rng.random() < 0.5 else about
 
 
 def blocked(rng: Random, about: Scene) -> Scene:
     """The scene with other blocks."""
     most = 4 if len(about.letters) < 3 else 2
-    one, equal = rng.choice((2, 2, 2, 3, most)), rng.random() < 0.6
-    blocks = [min(one, most) if equal else rng.randint(1, most) for _ in about.letters]
-    if "C" in about.letters:
-        blocks[about.letters.index("C")] = 2 if rng.random() < 0.02 else 1
+    same = rng.choice((0, 2, 2, 3))
+    block = [1 if a == "C" else min(same, most) or rng.randint(1, most) for a in about.letters]
     form = "ND" if about.form == "4-D" else about.form
-    return replace(about, block=tuple(blocks), form=form)
-
-
-def image(make: Maker, about: Scene) -> Value:
-    """What goes into SpaceToBatch: an input, or what a Pad, a Conv or others make of one."""
-    rng = make.rng
-    sizes = {"N": rng.choice((1, 1, 2)), "C": rng.choice((1, 2, 2, 3, 4))}
-    sizes["C"] *= about.of("C")
-    for a in about.outer:
-        if a not in "NC":
-            b = about.of(a)
-            sizes[a] = max(1, rng.randint(1, 5 if b < 3 else 3) * b - rng.randint(0, 3))
-    axes = about.outer
-    way = rng.choice(("input",) * 3 + ("turned",) * 2 + ("active", "padded", "conv"))
-    if way == "turned":
-        spatial = axes.replace("N", "").replace("C", "")
-        axes = f"NC{spatial}" if axes[1] != "C" else f"N{spatial}C"
-    value = make.input(make.image([sizes[letter] for letter in axes]), axes)
-    if way == "padded":
-        low = [rng.randint(0, 3) if letter not in "NC" else 0 for letter in axes]
-        value = make.node("Pad", [value, make.constant([*low, *[0] * len(axes)])], axes)
-    elif way != "turned" and way != "input":
-        value = steps.conv(make, value) if way == "conv" else steps.some(make, value, 1, 2)
-    return make.turned(value, about.outer)
-
-
-# Pads and crops
+    return replace(about, block=tuple(block), form=form)
 
 
 def filling(make: Maker, x: Value, about: Scene, base: Pairs) -> Value:
     """The arithmetic on the shape of a value."""
-    dtype = make.rng.choice((np.int32, np.int64))
     shape = make.node("Shape", [x])
-    if dtype == np.int32:
-        shape = make.node("Cast", [shape], to=TensorProto.INT32)
-    places = [x.axes.index(letter) for letter in about.letters]
-    if places == list(range(places[0], places[-1] + 1)) and make.chance(0.6):
-        bounds = [make.constant([v]) for v in (places[0], places[-1] + 1)]
-        sizes = make.node("Slice", [shape, *bounds])
-    else:
-        sizes = make.node("Gather", [shape, make.constant(places)])
-    blocks = make.constant(np.array(about.block, dtype))
-    total = make.node("Add", [sizes, make.constant(np.array([sum(p) for p in base], dtype))])
+    sizes = make.node("Gather", [shape, make.constant(x.axes.index(a) for a in about.letters)])
+    blocks = make.constant(about.block)
+    total = make.node("Add", [sizes, make.constant(sum(pair) for pair in base)])
     if make.chance(0.2):  # -(size + base) mod block
         return make.node("Mod", [make.node("Neg", [total]), blocks])
-    rest = make.node("Mod", [total, blocks])
-    lack = make.node("Sub", [blocks, rest])
+    lack = make.node("Sub", [blocks, make.node("Mod", [total, blocks])])
     if make.chance(0.5):
         return make.node("Mod", [lack, blocks])
     whole = make.node("Mul", [make.node("Div", [lack, blocks]), blocks])
     return make.node("Sub", [lack, whole])
 
 
-def tables_of(
-    make: Maker, about: Scene, pairs: Pairs, fill: Value | None, *, fed: bool = False
-) -> list[str]:
-    """Names of block and table of an operator; `fill` is added to the ends of the pairs."""
-    dtype = make.rng.choice((np.int32, np.int64)) if fill is None else fill.array.dtype
-    begins, ends = (np.array([pair[i] for pair in pairs], dtype) for i in (0, 1))
-    put = make.fed if fed else make.constant
-    block: Sequence[int] = about.block
-    if about.form == "OpenVINO":
-        block = (1, *about.block)
-        begins, ends = (np.array([0, *side], dtype) for side in (begins, ends))
-    block_fed = make.mode == "run-time" and about.form == "ND" and make.chance(0.05)
-    block_name = (make.fed if block_fed else make.constant)(np.array(block, dtype), "block")
+def tables_of(make: Maker, about: Scene, pairs: Pairs, fill: Value | None) -> list[str]:
+    """The block and the amounts of an operator; `fill` is added to the ends of the pairs."""
+    front = about.form == "OpenVINO"  # with an entry for the batch
+    fed = make.mode == "run-time" and make.chance(0.8)
+    begins, ends = ([*[0] * front, *(pair[i] for pair in pairs)] for i in (0, 1))
+    block = make.constant([*[1] * front, *about.block], "block")
     if fill is None:
-        if about.form == "OpenVINO":
-            return [block_name, put(begins, "begins"), put(ends, "ends")]
-        return [block_name, put(np.stack([begins, ends], 1), "table")]
+        if front:
+            return [block, *(make.constant(side, "amounts", fed=fed) for side in (begins, ends))]
+        return [block, make.constant(np.array([begins, ends]).T.copy(), "table", fed=fed)]
     low = make.constant(begins)
-    if about.form == "OpenVINO":
-        zero = make.constant(np.array([0], dtype))
-        fill = make.node("Concat", [zero, fill], axis=0)
-    high = fill if not ends.any() and make.chance(0.5) else make.node(
-        "Add", [make.constant(ends), fill]
-    )  # fmt: skip
-    if about.form == "OpenVINO":
-        return [block_name, low, high.name]
-    if make.chance(0.5):
-        one = make.constant([1])
-        columns = [make.node("Unsqueeze", [side, one]) for side in (low, high)]
-        return [block_name, make.node("Concat", columns, axis=1).name]
-    both = make.node("Concat", [low, high], axis=0)
-    rows = make.node("Reshape", [both, make.constant([2, len(pairs)])])
-    return [block_name, make.node("Transpose", [rows], perm=[1, 0]).name]
+    if front:
+        fill = make.node("Concat", [make.constant([0]), fill], axis=0)
+    high = make.node("Add", [make.constant(ends), fill]) if any(ends) else fill
+    if front:
+        return [block, low, high.name]
+    one = make.constant([1])
+    columns = [make.node("Unsqueeze", [side, one]) for side in (low, high)]
+    return [block, make.node("Concat", columns, axis=1).name]
 
 
-def base_pads(make: Maker, about: Scene, letter: str) -> tuple[int, int]:
-    """What an exporter pads by for reasons of its own, before whole blocks are made."""
-    rng, b = make.rng, about.of(letter)
-    if letter == "C":
-        return (rng.randint(0, 2), 0) if make.chance(0.02) else (0, 0)
-    total = rng.choice((1, 2, 2)) * b
-    random = (rng.randint(0, b + 1), rng.randint(0, 2 * b))
-    half = (total // 2, total - total // 2)
-    return rng.choice((half, half, (total, 0), (0, 0), (0, 0), random))
+def spatial(make: Maker, stem: str, value: Value, tables: list[str], about: Scene) -> Value:
+    """A SpaceToBatch or BatchToSpace in one of the forms "ND", "4-D" and "OpenVINO"."""
+    if about.form == "4-D":
+        inputs, known = [value, tables[1]], {"block_size": about.block[0]}
+        return make.node(stem, inputs, value.axes, domain=make.domain, **known)
+    op_type, domain = (stem, OPENVINO) if about.form == "OpenVINO" else (f"{stem}ND", make.domain)
+    return make.node(op_type, [value, *tables], value.axes, domain=domain)
 
 
-def enter(make: Maker, about: Scene, x: Value, base: Pairs | None = None) -> Region:
-    """A SpaceToBatch on x, with pads that may come from its shape."""
-    base = base or [base_pads(make, about, letter) for letter in about.letters]
+def enter(make: Maker, about: Scene, x: Value) -> Value:
+    """A SpaceToBatch, whose pads may come from the shape of what it reads."""
+    x, base = make.turned(x, about.outer), []
+    for letter in about.letters:
+        b = about.of(letter)
+        random = (make.rng.randint(0, b + 1), make.rng.randint(0, 2 * b))
+        ways = [(0, 0), (b, b), (b // 2, b - b // 2), (2 * b, 0), random]
+        base.append((0, 0) if letter == "C" else make.rng.choice(ways))
     lack = [-(x.size(a) + sum(p)) % about.of(a) for a, p in zip(about.letters, base, strict=True)]
     pads = [(low, high + more) for (low, high), more in zip(base, lack, strict=True)]
     fill = filling(make, x, about, base) if make.mode == "computed" else None
-    fed = make.mode == "run-time" and make.chance(0.8)
-    names = tables_of(make, about, pads if fill is None else base, fill, fed=fed)
-    entry = make.spatial("SpaceToBatch", x, names, about.form)
-    if about.layout == "unsqueezed":
-        entry = steps.unsqueezed(make, entry)
-    return Region(about, pads, base, fill, names, entry)
+    tables = tables_of(make, about, base if fill else pads, fill)
+    entry = spatial(make, "SpaceToBatch", x, tables, about)
+    value = replace(entry, region=Region(about, pads, base, fill, tables, x.region))
+    return unsqueezed(make, value) if about.unsqueezed else value
 
 
-def leave(make: Maker, region: Region, value: Value, about: Scene | None = None) -> Value:
-    """A BatchToSpace, with crops of any kind that leave something (or, seldom, nothing)."""
-    own, about = about is None, about or region.about
+def leave(make: Maker, value: Value, *, other: bool = False) -> Value:
+    """A BatchToSpace, with crops of any kind that leave something; or one of other blocks."""
+    region = value.region
+    assert region is not None
+    about = region.about
+    if other:
+        order = make.rng.sample(range(len(about.block)), len(about.block))
+        block = tuple(about.block[i] for i in order)
+        about = replace(about, block=block, form="ND" if about.form == "4-D" else about.form)
     rest = "".join(a for a in about.outer[1:] if a not in about.letters)
-    value = make.turned(steps.squeezed(make, value), f"N{about.letters}{rest}")
+    value = make.turned(squeezed(make, value), f"N{about.letters}{rest}")
     room = [value.size(a) * b for a, b in zip(about.letters, about.block, strict=True)]
-    crops, fill = cropped(make, region, room, about, own=own)
-    whole = region.base if fill else region.pads
-    if own and about.form == "ND" and crops == whole and fill is region.fill and make.chance(0.7):
-        names = region.tables  # as WaveNet: pads and crops are one tensor
-    else:
-        fed = make.mode == "run-time" and make.chance(0.8)
-        names = tables_of(make, about, crops, fill, fed=fed)
-        if own and about.form != "OpenVINO" and make.chance(0.5):
-            names = [region.tables[0], *names[1:]]
-    return make.spatial("BatchToSpace", value, names, about.form)
-
-
-def cropped(
-    make: Maker, region: Region, room: Sequence[int], about: Scene, *, own: bool
-) -> tuple[Pairs, Value | None]:
-    """Crops that leave something of `room`, and what is added to their ends."""
-    rng, none = make.rng, [(0, 0)] * len(room)
-    some, strange = list(none), list(none)
-    for i, (letter, size, block) in enumerate(zip(about.letters, room, about.block, strict=True)):
-        if size and (letter != "C" or make.chance(0.02)):
-            some[i] = (rng.randint(0, block + 1), rng.randint(0, block + 1))
-            low = rng.randint(0, size - 1)
-            strange[i] = (low, rng.randint(0, size - low - (not make.chance(0.02))))
-    ways: list[tuple[Pairs, Value | None]] = [(none, None), (some, None), (strange, None)]
-    if own and region.fill is not None:
+    none: Pairs = [(0, 0)] * len(room)
+    some = [(make.rng.randint(0, b + 1), make.rng.randint(0, b + 1)) for b in about.block]
+    some = [(0, 0) if a == "C" else pair for a, pair in zip(about.letters, some, strict=True)]
+    ways: list[tuple[Pairs, Value | None]] = [(none, None), (some, None)]
+    if region.fill is not None:
         ways += [(none, region.fill)] * 4 + [(region.base, region.fill)] * 2
-    elif own:
-        filled = [(0, high - base) for (_, high), (_, base) in
-                  zip(region.pads, region.base, strict=True)]  # fmt: skip
-        ways += [(filled, None)] * 3 + [(region.pads, None)] * 2
-    rng.shuffle(ways)
-    for pairs, fill in ways:
-        added = fill.array.tolist() if fill else [0] * len(pairs)
-        left = [r - sum(p) - more for r, p, more in zip(room, pairs, added, strict=True)]
-        if min(left) >= (0 if pairs is strange or 0 in room else 1):
-            return pairs, fill
-    return none, None
-
-
-def after(make: Maker, value: Value) -> None:
-    """What reads a result: nothing, the next layer, its shape, or the caller."""
-    for _ in range(make.rng.choice((0, 1, 1, 1, 2))):
-        way = make.rng.choice(("steps", "conv", "shape", "output"))
-        if way == "steps":
-            steps.some(make, value, 1, 3)
-        elif way == "conv" and 0 not in value.shape:
-            steps.conv(make, value)
-        else:
-            make.outputs.append(value.name)
-            if way == "shape":
-                make.node("Shape", [value])
-
-
-# The kinds
-
-
-def row(
-    make: Maker, about: Scene, *, first: steps.Step | None = None, layers: Sequence[int] = (1, 2)
-) -> None:
-    """Convs in a row with what commutes between them, and perhaps one other step."""
-    region = enter(make, about, image(make, about))
-    value = steps.some(make, region.entry, 0, 1)
-    early = make.chance(0.5)
-    value = first(make, value) if first and early else value
-    for _ in range(make.rng.choice(layers)):
-        value = steps.some(make, steps.conv(make, value, same=make.chance(0.3)), 0, 2)
-        value = steps.squeezed(make, value) if make.chance(0.2) else value
-    value = first(make, value) if first and not early else value
-    after(make, leave(make, region, steps.some(make, value, 0, 1)))
-
-
-def strided(make: Maker, about: Scene) -> None:
-    """Stride 2 along some axes, mostly where the block is 1."""
-    letters = [a for a in about.outer if a not in "NC"]
-    axis = make.rng.choice(letters)
-    if make.chance(0.6):
-        block = [1 if a == axis else b for a, b in zip(about.letters, about.block, strict=True)]
-        about = replace(about, block=tuple(block), form=about.form.replace("4-D", "ND"))
-    row(make, about, first=partial(steps.conv, stride=axis), layers=(0, 1))
-
-
-def graph(make: Maker, about: Scene, *, read_outside: bool = False) -> None:
-    """Branches, gates and residual sums that grow at random, and what others read of them."""
-    region = enter(make, about, image(make, about))
-    alive = [region.entry]
-    for _ in range(make.rng.randint(2, 6)):
-        value = make.rng.choice(alive[-2:])
-        if make.chance(0.5):
-            alive.append(steps.conv(make, value, same=make.chance(0.6), channels=value.size("C")))
-        elif make.chance(0.5):
-            alive.append(steps.some(make, value, 1, 1))
-        elif (found := steps.combined(make, value, make.rng.choice(alive))) is not None:
-            alive.append(found)
-    if read_outside:
-        value = make.rng.choice(alive)
-        make.rng.choice((
-            lambda: make.outputs.append(value.name),
-            lambda: make.node("Shape", [value]),
-            lambda: steps.mean_over(make, value, value.spatial),
-        ))()  # fmt: skip
-    for value in make.rng.sample(
-        alive[1:] or alive, min(len(alive) - 1, make.rng.choice((1, 1, 2))) or 1
-    ):
-        after(make, leave(make, region, value))
-    after(make, leave(make, region, alive[-1]))
-
-
-def consecutive(make: Maker, about: Scene) -> None:
-    """Regions one after the other, with the same blocks or others."""
-    x = image(make, about)
-    for _ in range(make.rng.randint(2, 3)):
-        region = enter(make, about, x)
-        y = leave(make, region, steps.some(make, steps.conv(make, region.entry), 0, 1))
-        if 0 in y.shape:
-            break
-        x = make.turned(steps.some(make, y, 0, 2), about.outer)
-        about = blocked(make.rng, about) if make.chance(0.4) else about
-    after(make, x)
-
-
-def nested(make: Maker, about: Scene) -> None:
-    """A region within a region; undone in the right order, or in the wrong one."""
-    outer = enter(make, about, image(make, about))
-    value = steps.some(make, steps.squeezed(make, outer.entry), 0, 1)
-    about = blocked(make.rng, about) if make.chance(0.4) else about
-    inner = enter(make, about, make.turned(value, about.outer))
-    value = steps.conv(make, inner.entry)
-    for region in (inner, outer)[:: -1 if make.chance(0.3) else 1]:
-        value = leave(make, region, value)
-        if 0 in value.shape:
-            break
-        value = steps.some(make, value, 0, 1)
-    after(make, value)
-
-
-def side_by_side(make: Maker, about: Scene) -> None:
-    """One image through regions of several rates, which meet again where they fit."""
-    x, results = image(make, about), list[Value]()
-    for _ in range(make.rng.randint(2, 3)):
-        region = enter(make, about, x)
-        y = leave(make, region, steps.conv(make, region.entry, channels=2))
-        results.append(steps.some(make, y, 0, 1))
-        about = blocked(make.rng, about)
-    for other in results[1:]:
-        after(make, steps.combined(make, results[0], other) or other)
-
-
-def two_images(make: Maker, about: Scene) -> None:
-    """Two images blocked alike, padded alike or each in its way, added if they fit."""
-    x = make.input(make.image([make.rng.randint(2, 7) for _ in about.outer]), about.outer, "same")
-    y = make.input(make.image(x.shape), x.axes, "same" if make.chance(0.8) else "")
-    one = enter(make, about, x)
-    two = enter(make, about, y, one.base if make.chance(0.8) else None)
-    value = steps.combined(make, one.entry, two.entry)
-    after(make, leave(make, one, value or one.entry))
-    if value is None:
-        after(make, leave(make, two, two.entry))
-
-
-def unequal(make: Maker, about: Scene) -> None:
-    """Other blocks behind than in front; or the same ones of axes that have changed places."""
-    region = enter(make, about, image(make, about))
-    value = steps.conv(make, region.entry) if make.chance(0.8) else region.entry
-    if len(about.letters) > 1 and make.chance(0.5):
-        order = make.rng.sample(range(len(about.letters)), len(about.letters))
-        letters, block = "".join(about.letters[i] for i in order), [about.block[i] for i in order]
     else:
-        whole, letters = prod(about.block), about.letters
-        divisors = [d for d in range(1, whole + 1) if whole % d == 0]
-        block = [make.rng.choice(divisors) for _ in letters]
-        while whole % prod(block):
-            block[block.index(max(block))] = 1
-    form = "ND" if about.form == "4-D" else about.form
-    after(
-        make,
-        leave(make, region, value, replace(about, letters=letters, block=tuple(block), form=form)),
-    )
+        ends = zip(region.pads, region.base, strict=True)
+        ways += [
+            ([(0, high - base) for (_, high), (_, base) in ends], None),
+            (region.pads, None),
+        ] * 2
+    make.rng.shuffle(ways)
+    pairs, fill = none, None
+    for pairs, fill in [*ways, (none, None)]:
+        added = fill.array.tolist() if fill else [0] * len(pairs)
+        if all(r > sum(p) + more for r, p, more in zip(room, pairs, added, strict=True)):
+            break
+    whole = region.base if fill else region.pads
+    shared = not other and pairs == whole and fill is region.fill and make.chance(0.5)
+    tables = region.tables if shared else tables_of(make, about, pairs, fill)
+    return replace(spatial(make, "BatchToSpace", value, tables, about), region=region.around)
 
 
-def before_pool(make: Maker, about: Scene) -> None:
-    """A region, or a SpaceToBatch that only pads, in front of a pool."""
-    if make.chance(0.4):
-        block = (1,) * len(about.block)
-        about = replace(about, block=block, form=about.form.replace("4-D", "ND"))
-    region = enter(make, about, image(make, about))
-    value = region.entry
-    if max(about.block) > 1 or make.chance(0.5):
-        value = leave(make, region, steps.some(make, value, 0, 2))
-    if 0 not in value.shape:
-        value = steps.pool(make, steps.squeezed(make, value))
-    after(make, value)
+# Steps from a value to the next; around what wants the channels in a certain place stand Transposes
+
+Step = Callable[[Maker, Value], Value]
 
 
-def declined(make: Maker, about: Scene) -> None:
-    row(make, about, first=make.rng.choice(steps.DECLINED))
+def unsqueezed(make: Maker, value: Value) -> Value:
+    """A 1-D image with an axis of size 1; or without it, where it has one."""
+    adds = "U" not in value.axes
+    at = make.rng.choice((1, 2)) if adds else value.axes.index("U")
+    axes = value.axes[:at] + "U" + value.axes[at:] if adds else value.axes.replace("U", "")
+    op_type = "Unsqueeze" if adds else "Squeeze"
+    return make.node(op_type, [value, make.constant([at])], axes)
 
 
-def transposed(make: Maker, about: Scene) -> None:
-    row(make, about, first=steps.conv_transpose, layers=(0, 0, 1))
+def squeezed(make: Maker, value: Value) -> Value:
+    return unsqueezed(make, value) if "U" in value.axes else value
 
 
-#: How often each kind comes up.
-KINDS: dict[Callable[[Maker, Scene], None], int] = {
-    row: 6, graph: 6, consecutive: 3, strided: 2, transposed: 1, side_by_side: 2, two_images: 1,
-    before_pool: 2, nested: 1, unequal: 1, declined: 3, partial(graph, read_outside=True): 2,
+def unary(make: Maker, value: Value) -> Value:
+    """The first of them keep zeros."""
+    kinds = ("Relu", "Tanh", "LeakyRelu", "Neg", "Abs", "Sigmoid", "Softplus")
+    return make.node(make.rng.choice(kinds), [value], value.axes)
+
+
+def operand(make: Maker, value: Value) -> Value:
+    """A constant or an input that is a scalar, or one number per channel, on either side."""
+    op_type = make.rng.choice(("Add", "Add", "Mul", "Sub", "Div", "Max", "PRelu"))
+    array = make.image(value.size("C"))
+    array = np.abs(array) if op_type == "PRelu" else array
+    behind = len(value.axes) - 1 - value.axes.index("C")
+    array = array[:1] if make.chance(0.4) else array.reshape(-1, *[1] * behind)
+    inputs = [value, make.constant(array, fed=op_type == "Add" and make.chance(0.2))]
+    if op_type not in ("Div", "PRelu") and make.chance(0.3):
+        inputs.reverse()
+    return replace(make.node(op_type, inputs, value.axes), region=value.region)
+
+
+def batch_normalization(make: Maker, value: Value) -> Value:
+    value = make.turned(value, "NC" + value.spatial)
+    tables = [make.image(value.size("C")) for _ in range(3)]
+    tables.append(np.abs(make.image(value.size("C"))))
+    return make.node("BatchNormalization", [value, *map(make.constant, tables)], value.axes)
+
+
+def there_and_back(make: Maker, value: Value) -> Value:
+    """To integers and back, of the whole tensor or per channel."""
+    for op_type in ("QuantizeLinear", "DequantizeLinear"):
+        each, axis = make.chance(0.4), value.axes.index("C")
+        count = value.size("C") if each else ()
+        scale = make.numbers.uniform(0.02, 0.05, count).astype(np.float32)
+        zero = make.numbers.integers(120, 136, count).astype(np.uint8)
+        tables = [make.constant(np.array(scale)), make.constant(np.array(zero))]
+        value = make.node(op_type, [value, *tables], value.axes, **({"axis": axis} if each else {}))
+    return value
+
+
+def matmul(make: Maker, value: Value) -> Value:
+    value = make.turned(value, "N" + value.spatial + "C")
+    weights = make.constant(make.image(value.size("C"), make.rng.randint(1, 4)) / 2)
+    return make.node("MatMul", [value, weights], value.axes)
+
+
+def conv(make: Maker, value: Value) -> Value:
+    """A Conv of any kernel, pads, dilations and groups; or a ConvTranspose."""
+    value, rng = make.turned(value, "NC" + value.spatial), make.rng
+    letters, turned = value.axes[2:], make.chance(0.1)
+    kernel, low, high, dilations = [], [], [], []
+    same, auto = make.chance(0.4), not turned and make.chance(0.15)
+    for letter in letters:
+        k = 1 if letter == "U" else rng.choice((1, 2, 3, 3))
+        d = rng.choice((1, 1, 2)) if letter != "U" and not auto else 1
+        begin, end = ((k - 1) * d // 2, (k - 1) * d - (k - 1) * d // 2) if same else (0, 0)
+        while not turned and not same and (k - 1) * d + 1 > value.size(letter):
+            k, d = (k, 1) if d > 1 else (k - 1, 1)
+        kernel, dilations = [*kernel, max(k, 1)], [*dilations, d]
+        low, high = [*low, begin], [*high, end]
+    outputs, have, group = rng.randint(1, 4), value.size("C"), 1
+    known: dict[str, Any] = {"kernel_shape": kernel, "dilations": dilations, "pads": low + high}
+    if auto:
+        known["auto_pad"] = "SAME_UPPER" if same else "VALID"
+        del known["pads"]
+    if turned:
+        known["pads"] = [0] * len(known["pads"])
+        weights = make.image(have, outputs, *kernel)
+        inputs = [value, make.constant(weights, "kernel")]
+        return make.node("ConvTranspose", inputs, value.axes, **known)
+    if outputs % have == 0 and make.chance(0.3):
+        group = known["group"] = have
+    weights = make.image(outputs, have // group, *kernel)
+    bias = [make.constant(make.image(outputs))] * make.chance(0.4)
+    weight = make.constant(weights / np.float32(weights[0].size ** 0.5), "kernel")
+    return make.node("Conv", [value, weight, *bias], value.axes, **known)
+
+
+# What is declined
+
+
+def strided(make: Maker, value: Value) -> Value:
+    value = make.turned(value, "NC" + value.spatial)
+    strides = [1 if a == "U" else make.rng.choice((1, 2)) for a in value.axes[2:]]
+    weights = make.image(2, value.size("C"), *[1] * len(strides))
+    return make.node("Conv", [value, make.constant(weights)], value.axes, strides=strides)
+
+
+def pool(make: Maker, value: Value) -> Value:
+    """Without zeros around, of which onnx's evaluator computes too few windows or fails."""
+    value = make.turned(value, "NC" + value.spatial)
+    kernel = [min(value.size(a), make.rng.randint(1, 2)) for a in value.axes[2:]]
+    zeros = {"pads": [0] * 2 * len(kernel)} if make.chance(0.5) else {}
+    kind = make.rng.choice(("MaxPool", "AveragePool"))
+    return make.node(kind, [value], value.axes, kernel_shape=kernel, **zeros)
+
+
+def gated_by_mean(make: Maker, value: Value) -> Value:
+    """Scaled by a maximum over space or over the batch."""
+    axes = [value.axes.index(a) for a in make.rng.choice(("N", value.spatial))]
+    given = make.opset >= 18
+    inputs = [value, make.constant(axes)] if given else [value]
+    largest = make.node("ReduceMax", inputs, value.axes, **({} if given else {"axes": axes}))
+    return make.node("Mul", [value, largest], value.axes)
+
+
+def positional(make: Maker, value: Value) -> Value:
+    """Plus what is not the same everywhere in space, or over the batch."""
+    letters = make.rng.choice(("N", *value.spatial, value.axes))
+    shape = [value.size(a) if a in letters else 1 for a in value.axes]
+    table = make.constant(make.image(*shape), fed=make.chance(0.5))
+    return make.node("Add", [value, table], value.axes)
+
+
+def padded(make: Maker, value: Value) -> Value:
+    """A Pad in space or of the channels, of zeros or not."""
+    letter = make.rng.choice([a for a in value.axes if a not in "NU"])
+    pads = [make.rng.randint(0, 2) if a == letter else 0 for a in value.axes * 2]
+    number = [make.constant(np.array(0.5, np.float32))] * make.chance(0.3)
+    return make.node("Pad", [value, make.constant(pads), *number], value.axes)
+
+
+def sliced(make: Maker, value: Value) -> Value:
+    letter = make.rng.choice([a for a in value.axes if a not in "NU"])
+    start = make.rng.randint(0, max(value.size(letter) - 1, 0))
+    bounds = [make.constant([v]) for v in (start, 2**31, value.axes.index(letter))]
+    return make.node("Slice", [value, *bounds], value.axes)
+
+
+def dense(make: Maker, value: Value) -> Value:
+    """A layer on rows: Reshape [-1, C], MatMul, and back."""
+    value = make.turned(value, "N" + value.spatial + "C")
+    rows = make.node("Reshape", [value, make.constant([-1, value.size("C")])])
+    product = make.node("MatMul", [rows, make.constant(make.image(value.size("C"), 3))])
+    leading = make.constant(range(len(value.axes) - 1))
+    sizes = make.node("Gather", [make.node("Shape", [value]), leading])
+    target = make.node("Concat", [sizes, make.constant([3])], axis=0)
+    return make.node("Reshape", [product, target], value.axes)
+
+
+#: What commutes with BatchToSpace, and how often each comes up.
+COMMUTING: dict[Step, int] = {
+    conv: 10, unary: 5, operand: 6, batch_normalization: 2, there_and_back: 1, matmul: 1,
+    lambda make, x: make.turned(x, make.rng.choice(("NC" + x.spatial, "N" + x.spatial + "C"))): 3,
+    lambda make, x: make.node("Softmax", [x], x.axes, axis=x.axes.index("C")): 1,
+    lambda make, x: make.node("Concat", [x, unary(make, x)], x.axes, axis=x.axes.index("C")): 1,
 }  # fmt: skip
-NAMES = {k.__name__ if hasattr(k, "__name__") else "read outside": k for k in KINDS}
+DECLINED: Sequence[Step] = (
+    strided, pool, gated_by_mean, positional, padded, sliced, dense,
+    lambda make, x: make.node(
+        "Softmax", [x], x.axes, axis=x.axes.index(make.rng.choice(("N", *x.spatial)))),
+    lambda make, x: make.node(
+        "Gather", [x, make.constant(range(x.size("N"))[::-1])], x.axes, axis=x.axes.index("N")),
+)  # fmt: skip
+
+
+def combined(make: Maker, a: Value, b: Value) -> Value | None:
+    """A sum or product of two values, if they have the same sizes."""
+    a, b = squeezed(make, a), squeezed(make, b)
+    if sorted(a.axes) != sorted(b.axes) or any(a.size(x) != b.size(x) for x in a.axes):
+        return None
+    return make.node(make.rng.choice(("Add", "Mul")), [a, make.turned(b, a.axes)], a.axes)
+
+
+# Walks
+
+#: One region after another; branches of one region and of several, that meet; and anything at all.
+KINDS = ("row", "graph", "anything")
 
 
 def build(seed: int, number: int, kind: str | None = None) -> Case:
-    """The case of a seed and a number; of a given kind, if any."""
+    """The case of a seed and a number, of a kind."""
     rng = Random(f"{seed} {number}")
-    drawn = rng.choices(list(NAMES), list(KINDS.values()))[0]
-    mode = rng.choices(MODES, (7, 4, 6, 3))[0]
-    about, make = scene(rng), Maker(rng, mode)
-    NAMES[kind or drawn](make, about)
-    return make.case({"kind": kind or drawn, "layout": about.layout, "mode": mode})
+    kind = kind or rng.choice(KINDS)
+    make = Maker(rng, rng.choices([*MODES], [*MODES.values()])[0])
+    about, wild = scene(rng), kind == "anything"
+    sizes = {a: max(1, rng.randint(2, 5) * about.of(a) - rng.randint(0, 3)) for a in about.outer}
+    sizes |= {"N": rng.choice((1, 1, 2)), "C": rng.choice((1, 2, 3))}
+    shape = [sizes[a] for a in about.outer]
+    alive = [make.input(make.image(*shape), about.outer, "same") for _ in range(1 + wild)]
+    for _ in range(rng.randint(4, 7 if kind == "row" else 10)):
+        value = alive[-1] if kind == "row" else rng.choice(alive[-3:])
+        if value.array.size == 0 or value.array.size > 1 << 14:
+            continue
+        if value.region is None and make.chance(0.6):
+            about = blocked(rng, about) if make.chance(0.3) else about
+            found: Value | None = enter(make, about, squeezed(make, value))
+        elif value.region is not None and make.chance(0.2):
+            found = leave(make, value, other=wild and make.chance(0.2))
+        elif wild and value.region is not None and make.chance(0.05):
+            found = enter(make, about, squeezed(make, value))
+        elif kind != "row" and make.chance(0.3):
+            found = combined(make, value, rng.choice(alive))
+        else:
+            declined = wild and make.chance(0.3)
+            steps = DECLINED if declined else rng.choices([*COMMUTING], [*COMMUTING.values()])
+            found = rng.choice(steps)(make, value)
+        alive += [] if found is None else [found]
+    read = {name for node in make.nodes for name in node.input}
+    for value in alive:
+        while value.region is not None and value.name not in read:
+            value = leave(make, value)
+            if value.array.size == 0 or make.chance(0.1 * wild):
+                break
+    return make.case()
+
+
+def in_function(case: Case, calls: int) -> Case:
+    """The case with its nodes in a local function; the second of two calls has other data.
+
+    Every other constant is given by the callers, the rest are Constants in the function.
+    """
+    graph, imports = case.model.graph, [*case.model.opset_import, helper.make_opsetid("layers", 1)]
+    inside, outside = graph.initializer[::2], graph.initializer[1::2]
+    fed, outputs = [v.name for v in graph.input], [v.name for v in graph.output]
+    inputs = [*fed, *(t.name for t in outside)]
+    nodes = [helper.make_node("Constant", [], [t.name], value=t) for t in inside]
+    function = helper.make_function("layers", "F", inputs, outputs, [*nodes, *graph.node], imports)
+    model = onnx.ModelProto(ir_version=case.model.ir_version, functions=[function])
+    model.opset_import.extend(imports)
+    model.graph.name = "calls"
+    model.graph.initializer.extend(outside)
+    feeds: dict[str, np.ndarray] = {}
+    expected: dict[str, np.ndarray] = {}
+    for number in range(calls):
+        again = "_again" * number
+        other = {
+            n: a * np.float32(1 - 0.25 * number) for n, a in case.feeds.items() if a.dtype == "f"
+        }
+        data = case.feeds | other
+        results = reference.run(case.model, data)
+        feeds |= {n + again: a for n, a in data.items()}
+        expected |= {n + again: np.asarray(r) for n, r in zip(outputs, results, strict=True)}
+        names = [n + again if n in fed else n for n in inputs]
+        ends = [n + again for n in outputs]
+        model.graph.node.add(op_type="F", domain="layers", input=names, output=ends)
+        for values, those in ((model.graph.input, graph.input), (model.graph.output, graph.output)):
+            for value in those:
+                values.add().CopyFrom(value)
+                values[-1].name += again
+    return Case(model, feeds, expected)
+
+
+# Comparison
+
+
+def mistakes(model: onnx.ModelProto, case: Case) -> dict[str, str]:
+    """What is wrong with a converted model, by where: optimisations off and on."""
+    found = {}
+    for level in running.LEVELS:
+        try:
+            results = running.run_session(running.session(model, level, SETTINGS), case.feeds)
+        except Exception as error:
+            found[level.name] = f"{type(error).__name__}: {error}"
+            continue
+        for (name, wanted), result in zip(case.expected.items(), results, strict=True):
+            if off := difference(np.asarray(result), wanted, tolerance_of(model)):
+                found[f"{level.name}, {name}"] = off
+    return found
+
+
+def tolerance_of(model: onnx.ModelProto) -> float:
+    """How far results may be off."""
+    nodes = chain(model.graph.node, *(function.node for function in model.functions))
+    quantised = any(node.op_type == "QuantizeLinear" for node in nodes)
+    return COARSE_TOLERANCE if quantised else TOLERANCE
+
+
+def difference(result: np.ndarray, wanted: np.ndarray, tolerance: float = TOLERANCE) -> str | None:
+    """What is wrong with a result; None if nothing is."""
+    if (result.shape, result.dtype) != (wanted.shape, wanted.dtype):
+        return f"{result.dtype}{result.shape}, not {wanted.dtype}{wanted.shape}"
+    off = np.abs(result.astype(np.float64) - wanted.astype(np.float64))
+    allowed = tolerance * max(np.abs(wanted.astype(np.float64)).max(initial=0), 1e-2)
+    if wanted.dtype.kind != "f":
+        allowed = 0
+    wrong = ~(off <= allowed)  # what is not a number is wrong
+    return f"{wrong.sum()} of {off.size} differ by up to {off.max():.2g}" if wrong.any() else None

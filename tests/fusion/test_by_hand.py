@@ -50,15 +50,3 @@ def test_conversion_gives_hardly_more_nodes_than_the_net_by_hand(name):
     by_hand = count(native.NETS[name](model))
     converted = count(onnx_spatial.convert(model, verify=False).model)
     assert by_hand <= converted <= by_hand + MORE.get(name, LIMIT)
-
-
-def test_every_model_with_blocks_of_known_size_is_written_by_hand():
-    names = {path.parent.name for path in MODELS.glob("*/model.onnx")}
-    with_blocks = {
-        name
-        for name in names
-        if any(
-            "SpaceToBatch" in site.op_type for site in onnx_spatial.inspect(exported(name)).named
-        )
-    }
-    assert native.NETS.keys() == with_blocks

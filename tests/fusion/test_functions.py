@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import campaign
-import functions
 import numpy as np
-import onnx
 import pytest
-import reference
-import regions
 import running
-from adapter import convert, plan
+from adapter import plan
 from building import TF
 from region_models import check, declined, lowerings, model
 
-import onnx_spatial
-from onnx_spatial.model.inference.functions import inline
-
-SEED, CASES = 7, 6
 FUSED, UNBLOCKED = ["dilated convolution"] * 2, ["unblocked"] * 2
 
 
@@ -41,15 +31,6 @@ ANY_RANK = function("""any (x, more, block) => (y) {
     s = SpaceToBatchND(x, block, pads)
     a = Add(s, more)
     y = BatchToSpaceND(a, block, pads)
-}""")
-ROWS = function("""rows (x, axes) => (y) {
-    block = Constant <value_ints = [2]> ()
-    pads = Constant <value = int64[1,2] {0, 0}> ()
-    s = SpaceToBatchND(x, block, pads)
-    u = Unsqueeze(s, axes)
-    t = Transpose <perm = [0, 2, 1, 3]> (u)
-    b = BatchToSpaceND(t, block, pads)
-    y = Identity(b)
 }""")
 SCALED = function("""scaled <a, blocks, stride> (x, w, pads) => (y) {
     block = Constant <value_ints: ints = @blocks> ()
@@ -104,12 +85,6 @@ CALLS = {
         "float[1,4,4,3] x, float[3] m, float[2,2,3] i",
         {"x": (1, 4, 4, 3), "m": (3,), "i": (2, 2, 3)},
     ),
-    "alike": Calls("own.any(x, m, block)", "own.any(x, m, block)", ANY_RANK, UNBLOCKED,
-                   "float[1,4,4,3] x, float[3] m", {"x": (1, 4, 4, 3), "m": (3,)}),
-    "other axes": Calls(
-        "own.rows(x, two)", "own.rows(x, three)", ROWS, "the axes of Unsqueeze are unknown",
-        "float[1,4,6] x", {"x": (1, 4, 6)},
-    ),
     "an attribute of each element": Calls(scaled(), scaled(0.25), SCALED, FUSED),
     "a block that is an attribute": Calls(
         scaled(), scaled(block=1), SCALED, "the block is not known before the model runs, or differs"
@@ -152,22 +127,6 @@ def test_calls_that_agree_and_calls_that_do_not(name: str) -> None:
         assert ("Slice" in ops) == (name == "other crops")
 
 
-@pytest.mark.parametrize("form", functions.FORMS)
-def test_random_regions(form: str) -> None:
-    """As much is fused as if the functions were inlined, and nothing is wrong."""
-    for number in range(CASES):
-        case = functions.moved(regions.build(SEED, number), Random(number), form)
-        converted = onnx_spatial.convert(case.model, verify=False, prefer=campaign.LOWERING)
-        copy = onnx.ModelProto.FromString(case.model.SerializeToString())
-        inlined = onnx_spatial.convert(inline(copy), verify=False, prefer=campaign.LOWERING)
-        assert not campaign.mistakes(converted.model, case), number
-        sites = [site.lowering for site in converted.operators]
-        copies = [site.lowering for site in inlined.operators]
-        assert sorted(map(str, sites * (len(copies) // len(sites)))) == sorted(map(str, copies)), (
-            number
-        )
-
-
 def test_element_types_that_differ_between_calls() -> None:
     made = model(
         "y = own.any(x, b, block) z = own.any(i, c, block)",
@@ -183,21 +142,6 @@ def test_element_types_that_differ_between_calls() -> None:
         b=np.float32([1, 2, 3]),
         c=np.float64([1, 2, 3]),
     )
-
-
-def test_an_attribute_with_a_default() -> None:
-    text = SCALED.replace("blocks, stride>", "stride, blocks: ints = [2, 2]>")
-    spelled_out = f"y = {scaled()} z = {scaled()}"
-    graphs = (spelled_out, spelled_out.replace("blocks = [2, 2], ", "", 1))
-    tables: dict[str, Any] = {"w11": np.ones((4, 3, 1, 1), np.float32)}
-    gives = "float[?,?,?,?] y, float[?,?,?,?] z"
-    all_given, made = (model(g, given=FOUR, gives=gives, functions=text, **tables) for g in graphs)
-    assert lowerings(made) == FUSED
-    x = {"x": np.random.default_rng(0).normal(size=(1, 8, 6, 3)).astype(np.float32)}
-    for result, wanted in zip(
-        running.run(convert(made), x), reference.run(all_given, x), strict=True
-    ):
-        np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_a_function_that_a_loop_calls() -> None:

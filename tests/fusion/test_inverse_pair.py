@@ -10,7 +10,7 @@ import pytest
 import reference
 import structure
 from adapter import plan, verify
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from region_models import model
 
@@ -95,6 +95,7 @@ def test_a_chain_is_pair_by_pair_and_the_same_operator_twice_is_no_pair() -> Non
 amounts = st.integers(0, 2)
 
 
+@settings(max_examples=60)
 @given(st.booleans(), amounts, amounts, amounts, amounts)
 def test_all_pads_and_crops_of_one_axis(
     forward: bool, low: int, high: int, begin: int, end: int

@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 import pytest
 import regions
 import structure
-from adapter import convert, plan, verify
+from adapter import convert, verify
 from onnx import numpy_helper
 from region_models import check, model
 
 from onnx_spatial.conversion import graph_editor
 from onnx_spatial.fusion.layout import Layout, single_steps
-from onnx_spatial.fusion.layouts import LayoutGraph, commuting
 from onnx_spatial.model.graph import layout_marks
 
 RNG = np.random.default_rng(8)
@@ -91,14 +89,11 @@ def test_a_net_with_residual_sums_has_one_change_of_layout_at_each_end() -> None
 #: numbers say how many changes of layout more than those at both ends are left.
 BETWEEN: dict[str, tuple[str, int]] = {
     "Pad": ("o = Pad(r, borders)", 0),
-    "Pad and its axes": ("o = Pad(r, ends, , axis)", 0),
     "Slice": ("o = Slice(r, two, last, axis)", 0),
     "Concat and Split": (
         "k = Concat <axis = 2> (r, r) o, rest = Split <axis = -1, num_outputs = 2> (k)", 0
     ),
-    "Concat in time": ("o = Concat <axis = 1> (r, r)", 0),
     "a gate": ("k = Sigmoid(r) l = Tanh(r) o = Mul(k, l)", 0),
-    "constants": ("k = Mul(r, bias) l = Max(k, bias, r) o = PRelu(l, bias)", 0),
     "a largest element": ("k = ReduceMax(r, axis) o = Sub(r, k)", 0),
     "Where": ("k = Greater(r, bias) o = Where(k, r, bias)", 0),
     "a sum along another axis": ("k = ReduceMean(r, two) o = Sub(r, k)", 2),
@@ -132,31 +127,11 @@ def test_values_that_are_outputs_keep_their_names_and_layouts() -> None:
     assert len(changes(converted)) == len(ENTRY + EXIT) + 2
 
 
-def test_transposes_that_meet_become_one() -> None:
-    body = f"""
-        t = Transpose <perm = [1, 0, 2]> (x) u = Transpose <perm = [2, 1, 0]> (t)
-        v = Transpose <perm = [1, 2, 0]> (u)
-        {layer("v", "a")}
-        f = Transpose <perm = [1, 2, 0]> (a) y = Transpose <perm = [0, 2, 1]> (f)
-    """
-    converted = check(build(body), (6, 2, 4))
-    assert structure.ops(converted).count("Transpose") <= 2
-    assert structure.ops(converted)[-2:] == EXIT
-
-
 def test_changes_of_layout_elsewhere_stay() -> None:
     made = build(f"""{layer("x", "y_")} e = Einsum <equation = "nlc->nlc"> (y_)
         f = Transpose <perm = [0, 2, 1]> (e) g = Relu(f) h = Transpose <perm = [0, 2, 1]> (g)
         y = Einsum <equation = "nlc->nlc"> (h)""")
     assert list(convert(made).graph.node)[-5:] == list(made.graph.node)[-5:]
-
-
-def test_nodes_in_another_order_are_left_alone() -> None:
-    made = build(RESIDUAL)
-    made.graph.node.reverse()
-    converted = plan(made).model
-    assert converted is not None and not structure.spatial(converted)
-    assert len(changes(converted)) > len(ENTRY + EXIT)
 
 
 @pytest.mark.parametrize("source", ["x", "z"])
@@ -197,64 +172,12 @@ def test_every_convolution_of_a_row_can_be_compared_on_its_own() -> None:
 
 
 def test_no_region_has_more_nodes_than_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = [regions.build(4, number) for number in range(16)]
+    cases = [regions.build(4, number) for number in range(10)]
     improved = [len(convert(case.model, prefer="transpose").graph.node) for case in cases]
     monkeypatch.setattr(graph_editor, "with_fewer_changes", lambda *_, **__: None)
     plain = [len(convert(case.model, prefer="transpose").graph.node) for case in cases]
     assert all(a <= b for a, b in zip(improved, plain, strict=True))
     assert sum(plain) - sum(improved) > 4
-
-
-def test_the_work_follows_the_operators_not_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One view of a graph for any number of layers; of a long row of nodes only those near are tried."""
-    views: list[LayoutGraph] = []
-    tried: set[ir.Node] = set()
-    commuting_rank = commuting.rank
-
-    def view(*arguments: Any) -> LayoutGraph:
-        views.append(LayoutGraph(*arguments))
-        return views[-1]
-
-    def rank(node: ir.Node, graph: LayoutGraph) -> int | None:
-        tried.add(node)
-        return commuting_rank(node, graph)
-
-    monkeypatch.setattr(graph_editor, "LayoutGraph", view)
-    monkeypatch.setattr(commuting, "rank", rank)
-    counts = []
-    for layers in (4, 16):
-        views.clear()
-        assert changes(convert(row(layers)[0])) == sorted(ENTRY + EXIT)
-        counts.append(len(views))
-    assert 0 < counts[0] == counts[1]
-    tried.clear()
-    far = "".join(f"i{n + 1} = Neg(i{n})\n" for n in range(2000))
-    convert(build(f"i0 = Neg(x) {far} {layer('i2000', 'a')} y = Relu(a)"))
-    assert 0 < len(tried) < 600
-
-
-def test_transposes_around_an_activation_next_to_a_strided_convolution() -> None:
-    made = model(
-        """
-        t = Transpose <perm = [0, 3, 1, 2]> (x) c = Conv <pads = [1, 1, 1, 1]> (t, w8)
-        u = Transpose <perm = [0, 2, 3, 1]> (c) r = Relu(u)
-        p = ai.onnx.converters.tensorflow.ExtractImagePatches <ksizes = [1, 3, 3, 1],
-            strides = [1, 2, 2, 1], rates = [1, 1, 1, 1], padding = "VALID"> (r)
-        q = Transpose <perm = [0, 3, 1, 2]> (p) d = Conv(q, v16)
-        e = Transpose <perm = [0, 2, 3, 1]> (d) f = Sigmoid(e)
-        k = Transpose <perm = [0, 3, 1, 2]> (f) z = Conv(k, o5) y = Transpose <perm = [0, 2, 3, 1]> (z)
-        """,
-        w8=RNG.normal(size=(8, 3, 3, 3)).astype(np.float32),
-        v16=RNG.normal(size=(16, 72, 1, 1)).astype(np.float32),
-        o5=RNG.normal(size=(5, 16, 1, 1)).astype(np.float32),
-    )
-    converted = convert(made)
-    assert verify(made, converted).evidence == "proven"
-    assert structure.ops(converted) == [  # the kernel is a Reshape and a Transpose of the weight v
-        *("Transpose", "Conv", "Relu"),
-        *("Reshape", "Transpose", "Conv", "Sigmoid"),
-        *("Conv", "Transpose"),
-    ]
 
 
 BEHIND = """
@@ -267,9 +190,8 @@ BEHIND = """
 @pytest.mark.parametrize(
     ("add", "back", "left"),
     [
-        ("Identity(t)", "y = Transpose <perm = [1, 0, 2, 3]> (r)", "Conv Relu"),
-        ("Add(t, shifts)", "y = Transpose <perm = [1, 0, 2, 3]> (r)", "Conv Add Relu"),
-        ("Add(t, shifts)", "y = Transpose <perm = [1, 2, 3, 0]> (r)", "Conv Add Relu Transpose"),
+        ("Add(t, shifts)", "y = Transpose <perm = [1, 0, 2, 3]> (r)", "Conv Relu"),
+        ("Add(t, shifts)", "y = Transpose <perm = [1, 2, 3, 0]> (r)", "Conv Relu Transpose"),
         (
             "Add(t, shifts)",
             "q = Transpose <perm = [1, 2, 3, 0]> (r) k = ReduceSum <keepdims = 0> (t) y = Add(q, k)",

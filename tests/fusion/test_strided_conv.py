@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-import reference
-import running
 import structure
 from adapter import convert, plan, verify
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper, parser
-from region_models import declined, lowerings
+from region_models import check, declined, lowerings
 
 import onnx_spatial
 from onnx_spatial.fusion import strided_conv
@@ -71,14 +69,12 @@ class Window:
         return f'com.microsoft.Extract{kind}Patches <{known}, padding = "{self.padding}">'
 
 
-def model(text: str, *, ir: int = 9, opset: int = 17, **weights: np.ndarray) -> onnx.ModelProto:
-    head = f'<ir_version: {ir}, opset_import: ["" : {opset}, "com.microsoft" : 1, "local" : 1]>\n'
+def model(text: str, **weights: np.ndarray) -> onnx.ModelProto:
+    head = '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>'
     made = parser.parse_model(head + text)
     read = {name for node in structure.nodes(made) for name in node.input}
     for name in sorted(read & weights.keys()):
         made.graph.initializer.append(numpy_helper.from_array(weights[name], name))
-        if ir < 4:
-            made.graph.input.append(helper.make_tensor_value_info(name, 1, weights[name].shape))
     return made
 
 
@@ -100,14 +96,13 @@ def is_last(form: str) -> bool:
 
 
 def build(
-    form: str, window: Window, outputs: int = 4, *, dims: str = "", channels: int | str = 0,
-    rest: str = "", opset: int = 17, ir: int = 9,
-) -> onnx.ModelProto:  # fmt: skip
+    form: str, window: Window, outputs: int = 4, *, dims: str = "", rest: str = ""
+) -> onnx.ModelProto:
     """A model of one of the forms, or of the nodes `rest` behind the patches p."""
-    axes, c = len(window.kernel), channels or window.channels
+    axes = len(window.kernel)
     image: Sequence[int | str] = dims.split(",") if dims else window.image
     shape = [2 if not dims else "N", *image]
-    shape.insert(len(shape) if is_last(form) else 1, c)
+    shape.insert(len(shape) if is_last(form) else 1, window.channels)
     digits = ", ".join(map(str, range(1, axes + 1)))
     text = rest or FORMS[form]
     text = text.replace("PATCHES", window.node(form == "OpenVINO"))
@@ -116,22 +111,15 @@ def build(
     unknown = ", ".join(f"d{axis}" for axis in range(axes + 2))
     return model(
         f"g (float[{', '.join(map(str, shape))}] x) => (float[{unknown}] y) {{ {text} }}",
-        ir=ir, opset=opset, b=numbers(outputs), w=numbers(window.rows, outputs),
+        b=numbers(outputs), w=numbers(window.rows, outputs),
         w2=numbers(outputs, window.rows), w4=numbers(outputs, window.rows, *(1,) * axes),
     )  # fmt: skip
 
 
 def agree(made: onnx.ModelProto, *shapes: tuple[int, ...], **feeds: np.ndarray) -> onnx.ModelProto:
     """Convert; the result gives what the definitions say, and holds no patches."""
-    converted = convert(made)
+    converted = check(made, *shapes, **feeds)
     assert structure.spatial(converted) == []
-    for shape in shapes:
-        fed = {"x": numbers(*shape), **feeds}
-        for level in running.LEVELS:
-            results = zip(running.run(converted, fed, level), reference.run(made, fed), strict=True)
-            for one, other in results:
-                assert one.shape == other.shape and one.dtype == other.dtype
-                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
     return converted
 
 
@@ -148,6 +136,7 @@ sizes = st.integers(1, 4)
 pairs = st.tuples(sizes, sizes)
 
 
+@settings(max_examples=40)
 @given(
     form=st.sampled_from(sorted(FORMS)), kernel=pairs, strides=pairs, dynamic=st.booleans(),
     rates=st.tuples(st.integers(1, 3), st.integers(1, 3)), padding=st.sampled_from(("VALID", "SAME")),
@@ -170,13 +159,11 @@ def test_any_window(
         assert (node["kernel_shape"], node["strides"]) == (list(kernel), list(strides))
 
 
-@pytest.mark.parametrize("form", ["TensorFlow", "TensorFlow, NCHW", "matrix"])
-def test_volumes(form: str) -> None:
+def test_volumes() -> None:
     window = Window((2, 3, 2), (1, 2, 2), (1, 1, 1), "SAME", (3, 4, 5))
-    shape = (2, 3, 4, 5, 3) if is_last(form) else (2, 3, 3, 4, 5)
-    made = build(form, window)
+    made = build("TensorFlow, NCHW", window)
     assert lowerings(made) == FUSED
-    agree(made, shape)
+    agree(made, (2, 3, 3, 4, 5))
     agree(build("matrix", window, dims="D,H,W"), (2, 3, 4, 5, 3), (1, 1, 0, 3, 3))
 
 
@@ -218,9 +205,6 @@ def test_padding_that_depends_on_the_size() -> None:
     # With a stride of 3, one element is legal for a window of 6, and one more window is not enough.
     shapes = [(2, size, 4, 3) for size in range(1, 8)]
     agree(build("matrix", Window((6, 1), (3, 1)), dims="H,W"), *shapes)
-    agree(
-        build("matrix", Window(strides=(2, 1), padding="SAME"), dims="H,W", opset=9), (2, 5, 6, 3)
-    )
 
 
 def test_the_node_keeps_its_name_its_bias_and_what_is_said_of_it() -> None:
@@ -248,24 +232,13 @@ def test_the_node_keeps_its_name_its_bias_and_what_is_said_of_it() -> None:
     assert {"p", "t"}.isdisjoint(v.name for v in found.model.graph.value_info)
 
 
-def test_a_transpose_in_front_stays_for_others() -> None:
-    made = build("TensorFlow, NCHW", Window())
-    made.graph.node.append(helper.make_node("Relu", ["f"], ["z"]))
-    made.graph.output.append(helper.make_tensor_value_info("z", 1, [2, 7, 8, 3]))
-    converted = agree(made, (2, 3, 7, 8))
-    assert "front" in {n.name for n in converted.graph.node}
-    assert conv_of(converted).input[0] == "x"
-
-
 BEHIND = "p = PATCHES (x)"
 
 
 @pytest.mark.parametrize(
     ("rest", "left"),
     [
-        ("m = MatMul (p, w)  y = Transpose <perm = [0, 3, 1, 2]> (m)", 0),
         ("m = MatMul (p, w)  y = Transpose <perm = [3, 1, 0, 2]> (m)", 1),
-        ("t = Transpose <perm = [1, 2, 0, 3]> (p)  y = MatMul (t, w)", 1),
         ("t = Transpose <perm = [2, 1, 0, 3]> (p)  m = MatMul (t, w)"
          "  y = Transpose <perm = [2, 3, 1, 0]> (m)", 0),
     ],
@@ -329,9 +302,8 @@ def test_borders_that_no_convolution_has() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
-@pytest.mark.parametrize("dims", ["", "H,W"])
-def test_other_types(dtype: type, dims: str) -> None:
-    made = build("matrix", Window(padding="SAME"), dims=dims)
+def test_other_types(dtype: type) -> None:
+    made = build("matrix", Window(padding="SAME"), dims="H,W")
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     for info in (made.graph.input[0], made.graph.output[0]):
         info.type.tensor_type.elem_type = kind
@@ -339,12 +311,8 @@ def test_other_types(dtype: type, dims: str) -> None:
     made.graph.initializer[0].CopyFrom(numpy_helper.from_array(weight, "w"))
     if dtype == np.float64:
         assert "onnxruntime has no convolution of" in declined(made)
-        return
-    assert lowerings(made) == FUSED
-    x = numbers(2, 7, 8, 3).astype(dtype)
-    (got,), (want,) = running.run(convert(made), {"x": x}), reference.run(made, {"x": x})
-    np.testing.assert_allclose(got, want, rtol=1e-2, atol=1e-2)
-    assert verify(made, convert(made))
+    else:
+        assert lowerings(made) == FUSED and onnx_spatial.convert(made).verification
 
 
 #: Patches in a branch of a function: x is the image, and the weight is given from outside.
@@ -362,28 +330,15 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("dims", ["N, H, W, 3", "2, 7, 8, 3"])
 @pytest.mark.parametrize("place", PLACES)
-def test_in_other_places(place: str, dims: str) -> None:
+def test_in_other_places(place: str) -> None:
     condition = "bool b, " if place == "a branch" else ""
-    text = f"g ({condition}float[{dims}] x) => (float[c, d, e, f] y) {PLACES[place]}"
+    text = f"g ({condition}float[N, H, W, 3] x) => (float[c, d, e, f] y) {PLACES[place]}"
     made = model(text, v=numbers(6, 2), w=numbers(6, 2))
     assert lowerings(made) == FUSED, declined(made)
     feeds = {"b": np.array(True)} if condition else {}
     converted = agree(made, (2, 7, 8, 3), **feeds)
     assert not structure.counts(converted)["MatMul"]
-
-
-def test_weights_that_callers_may_override() -> None:
-    made = build("TensorFlow", Window())
-    made.graph.input.append(helper.make_tensor_value_info("w4", 1, [4, 18, 1, 1]))
-    assert lowerings(made) == FUSED
-    agree(made, (2, 7, 8, 3), w4=numbers(1, 72).reshape(4, 18, 1, 1))
-    old = build("matrix", Window(), ir=3, opset=11)  # every initializer was an input
-    assert lowerings(old) == FUSED
-    (got,) = running.run(convert(old), {"x": numbers(2, 7, 8, 3)})
-    (want,) = reference.run(old, {"x": numbers(2, 7, 8, 3), "w": numbers(18, 4)})
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
 def test_external_weights_stay_where_they_are(tmp_path: Path) -> None:
@@ -393,20 +348,6 @@ def test_external_weights_stay_where_they_are(tmp_path: Path) -> None:
     written = onnx.load(tmp_path / "out.onnx", load_external_data=False)
     weight = next(t for t in written.graph.initializer if t.name == "w4")
     assert weight.data_location == onnx.TensorProto.EXTERNAL
-
-
-def test_a_wrong_kernel_and_a_wrong_border_are_found() -> None:
-    made = build("TensorFlow", replace(Window(), kernel=(2, 2)))
-    converted = convert(made)
-    (perm,) = [n.attribute[0] for n in converted.graph.node if n.name == "conv/Transpose_1"]
-    perm.ints[:] = [0, 3, 2, 1]  # rows and columns of the window swapped
-    assert verify(made, converted).status == "failed"
-    made = build("matrix", Window(padding="SAME"), dims="H,W")
-    converted = convert(made)
-    (pads,) = [a for a in conv_of(converted).attribute if a.name == "pads"]
-    assert list(pads.ints) == [1, 0, 2, 2]
-    pads.ints[:] = [0, 0, 3, 2]
-    assert verify(made, converted).status == "failed"
 
 
 @pytest.mark.usefixtures("prices")
