@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -27,23 +28,22 @@ def finished(net: Net, shape: Shape, output: str, rank: int = 4, type_: int = 1)
     return model
 
 
-def pixel_unshuffle(
-    shape: Shape = ("n", 4, 32, 48),
-    r: int = 2,
-    *,
-    function: str = "",
-    opset: int = 17,
-    **kinds: int,
-) -> onnx.ModelProto:
-    """Reshape to six dims, Transpose, Reshape, for a batch of any size; maybe a function between."""
+def moved(
+    shape: Shape, split: Sequence[int], perm: Sequence[int], joined: Sequence[int], *,
+    function: str = "", opset: int = 17, type_: int = 1,
+) -> onnx.ModelProto:  # fmt: skip
+    """Reshape, Transpose, Reshape; maybe a function between."""
     net = Net(opset)
-    _, c, h, w = shape
-    x = net("Reshape", "x", [-1, c, h // r, r, w // r, r])
-    x = net("Transpose", x, perm=[0, 1, 3, 5, 2, 4])
+    x = net("Transpose", net("Reshape", "x", split), perm=perm)
     if function:
         x = net(function, x, *([np.float32(2)] if function in ("Mul", "Sub") else []))
-    x = net("Reshape", x, [-1, c * r * r, h // r, w // r])
-    return finished(net, shape, x, **kinds)
+    return finished(net, shape, net("Reshape", x, joined), len(joined), type_)
+
+
+def pixel_unshuffle(**options: Any) -> onnx.ModelProto:
+    """For a batch of any size."""
+    split, joined = [-1, 4, 16, 2, 24, 2], [-1, 16, 16, 24]
+    return moved(("n", 4, 32, 48), split, [0, 1, 3, 5, 2, 4], joined, **options)
 
 
 def computed_unshuffle(shape: Shape = ("n", "c", "h", "w"), r: int = 2) -> onnx.ModelProto:
@@ -57,72 +57,20 @@ def computed_unshuffle(shape: Shape = ("n", "c", "h", "w"), r: int = 2) -> onnx.
     return finished(net, shape, net("Reshape", x, net("Concat", n, deep, rows, columns, axis=0)))
 
 
-def inferred_batch(shape: Shape = ("n", 3, "h", 48), r: int = 2) -> onnx.ModelProto:
-    """The same with a -1 for the batch, which may take up what is left of an odd height."""
+def depth(**attributes: object) -> onnx.ModelProto:
+    """DepthToSpace by two."""
     net = Net()
-    rows = net("Div", net("Slice", net("Shape", "x"), [2], [3]), [r])
-    channels, half = [shape[1]], [shape[3] // r]
-    x = net("Reshape", "x", net("Concat", [-1], channels, rows, [r], half, [r], axis=0))
-    x = net("Transpose", x, perm=[0, 1, 3, 5, 2, 4])
-    deep = [shape[1] * r * r]
-    return finished(net, shape, net("Reshape", x, net("Concat", [-1], deep, rows, half, axis=0)))
+    return finished(net, ("n", 8, 32, 48), net("DepthToSpace", "x", blocksize=2, **attributes))
 
 
-def depth(kind: str, shape: Shape = ("n", 8, 32, 48), **attributes: object) -> onnx.ModelProto:
-    """SpaceToDepth or DepthToSpace by two."""
-    net = Net()
-    return finished(net, shape, net(kind, "x", blocksize=2, **attributes))
-
-
-def windows(shape: Shape = ("n", 28, 28, 8), w: int = 7) -> onnx.ModelProto:
+def windows() -> onnx.ModelProto:
     """Cut images into windows."""
-    net = Net()
-    _, h, width, c = shape
-    x = net("Reshape", "x", [-1, h // w, w, width // w, w, c])
-    x = net("Transpose", x, perm=[0, 1, 3, 2, 4, 5])
-    return finished(net, shape, net("Reshape", x, [-1, w, w, c]))
+    return moved(("n", 28, 28, 8), [-1, 4, 7, 4, 7, 8], [0, 1, 3, 2, 4, 5], [-1, 7, 7, 8])
 
 
-def from_windows(channels_first: bool = False, w: int = 4) -> onnx.ModelProto:
-    """Put windows together to images of three by four windows; -1 is the number of images."""
-    net = Net()
-    x = net("Reshape", "x", [-1, 3, 4, w, w, 8])
-    x = net("Transpose", x, perm=[0, 5, 1, 3, 2, 4] if channels_first else [0, 1, 3, 2, 4, 5])
-    image = [8, 3 * w, 4 * w] if channels_first else [3 * w, 4 * w, 8]
-    return finished(net, ("m", w, w, 8), net("Reshape", x, [-1, *image]))
-
-
-def unpatchify(g: int = 16, p: int = 4, c: int = 4) -> onnx.ModelProto:
+def unpatchify() -> onnx.ModelProto:
     """b (h w) (p q c) -> b c (h p) (w q)."""
-    net = Net()
-    x = net("Reshape", "x", [-1, g, g, p, p, c])
-    x = net("Transpose", x, perm=[0, 5, 1, 3, 2, 4])
-    return finished(net, ("n", g * g, p * p * c), net("Reshape", x, [-1, c, g * p, g * p]))
-
-
-def patchify(g: int = 16, p: int = 4, c: int = 4) -> onnx.ModelProto:
-    """b c (h p) (w q) -> b (h w) (p q c)."""
-    net = Net()
-    x = net("Reshape", "x", [-1, c, g, p, g, p])
-    x = net("Transpose", x, perm=[0, 2, 4, 3, 5, 1])
-    return finished(net, ("n", c, g * p, g * p), net("Reshape", x, [-1, g * g, p * p * c]), 3)
-
-
-def channel_shuffle(shape: Shape = ("n", 16, 8, 12), groups: int = 4) -> onnx.ModelProto:
-    """[n, g, c / g, h, w] -> [n, c / g, g, h, w]."""
-    net = Net()
-    _, c, h, w = shape
-    x = net("Reshape", "x", [-1, groups, c // groups, h, w])
-    x = net("Transpose", x, perm=[0, 2, 1, 3, 4])
-    return finished(net, shape, net("Reshape", x, [-1, c, h, w]))
-
-
-def mobile_unfold() -> onnx.ModelProto:
-    """MobileViT: two by two positions of each cell to the batch."""
-    net = Net()
-    x = net("Reshape", "x", [-1, 8, 16, 2, 24, 2])
-    x = net("Transpose", x, perm=[3, 5, 0, 2, 4, 1])
-    return finished(net, (1, 8, 32, 48), net("Reshape", x, [4, 16 * 24, 8]), 3)
+    return moved(("n", 256, 64), [-1, 16, 16, 4, 4, 4], [0, 5, 1, 3, 2, 4], [-1, 4, 64, 64])
 
 
 def with_axes_of_one() -> onnx.ModelProto:
@@ -164,6 +112,7 @@ def queries_keys_values(
     return finished(net, (batch, tokens, 32), y, 3)
 
 
+MANY = ("m", 4, 4, 8)  # windows of three by four in an image; -1 is the number of images
 #: Models by name; all are better rewritten, with a rank limit of 4 at least.
 FORMS = {
     "pixel unshuffle": pixel_unshuffle(),
@@ -171,15 +120,19 @@ FORMS = {
     "function between": pixel_unshuffle(function="Relu"),
     "number between": pixel_unshuffle(function="Sub"),
     "axes of one": with_axes_of_one(),
-    "DepthToSpace": depth("DepthToSpace"),
-    "DepthToSpace, columns first": depth("DepthToSpace", mode="CRD"),
+    "DepthToSpace": depth(),
+    "DepthToSpace, columns first": depth(mode="CRD"),
     "windows": windows(),
-    "from windows": from_windows(),
-    "from windows, channels first": from_windows(channels_first=True),
+    "from windows": moved(MANY, [-1, 3, 4, 4, 4, 8], [0, 1, 3, 2, 4, 5], [-1, 12, 16, 8]),
+    "from windows, channels first": moved(
+        MANY, [-1, 3, 4, 4, 4, 8], [0, 5, 1, 3, 2, 4], [-1, 8, 12, 16]
+    ),
     "unpatchify": unpatchify(),
-    "patchify": patchify(),
-    "channel shuffle": channel_shuffle(),
-    "unfold": mobile_unfold(),
+    # b c (h p) (w q) -> b (h w) (p q c)
+    "patchify": moved(("n", 4, 64, 64), [-1, 4, 16, 4, 16, 4], [0, 2, 4, 3, 5, 1], [-1, 256, 64]),
+    "channel shuffle": moved(("n", 16, 8, 12), [-1, 4, 4, 8, 12], [0, 2, 1, 3, 4], [-1, 16, 8, 12]),
+    # MobileViT: two by two positions of each cell to the batch
+    "unfold": moved((1, 8, 32, 48), [-1, 8, 16, 2, 24, 2], [3, 5, 0, 2, 4, 1], [4, 384, 8]),
     "there and back": there_and_back(),
 }
 

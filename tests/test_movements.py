@@ -51,7 +51,7 @@ def test_which_pay_without_a_limit():
     assert paying.isdisjoint({"windows", "channel shuffle", "from windows"})  # fast as they are
 
 
-@pytest.mark.parametrize("dtype", ELEMENT_TYPES)
+@pytest.mark.parametrize("dtype", ["bfloat16", "string", "uint8", "bool"])
 def test_every_element_type(dtype):
     model = forms.pixel_unshuffle(type_=ELEMENT_TYPES[dtype])
     done = onnx_spatial.optimize(model, max_rank=4)
@@ -60,7 +60,7 @@ def test_every_element_type(dtype):
     same(model, done.model)
 
 
-@pytest.mark.parametrize("limit", [2, 3, 4, 5, 6])
+@pytest.mark.parametrize("limit", [3, 4, 6])
 def test_rank_limits(limit):
     """A chain between matrices fits any limit; one between images has at least their rank."""
     net = Net()
@@ -76,9 +76,9 @@ def test_rank_limits(limit):
     assert forms.largest_rank(images.model) == (4 if limit in (4, 5) else 6)
 
 
-@pytest.mark.parametrize("batch", [1, "n"])
-@pytest.mark.parametrize("tokens", [16, "h"])
-@pytest.mark.parametrize("kind", ["Gather", "Slice", "Split"])
+@pytest.mark.parametrize(
+    ("kind", "tokens", "batch"), [("Gather", "h", "n"), ("Slice", 16, "n"), ("Split", "h", 1)]
+)
 def test_parts_of_a_tensor_beyond_the_limit(kind, tokens, batch):
     """Queries, keys and values are taken before the heads are made, not from a tensor of rank 5."""
     model = forms.queries_keys_values(kind, tokens, batch)
@@ -112,37 +112,6 @@ def test_why_a_chain_exceeds_the_limit():
     assert site.reason == "its output 'net_2_0' has rank 4"
 
 
-def test_dims_that_regroup_across_each_other():
-    """[4, 6] as [3, 8]: the whole is no permutation of factors, the part behind is."""
-    net = Net()
-    x = net("Reshape", "x", [-1, 3, 8])
-    x = net("Transpose", x, perm=[0, 2, 1])
-    x = net("Reshape", x, [-1, 2, 2, 2, 3, 1])
-    model = forms.finished(net, ("n", 4, 6), net("Reshape", x, [-1, 24]), 2)
-    done = onnx_spatial.optimize(model, max_rank=4)
-    assert forms.largest_rank(done.model) <= 4
-    same(model, done.model)
-
-
-def test_values_that_others_read_stay():
-    """The first Transpose stays for its other reader, so that only what is behind it is saved."""
-    net = Net()
-    first = net("Transpose", "x", perm=[0, 2, 3, 1])
-    back = net("Transpose", first, perm=[0, 3, 1, 2])
-    model = forms.finished(net, ("n", 3, 8, 12), net("Add", back, "x"))
-    model.graph.output.append(helper.make_tensor_value_info(first, 1, [None] * 4))
-    done = onnx_spatial.optimize(model)
-    assert structure.counts(done.model)["Transpose"] == 1
-    same(model, done.model)
-
-
-@pytest.mark.parametrize("function", ["Dropout", "Softmax"])
-def test_what_is_no_function_of_single_elements_stays_between(function):
-    model = forms.pixel_unshuffle(function=function)
-    reasons = {site.reason for site in plan(model, chains=True, max_rank=4).chains}
-    assert reasons == {"its output 'net_1_0' has rank 6", "its input 'net_2_0' has rank 6"}
-
-
 @pytest.mark.parametrize("holder", holders.HOLDERS)
 def test_branches_bodies_and_functions(holder):
     model = holders.HOLDERS[holder](forms.pixel_unshuffle())
@@ -172,23 +141,17 @@ def attention(layers: int, seq: int | str) -> onnx.ModelProto:
     return forms.finished(net, ("n", seq, 64), x, 3)
 
 
-@pytest.mark.parametrize("seq", [32, "h"])
-def test_attention_stays_byte_for_byte(seq):
+def test_attention_stays_byte_for_byte():
     """Its Reshapes and Transposes cannot be better."""
-    done = onnx_spatial.optimize(attention(3, seq))
-    assert not done.changed
+    assert not onnx_spatial.optimize(attention(2, "h")).changed
 
 
-@pytest.mark.parametrize("op_type", ["DepthToSpace", "SpaceToDepth"])
-def test_block_operators_that_tf2onnx_gives_names_of_onnx_are_no_movements(op_type):
-    table = "crops" if op_type == "DepthToSpace" else "paddings"
-    made = onnx.parser.parse_model(
-        f"""<ir_version: 9, opset_import: ["" : 17]>
+def test_block_operators_that_tf2onnx_gives_names_of_onnx_are_no_movements():
+    made = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
         g (float[n,h,w,c] x) => (float[N,H,W,C] y)
-        <int64[2] block = {{2, 3}}, int64[2,2] {table} = {{1, 2, 0, 1}}> {{
-            y = {op_type}(x, block, {table})
-        }}"""
-    )
+        <int64[2] block = {2, 3}, int64[2,2] crops = {1, 2, 0, 1}> {
+            y = DepthToSpace(x, block, crops)
+        }""")
     assert structure.ops(onnx_spatial.optimize(made).model) == structure.ops(
         onnx_spatial.convert(made).model
     )

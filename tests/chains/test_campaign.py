@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from campaign_of_chains import GOOD, case
+from campaign_of_chains import GOOD, outcome
 
 
-def _outcomes(cases: int, seed: int) -> Counter[str]:
-    return Counter(case(number, seed) for number in range(cases))
-
-
-def test_some_cases():
-    outcomes = _outcomes(120, seed=3)
-    assert outcomes.keys() <= GOOD
-    assert outcomes["right"] >= 30
-
-
-@pytest.mark.slow
-def test_many_cases():
-    outcomes = _outcomes(5000, seed=4)
-    assert outcomes.keys() <= GOOD
-    assert outcomes["right"] >= 1200
+@pytest.mark.parametrize(
+    ("cases", "seed", "rewritten"),
+    [(60, 3, 15), pytest.param(5000, 4, 1200, marks=pytest.mark.slow)],
+)
+def test_random_chains(cases, seed, rewritten):
+    found = {number: outcome(number, seed) for number in range(cases)}
+    assert {number: each for number, each in found.items() if each not in GOOD} == {}
+    assert Counter(found.values())["right"] >= rewritten

@@ -1,4 +1,8 @@
-"""Exported chains keep all elements; those of rank 5 and more fit rank 4."""
+"""Exported chains keep all elements; those of rank 5 and more fit rank 4.
+
+Each stands between two functions of single elements. torch 2.13 wrote them with TorchScript's exporter
+("-script") and with the newer one ("-dynamo"), tf2onnx 1.17 the others.
+"""
 
 from __future__ import annotations
 

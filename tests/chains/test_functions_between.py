@@ -23,8 +23,6 @@ def model(body: str) -> onnx.ModelProto:
 
 GONE = {
     "SiLU": (TO_DEPTH, "s = Sigmoid(p) m = Mul(p, s)", TO_SPACE),
-    "SiLU, the other way round": (TO_DEPTH, "s = Sigmoid(p) m = Mul(s, p)", TO_SPACE),
-    "square": (TO_LAST, "m = Mul(p, p)", TO_FIRST),
     "GELU": (
         TO_LAST,
         """two = Constant <value_float = 1.41> () one = Constant <value_float = 1.0> ()
@@ -79,12 +77,7 @@ def test_others_stay(parts):
 #: Operators with attributes: the attributes, the opset, and other inputs.
 WITH_ATTRIBUTES = {
     "LeakyRelu": ("<alpha = 0.3>", 17),
-    "Elu": ("<alpha = 0.3>", 17),
-    "Celu": ("<alpha = 0.3>", 17),
-    "Selu": ("<alpha = 0.3, gamma = 2.0>", 17),
     "Shrink": ("<lambd = 0.3, bias = 0.1>", 17),
-    "HardSigmoid": ("<alpha = 0.3>", 17),
-    "ThresholdedRelu": ("<alpha = 0.3>", 17),
     "Gelu": ('<approximate = "tanh">', 20),
     "IsInf": ("<detect_positive = 0>", 17),
     "Clip": ("<min = -20.0, max = 20.0>", 9),
@@ -110,11 +103,10 @@ def with_attributes(op_type: str) -> onnx.ModelProto:
     return model
 
 
-@pytest.mark.parametrize("verify", [True, False], ids=["verified", "not verified"])
 @pytest.mark.parametrize("op_type", WITH_ATTRIBUTES)
-def test_function_with_attributes_keeps_all_its_fields(op_type, verify):
+def test_function_with_attributes_keeps_all_its_fields(op_type):
     original = with_attributes(op_type)
-    result = onnx_spatial.optimize(original, verify=verify)
+    result = onnx_spatial.optimize(original)
     (node,) = result.model.graph.node
     function = original.graph.node[1]
     assert (node.op_type, node.name, node.doc_string) == (op_type, "function", function.doc_string)
@@ -123,31 +115,3 @@ def test_function_with_attributes_keeps_all_its_fields(op_type, verify):
     x[0, 0, 0, :2] = np.inf, -np.inf
     before, after = (running.run(model, {"x": x})[0] for model in (original, result.model))
     np.testing.assert_array_equal(after, before)
-
-
-def test_a_function_that_two_chains_share_has_its_name_once():
-    """One chain holds the function and a tensor of rank 5; the other reads behind it."""
-    made = parser.parse_model(
-        """<ir_version: 8, opset_import: ["" : 17]>
-        g (float[2,2] x) => (float[1,1,4,1] y, float[4] z)
-        <int64[4] square = {1, 1, 2, 2}, int64[1] last = {4}, int64[4] four = {1, 1, 4, 1},
-         int64[2] two = {4, 1}, int64[1] flat = {4}> {
-            [turn] a = Transpose <perm = [1, 0]> (x)
-            [function] b = LeakyRelu <alpha = 0.3> (a)
-            [split] c = Reshape(b, square)
-            [five] d = Unsqueeze(c, last)
-            [first] y = Reshape(d, four)
-            [second] e = Reshape(y, two)
-            [other] f = LeakyRelu <alpha = 0.2> (e)
-            [out] z = Reshape(f, flat)
-        }"""
-    )
-    result = onnx_spatial.optimize(made, max_rank=4)
-    names = [node.name for node in result.model.graph.node]
-    assert len(names) == len(set(names))
-    assert names.count("function") == 1
-    assert "Unsqueeze" not in {node.op_type for node in result.model.graph.node}
-    x = np.random.default_rng(0).standard_normal((2, 2)).astype(np.float32)
-    before, after = (running.run(model, {"x": x}) for model in (made, result.model))
-    np.testing.assert_array_equal(after[0], before[0])
-    np.testing.assert_array_equal(after[1], before[1])

@@ -17,7 +17,6 @@ BATCH, SIZES = (None, 11, 13, 3), (None, None, None, 3)
 #: Models, with stride, rate and padding of the operator.
 PATCHES = {
     "batch": (patch_models.tf2onnx(BATCH), 1, 1, "valid"),
-    "named batch": (patch_models.tf2onnx(("n", 11, 13, 3)), 1, 1, "valid"),
     "all sizes": (patch_models.tf2onnx(SIZES, stride=2), 2, 1, "valid"),
     "height and width": (patch_models.tf2onnx((2, None, None, 3), rate=2), 1, 2, "valid"),
     "batch, same": (patch_models.tf2onnx_same(BATCH, 2), 2, 1, "same_upper"),
@@ -40,14 +39,6 @@ def test_convert(name):
     session = onnxruntime.InferenceSession(result.model.SerializeToString())
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], operator(x))
     assert all(node.op_type not in ("Conv", "EyeLike") for node in result.model.graph.node)
-
-
-@pytest.mark.parametrize("mode", ["function", "custom-op"])
-def test_other_modes(mode):
-    model = patch_models.tf2onnx((None, 11, 13, 3))
-    result = onnx_spatial.convert(model, mode=mode)
-    assert result.verification.status == "passed"
-    assert onnx_spatial.convert(result.model).verification.status == "passed"
 
 
 def test_inspect_and_verify():
