@@ -95,25 +95,6 @@ def test_values_of_one_call_belong_together() -> None:
     assert (given - rows).constant == 2
 
 
-def test_sizes_that_differ_by_the_same_in_all_calls() -> None:
-    known = facts(
-        """g (float[N,3] x, float[M,3] z, int64[1] one) => (y, u) <int64[1] two = {2}> {
-            n = Shape<start = 0, end = 1>(x)
-            m = Shape<start = 0, end = 1>(z)
-            p = Add(n, two)
-            q = Add(m, two)
-            y = own.f(x, p)
-            u = own.f(z, q)
-        }""",
-        "f (a, p) => (r) { s = Shape(a) t = Add(s, p) r = Neg(t) }",
-    )["function own:f"]
-    assert shape_inference.element_type(known.scope.type("a")) == onnx.TensorProto.FLOAT
-    rows, _ = known.sizes.dims("a") or ()
-    (given,) = known.sizes.entries("p") or ()
-    assert (given - rows).constant == 2
-    assert rows.constant is None
-
-
 def test_nodes_that_the_inliner_rewrites_tell_nothing() -> None:
     """Softmax of opset 12 works on a matrix: the inliner flattens what it reads."""
     made = parser.parse_model("""<ir_version: 10, opset_import: ["" : 17, "own" : 1]>

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -12,12 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_spatial.lowering.core import cost_model
-from onnx_spatial.lowering.core.cost_model import Work
 from onnx_spatial.lowering.stages import Problem, cheapest_plan, merged
-
-FACTS = json.loads(
-    (cost_model.resources.files("onnx_spatial.lowering.core") / "prices.json").read_text()
-)
 
 
 @st.composite
@@ -74,21 +68,3 @@ def test_merging_axes_keeps_the_movement_which_has_a_price(sizes, data):
     assert np.array_equal(x.transpose(perm).ravel(), x.reshape(small).transpose(order).ravel())
     assert 1 not in small and all(b != a + 1 for a, b in pairwise(order))
     assert cost_model.transpose(tuple(sizes), tuple(perm), 4).nanoseconds > 0
-
-
-def test_each_regime_has_prices_for_one_thread_and_two():
-    for regime, prices in FACTS["prices"].items():
-        assert len(prices) == 2 and all(v > 0 for each in prices for v in each.values())
-        assert Work(regime, dict.fromkeys(prices[0], 1.0)).nanoseconds > 0
-
-
-@settings(max_examples=50)
-@given(st.integers(1, 1000), st.integers(1, 1000), st.integers(2, 16), st.booleans())
-def test_more_work_is_never_cheaper(runs, size, parts, single):
-    regime = ("split" if parts > 8 else "gather") if single else "slice elements"
-    for make in (
-        lambda n: cost_model.copies(regime, runs * n, size * n, parts),
-        lambda n: cost_model.concat(parts, runs * n, size * n, single=single),
-        lambda n: cost_model.depth(runs * n, size * n, parts, to_depth=True),
-    ):
-        assert make(2).nanoseconds >= make(1).nanoseconds

@@ -31,17 +31,6 @@ def constant(emit: Emitter, value_: ir.Value) -> list[int]:
     return found.const_value.numpy().tolist()
 
 
-@pytest.mark.parametrize(
-    ("opset", "nodes"), [(11, ["Add", "Sub", "Abs", "Add", "Div"]), (12, ["Max"]), (17, ["Max"])]
-)
-def test_max_before_opset_12_is_arithmetic(opset, nodes):
-    """Max of int64 came with 12."""
-    emit = Emitter(opset)
-    a, b = emit.elements(value("a"), [0], 1) + emit.elements(value("b"), [0], 1)
-    emit.size(emit.max(a, b))
-    assert written(emit) == nodes
-
-
 # Reshape
 
 

@@ -7,7 +7,6 @@ from random import Random
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 import pytest
 import running
 import sampling
@@ -17,26 +16,10 @@ from sampling import Form, Sample
 from vocabulary import LOWERINGS
 
 import onnx_spatial
-from onnx_spatial import analysis
-from onnx_spatial.lowering import Request, rank, row_gather, select
+from onnx_spatial.lowering import row_gather, select
 from onnx_spatial.lowering.core import gather_indices
 
 NAMES = list(LOWERINGS)
-
-
-def blocks(rng: Random) -> Sample:
-    return sampling.SPELLINGS_OF_BLOCKS[rng.choice(list(sampling.SPELLINGS_OF_BLOCKS))](
-        rng, rng.random() < 0.5
-    )
-
-
-def patches(rng: Random) -> Sample:
-    return rng.choice((sampling.image_tf, sampling.image_openvino, sampling.volume))(rng)
-
-
-def anything(rng: Random) -> Sample:
-    make = rng.choice((blocks, blocks, patches, patches, sampling.reorg))
-    return make(rng)
 
 
 def of_any_kind(rng: Random) -> Sample:
@@ -52,7 +35,7 @@ def still(rng: Random) -> Sample:
         return replace(sample, inputs=(data, *unmoved))
     if rng.random() < 0.2:
         return replace(sampling.reorg(rng), attributes={"stride": 1})
-    sample = patches(rng)
+    sample = rng.choice((sampling.image_tf, sampling.image_openvino, sampling.volume))(rng)
     kernel = "sizes" if "sizes" in sample.attributes else "ksizes"
     ones = {name: [1] * len(sample.attributes[kernel]) for name in (kernel, "strides")}
     return replace(sample, attributes={**sample.attributes, **ones})
@@ -90,7 +73,7 @@ RARE = {"identity": still, "empty": empty, "space-to-depth": square}
 @pytest.mark.parametrize("name", NAMES)
 def test_each_is_taken_when_asked_for_and_exact(name):
     taken = 0
-    for seed in range(300):
+    for seed in range(120):
         rng = Random(f"{name} {seed}")
         sample = RARE.get(name, of_any_kind)(rng)
         form = sampling.form(rng, sample)
@@ -99,13 +82,13 @@ def test_each_is_taken_when_asked_for_and_exact(name):
             assert made.model is not None
             sampling.check(sample, form, made.model)
             taken += 1
-        if taken == 30:
+        if taken == 12:
             return
-    raise AssertionError(f"{name} took {taken} of 300 nodes")
+    raise AssertionError(f"{name} took {taken} of 120 nodes")
 
 
 @pytest.mark.parametrize("spelling", sampling.SPELLINGS)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(rng=sampling.randoms)
 def test_the_cheapest_is_exact(spelling, rng):
     sample = sampling.SPELLINGS[spelling](rng)
@@ -128,7 +111,7 @@ def test_an_empty_axis_has_nothing_to_start_inside_of(strategy, known):
 @settings(max_examples=30)
 @given(rng=sampling.randoms)
 def test_a_rank_limit_is_kept_or_the_reason_given(rng):
-    sample = anything(rng)
+    sample = of_any_kind(rng)
     form = sampling.form(rng, sample)
     data = sample.inputs[0]
     limit = rng.choice((3, 4, 5))
@@ -145,22 +128,6 @@ def test_a_rank_limit_is_kept_or_the_reason_given(rng):
         assert site.action == "lower"
 
 
-@pytest.mark.parametrize("limit", [3, 4])
-@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
-def test_static_images_fit_a_rank_of_4_and_sequences_one_of_3(limit, layout):
-    """What targets that stop at 4 or 3 need: every operator on images, and on sequences."""
-    sizes = (6, 6) if limit == 4 else (6,)
-    data = np.zeros((1, *sizes, 3) if layout == "NHWC" else (1, 3, *sizes), np.float32)
-    first = 0 if layout == "NHWC" else 1
-    block = np.array([1] * first + [2] * len(sizes))
-    none = np.zeros((len(block), 2), np.int64)
-    for op_type, factor in (("SpaceToBatchND", 1), ("BatchToSpaceND", 2 ** len(sizes))):
-        sample = Sample("tfnd", op_type, sampling.TF, (data.repeat(factor, 0), block, none))
-        form = Form((factor, *data.shape[1:]), frozenset(), 17, 8, None)
-        (site,) = plan(form.model(sample), max_rank=limit).operators
-        assert site.action == "lower", site.reason
-
-
 @pytest.fixture
 def long_indices(monkeypatch):
     """Indices are computed of tables however short they are, as those of large images are."""
@@ -171,7 +138,7 @@ def long_indices(monkeypatch):
 @pytest.mark.parametrize("name", ["gather", "row-gather", "element-gather", "planes"])
 def test_long_indices_are_exact(name, long_indices):
     """Runtimes add the tables up when they load; the samples here are too small for any."""
-    for seed in range(40):
+    for seed in range(15):
         rng = Random(seed)
         sample = of_any_kind(rng)
         shape = sample.inputs[0].shape
@@ -183,43 +150,7 @@ def test_long_indices_are_exact(name, long_indices):
     select._ranked.cache_clear()
 
 
-def test_single_elements_are_gathered_by_small_tables_only():
-    data, none = np.zeros((1, 16, 256, 256), np.float32), np.zeros((3, 2), np.int64)
-    reasons = {}
-    for batch in (1, 2):
-        sample = Sample(
-            "tfnd",
-            "SpaceToBatchND",
-            sampling.TF,
-            (np.repeat(data, batch, axis=0), np.array([1, 2, 2]), none),
-        )
-        (info,) = analysis.find(
-            Form(sample.inputs[0].shape, frozenset(), 17, 8, None).model(sample)
-        )
-        inputs = [ir.Value(name=name) for name in "xyz"]
-        request = Request.of(info.call, info.facts, inputs, info.element_types, 17)
-        reasons[batch] = rank(request).reasons.get("element-gather")
-    assert reasons == {1: None, 2: "its table would have more than 1,048,576 entries"}
-
-
 # Sizes of 0
-
-
-@pytest.mark.parametrize("opset", [11, 12, 13])
-def test_one_size_of_0_is_said_before_opset_14(opset):
-    """Two sizes of 0 at once, which only the run knows, may be refused in it."""
-    for seed in range(150):
-        rng = Random(f"empty {opset} {seed}")
-        sample = sampling.SPELLINGS[rng.choice(list(sampling.SPELLINGS))](rng)
-        data, *parameters = sample.inputs
-        zeros = max(data.shape.count(0), sample.expected.shape.count(0))
-        if zeros != 1 or (data.dtype.name == "bfloat16" and opset < 13):
-            continue
-        shape = tuple(rng.choice((d, f"d{i}")) for i, d in enumerate(data.shape))
-        run_time = frozenset(i + 1 for i in range(len(parameters)) if rng.random() < 0.3)
-        strategy = rng.choice((None, *NAMES))
-        form = Form(rng.choice((shape, None)), run_time, opset, 8, strategy)
-        sampling.check(sample, form, convert(form.model(sample), prefer=strategy))
 
 
 def test_crops_of_the_run_from_an_axis_without_elements():

@@ -8,7 +8,6 @@ import pytest
 import structure
 from adapter import convert, plan, refusal
 from building import one_node
-from onnx import helper
 
 from onnx_spatial import UsageError
 
@@ -38,15 +37,6 @@ def patches(
     )
 
 
-def node(model: onnx.ModelProto, op_type: str) -> onnx.NodeProto:
-    return next(n for n in model.graph.node if n.op_type == op_type)
-
-
-def attribute(model: onnx.ModelProto, op_type: str, name: str) -> object:
-    found = next(a for a in node(model, op_type).attribute if a.name == name)
-    return helper.get_attribute_value(found)
-
-
 # SpaceToBatch and BatchToSpace
 
 
@@ -54,15 +44,10 @@ def attribute(model: onnx.ModelProto, op_type: str, name: str) -> object:
     ("model", "ops"),
     [
         (s2b((2, 4, 6, 3), [2, 3], [[0, 0], [0, 0]]), "Reshape Transpose Reshape"),
-        (s2b((2, 3, 6, 3), [2, 3], [[1, 0], [0, 0]]), "Pad Reshape Transpose Reshape"),
         (s2b((2, 3, 6, 3), [1, 1], [[1, 0], [0, 0]]), "Pad"),
         (s2b((2, 4, 6, 3), [1, 1], [[0, 0], [0, 0]]), "Identity"),
-        (s2b((2, 4), [], []), "Identity"),
         (s2b((1, 2, 2, 3), [2, 2], [[0, 0], [0, 0]]), "Reshape"),  # nothing changes places
-        (b2s((12, 4, 6, 3), [2, 3], [[0, 0], [0, 0]]), "Reshape Transpose Reshape"),
         (b2s((12, 4, 6, 3), [2, 3], [[0, 0], [1, 0]]), "Reshape Transpose Reshape Slice"),
-        (b2s((12, 4, 6, 3), [1, 1], [[0, 0], [1, 0]]), "Slice"),
-        (b2s((12, 4, 6, 3), [1, 1], [[0, 0], [0, 0]]), "Identity"),
     ],
 )
 def test_blocks_of_static_shapes(model, ops):
@@ -83,11 +68,9 @@ def test_types_without_a_pad_kernel_are_padded_by_concat(dtype):
 @pytest.mark.parametrize(
     ("model", "ops"),
     [
-        (patches((2, 6, 6, 3), 3, 3, padding="VALID"), "Reshape Transpose Reshape"),
         (patches((2, 7, 6, 3), 3, 3, padding="VALID"), "Slice Reshape Transpose Reshape"),
         (patches((2, 7, 7, 3), 3, 3), "Pad Reshape Transpose Reshape"),
         (patches((2, 7, 7, 3), 1, 1), "Identity"),
-        (patches((2, 6, 6, 3), 6, 6, padding="VALID"), "Reshape"),
     ],
 )
 def test_windows_that_tile_the_image(model, ops):
@@ -125,10 +108,3 @@ def test_a_rank_limit_takes_another_way_where_there_is_one(strategy):
     assert site.lowering == strategy
     staged = structure.counts(convert(model, prefer="transpose", max_rank=4))
     assert staged["Transpose"] == 2
-
-
-def test_a_slow_permutation_is_cut_into_stages():
-    """NCHW: one Transpose would walk element by element, two are estimated to be faster."""
-    model = s2b((1, 64, 256, 256), [1, 2, 2], [[0, 0]] * 3)
-    for options in ({"prefer": "transpose"}, {"prefer": "transpose", "max_rank": 4}):
-        assert structure.counts(convert(model, **options))["Transpose"] == 2

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from random import Random
 
 import onnx
-import onnx_ir as ir
 import pytest
 import sampling
 from adapter import plan
@@ -19,19 +17,14 @@ from vocabulary import (
     OPERATORS,
     PYTHON_BLOCKS,
     Call,
-    Dim,
-    FixedCall,
     FixedOperator,
-    InputFacts,
-    NodeFacts,
     Operator,
 )
 
 import onnx_spatial
-from onnx_spatial import ConversionError, OperatorError
-from onnx_spatial.lowering import STRATEGIES, Emitter, Request, lower, rank
+from onnx_spatial import OperatorError
+from onnx_spatial.lowering import STRATEGIES, Emitter
 from onnx_spatial.operators.spellings import python_ops
-from onnx_spatial.operators.strided_copies import Move, Plan, View
 
 #: Samples of each operator.
 _SAMPLES = 4
@@ -45,31 +38,6 @@ def concrete(kind: type[Operator]) -> Iterator[type[Operator]]:
         if own and not inspect.isabstract(each):
             yield each
         yield from concrete(each)
-
-
-@dataclasses.dataclass(frozen=True)
-class Stranger(FixedOperator):
-    """Reverse the only axis: an operator that no strategy or rule accepts."""
-
-    name = "Stranger"
-    noun = "strange"
-    positions_of = "places"
-    rank = 1
-    positions = (1,)
-    is_identity = False
-
-    def check(self, shape: Sequence[Dim]) -> None:
-        pass
-
-    def plan(self, shape: tuple[int, ...]) -> Plan:
-        reverse = Move((), (slice(None),), (slice(None, None, -1),))
-        return Plan(shape, View(shape), View(shape), lambda: [reverse])
-
-    def output_dims(self, sizes: object, dims: Sequence[object]) -> list[object]:
-        return list(dims)
-
-    def constraints(self, sizes: object, dims: Sequence[object]) -> list[object]:
-        return []
 
 
 @lru_cache
@@ -91,21 +59,6 @@ def test_all_are_listed():
     assert set(concrete(Operator)) == set(OPERATORS)
     assert len({kind.name for kind in OPERATORS}) == len(OPERATORS)
     assert {kind.name for kind in OPERATORS} == python_ops.OP_TYPES
-
-
-def test_an_operator_that_no_strategy_accepts_is_refused():
-    facts = NodeFacts("Stranger", "", (InputFacts("float32", (4,)),))
-    values = [ir.Value(name="x")]
-    request = Request.of(FixedCall(Stranger(), "none"), facts, values, frozenset({1}), 17)
-    ranking = rank(request)
-    assert not ranking.fitting
-    assert ranking.reasons.pop("identity") == "the operator moves data"
-    assert ranking.reasons.pop("empty") == "the tensor is not known to be empty"
-    assert {name: reason.split()[-1] for name, reason in ranking.reasons.items()} == {
-        strategy.name: "operator" for strategy in STRATEGIES[2:]
-    }
-    with pytest.raises(ConversionError, match="row-gather, element-gather: not a block"):
-        lower(request)
 
 
 @everyone

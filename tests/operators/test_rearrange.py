@@ -25,10 +25,6 @@ def test_unknown_dims_stay_unknown_and_keep_names():
     assert UNSHUFFLE.output_shape((None, "C", 4, 6)) == (None, None, 2, 3)
 
 
-def test_empty_tensors():
-    assert UNSHUFFLE(np.zeros((0, 3, 4, 6))).shape == (0, 12, 2, 3)
-
-
 def test_axes_of_one_come_and_go():
     operator = Rearrange((-1, 5), (1, 0, 1), (0, 1), (0, 2))
     assert operator.output_shape((4, 1, 5)) == (1, 20)
@@ -48,11 +44,9 @@ def test_the_identity():
     [
         (((2,), (), (0,), (1,)), "splits is empty"),
         (((2, 3), (1,), (0, 1), (2,)), r"splits \[1\] must be numbers of factors, 2 together"),
-        (((2, 3), (3, -1), (0, 1), (2,)), r"splits \[3, -1\] must be"),
         (((2, 3), (2,), (0, 0), (2,)), r"order \[0, 0\] is no permutation of 2 factors"),
         (((0, 3), (2,), (0, 1), (2,)), r"sizes \[0, 3\] must be at least 1"),
         (((-1, -1), (2,), (0, 1), (2,)), "axis 0 has two factors of unknown size"),
-        (((1 << 40, 1 << 40), (2,), (0, 1), (2,)), "the factors of axis 0 overflow int64"),
     ],
 )
 def test_rules(fields, message):

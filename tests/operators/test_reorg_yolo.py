@@ -14,16 +14,6 @@ from vocabulary import ReorgYolo
 import onnx_spatial
 from onnx_spatial import OperatorError
 
-#: Sizes with what the cells leave over of the channels, and the shape that comes out.
-SHAPES = [
-    ((2, 12, 4, 6), 2, (2, 48, 2, 3)),
-    ((3, 7, 2, 4), 2, (3, 28, 1, 2)),
-    ((2, 11, 6, 3), 3, (2, 99, 2, 1)),
-    ((2, 3, 5, 4), 1, (2, 3, 5, 4)),
-    ((0, 4, 2, 2), 2, (0, 16, 1, 1)),
-    ((2, 4, 0, 2), 2, (2, 16, 0, 1)),
-    ((2, 5, 2, 0), 2, (2, 20, 1, 0)),
-]
 MODES = ["lower", "function", "custom-op"]
 
 
@@ -40,21 +30,6 @@ def test_it_is_not_space_to_depth_of_its_axes():
         [4, 6, 12, 14],
         [5, 7, 13, 15],
     ]
-
-
-def test_channels_left_over_read_on_in_memory():
-    x = numbered((2, 5, 2, 2))
-    out = ReorgYolo(2)(x).reshape(2, 5, 2, 2)
-    assert out[0, 4].tolist() == [[8, 10], [16, 18]]
-    assert out[1, 0].tolist() == [[16, 18], [24, 26]]  # the next image begins with 16, not with 20
-
-
-@pytest.mark.parametrize(("shape", "stride", "after"), SHAPES, ids=str)
-def test_the_definition(shape, stride, after):
-    x = numbered(shape)
-    out = ReorgYolo(stride)(x)
-    assert out.shape == after == ReorgYolo(stride).output_shape(shape)
-    assert np.array_equal(out, definitions.reorg_yolo(x, stride))
 
 
 def test_what_is_known_of_the_output():
@@ -98,22 +73,6 @@ def test_it_is_converted_and_verified_in_subgraphs_and_functions(mode):
     for turn, factor in ((True, -1), (False, 2)):
         (y,) = session.run(None, {"x": x, "turn": np.array([turn])})
         assert np.array_equal(y, factor * definitions.reorg_yolo(x, 2))
-
-
-@pytest.mark.parametrize("limit", [4, 5])
-@pytest.mark.parametrize("lowering", ["transpose", "gather", "row-gather", "element-gather"])
-def test_no_tensor_has_more_dims_than_allowed(lowering, limit):
-    made = one_node("ReorgYolo", (numbered((2, 8, 4, 6)),), domain=OPENVINO, stride=2)
-    done = onnx_spatial.convert(made, max_rank=limit, prefer=lowering)
-    assert done.operators[0].lowering == lowering
-    known = onnx.shape_inference.infer_shapes(done.model).graph.value_info
-    assert all(len(v.type.tensor_type.shape.dim) <= limit for v in known)
-
-
-def test_cells_that_do_not_divide_the_channels_have_no_transpose():
-    made = one_node("ReorgYolo", (numbered((2, 5, 4, 6)),), domain=OPENVINO, stride=2)
-    (site,) = onnx_spatial.inspect(made).operators
-    assert {c.lowering for c in site.candidates} == {"row-gather", "element-gather"}
 
 
 @pytest.mark.parametrize("opset", [7, 21])
