@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -99,7 +100,7 @@ def _replace(
     subject: MatchedOp,
     model: ModelEditor,
     write: Writer,
-    rules: Sequence[Rule],
+    rules: Sequence[Rule[Any]],
     mode: report.Action,
 ) -> list[ir.Node]:
     """Replace one operator, report what was done, and return the new nodes.
@@ -112,9 +113,13 @@ def _replace(
     _check_constants(info, subject, rewrite.lowered)
     absorbed = tuple(traversal.label(node) for node in rewrite.absorbed)
     made = _carry_out(rewrite, model)
-    lowering = rewrite.name or rewrite.lowered.strategy
-    action: report.Action = "fuse" if rewrite.name else mode
+    lowering = rewrite.lowered.strategy
+    action: report.Action = "fuse" if any(rule.name == lowering for rule in rules) else mode
     considered = rewrite.lowered.considered if action == "lower" else ()
+    for part in rewrite.subjects[1:]:
+        operator_at[part.info.index] = report.converted(
+            part.info, action, lowering, 0, considered=considered
+        )
     operator_at[info.index] = report.converted(
         info,
         action,
@@ -146,7 +151,7 @@ def _rewrite(
     subject: MatchedOp,
     matcher: Matcher,
     write: Writer,
-    rules: Sequence[Rule],
+    rules: Sequence[Rule[Any]],
 ) -> tuple[Rewrite, tuple[Reason, ...]]:
     """Apply the first rule that does not decline, else lower the operator on its own."""
     # Its inputs may have changed since the operators were listed.
@@ -154,7 +159,7 @@ def _rewrite(
     subject = replace(subject, request=request)
     declined: list[Reason] = []
     for rule in rules:
-        answer = rule(subject, matcher, lambda request: write(request, subject.info))
+        answer = rule.apply(subject, matcher, lambda request: write(request, subject.info))
         if isinstance(answer, Rewrite):
             return answer, tuple(declined)
         if answer is not None:
@@ -164,7 +169,7 @@ def _rewrite(
 
 def _carry_out(rewrite: Rewrite, model: ModelEditor) -> list[ir.Node]:
     """Edit the graph, note the values that are new or lost, and return the new nodes."""
-    edit, first = rewrite.edit, rewrite.subject.info
+    edit, first = rewrite.edit, rewrite.subjects[0].info
     outputs = [value.name for value in rewrite.outputs if value.name]
     kept = {value.name for draft in edit.drafts for value in draft.results}
     gone = [*(draft.node for draft in edit.drafts), *edit.removed]

@@ -1,17 +1,18 @@
 """Fuse spatial operators with the nodes next to them.
 
     SpaceToBatch -> Conv -> BatchToSpace        a dilated Conv                `dilated_conv`
+    BatchToSpace -> SpaceToBatch                a Pad, a Slice, or nothing    `inverse_pair`
     ExtractPatches -> Conv 1x1, MatMul, ..      one strided Conv              `strided_conv`
     Transpose -> operator -> Transpose          one permutation               `transposes`
 
-Every rule looks for a pattern in the graph, checks it, and drafts nodes, or says why not. Rules only
-read; `conversion` edits the graph.
+Every rule has the same three parts: a pattern in the graph, a check that may decline with a reason, and
+a rewrite that drafts nodes. Rules only read; `conversion` edits the graph.
 
-                           looks at                                drafts                   or
-    RULES                  a spatial operator and its neighbours   Rewrite                  Reason
-    dilated_conv           a node between SpaceToBatch and         Commuted, Convolution    Reason
+                           pattern                                 check    rewrite
+    RULES                  a spatial operator and its neighbours   Reason   Rewrite
+    dilated_conv           a node between SpaceToBatch and         Reason   Commuted, Convolution
                            BatchToSpace, by operator type
-    layouts.commuting      a node that is the same in any layout,  Adapted                  None
+    layouts.commuting      a node that is the same in any layout,  None     Adapted
                            by operator type
 
 `operators` knows for both which axes an operator looks along, and which layout a Transpose makes.
@@ -25,12 +26,17 @@ Whatever a rule writes must be exact, bit for bit, at every size that the origin
 convolutions may sum up in another order.
 """
 
+from typing import Any
+
+from onnx_spatial.fusion import inverse_pair, strided_conv, transposes
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule, Writer
-from onnx_spatial.fusion.strided_conv import fuse_product
-from onnx_spatial.fusion.transposes import absorb_transposes
 
 #: Every rule, in the order in which they are applied to an operator.
-RULES: tuple[Rule, ...] = (fuse_product, absorb_transposes)
+RULES: tuple[Rule[Any], ...] = (
+    strided_conv.RULE,
+    inverse_pair.RULE,
+    transposes.RULE,
+)
 
 __all__ = ["RULES", "Lower", "MatchedOp", "Matcher", "Reason", "Rewrite", "Rule", "Writer"]

@@ -1,16 +1,18 @@
-"""The shape of a fusion rule: it looks for a pattern around an operator, checks it, and rewrites it.
+"""The shape of a fusion rule: pattern, check, rewrite.
 
-    rule(operator, matcher, lower) -> None         the pattern is not there
-                                   -> a Reason     it is there, but a check declines, or it does not pay
-                                   -> a Rewrite    drafted nodes
+    match(operator, matcher)  -> None         the pattern is not there
+                              -> a Reason     the pattern is there, but the check declines
+                              -> a match      rewrite(match, lower) -> a Rewrite, or a Reason
 
-`fusion.RULES` lists the rules.
+A rule is a module with a `RULE`, which `fusion.RULES` lists. Operators in regions and the rules of
+`layouts` have the same parts; only their patterns and drafts differ (`fusion`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 import onnx_ir as ir
 
@@ -30,6 +32,8 @@ Writer = Callable[[Request, OperatorInfo], Lowered]
 #: Why a check declines, in one line: it is reported as data (`OperatorReport.declined`).
 Reason = str
 
+Match = TypeVar("Match")
+
 
 def blame(node: ir.Node) -> Reason:
     """Return the start of a reason that blames a node behind the operator."""
@@ -38,32 +42,31 @@ def blame(node: ir.Node) -> Reason:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Drafted nodes that replace a spatial operator and its neighbours.
+    """Drafted nodes that replace spatial operators and their neighbours.
 
     Attributes:
-        subject: the spatial operator; the new nodes stand in its place, unless `at` is given.
         lowered: the new nodes, not yet in any graph.
-        absorbed: other nodes that go with it.
+        subjects: the spatial operators that go; the new nodes stand in the place of the last, unless
+            `at` is given.
+        absorbed: other nodes that go with them.
         outputs: values of these nodes that equal the output of the new ones; all of them keep their
             names. Every value that is read elsewhere, or known by name elsewhere, must be listed.
         shape: of these values, as far as it is known.
         at: the one of `absorbed` whose place, name, documentation and metadata the new nodes take.
-        name: reported in the place of the lowering's strategy; None to report the strategy.
     """
 
-    subject: MatchedOp
     lowered: Lowered
+    subjects: tuple[MatchedOp, ...]
     absorbed: tuple[ir.Node, ...]
     outputs: tuple[ir.Value, ...]
     shape: tuple[Dim, ...] | None
     at: ir.Node | None = None
-    name: str | None = None
 
     @property
     def edit(self) -> GraphEdit:
         """The edit of the graph."""
-        old = [self.subject.node, *self.absorbed]
-        place = self.at or self.subject.node
+        old = [*(subject.node for subject in self.subjects), *self.absorbed]
+        place = self.at or self.subjects[-1].node
         output, emitted = self.lowered.output, self.lowered.emitted
         draft = Draft(place, emitted.nodes, emitted.constants, documented=output.producer())
         draft.results = dict.fromkeys(self.outputs, output)
@@ -72,8 +75,31 @@ class Rewrite:
     @classmethod
     def of(cls, lowered: Lowered, subject: MatchedOp) -> Rewrite:
         """Lower an operator on its own."""
-        return cls(subject, lowered, (), (subject.node.outputs[0],), subject.info.output_shape)
+        shape = subject.info.output_shape
+        return cls(lowered, (subject,), (), (subject.node.outputs[0],), shape)
 
 
-#: A fusion rule. It raises ConversionError where the operator cannot be written at all.
-Rule = Callable[[MatchedOp, Matcher, Lower], Rewrite | Reason | None]
+@dataclass(frozen=True)
+class Rule(Generic[Match]):
+    """A fusion rule.
+
+    Attributes:
+        name: reported in the place of the lowering's strategy; None to report the strategy.
+        match: find the pattern around an operator and check it.
+        rewrite: draft the nodes; may still decline where they would not be faster. Raises
+            ConversionError where the operator cannot be written at all.
+    """
+
+    name: str | None
+    match: Callable[[MatchedOp, Matcher], Match | Reason | None]
+    rewrite: Callable[[Match, Lower], Rewrite | Reason]
+
+    def apply(self, subject: MatchedOp, matcher: Matcher, lower: Lower) -> Rewrite | Reason | None:
+        """Match and rewrite an operator: a rewrite, why there is none, or None without a match."""
+        match = self.match(subject, matcher)
+        if match is None or isinstance(match, Reason):
+            return match
+        rewrite = self.rewrite(match, lower)
+        if self.name is None or isinstance(rewrite, Reason):
+            return rewrite
+        return replace(rewrite, lowered=replace(rewrite.lowered, strategy=self.name))

@@ -39,7 +39,7 @@ from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
-from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, blame
+from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule, blame
 from onnx_spatial.lowering import Emitter, Lowered, are_open, transpose_cost
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.operators import Dim, ExtractPatches
@@ -133,6 +133,7 @@ class _Match:
         border: of the new Conv.
         front: what the convolution reads: the image, or the input of a Transpose in front.
         behind: the Transposes behind.
+        is_fed: whether the weight is an input of the model.
     """
 
     subject: MatchedOp
@@ -141,6 +142,7 @@ class _Match:
     border: Border
     front: Path
     behind: Path
+    is_fed: bool
 
     @property
     def removed(self) -> tuple[ir.Node, ...]:
@@ -192,7 +194,9 @@ def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
     front = _front(subject, patches, matcher)
     behind = _through_transposes(node.outputs[0], path.order, matcher)
     found, behind = _with_bias(found, behind, matcher)
-    return _Match(subject, patches, found, border, front, behind)
+    weight, is_main = found.weight, subject.info.place.function is None
+    is_fed = is_main and weight.producer() is None and weight.const_value is None
+    return _Match(subject, patches, found, border, front, behind, is_fed)
 
 
 # 1. The product
@@ -376,7 +380,7 @@ def _without_more(value: ir.Value, border: Border, rank: int, emit: Emitter) -> 
 # 3. Costs, and the nodes
 
 
-def _saved_time(match: _Match, lower: Lower) -> float:
+def _saved(match: _Match, lower: Lower) -> float:
     """Estimate the microseconds that the convolution saves."""
     patches, found, request = match.patches, match.product, match.subject.request
     try:
@@ -411,17 +415,15 @@ def _saved_time(match: _Match, lower: Lower) -> float:
                 cost_model.copies("pad", count // max(1, dims[-1]), count * request.itemsize)
             )
     saved -= cost_model.total(works) / 1000
-    saved -= transpose_cost(*_kernel_order(found, patches), request.itemsize)
+    if match.is_fed:  # then the kernel is written in each run
+        shape, perm = _kernel_order(found, patches)
+        saved -= transpose_cost(shape, perm, request.itemsize)
     return saved - _UNPACKED * found.rows * found.channels
 
 
-def fuse_product(subject: MatchedOp, matcher: Matcher, lower: Lower) -> Rewrite | Reason | None:
-    """Write patches and the product of their channels as one Conv, where that is faster."""
-    match = _match(subject, matcher)
-    if not isinstance(match, _Match):
-        return match
-    patches, found = match.patches, match.product
-    if _saved_time(match, lower) <= 0:
+def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
+    subject, patches, found = match.subject, match.patches, match.product
+    if _saved(match, lower) <= 0:
         return f"{blame(found.node)} one strided convolution would not be faster"
     emit, border, first = Emitter(subject.request.opset), match.border, tuple(range(patches.rank))
     image = _transposed(match.front.value, match.front.orders[0], first, emit)
@@ -441,8 +443,14 @@ def fuse_product(subject: MatchedOp, matcher: Matcher, lower: Lower) -> Rewrite 
     value = _without_more(value, border, patches.rank, emit)
     value = _transposed(value, first, match.behind.order, emit)
     emit.prune(value)
-    lowered, outputs = Lowered(STRIDED, emit, value), (match.behind.value,)
-    return Rewrite(subject, lowered, match.removed, outputs, match.shape, found.node, STRIDED)
+    return Rewrite(
+        Lowered(STRIDED, emit, value),
+        (subject,),
+        match.removed,
+        (match.behind.value,),
+        match.shape,
+        found.node,
+    )
 
 
 def _perm(start: Order, end: Order) -> list[int]:
@@ -474,3 +482,7 @@ def _kernel(found: Product, patches: ExtractPatches, emit: Emitter) -> ir.Value:
     shape, perm = _kernel_order(found, patches)
     weight = emit.op("Reshape", found.weight, emit.ints(shape, "shape"))
     return weight if perm == sorted(perm) else emit.op("Transpose", weight, perm=perm)
+
+
+#: ExtractPatches and a product of its channels become one Conv.
+RULE = Rule(STRIDED, _match, _rewrite)

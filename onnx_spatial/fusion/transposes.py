@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError, OperatorError
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
-from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, blame
+from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule, blame
 from onnx_spatial.lowering import Lowered, Request, transpose_cost
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM
 from onnx_spatial.model import traversal
@@ -49,21 +49,41 @@ class _Transposes:
     outputs: tuple[ir.Value, ...] = ()
 
 
-def absorb_transposes(
-    subject: MatchedOp, matcher: Matcher, lower: Lower
-) -> Rewrite | Reason | None:
-    """Absorb the Transposes of one side, both or none, whichever is cheapest."""
+@dataclass(frozen=True)
+class _Match:
+    """An operator with the Transposes in front of it, behind it, or both.
+
+    Attributes:
+        subject: the operator.
+        front, behind: the Transposes of a side; None if it has none, or none that may go.
+        reasons: why the Transposes of a side may not go.
+    """
+
+    subject: MatchedOp
+    front: _Transposes | None
+    behind: _Transposes | None
+    reasons: tuple[Reason, ...]
+
+
+def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
     if subject.request.shape is None:
         return None
     sides = _front(subject, matcher), _behind(subject, matcher)
-    reasons = [side for side in sides if isinstance(side, str)]
-    options = [[None, side] if isinstance(side, _Transposes) else [None] for side in sides]
-    if options == [[None], [None]]:
+    reasons = tuple(side for side in sides if isinstance(side, str))
+    front, behind = (side if isinstance(side, _Transposes) else None for side in sides)
+    if front is None and behind is None:
         return "; ".join(reasons) or None
+    return _Match(subject, front, behind, reasons)
+
+
+def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
+    """Absorb the Transposes of one side, both or none, whichever is cheapest."""
     forms: list[tuple[float, Lowered, _Transposes | None, _Transposes | None]] = []
+    sides = (match.front, match.behind)
+    options = [[None] if side is None else [None, side] for side in sides]
     for front, behind in itertools.product(*options):
         try:
-            lowered = lower(_with(subject.request, front, behind))
+            lowered = lower(_with(match.subject.request, front, behind))
         except ConversionError:
             if front is None and behind is None:
                 raise
@@ -72,14 +92,16 @@ def absorb_transposes(
         forms.append((lowered.cost - saved, lowered, front, behind))
     _, lowered, front, behind = min(forms, key=itemgetter(0))
     if front is None and behind is None:
-        return "; ".join([*reasons, "the Transposes around it cost no more than absorbing them"])
+        kept = "the Transposes around it cost no more than absorbing them"
+        return "; ".join([*match.reasons, kept])
+    info, node = match.subject.info, match.subject.node
     absorbed = front.nodes if front is not None else ()
-    outputs: tuple[ir.Value, ...] = (subject.node.outputs[0],)
-    shape = subject.info.output_shape
+    outputs: tuple[ir.Value, ...] = (node.outputs[0],)
+    shape = info.output_shape
     if behind is not None:
         absorbed, outputs = absorbed + behind.nodes, behind.outputs
         shape = tuple(shape[axis] for axis in behind.perm) if shape is not None else None
-    return Rewrite(subject, lowered, absorbed, outputs, shape)
+    return Rewrite(lowered, (match.subject,), absorbed, outputs, shape)
 
 
 def _front(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None:
@@ -151,3 +173,7 @@ def _with(request: Request, front: _Transposes | None, behind: _Transposes | Non
     if behind is not None:
         request = replace(request, after=behind.perm)
     return request
+
+
+#: Transposes around an operator become part of it; the lowering has the name that is reported.
+RULE = Rule(None, _match, _rewrite)

@@ -1,4 +1,4 @@
-"""A fusion rule rewrites, declines with a reason, or says nothing where its pattern is not there."""
+"""A fusion rule has the same parts everywhere: it matches, declines with a reason, or rewrites."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def guided(monkeypatch: pytest.MonkeyPatch) -> None:
     _, code, *_ = GUIDE.read_text().split("```python\n")
     names: dict[str, Any] = {}
     exec(code.split("```")[0], names)
-    monkeypatch.setattr(replace, "RULES", (*RULES, names["absorb_identity"]))
+    monkeypatch.setattr(replace, "RULES", (*RULES, names["RULE"]))
 
 
 @pytest.mark.usefixtures("guided")
