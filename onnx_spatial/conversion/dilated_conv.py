@@ -70,6 +70,7 @@ def _carry_out(regions: Regions, edit: RegionEdit, editor: GraphEditor, model: M
         # Nodes that compute a crop may stand behind the convolution that reads it now.
         graph.sort()
     editor.improve_layouts()
+    editor.fold_biases()
     counted = {*regions.shared}
     for end, nodes, names in zip(regions.exits, between, labels, strict=True):
         info = end.subject.info

@@ -20,7 +20,7 @@ from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.fusion import MatchedOp, Matcher
 from onnx_spatial.fusion.dilated_conv import RegionEdit
 from onnx_spatial.fusion.graph_view import GraphView
-from onnx_spatial.fusion.layouts import LayoutGraph, with_fewer_changes
+from onnx_spatial.fusion.layouts import LayoutGraph, with_bias, with_fewer_changes
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import replace_nodes
 from onnx_spatial.model.graph.naming import Names
@@ -121,7 +121,7 @@ class GraphEditor:
         lost: names of the values that no node computes any more, by the graph that held the node:
             sizes may be computed in a graph around this one.
         kept: names of the values that new nodes compute.
-        fused: nodes that regions have written.
+        fused: nodes that regions have written, and their successors.
     """
 
     def __init__(self, model: ModelEditor, index: int, place: Place, message: GraphLike) -> None:
@@ -133,6 +133,7 @@ class GraphEditor:
         self.lost: defaultdict[Place, set[str]] = defaultdict(set)
         self.kept: set[str] = set()
         self.fused: set[ir.Node] = set()
+        self._moved: set[ir.Node] = set()
 
     @cached_property
     def view(self) -> GraphView:
@@ -155,28 +156,47 @@ class GraphEditor:
         for node, new in made.items():
             matcher.adopt(new, node)  # Constant nodes, too
         self._replacements |= made
-        if isinstance(edit, RegionEdit):
-            self.fused.update(node for draft in edit.drafts for node in draft.nodes)
+        for draft in edit.drafts:
+            if isinstance(edit, RegionEdit) or draft.node in self.fused:
+                self.fused.update(draft.nodes)
+            if draft.node in self._moved:
+                self._moved.update(draft.nodes)
         self._remove_dead(read)
 
     def improve_layouts(self) -> bool:
         """Remove changes of layout next to the fused nodes, and return whether there were any."""
-        graph = next((node.graph for node in self.fused if node.graph is not None), None)
-        if graph is None:
-            return False
-        layouts = LayoutGraph(graph, self.view)
-        if not layouts.is_sorted:
+        layouts = self._layouts()
+        if layouts is None:
             return False
         initializers = self._model.has_initializers(self.place)
         edit = with_fewer_changes(layouts, self.fused, initializers=initializers)
         if edit is None:
             return False
+        self._moved.update(edit.moved)
         self.apply(edit)
+        graph = self._graph
         if isinstance(graph, ir.Graph):
             for name, value in list(graph.initializers.items()):
                 if not self._model.matcher.readers(value):  # a constant of a node written twice
                     del graph.initializers[name]
         return True
+
+    def fold_biases(self) -> None:
+        """Fold Adds into the biases of convolutions next to the fused nodes and those that moved."""
+        layouts = self._layouts()
+        if layouts is not None:
+            for edit in list(with_bias(layouts, self.fused | self._moved)):
+                self.apply(edit)
+
+    def _layouts(self) -> LayoutGraph | None:
+        """Return the layouts of the graph; None without fused nodes, or where it is in no order."""
+        layouts = None if self._graph is None else LayoutGraph(self._graph, self.view)
+        return layouts if layouts is not None and layouts.is_sorted else None
+
+    @property
+    def _graph(self) -> ir.Graph | ir.Function | None:
+        """The graph in the onnx_ir model, known by its fused nodes."""
+        return next((node.graph for node in self.fused if node.graph is not None), None)
 
     def _lose(self, outputs: Iterable[ir.Value]) -> None:
         for value in outputs:

@@ -4,7 +4,7 @@
     Conv -> Add -> Conv
 
 Converters write these around every convolution of signals. A graph is edited only if fewer changes of
-layout are left, or smaller ones.
+layout are left, or smaller ones; then constants that are added to convolutions become their biases.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def improve_layouts(model: ModelEditor, fused: Mapping[int, Sequence[ir.Node]]) 
             continue
         editor.fused.update(node for nodes in here.values() for node in nodes)
         editor.improve_layouts()
+        editor.fold_biases()
         for index, nodes in here.items():
             count = sum(1 if n.graph is not None else len(editor.results(n)) for n in nodes)
             operators = model.result.operator_at
@@ -68,6 +69,7 @@ def remove_layout_changes(
         nodes = (model.matcher.node(editor.message, window) for window in windows)
         editor.fused.update(node for node in nodes if node is not None)
         if editor.improve_layouts():
+            editor.fold_biases()
             editor.note()
             edited = True
     if not edited:

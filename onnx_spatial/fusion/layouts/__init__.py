@@ -11,9 +11,11 @@ spatial operators these changes meet, with only operators between them that do t
     commuting       operators that commute with a change of layout
     push            choose the nodes that are written in another layout
     write           draft them
+    conv_bias       fold Add into the bias of a Conv
 """
 
+from onnx_spatial.fusion.layouts.conv_bias import with_bias
 from onnx_spatial.fusion.layouts.layout_graph import LayoutGraph
 from onnx_spatial.fusion.layouts.write import with_fewer_changes
 
-__all__ = ["LayoutGraph", "with_fewer_changes"]
+__all__ = ["LayoutGraph", "with_bias", "with_fewer_changes"]

@@ -10,6 +10,7 @@ counted. Values that others need by name keep it; readers of doubles are copied.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -21,9 +22,20 @@ from onnx_spatial.model.graph import layout_marks
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 
 
+@dataclass
+class LayoutEdit(GraphEdit):
+    """An edit that changes layouts.
+
+    Attributes:
+        moved: the nodes that are written in another layout.
+    """
+
+    moved: frozenset[ir.Node] = frozenset()
+
+
 def with_fewer_changes(
     graph: LayoutGraph, fused: Collection[ir.Node], *, initializers: bool
-) -> GraphEdit | None:
+) -> LayoutEdit | None:
     """Draft the edit after which there are fewer changes of layout near fused nodes.
 
     Args:
@@ -62,11 +74,11 @@ class _Writer:
         self._renamed: set[ir.Value] = set()
         self._copied: set[ir.Node] = set()
 
-    def run(self) -> GraphEdit:
+    def run(self) -> LayoutEdit:
         """Draft the edit."""
         dropped = [node for forms in self._scope for node in self._prepare(forms)]
         drafted = {*self._moved, *self._copied, *self._results}
-        edit = GraphEdit()
+        edit = LayoutEdit(moved=self._moved)
         for node in sorted(drafted, key=self._graph.order.__getitem__):
             edit.drafts.append(self._draft(node))
         edit.removed = [node for node in dropped if node not in drafted]
