@@ -5,8 +5,7 @@ A node is the same in both if its graph and its label are: its name, or <its out
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import onnx
 
@@ -16,38 +15,32 @@ from onnx_spatial.model.graph.repeated_fields import remove_where
 from onnx_spatial.model.graph.replace_nodes import ORIGIN
 from onnx_spatial.model.traversal import Place
 
-_Key = TypeVar("_Key")
-
 
 class _Contents:
     """What a model holds, in the order of the file.
 
     Attributes:
-        nodes: its nodes by graph and label.
-        values: the names of the values that nodes compute.
-        types: the declared types by graph and name; those of a graph inside a node with its outputs.
-        initializers: graph and name of each initializer, sparse ones included.
+        nodes, types, initializers: nodes, declared types and initializers by graph and name; types of a
+            graph inside a node with its outputs, sparse initializers included.
         functions, domains: the local functions, and the domains that are imported.
+        values: the names of the values that nodes compute.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.nodes: dict[tuple[Place, str], onnx.NodeProto] = {}
-        self.values: set[str] = set()
-        self.types: dict[tuple[Place, str], onnx.TypeProto] = {}
-        self.initializers: dict[tuple[Place, str], None] = {}
+        self.types: dict[tuple[Place, str], object] = {}
+        self.initializers: dict[tuple[Place, str], object] = {}
         for place, graph in traversal.graphs(model):
-            for node in graph.node:
-                self.nodes[place, traversal.label(node)] = node
-                self.values.update(node.output)
+            self.nodes |= {(place, traversal.label(node)): node for node in graph.node}
             declared = [*graph.value_info]
             if isinstance(graph, onnx.GraphProto):
                 declared += graph.output if place != Place() else ()
-                sparse = (each.values for each in graph.sparse_initializer)
-                names = (tensor.name for tensor in (*graph.initializer, *sparse))
-                self.initializers.update(((place, name), None) for name in names)
-            self.types.update(((place, info.name), info.type) for info in declared)
-        self.functions = dict.fromkeys(f"{f.domain}:{f.name}" for f in model.functions)
-        self.domains = dict.fromkeys(entry.domain for entry in model.opset_import)
+                tensors = (*graph.initializer, *(each.values for each in graph.sparse_initializer))
+                self.initializers |= {(place, tensor.name): None for tensor in tensors}
+            self.types |= {(place, info.name): info.type for info in declared}
+        self.functions = {(Place(), f"{f.domain}:{f.name}"): None for f in model.functions}
+        self.domains = {(Place(), entry.domain): None for entry in model.opset_import}
+        self.values = {name for _, _, node in traversal.nodes(model) for name in node.output}
 
 
 def list_changes(
@@ -64,54 +57,54 @@ def list_changes(
         Names by kind, and ir_version ("7 -> 8") if that was raised; see `Conversion.touched`.
     """
     before, after = _Contents(original), _Contents(converted)
-    raised = original.ir_version != converted.ir_version
-    versions = f"{original.ir_version} -> {converted.ir_version}"
-    replaced = {
-        label: None
+    replaced = dict.fromkeys(
+        label
         for operator in operators
         if operator.converted and operator.spatial
         for label in (operator.node, *operator.absorbed)
-    }
+    )
+
+    def added(
+        kind: str, new: _Contents = after, old: _Contents = before
+    ) -> list[tuple[Place, str]]:
+        known = vars(old)[kind]
+        return [key for key in vars(new)[kind] if key not in known]
+
+    def removed(kind: str) -> list[str]:
+        return [name for _, name in added(kind, before, after)]
+
+    changed = [
+        name
+        for (place, name), node in after.nodes.items()
+        if name not in replaced and not _is_same(before.nodes.get((place, name), node), node)
+    ]
+    retyped = [key[1] for key, known in before.types.items() if after.types.get(key) != known]
+    retyped += [name for _, name in added("types") if name in before.values]
     own = {place for place, _ in before.nodes}  # a function that is new is listed as a whole
+    raised = original.ir_version != converted.ir_version
+    versions = {"ir_version": [f"{original.ir_version} -> {converted.ir_version}"]}
     return {
-        **({"ir_version": [versions]} if raised else {}),
-        "nodes_replaced": list(replaced),
-        "nodes_changed": [
-            label
-            for (place, label), node in after.nodes.items()
-            if (place, label) in before.nodes
-            and label not in replaced
-            and not _is_same(before.nodes[place, label], node)
-        ],
-        "nodes_removed": [
-            name for name in _names(_lacking(before.nodes, after.nodes)) if name not in replaced
-        ],
-        "nodes_added": _names(k for k in _lacking(after.nodes, before.nodes) if k[0] in own),
-        "initializers_added": _names(_lacking(after.initializers, before.initializers)),
-        "initializers_removed": _names(_lacking(before.initializers, after.initializers)),
-        "value_info_changed": list(_changed_types(before, after)),
-        "functions_added": list(_lacking(after.functions, before.functions)),
-        "functions_removed": list(_lacking(before.functions, after.functions)),
-        "opset_imports_added": list(_lacking(after.domains, before.domains)),
-        "opset_imports_removed": list(_lacking(before.domains, after.domains)),
+        **(versions if raised else {}),
+        "nodes_replaced": [*replaced],
+        "nodes_changed": changed,
+        "nodes_removed": [name for name in removed("nodes") if name not in replaced],
+        "nodes_added": [name for place, name in added("nodes") if place in own],
+        "initializers_added": [name for _, name in added("initializers")],
+        "initializers_removed": removed("initializers"),
+        "value_info_changed": retyped,
+        "functions_added": [name for _, name in added("functions")],
+        "functions_removed": removed("functions"),
+        "opset_imports_added": [name for _, name in added("domains")],
+        "opset_imports_removed": removed("domains"),
     }
-
-
-def _lacking(mine: Mapping[_Key, object], others: Mapping[_Key, object]) -> Iterator[_Key]:
-    """Yield what only the first model has."""
-    return (key for key in mine if key not in others)
-
-
-def _names(keys: Iterable[tuple[Place, str]]) -> list[str]:
-    return [name for _, name in keys]
 
 
 def _is_same(before: onnx.NodeProto, after: onnx.NodeProto) -> bool:
     """Tell whether a node is the same, but for the graphs inside it and where it says it comes from."""
-    return before == after or _plain(before) == _plain(after)
+    return before == after or _without_graphs(before) == _without_graphs(after)
 
 
-def _plain(node: onnx.NodeProto) -> onnx.NodeProto:
+def _without_graphs(node: onnx.NodeProto) -> onnx.NodeProto:
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     remove_where(copy.metadata_props, lambda entry: entry.key == ORIGIN)
@@ -119,12 +112,3 @@ def _plain(node: onnx.NodeProto) -> onnx.NodeProto:
         attribute.ClearField("g")
         attribute.ClearField("graphs")
     return copy
-
-
-def _changed_types(before: _Contents, after: _Contents) -> Iterator[str]:
-    """Yield the values of the original whose declared type is new, another, or gone."""
-    for key, declared in before.types.items():
-        if after.types.get(key) != declared:
-            yield key[1]
-    new = _names(_lacking(after.types, before.types))
-    yield from (name for name in new if name in before.values)

@@ -126,7 +126,7 @@ def _describe_convolution(node: ir.Node, editor: GraphEditor) -> str:
 def _stored_shape(value: ir.Value, editor: GraphEditor) -> tuple[int, ...]:
     """Return the shape of a weight, new or of the model; () if it is not known."""
     if value.const_value is not None:
-        return value.const_value.shape.numpy()
+        return tuple(value.const_value.shape.numpy())
     dims = shape_inference.dims(editor.view.scope.type(value.name or "")) or ()
     sizes = tuple(dim for dim in dims if isinstance(dim, int))
     return sizes if len(sizes) == len(dims) else ()

@@ -22,13 +22,12 @@ from onnx_spatial.lowering import Emitter
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import insert_nodes
 from onnx_spatial.model.graph.naming import Names
-from onnx_spatial.model.traversal import GraphLike, Place
+from onnx_spatial.model.inference import constant_folding
+from onnx_spatial.model.traversal import Place
 
 _POOLS = frozenset({"AveragePool", "MaxPool"})
 #: Operators across which onnxruntime moves a Pad, or merges it.
 _PASSED = frozenset({"Cast", "Identity", "Transpose"})
-
-_Functions = Mapping[tuple[str, str, str], onnx.FunctionProto]
 
 
 def insert_barriers(model: onnx.ModelProto, original: onnx.ModelProto, opset: int) -> None:
@@ -63,54 +62,43 @@ def insert_barriers(model: onnx.ModelProto, original: onnx.ModelProto, opset: in
 
 def _padded_pools(model: onnx.ModelProto) -> dict[int, tuple[Place, onnx.NodeProto]]:
     """Map positions in `traversal.nodes` to the pools that a Pad of zeros feeds, with their places."""
+    nodes = [(node.op_type, op_traits.is_standard(node)) for _, _, node in traversal.nodes(model)]
+    if ("Pad", True) not in nodes or not any((pool, True) in nodes for pool in _POOLS):
+        return {}
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
-    producers: dict[int, dict[str, onnx.NodeProto]] = {}
+    scopes = [scope for scope, _ in constant_folding.scopes(model)]
+    places = [place for place, _ in traversal.graphs(model)]
+    known = dict(zip(places, scopes, strict=True))
     found = {}
-    for index, (place, graph, node) in enumerate(traversal.nodes(model)):
+    for index, (place, _, node) in enumerate(traversal.nodes(model)):
         if node.op_type not in _POOLS or not op_traits.is_standard(node) or len(node.output) > 1:
             continue
-        if _is_padded(graph, node.input[0], functions, producers):
+        if _is_padded(known, functions, place, node.input[0]):
             found[index] = place, node
     return found
 
 
 def _is_padded(
-    graph: GraphLike,
+    known: Mapping[Place, constant_folding.ConstantScope],
+    functions: Mapping[tuple[str, str, str], onnx.FunctionProto],
+    place: Place,
     name: str,
-    functions: _Functions,
-    producers: dict[int, dict[str, onnx.NodeProto]],
 ) -> bool:
     """Return whether a Pad of zeros gives a value; calls of functions count as their bodies."""
     while True:
-        if id(graph) not in producers:
-            producers[id(graph)] = {out: node for node in graph.node for out in node.output}
-        node = producers[id(graph)].get(name)
+        scope = known[place]
+        node = scope.producer(name) if scope.owner(name) is scope else None
         if node is None:
             return False
-        body = functions.get((node.domain, node.op_type, node.overload))
-        if body is not None:
-            graph, name = body, body.output[list(node.output).index(name)]
+        key = (node.domain, node.op_type, node.overload)
+        if key in functions:
+            place, name = Place(key), functions[key].output[list(node.output).index(name)]
         elif not op_traits.is_standard(node):
             return False
         elif node.op_type == "Pad":
-            return not _fills(graph, node, producers[id(graph)])
+            fill = scope.value(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+            return not (attributes(node).get("value", 0.0) if fill is None else fill.any())
         elif node.op_type in _PASSED and node.input:
             name = node.input[0]
         else:
             return False
-
-
-def _fills(graph: GraphLike, pad: onnx.NodeProto, producers: Mapping[str, onnx.NodeProto]) -> bool:
-    """Return whether a Pad is known to write another number than zero."""
-    name = pad.input[2] if len(pad.input) > 2 else ""
-    if not name:
-        return bool(attributes(pad).get("value", 0.0))
-    node, stored = producers.get(name), None
-    if isinstance(graph, onnx.GraphProto):
-        stored = next((t for t in graph.initializer if t.name == name), None)
-    for attribute in node.attribute if node is not None else ():
-        if attribute.name == "value_float":
-            return bool(attribute.f)
-        if attribute.name == "value":
-            stored = attribute.t
-    return stored is not None and bool(onnx.numpy_helper.to_array(stored).any())

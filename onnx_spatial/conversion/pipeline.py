@@ -23,8 +23,8 @@ from onnx_spatial.analysis import Analysis, OperatorInfo
 from onnx_spatial.chains.illegal_reshape import NOTE as ILLEGAL
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.finish import finish
-from onnx_spatial.conversion.local_functions.add import add_functions
-from onnx_spatial.conversion.local_functions.marked import WithoutForm, without_earlier_form
+from onnx_spatial.conversion.local_functions import add_functions
+from onnx_spatial.conversion.marked_functions import WithoutForm, without_earlier_form
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.replace import replace_operators
 from onnx_spatial.conversion.report import EditResult, OperatorReport

@@ -17,7 +17,7 @@ from onnx_spatial.conversion import report
 from onnx_spatial.conversion.dilated_conv import fuse_dilated_convs
 from onnx_spatial.conversion.graph_editor import ModelEditor
 from onnx_spatial.conversion.graph_layouts import improve_layouts
-from onnx_spatial.conversion.local_functions.body import INTEGER_CONSTANT
+from onnx_spatial.conversion.local_functions import INTEGER_CONSTANT
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.errors import Code, ConversionError

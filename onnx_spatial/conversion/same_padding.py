@@ -109,7 +109,11 @@ def _facts_of_calls(
     symbols = shape_inference.symbols(model)
 
     def facts(node: onnx.NodeProto, scope: constant_folding.ConstantScope | None) -> NodeFacts:
-        inputs = [_input(scope and scope.type(n), symbols) if n else None for n in node.input]
+        types = [scope.type(name) if scope and name else None for name in node.input]
+        inputs = [
+            _input(known, symbols) if name else None
+            for name, known in zip(node.input, types, strict=True)
+        ]
         return NodeFacts(node.op_type, node.domain, tuple(inputs), analysis.attributes(node))
 
     seen: dict[int, list[NodeFacts]] = {}

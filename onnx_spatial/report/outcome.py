@@ -186,12 +186,12 @@ class Outcome:
         """Add what took the place of nodes; the rows add up to all nodes."""
         each = summary.replacements
         named = each if verbose else each[:_REPLACEMENTS]
-        others = summary.others()
+        others = [(name, "", what, old, new) for name, what, old, new in summary.others()]
         if left := each[len(named) :]:
             totals = (sum(r.nodes_before for r in left), sum(r.nodes_after for r in left))
-            others.insert(0, (f"{len(left)} more (-v shows them)", "", *totals))
+            others.insert(0, (f"{len(left)} more (-v shows them)", "", "", *totals))
         rows = [(r.node, r.graph, r.what, r.nodes_before, r.nodes_after) for r in named]
-        rows += [(name, "", *row) for name, *row in others]
+        rows += others
         columns = {
             "operator or region": [row[0] for row in rows],
             "in": [row[1] for row in rows] if {row[1] for row in rows} - {"main graph", ""} else [],

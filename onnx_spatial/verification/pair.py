@@ -19,7 +19,7 @@ import onnx
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import Analysis, GraphFacts
-from onnx_spatial.conversion.local_functions.marked import without_earlier_form
+from onnx_spatial.conversion.marked_functions import without_earlier_form
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference

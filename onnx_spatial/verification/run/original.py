@@ -29,7 +29,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
-from onnx_spatial.conversion.local_functions.marked import without_earlier_form
+from onnx_spatial.conversion.marked_functions import without_earlier_form
 from onnx_spatial.errors import Code, OperatorError, UsageError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import insert_nodes

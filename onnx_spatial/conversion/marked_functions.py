@@ -36,7 +36,7 @@ def mark(function: onnx.FunctionProto, spelled: Spelled) -> None:
 def spelled(function: onnx.FunctionProto) -> Spelled | None:
     """Return the operator that the calls of a function were; None for a function of the user's own.
 
-    A marked function of another form than `body` writes is the user's own, too.
+    A marked function of another form than `local_functions` writes is the user's own, too.
     """
     value = next((p.value for p in function.metadata_props if p.key == MARK), None)
     if value is None:
