@@ -53,7 +53,7 @@ def convert(**values: Any) -> int:
     --in-place keeps the original as MODEL.orig until the result is verified, written and read back.
     MODEL.orig stays with --no-verify, and if the result is not fully verified.
     """
-    return _convert("convert", **values)
+    return _convert_models("convert", **values)
 
 
 @options.command(
@@ -84,10 +84,10 @@ def optimize(**values: Any) -> int:
     With --max-rank, the nodes of the result that are still beyond the limit are listed;
     the result is written, and the exit code is 3.
     """
-    return _convert("optimize", **values)
+    return _convert_models("optimize", **values)
 
 
-def _convert(
+def _convert_models(
     command: str, *, models: tuple[str, ...], output: Output, html: str | None, **values: Any
 ) -> int:
     """Convert each model, also after one has failed, and return the exit code.
@@ -126,7 +126,7 @@ def _convert(
         verdict = "" if result.verification is None else result.verification.message
         append_to_step_summary(command, model, what, verdict)
         if output.quiet:
-            if (beyond := _beyond(result)) is not None:
+            if (beyond := _beyond_limits(result)) is not None:
                 say(output.err, f"error: {model}: {beyond}", style="red")
             if _is_unverified(result):
                 say(output.err, f"warning: {model}: {_UNVERIFIED}", style="yellow")
@@ -151,13 +151,13 @@ def _convert(
     def conclude(result: Conversion) -> tuple[str, int]:
         changed = "would change" if places.check else "converted"
         outcome = "written" if result.output else changed if result.changed else "unchanged"
-        return outcome, 3 if _beyond(result) else int(places.check and result.changed)
+        return outcome, 3 if _beyond_limits(result) else int(places.check and result.changed)
 
     with html_report(command, html, output, [*models, *files.values()]) as report:
         return each_model(output, models, work, show, conclude, report)
 
 
-def _beyond(result: Conversion) -> str | None:
+def _beyond_limits(result: Conversion) -> str | None:
     """Say how many nodes are beyond the limits of the call; None if there are none."""
     limits = result.inspection.limits
     return None if limits is None else limits.text

@@ -36,12 +36,12 @@ def load(commands: Mapping[str, click.Command], context: click.Context, start: P
     """
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
-        if path.is_file() and (table := _table(path)) is not None:
+        if path.is_file() and (table := _read_table(path)) is not None:
             context.default_map = _by_command(path, table, commands)
             return
 
 
-def _table(path: Path) -> dict[str, Any] | None:
+def _read_table(path: Path) -> dict[str, Any] | None:
     import tomllib  # most runs have no such file
 
     try:
@@ -57,10 +57,10 @@ def _by_command(
     path: Path, table: Mapping[str, Any], commands: Mapping[str, click.Command]
 ) -> dict[str, dict[str, Any]]:
     """Return the defaults of each command, by the names of its parameters."""
-    options = {name: _options(command) for name, command in commands.items()}
+    options = {name: _settable_options(command) for name, command in commands.items()}
     common = {key: value for key, value in table.items() if key not in commands}
     every = {key for names in options.values() for key in names}
-    _check(f"{path}: no command has an option", common, every, also=commands)
+    _check_keys(f"{path}: no command has an option", common, every, also=commands)
     defaults = {}
     for name, known in options.items():
         own = table.get(name, {})
@@ -68,15 +68,16 @@ def _by_command(
             raise click.UsageError(
                 f"{path}: {name} is a command; its options are a table [tool.{_TABLE}.{name}]"
             )
-        _check(f"{path}: {name} has no option", own, known)
+        _check_keys(f"{path}: {name} has no option", own, known)
         values = {key: value for key, value in common.items() if key in known} | own
         defaults[name] = {
-            str(known[key].name): _value(path, known[key], value) for key, value in values.items()
+            str(known[key].name): _parse_value(path, known[key], value)
+            for key, value in values.items()
         }
     return defaults
 
 
-def _options(command: click.Command) -> dict[str, click.Option]:
+def _settable_options(command: click.Command) -> dict[str, click.Option]:
     """Return the options that a file may set, by name without dashes."""
     return {
         text.removeprefix("--"): option
@@ -87,7 +88,9 @@ def _options(command: click.Command) -> dict[str, click.Option]:
     }
 
 
-def _check(what: str, keys: Iterable[str], known: Iterable[str], also: Iterable[str] = ()) -> None:
+def _check_keys(
+    what: str, keys: Iterable[str], known: Iterable[str], also: Iterable[str] = ()
+) -> None:
     """Raise an error that names the most similar name, or all, if a key is not known."""
     for key in sorted({*keys} - {*known}):
         names = sorted({*known, *also})
@@ -96,7 +99,7 @@ def _check(what: str, keys: Iterable[str], known: Iterable[str], also: Iterable[
         raise click.UsageError(f"{what} {key!r}; {advice}")
 
 
-def _value(path: Path, option: click.Option, value: Any) -> Any:
+def _parse_value(path: Path, option: click.Option, value: Any) -> Any:
     """Return a value as the command line would have it; paths are relative to the file."""
     if option.multiple:
         return [str(each) for each in (value if isinstance(value, list) else [value])]

@@ -56,8 +56,8 @@ class Destinations:
         if not _is_folder(path, len(models)):
             return {models[0]: None if self.dry_run else path}
         targets = [Path(path) / place for place in _places_in_folder(models, path)]
-        sources = {_absolute(model) for model in models}
-        if overwritten := [target for target in targets if _absolute(target) in sources]:
+        sources = {_absolute_path(model) for model in models}
+        if overwritten := [target for target in targets if _absolute_path(target) in sources]:
             raise click.UsageError(
                 f"-o {path}: {overwritten[0]} is a model of this call, and the output must not be "
                 "the input"
@@ -102,7 +102,7 @@ def _places_in_folder(models: Sequence[str], path: str) -> list[Path]:
     Raises:
         click.UsageError: a model has no name, is given twice, or lies on another drive.
     """
-    sources = [_absolute(model) for model in models]
+    sources = [_absolute_path(model) for model in models]
     if twice := [model for model, s in zip(models, sources, strict=True) if sources.count(s) > 1]:
         raise click.UsageError(f"the model {twice[0]} is given twice")
     try:
@@ -112,7 +112,7 @@ def _places_in_folder(models: Sequence[str], path: str) -> list[Path]:
     return [source.relative_to(root) for source in sources]
 
 
-def _absolute(path: str | Path) -> Path:
+def _absolute_path(path: str | Path) -> Path:
     return Path(os.path.abspath(path))  # noqa: PTH100  without "..", but with links
 
 

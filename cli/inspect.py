@@ -40,7 +40,7 @@ def inspect(models: tuple[str, ...], output: Output, **values: Any) -> int:
 
         render.outcome(output.out, result.describe(model, verbose=output.verbose, graphs=False))
         if result.command is not None and len(models) == 1:
-            command = _command(result.command, model, values)
+            command = _next_command(result.command, model, values)
             output.out.print(f"do it with: {command}", soft_wrap=True)
 
     def conclude(result: Inspection) -> tuple[str, int]:
@@ -49,7 +49,7 @@ def inspect(models: tuple[str, ...], output: Output, **values: Any) -> int:
     return each_model(output, models, work, show, conclude, HtmlReport())
 
 
-def _command(name: str, model: str, values: Mapping[str, Any]) -> str:
+def _next_command(name: str, model: str, values: Mapping[str, Any]) -> str:
     """Return the command line that does what is listed."""
     words = ["onnx-spatial", name, model, "-o", "OUT.onnx"]
     words += [f"--domain={domain}" for domain in values["domains"]]

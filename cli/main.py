@@ -67,13 +67,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gc.disable()  # until all is loaded (`options`): what is imported stays, and is no garbage
     try:
         # All end like Ctrl-C does: no files stay behind.
-        _on_signals(_interrupt, signal.SIG_DFL, signal.default_int_handler)
+        _on_signals(_raise_interrupt, signal.SIG_DFL, signal.default_int_handler)
         # A thread that sends it would still hold its locks in a process that is forked to verify.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         code = run(arguments)
         for stream in filter(None, (sys.stdout, sys.stderr)):
             PipeSafe(stream).flush()  # else Python itself complains of a closed pipe at exit
-        _on_signals(signal.SIG_IGN, _interrupt)  # it is over
+        _on_signals(signal.SIG_IGN, _raise_interrupt)  # it is over
     except KeyboardInterrupt:  # just before or after
         code = 130
     finally:
@@ -92,7 +92,7 @@ def _on_signals(
                 signal.signal(number, handler)
 
 
-def _interrupt(number: int, frame: object) -> None:
+def _raise_interrupt(number: int, frame: object) -> None:
     """Raise KeyboardInterrupt, but only once for a signal that comes twice at a time."""
     global _interrupted
     before, _interrupted = _interrupted, time.monotonic()
@@ -123,17 +123,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
             ):  # help, of a call without words
                 error.show()
                 return error.exit_code
-        message, exit_code, code = _described(error, start)
+        message, exit_code, code = _describe_error(error, start)
         if code == Code.BUG and output.verbose:
             traceback.print_exc()
         output.fail(message, exit_code, code, error if isinstance(error, SpatialError) else None)
         return exit_code
 
 
-def _described(error: BaseException, start: float) -> tuple[str, int, Code]:
+def _describe_error(error: BaseException, start: float) -> tuple[str, int, Code]:
     """Return the message of an error in one line, its exit code and its short code."""
     if isinstance(error, click.ClickException):
-        return _usage(error), error.exit_code, Code.USAGE
+        return _describe_usage(error), error.exit_code, Code.USAGE
     if isinstance(error, SpatialError):
         return str(error), error.exit_code, error.code
     if isinstance(error, MemoryError):
@@ -150,7 +150,7 @@ def _described(error: BaseException, start: float) -> tuple[str, int, Code]:
     return f"unexpected {type(error).__name__}: {detail} ({advice})", 2, Code.BUG
 
 
-def _usage(error: click.ClickException) -> str:
+def _describe_usage(error: click.ClickException) -> str:
     """Say what is wrong with a command line, where an option belongs, and where to read on."""
     message = " ".join(error.format_message().split())
     if isinstance(error, click.NoSuchOption) and (

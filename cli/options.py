@@ -32,7 +32,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _MAX_SIZE = 2**63
 
 
-def _pairs(
+def _collect_pairs(
     form: str, parse: Callable[[str], Any], *, kind: str = "sizes", named: bool = True
 ) -> Callable[[click.Context, click.Parameter, Sequence[str]], Any]:
     """Return a callback that collects NAME=VALUE pairs in a dict; a name may hold '=' and ':'.
@@ -62,12 +62,12 @@ def _pairs(
     return collect
 
 
-def _dim(text: str) -> int | None:
-    dims = _dims(text)
+def _parse_dim(text: str) -> int | None:
+    dims = _parse_dims(text)
     return dims[0] if dims is not None and len(dims) == 1 else None
 
 
-def _dims(text: str) -> tuple[int, ...] | None:
+def _parse_dims(text: str) -> tuple[int, ...] | None:
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     if not all(part.isdecimal() for part in parts):
         return None
@@ -77,7 +77,7 @@ def _dims(text: str) -> tuple[int, ...] | None:
     return dims
 
 
-def _bound(text: str) -> float | None:
+def _parse_bound(text: str) -> float | None:
     try:
         number = float(text)
     except ValueError:
@@ -85,7 +85,7 @@ def _bound(text: str) -> float | None:
     return number if number >= 0 else None
 
 
-def _memory(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
+def _parse_memory(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
     """Parse a size such as 4G into bytes."""
     if text is None:
         return None
@@ -110,8 +110,11 @@ def _option(names: str, metavar: str = "", help: str = "", **settings: Any) -> c
 _FILE = click.Path()
 _MODE = "Convert to standard operators, local functions, or Python operators"
 _BOUND = {
-    "callback": _pairs(
-        "a number of 0 or more, or NAME=NUMBER, such as y=1e-2", _bound, kind="numbers", named=False
+    "callback": _collect_pairs(
+        "a number of 0 or more, or NAME=NUMBER, such as y=1e-2",
+        _parse_bound,
+        kind="numbers",
+        named=False,
     )
 }
 _SECONDS: Mapping[str, Any] = {
@@ -191,7 +194,7 @@ OPTIONS: Mapping[str, Sequence[click.Option]] = {
             "--static",
             "NAME=DIM...",
             "Fix a symbolic dim, such as batch=4.",
-            callback=_pairs("NAME=DIM, such as batch=4", _dim),
+            callback=_collect_pairs("NAME=DIM, such as batch=4", _parse_dim),
         ),
     ),
     "Verification": (
@@ -200,7 +203,7 @@ OPTIONS: Mapping[str, Sequence[click.Option]] = {
             "--shape shapes",
             "NAME=1,64,48,3...",
             "Run with this shape of an input.",
-            callback=_pairs("NAME=SIZES, such as x=1,64,48,3", _dims),
+            callback=_collect_pairs("NAME=SIZES, such as x=1,64,48,3", _parse_dims),
         ),
         _option(
             "--inputs",
@@ -242,7 +245,7 @@ OPTIONS: Mapping[str, Sequence[click.Option]] = {
             "SIZE",
             "Stop what needs more memory beside the weights, such as 8G. The default is 4G, or a "
             "quarter of a smaller machine; of validate none.",
-            callback=_memory,
+            callback=_parse_memory,
         ),
         _option(
             "--time-limit",
@@ -323,7 +326,9 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with the output that the options ask for."""
-        ctx.params["output"] = _start(*(ctx.params.pop(n) for n in ("as_json", "quiet", "verbose")))
+        ctx.params["output"] = _start_output(
+            *(ctx.params.pop(n) for n in ("as_json", "quiet", "verbose"))
+        )
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -364,7 +369,7 @@ def command(
     )
 
 
-def _start(as_json: bool, quiet: bool, verbose: int) -> Output:
+def _start_output(as_json: bool, quiet: bool, verbose: int) -> Output:
     """Set up the output of the run as the options say."""
     output = click.get_current_context().obj
     output = output if isinstance(output, Output) else Output()

@@ -48,12 +48,12 @@ class Output:
     @property
     def out(self) -> Console:
         """The console for results."""
-        return _console(sys.stdout)
+        return _make_console(sys.stdout)
 
     @property
     def err(self) -> Console:
         """The console for progress and errors."""
-        return _console(sys.stderr)
+        return _make_console(sys.stderr)
 
     @property
     def interactive(self) -> bool:
@@ -72,7 +72,7 @@ class Output:
         """Print an error in one line on stderr; with --json also as the document on stdout."""
         line = " ".join(message.splitlines())
         shown = f"error: {self.short(line, error)}"
-        PipeSafe(sys.stderr).write(f"{wrapped(shown, _width(sys.stderr))}\n")
+        PipeSafe(sys.stderr).write(f"{wrapped(shown, _terminal_width(sys.stderr))}\n")
         if not self.json:
             return
         document: dict[str, object] = {"version": 2, **error_document(line, exit_code, code)}
@@ -175,17 +175,17 @@ class PipeSafe:
 
     def write(self, text: str) -> int:
         """Write text, or discard it."""
-        with self._discarding():
+        with self._discard_closed():
             self._file.write(text)
         return len(text)
 
     def flush(self) -> None:
         """Write what is buffered, or discard it."""
-        with self._discarding():
+        with self._discard_closed():
             self._file.flush()
 
     @contextmanager
-    def _discarding(self) -> Iterator[None]:
+    def _discard_closed(self) -> Iterator[None]:
         """Redirect the stream to the null device if its pipe is closed."""
         try:
             yield
@@ -202,7 +202,7 @@ def write_anything() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _console(file: TextIO) -> Console:
+def _make_console(file: TextIO) -> Console:
     from rich.console import Console  # help and completion print without it
 
     width = None if _is_terminal(file) else PIPE_WIDTH
@@ -210,7 +210,7 @@ def _console(file: TextIO) -> Console:
     return Console(file=stream, highlight=False, markup=False, emoji=False, width=width)
 
 
-def _width(file: TextIO) -> int:
+def _terminal_width(file: TextIO) -> int:
     """Return the width of a terminal, and that of other files."""
     try:
         return os.get_terminal_size(file.fileno()).columns or PIPE_WIDTH

@@ -85,7 +85,7 @@ def print_table(console: Console, shown: Table) -> None:
                 return
     name, *others = columns
     for row, label in enumerate(columns[name]):
-        console.print(_text(label), soft_wrap=True)
+        console.print(_styled_text(label), soft_wrap=True)
         cells = ", ".join(f"{head}: {columns[head][row]}" for head in others if columns[head][row])
         say(console, f"    {cells}")
 
@@ -105,8 +105,8 @@ def _print_aligned(
     name = next(iter(columns))
     for row in range(-1, len(columns[name])):
         if indent:
-            console.print(_text(name if row < 0 else columns[name][row], bold=row < 0))
-        line = _text(indent)
+            console.print(_styled_text(name if row < 0 else columns[name][row], bold=row < 0))
+        line = _styled_text(indent)
         for head, width in zip(heads, widths, strict=True):
             cell = head if row < 0 else columns[head][row]
             gap = " " * (width - cell_len(cell))
@@ -118,7 +118,7 @@ def _print_aligned(
     return True
 
 
-def _text(text: str, *, bold: bool = False) -> Text:
+def _styled_text(text: str, *, bold: bool = False) -> Text:
     from rich.text import Text
 
     return Text(text, "bold" if bold else "")

@@ -62,11 +62,11 @@ def validate(paths: tuple[str, ...], output: Output, **values: Any) -> int:
     rows = validation.Rows(output, models)
     with (
         nullcontext() if scheduler is None else run.dask(scheduler) as cluster,
-        _watching(output, models, rows) as watch,
+        _watch_progress(output, models, rows) as watch,
     ):
         report = run.validate(
             models,
-            _examination(values),
+            _examination_options(values),
             jobs=jobs or (1 if jobs is None else os.cpu_count() or 1),
             timeout=values["timeout"],
             memory=values["memory"],
@@ -91,7 +91,7 @@ def validate(paths: tuple[str, ...], output: Output, **values: Any) -> int:
     return report.exit_code
 
 
-def _examination(values: Mapping[str, Any]) -> Options:
+def _examination_options(values: Mapping[str, Any]) -> Options:
     """Return what is done with each model."""
     same = "optimize checked prefer max_rank domains seed strict strict_proof"
     return Options(
@@ -146,7 +146,9 @@ def _useless_globs(
 
 
 @contextmanager
-def _watching(output: Output, models: Sequence[str], rows: validation.Rows) -> Iterator[Watch]:
+def _watch_progress(
+    output: Output, models: Sequence[str], rows: validation.Rows
+) -> Iterator[Watch]:
     """Show progress: in one line on a terminal, by a row for each model elsewhere."""
     with output.progress(timed=False) as progress:
         done = 0

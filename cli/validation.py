@@ -47,7 +47,7 @@ class Rows:
             if self._console is not None:
                 name = one_line(found.model)
                 gap = " " * (self._width - cell_len(name))
-                row = f"{name}{gap}  {_figures(found, verbose=self._verbose)}"
+                row = f"{name}{gap}  {_model_figures(found, verbose=self._verbose)}"
                 say(self._console, row.rstrip(), badge=badge(found.status, _WIDTH))
             self._printed += 1
 
@@ -63,17 +63,17 @@ def show(output: Output, report: Report, rows: Rows) -> None:
         for model in report.failed():
             say(output.err, f"error: {one_line(model.model)}: {model.message}")
     elif output.json:
-        _verdict(output.err, report)
+        _show_verdict(output.err, report)
     else:
         rows.finish(report)
-        _everything(output.out, report, verbose=output.verbose)
+        _show_report(output.out, report, verbose=output.verbose)
     if report.interrupted:
         output.err.print("error: interrupted")
 
 
-def _everything(console: Console, report: Report, *, verbose: bool) -> None:
+def _show_report(console: Console, report: Report, *, verbose: bool) -> None:
     for model in report.models:
-        _details(console, report, model, verbose=verbose)
+        _show_details(console, report, model, verbose=verbose)
     again = report.failed()
     if 1 < len(again) <= _NAMED:
         command = one_line(report.command(*again))
@@ -89,15 +89,15 @@ def _everything(console: Console, report: Report, *, verbose: bool) -> None:
         for operator in mode["verification"]["operators"]
     ]:
         console.print(count_proofs(proven))
-    _verdict(console, report)
+    _show_verdict(console, report)
 
 
-def _verdict(console: Console, report: Report) -> None:
+def _show_verdict(console: Console, report: Report) -> None:
     time = f" in {duration(report.seconds * 1e6)}" if report.models else ""
-    say(console, f"{report.message}{time}", badge=badge(_word(report)))
+    say(console, f"{report.message}{time}", badge=badge(_run_word(report)))
 
 
-def _word(report: Report) -> str:
+def _run_word(report: Report) -> str:
     """Return the status of a run, or "unverified" if no model of it was verified."""
     statuses = {model.status for model in report.models}
     if report.status == "passed" and statuses and statuses <= {"unverified", "skipped"}:
@@ -105,7 +105,7 @@ def _word(report: Report) -> str:
     return report.status
 
 
-def _figures(model: ModelResult, *, verbose: bool) -> str:
+def _model_figures(model: ModelResult, *, verbose: bool) -> str:
     if model.kind == "not-run":
         return ""
     sets = len({line["set"] for line in model.recorded})
@@ -118,7 +118,7 @@ def _figures(model: ModelResult, *, verbose: bool) -> str:
     )
 
 
-def _details(console: Console, report: Report, model: ModelResult, *, verbose: bool) -> None:
+def _show_details(console: Console, report: Report, model: ModelResult, *, verbose: bool) -> None:
     shown = describe(report, model, verbose=verbose)
     if not verbose and (model.status in ("skipped", "xfailed") or not model.problems()):
         return

@@ -108,9 +108,9 @@ def _describe_convolution(node: ir.Node, editor: GraphEditor) -> str:
     weight = () if read is None else _stored_shape(read, editor)
     kernel = node.attributes.get_ints("kernel_shape") or weight[2:]
     dilations = node.attributes.get_ints("dilations", [1])
-    dilation = f"dilation {_times(dilations[:1] if len({*dilations}) == 1 else dilations)}"
+    dilation = f"dilation {_join_sizes(dilations[:1] if len({*dilations}) == 1 else dilations)}"
     if len(weight) < 2:
-        return f"{f'{node.op_type} {_times(kernel)}'.strip()}, {dilation}"
+        return f"{f'{node.op_type} {_join_sizes(kernel)}'.strip()}, {dilation}"
     group = node.attributes.get_int("group", 1)
     inputs, outputs = weight[1] * group, weight[0]
     if node.op_type == "ConvTranspose":
@@ -120,7 +120,7 @@ def _describe_convolution(node: ir.Node, editor: GraphEditor) -> str:
     kind = f"depthwise {kind}" if depthwise and kind != "depthwise" else kind
     groups = f", {group} groups" if group > 1 and not depthwise else ""
     channels = f"{inputs}" if inputs == outputs else f"{inputs} -> {outputs}"
-    return f"{kind} {_times(kernel)}, {dilation}, {channels} channels{groups}"
+    return f"{kind} {_join_sizes(kernel)}, {dilation}, {channels} channels{groups}"
 
 
 def _stored_shape(value: ir.Value, editor: GraphEditor) -> tuple[int, ...]:
@@ -132,5 +132,5 @@ def _stored_shape(value: ir.Value, editor: GraphEditor) -> tuple[int, ...]:
     return sizes if len(sizes) == len(dims) else ()
 
 
-def _times(sizes: Sequence[int]) -> str:
+def _join_sizes(sizes: Sequence[int]) -> str:
     return "x".join(map(str, sizes))

@@ -65,7 +65,7 @@ class ModelEditor:
         self.proto = proto
         self.known = known
         part = part_around(proto, (info.index for info in known) if near is None else near)
-        model = _deserialize(proto, part.main)
+        model = _read_graphs(proto, part.main)
         pairs = list(zip(traversal.ir_nodes(model), part.nodes, strict=True))
         self.nodes = {position: node for node, (position, _, _) in pairs}
         self.subjects = {f.index: s for f in known if (s := subject(f, self.nodes[f.index]))}
@@ -108,7 +108,7 @@ class ModelEditor:
             self.result.model = self._patch.apply()
         except ir.serde.SerdeError as error:
             raise ModelFileError(
-                f"the graph cannot be written: {_cause(error)}", code=Code.INVALID_GRAPH
+                f"the graph cannot be written: {_innermost_message(error)}", code=Code.INVALID_GRAPH
             ) from None
         return self.result
 
@@ -147,7 +147,7 @@ class GraphEditor:
         kept = {value for draft in edit.drafts for value in draft.results}
         nodes = [*(draft.node for draft in edit.drafts), *edit.removed]
         for node in nodes:
-            self._lose(value for value in node.outputs if value not in kept)
+            self._note_lost(value for value in node.outputs if value not in kept)
         results = {old: new for draft in edit.drafts for old, new in draft.results.items()}
         read = [results.get(v, v) for node in nodes for v in node.inputs if v is not None]
         self.kept.update(value.name for value in kept if value.name)
@@ -165,7 +165,7 @@ class GraphEditor:
 
     def improve_layouts(self) -> bool:
         """Remove changes of layout next to the fused nodes, and return whether there were any."""
-        layouts = self._layouts()
+        layouts = self._read_layouts()
         if layouts is None:
             return False
         initializers = self._model.has_initializers(self.place)
@@ -174,7 +174,7 @@ class GraphEditor:
             return False
         self._moved.update(edit.moved)
         self.apply(edit)
-        graph = self._graph
+        graph = self._ir_graph
         if isinstance(graph, ir.Graph):
             for name, value in list(graph.initializers.items()):
                 if not self._model.matcher.readers(value):  # a constant of a node written twice
@@ -183,22 +183,22 @@ class GraphEditor:
 
     def fold_biases(self) -> None:
         """Fold Adds into the biases of convolutions next to the fused nodes and those that moved."""
-        layouts = self._layouts()
+        layouts = self._read_layouts()
         if layouts is not None:
             for edit in list(with_bias(layouts, self.fused | self._moved)):
                 self.apply(edit)
 
-    def _layouts(self) -> LayoutGraph | None:
+    def _read_layouts(self) -> LayoutGraph | None:
         """Return the layouts of the graph; None without fused nodes, or where it is in no order."""
-        layouts = None if self._graph is None else LayoutGraph(self._graph, self.view)
+        layouts = None if self._ir_graph is None else LayoutGraph(self._ir_graph, self.view)
         return layouts if layouts is not None and layouts.is_sorted else None
 
     @property
-    def _graph(self) -> ir.Graph | ir.Function | None:
+    def _ir_graph(self) -> ir.Graph | ir.Function | None:
         """The graph in the onnx_ir model, known by its fused nodes."""
         return next((node.graph for node in self.fused if node.graph is not None), None)
 
-    def _lose(self, outputs: Iterable[ir.Value]) -> None:
+    def _note_lost(self, outputs: Iterable[ir.Value]) -> None:
         for value in outputs:
             if value.name:
                 self.lost[self._model.place(value.producer())].add(value.name)
@@ -215,7 +215,7 @@ class GraphEditor:
                 matcher.is_output(value) or matcher.readers(value) for value in node.outputs
             ):
                 continue
-            self._lose(node.outputs)
+            self._note_lost(node.outputs)
             todo += [value.producer() for value in node.inputs if value is not None]
             replace_nodes.remove(node)
 
@@ -237,18 +237,18 @@ class GraphEditor:
             types.setdefault(name, onnx.TypeProto())  # their types are what they were
 
 
-def _deserialize(proto: onnx.ModelProto, main: Sequence[int] | None) -> ir.Model:
+def _read_graphs(proto: onnx.ModelProto, main: Sequence[int] | None) -> ir.Model:
     try:
         return ir.from_proto(strip_types(proto, main))
     except UnicodeDecodeError:
         raise  # `convert_operators` reports it
     except Exception as error:  # onnx_ir raises many types for graphs that contradict themselves
         raise ModelFileError(
-            f"the graph cannot be read: {_cause(error)}", code=Code.INVALID_GRAPH
+            f"the graph cannot be read: {_innermost_message(error)}", code=Code.INVALID_GRAPH
         ) from None
 
 
-def _cause(error: BaseException) -> str:
+def _innermost_message(error: BaseException) -> str:
     """Return the first line of the innermost message; the outer ones quote whole graphs."""
     while error.__cause__ is not None:
         error = error.__cause__

@@ -104,19 +104,19 @@ def check_limits(
                 for name in node.output
             ):
                 continue
-            beyond = _beyond(node, place, known, max_rank)
+            beyond = _find_excess(node, place, known, max_rank)
             if beyond is not None:
                 beyond = replace(beyond, kept=(kept or {}).get((beyond.graph, beyond.node)))
                 (unknown if beyond.rank is None else nodes).append(beyond)
     return LimitReport(max_rank, tuple(nodes), tuple(unknown))
 
 
-def _beyond(
+def _find_excess(
     node: onnx.NodeProto, place: traversal.Place, known: GraphFacts, max_rank: int
 ) -> NodeBeyond | None:
     """Return that a node exceeds the limit, or else that a rank of it is unknown."""
     here = (traversal.label(node), str(place), node.op_type, node.domain)
-    shapes = dict(_shapes(node, known))
+    shapes = dict(_tensor_shapes(node, known))
     ranks = {name: len(shape) for name, shape in shapes.items() if shape is not None}
     largest = max(ranks, key=lambda name: ranks[name], default=None)
     if largest is not None and ranks[largest] > max_rank:
@@ -128,7 +128,7 @@ def _beyond(
     return NodeBeyond(*here, lacking, None, None, f"the rank of {lacking!r} is unknown")
 
 
-def _shapes(
+def _tensor_shapes(
     node: onnx.NodeProto, known: GraphFacts
 ) -> Iterator[tuple[str, tuple[Dim, ...] | None]]:
     """Yield the tensors that a node reads and computes; a shape is None if its rank is unknown."""

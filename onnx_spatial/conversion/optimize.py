@@ -79,17 +79,17 @@ def optimize_operators(
     chains = find(legal, known, folder, notes)
 
     def convert(some: Sequence[Chain | Movement]) -> EditResult:
-        return _converted(proto, legal, some, options, folder, progress)
+        return _convert_with_chains(proto, legal, some, options, folder, progress)
 
     result = convert(chains)
     if result.refused():
         return convert(())
     if options.mode == "lower":
-        taken = _taken(legal, chains, result)
+        taken = _taken_values(legal, chains, result)
         limit = options.max_rank
         moves = find_movements(legal, known, folder, max_rank=limit, taken=taken, notes=notes)
         result = _with_movements(moves, result, chains, convert)
-        result.chains += _remaining(chains, moves, result)
+        result.chains += _report_remaining(chains, moves, result)
     result.notes = notes
     if options.fuses:
         _remove_layout_changes(proto, result, folder)
@@ -101,7 +101,7 @@ def optimize_operators(
     return result
 
 
-def _converted(
+def _convert_with_chains(
     proto: onnx.ModelProto,
     legal: onnx.ModelProto,
     chains: Sequence[Chain | Movement],
@@ -134,7 +134,8 @@ def _converted(
             continue
         edit.operator_at = {i: s for i, s in edit.operator_at.items() if s.domain != DOMAIN}
         edit.chains = [
-            _described(c, s) if s else _vanished(c) for c, s in zip(chains, of, strict=True)
+            _describe_chain(c, s) if s else _report_vanished(c)
+            for c, s in zip(chains, of, strict=True)
         ]
         edit.rewritten = [chain for chain in chains if isinstance(chain, Chain)]
         edit.model = edit.model or named
@@ -152,32 +153,32 @@ def _remove_layout_changes(proto: onnx.ModelProto, result: EditResult, folder: P
         result.layouts = (number_of_changes(model), number_of_changes(moved))
 
 
-def _key(chain: Chain | Movement) -> tuple[str, str]:
+def _chain_key(chain: Chain | Movement) -> tuple[str, str]:
     return str(chain.place), chain.output
 
 
-def _done(result: EditResult) -> set[tuple[str, str]]:
+def _rewritten_keys(result: EditResult) -> set[tuple[str, str]]:
     """Return the keys of the chains that were rewritten."""
     return {(operator.graph, operator.output) for operator in result.chains}
 
 
-def _taken(
+def _taken_values(
     proto: onnx.ModelProto, chains: Sequence[Chain], result: EditResult
 ) -> dict[traversal.Place, set[str]]:
     """Return the values that nodes compute which became part of an operator, by graph."""
-    done, taken = _done(result), dict[traversal.Place, set[str]]()
+    done, taken = _rewritten_keys(result), dict[traversal.Place, set[str]]()
     for chain in chains:
-        if _key(chain) in done:
+        if _chain_key(chain) in done:
             outputs = (name for node in chain.nodes for name in node.output)
             taken.setdefault(chain.place, set()).update(outputs)
     if result.model is not None:
-        left = {place: _computed(graph) for place, graph in traversal.graphs(result.model)}
+        left = {place: _computed_values(graph) for place, graph in traversal.graphs(result.model)}
         for place, graph in traversal.graphs(proto):
-            taken.setdefault(place, set()).update(_computed(graph) - left.get(place, set()))
+            taken.setdefault(place, set()).update(_computed_values(graph) - left.get(place, set()))
     return taken
 
 
-def _computed(graph: traversal.GraphLike) -> set[str]:
+def _computed_values(graph: traversal.GraphLike) -> set[str]:
     return {name for node in graph.node for name in node.output if name}
 
 
@@ -188,16 +189,16 @@ def _with_movements(
     convert: _Convert,
 ) -> EditResult:
     """Rewrite movements too, unless other operators fuse less then."""
-    fused = [chain for chain in chains if _key(chain) in _done(best)]
+    fused = [chain for chain in chains if _chain_key(chain) in _rewritten_keys(best)]
     ready = [move for move in moves if move.operator is not None]
     for some in (ready, [move for move in ready if move.required]):
         more = convert([*fused, *some]) if some else best
-        if more.chains and _fused(best) <= _fused(more):
+        if more.chains and _fused_operators(best) <= _fused_operators(more):
             return more
     return best
 
 
-def _fused(result: EditResult) -> set[tuple[str, str, str | None]]:
+def _fused_operators(result: EditResult) -> set[tuple[str, str, str | None]]:
     """Return the operators that became part of something else."""
     return {
         (operator.graph, operator.output, operator.lowering)
@@ -206,18 +207,20 @@ def _fused(result: EditResult) -> set[tuple[str, str, str | None]]:
     }
 
 
-def _remaining(
+def _report_remaining(
     chains: Sequence[Chain], moves: Sequence[Movement], result: EditResult
 ) -> Iterator[OperatorReport]:
     """Report the chains that stay, except those a part of which was rewritten."""
-    done = _done(result)
-    listed = {id(n) for move in moves if move.required or _key(move) in done for n in move.nodes}
+    done = _rewritten_keys(result)
+    listed = {
+        id(n) for move in moves if move.required or _chain_key(move) in done for n in move.nodes
+    }
     for chain in chains:
-        if _key(chain) not in done and not any(id(node) in listed for node in chain.nodes):
-            yield _left(chain, op_type_of(chain), _ALONE)
+        if _chain_key(chain) not in done and not any(id(node) in listed for node in chain.nodes):
+            yield _report_left(chain, op_type_of(chain), _ALONE)
     for move in moves:
-        if move.required and _key(move) not in done:
-            yield _left(move, Rearrange.name, move.reason or _HINDERS)
+        if move.required and _chain_key(move) not in done:
+            yield _report_left(move, Rearrange.name, move.reason or _HINDERS)
 
 
 def _remove_unread(
@@ -258,9 +261,9 @@ def _is_better(chain: Chain | Movement, operator: OperatorReport | None) -> bool
     )
 
 
-def _described(chain: Chain | Movement, operator: OperatorReport) -> OperatorReport:
+def _describe_chain(chain: Chain | Movement, operator: OperatorReport) -> OperatorReport:
     """Describe a chain by the report of the operator that took its place."""
-    labels, before = _labels(chain), None
+    labels, before = _node_labels(chain), None
     op_type, notes = operator.op_type, tuple[str, ...]()
     if isinstance(chain, Movement):
         before = chain.before_us
@@ -286,21 +289,21 @@ def _described(chain: Chain | Movement, operator: OperatorReport) -> OperatorRep
     )
 
 
-def _labels(chain: Chain | Movement) -> list[str]:
+def _node_labels(chain: Chain | Movement) -> list[str]:
     """Return the labels of the nodes of a chain that move data."""
     nodes = chain.moving if isinstance(chain, Movement) else chain.nodes
     return [traversal.label(node) for node in nodes]
 
 
-def _vanished(chain: Chain | Movement) -> OperatorReport:
+def _report_vanished(chain: Chain | Movement) -> OperatorReport:
     """Report a chain of which only functions of single elements are left."""
-    operator = _left(chain, Rearrange.name, None)
+    operator = _report_left(chain, Rearrange.name, None)
     return replace(operator, action="fuse", lowering="cancelled", nodes_after=0, estimated_us=0.0)
 
 
-def _left(chain: Chain | Movement, op_type: str, reason: str | None) -> OperatorReport:
+def _report_left(chain: Chain | Movement, op_type: str, reason: str | None) -> OperatorReport:
     """Report a chain that stays as it is."""
-    labels = _labels(chain)
+    labels = _node_labels(chain)
     known = chain.element_type
     return OperatorReport(
         node=labels[-1],

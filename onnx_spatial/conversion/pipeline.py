@@ -70,8 +70,8 @@ def convert_operators(
         if options.mode == "function":
             result = _with_functions(proto, before, infos, options)
         else:
-            write = _writer(options)
-            result = _replaced(proto, before, infos, write, options, folder, progress)
+            write = _node_writer(options)
+            result = _replace_all(proto, before, infos, write, options, folder, progress)
         for index, operator in result.operator_at.items():
             if (operator.graph, operator.output) in before.repaired:
                 result.operator_at[index] = replace(operator, notes=(*operator.notes, ILLEGAL))
@@ -89,7 +89,7 @@ def convert_operators(
     return result
 
 
-def _writer(options: ConvertOptions) -> Writer:
+def _node_writer(options: ConvertOptions) -> Writer:
     """Return what writes an operator as nodes, in the mode of the options."""
     if options.mode == "custom-op":
         return python_ops_writer
@@ -100,7 +100,7 @@ def _writer(options: ConvertOptions) -> Writer:
     return lower
 
 
-def _replaced(
+def _replace_all(
     original: onnx.ModelProto,
     before: WithoutForm,
     infos: Analysis,
@@ -124,7 +124,7 @@ def _replaced(
     )
     result.operator_at |= prepared
     for index in result.operator_at.keys() & before.functions.keys():
-        function = _name(before.functions[index])
+        function = _function_name(before.functions[index])
         result.operator_at[index] = replace(result.operator_at[index], function=function)
     if result.model is not None:
         if custom:
@@ -143,7 +143,7 @@ def _with_functions(
     bound = options.max_rank is not None or options.prefer is not None or options.checked
     # Operators in functions that nothing calls may lack attributes of a caller: they are left.
     if all(f.dead and f.error for f in todo) and not bound:
-        return EditResult(operator_at={f.index: _called(f, before) for f in infos})
+        return EditResult(operator_at={f.index: _report_call(f, before) for f in infos})
     opset = _default_opset(original)
     result = add_functions(before.model, infos, options, opset=opset)
     if result.model is not None:
@@ -153,12 +153,12 @@ def _with_functions(
     return result
 
 
-def _called(info: OperatorInfo, before: WithoutForm) -> OperatorReport:
+def _report_call(info: OperatorInfo, before: WithoutForm) -> OperatorReport:
     """Report an operator that calls its function already."""
     function = before.functions.get(info.index)
     if function is None:
         return report.left(info)
-    return report.converted(info, "function", None, len(function.node), _name(function))
+    return report.converted(info, "function", None, len(function.node), _function_name(function))
 
 
 def _with_explicit_pads(
@@ -189,7 +189,7 @@ def _replaced_in(result: EditResult, infos: Analysis) -> list[tuple[traversal.Pl
     return [(f.place, f.node.domain) for f in infos if result.operator_at[f.index].converted]
 
 
-def _name(function: onnx.FunctionProto) -> str:
+def _function_name(function: onnx.FunctionProto) -> str:
     return f"{function.domain}:{function.name}"
 
 

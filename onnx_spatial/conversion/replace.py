@@ -81,7 +81,7 @@ def replace_operators(
             result.operator_at.setdefault(info.index, report.left(info))
             continue
         try:
-            made = _replace(matched, model, write, rules, options.mode)
+            made = _replace_one(matched, model, write, rules, options.mode)
         except ConversionError as error:
             info.refuse(error)
             result.operator_at[info.index] = report.left(info)
@@ -96,7 +96,7 @@ def replace_operators(
     return model.finish() if edited else result
 
 
-def _replace(
+def _replace_one(
     subject: MatchedOp,
     model: ModelEditor,
     write: Writer,
@@ -109,7 +109,7 @@ def _replace(
         ConversionError: it cannot be converted; nothing is changed.
     """
     info, operator_at = subject.info, model.result.operator_at
-    rewrite, declined = _rewrite(subject, model.matcher, write, rules)
+    rewrite, declined = _find_rewrite(subject, model.matcher, write, rules)
     _check_constants(info, subject, rewrite.lowered)
     absorbed = tuple(traversal.label(node) for node in rewrite.absorbed)
     made = _carry_out(rewrite, model)
@@ -147,7 +147,7 @@ def _check_constants(info: OperatorInfo, subject: MatchedOp, lowered: Lowered) -
         )
 
 
-def _rewrite(
+def _find_rewrite(
     subject: MatchedOp,
     matcher: Matcher,
     write: Writer,

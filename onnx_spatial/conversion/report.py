@@ -128,7 +128,7 @@ class OperatorReport:
     @property
     def unknown_domain(self) -> bool:
         """Whether it is left because its domain is not accepted for its operator."""
-        return self.action == "leave" and self.reason == _unknown(self.domain)
+        return self.action == "leave" and self.reason == _unknown_domain(self.domain)
 
     @property
     def left_over(self) -> bool:
@@ -213,16 +213,16 @@ def left(
     `code` is the code of `done`.
     """
     if not info.known_domain:
-        return _report(info, "leave", _unknown(info.node.domain), Code.UNKNOWN_DOMAIN)
+        return _new_report(info, "leave", _unknown_domain(info.node.domain), Code.UNKNOWN_DOMAIN)
     if done is not None:
-        return _report(info, "leave", done, code)
+        return _new_report(info, "leave", done, code)
     if info.error is not None and info.dead:
         reason = f"the function is never called, and {info.error}"
-        return _report(info, "leave", reason, info.error_code)
-    return _report(info, "refuse", info.error, info.error_code)
+        return _new_report(info, "leave", reason, info.error_code)
+    return _new_report(info, "refuse", info.error, info.error_code)
 
 
-def _unknown(domain: str) -> str:
+def _unknown_domain(domain: str) -> str:
     return f"domain {domain!r} is not accepted for this operator; use --domain {domain}"
 
 
@@ -244,7 +244,7 @@ def converted(
     """
     chosen = next((c for c in considered if c.lowering == lowering), None)
     return replace(
-        _report(info, action, None),
+        _new_report(info, action, None),
         lowering=lowering,
         nodes_before=1 + len(absorbed) + len(between),
         nodes_after=nodes,
@@ -257,7 +257,7 @@ def converted(
     )
 
 
-def _report(
+def _new_report(
     info: OperatorInfo, action: Action, reason: str | None, code: Code | None = None
 ) -> OperatorReport:
     node = info.node

@@ -111,7 +111,7 @@ def _facts_of_calls(
     def facts(node: onnx.NodeProto, scope: constant_folding.ConstantScope | None) -> NodeFacts:
         types = [scope.type(name) if scope and name else None for name in node.input]
         inputs = [
-            _input(known, symbols) if name else None
+            _input_facts(known, symbols) if name else None
             for name, known in zip(node.input, types, strict=True)
         ]
         return NodeFacts(node.op_type, node.domain, tuple(inputs), analysis.attributes(node))
@@ -129,7 +129,7 @@ def _facts_of_calls(
     return seen
 
 
-def _input(known: onnx.TypeProto | None, symbols: Collection[str]) -> InputFacts:
+def _input_facts(known: onnx.TypeProto | None, symbols: Collection[str]) -> InputFacts:
     """Return the facts of an input; dims that inference named, not the model, are unknown."""
     facts = analysis.input_facts(known)
     if facts.shape is None:

@@ -137,16 +137,16 @@ def summarize(
     chains = sum(operator.dialect == CHAIN for operator in converted)
     left = sum(s.left_over or s.action == "refuse" for s in operators)
     return Summary(
-        text=_text(converted, layouts),
-        before=_figures(original, len(converted) - chains + left, chains),
-        after=_figures(result, left if not _is_kept(converted) else len(operators)),
-        replacements=tuple(_replacements(converted)),
-        estimate=_estimate(converted),
+        text=_describe_outcome(converted, layouts),
+        before=_measure_model(original, len(converted) - chains + left, chains),
+        after=_measure_model(result, left if not _is_kept(converted) else len(operators)),
+        replacements=tuple(_list_replacements(converted)),
+        estimate=_sum_times(converted),
         calls=any(operator.action == "function" for operator in converted),
     )
 
 
-def _estimate(operators: Sequence[OperatorReport]) -> Estimate | None:
+def _sum_times(operators: Sequence[OperatorReport]) -> Estimate | None:
     """Add up the times of the operators that have both, apart from those that took no time before."""
     times = [
         (operator.before_us, operator.estimated_us)
@@ -164,13 +164,15 @@ def _is_kept(converted: Sequence[OperatorReport]) -> bool:
     return any(operator.action in ("function", "custom-op") for operator in converted)
 
 
-def _figures(source: Source, operators: int, chains: int = 0) -> Figures:
+def _measure_model(source: Source, operators: int, chains: int = 0) -> Figures:
     nodes = Counter(node.op_type for _, _, node in traversal.nodes(source.proto))
     size = source.proto.ByteSize() if source.data is None else len(source.data)
-    return Figures(dict(sorted(nodes.items())), size, _rank(source.proto), operators, chains)
+    return Figures(
+        dict(sorted(nodes.items())), size, _largest_rank(source.proto), operators, chains
+    )
 
 
-def _rank(model: onnx.ModelProto) -> int:
+def _largest_rank(model: onnx.ModelProto) -> int:
     ranks = [0]
     for _, graph in traversal.graphs(model):
         stored = {}
@@ -188,7 +190,7 @@ def _rank(model: onnx.ModelProto) -> int:
     return max(ranks)
 
 
-def _replacements(operators: Sequence[OperatorReport]) -> Iterator[Replacement]:
+def _list_replacements(operators: Sequence[OperatorReport]) -> Iterator[Replacement]:
     """Yield the rows of the report; a SpaceToBatch counts with the first region that it opens."""
     at_output = {(each.graph, each.output): each for each in operators}
     entries = {
@@ -204,14 +206,14 @@ def _replacements(operators: Sequence[OperatorReport]) -> Iterator[Replacement]:
         yield Replacement(
             label,
             operator.graph,
-            _became(operator),
+            _describe_product(operator),
             sum(each.nodes_before for each in together),
             1 if operator.action == "function" else operator.nodes_after,
             tuple(members),
         )
 
 
-def _became(operator: OperatorReport) -> str:
+def _describe_product(operator: OperatorReport) -> str:
     """Describe what a region is now, or an operator that was replaced with its neighbours or alone."""
     if operator.between:
         kinds = Counter(kind for _, kind in operator.convolutions)
@@ -231,15 +233,17 @@ def layout_text(before: int, after: int) -> str:
     return f"{count(before - after, 'change')} of layout removed"
 
 
-def _text(converted: Sequence[OperatorReport], layouts: tuple[int, int]) -> str:
+def _describe_outcome(converted: Sequence[OperatorReport], layouts: tuple[int, int]) -> str:
     """Say what became of the operators, in one clause for each way."""
     operators = [operator for operator in converted if operator.spatial]
     cancelled = [operator for operator in operators if operator.lowering == "cancelled"]
     became = [operator for operator in operators if operator.lowering != "cancelled"]
-    clauses = [f"{_named(became)} became {_products(became)}"] if became else []
+    clauses = [f"{_count_operators(became)} became {_count_products(became)}"] if became else []
     if cancelled:
         alone = all(operator.op_type == Rearrange.name for operator in cancelled)
-        clauses.append(f"{_named(cancelled)} cancelled {'out' if alone else 'each other'}")
+        clauses.append(
+            f"{_count_operators(cancelled)} cancelled {'out' if alone else 'each other'}"
+        )
     if refused := len(converted) - len(operators):
         clauses.append(f"{count(refused, 'convolution')} got explicit pads")
     if text := layout_text(*layouts):
@@ -247,14 +251,14 @@ def _text(converted: Sequence[OperatorReport], layouts: tuple[int, int]) -> str:
     return ", ".join(clauses) or "no operator was converted"
 
 
-def _named(operators: Sequence[OperatorReport]) -> str:
+def _count_operators(operators: Sequence[OperatorReport]) -> str:
     """Count operators, and chains of standard nodes that are operators."""
     chains = sum(operator.dialect == CHAIN for operator in operators)
     numbers = {"operator": len(operators) - chains, "chain": chains}
     return " and ".join(count(number, noun) for noun, number in numbers.items() if number)
 
 
-def _products(operators: Sequence[OperatorReport]) -> str:
+def _count_products(operators: Sequence[OperatorReport]) -> str:
     if operators[0].action == "function":
         functions = {operator.function: operator.nodes_after for operator in operators}
         nodes = count(sum(functions.values()), "standard node")

@@ -21,10 +21,10 @@ _NAMES = 3
 def headline(summary: Summary) -> str:
     """Say in one line what became of the operators, the nodes, the file and the estimated time."""
     before, after = summary.before, summary.after
-    nodes = f"{_nodes(before.nodes)} -> {count(sum(after.nodes.values()), 'node')}"
-    parts = [nodes, _change(file_size(before.bytes), file_size(after.bytes))]
+    nodes = f"{_total_nodes(before.nodes)} -> {count(sum(after.nodes.values()), 'node')}"
+    parts = [nodes, _size_change(file_size(before.bytes), file_size(after.bytes))]
     if summary.estimate is not None:
-        parts.append(_speed(summary.estimate, before.chains))
+        parts.append(_compare_times(summary.estimate, before.chains))
     return f"{summary.text}; {', '.join(parts)}"
 
 
@@ -38,7 +38,7 @@ def figure_rows(summary: Summary, *, verbose: bool = False) -> Iterator[tuple[st
         yield "operators to convert", f"{before.operators:,}", f"{after.operators:,}"
     if before.chains:
         yield "chains to rewrite", f"{before.chains:,}", f"{after.chains:,}"
-    yield "nodes", _nodes(before.nodes), _nodes(after.nodes)
+    yield "nodes", _total_nodes(before.nodes), _total_nodes(after.nodes)
     changes = {
         name: (before.nodes.get(name, 0), after.nodes.get(name, 0))
         for name in sorted({*before.nodes, *after.nodes})
@@ -55,7 +55,7 @@ def figure_rows(summary: Summary, *, verbose: bool = False) -> Iterator[tuple[st
     if verbose or before.rank != after.rank:
         yield "largest rank", str(before.rank), str(after.rank)
     if (times := summary.estimate) is not None:
-        chains = _priced(times, before.chains)
+        chains = _priced_chains(times, before.chains)
         yield f"time of {chains}", f"~{duration(times.before_us)}", f"~{duration(times.after_us)}"
 
 
@@ -124,13 +124,13 @@ def duration(us: float | None) -> str:
     return f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f} {unit}"
 
 
-def _priced(times: Estimate, chains: int) -> str:
+def _priced_chains(times: Estimate, chains: int) -> str:
     """Name the chains that have a price before and after."""
     every = count(chains, "chain")
     return every if times.chains == chains else f"{times.chains:,} of {every}"
 
 
-def _speed(times: Estimate, chains: int) -> str:
+def _compare_times(times: Estimate, chains: int) -> str:
     """Compare the times of the chains that have both: "2 of 3 chains 3.0x faster by estimate"."""
     before, after = times.before_us, times.after_us
     if not after:
@@ -141,14 +141,14 @@ def _speed(times: Estimate, chains: int) -> str:
         change = f"{after / before:.1f}x slower"
     if change.startswith("1.0x"):
         change = "as fast as before"
-    return f"{_priced(times, chains)} {change} by estimate"
+    return f"{_priced_chains(times, chains)} {change} by estimate"
 
 
-def _nodes(nodes: dict[str, int]) -> str:
+def _total_nodes(nodes: dict[str, int]) -> str:
     return f"{sum(nodes.values()):,}"
 
 
-def _change(before: str, after: str) -> str:
+def _size_change(before: str, after: str) -> str:
     """Write "80 -> 41 kB" for "80 kB" and "41 kB"."""
     number, _, unit = before.partition(" ")
     return f"{number if after.endswith(f' {unit}') else before} -> {after}"

@@ -92,58 +92,60 @@ def compare(
     documents = []
     for place in dict.fromkeys([*models[0], *models[1]]):
         graphs = [model.get(place) for model in models]
-        before, after = (_nodes(graph) for graph in graphs)
-        _pair(before, after)
+        before, after = (_list_nodes(graph) for graph in graphs)
+        _pair_nodes(before, after)
         in_this = [each if each.graph == str(place) else None for each in replacements]
         _assign_regions((before, after), in_this, regions)
         documents.append(
             {
                 "name": str(place),
-                "types": {name: text for each in graphs for name, text in _types(each).items()},
-                "inputs": [_names(each, "input") for each in graphs],
-                "outputs": [_names(each, "output") for each in graphs],
-                "before": [_node(node) for node in before],
-                "after": [_node(node, after=True) for node in after],
+                "types": {
+                    name: text for each in graphs for name, text in _value_types(each).items()
+                },
+                "inputs": [_value_names(each, "input") for each in graphs],
+                "outputs": [_value_names(each, "output") for each in graphs],
+                "before": [_node_document(node) for node in before],
+                "after": [_node_document(node, after=True) for node in after],
             }
         )
     return {"regions": regions, "graphs": documents}
 
 
-def _nodes(graph: traversal.GraphLike | None) -> list[Node]:
+def _list_nodes(graph: traversal.GraphLike | None) -> list[Node]:
     nodes = [] if graph is None else traversal.in_order(graph)
     return [Node(traversal.label(message), message, "same") for message in nodes]
 
 
-def _pair(before: list[Node], after: list[Node]) -> None:
+def _pair_nodes(before: list[Node], after: list[Node]) -> None:
     """Find the partner of each node: by name, type and outputs, then by name and type."""
     for with_outputs in (True, False):
         waiting = defaultdict(list)
         for index, node in enumerate(after):
             if node.partner is None:
-                waiting[_key(node, with_outputs)].append(index)
+                waiting[_node_key(node, with_outputs)].append(index)
         for candidates in waiting.values():
             candidates.reverse()  # the first one is taken first
         for index, node in enumerate(before):
-            if node.partner is None and (found := waiting.get(_key(node, with_outputs))):
+            if node.partner is None and (found := waiting.get(_node_key(node, with_outputs))):
                 node.partner = found.pop()
                 after[node.partner].partner = index
     for node in before:
         if node.partner is None:
             node.status = "removed"
-        elif _form(node.message) != _form(after[node.partner].message):
+        elif _node_form(node.message) != _node_form(after[node.partner].message):
             node.status = after[node.partner].status = "changed"
     for node in after:
         if node.partner is None:
             node.status = "added"
 
 
-def _key(node: Node, with_outputs: bool) -> tuple[str, ...]:
+def _node_key(node: Node, with_outputs: bool) -> tuple[str, ...]:
     message = node.message
     outputs = message.output if with_outputs else ()
     return node.label, message.domain, message.op_type, *outputs
 
 
-def _form(node: onnx.NodeProto) -> tuple[object, ...]:
+def _node_form(node: onnx.NodeProto) -> tuple[object, ...]:
     """Return what a node computes from what; graphs inside it are compared on their own."""
     attributes = {a.name: a for a in node.attribute if not (a.HasField("g") or a.graphs)}
     return list(node.input), list(node.output), attributes
@@ -169,16 +171,16 @@ def _assign_regions(
         outputs = [of_output[name] for name in node.message.output if name in of_output]
         found = (r for r in (partner, origin, *outputs) if r is not None)
         node.region = next(found, None)
-    nodes, links = [*before, *after], _links(sides)
-    _spread(nodes, links)
+    nodes, links = [*before, *after], _neighbour_links(sides)
+    _spread_regions(nodes, links)
     for node in nodes:
         if node.region is None and node.status != "same":
             node.region = len(regions)
             regions.append([node.label, ""])
-            _spread([node], links)
+            _spread_regions([node], links)
 
 
-def _spread(start: Iterable[Node], links: Mapping[int, Sequence[Node]]) -> None:
+def _spread_regions(start: Iterable[Node], links: Mapping[int, Sequence[Node]]) -> None:
     """Let nodes that differ join the region of a neighbour, or of their partner."""
     todo = [node for node in start if node.region is not None]
     while todo:
@@ -191,7 +193,7 @@ def _spread(start: Iterable[Node], links: Mapping[int, Sequence[Node]]) -> None:
         todo = reached
 
 
-def _links(sides: Sides) -> dict[int, list[Node]]:
+def _neighbour_links(sides: Sides) -> dict[int, list[Node]]:
     """Return the neighbours of each node, its partner, and what computes the same value, by `id`."""
     pairs: list[tuple[Node, Node]] = []
     for nodes in sides:
@@ -224,7 +226,7 @@ def script_json(document: dict[str, Any]) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _names(graph: traversal.GraphLike | None, field: str) -> list[str]:
+def _value_names(graph: traversal.GraphLike | None, field: str) -> list[str]:
     if graph is None:
         return []
     values = getattr(graph, field)
@@ -235,49 +237,49 @@ def _names(graph: traversal.GraphLike | None, field: str) -> list[str]:
     return names
 
 
-def _node(node: Node, *, after: bool = False) -> dict[str, Any]:
+def _node_document(node: Node, *, after: bool = False) -> dict[str, Any]:
     result: dict[str, Any] = {"s": node.status, "p": node.partner, "r": node.region}
     if not (after and node.status == "same"):
         message = node.message
         result |= {"l": node.label, "o": message.op_type, "d": message.domain}
         result |= {
-            "i": sorted(traversal.needs(message), key=_order(message)),
+            "i": sorted(traversal.needs(message), key=_input_order(message)),
             "u": [*message.output],
         }
-        result["a"] = [[a.name, _attribute(a)] for a in message.attribute]
+        result["a"] = [[a.name, _attribute_text(a)] for a in message.attribute]
     return {key: value for key, value in result.items() if value not in (None, "", [], "same")}
 
 
-def _order(node: onnx.NodeProto) -> Any:
+def _input_order(node: onnx.NodeProto) -> Any:
     """Return a key that sorts names as a node reads them; those that its graphs capture come last."""
     place = {name: index for index, name in enumerate(node.input)}
     return lambda name: (place.get(name, len(place)), name)
 
 
-def _attribute(attribute: onnx.AttributeProto) -> str:
+def _attribute_text(attribute: onnx.AttributeProto) -> str:
     kind = str(onnx.AttributeProto.AttributeType.Name(attribute.type)).lower()
     if attribute.ref_attr_name:
         return f"the function's {attribute.ref_attr_name}"
     if kind == "tensor":
-        return f"tensor {_stored(attribute.t)}"
+        return f"tensor {_tensor_type(attribute.t)}"
     if kind.removesuffix("s") not in ("int", "float", "string"):
         return kind
     text = str(onnx.helper.printable_attribute(attribute)).partition(" = ")[2]
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def _types(graph: traversal.GraphLike | None) -> dict[str, str]:
+def _value_types(graph: traversal.GraphLike | None) -> dict[str, str]:
     """Return the declared types of values: "float32 [1, 64, 64, 3]"."""
     if graph is None:
         return {}
     types, values = dict[str, str](), list(graph.value_info)
     if isinstance(graph, onnx.GraphProto):
         values += [*graph.input, *graph.output]
-        types = {tensor.name: _stored(tensor) for tensor in graph.initializer}
+        types = {tensor.name: _tensor_type(tensor) for tensor in graph.initializer}
     return types | {v.name: type_text(v.type) for v in values if v.type.tensor_type.elem_type}
 
 
-def _stored(tensor: onnx.TensorProto) -> str:
+def _tensor_type(tensor: onnx.TensorProto) -> str:
     return f"{dtype_name(tensor.data_type)} {show(tensor.dims)}"
 
 
@@ -323,7 +325,7 @@ class SideBySide:
         made = cls(sides)
         regions: Sequence[Replacement]
         if summary is None:
-            regions = [_region(each) for each in operators]
+            regions = [_operator_region(each) for each in operators]
         else:
             regions = summary.replacements
             sizes = [each.nodes_before + each.nodes_after for each in regions]
@@ -354,6 +356,6 @@ class SideBySide:
         return "" if self.graphs is None else script_json(self.graphs)
 
 
-def _region(operator: Document) -> Replacement:
+def _operator_region(operator: Document) -> Replacement:
     members = (operator["node"], *operator.get("absorbed", ()))
     return Replacement(operator["node"], operator["graph"], "", len(members), 0, members)

@@ -300,20 +300,20 @@ def operator_table(
         check: a `Verification.to_dict()`; None if nothing was verified.
         regions: of the nodes.
     """
-    results = {} if check is None else {_place(each): each for each in check["operators"]}
+    results = {} if check is None else {_node_place(each): each for each in check["operators"]}
     every = operators or list(results.values())
-    checked = [results.get(_place(each)) for each in every] if results else []
+    checked = [results.get(_node_place(each)) for each in every] if results else []
     columns = {
         "node": [each["node"] for each in every],
         "operator": [each["op_type"] for each in every],
         "in": [each["graph"] for each in every],
         "function": [each["function"] or "" for each in operators],
-        "data": [_data(each) for each in operators],
-        "action": [_action(each) for each in operators],
+        "data": [_data_cell(each) for each in operators],
+        "action": [_action_cell(each) for each in operators],
         "nodes": [f"{each['nodes_before']} -> {each['nodes_after']}" for each in operators],
-        "time": [_time(each) for each in operators],
-        "proven": [_proven(each) for each in checked],
-        "ran": [_ran(each) for each in checked],
+        "time": [_time_cell(each) for each in operators],
+        "proven": [_proven_cell(each) for each in checked],
+        "ran": [_run_cell(each) for each in checked],
     }
     plain = {"": {""}, "in": {"main graph"}}
     columns = {
@@ -321,20 +321,20 @@ def operator_table(
         for head, cells in columns.items()
         if cells and {*cells} - plain.get(head, {""})
     }
-    return Table(columns, ("time", "data"), [regions.get(_place(each)) for each in every])
+    return Table(columns, ("time", "data"), [regions.get(_node_place(each)) for each in every])
 
 
-def _place(operator: Document) -> tuple[str, str]:
+def _node_place(operator: Document) -> tuple[str, str]:
     return operator["graph"], operator["node"]
 
 
-def _data(operator: Document) -> str:
+def _data_cell(operator: Document) -> str:
     shapes = (operator["input_shape"], operator["output_shape"])
     before, after = ("?" if shape is None else show(shape) for shape in shapes)
     return f"{operator['element_type'] or '?'} {before} -> {after}"
 
 
-def _action(operator: Document) -> str:
+def _action_cell(operator: Document) -> str:
     action = ": ".join(filter(None, (operator["action"], operator["lowering"])))
     if operator["absorbed"]:  # a lowering merges Transposes only
         noun = "other node" if operator["action"] == "fuse" else "Transpose"
@@ -342,19 +342,19 @@ def _action(operator: Document) -> str:
     return action
 
 
-def _time(lowering: Document) -> str:
+def _time_cell(lowering: Document) -> str:
     """Format the estimated time of a lowering."""
     return "" if lowering["estimated_us"] is None else f"~{duration(lowering['estimated_us'])}"
 
 
-def _proven(result: Document | None) -> str:
+def _proven_cell(result: Document | None) -> str:
     if result is None:
         return ""
     unproven = "" if result["unproven"] is None else result["unproven"]["kind"]
     return result["proven"] or unproven
 
 
-def _ran(result: Document | None) -> str:
+def _run_cell(result: Document | None) -> str:
     if result is None:
         return ""
     if result["counterexample"] is not None:
@@ -380,7 +380,7 @@ def operator_lines(
     yield from (f"{listed(who)}: {note}" for note, who in names_by_sentence(noted).items())
     for name, operator in named if verbose and shown else ():
         if len(operator["candidates"]) > 1:
-            each = ", ".join(f"{c['lowering']} ({_time(c)})" for c in operator["candidates"])
+            each = ", ".join(f"{c['lowering']} ({_time_cell(c)})" for c in operator["candidates"])
             yield f"lowerings of {name}: {each}"
 
 
@@ -427,7 +427,10 @@ def describe_check(
     part = Part("Verification", status=check["status"], message=message)
     if of:
         part.title, part.message = f"Verification: {of}", f"{of}: {message}"
-    part.lines = [*first(lines, None if verbose else _PROBLEMS), *_explanation(check, operators)]
+    part.lines = [
+        *first(lines, None if verbose else _PROBLEMS),
+        *_explain_difference(check, operators),
+    ]
     part.lines += [note for note in check["notes"] if note not in message]
     if verbose:
         part.lines += assumptions(check["operators"])
@@ -437,10 +440,10 @@ def describe_check(
     return [part, *(output_parts(check["outputs"], verbose=verbose) if shown else [])]
 
 
-def _explanation(check: Document, operators: Sequence[Document]) -> Iterator[str]:
+def _explain_difference(check: Document, operators: Sequence[Document]) -> Iterator[str]:
     """Yield where two models begin to differ, how to see it again, and what to do."""
-    differing = {_place(o) for o in check["operators"] if o["counterexample"] is not None}
-    advice = [_other_way(operator) for operator in operators if _place(operator) in differing]
+    differing = {_node_place(o) for o in check["operators"] if o["counterexample"] is not None}
+    advice = [_other_way(operator) for operator in operators if _node_place(operator) in differing]
     value, shown = check["first_value"], check["first_difference"]
     if value and not (shown and (shown["kind"], shown["name"]) == ("value", value["name"])):
         node = f"{value['op_type']} node {value['node']!r} ({value['graph']})"
@@ -483,7 +486,7 @@ def output_parts(
         title: of the part.
         verbose: whether all are described; else of each output that differs the worst comparison.
     """
-    worst_first = sorted(outputs, key=_badness, reverse=True)
+    worst_first = sorted(outputs, key=_error_order, reverse=True)
     differing = [output for output in worst_first if output["passed"] is not True]
     rows = worst_first
     if not verbose:  # of each output the largest error tells most
@@ -506,7 +509,7 @@ def output_parts(
     return [part, Part("", Table(columns), message=what)]
 
 
-def _badness(output: Document) -> tuple[bool, bool, float]:
+def _error_order(output: Document) -> tuple[bool, bool, float]:
     """Return what sorts comparisons: those that differ, then those without a verdict, by error."""
     error = output["max_relative_error"]  # in JSON an infinite error is null
     infinite = math.inf if "inf" in output["error_decades"] else 0.0
@@ -523,10 +526,10 @@ def _output_table(outputs: Sequence[Document]) -> Table:
         "shape": [show(output["shape"]) for output in outputs],
         "optimised": ["yes" if output["optimised"] else "no" for output in outputs],
         "largest error": [_largest_error(output) for output in outputs],
-        "mean": [_amount(output["mean_relative_error"]) for output in outputs],
-        "99 %": [_amount(output["p99_relative_error"]) for output in outputs],
-        "apart": [_ulp(output["max_steps"]) for output in outputs],
-        "allowed": [_allowed(output) for output in outputs],
+        "mean": [_error_cell(output["mean_relative_error"]) for output in outputs],
+        "99 %": [_error_cell(output["p99_relative_error"]) for output in outputs],
+        "apart": [_ulp_cell(output["max_steps"]) for output in outputs],
+        "allowed": [_allowed_cell(output) for output in outputs],
         "result": [results[output["passed"]] for output in outputs],
     }
     said = {head: cells for head, cells in columns.items() if any(cells)}
@@ -541,18 +544,18 @@ def _largest_error(output: Document) -> str:
     return lacking if error is None else f"{error:.1e}"
 
 
-def _ulp(steps: float | None) -> str:
+def _ulp_cell(steps: float | None) -> str:
     if steps is None:
         return ""
     return f"{steps:.0f} ulp" if steps <= _MOST_ULP else "> 1e6 ulp"
 
 
-def _allowed(output: Document) -> str:
+def _allowed_cell(output: Document) -> str:
     if not output["tolerance"] and not output["atol"]:
         return "equal bits" if output["max_steps"] is not None or output["passed"] else ""
     also = f" + {output['atol']:.0e}" if output["atol"] else ""
     return f"{output['tolerance']:.0e}{also}"
 
 
-def _amount(error: float | None) -> str:
+def _error_cell(error: float | None) -> str:
     return "" if error is None else "0" if not error else f"{error:.1e}"

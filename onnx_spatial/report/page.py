@@ -44,7 +44,7 @@ def render(
     Raises:
         UsageError: jinja2 is missing.
     """
-    environment = _environment()
+    environment = _jinja_environment()
     drawn = any(outcome.shown and outcome.shown.graphs for outcome in outcomes)
     order = ("failed", "unverified")
     index = sorted(
@@ -60,9 +60,9 @@ def render(
         message=verdict[1],
         facts=facts,
         version=onnx_spatial.__version__,
-        style=_read("style.css"),
-        scripts=[_read(name) for name in ("page.js", *scripts)],
-        licence=_read("dagre.LICENSE.txt") if drawn else "",
+        style=_read_template("style.css"),
+        scripts=[_read_template(name) for name in ("page.js", *scripts)],
+        licence=_read_template("dagre.LICENSE.txt") if drawn else "",
     )
     # Names in a file may hold what UTF-8 cannot encode.
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -74,12 +74,12 @@ def fragment(outcome: Outcome) -> str:
     Raises:
         UsageError: jinja2 is missing.
     """
-    template = _environment().get_template("notebook.html.jinja")
+    template = _jinja_environment().get_template("notebook.html.jinja")
     shown: str = template.render(outcome=outcome)
     return shown
 
 
-def _environment() -> jinja2.Environment:
+def _jinja_environment() -> jinja2.Environment:
     require("jinja2")
     import jinja2  # what prints tables on the screen does without
 
@@ -91,17 +91,17 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["breakable"] = _breakable
+    environment.filters["breakable"] = _with_breaks
     environment.globals.update(levels=LEVELS, numbers=NUMBERS, zip=zip)
     return environment
 
 
-def _breakable(name: str) -> Markup:
+def _with_breaks(name: str) -> Markup:
     """Escape a name, and let it break behind its separators."""
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"([/_.:])(?=[^/_.:])", r"\1<wbr>", str(escape(name))))
 
 
-def _read(name: str) -> str:
+def _read_template(name: str) -> str:
     return (_TEMPLATES / name).read_text("utf-8")

@@ -85,7 +85,7 @@ class Inspection:
         )
 
     def __repr__(self) -> str:
-        return one_line(f"<Inspection of {self.model}: {_actions(self.operators)}>")
+        return one_line(f"<Inspection of {self.model}: {_count_actions(self.operators)}>")
 
     @property
     def model(self) -> str:
@@ -127,7 +127,7 @@ class Inspection:
         above = sum(chain.above_limit for chain in self.chains)
         alone = sum(chain.action == "lower" for chain in self.chains)
         left = sum(chain.action == "leave" for chain in self.chains) - above
-        parts = [_became(fusion, number) for fusion, number in fusions.items()]
+        parts = [_describe_fusion(fusion, number) for fusion, number in fusions.items()]
         nodes = "faster" if self.limits is None else "other"
         parts += [f"{count(alone, 'chain')} written as {nodes} nodes"] if alone else []
         parts += [f"{count(above, 'chain')} above the limit left"] if above else []
@@ -180,7 +180,7 @@ class Inspection:
         """
         summary = self.conversion
         status = "failed" if error or self.refused else "inspected"
-        outcome = Outcome(name or self.model, status, self._contents())
+        outcome = Outcome(name or self.model, status, self._describe_contents())
         outcome.add_interface(self.original.proto)
         if graphs:
             after = None if summary is None or self.result is None else self.result.proto
@@ -196,7 +196,7 @@ class Inspection:
         outcome.add_error(error)
         return outcome
 
-    def _contents(self) -> str:
+    def _describe_contents(self) -> str:
         """Count the operators of a model, and name its domains and versions."""
         if not self.named:
             return f"no spatial operators{'' if self.summary is not None else ', nothing to do'}"
@@ -233,7 +233,7 @@ class Inspection:
         outcome.add_lacking(lacking, verbose=verbose)
 
 
-def _actions(operators: Sequence[OperatorReport]) -> str:
+def _count_actions(operators: Sequence[OperatorReport]) -> str:
     """Count operators by what is done with them: "3 operators (2 fuse, 1 lower)"."""
     if not operators:
         return "no operators"
@@ -242,7 +242,7 @@ def _actions(operators: Sequence[OperatorReport]) -> str:
     return f"{count(len(operators), 'operator')} ({counts})"
 
 
-def _became(fusion: str, number: int) -> str:
+def _describe_fusion(fusion: str, number: int) -> str:
     """Say what some chains become, by `OperatorReport.lowering`."""
     if fusion.endswith(" convolution"):
         return f"{count(number, 'chain')} {f'is a {fusion}' if number == 1 else f'are {fusion}s'}"
@@ -273,7 +273,9 @@ class Conversion:
         verdict = "not verified" if self.verification is None else self.verification.status
         what = f"{self.nodes_before} -> {self.nodes_after} nodes, {verdict}"
         what = what if self.changed else "nothing to do"
-        return one_line(f"<Conversion of {self.result.name}: {_actions(self.operators)}, {what}>")
+        return one_line(
+            f"<Conversion of {self.result.name}: {_count_actions(self.operators)}, {what}>"
+        )
 
     @property
     def original(self) -> Source:

@@ -53,22 +53,22 @@ def examine(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the libraries; problems are reported as entries
         try:
-            subject = _read(path, options, note)
+            subject = _read_model(path, options, note)
         except SpatialError as error:
             kind: Kind = "unreadable" if isinstance(error, ModelFileError) else "conversion"
             message = str(error).removeprefix(f"{path}: ")
             return ModelResult.without(path, "failed", kind, message, "load", error.code)
         _convert_and_verify(subject)
         recorded.compare_recorded(subject)
-        result = _result(subject)
+        result = _make_result(subject)
         if graphs is not None:
-            result.page = _page(subject)
+            result.page = _describe_page(subject)
             if result.page.shown is not None:
                 result.page.shown.leave_out(graphs)
         return result
 
 
-def _read(path: str, options: Options, note: Progress) -> ExaminedModel:
+def _read_model(path: str, options: Options, note: Progress) -> ExaminedModel:
     note("load: reading the model")
     source = reader.read(path)
     frozen, missing = reader.freeze(source.proto, dict(options.static))
@@ -88,11 +88,11 @@ def _read(path: str, options: Options, note: Progress) -> ExaminedModel:
 def _convert_and_verify(subject: ExaminedModel) -> None:
     """Convert in every mode and verify; a model that conversion does not change must run."""
     for mode in subject.options.modes:
-        form = _convert(subject, mode)
+        form = _convert_form(subject, mode)
         if form is None:
             continue
         if form.changed:
-            _verify(subject, form)
+            _verify_form(subject, form)
             subject.forms.append(form)
         elif all(f.changed for f in subject.forms):
             form.mode = None
@@ -100,7 +100,7 @@ def _convert_and_verify(subject: ExaminedModel) -> None:
             subject.forms.append(form)
 
 
-def _convert(subject: ExaminedModel, mode: Mode) -> ModelForm | None:
+def _convert_form(subject: ExaminedModel, mode: Mode) -> ModelForm | None:
     """Convert the model in one mode; None if that fails."""
     options, source = subject.options, f"convert:{mode}"
     subject.progress(source)("optimizing" if options.optimize else "converting")
@@ -155,7 +155,7 @@ def _add_refusals(subject: ExaminedModel, source: str, error: ConversionError) -
         subject.add("error", source, str(error), "conversion", code=error.code)
 
 
-def _verify(subject: ExaminedModel, form: ModelForm) -> None:
+def _verify_form(subject: ExaminedModel, form: ModelForm) -> None:
     """Compare a form with the original; with strict_proof each part that differs must be proven."""
     source, unverified = f"verify:{form.name}", subject.level_of_unverified(form)
     if form.mode == "custom-op" and not available():
@@ -202,7 +202,7 @@ def _check_unchanged(subject: ExaminedModel, form: ModelForm) -> None:
         else:
             subject.add("error", "run", form.message, "does-not-run")
         return
-    _verify(subject, form)
+    _verify_form(subject, form)
 
 
 def _is_valid(subject: ExaminedModel) -> bool:
@@ -220,33 +220,33 @@ def _is_valid(subject: ExaminedModel) -> bool:
     return True
 
 
-def _status(subject: ExaminedModel) -> Status:
+def _judge_model(subject: ExaminedModel) -> Status:
     if subject.has_failed():
         return "failed"
     unverified = any(e.kind in _UNDECIDED and e.level == "warning" for e in subject.entries)
     return "unverified" if unverified else "passed"
 
 
-def _result(subject: ExaminedModel) -> ModelResult:
-    status = _status(subject)
+def _make_result(subject: ExaminedModel) -> ModelResult:
+    status = _judge_model(subject)
     problems = [e for e in subject.entries if e.level == "error"]
     if status == "unverified":
         problems = [e for e in subject.entries if e.kind in _UNDECIDED]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    message = f"{status}: {problems[0].message}{more}" if problems else _passed(subject)
+    message = f"{status}: {problems[0].message}{more}" if problems else _describe_pass(subject)
     return ModelResult(
         str(subject.path),
         status,
         Entry("info", "", message).message,
         problems[0].kind if problems else None,
         subject.entries,
-        _operators(subject),
-        [_mode(form) for form in subject.forms],
+        _operator_documents(subject),
+        [_mode_document(form) for form in subject.forms],
         subject.recorded,
     )
 
 
-def _passed(subject: ExaminedModel) -> str:
+def _describe_pass(subject: ExaminedModel) -> str:
     """Say in one line what was compared and proven."""
     parts = []
     for form in subject.forms:
@@ -263,13 +263,13 @@ def _passed(subject: ExaminedModel) -> str:
     return f"passed: {'; '.join(parts)}"
 
 
-def _operators(subject: ExaminedModel) -> list[dict[str, Any]]:
+def _operator_documents(subject: ExaminedModel) -> list[dict[str, Any]]:
     """Return the report of each operator; of an optimization that of each chain, too."""
     found = subject.inspection
     return [] if found is None else [operator.to_dict() for operator in found.operators]
 
 
-def _page(subject: ExaminedModel) -> Outcome:
+def _describe_page(subject: ExaminedModel) -> Outcome:
     """Describe what the first mode changed; of a model that no mode changes, the model alone."""
     for form in subject.forms:
         if form.changed:
@@ -282,7 +282,7 @@ def _page(subject: ExaminedModel) -> Outcome:
     return Outcome("", "", "", shown=SideBySide.of(subject.source.proto, None))
 
 
-def _mode(form: ModelForm) -> dict[str, Any]:
+def _mode_document(form: ModelForm) -> dict[str, Any]:
     result = form.verification
     return {
         "mode": form.mode,

@@ -32,14 +32,14 @@ def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
     """
     models: dict[tuple[str, ...], str] = {}
     for path in paths:
-        expanded = list(_expand(path, exclude))
+        expanded = list(_expand_path(path, exclude))
         if not expanded and (advice := other_formats.advice(Path(path))) is not None:
             raise ModelFileError(f"{path}: {advice}", code=Code.EXPORT_FIRST)
         if not expanded:
             left = " (after --exclude)" if exclude else ""
             raise UsageError(f"{path}: contains no {_SUFFIX} file{left}", code=Code.NO_MODELS)
         for model in expanded:
-            models.setdefault(_identity(model), model)
+            models.setdefault(_file_identity(model), model)
     return list(models.values())
 
 
@@ -50,7 +50,7 @@ def matches(path: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatch(name, pattern) for pattern in globs for name in names)
 
 
-def _expand(path: str, exclude: Sequence[str]) -> Iterator[str]:
+def _expand_path(path: str, exclude: Sequence[str]) -> Iterator[str]:
     """Yield the models in a file, folder or glob."""
     if os.path.lexists(path):
         yield from _in_folder(path, exclude) if Path(path).is_dir() else [path]
@@ -70,13 +70,13 @@ def _expand(path: str, exclude: Sequence[str]) -> Iterator[str]:
 def _in_folder(folder: str, exclude: Sequence[str]) -> list[str]:
     """Return the models below a folder, sorted so that those of one folder stand together."""
     models = []
-    for parent, folders, names in os.walk(folder, onerror=_refuse):
+    for parent, folders, names in os.walk(folder, onerror=_refuse_folder):
         folders[:] = [f for f in folders if not f.startswith(".")]
         models += [str(Path(parent) / n) for n in names if _is_model(n) and not n.startswith(".")]
     return sorted((m for m in models if not matches(m, exclude)), key=lambda m: Path(m).parts)
 
 
-def _identity(model: str) -> tuple[str, ...]:
+def _file_identity(model: str) -> tuple[str, ...]:
     """Return equal tuples for paths to the same model with the same weights and recorded data."""
     archive = data_sets.archive_of(Path(model))
     return (
@@ -86,7 +86,7 @@ def _identity(model: str) -> tuple[str, ...]:
     )
 
 
-def _refuse(error: OSError) -> None:
+def _refuse_folder(error: OSError) -> None:
     """Refuse a folder that cannot be listed, as its models would be missed."""
     raise UsageError(f"{error.filename}: cannot be listed: {error.strerror or error}")
 

@@ -51,20 +51,22 @@ def compare_recorded(subject: ExaminedModel) -> None:
         subject.sets.append(data)
     for form in subject.forms:
         if subject.sets and (form.message is None or form.verification is not None):
-            kinds = _kinds(subject)
+            kinds = _value_kinds(subject)
             for optimised in (False, True):
-                _replay(subject, form, kinds, optimised=optimised)
-        _conclude(subject, form)
+                _run_recorded(subject, form, kinds, optimised=optimised)
+        _conclude_form(subject, form)
 
 
-def _kinds(subject: ExaminedModel) -> Kinds:
+def _value_kinds(subject: ExaminedModel) -> Kinds:
     """Return how exactly each value of the original can be expected."""
     proto = subject.source.proto
     known = analysis.find(proto, subject.options.domains, subject.source.folder)
     return Kinds(proto, known, known.facts)
 
 
-def _replay(subject: ExaminedModel, form: ModelForm, kinds: Kinds, *, optimised: bool) -> None:
+def _run_recorded(
+    subject: ExaminedModel, form: ModelForm, kinds: Kinds, *, optimised: bool
+) -> None:
     """Run a form on every data set, and add what differs."""
     subject.progress(f"verify:{form.name}")("loading")
     try:
@@ -77,7 +79,7 @@ def _replay(subject: ExaminedModel, form: ModelForm, kinds: Kinds, *, optimised:
         source = f"recorded:{data.name}"
         subject.progress(source)(f"running mode {form.name} on it")
         try:
-            results = _compare(subject, data, session, kinds, optimised)
+            results = _compare_outputs(subject, data, session, kinds, optimised)
         except RunError as error:
             _add_run_error(subject, form, source, f"it does not run on {data.name}", error)
             continue
@@ -100,7 +102,7 @@ def _add_run_error(
         subject.add("error", source, f"{message}: {error}", "recorded-data")
 
 
-def _compare(
+def _compare_outputs(
     subject: ExaminedModel, data: DataSet, session: Session, kinds: Kinds, optimised: bool
 ) -> list[OutputResult]:
     """Run a session on recorded inputs and compare its outputs with the recorded ones.
@@ -113,7 +115,9 @@ def _compare(
     for name, expected in data.outputs.items():
         kind = known.get(name, Kind())
         wide = replace(kind, rtol=RECORDED_RTOL[kind.rtol])
-        results = [_judge(r) for r in compare(name, 0, optimised, expected, outputs[name], wide)]
+        results = [
+            _accept_signs(r) for r in compare(name, 0, optimised, expected, outputs[name], wide)
+        ]
         if not all(result.passed for result in results):
             reason = kind.random
             if not reason:
@@ -128,7 +132,7 @@ def _compare(
     return found
 
 
-def _judge(result: OutputResult) -> OutputResult:
+def _accept_signs(result: OutputResult) -> OutputResult:
     """Accept signs of zeros and kinds of NaN, which differ between frameworks and releases."""
     if result.passed or result.max_abs_error != 0 or result.max_steps is None:
         return result
@@ -158,7 +162,7 @@ def _add_result(
     subject.add("error", f"recorded:{data.name}", message, "recorded-data")
 
 
-def _conclude(subject: ExaminedModel, form: ModelForm) -> None:
+def _conclude_form(subject: ExaminedModel, form: ModelForm) -> None:
     """Add what is unverified: the form was compared neither on generated nor on recorded data."""
     result = form.verification
     if result is None or result.status != "unverified":

@@ -29,30 +29,30 @@ _SHOWN = 10
 
 def junit_xml(report: Report) -> str:
     """Render JUnit XML."""
-    cases = [(model, _outcome(model, strict=report.options.strict)) for model in report.models]
+    cases = [(model, _junit_tag(model, strict=report.options.strict)) for model in report.models]
     counts = {
         "tests": str(len(cases)),
         "failures": str(sum(outcome == "failure" for _, outcome in cases)),
         "errors": str(sum(outcome == "error" for _, outcome in cases)),
     }
     root = ElementTree.Element("testsuites", {"name": "onnx-spatial validate", **counts})
-    root.set("time", _time(report.seconds))
+    root.set("time", _format_seconds(report.seconds))
     suite = ElementTree.SubElement(root, "testsuite", {"name": "onnx-spatial validate", **counts})
     suite.set("skipped", str(sum(outcome == "skipped" for _, outcome in cases)))
-    suite.set("time", _time(report.seconds))
+    suite.set("time", _format_seconds(report.seconds))
     suite.set("timestamp", report.started.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S"))
-    suite.set("hostname", _legal(socket.gethostname()))
+    suite.set("hostname", _legal_text(socket.gethostname()))
     properties = ElementTree.SubElement(suite, "properties")
     for name, value in {**report.tools, "seed": str(report.options.seed)}.items():
-        ElementTree.SubElement(properties, "property", {"name": name, "value": _legal(value)})
+        ElementTree.SubElement(properties, "property", {"name": name, "value": _legal_text(value)})
     for model, outcome in cases:
-        suite.append(_case(model, outcome, report))
+        suite.append(_junit_case(model, outcome, report))
     ElementTree.indent(root)
     document: bytes = ElementTree.tostring(root, "utf-8", xml_declaration=True)
     return document.decode() + "\n"
 
 
-def _outcome(model: ModelResult, *, strict: bool) -> str | None:
+def _junit_tag(model: ModelResult, *, strict: bool) -> str | None:
     """Return the tag of the result in a test case; None if the model passed."""
     if model.status == "passed":
         return None
@@ -61,30 +61,30 @@ def _outcome(model: ModelResult, *, strict: bool) -> str | None:
     return "error" if model.kind in _ERRORS else "failure"
 
 
-def _case(model: ModelResult, outcome: str | None, report: Report) -> ElementTree.Element:
+def _junit_case(model: ModelResult, outcome: str | None, report: Report) -> ElementTree.Element:
     path = PurePath(model.model)
     # Jenkins splits class names at dots; a dot in a folder's name must not split it.
     folders = [p.replace(".", "_") for p in path.parent.parts if p not in ("/", ".", "..")]
-    case = ElementTree.Element("testcase", {"name": _legal(path.name)})
-    case.set("classname", _legal(".".join(folders) or "models"))
-    case.set("time", _time(model.seconds))
+    case = ElementTree.Element("testcase", {"name": _legal_text(path.name)})
+    case.set("classname", _legal_text(".".join(folders) or "models"))
+    case.set("time", _format_seconds(model.seconds))
     if outcome is not None:
-        result = ElementTree.SubElement(case, outcome, {"message": _legal(model.message)})
+        result = ElementTree.SubElement(case, outcome, {"message": _legal_text(model.message)})
         result.set("type", model.kind or model.status)
-        result.text = _legal("\n".join(entry.line for entry in model.problems()))
+        result.text = _legal_text("\n".join(entry.line for entry in model.problems()))
     out = ElementTree.SubElement(case, "system-out")
     lines = [model.model, model.message, f"run it again with: {report.command(model)}"]
-    out.text = _legal("\n".join(lines))
+    out.text = _legal_text("\n".join(lines))
     if model.log:
-        ElementTree.SubElement(case, "system-err").text = _legal(model.log)
+        ElementTree.SubElement(case, "system-err").text = _legal_text(model.log)
     return case
 
 
-def _time(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     return f"{seconds:.3f}"
 
 
-def _legal(text: str) -> str:
+def _legal_text(text: str) -> str:
     return _ILLEGAL.sub("\ufffd", text)
 
 
@@ -104,26 +104,26 @@ def github_annotations(report: Report) -> str:
             continue
         level = "error" if id(model) in failed else "warning"
         text = f"{model.message}\nrun it again with: {report.command(model)}"
-        file = _property(_relative(model.model, top))
+        file = _escape_property(_relative_path(model.model, top))
         code = "" if model.code is None else f" [{model.code}]"
-        title = _property(f"onnx-spatial: {model.status.upper()}{code}")
-        lines.append(f"::{level} file={file},title={title}::{_data(text)}\n")
+        title = _escape_property(f"onnx-spatial: {model.status.upper()}{code}")
+        lines.append(f"::{level} file={file},title={title}::{_escape_data(text)}\n")
     return "".join(lines)
 
 
-def _relative(path: str, top: str | None) -> str:
+def _relative_path(path: str, top: str | None) -> str:
     absolute = Path(os.path.abspath(path))  # noqa: PTH100  links stay as the repository has them
     if top and absolute.is_relative_to(top):
         return absolute.relative_to(top).as_posix()
     return path
 
 
-def _data(text: str) -> str:
+def _escape_data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+def _escape_property(text: str) -> str:
+    return _escape_data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def github_summary(report: Report) -> str:
@@ -142,12 +142,12 @@ def github_summary(report: Report) -> str:
     ]
     for model in report.models:
         if model.status not in ("passed", "xfailed"):
-            lines += _problems(report, model)
+            lines += _list_problems(report, model)
     lines += [line for note in report.notes for line in ("", escaped(note))]
     return "\n".join(lines) + "\n"
 
 
-def _problems(report: Report, model: ModelResult) -> list[str]:
+def _list_problems(report: Report, model: ModelResult) -> list[str]:
     problems = model.problems()
     lines = ["", f"**{escaped(model.model)}: {model.status}**", ""]
     lines += [f"- {escaped(p.line)}" for p in problems[:_SHOWN]]

@@ -74,7 +74,9 @@ class Examination:
             result = examine(self.model, self.options, note, graphs=self.graphs)
         except MemoryError:
             message = f"it {child.lack_of_memory()}"
-            return ModelResult.without(self.model, _undecided(self.options), "memory", message)
+            return ModelResult.without(
+                self.model, _undecided_status(self.options), "memory", message
+            )
         except Exception as error:  # a bug, or a kind of model that was not thought of
             traceback.print_exc()
             detail = str(error).splitlines()[0] if str(error) else ""
@@ -105,7 +107,7 @@ def validate_model(
             bounds = child.Bounds(memory, seconds=timeout)
             result = child.run(work, lambda text: None, bounds, log=log)
         except child.Died as death:
-            status = "failed" if death.status == "failed" else _undecided(work.options)
+            status = "failed" if death.status == "failed" else _undecided_status(work.options)
             result = ModelResult.without(work.model, status, death.ending, str(death))
         if result.kind == "crash":
             result.log = _end_of(log)
@@ -113,7 +115,7 @@ def validate_model(
     return result
 
 
-def _undecided(options: Options) -> Status:
+def _undecided_status(options: Options) -> Status:
     """Return the status of a model of which nothing is known: with strict_proof it must be proven."""
     return "failed" if options.strict_proof else "unverified"
 
@@ -135,7 +137,7 @@ def _end_of(log: IO[bytes]) -> str | None:
     return log.read().decode("utf-8", "replace").strip() or None
 
 
-def _skipped(model: str) -> ModelResult:
+def _skipped_result(model: str) -> ModelResult:
     message = "not validated: the run was interrupted"
     return ModelResult.without(model, "skipped", "not-run", message)
 
@@ -202,7 +204,7 @@ def validate(
 
     workers: AbstractContextManager[Executor]
     if executor is None:
-        call, workers = _validate_in_worker, _processes(min(jobs, len(models) or 1))
+        call, workers = _validate_in_worker, _local_executor(min(jobs, len(models) or 1))
     else:
         call, workers = validate_model, nullcontext(executor)
     try:
@@ -217,14 +219,14 @@ def validate(
                 take(numbers[future], future)
     except KeyboardInterrupt:
         report.interrupted = True
-    skipped = (results.get(number) or _skipped(model) for number, model in enumerate(models))
+    skipped = (results.get(number) or _skipped_result(model) for number, model in enumerate(models))
     report.models = list(skipped)
     report.seconds = round(time.monotonic() - started, 3)
     return report
 
 
 @contextmanager
-def _processes(jobs: int) -> Iterator[Executor]:
+def _local_executor(jobs: int) -> Iterator[Executor]:
     """Yield an executor of processes. If it is left by an exception, they and their children end.
 
     A process has one thread, so that its children can be forked (`child.can_fork`).
