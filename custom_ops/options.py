@@ -71,7 +71,7 @@ def supplies(options: ort.SessionOptions, locations: Iterable[str]) -> bool:
         return True
     # Where options take no files, a tensor that cannot be found is missed in a run only.
     files = hasattr(options, "add_external_initializers_from_files_in_memory")
-    return files and any(loads(_reading(name), options) for name in names)
+    return files and any(loads(_model_reading(name), options) for name in names)
 
 
 def entry(options: ort.SessionOptions | None, key: str) -> str:
@@ -92,7 +92,7 @@ def _holds_more(options: ort.SessionOptions, model: onnx.ModelProto) -> bool:
     return bool({o.domain for o in model.opset_import} - local - _BUILT_IN)
 
 
-def _reading(location: str) -> bytes:
+def _model_reading(location: str) -> bytes:
     """Return a model whose output is the first byte of a file."""
     tensor = onnx.TensorProto(name="x", data_type=TensorProto.UINT8, dims=[1])
     tensor.data_location = TensorProto.EXTERNAL

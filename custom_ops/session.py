@@ -67,7 +67,7 @@ class OnnxruntimeArguments(TypedDict, total=False):
     read_config_from_model: int
 
 
-def _raising(method: Callable[..., Any]) -> Callable[..., Any]:
+def _raising_errors(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a way to run a session so that it raises the errors of Python operators."""
 
     @functools.wraps(method)
@@ -147,19 +147,19 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
                 static=static,
                 verify=VerifyOptions() if verify is True else verify or None,
             )
-            source = _read(loaded, sess_options, data=bool(verify))
-            loaded, sess_options = self._rewrite(loaded, source, sess_options, convert)
+            source = _read_model(loaded, sess_options, data=bool(verify))
+            loaded, sess_options = self._rewrite_model(loaded, source, sess_options, convert)
         try:
             super().__init__(
                 loaded, sess_options, providers, provider_options, **onnxruntime_arguments
             )
         except Exception as error:
-            reason = None if source is None else self._reason(source, str(error))
+            reason = None if source is None else self._clearer_error(source, str(error))
             if reason is None:
                 raise
             raise reason from error
 
-    def _rewrite(
+    def _rewrite_model(
         self,
         model: reader.Model,
         source: reader.Source,
@@ -196,7 +196,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         own.add_session_config_entry(options.FOLDER, str(rewritten.folder.resolve()))
         return reader.serialize(rewritten.proto, source.name), own
 
-    def _reason(self, source: reader.Source, error: str) -> SpatialError | None:
+    def _clearer_error(self, source: reader.Source, error: str) -> SpatialError | None:
         """Return a clearer error for one that onnxruntime raised at load; None if there is none."""
         if "xternal" in error or "model_path must not be empty" in error:  # the latter in 1.23
             try:
@@ -213,10 +213,10 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
                 )
         return None
 
-    run = _raising(ort.InferenceSession.run)
-    run_with_ort_values = _raising(ort.InferenceSession.run_with_ort_values)
-    run_with_iobinding = _raising(ort.InferenceSession.run_with_iobinding)
-    run_with_ortvaluevector = _raising(ort.InferenceSession.run_with_ortvaluevector)
+    run = _raising_errors(ort.InferenceSession.run)
+    run_with_ort_values = _raising_errors(ort.InferenceSession.run_with_ort_values)
+    run_with_iobinding = _raising_errors(ort.InferenceSession.run_with_iobinding)
+    run_with_ortvaluevector = _raising_errors(ort.InferenceSession.run_with_ortvaluevector)
 
     @functools.wraps(ort.InferenceSession.run_async)
     def run_async(
@@ -232,7 +232,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
             return super().run_async(output_names, input_feed, callback, *others, **named)
         registration.state().failures.begin()
         try:
-            callback = _explaining(callback)
+            callback = _explaining_errors(callback)
             return super().run_async(output_names, input_feed, callback, *others, **named)
         except BaseException:  # the run did not start
             registration.state().failures.end()
@@ -264,7 +264,9 @@ def _restore_external(result: onnx.ModelProto, source: reader.Source) -> None:
     result.graph.initializer.extend(t for t in source.proto.graph.initializer if t.name in missing)
 
 
-def _explaining(callback: Callable[[Any, Any, str], None]) -> Callable[[Any, Any, str], None]:
+def _explaining_errors(
+    callback: Callable[[Any, Any, str], None],
+) -> Callable[[Any, Any, str], None]:
     """Wrap a callback so that it gets the message of the Python operator that failed."""
 
     def explained(results: Any, user_data: Any, error: str) -> None:
@@ -275,7 +277,7 @@ def _explaining(callback: Callable[[Any, Any, str], None]) -> Callable[[Any, Any
     return explained
 
 
-def _read(
+def _read_model(
     model: reader.Model, sess_options: ort.SessionOptions | None, *, data: bool
 ) -> reader.Source:
     """Read a model; for bytes, the options may name the folder of the external data."""

@@ -53,21 +53,21 @@ class CallSite:
                 seen = [self.scope.type(name)]
             fact = join_inputs([input_facts(t) for t in seen]) or InputFacts()
             # Only parameters are of interest as values: data is never looked at.
-            value = self._value(name) if index else None
+            value = self._known_value(name) if index else None
             if value is None and index:
-                value = _empty(fact)
+                value = _empty_parameter(fact)
             if value is not None:
                 fact = InputFacts.of(value)
             inputs.append(fact)
         base = self.info.facts
         return replace(base, inputs=tuple(inputs), attributes=attributes(self.node))
 
-    def _value(self, name: str) -> constant_folding.Array | None:
+    def _known_value(self, name: str) -> constant_folding.Array | None:
         return None if self.scope is None else self.scope.value(name)
 
     def known_parameters(self) -> int:
         """Return the number of parameters whose values are known."""
-        return sum(self._value(name) is not None for name in self.node.input[1:] if name)
+        return sum(self._known_value(name) is not None for name in self.node.input[1:] if name)
 
     def check(self) -> None:
         """Check that the data is a tensor and that stored parameters can be read.
@@ -109,7 +109,7 @@ class CallSite:
         return types
 
 
-def _empty(fact: InputFacts) -> constant_folding.Array | None:
+def _empty_parameter(fact: InputFacts) -> constant_folding.Array | None:
     """Return a parameter without elements, whatever computes it; None for others."""
     dims = [dim for dim in fact.shape or () if isinstance(dim, int)]
     if 0 not in dims or len(dims) < len(fact.shape or ()) or fact.dtype not in ANY_INTEGER:

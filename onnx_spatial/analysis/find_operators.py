@@ -64,7 +64,7 @@ def find_operators(
     copy = with_probes(model, infos, folder)  # refuses names that are not text
     known = None
     if any(f.known_domain for f in infos):
-        known = _resolve(copy, infos, runnable)
+        known = _resolve_facts(copy, infos, runnable)
     return infos, None if model.functions else known
 
 
@@ -83,14 +83,14 @@ def inferred(
     copy = with_probes(model, infos, folder)
     _drop_doubtful_shapes(copy)
 
-    def rule(number: int, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
+    def output_type_of(number: int, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
         element_type = shape_inference.element_type(types[0]) if types else None
         if element_type is None:
             return None
         return onnx.helper.make_tensor_type_proto(element_type, infos[number].output_shape)
 
     for _ in range(_MAX_PASSES + 1):
-        result = shape_inference.infer(copy, rule)
+        result = shape_inference.infer(copy, output_type_of)
         graphs = list(constant_folding.scopes(result))
         if not forward_ranks.declare(copy, graphs):
             break
@@ -112,7 +112,7 @@ def with_probes(
     return copy
 
 
-def _resolve(copy: onnx.ModelProto, infos: list[OperatorInfo], runnable: bool) -> Inferred:
+def _resolve_facts(copy: onnx.ModelProto, infos: list[OperatorInfo], runnable: bool) -> Inferred:
     """Infer facts, calls and errors of `infos`, whose nodes in `copy` are probes.
 
     Returns:
@@ -123,12 +123,12 @@ def _resolve(copy: onnx.ModelProto, infos: list[OperatorInfo], runnable: bool) -
     symbols = shape_inference.symbols(copy)
     inferred, graphs = infer_at_call_sites(inlined, call_sites)
     if runnable:
-        illegal_sizes.check(inlined, inferred, partial(_infer, call_sites))
+        illegal_sizes.check(inlined, inferred, partial(_infer_types, call_sites))
 
     # Functions without calls: only what the function itself says is known.
     if any(info.known_domain and id(info) not in seen for info in infos):
         for scope, graph in constant_folding.scopes(copy):
-            for node in _probes(graph):
+            for node in _probes_of(graph):
                 info = infos[_number_of(node).i]
                 if id(info) not in seen:
                     info.dead = True
@@ -153,10 +153,10 @@ def inlined_probes(
         infos: its spatial operators.
     """
     shape_inference.import_probes(copy)
-    inlined = _inline(copy)
+    inlined = _inline_functions(copy)
     call_sites = []
     for _, graph in traversal.graphs(inlined):
-        numbered = _probes(graph)
+        numbered = _probes_of(graph)
         types = shape_inference.declared_types(graph) if numbered else {}
         for node in numbered:
             number = _number_of(node)
@@ -166,7 +166,7 @@ def inlined_probes(
     return inlined, call_sites
 
 
-def _inline(copy: onnx.ModelProto) -> onnx.ModelProto:
+def _inline_functions(copy: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return functions.inline(copy)
     except Exception as error:  # the calls stay, and less is known of their nodes
@@ -174,7 +174,7 @@ def _inline(copy: onnx.ModelProto) -> onnx.ModelProto:
         return copy
 
 
-def _infer(call_sites: Sequence[CallSite], model: onnx.ModelProto) -> onnx.ModelProto:
+def _infer_types(call_sites: Sequence[CallSite], model: onnx.ModelProto) -> onnx.ModelProto:
     """Infer the types of the inlined model with what is known of its probes."""
     return shape_inference.infer(
         model, lambda number, types: output_type(call_sites[number], types)
@@ -194,7 +194,7 @@ def infer_at_call_sites(model: onnx.ModelProto, call_sites: Sequence[CallSite]) 
     graphs = list(constant_folding.scopes(model))
     for _ in range(_MAX_PASSES):
         for scope, graph in graphs:
-            for node in _probes(graph):
+            for node in _probes_of(graph):
                 call_sites[_number_of(node).i].scope = scope
         # The same parameters in the same model: inference would find the same again.
         now = sum(call_site.known_parameters() for call_site in call_sites)
@@ -204,11 +204,13 @@ def infer_at_call_sites(model: onnx.ModelProto, call_sites: Sequence[CallSite]) 
         for call_site in call_sites:
             call_site.types.clear()
 
-        def rule(number: int, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
+        def output_type_of(
+            number: int, types: list[onnx.TypeProto | None]
+        ) -> onnx.TypeProto | None:
             call_sites[number].types.append(types)
             return output_type(call_sites[number], types)
 
-        inferred = shape_inference.infer(model, rule)
+        inferred = shape_inference.infer(model, output_type_of)
         graphs = list(constant_folding.scopes(inferred))
         if forward_ranks.declare(model, graphs):
             known, graphs = -1, list(constant_folding.scopes(inferred))
@@ -223,7 +225,7 @@ def _make_probe(node: onnx.NodeProto, number: int) -> None:
     node.attribute.append(onnx.helper.make_attribute(shape_inference.NUMBER, number))
 
 
-def _probes(graph: traversal.GraphLike) -> list[onnx.NodeProto]:
+def _probes_of(graph: traversal.GraphLike) -> list[onnx.NodeProto]:
     """Return the probes of a graph, without those of graphs inside it."""
     return [node for node in graph.node if node.domain == shape_inference.DOMAIN]
 

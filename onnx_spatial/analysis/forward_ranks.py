@@ -29,13 +29,15 @@ def declare(model: onnx.ModelProto, inferred: Sequence[constant_folding.GraphInS
     changed = False
     for (_, graph), (scope, known) in zip(traversal.graphs(model), inferred, strict=True):
         if isinstance(graph, onnx.GraphProto):
-            ranks = _ranks(scope, known)
-            _declare(graph, ranks)
+            ranks = _missing_ranks(scope, known)
+            _declare_ranks(graph, ranks)
             changed |= bool(ranks)
     return changed
 
 
-def _ranks(scope: constant_folding.ConstantScope, graph: traversal.GraphLike) -> dict[str, int]:
+def _missing_ranks(
+    scope: constant_folding.ConstantScope, graph: traversal.GraphLike
+) -> dict[str, int]:
     """Return the ranks above 0 that a graph does not declare for its values."""
     ranks, sizes = {}, SymbolicValues(scope)
     for node in graph.node:
@@ -51,7 +53,7 @@ def _ranks(scope: constant_folding.ConstantScope, graph: traversal.GraphLike) ->
     return ranks
 
 
-def _declare(graph: onnx.GraphProto, ranks: dict[str, int]) -> None:
+def _declare_ranks(graph: onnx.GraphProto, ranks: dict[str, int]) -> None:
     infos = {v.name: v for v in (*graph.value_info, *graph.output, *graph.input)} if ranks else {}
     for name, rank in ranks.items():
         info = infos[name] if name in infos else graph.value_info.add(name=name)

@@ -107,7 +107,7 @@ class Analysis(Sequence[OperatorInfo]):
     def facts(self) -> list[GraphFacts]:
         """What is known of each graph, in the order of `traversal.graphs`."""
         found = self._found or inferred(self._model, self._operators, self._folder)
-        return _facts(self._model, self._operators, self._folder, found)
+        return _join_facts(self._model, self._operators, self._folder, found)
 
 
 def find(
@@ -132,7 +132,7 @@ def find(
     return Analysis(model, operators, folder, found)
 
 
-def _facts(
+def _join_facts(
     model: onnx.ModelProto,
     infos: Sequence[OperatorInfo],
     folder: Path | None,
@@ -150,7 +150,7 @@ def _facts(
     given: dict[int, dict[str, Array]] = {}
     for position, each in copies.items():
         place, graph, node = nodes[position]
-        for owner, name, seen in _values(scope_of[id(graph)], node, each):
+        for owner, name, seen in _values_of_node(scope_of[id(graph)], node, each):
             known_type = _joined_type([s.scope.type(s.name) if s.name else None for s in seen])
             if known_type is not None:
                 owner.types[name] = known_type
@@ -161,7 +161,7 @@ def _facts(
                     given.setdefault(id(owner), {})[name] = value
     sizes_of: dict[int, SymbolicValues] = {}
     arguments = {
-        function: [_argument(name, seen, sizes_of) for name, seen in each.items()]
+        function: [_join_argument(name, seen, sizes_of) for name, seen in each.items()]
         for function, each in seen_of.items()
     }
     facts = []
@@ -227,7 +227,7 @@ def _fix_attributes(node: onnx.NodeProto, copies: Sequence[onnx.NodeProto]) -> N
             node.attribute.extend(first)
 
 
-def _values(
+def _values_of_node(
     scope: ConstantScope, node: onnx.NodeProto, copies: Sequence[_Copy]
 ) -> Iterator[tuple[ConstantScope, str, list[_Seen]]]:
     """Yield each input and output of a node of a function: its graph, its name, what is seen of it."""
@@ -269,7 +269,7 @@ def _joined_value(seen: Sequence[_Seen]) -> Array | None:
     return None
 
 
-def _argument(
+def _join_argument(
     name: str, seen: Sequence[_Seen], sizes_of: dict[int, SymbolicValues]
 ) -> tuple[str, Sequence[Polynomial] | None, Entries | None]:
     """Return name, dims and elements of an input of a function, as far as all calls give them.
@@ -279,10 +279,10 @@ def _argument(
     values = [sizes_of.setdefault(id(s.scope), SymbolicValues(s.scope)) for s in seen]
     dims = [sizes.dims(s.name) for sizes, s in zip(values, seen, strict=True)]
     tensors = [sizes.tensor(s.name) for sizes, s in zip(values, seen, strict=True)]
-    return name, _joined(dims), _joined_tensor(tensors)
+    return name, _join_elements(dims), _joined_tensor(tensors)
 
 
-def _joined(each: Sequence[Sequence[Polynomial] | None]) -> list[Polynomial] | None:
+def _join_elements(each: Sequence[Sequence[Polynomial] | None]) -> list[Polynomial] | None:
     """Join dims or elements; None if the numbers of them differ or one is unknown."""
     known = [elements for elements in each if elements is not None]
     if len(known) < len(each) or len({len(elements) for elements in known}) > 1:
@@ -292,6 +292,6 @@ def _joined(each: Sequence[Sequence[Polynomial] | None]) -> list[Polynomial] | N
 
 def _joined_tensor(each: Sequence[Entries | None]) -> Entries | None:
     kinds = {None if t is None else (t.element_type, t.shape) for t in each}
-    elements = _joined([None if t is None else t.elements for t in each])
+    elements = _join_elements([None if t is None else t.elements for t in each])
     kind = kinds.pop()
     return None if elements is None or kind is None or kinds else Entries(*kind, tuple(elements))

@@ -26,10 +26,10 @@ _READABLE = {_KINDS.INT, _KINDS.INTS, _KINDS.FLOAT, _KINDS.FLOATS, _KINDS.STRING
 
 def attributes(node: onnx.NodeProto) -> dict[str, AttributeValue]:
     """Return attributes as Python values; a reference to a function's attribute is a `Conflict`."""
-    return {a.name: _value(a) for a in node.attribute if a.name != shape_inference.NUMBER}
+    return {a.name: _attribute_value(a) for a in node.attribute if a.name != shape_inference.NUMBER}
 
 
-def _value(attribute: onnx.AttributeProto) -> AttributeValue:
+def _attribute_value(attribute: onnx.AttributeProto) -> AttributeValue:
     if attribute.ref_attr_name:
         return Conflict()
     if attribute.type not in _READABLE:

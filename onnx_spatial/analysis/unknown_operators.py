@@ -56,7 +56,7 @@ def unknown_operators(
         if key not in functions and node.domain != python_ops.DOMAIN and not is_known(*key):
             nodes.setdefault(key, []).append(traversal.label(node))
     return [
-        UnknownOperator(*key, labels[0], len(labels), _advice(*key, spatial=key in spatial))
+        UnknownOperator(*key, labels[0], len(labels), _advice_on(*key, spatial=key in spatial))
         for key, labels in nodes.items()
     ]
 
@@ -69,7 +69,7 @@ def is_known(domain: str, op_type: str) -> bool:
     return onnx.defs.has(op_type, domain) or (domain, op_type) in _onnxruntime_operators()
 
 
-def _advice(domain: str, op_type: str, *, spatial: bool) -> str:
+def _advice_on(domain: str, op_type: str, *, spatial: bool) -> str:
     if spatial:
         return f"--domain {domain} converts it, if it means the same as TensorFlow's or OpenVINO's"
     if not domain:

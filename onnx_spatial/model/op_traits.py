@@ -205,10 +205,10 @@ _BITWISE = having(Trait.BITWISE)
 
 def is_bitwise(node: onnx.NodeProto) -> bool:
     """Tell whether the inputs of a standard node determine its outputs bit for bit."""
-    return is_standard(node) and node.op_type in _BITWISE and _reduction(node) == b"none"
+    return is_standard(node) and node.op_type in _BITWISE and _scatter_reduction(node) == b"none"
 
 
-def _reduction(node: onnx.NodeProto) -> bytes:
+def _scatter_reduction(node: onnx.NodeProto) -> bytes:
     scatters = node.op_type in ("ScatterElements", "ScatterND")
     reductions = (a.s for a in node.attribute if scatters and a.name == "reduction")
     return next(reductions, b"none")

@@ -82,7 +82,7 @@ def ir_subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
             yield from attribute.as_graphs()
 
 
-def _bodies(model: onnx.ModelProto) -> Iterator[tuple[Place, GraphLike]]:
+def _outer_graphs(model: onnx.ModelProto) -> Iterator[tuple[Place, GraphLike]]:
     """Yield the main graph and the functions of a model."""
     yield Place(), model.graph
     for function in model.functions:
@@ -91,22 +91,22 @@ def _bodies(model: onnx.ModelProto) -> Iterator[tuple[Place, GraphLike]]:
 
 def graphs(model: onnx.ModelProto) -> Iterator[tuple[Place, GraphLike]]:
     """Yield every graph and function body of a model, outer before inner."""
-    for place, graph in _bodies(model):
-        yield from _graphs(place, graph)
+    for place, graph in _outer_graphs(model):
+        yield from _graphs_inside(place, graph)
 
 
-def _graphs(place: Place, graph: GraphLike) -> Iterator[tuple[Place, GraphLike]]:
+def _graphs_inside(place: Place, graph: GraphLike) -> Iterator[tuple[Place, GraphLike]]:
     yield place, graph
     for node in graph.node:
         if not node.attribute:  # most nodes of a large model; protobuf makes each list anew
             continue
         for name, inner in subgraphs(node):
-            yield from _graphs(place.inside(step(node.op_type, node.output, name)), inner)
+            yield from _graphs_inside(place.inside(step(node.op_type, node.output, name)), inner)
 
 
 def nodes(model: onnx.ModelProto) -> Iterator[tuple[Place, GraphLike, onnx.NodeProto]]:
     """Yield every node message of a model with the place and graph that contain it."""
-    for place, graph in _bodies(model):
+    for place, graph in _outer_graphs(model):
         yield from graph_nodes(place, graph)
 
 
@@ -121,7 +121,7 @@ def graph_nodes(
     """Yield every node message of one graph and of the graphs inside it."""
     for node in graph.node:
         yield place, graph, node
-        if not node.attribute:  # see `_graphs`
+        if not node.attribute:  # see `_graphs_inside`
             continue
         for name, inner in subgraphs(node):
             yield from graph_nodes(place.inside(step(node.op_type, node.output, name)), inner)
@@ -176,7 +176,7 @@ def needs(node: onnx.NodeProto) -> set[str]:
     """Return the names that a node reads, with those that the graphs inside it capture."""
     names = set(node.input)
     names.discard("")
-    if node.attribute:  # see `_graphs`
+    if node.attribute:  # see `_graphs_inside`
         for _, body in subgraphs(node):
             names |= captured(body)
     return names
@@ -270,23 +270,23 @@ def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Yield every tensor message of a model, also of sparse tensors and training graphs."""
     training = (g for t in model.training_info for g in (t.initialization, t.algorithm))
     for graph in (model.graph, *model.functions, *training):
-        yield from _tensors(graph)
+        yield from _graph_tensors(graph)
 
 
-def _tensors(graph: GraphLike) -> Iterator[onnx.TensorProto]:
+def _graph_tensors(graph: GraphLike) -> Iterator[onnx.TensorProto]:
     sparse = [] if isinstance(graph, onnx.FunctionProto) else list(graph.sparse_initializer)
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
             if attribute.HasField("g"):
-                yield from _tensors(attribute.g)
+                yield from _graph_tensors(attribute.g)
             if attribute.HasField("sparse_tensor"):
                 sparse.append(attribute.sparse_tensor)
             sparse.extend(attribute.sparse_tensors)
             yield from attribute.tensors
             for inner in attribute.graphs:
-                yield from _tensors(inner)
+                yield from _graph_tensors(inner)
     if isinstance(graph, onnx.GraphProto):
         yield from graph.initializer
     for pair in sparse:

@@ -127,7 +127,7 @@ class _Blocks(Operator):
         begins, ends = zip(*self.amounts, strict=True) if self.amounts else ((), ())
         return self.output_dims(DIMS, shape, self.block_shape, begins, ends)
 
-    def _windows(
+    def _offset_windows(
         self, offsets: tuple[int, ...], sizes: Sequence[int]
     ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         """Return for one block offset the cells along each axis that hold an element, and the elements.
@@ -146,7 +146,7 @@ class _Blocks(Operator):
         return tuple(cells), tuple(elements)
 
 
-def _remainder(sizes: Arithmetic, size: Size, block: Size) -> Size:
+def _minus_remainder(sizes: Arithmetic, size: Size, block: Size) -> Size:
     """Return minus the remainder of a size by its block."""
     if isinstance(block, int) and block == 1:
         return 0
@@ -200,7 +200,8 @@ class SpaceToBatch(_Blocks):
         block, begins, ends = parameters
         axes = zip(dims[1:], block, begins, ends, strict=False)
         return [
-            _remainder(sizes, sizes.add(sizes.add(d, begin), end), b) for d, b, begin, end in axes
+            _minus_remainder(sizes, sizes.add(sizes.add(d, begin), end), b)
+            for d, b, begin, end in axes
         ]
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
@@ -210,7 +211,7 @@ class SpaceToBatch(_Blocks):
         tail = len(shape) - 1 - blocked
         target = View((*block, shape[0], *out[1:]))
         if any(map(any, self.pads)):
-            moves = kept(math.prod(block), partial(self._moves, shape))
+            moves = kept(math.prod(block), partial(self._list_moves, shape))
             return Plan(out, View(shape), target, moves, tail)
         axes = zip(out[1:], block, strict=False)
         parts = [size for axis in axes for size in axis]
@@ -219,12 +220,12 @@ class SpaceToBatch(_Blocks):
         order = (*(cell + 1 for cell in cells), 0, *cells, *rest)
         return Plan(out, View((shape[0], *parts, *shape[1 + blocked :]), order), target, None, tail)
 
-    def _moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
+    def _list_moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
         """Yield the moves from an input of that shape to [b1, .., bM, N, D1', .., DM', rest]."""
         blocked = slice(1, 1 + len(self.block_shape))
         sizes = self.output_sizes(shape)[blocked]
         for offsets in itertools.product(*map(range, self.block_shape)):
-            cells, elements = self._windows(offsets, shape[blocked])
+            cells, elements = self._offset_windows(offsets, shape[blocked])
             outside = gaps(1, cells, sizes)
             yield Move(offsets, (slice(None), *cells), (slice(None), *elements), outside)
 
@@ -285,7 +286,7 @@ class BatchToSpace(_Blocks):
     ) -> list[Size]:
         """Return sizes that are negative if block does not divide the batch, or crops exceed a size."""
         block, begins, ends = parameters
-        constraints = [_remainder(sizes, dims[0], sizes.product(block))]
+        constraints = [_minus_remainder(sizes, dims[0], sizes.product(block))]
         for d, b, begin, end in zip(dims[1:], block, begins, ends, strict=False):
             if (begin, end) != (0, 0):
                 constraints.append(sizes.sub(sizes.sub(sizes.mul(d, b), begin), end))
@@ -298,16 +299,16 @@ class BatchToSpace(_Blocks):
         tail = len(shape) - 1 - blocked
         split = (*block, out[0], *shape[1:])
         if any(map(any, self.crops)):
-            moves = kept(math.prod(block), partial(self._moves, shape))
+            moves = kept(math.prod(block), partial(self._list_moves, shape))
             return Plan(out, View(split), View(out), moves, tail)
         cells = range(blocked + 1, 2 * blocked + 1)
         axes = (axis for offset, cell in enumerate(cells) for axis in (cell, offset))
         order = (blocked, *axes, *range(2 * blocked + 1, len(split)))
         return Plan(out, View(split, order), View(tuple(split[a] for a in order)), None, tail)
 
-    def _moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
+    def _list_moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
         """Yield the moves from an input of that shape, split to [b1, .., bM, N, D1, .., DM, rest]."""
         sizes = self.output_sizes(shape)[1 : 1 + len(self.block_shape)]
         for offsets in itertools.product(*map(range, self.block_shape)):
-            cells, elements = self._windows(offsets, sizes)
+            cells, elements = self._offset_windows(offsets, sizes)
             yield Move((), (slice(None), *elements), (*offsets, slice(None), *cells))

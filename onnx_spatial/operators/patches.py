@@ -225,11 +225,11 @@ class ExtractPatches(FixedOperator):
         first = axis + (self.major == "channel")
         places = range(first, first + len(self.kernel))
         order = (*places, *(a for a in range(len(dims)) if a not in places))
-        moves = kept(math.prod(self.kernel), partial(self._moves, shape))
+        moves = kept(math.prod(self.kernel), partial(self._list_moves, shape))
         together = self.layout == "channels_last" and self.major == "place"
         return Plan(out, View(shape), View(dims, order), moves, int(together))
 
-    def _moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
+    def _list_moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
         """Yield the moves from an input of that shape to [kernel.., output with C channels]."""
         sizes = [shape[a] for a in self.spatial_axes]
         windows = [self.output_size(axis, size) for axis, size in enumerate(sizes)]

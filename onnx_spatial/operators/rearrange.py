@@ -86,12 +86,12 @@ class Rearrange(FixedOperator):
     @property
     def inputs(self) -> tuple[tuple[int, ...], ...]:
         """The factors of each axis of the input."""
-        return _groups(range(len(self.sizes)), self.splits)
+        return _cut_in_groups(range(len(self.sizes)), self.splits)
 
     @property
     def outputs(self) -> tuple[tuple[int, ...], ...]:
         """The factors of each axis of the output."""
-        return _groups(self.order, self.joins)
+        return _cut_in_groups(self.order, self.joins)
 
     @property
     def is_identity(self) -> bool:
@@ -168,7 +168,7 @@ class Rearrange(FixedOperator):
         return result
 
 
-def _groups(factors: Sequence[int], counts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+def _cut_in_groups(factors: Sequence[int], counts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """Cut a row of factors into groups of these lengths."""
     ends = list(accumulate(counts))
     return tuple(tuple(factors[end - n : end]) for n, end in zip(counts, ends, strict=True))

@@ -164,12 +164,12 @@ class Signals:
         for number in _SIGNALS:
             handler = _signal.getsignal(number)
             # `!=`, as each access to a bound method makes a new, equal object.
-            if callable(handler) and handler != self._keep:
+            if callable(handler) and handler != self._keep_signal:
                 previous[number] = handler
         if signal.SIGINT in previous:
             self._ctrl_c_ends_the_run = previous[signal.SIGINT] is signal.default_int_handler
         for number in previous:
-            _signal.signal(number, self._keep)
+            _signal.signal(number, self._keep_signal)
         return previous
 
     def release(self, previous: dict[int, Any]) -> None:
@@ -182,5 +182,5 @@ class Signals:
             for number in arrived:
                 signal.raise_signal(number)
 
-    def _keep(self, number: int, frame: FrameType | None) -> None:
+    def _keep_signal(self, number: int, frame: FrameType | None) -> None:
         self._pending.append(number)

@@ -84,14 +84,14 @@ def bodies(
                     level = logging.DEBUG if failures.awaited else logging.ERROR
                     logger.log(level, "%s: %s", site, error or type(error).__name__)
                 result = answer(number, rank(x), x.dtype)
-            return result.view(Result) if raw else _boxed(result)
+            return result.view(Result) if raw else _as_boxable(result)
 
         return body
 
     def spatial(name: str) -> Body:
         def compute(x: Array, *parameters: Array, **attributes: Any) -> Array:
             arrays = ((array.shape, array.tobytes()) for array in parameters)
-            return _run(_plan(name, x.shape, tuple(attributes.items()), *arrays), x)
+            return _run_plan(_plan_of_node(name, x.shape, tuple(attributes.items()), *arrays), x)
 
         return guarded(compute)
 
@@ -104,7 +104,7 @@ def bodies(
     }
 
 
-def _run(plan: Copies, x: Array) -> Array:
+def _run_plan(plan: Copies, x: Array) -> Array:
     result = plan.run(x)
     if x.nbytes >= _LARGE and x.base is None:
         # A copy that onnxruntime-extensions made, and would keep until the operator returns.
@@ -112,13 +112,13 @@ def _run(plan: Copies, x: Array) -> Array:
     return result
 
 
-def _boxed(result: Array) -> Array:
+def _as_boxable(result: Array) -> Array:
     """Return uint64 as int64: boxing in Python integers would lose the top bit."""
     return result.view(np.int64) if result.dtype == np.uint64 else result
 
 
 @lru_cache(maxsize=512)
-def _plan(
+def _plan_of_node(
     name: str,
     x_shape: Shape,
     attributes: tuple[tuple[str, Any], ...],

@@ -85,28 +85,28 @@ def write(request: Request, info: OperatorInfo) -> Lowered:
     if not request.ranked and request.shape is not None:
         data = request.of_its_rank(emit)
         request = replace(request, inputs=(data, *request.inputs[1:]), ranked=True)
-    way, carried, back = _carried(request, emit)
+    way, carried, back = _carry_data(request, emit)
     call = request.call
     parameters: list[ir.Value] = []
     attributes: dict[str, str | int] = {SITE: site}
     if isinstance(call, BlockCall):
-        block, table, whole = _tables(call, request, emit)
+        block, table, whole = _emit_tables(call, request, emit)
         parameters = [block, table]
         attributes[BATCH_ENTRY] = int(whole)
     else:
         attributes[PARAMETERS] = as_json(call.operator)
     main = ir.node(call.kind.name, [carried, *parameters], attributes, domain=DOMAIN)
     emit.nodes.append(main)
-    checked = emit.op("Reshape", main.outputs[0], _shape(request, emit))
+    checked = emit.op("Reshape", main.outputs[0], _emit_shape(request, emit))
     output = back(checked)
     if output is checked and info.place.function is not None:
-        output = _typed(request, emit, output)
+        output = _emit_cast(request, emit, output)
     emit.prune(output)
     node_groups.mark(emit.nodes, main, node.input[0], node.output[0])
     return Lowered(way, emit, output)
 
 
-def _carried(request: Request, emit: Emitter) -> tuple[str, ir.Value, _Back]:
+def _carry_data(request: Request, emit: Emitter) -> tuple[str, ir.Value, _Back]:
     """Emit the operator's input in the cheapest exact way; return its name, the input, the way back.
 
     Raises:
@@ -116,7 +116,7 @@ def _carried(request: Request, emit: Emitter) -> tuple[str, ir.Value, _Back]:
     assert x is not None
     pads = request.call.may_pad
     if not types and not pads and request.opset >= _RANGE:
-        return _positions(request, emit, None)  # behind a foreign operator: strings, perhaps
+        return _emit_positions(request, emit, None)  # behind a foreign operator: strings, perhaps
     if types <= set(PREPARED_TYPES):
         return "direct", x, lambda moved: moved
     names = ", ".join(sorted(dtype_name(t) for t in types))
@@ -140,15 +140,17 @@ def _carried(request: Request, emit: Emitter) -> tuple[str, ir.Value, _Back]:
             "(inline the function first with onnx.inliner.inline_local_functions)",
             code=Code.ELEMENT_TYPE,
         )
-    return _positions(request, emit, min(types) if pads else None)
+    return _emit_positions(request, emit, min(types) if pads else None)
 
 
-def _positions(request: Request, emit: Emitter, padded: int | None) -> tuple[str, ir.Value, _Back]:
+def _emit_positions(
+    request: Request, emit: Emitter, padded: int | None
+) -> tuple[str, ir.Value, _Back]:
     """Emit the positions of the elements, from 1; from 0 if no element type is `padded`."""
     x, shape = request.inputs[0], request.shape
     assert x is not None
 
-    def counted(sizes: ir.Value) -> ir.Value:
+    def count_positions(sizes: ir.Value) -> ir.Value:
         """Emit as many positions as the product of the sizes."""
         one = emit.constant(np.array(1, np.int64), "one")
         number = emit.op("ReduceProd", sizes, keepdims=0)  # Size has no kernel for bfloat16
@@ -156,7 +158,7 @@ def _positions(request: Request, emit: Emitter, padded: int | None) -> tuple[str
             return emit.op("Range", emit.constant(np.array(0, np.int64), "none"), number, one)
         return emit.op("Range", one, emit.op("Add", number, one), one)
 
-    def fetched(moved: ir.Value) -> ir.Value:
+    def fetch_elements(moved: ir.Value) -> ir.Value:
         """Emit the elements at the positions."""
         flat = emit.op("Reshape", x, emit.ints([-1], "flat"))
         if padded is not None:
@@ -167,18 +169,18 @@ def _positions(request: Request, emit: Emitter, padded: int | None) -> tuple[str
 
     sizes = emit.shape_of(x)
     if emit.opset >= _ALLOW_ZERO:
-        positions = emit.op("Reshape", counted(sizes), sizes, allowzero=1)
+        positions = emit.op("Reshape", count_positions(sizes), sizes, allowzero=1)
     elif shape is not None and all(isinstance(d, int) and d > 0 for d in shape):
-        positions = emit.op("Reshape", counted(sizes), sizes)
+        positions = emit.op("Reshape", count_positions(sizes), sizes)
     else:  # Reshape cannot make a new dim of 0: make one of 1 and slice it off
         one = emit.ints([1], "one")
         grown = emit.where(emit.less(sizes, one), one, sizes)
-        full = emit.op("Reshape", counted(grown), grown)
+        full = emit.op("Reshape", count_positions(grown), grown)
         positions = emit.op("Slice", full, emit.op("Sub", sizes, sizes), sizes)
-    return "positions", positions, fetched
+    return "positions", positions, fetch_elements
 
 
-def _typed(request: Request, emit: Emitter, value: ir.Value) -> ir.Value:
+def _emit_cast(request: Request, emit: Emitter, value: ir.Value) -> ir.Value:
     """Emit a Cast to the element type, which onnxruntime cannot infer for the output of a function."""
     if len(request.element_types) == 1:
         return emit.op("Cast", value, to=next(iter(request.element_types)))
@@ -192,7 +194,7 @@ def _typed(request: Request, emit: Emitter, value: ir.Value) -> ir.Value:
     )
 
 
-def _shape(request: Request, emit: Emitter) -> ir.Value:
+def _emit_shape(request: Request, emit: Emitter) -> ir.Value:
     """Emit the output's shape for Reshape, with 0 for unknown dims."""
     rank = len(request.shape) if request.shape is not None else request.call.rank
     if rank is None:  # it is that of the data
@@ -203,7 +205,9 @@ def _shape(request: Request, emit: Emitter) -> ir.Value:
     return emit.ints([d if isinstance(d, int) else 0 for d in known], "shape")
 
 
-def _tables(call: BlockCall, request: Request, emit: Emitter) -> tuple[ir.Value, ir.Value, bool]:
+def _emit_tables(
+    call: BlockCall, request: Request, emit: Emitter
+) -> tuple[ir.Value, ir.Value, bool]:
     """Emit block_shape and the table of amounts; say whether they have an entry for the batch axis."""
     vectors = (call.block, call.begins, call.ends)
     # Run-time values in OpenVINO's spelling have an entry for the batch axis, which is checked too.
@@ -211,14 +215,14 @@ def _tables(call: BlockCall, request: Request, emit: Emitter) -> tuple[ir.Value,
     names = ("block_shape", *[BLOCKS[call.kind.name][1]] * 2)
     neutral = (1, 0, 0)
     columns = [
-        _column(v, name, n, request, emit, whole=whole)
+        _emit_column(v, name, n, request, emit, whole=whole)
         for v, name, n in zip(vectors, names, neutral, strict=True)
     ]
     block, begins, ends = columns
     table: ir.Value
     if isinstance(begins, list) and isinstance(ends, list):
         pairs = [amount for pair in zip(begins, ends, strict=True) for amount in pair]
-        table = _constant(emit, pairs, names[1], [len(begins), 2])
+        table = _emit_constant(emit, pairs, names[1], [len(begins), 2])
     elif isinstance(begins, ir.Value) and call.begins.step == 2:  # it was a table before
         table = begins
     else:
@@ -231,7 +235,7 @@ def _tables(call: BlockCall, request: Request, emit: Emitter) -> tuple[ir.Value,
     return (emit.ints(block, "block_shape") if isinstance(block, list) else block), table, whole
 
 
-def _column(
+def _emit_column(
     vector: Vector, name: str, neutral: int, request: Request, emit: Emitter, *, whole: bool
 ) -> list[int] | ir.Value:
     """Return the entries if they are known, or else the int64 value that holds them among others."""
@@ -245,5 +249,5 @@ def _column(
     return value
 
 
-def _constant(emit: Emitter, values: list[int], hint: str, shape: list[int]) -> ir.Value:
+def _emit_constant(emit: Emitter, values: list[int], hint: str, shape: list[int]) -> ir.Value:
     return emit.constant(np.array(values, np.int64).reshape(shape), hint)

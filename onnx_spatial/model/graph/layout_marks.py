@@ -46,7 +46,7 @@ def read(text: str) -> tuple[str, tuple[int | None, ...]] | None:
 
 def with_original_values(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy that computes the marked values in their old layouts, too; `model` without marks."""
-    if not any(_marked(node) for _, _, node in traversal.nodes(model)):
+    if not any(_read_mark(node) for _, _, node in traversal.nodes(model)):
         return model
     copy = deepcopy(model)
     opset = op_traits.opset_of(copy.opset_import) or 0
@@ -56,20 +56,20 @@ def with_original_values(model: onnx.ModelProto) -> onnx.ModelProto:
         nodes: list[onnx.NodeProto] = []
         for node in graph.node:
             nodes.append(node)
-            known = _marked(node)
+            known = _read_mark(node)
             if known is None or known[0] in names:
                 continue
             names.add(known[0])
             result, node.output[0] = node.output[0], f"{known[0]}/moved"
-            nodes += _steps(node.output[0], known[0], _back(known[1]), own)
-            nodes += _steps(known[0], result, _forth(known[1]), own)
+            nodes += _write_steps(node.output[0], known[0], _steps_to_old(known[1]), own)
+            nodes += _write_steps(known[0], result, _steps_to_new(known[1]), own)
         if len(nodes) > len(graph.node):
             del graph.node[:]
             graph.node.extend(nodes)
     return copy
 
 
-def _marked(node: onnx.NodeProto) -> tuple[str, tuple[int | None, ...]] | None:
+def _read_mark(node: onnx.NodeProto) -> tuple[str, tuple[int | None, ...]] | None:
     text = next((p.value for p in node.metadata_props if p.key == LAYOUT), None)
     return None if text is None or len(node.output) != 1 else read(text)
 
@@ -78,20 +78,22 @@ def _marked(node: onnx.NodeProto) -> tuple[str, tuple[int | None, ...]] | None:
 _Step = tuple[str, list[int]]
 
 
-def _forth(axes: Axes) -> list[_Step]:
+def _steps_to_new(axes: Axes) -> list[_Step]:
     kept = [axis for axis in axes if axis is not None]
     added = [place for place, axis in enumerate(axes) if axis is None]
     return [("Transpose", kept), ("Unsqueeze", added)]
 
 
-def _back(axes: Axes) -> list[_Step]:
-    (_, kept), (_, added) = _forth(axes)
+def _steps_to_old(axes: Axes) -> list[_Step]:
+    (_, kept), (_, added) = _steps_to_new(axes)
     return [("Squeeze", added), ("Transpose", [kept.index(axis) for axis in range(len(kept))])]
 
 
-def _steps(source: str, result: str, steps: list[_Step], opset: int) -> Iterator[onnx.NodeProto]:
+def _write_steps(
+    source: str, result: str, steps: list[_Step], opset: int
+) -> Iterator[onnx.NodeProto]:
     """Yield the nodes from one value to another; the first step may have no axes."""
-    steps = [(op_type, axes) for op_type, axes in steps if axes and _changes(op_type, axes)]
+    steps = [(op_type, axes) for op_type, axes in steps if axes and _changes_layout(op_type, axes)]
     for number, (op_type, axes) in enumerate(steps, start=1):
         output = result if number == len(steps) else f"{source}/{op_type}"
         if op_type == "Transpose":
@@ -108,5 +110,5 @@ def _steps(source: str, result: str, steps: list[_Step], opset: int) -> Iterator
         yield helper.make_node("Identity", [source], [result])
 
 
-def _changes(op_type: str, axes: list[int]) -> bool:
+def _changes_layout(op_type: str, axes: list[int]) -> bool:
     return op_type != "Transpose" or axes != sorted(axes)

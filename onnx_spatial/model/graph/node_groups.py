@@ -33,7 +33,7 @@ def mark(nodes: Iterable[ir.Node], main: ir.Node, data: str, result: str) -> Non
 
 def merge(model: onnx.ModelProto) -> onnx.ModelProto:
     """Merge every group into its main node, in a copy; return `model` itself if it has no groups."""
-    if not any(_property(node, DATA) for _, _, node in traversal.nodes(model)):
+    if not any(_metadata_of(node, DATA) for _, _, node in traversal.nodes(model)):
         return model
     copy = deepcopy(model)
     for _, graph in traversal.graphs(copy):
@@ -41,23 +41,23 @@ def merge(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def _property(node: onnx.NodeProto, key: str) -> str | None:
+def _metadata_of(node: onnx.NodeProto, key: str) -> str | None:
     return next((p.value for p in node.metadata_props if p.key == key), None)
 
 
 def _merge_graph(graph: traversal.GraphLike) -> None:
     groups: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.node:
-        if result := _property(node, RESULT):
+        if result := _metadata_of(node, RESULT):
             groups.setdefault(result, []).append(node)
     dropped: set[int] = set()
     merged: dict[int, onnx.NodeProto] = {}
     for result, nodes in groups.items():
-        main = [n for n in nodes if _property(n, DATA)]
+        main = [n for n in nodes if _metadata_of(n, DATA)]
         last = [n for n in nodes if result in n.output]
         if len(main) != 1 or len(last) != 1:
             continue
-        kept = _ancestors(main[0].input[1:], nodes)
+        kept = _ids_of_ancestors(main[0].input[1:], nodes)
         dropped.update(id(n) for n in nodes if id(n) not in kept)
         merged[id(last[0])] = _merged_node(main[0], result)
     if not merged:
@@ -65,7 +65,9 @@ def _merge_graph(graph: traversal.GraphLike) -> None:
     before = _read_names(graph.node)
     nodes = [merged.get(id(n), n) for n in graph.node if id(n) in merged or id(n) not in dropped]
     unread = before - _read_names(nodes)
-    nodes = [n for n in nodes if not (_property(n, ORIGIN) and n.output and n.output[0] in unread)]
+    nodes = [
+        n for n in nodes if not (_metadata_of(n, ORIGIN) and n.output and n.output[0] in unread)
+    ]
     copies = [deepcopy(n) for n in nodes]
     del graph.node[:]
     graph.node.extend(copies)
@@ -76,13 +78,13 @@ def _merge_graph(graph: traversal.GraphLike) -> None:
 
 def _merged_node(main: onnx.NodeProto, result: str) -> onnx.NodeProto:
     node = deepcopy(main)
-    node.input[0] = _property(main, DATA) or node.input[0]
+    node.input[0] = _metadata_of(main, DATA) or node.input[0]
     node.output[0] = result
     remove_where(node.metadata_props, lambda entry: entry.key in (DATA, RESULT))
     return node
 
 
-def _ancestors(names: Iterable[str], nodes: list[onnx.NodeProto]) -> set[int]:
+def _ids_of_ancestors(names: Iterable[str], nodes: list[onnx.NodeProto]) -> set[int]:
     """Return the ids of the nodes on which the values `names` depend."""
     producers = {name: node for node in nodes for name in node.output}
     ancestors: set[int] = set()

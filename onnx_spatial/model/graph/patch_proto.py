@@ -50,12 +50,12 @@ class Patch:
     def apply(self) -> onnx.ModelProto:
         """Return a copy of the message with the edits."""
         copy = deepcopy(self._proto)
-        self._graph(copy.graph, self._model.graph)
+        self._patch_graph(copy.graph, self._model.graph)
         for message, function in zip(copy.functions, self._model.functions.values(), strict=True):
-            self._graph(message, function)
+            self._patch_graph(message, function)
         return copy
 
-    def _graph(self, message: traversal.GraphLike, graph: traversal.IrGraph) -> None:
+    def _patch_graph(self, message: traversal.GraphLike, graph: traversal.IrGraph) -> None:
         far = self._far.copy() if graph is self._model.graph else []
         nodes, edited = list[onnx.NodeProto](), len(message.node) != len(graph) + len(far)
         made_at = {name: index for index in far for name in message.node[index].output}
@@ -81,7 +81,7 @@ class Patch:
             if node.attributes:
                 graphs = (inner for _, inner in traversal.subgraphs(kept))
                 for inner, kept_inner in zip(traversal.ir_subgraphs(node), graphs, strict=True):
-                    self._graph(kept_inner, inner)
+                    self._patch_graph(kept_inner, inner)
             nodes.append(kept)
         if edited:
             nodes += [message.node[index] for index in reversed(far)]
@@ -118,21 +118,23 @@ def adjust_imports(
     """
     replaced = set(converted)
     candidates = {d for _, d in replaced if not op_traits.is_standard_domain(d)}
-    all_used = _domains(proto.graph)
+    all_used = _used_domains(proto.graph)
     for function in proto.functions:
         identity = (function.domain, function.name, function.overload)
-        used = _domains(function)
+        used = _used_domains(function)
         here = {d for p, d in replaced if p.function == identity} & candidates
-        _adjust(function.opset_import, here - used, "" in used, opset)
+        _adjust_list(function.opset_import, here - used, "" in used, opset)
         all_used |= used | {o.domain for o in function.opset_import} | {function.domain}
-    return _adjust(proto.opset_import, candidates - all_used, "" in all_used, opset)
+    return _adjust_list(proto.opset_import, candidates - all_used, "" in all_used, opset)
 
 
-def _domains(graph: traversal.GraphLike) -> set[str]:
+def _used_domains(graph: traversal.GraphLike) -> set[str]:
     return {n.domain for _, _, n in traversal.graph_nodes(traversal.Place(), graph)}
 
 
-def _adjust(imports: Any, unused: set[str], needs_default: bool, opset: int | None) -> list[str]:
+def _adjust_list(
+    imports: Any, unused: set[str], needs_default: bool, opset: int | None
+) -> list[str]:
     dropped = remove_where(imports, lambda o: o.domain in unused)
     standard = any(op_traits.is_standard_domain(o.domain) for o in imports)
     if needs_default and opset is not None and not standard:
@@ -148,8 +150,8 @@ def add_import(imports: Any, domain: str) -> None:
 
 def import_where_used(model: onnx.ModelProto, domain: str) -> None:
     """Import version 1 of a domain in the functions with nodes of it, and in the model if any has."""
-    users = [f for f in model.functions if domain in _domains(f)]
+    users = [f for f in model.functions if domain in _used_domains(f)]
     for function in users:
         add_import(function.opset_import, domain)
-    if users or domain in _domains(model.graph):
+    if users or domain in _used_domains(model.graph):
         add_import(model.opset_import, domain)

@@ -70,8 +70,8 @@ def _carry_graph(
     _carry_meta(before, graph)
     if not graph.opset_imports:  # messages of subgraphs have none
         graph.opset_imports.update(before.opset_imports)
-    values = {value.name: value for value in _values(before)}
-    for value in _values(graph):
+    values = {value.name: value for value in _defined_values(before)}
+    for value in _defined_values(graph):
         if value.name and value.name in values:
             _carry_value(value, values[value.name])
     if isinstance(message, onnx.GraphProto) and isinstance(proto, onnx.GraphProto):
@@ -89,7 +89,7 @@ def _is_same(new: onnx.NodeProto, old: onnx.NodeProto) -> bool:
     return named == (old.op_type, old.domain, old.overload, old.name) and new.input == old.input
 
 
-def _values(graph: IrGraph) -> Iterator[ir.Value]:
+def _defined_values(graph: IrGraph) -> Iterator[ir.Value]:
     """Yield the values that a graph defines."""
     yield from graph.inputs
     if isinstance(graph, ir.Graph):

@@ -29,12 +29,12 @@ def remove_unused_constants(
     Returns:
         The names of the removed values, by graph.
     """
-    read = {place: _uses(graph).keys() for place, graph in traversal.graphs(original)}
+    read = {place: _count_readers(graph).keys() for place, graph in traversal.graphs(original)}
     constants: dict[Place, set[str]] = {}
     unread: dict[Place, set[str]] = {}
     for place, graph in traversal.graphs(edited):
         constants[place] = constants_of(graph, constants.get(place.outer, set()))
-        unread[place] = (constants[place] & read.get(place, set())) - _uses(graph).keys()
+        unread[place] = (constants[place] & read.get(place, set())) - _count_readers(graph).keys()
     return remove_unused(edited, unread)
 
 
@@ -55,12 +55,12 @@ def remove_unused(
         The names of the removed values, by graph.
     """
     graphs = list(traversal.graphs(model))
-    annotated = _annotated(model, (graph for _, graph in graphs))
+    annotated = _annotated_names(model, (graph for _, graph in graphs))
     todo = {place: set(each) for place, each in names.items()}
     gone: dict[Place, set[str]] = {}
     for place, graph in reversed(graphs):
         if todo.get(place):
-            names_gone, captured = _remove(graph, todo.pop(place), annotated)
+            names_gone, captured = _remove_from_graph(graph, todo.pop(place), annotated)
             if names_gone:
                 gone[place] = names_gone
             if place.steps:
@@ -68,11 +68,11 @@ def remove_unused(
     return gone
 
 
-def _remove(
+def _remove_from_graph(
     graph: traversal.GraphLike, names: set[str], annotated: Collection[str]
 ) -> tuple[set[str], set[str]]:
     """Remove unused values from one graph; return their names, and unread names of outer graphs."""
-    uses = _uses(graph)
+    uses = _count_readers(graph)
     uses.update(annotated)
     inputs = {v if isinstance(v, str) else v.name for v in graph.input}
     stored: set[str] = set()
@@ -105,7 +105,7 @@ def _remove(
     return gone, captured
 
 
-def _uses(graph: traversal.GraphLike) -> Counter[str]:
+def _count_readers(graph: traversal.GraphLike) -> Counter[str]:
     """Return the names that a graph reads, its outputs included, with the number of readers."""
     uses = Counter(itertools.chain.from_iterable(map(traversal.needs, graph.node)))
     uses.update(v if isinstance(v, str) else v.name for v in graph.output)
@@ -137,7 +137,7 @@ def _is_constant(node: onnx.NodeProto, constants: set[str]) -> bool:
     )
 
 
-def _annotated(model: onnx.ModelProto, graphs: Iterable[traversal.GraphLike]) -> set[str]:
+def _annotated_names(model: onnx.ModelProto, graphs: Iterable[traversal.GraphLike]) -> set[str]:
     """Return the names in quantization annotations, and in training information."""
     names: set[str] = set()
     for graph in graphs:
@@ -148,5 +148,5 @@ def _annotated(model: onnx.ModelProto, graphs: Iterable[traversal.GraphLike]) ->
         for binding in (*training.initialization_binding, *training.update_binding):
             names.update((binding.key, binding.value))
         for graph in (training.initialization, training.algorithm):
-            names.update(_uses(graph))
+            names.update(_count_readers(graph))
     return names

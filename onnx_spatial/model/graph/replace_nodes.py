@@ -100,7 +100,7 @@ def apply(edit: GraphEdit, names: Names, *, initializers: bool) -> dict[ir.Node,
     drafts = edit.drafts
     # onnx_ir names every unnamed value that enters a graph; these take the names of others.
     unnamed = {result for draft in drafts for result in draft.results.values()}
-    made = {draft.node: _insert(draft, unnamed, names, initializers) for draft in drafts}
+    made = {draft.node: _insert_draft(draft, unnamed, names, initializers) for draft in drafts}
     free = {value for draft in drafts for node in draft.nodes for value in node.outputs}
     now: dict[ir.Value, ir.Value] = {}
     for draft in drafts:
@@ -112,8 +112,8 @@ def apply(edit: GraphEdit, names: Names, *, initializers: bool) -> dict[ir.Node,
             result = now.get(result, result)
             if result not in free:
                 copy = ir.node("Identity", [result])
-                copy.name = names.fresh(f"{_base(draft.node)}/Identity")
-                copy.metadata_props[ORIGIN] = _origin(draft.node)
+                copy.name = names.fresh(f"{_name_prefix(draft.node)}/Identity")
+                copy.metadata_props[ORIGIN] = _origin_of(draft.node)
                 graph.insert_before(draft.node, copy)
                 made[draft.node].append(copy)
                 result = copy.outputs[0]
@@ -134,7 +134,7 @@ def remove(*nodes: ir.Node) -> None:
         graph.remove([node for node in nodes if node.graph is graph], safe=True)
 
 
-def _insert(
+def _insert_draft(
     draft: Draft, unnamed: set[ir.Value], names: Names, initializers: bool
 ) -> list[ir.Node]:
     node, graph = draft.node, draft.node.graph
@@ -142,10 +142,10 @@ def _insert(
     made: list[ir.Node] = []
     for value, hint in draft.constants:
         if initializers and isinstance(graph, ir.Graph):
-            value.name = names.fresh(f"{_base(node)}/{hint}")
+            value.name = names.fresh(f"{_name_prefix(node)}/{hint}")
             graph.initializers.add(value)
         else:
-            made.append(_constant_node(value, f"{_base(node)}/{hint}", names))
+            made.append(_constant_node(value, f"{_name_prefix(node)}/{hint}", names))
     made += draft.nodes
     for new in made:
         if new is draft.successor:
@@ -155,8 +155,8 @@ def _insert(
             for key, text in node.metadata_props.items():
                 new.metadata_props.setdefault(key, text)
         if new.name is None:
-            new.name = names.fresh(f"{_base(node)}/{new.op_type}")
-        new.metadata_props[ORIGIN] = _origin(node)
+            new.name = names.fresh(f"{_name_prefix(node)}/{new.op_type}")
+        new.metadata_props[ORIGIN] = _origin_of(node)
         for index, value in enumerate(new.outputs):
             if value not in unnamed and value.name is None:
                 value.name = names.fresh(f"{new.name}:{index}")
@@ -164,12 +164,12 @@ def _insert(
     return made
 
 
-def _base(node: ir.Node) -> str:
+def _name_prefix(node: ir.Node) -> str:
     """Return the prefix of the names of new nodes."""
     return node.name or next((v.name for v in node.outputs if v.name), None) or node.op_type
 
 
-def _origin(node: ir.Node) -> str:
+def _origin_of(node: ir.Node) -> str:
     return f"{node.op_type} {node.name or ''}".strip()
 
 

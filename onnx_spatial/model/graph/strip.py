@@ -52,10 +52,10 @@ def strip_weights(model: onnx.ModelProto, folder: Path | None = None) -> onnx.Mo
                 setattr(target, field.name, value)
         _copy_nodes(function.node, target, copier.copy_graph, copier.copy_attribute)
     opset = op_traits.assumed_opset(model.ir_version)
-    _declare(copy.opset_import, _domains(copy.graph), opset)
+    _import_missing(copy.opset_import, _used_domains(copy.graph), opset)
     for function in copy.functions:
-        _declare(function.opset_import, _domains(function), opset)
-        _declare(copy.opset_import, (o.domain for o in function.opset_import), opset)
+        _import_missing(function.opset_import, _used_domains(function), opset)
+        _import_missing(copy.opset_import, (o.domain for o in function.opset_import), opset)
     return copy
 
 
@@ -197,11 +197,11 @@ def _is_plain(node: onnx.NodeProto) -> bool:
     )
 
 
-def _domains(graph: traversal.GraphLike) -> Iterable[str]:
+def _used_domains(graph: traversal.GraphLike) -> Iterable[str]:
     return (n.domain for _, _, n in traversal.graph_nodes(traversal.Place(), graph))
 
 
-def _declare(imports: Any, domains: Iterable[str], opset: int) -> None:
+def _import_missing(imports: Any, domains: Iterable[str], opset: int) -> None:
     """Import the domains that are not imported yet."""
     declared = {op_traits.canonical_domain(o.domain) for o in imports}
     for domain in map(op_traits.canonical_domain, dict.fromkeys(domains)):

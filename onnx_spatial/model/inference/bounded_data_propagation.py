@@ -63,7 +63,7 @@ def insert(model: onnx.ModelProto, domain: str) -> bool:
     for _, graph in traversal.graphs(model):  # lazily: inner graphs are those of the edited nodes
         if isinstance(graph, onnx.FunctionProto):
             lengths = {}  # its names are its own
-        inserted |= _insert(graph, domain, lengths)
+        inserted |= _insert_in_graph(graph, domain, lengths)
     return inserted
 
 
@@ -80,14 +80,14 @@ def remove(model: onnx.ModelProto, domain: str) -> None:
 
 
 @cache
-def _propagates(op_type: str) -> bool:
+def _propagates_values(op_type: str) -> bool:
     """Tell whether onnx propagates values through an operator."""
     return onnx.defs.has(op_type) and bool(
         onnx.defs.get_schema(op_type).has_data_propagation_function
     )
 
 
-def _insert(graph: traversal.GraphLike, domain: str, lengths: dict[str, int]) -> bool:
+def _insert_in_graph(graph: traversal.GraphLike, domain: str, lengths: dict[str, int]) -> bool:
     """Insert Bound nodes in one graph; `lengths` has the vectors of sizes up to here."""
     if isinstance(graph, onnx.GraphProto):
         for value in graph.input:  # a sibling of the graph may have used the name
@@ -97,7 +97,7 @@ def _insert(graph: traversal.GraphLike, domain: str, lengths: dict[str, int]) ->
     nodes = []
     for node in graph.node:
         op_type = node.op_type
-        propagates = _propagates(op_type)
+        propagates = _propagates_values(op_type)
         if not (propagates or op_type in _CRASH) or not op_traits.is_standard(node):
             nodes.append(node)
             for name in node.output:
@@ -105,7 +105,7 @@ def _insert(graph: traversal.GraphLike, domain: str, lengths: dict[str, int]) ->
             if op_type == "Constant" and op_traits.is_standard(node) and node.output:
                 lengths[node.output[0]] = _constant_length(node)
             continue
-        length, most = _length(node, lengths)
+        length, most = _output_length(node, lengths)
         unknown = any(lengths.get(name, LONGEST + 1) > LONGEST for name in node.input)
         for index, name in enumerate(node.input if op_type not in _SIZES else ()):
             if name and (most == 0 or lengths.get(name, LONGEST + 1) > LONGEST):
@@ -131,7 +131,7 @@ def _insert(graph: traversal.GraphLike, domain: str, lengths: dict[str, int]) ->
     return bool(bounded)
 
 
-def _length(node: onnx.NodeProto, lengths: dict[str, int]) -> tuple[int, int]:
+def _output_length(node: onnx.NodeProto, lengths: dict[str, int]) -> tuple[int, int]:
     """Return the most elements of a node's output, and the limit for its inputs."""
     known = [min(lengths.get(name, LONGEST), LONGEST) for name in node.input if name]
     if node.op_type in _SIZES:

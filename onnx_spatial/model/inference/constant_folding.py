@@ -124,7 +124,7 @@ class ConstantScope:
         """Return the initializer of that name if it is small and in the file but unreadable."""
         owner = self.owner(name)
         tensor = owner._tensors.get(name) if owner is not None else None
-        if tensor is None or _is_skipped(tensor) or _array(tensor) is not None:
+        if tensor is None or _is_skipped(tensor) or _small_array(tensor) is not None:
             return None
         return tensor
 
@@ -134,9 +134,11 @@ class ConstantScope:
         if owner is None:
             return None
         for scope, current in traversal.depth_first(
-            (owner, name), lambda key: key[0]._sources(key[1]), lambda key: key[1] in key[0]._known
+            (owner, name),
+            lambda key: key[0]._source_keys(key[1]),
+            lambda key: key[1] in key[0]._known,
         ):
-            scope._known[current] = scope._evaluate(current)
+            scope._known[current] = scope._evaluate_value(current)
         return owner._known[name]
 
     def owner(self, name: str) -> ConstantScope | None:
@@ -148,26 +150,26 @@ class ConstantScope:
             scope = scope._parent
         return None
 
-    def _sources(self, name: str) -> list[tuple[ConstantScope, str]]:
+    def _source_keys(self, name: str) -> list[tuple[ConstantScope, str]]:
         node = self._producers.get(name)
-        if name in self._tensors or node is None or not _foldable(node):
+        if name in self._tensors or node is None or not _is_foldable(node):
             return []
         owners = [(self.owner(source), source) for source in node.input if source]
         return [(owner, source) for owner, source in owners if owner is not None]
 
-    def _evaluate(self, name: str) -> Array | None:
+    def _evaluate_value(self, name: str) -> Array | None:
         if name in self._tensors:
-            return _array(self._tensors[name])
+            return _small_array(self._tensors[name])
         if name in self._sparse:
-            return _dense(self._sparse[name], _array, SMALL)
+            return _dense_array(self._sparse[name], _small_array, SMALL)
         node = self._producers.get(name)
         if node is None or not op_traits.is_standard(node):
             return None
         if node.op_type == "Constant":
-            return held(node, _array)
+            return held(node, _small_array)
         if node.op_type in _SIZES:
-            return self._shape(node)
-        if not _foldable(node):
+            return self._shape_value(node)
+        if not _is_foldable(node):
             return None
         feeds: dict[str, Array] = {}
         for source in filter(None, node.input):
@@ -178,9 +180,9 @@ class ConstantScope:
             feeds[source] = value
         if node.op_type in _GROWS and math.prod(map(int, feeds[node.input[-1]].flat)) > SMALL:
             return None
-        return _run(node, feeds, name, self._opsets)
+        return _run_node(node, feeds, name, self._opsets)
 
-    def _shape(self, node: onnx.NodeProto) -> Array | None:
+    def _shape_value(self, node: onnx.NodeProto) -> Array | None:
         known = self.type(node.input[0]) if node.input else None
         if known is None or not known.tensor_type.HasField("shape"):
             return None
@@ -193,7 +195,7 @@ class ConstantScope:
         return np.array(sizes if node.op_type == "Shape" else math.prod(sizes), np.int64)
 
 
-def _foldable(node: onnx.NodeProto) -> bool:
+def _is_foldable(node: onnx.NodeProto) -> bool:
     return (
         op_traits.is_standard(node)
         and node.op_type in _FOLDABLE
@@ -207,7 +209,7 @@ def _is_skipped(tensor: onnx.TensorProto) -> bool:
     return bool(math.prod(tensor.dims) > SMALL or tensor.data_location == external)
 
 
-def _array(tensor: onnx.TensorProto) -> Array | None:
+def _small_array(tensor: onnx.TensorProto) -> Array | None:
     if _is_skipped(tensor):
         return None
     try:
@@ -216,7 +218,7 @@ def _array(tensor: onnx.TensorProto) -> Array | None:
         return None
 
 
-def _dense(
+def _dense_array(
     tensor: onnx.SparseTensorProto, read: Callable[[onnx.TensorProto], Array | None], most: int
 ) -> Array | None:
     """Return the array of a sparse tensor; None if it is longer than `most`, not read, or damaged."""
@@ -246,7 +248,7 @@ def held(
         if attribute.name == "value":
             return read(attribute.t)
         if attribute.name == "sparse_value":
-            return _dense(attribute.sparse_tensor, read, most)
+            return _dense_array(attribute.sparse_tensor, read, most)
         dtype = _NUMBERS.get((attribute.name, attribute.type))
         if dtype is not None:
             return np.array(onnx.helper.get_attribute_value(attribute), dtype)
@@ -261,14 +263,14 @@ def _type_of_constant(node: onnx.NodeProto) -> onnx.TypeProto | None:
         if attribute.name == "value" and not attribute.ref_attr_name:
             tensor = attribute.t
             return onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
-    value = held(node, _array)
+    value = held(node, _small_array)
     if value is None:
         return None
     kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
     return onnx.helper.make_tensor_type_proto(kind, value.shape)
 
 
-def _run(
+def _run_node(
     node: onnx.NodeProto, feeds: dict[str, Array], name: str, opsets: dict[str, int]
 ) -> Array | None:
     # The evaluator runs a single node with the newest version, a graph with the given one.
@@ -293,13 +295,13 @@ def scopes(model: onnx.ModelProto) -> Iterator[GraphInScope]:
     opsets = op_traits.opsets_of(model.opset_import)
     # Before IR 4 every initializer had to be listed as an input; none could be overridden.
     main = ConstantScope(model.graph, opsets, overridable=model.ir_version >= 4)
-    yield from _inner(main, model.graph, opsets)
+    yield from _scopes_inside(main, model.graph, opsets)
     for function in model.functions:
         own = op_traits.opsets_of(function.opset_import)
-        yield from _inner(ConstantScope(function, own), function, own)
+        yield from _scopes_inside(ConstantScope(function, own), function, own)
 
 
-def _inner(
+def _scopes_inside(
     scope: ConstantScope, graph: traversal.GraphLike, opsets: dict[str, int]
 ) -> Iterator[GraphInScope]:
     yield scope, graph
@@ -307,4 +309,4 @@ def _inner(
         if not node.attribute:
             continue
         for _, inner in traversal.subgraphs(node):
-            yield from _inner(ConstantScope(inner, opsets, parent=scope), inner, opsets)
+            yield from _scopes_inside(ConstantScope(inner, opsets, parent=scope), inner, opsets)

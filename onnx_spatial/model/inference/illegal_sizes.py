@@ -33,16 +33,16 @@ def check(
         ModelFileError: a node of the main graph would have one, or a node of a subgraph in front of
             an operator that ends the process there.
     """
-    if next(_illegal(inferred), None) is None:
+    if next(_describe_illegal(inferred), None) is None:
         return
     bare = deepcopy(model)
     for _, graph in traversal.graphs(bare):
         del graph.value_info[:]
-    for reason in _illegal(infer(bare)):
+    for reason in _describe_illegal(infer(bare)):
         raise ModelFileError(reason, code=Code.INVALID_GRAPH)
 
 
-def _illegal(model: onnx.ModelProto) -> Iterator[str]:
+def _describe_illegal(model: onnx.ModelProto) -> Iterator[str]:
     """Yield a message for each node with a negative size of output, outer graphs first."""
     types: dict[str, onnx.TypeProto] = {}
     weights: dict[str, list[int]] = {}
@@ -56,17 +56,17 @@ def _illegal(model: onnx.ModelProto) -> Iterator[str]:
             continue
         types |= {v.name: v.type for v in (*graph.input, *graph.value_info, *graph.output)}
         for node in nodes:
-            sizes = _sizes(types.get(node.output[0]))
-            if min(sizes, default=0) < 0 and _matters(place, graph, node.output[0]):
-                reason = _reason(node, types, weights)
+            sizes = _declared_sizes(types.get(node.output[0]))
+            if min(sizes, default=0) < 0 and _is_computed(place, graph, node.output[0]):
+                reason = _describe_size(node, types, weights)
                 yield f"{node.op_type} {traversal.label(node)!r} in {place} {reason}"
 
 
-def _sizes(known: onnx.TypeProto | None) -> list[int]:
+def _declared_sizes(known: onnx.TypeProto | None) -> list[int]:
     return [d.dim_value for d in known.tensor_type.shape.dim] if known is not None else []
 
 
-def _matters(place: traversal.Place, graph: onnx.GraphProto, value: str) -> bool:
+def _is_computed(place: traversal.Place, graph: onnx.GraphProto, value: str) -> bool:
     """Tell whether every run computes a value, or onnxruntime ends the process behind it."""
     reached = shape_inference.downstream(graph, {value})
     if not place.steps:
@@ -75,23 +75,23 @@ def _matters(place: traversal.Place, graph: onnx.GraphProto, value: str) -> bool
     return any(n.op_type in crashes and not reached.isdisjoint(n.input) for n in graph.node)
 
 
-def _reason(
+def _describe_size(
     node: onnx.NodeProto, types: dict[str, onnx.TypeProto], weights: dict[str, list[int]]
 ) -> str:
     """Say why the size of a node's output is negative."""
     source = shape_inference.dims(types.get(node.input[0]))
-    window = _window(node, types, weights)
+    window = _window_sizes(node, types, weights)
     advice = "; export the model for larger inputs"
     if window and source and len(source) == len(window) + 2:
         return (
-            f"cannot run: its window of {_by(window)} is larger than its input of "
-            f"{_by(source[2:])}{_padded(node)}{advice}"
+            f"cannot run: its window of {_joined_by_x(window)} is larger than its input of "
+            f"{_joined_by_x(source[2:])}{_describe_pads(node)}{advice}"
         )
-    result = _by(_sizes(types[node.output[0]]))
+    result = _joined_by_x(_declared_sizes(types[node.output[0]]))
     return f"cannot run: its output would have the shape {result}{advice}"
 
 
-def _window(
+def _window_sizes(
     node: onnx.NodeProto, types: dict[str, onnx.TypeProto], weights: dict[str, list[int]]
 ) -> list[int]:
     """Return the sizes of a node's window with its dilations; [] if they are not known."""
@@ -99,15 +99,15 @@ def _window(
     kernel = ints.get("kernel_shape", [])
     if not kernel and (weight := op_traits.of(node).weight) is not None:
         name = node.input[weight]
-        kernel = (weights.get(name) or _sizes(types.get(name)))[2:]
+        kernel = (weights.get(name) or _declared_sizes(types.get(name)))[2:]
     dilations = ints.get("dilations", [1] * len(kernel))
     return [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=False)]
 
 
-def _padded(node: onnx.NodeProto) -> str:
+def _describe_pads(node: onnx.NodeProto) -> str:
     pads = next((list(a.ints) for a in node.attribute if a.name == "pads"), [])
     return f" with pads {pads}" if any(pads) else ""
 
 
-def _by(sizes: Sequence[object]) -> str:
+def _joined_by_x(sizes: Sequence[object]) -> str:
     return "x".join("?" if size is None else str(size) for size in sizes)

@@ -61,7 +61,9 @@ def _infer_bound(context: onnx.shape_inference.InferenceContext) -> None:
         context.set_output_type(0, bounded_data_propagation.output_type(known, most))
 
 
-def _register(op_type: str, rule: Callable[[onnx.shape_inference.InferenceContext], None]) -> None:
+def _register_probe(
+    op_type: str, rule: Callable[[onnx.shape_inference.InferenceContext], None]
+) -> None:
     if onnx.defs.has(op_type, DOMAIN):
         return
     parameter = onnx.defs.OpSchema.FormalParameter
@@ -90,7 +92,7 @@ def import_probes(model: onnx.ModelProto) -> None:
 
 
 @contextmanager
-def _rule(rule: TypeRule) -> Iterator[None]:
+def _with_rule(rule: TypeRule) -> Iterator[None]:
     _current.rule = rule
     try:
         yield
@@ -107,8 +109,8 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
     """
     import_probes(model)
     with _registration:
-        _register(PROBE, _infer_probe)
-        _register(bounded_data_propagation.BOUND, _infer_bound)
+        _register_probe(PROBE, _infer_probe)
+        _register_probe(bounded_data_propagation.BOUND, _infer_bound)
     bounded = deepcopy(model)
     graphs = [graph for _, graph in traversal.graphs(bounded)]
     count = sum(len(graph.node) for graph in graphs)
@@ -121,7 +123,7 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
         _forget_negative_dims(graph)
     has_bounds = bounded_data_propagation.insert(bounded, DOMAIN)
     try:
-        with _rule(rule):
+        with _with_rule(rule):
             inferred = onnx.shape_inference.infer_shapes(bounded, data_prop=True)
     except Exception as error:  # of many types; none may stop a conversion
         logger.info("onnx shape inference gave up: %s", error)
@@ -198,10 +200,10 @@ def dims(known: onnx.TypeProto | None) -> tuple[int | str | None, ...] | None:
     """Return the dims of a dense tensor type; None if its rank is unknown."""
     if known is None or not known.tensor_type.HasField("shape"):
         return None
-    return tuple(map(_dim, known.tensor_type.shape.dim))
+    return tuple(map(_dim_value, known.tensor_type.shape.dim))
 
 
-def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+def _dim_value(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     if dim.HasField("dim_value"):
         return dim.dim_value if dim.dim_value >= 0 else None  # some exporters write -1
     return None if dim.dim_param in _NO_NAMES else dim.dim_param
@@ -229,11 +231,11 @@ def symbols(model: onnx.ModelProto) -> set[str]:
 def downstream(graph: traversal.GraphLike, starts: set[str]) -> set[str]:
     """Return the names in a graph and its subgraphs whose shapes may depend on `starts`."""
     reached = starts - {""}
-    _reach(graph, reached)
+    _add_reached(graph, reached)
     return reached
 
 
-def _reach(graph: traversal.GraphLike, reached: set[str]) -> None:
+def _add_reached(graph: traversal.GraphLike, reached: set[str]) -> None:
     for node in traversal.in_order(graph):
         if not node.attribute:
             if not reached.isdisjoint(node.input):

@@ -37,11 +37,11 @@ def renew(
         remove_named(graph.value_info, lost.get(place, ()))
     starts = {n for place, types in known.items() if place.function is None for n in types}
     if edited := {place.function for place in known if place.function is not None}:
-        starts |= _calls(model, edited)
+        starts |= _outputs_of_calls(model, edited)
     behind = shape_inference.downstream(model.graph, starts)
     symbols = shape_inference.symbols(model)
     copy = strip_weights(model)
-    doubtful = _forget(copy, behind, starts)
+    doubtful = _forget_shapes(copy, behind, starts)
     for place, graph in traversal.graphs(copy):
         outputs = {v.name for v in graph.output} if isinstance(graph, onnx.GraphProto) else set()
         for name, known_type in known.get(place, {}).items():
@@ -60,13 +60,13 @@ def renew(
                 has_rank = known_type.tensor_type.HasField("shape")
                 if has_rank and name in updated and not updated[name].tensor_type.HasField("shape"):
                     updated[name].CopyFrom(known_type)
-            _declare(graph, updated, doubtful)
+            _declare_types(graph, updated, doubtful)
             if graph is not model.graph:  # the declared outputs of the main graph are kept
                 _correct_outputs(graph, updated)
     _drop_in_functions(model, known)
 
 
-def _calls(model: onnx.ModelProto, functions: set[tuple[str, str, str]]) -> set[str]:
+def _outputs_of_calls(model: onnx.ModelProto, functions: set[tuple[str, str, str]]) -> set[str]:
     """Return the outputs of the nodes that call one of `functions`, directly or not."""
     outputs: dict[tuple[str, str], list[str]] = {}
     callers: dict[tuple[str, str], set[tuple[str, str]]] = {}
@@ -84,7 +84,7 @@ def _calls(model: onnx.ModelProto, functions: set[tuple[str, str, str]]) -> set[
     return {name for callee in callees for name in outputs.get(callee, ())} - {""}
 
 
-def _forget(copy: onnx.ModelProto, behind: set[str], starts: set[str]) -> set[str]:
+def _forget_shapes(copy: onnx.ModelProto, behind: set[str], starts: set[str]) -> set[str]:
     """Remove the declared shapes in `behind`, but not those of operators that onnx does not know.
 
     Returns:
@@ -122,7 +122,7 @@ def _forget_names(known: onnx.TypeProto, symbols: set[str]) -> None:
             dim.ClearField("value")
 
 
-def _declare(
+def _declare_types(
     graph: onnx.GraphProto, inferred: dict[str, onnx.TypeProto], doubtful: set[str]
 ) -> None:
     """Update value_info; drop doubtful entries that were not inferred."""

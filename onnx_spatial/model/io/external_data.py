@@ -34,10 +34,10 @@ _TYPED = ("float_data", "double_data", "int32_data", "int64_data", "uint64_data"
 
 def locations(source: Source) -> list[str]:
     """Return the files of the external data, relative to the model's folder."""
-    return list(dict.fromkeys(_entry(t).get("location", "") for t in source.external_tensors))
+    return list(dict.fromkeys(_entries_of(t).get("location", "") for t in source.external_tensors))
 
 
-def _entry(tensor: onnx.TensorProto) -> dict[str, str]:
+def _entries_of(tensor: onnx.TensorProto) -> dict[str, str]:
     return {entry.key: entry.value for entry in tensor.external_data}
 
 
@@ -54,10 +54,10 @@ def check(source: Source, *, files: bool = True) -> None:
     """
     sizes: dict[str, int] = {}
     for tensor in source.external_tensors:
-        entry = _entry(tensor)
+        entry = _entries_of(tensor)
         location = entry.get("location", "")
         if any(isinstance(text, bytes) for text in (*entry, *entry.values())):  # invalid UTF-8
-            raise _refusal(
+            raise _refuse_data(
                 f"is damaged: the external data entry of tensor {tensor.name!r} is not UTF-8 text",
                 *(source, Code.DAMAGED),
             )
@@ -66,7 +66,7 @@ def check(source: Source, *, files: bool = True) -> None:
         except ValueError:
             offset = length = -1
         if min(offset, length) < 0:
-            raise _refusal(
+            raise _refuse_data(
                 f"tensor {tensor.name!r}: offset and length of its external data must be integers, "
                 "0 or more",
                 source,
@@ -74,7 +74,7 @@ def check(source: Source, *, files: bool = True) -> None:
         if not files:
             continue
         if source.folder is None:
-            raise _refusal(
+            raise _refuse_data(
                 f"tensor {tensor.name!r} has its data in the file {location!r}; give the model as a "
                 "path so that the file can be found",
                 source,
@@ -84,38 +84,38 @@ def check(source: Source, *, files: bool = True) -> None:
         if offset + length > sizes[location]:
             if other_formats.is_lfs_pointer_file(source.folder / location):
                 advice = f"external data {location!r} {other_formats.LFS_ADVICE}"
-                raise _refusal(advice, source, Code.GIT_LFS_POINTER)
-            raise _refusal(
+                raise _refuse_data(advice, source, Code.GIT_LFS_POINTER)
+            raise _refuse_data(
                 f"tensor {tensor.name!r} needs {offset + length} bytes of {location!r}, which has "
                 f"only {sizes[location]}",
                 source,
             )
 
 
-def _refusal(text: str, source: Source, code: Code = Code.EXTERNAL_DATA) -> ModelFileError:
+def _refuse_data(text: str, source: Source, code: Code = Code.EXTERNAL_DATA) -> ModelFileError:
     return ModelFileError(f"{source.name}: {text}", code=code)
 
 
 def _size_of(source: Source, folder: Path, tensor: str, location: str) -> int:
     what = f"tensor {tensor!r}: external data {location!r}"
-    if _leaves(location):
-        raise _refusal(f"{what} leaves the model's folder", source)
+    if _is_outside(location):
+        raise _refuse_data(f"{what} leaves the model's folder", source)
     try:
         path = folder / location
         if source.path is not None and path.samefile(source.path):
-            raise _refusal(f"{what} is the model itself", source)
+            raise _refuse_data(f"{what} is the model itself", source)
         if not path.is_file():
-            raise _refusal(f"{what} is no regular file", source)
+            raise _refuse_data(f"{what} is no regular file", source)
         return path.stat().st_size
     except (OSError, ValueError):
-        raise _refusal(
+        raise _refuse_data(
             f"external data file {location!r} is missing (tensor {tensor!r}); "
             "put it beside the model",
             source,
         ) from None
 
 
-def _leaves(location: str) -> bool:
+def _is_outside(location: str) -> bool:
     """Tell whether a location is empty or outside the model's folder."""
     path = Path(location)
     return not location or bool(path.anchor) or ".." in path.parts
@@ -144,9 +144,9 @@ def content(tensor: onnx.TensorProto, folder: Path | None) -> npt.NDArray[np.uin
         ValueError: the location is outside the folder, or the file is too short.
         TypeError: the element type has no fixed size.
     """
-    entry = _entry(tensor)
+    entry = _entries_of(tensor)
     location = entry.get("location", "")
-    if folder is None or _leaves(location):
+    if folder is None or _is_outside(location):
         raise ValueError(f"its data is in {location!r}, which is not in the model's folder")
     bits = ir.DataType(tensor.data_type).bitwidth * math.prod(max(dim, 0) for dim in tensor.dims)
     with (folder / location).open("rb") as file:
@@ -193,9 +193,13 @@ def same(
         return bool(a == b)
     if _without_data(a) != _without_data(b):
         return False
-    if a.data_location == b.data_location and a_folder == b_folder and _entry(a) == _entry(b):
+    if (
+        a.data_location == b.data_location
+        and a_folder == b_folder
+        and _entries_of(a) == _entries_of(b)
+    ):
         return True  # the same range of the same file
-    pairs = zip_longest(_chunks(a, a_folder), _chunks(b, b_folder))
+    pairs = zip_longest(_read_chunks(a, a_folder), _read_chunks(b, b_folder))
     try:
         return all(one == other for one, other in pairs)
     except (OSError, ValueError):
@@ -209,13 +213,13 @@ def _without_data(tensor: onnx.TensorProto) -> onnx.TensorProto:
     return copy
 
 
-def _chunks(tensor: onnx.TensorProto, folder: Path | None) -> Iterator[bytes]:
+def _read_chunks(tensor: onnx.TensorProto, folder: Path | None) -> Iterator[bytes]:
     """Yield the bytes of a tensor in chunks of equal size."""
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
         data = ir.serde.TensorProtoTensor(tensor).tobytes()
         yield from (data[i : i + _COMPARE_BYTES] for i in range(0, len(data), _COMPARE_BYTES))
         return
-    entry = _entry(tensor)
+    entry = _entries_of(tensor)
     path = (folder or Path()) / entry["location"]
     offset = int(entry.get("offset", "0"))
     left = int(entry.get("length", "0")) or path.stat().st_size - offset

@@ -45,7 +45,7 @@ def advice(path: Path) -> str | None:
     if kind is None:
         return None
     name, *option = kind.value
-    command = _tf2onnx(path, *option) if option else "torch.onnx.export"
+    command = _export_command(path, *option) if option else "torch.onnx.export"
     return f"is {name}, not an ONNX model; export it first with: {command}"
 
 
@@ -67,7 +67,7 @@ def _of_file(path: Path) -> _Format | None:
     return _Format.GRAPH if start.startswith(_NODES) and path.suffix == ".pb" else None
 
 
-def _tf2onnx(path: Path, option: str, *arguments: str) -> str:
+def _export_command(path: Path, option: str, *arguments: str) -> str:
     words = ["python", "-m", "tf2onnx.convert", option, str(path), *arguments]
     words += ["--output", f"{path.resolve().stem}.onnx", "--opset", "17"]
     return shlex.join([*words, "--custom-ops", ",".join(CUSTOM_OPS)])

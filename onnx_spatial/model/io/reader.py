@@ -41,7 +41,7 @@ def read(model: Model | Source, *, data: bool = True) -> Source:
         MemoryError: there is too little memory to parse it.
     """
     try:
-        return _read(model, data)
+        return _read_form(model, data)
     except ModelFileError as error:
         if isinstance(model, str | os.PathLike) and error.code in (Code.UNREADABLE, Code.NOT_ONNX):
             advice = other_formats.advice(Path(model))
@@ -50,7 +50,7 @@ def read(model: Model | Source, *, data: bool = True) -> Source:
         raise
 
 
-def _read(model: Model | Source, data: bool) -> Source:
+def _read_form(model: Model | Source, data: bool) -> Source:
     if isinstance(model, Source):
         external_data.check(model, files=data)
         return model
@@ -59,7 +59,7 @@ def _read(model: Model | Source, data: bool) -> Source:
     elif isinstance(model, ir.Model):
         source = of_ir(model)
     elif isinstance(model, bytes):
-        source = Source(_parse(model, "model"), data=model)
+        source = Source(_parse_bytes(model, "model"), data=model)
     elif isinstance(model, str | os.PathLike):
         source = _read_file(Path(model))
     else:
@@ -88,7 +88,7 @@ def _read_file(path: Path) -> Source:
         if os.path.isdir(path):  # noqa: PTH112  systems say it in several ways; this one never raises
             raise ModelFileError(_is_a_folder(path)) from None
         raise ModelFileError(f"{path}: cannot be read: {error.strerror or error}") from None
-    return Source(_parse(data, str(path)), path, data)
+    return Source(_parse_bytes(data, str(path)), path, data)
 
 
 def _is_a_folder(path: Path) -> str:
@@ -102,7 +102,7 @@ def _is_a_folder(path: Path) -> str:
     return f"{path}: is a folder, not a model file; name {instead}"
 
 
-def _parse(data: bytes, name: str) -> onnx.ModelProto:
+def _parse_bytes(data: bytes, name: str) -> onnx.ModelProto:
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(data)
@@ -157,22 +157,22 @@ def freeze(proto: onnx.ModelProto, sizes: dict[str, int]) -> tuple[onnx.ModelPro
         if isinstance(graph, onnx.GraphProto):
             infos += [*graph.input, *graph.output]
         for info in infos:
-            for dim in _dims(info.type):
+            for dim in _tensor_dims(info.type):
                 if dim.dim_param in sizes:
                     replaced.add(dim.dim_param)
                     dim.dim_value = sizes[dim.dim_param]
     return copy, sizes.keys() - replaced
 
 
-def _dims(known: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
+def _tensor_dims(known: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
     """Yield the dims of a tensor type, or of the tensors in a sequence, optional or map type."""
     kind = known.WhichOneof("value")
     if kind in ("tensor_type", "sparse_tensor_type"):
         yield from getattr(known, kind).shape.dim
     elif kind in ("sequence_type", "optional_type"):
-        yield from _dims(getattr(known, kind).elem_type)
+        yield from _tensor_dims(getattr(known, kind).elem_type)
     elif kind == "map_type":
-        yield from _dims(known.map_type.value_type)
+        yield from _tensor_dims(known.map_type.value_type)
 
 
 def resolved(source: Source) -> Source:

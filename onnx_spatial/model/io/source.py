@@ -70,7 +70,7 @@ def of_ir(model: ir.Model) -> Source:
         raise ModelFileError(f"model: onnx_ir cannot serialize it: {cause}") from None
     external = [
         (tensor, message)
-        for tensor, message in _tensors(model, proto)
+        for tensor, message in _tensor_pairs(model, proto)
         if isinstance(tensor, ir.ExternalTensor)
     ]
     folders = {Path(tensor.base_dir) for tensor, _ in external}
@@ -87,7 +87,7 @@ def of_ir(model: ir.Model) -> Source:
     return Source(proto, base=Path(root))
 
 
-def _tensors(
+def _tensor_pairs(
     model: ir.Model, proto: onnx.ModelProto
 ) -> Iterator[tuple[ir.TensorProtocol | None, onnx.TensorProto]]:
     """Yield each tensor of a model with its message."""

@@ -55,7 +55,7 @@ def check(model: onnx.ModelProto, name: str) -> None:
         _check_functions(model)
         own_types = {f.name for f in model.functions if op_traits.is_standard_domain(f.domain)}
         for function in model.functions:
-            place = traversal.Place(_identity(function))
+            place = traversal.Place(_identity_of(function))
             opset = _opset(function.opset_import, place)
             _Dataflow(place, opset, own_types).check(function)
         place = traversal.Place()
@@ -80,11 +80,11 @@ def _check_depth(model: onnx.ModelProto) -> None:
         pending += ((g, depth + 1) for node in graph.node for _, g in traversal.subgraphs(node))
 
 
-def _identity(function: onnx.FunctionProto) -> Identity:
+def _identity_of(function: onnx.FunctionProto) -> Identity:
     return function.domain, function.name, function.overload
 
 
-def _label(identity: Identity) -> str:
+def _function_label(identity: Identity) -> str:
     return str(traversal.Place(identity)).removeprefix("function ")
 
 
@@ -92,26 +92,28 @@ def _check_functions(model: onnx.ModelProto) -> None:
     """Check that functions are defined once, form no cycle and stay small when inlined."""
     bodies: dict[Identity, onnx.FunctionProto] = {}
     for function in model.functions:
-        if bodies.setdefault(_identity(function), function) is not function:
-            raise _InvalidError(f"function {_label(_identity(function))} is defined twice")
+        if bodies.setdefault(_identity_of(function), function) is not function:
+            raise _InvalidError(
+                f"function {_function_label(_identity_of(function))} is defined twice"
+            )
     if not bodies:
         return
-    calls = {identity: list(_calls(body, bodies)) for identity, body in bodies.items()}
+    calls = {identity: list(_called_functions(body, bodies)) for identity, body in bodies.items()}
     sizes: dict[Identity, int] = {}
     try:
         for identity in TopologicalSorter(calls).static_order():
             own = sum(1 for _ in traversal.graph_nodes(traversal.Place(), bodies[identity]))
             sizes[identity] = own + sum(sizes[callee] for callee in calls[identity])
     except CycleError as error:
-        cycle = sorted(map(_label, set(error.args[1])))
+        cycle = sorted(map(_function_label, set(error.args[1])))
         raise _InvalidError(f"functions call each other in a cycle: {_listed(cycle)}") from None
-    total = sum(sizes[callee] for callee in _calls(model.graph, bodies))
+    total = sum(sizes[callee] for callee in _called_functions(model.graph, bodies))
     if total > MAX_INLINED:
         count = f"{total} nodes, " if total < 10**15 else ""
         raise _InvalidError(f"its inlined function calls have {count}more than {MAX_INLINED} nodes")
 
 
-def _calls(
+def _called_functions(
     graph: traversal.GraphLike, bodies: dict[Identity, onnx.FunctionProto]
 ) -> Iterator[Identity]:
     for _, _, node in traversal.graph_nodes(traversal.Place(), graph):
@@ -156,7 +158,7 @@ class _Signature:
 
 
 @cache
-def _signature(op_type: str, opset: int) -> _Signature:
+def _signature_of(op_type: str, opset: int) -> _Signature:
     """Return what the schema of a standard operator says; no requirements if there is none."""
     try:
         schema = onnx.defs.get_schema(op_type, opset)
@@ -191,8 +193,8 @@ class _Dataflow:
         Raises:
             _InvalidError: a value has no producer or two, or nodes form a cycle.
         """
-        declared, results = _declared(graph, self._place)
-        produced = self._produced(graph, declared)
+        declared, results = _declared_names(graph, self._place)
+        produced = self._produced_names(graph, declared)
         self._outer.append(declared | produced)
         captured = set(results)
         reads: list[set[str]] = []
@@ -206,7 +208,7 @@ class _Dataflow:
             names.discard("")
             if not names <= self._outer[-1]:
                 for name in names:
-                    if not self._visible(name):
+                    if not self._is_visible(name):
                         raise _InvalidError(f"{self._locate(node)} reads {name!r}, {_NO_PRODUCER}")
             if not node.attribute:
                 reads.append(names & produced)
@@ -223,7 +225,7 @@ class _Dataflow:
             reads.append(names & produced)
             captured |= names
         for name in results:
-            if not self._visible(name):
+            if not self._is_visible(name):
                 raise _InvalidError(f"{self._place} returns {name!r}, {_NO_PRODUCER}")
         self._check_order(graph, reads)
         return captured - self._outer.pop()
@@ -238,7 +240,7 @@ class _Dataflow:
             return
         if isinstance(node.op_type, bytes):  # protobuf's form of invalid UTF-8
             raise _InvalidError("is damaged: the name of an operator is not UTF-8 text")
-        signature = _signature(node.op_type, self._opset)
+        signature = _signature_of(node.op_type, self._opset)
         for what, names, required in (
             ("input", node.input, signature.inputs),
             ("output", node.output, signature.outputs),
@@ -270,7 +272,7 @@ class _Dataflow:
     def _locate(self, node: onnx.NodeProto) -> str:
         return f"{_named(node)} in {self._place}"
 
-    def _produced(self, graph: traversal.GraphLike, declared: set[str]) -> set[str]:
+    def _produced_names(self, graph: traversal.GraphLike, declared: set[str]) -> set[str]:
         producers: dict[str, onnx.NodeProto] = {}
         for node in graph.node:
             for name in filter(None, node.output):
@@ -283,7 +285,7 @@ class _Dataflow:
                 producers[name] = node
         return set(producers)
 
-    def _visible(self, name: str) -> bool:
+    def _is_visible(self, name: str) -> bool:
         return any(name in names for names in reversed(self._outer))
 
     def _check_order(self, graph: traversal.GraphLike, reads: list[set[str]]) -> None:
@@ -315,7 +317,9 @@ def _named(node: onnx.NodeProto) -> str:
     return f"{node.op_type} {traversal.label(node)!r}"
 
 
-def _declared(graph: traversal.GraphLike, place: traversal.Place) -> tuple[set[str], list[str]]:
+def _declared_names(
+    graph: traversal.GraphLike, place: traversal.Place
+) -> tuple[set[str], list[str]]:
     """Return the names of inputs and initializers, and the names of outputs.
 
     Raises:

@@ -40,9 +40,9 @@ def check(path: Path, source: Source, *, in_place: bool = False) -> None:
     except (FileNotFoundError, NotADirectoryError):
         pass
     except (OSError, ValueError) as error:  # a name that is too long or invalid
-        raise _failure(path, error) from None
+        raise _write_failure(path, error) from None
     if path.exists() and not path.is_file():  # never replace a device or a pipe
-        raise _unwritable(path, f"it is {'a folder' if path.is_dir() else 'no regular file'}")
+        raise _unwritable_file(path, f"it is {'a folder' if path.is_dir() else 'no regular file'}")
     if in_place and path.is_symlink():
         raise UsageError(
             f"{path}: is a link to {path.resolve()}; convert that in place, or write -o",
@@ -61,9 +61,9 @@ def check(path: Path, source: Source, *, in_place: bool = False) -> None:
                 code=Code.SAME_FILE,
             )
     if not path.parent.is_dir():
-        raise _unwritable(path, f"there is no folder {str(path.parent)!r}")
+        raise _unwritable_file(path, f"there is no folder {str(path.parent)!r}")
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise _unwritable(path, "its folder is read-only")
+        raise _unwritable_file(path, "its folder is read-only")
 
 
 def write(
@@ -110,7 +110,7 @@ def _external_data(source: Source, path: Path) -> Iterator[Source]:
     try:
         atomic_write(target, data)
     except OSError as error:
-        raise _failure(target, error) from None
+        raise _write_failure(target, error) from None
     try:
         yield source.holding(moved)
     except BaseException:  # Ctrl-C too
@@ -138,7 +138,7 @@ def _write(path: Path, content: bytes, copies: _Pairs, progress: Progress) -> No
         with _copied_data(path, copies, progress):
             atomic_write(path, content)
     except OSError as error:
-        raise _failure(path, error) from None
+        raise _write_failure(path, error) from None
 
 
 def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
@@ -168,18 +168,18 @@ def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
                 f"{path}: reads back differently; the original was left there", code=Code.UNWRITABLE
             )
 
-    original = _identity(path)
+    original = _file_identity(path)
     backup = _back_up(path)
     try:
         mode = path.stat().st_mode
         with _copied_data(path, copies):
             atomic_write(path, content, mode=mode, check=check_written)
     except BaseException as error:  # Ctrl-C too
-        if _identity(path) != original:
+        if _file_identity(path) != original:
             backup.replace(path)
         backup.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise _failure(path, error) from None
+            raise _write_failure(path, error) from None
         raise
     if not keep:
         with suppress(OSError):
@@ -188,7 +188,7 @@ def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
     return backup
 
 
-def _identity(path: Path) -> tuple[int, ...] | None:
+def _file_identity(path: Path) -> tuple[int, ...] | None:
     """Return values that tell the file at a path from another one moved there; None if missing.
 
     Size and time are among them because not all file systems number their files.
@@ -205,16 +205,16 @@ def _back_up(path: Path) -> Path:
     for number in itertools.count():
         backup = path.with_name(f"{path.name}.orig{number or ''}")
         try:
-            _link(path, backup)
+            _link_backup(path, backup)
         except FileExistsError:
             continue
         except OSError as error:
-            raise _failure(backup, error) from None
+            raise _write_failure(backup, error) from None
         return backup
     raise AssertionError
 
 
-def _link(path: Path, backup: Path) -> None:
+def _link_backup(path: Path, backup: Path) -> None:
     """Make a hard link, which takes no time, or a copy on a system without links."""
     try:
         backup.hardlink_to(path)
@@ -226,11 +226,11 @@ def _link(path: Path, backup: Path) -> None:
         atomic_write(backup, copy_of(path))
 
 
-def _failure(path: Path, error: OSError | ValueError) -> ModelFileError:
-    return _unwritable(path, getattr(error, "strerror", None) or error)
+def _write_failure(path: Path, error: OSError | ValueError) -> ModelFileError:
+    return _unwritable_file(path, getattr(error, "strerror", None) or error)
 
 
-def _unwritable(path: Path, reason: object) -> ModelFileError:
+def _unwritable_file(path: Path, reason: object) -> ModelFileError:
     return ModelFileError(f"{path}: cannot be written: {reason}", code=Code.UNWRITABLE)
 
 
@@ -257,7 +257,7 @@ def _copied_data(
             progress(f"writing {done // 10**6}/{total // 10**6} MB of external data")
 
     created: list[Path] = []  # a path is added before it is created: an interrupt may come between
-    before = _identity(path)
+    before = _file_identity(path)
     try:
         for origin, target in pairs:
             missing = [p for p in (target.parent, *target.parent.parents) if not p.exists()]
@@ -268,7 +268,7 @@ def _copied_data(
             atomic_write(target, copy_of(origin, note))
         yield
     except BaseException:  # Ctrl-C too, which may come after the model was moved to `path`
-        if _identity(path) == before:
+        if _file_identity(path) == before:
             for item in reversed(created):
                 with suppress(FileNotFoundError):
                     if item.is_dir():

@@ -109,7 +109,7 @@ def read(node: NodeFacts) -> Call:
         raise OperatorError("the data input is missing", code=Code.PARAMETER)
     if node.domain != python_ops.DOMAIN:
         _check_unambiguous(node)
-    call = _reader(node)(node)
+    call = _reader_of(node)(node)
     call.check()
     shape = node.inputs[0].shape
     if shape is not None:
@@ -121,7 +121,7 @@ def read(node: NodeFacts) -> Call:
     return call
 
 
-def _reader(node: NodeFacts) -> Callable[[NodeFacts], Call]:
+def _reader_of(node: NodeFacts) -> Callable[[NodeFacts], Call]:
     if node.domain == python_ops.DOMAIN:
         return python_ops.read
     if node.domain == chain_ops.DOMAIN and node.op_type in chain_ops.OP_TYPES:

@@ -123,9 +123,9 @@ class BlockCall:
                 f"block_shape has {self.blocked} entries; no tensor has so many dims",
                 code=Code.RANK,
             )
-        self._neutral()
+        self._neutral_operator()
 
-    def _neutral(self) -> SpaceToBatch | BatchToSpace:
+    def _neutral_operator(self) -> SpaceToBatch | BatchToSpace:
         """Return the operator with blocks of 1 and amounts of 0 where they are unknown."""
         none = (0,) * self.blocked
         amounts = zip(self.begins.values or none, self.ends.values or none, strict=True)
@@ -140,7 +140,7 @@ class BlockCall:
         """Return the output's shape; dims that depend on run-time values are None."""
         if self.operator is not None:
             return self.operator.output_shape(shape)
-        self._neutral().check_batch(shape)
+        self._neutral_operator().check_batch(shape)
         unknown = (None,) * self.blocked
         vectors = (v.values or unknown for v in (self.block, self.begins, self.ends))
         return tuple(self.kind.output_dims(DIMS, shape, *vectors))
@@ -208,12 +208,12 @@ class BlockCall:
             if self.block.values is not None:
                 b = self.block.values[axis]
             elif self.kind is BatchToSpace:
-                b = _divisor(dims[0], rng, number, axis)
+                b = _draw_block(dims[0], rng, number, axis)
             else:
                 known = isinstance(size, int) and low is not None and high is not None
                 padded = size + low + high if known else None  # type: ignore[operator]
-                b = _divisor(padded, rng, number, axis)
-            pair = _pads if self.kind is SpaceToBatch else _crops
+                b = _draw_block(padded, rng, number, axis)
+            pair = _draw_pads if self.kind is SpaceToBatch else _draw_crops
             most = b * _BLOCKS_OF_PADDING[number % len(_BLOCKS_OF_PADDING)]
             if b == 1 and number < USUAL_SAMPLES:
                 most = 0  # most likely the channels, whose number later nodes depend on
@@ -223,9 +223,9 @@ class BlockCall:
             ends.append(high)
         parameters: dict[int, Array] = {}
         try:
-            _fill(parameters, facts, self.block, block, 1)
-            _fill(parameters, facts, self.begins, begins, 0)
-            _fill(parameters, facts, self.ends, ends, 0)
+            _fill_parameter(parameters, facts, self.block, block, 1)
+            _fill_parameter(parameters, facts, self.begins, begins, 0)
+            _fill_parameter(parameters, facts, self.ends, ends, 0)
             operator = self.kind(tuple(block), tuple(zip(begins, ends, strict=True)))
         except (OperatorError, OverflowError):  # the latter: more than the input's integers hold
             return None
@@ -236,7 +236,7 @@ class BlockCall:
 Call = FixedCall | BlockCall
 
 
-def _divisor(size: Dim, rng: np.random.Generator, number: int, axis: int) -> int:
+def _draw_block(size: Dim, rng: np.random.Generator, number: int, axis: int) -> int:
     """Draw a block that divides a size if it is known."""
     if not isinstance(size, int) or size == 0:
         if number < USUAL_SAMPLES:
@@ -249,7 +249,7 @@ def _divisor(size: Dim, rng: np.random.Generator, number: int, axis: int) -> int
 _Pair = tuple[int | None, int | None]
 
 
-def _pads(
+def _draw_pads(
     size: int | None, block: int, pair: _Pair, most: int, rng: np.random.Generator
 ) -> tuple[int, int]:
     low, high = pair
@@ -262,7 +262,7 @@ def _pads(
     return low, int(rng.integers(0, most + 1)) if high is None else high
 
 
-def _crops(
+def _draw_crops(
     size: int | None, block: int, pair: _Pair, most: int, rng: np.random.Generator
 ) -> tuple[int, int]:
     low, high = pair
@@ -272,7 +272,7 @@ def _crops(
     return low, int(rng.integers(0, room + 1)) if high is None else high
 
 
-def _fill(
+def _fill_parameter(
     parameters: dict[int, Array],
     facts: NodeFacts,
     vector: Vector,

@@ -41,11 +41,11 @@ class InputFacts:
     @classmethod
     def of(cls, array: npt.NDArray[np.generic]) -> InputFacts:
         """Return the facts about an array."""
-        return cls(_name(array.dtype), tuple(array.shape), array)
+        return cls(_dtype_name(array.dtype), tuple(array.shape), array)
 
 
 @cache  # numpy puts a name together at each call
-def _name(dtype: np.dtype[np.generic]) -> str:
+def _dtype_name(dtype: np.dtype[np.generic]) -> str:
     return "string" if dtype.kind in "OUST" else dtype.name
 
 
@@ -71,19 +71,20 @@ class NodeFacts:
 
     def integer(self, name: str) -> int:
         """Return a required INT attribute."""
-        value = self._attribute(name)
+        value = self._required_attribute(name)
         if not isinstance(value, int) or isinstance(value, bool):
             raise OperatorError(
-                f"attribute {name} must be an integer, not {_kind(value)}", code=Code.ATTRIBUTE
+                f"attribute {name} must be an integer, not {_describe_value(value)}",
+                code=Code.ATTRIBUTE,
             )
         return value
 
     def integers(self, name: str, *lengths: int) -> tuple[int, ...]:
         """Return a required INTS attribute, of one of `lengths` if any is given."""
-        value = self._attribute(name)
+        value = self._required_attribute(name)
         if not isinstance(value, tuple) or not all(isinstance(v, int) for v in value):
             raise OperatorError(
-                f"attribute {name} must be a list of integers, not {_kind(value)}",
+                f"attribute {name} must be a list of integers, not {_describe_value(value)}",
                 code=Code.ATTRIBUTE,
             )
         if lengths and len(value) not in lengths:
@@ -96,14 +97,15 @@ class NodeFacts:
 
     def string(self, name: str) -> str:
         """Return a required STRING attribute."""
-        value = self._attribute(name)
+        value = self._required_attribute(name)
         if not isinstance(value, str):
             raise OperatorError(
-                f"attribute {name} must be a string, not {_kind(value)}", code=Code.ATTRIBUTE
+                f"attribute {name} must be a string, not {_describe_value(value)}",
+                code=Code.ATTRIBUTE,
             )
         return value
 
-    def _attribute(self, name: str) -> AttributeValue:
+    def _required_attribute(self, name: str) -> AttributeValue:
         if name not in self.attributes:
             raise OperatorError(f"attribute {name} is missing", code=Code.ATTRIBUTE)
         value = self.attributes[name]
@@ -121,7 +123,7 @@ def quoted(value: object) -> str:
     return _SHORT.repr(value)
 
 
-def _kind(value: object) -> str:
+def _describe_value(value: object) -> str:
     if isinstance(value, tuple):
         return f"the list {quoted(list(value))}"
     if isinstance(value, int | float | str):

@@ -75,7 +75,7 @@ def block(node: NodeFacts) -> BlockCall:
 
 def patches(node: NodeFacts) -> FixedCall:
     """Read ExtractImagePatches with `sizes` and `auto_pad`, channels first."""
-    kernel, strides, rates = (_positive(node, name) for name in ("sizes", "strides", "rates"))
+    kernel, strides, rates = (_positive_pair(node, name) for name in ("sizes", "strides", "rates"))
     auto_pad = node.string("auto_pad").lower()
     if auto_pad not in _AUTO_PAD:
         raise OperatorError(
@@ -102,7 +102,7 @@ def reorg(node: NodeFacts) -> FixedCall:
     return FixedCall(ReorgYolo(stride), "openvino")
 
 
-def _positive(node: NodeFacts, name: str) -> tuple[int, ...]:
+def _positive_pair(node: NodeFacts, name: str) -> tuple[int, ...]:
     values = node.integers(name, 2)
     for axis, value in enumerate(values):
         if value < 1:

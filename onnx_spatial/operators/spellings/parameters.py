@@ -22,7 +22,7 @@ def vector(
     Raises:
         OperatorError: it is missing, has another type or rank, or its length is unknown.
     """
-    values, known = _values(node, name, index, types)
+    values, known = _value_and_shape(node, name, index, types)
     if values is not None:
         if values.ndim != 1:
             raise OperatorError(
@@ -45,9 +45,9 @@ def pairs(
     node: NodeFacts, name: str, index: int, types: tuple[str, ...], length: int
 ) -> tuple[Vector, Vector]:
     """Read the [length, 2] parameter `name` as two columns, from an input or a flat attribute."""
-    values, known = _values(node, name, index, types, columns=2)
+    values, known = _value_and_shape(node, name, index, types, columns=2)
     shape = values.shape if values is not None else known
-    if shape is not None and not _fits(shape, (length, 2)):
+    if shape is not None and not _fits_shape(shape, (length, 2)):
         raise OperatorError(
             f"{name} must have shape [{length}, 2], not {show(shape)}", code=Code.PARAMETER
         )
@@ -86,13 +86,13 @@ def without_batch(name: str, entries: Vector, neutral: int) -> Vector:
     return Vector(entries.length - 1, entries.values[1:])
 
 
-def _fits(shape: tuple[Dim, ...], expected: tuple[int, ...]) -> bool:
+def _fits_shape(shape: tuple[Dim, ...], expected: tuple[int, ...]) -> bool:
     return len(shape) == len(expected) and all(
         not isinstance(d, int) or d == e for d, e in zip(shape, expected, strict=True)
     )
 
 
-def _values(
+def _value_and_shape(
     node: NodeFacts, name: str, index: int, types: tuple[str, ...], columns: int = 0
 ) -> tuple[np.ndarray | None, tuple[Dim, ...] | None]:
     """Return the value if it is known, and the shape if it is known."""

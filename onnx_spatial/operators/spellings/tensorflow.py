@@ -55,12 +55,12 @@ def patches(node: NodeFacts) -> FixedCall:
     """Read ExtractImagePatches and ExtractVolumePatches with `ksizes`, channels last."""
     volume = node.op_type == "ExtractVolumePatches"
     rank = 5 if volume else 4
-    kernel = _spatial(node, "ksizes", rank)
-    strides = _spatial(node, "strides", rank)
+    kernel = _spatial_entries(node, "ksizes", rank)
+    strides = _spatial_entries(node, "strides", rank)
     if volume and "rates" not in node.attributes:
         rates = (1,) * len(kernel)
     else:
-        rates = _spatial(node, "rates", rank)
+        rates = _spatial_entries(node, "rates", rank)
     if volume and set(rates) != {1}:
         raise OperatorError(
             "ExtractVolumePatches has no rates; they must be 1", code=Code.ATTRIBUTE
@@ -82,7 +82,7 @@ def patches(node: NodeFacts) -> FixedCall:
     return FixedCall(operator, "tensorflow")
 
 
-def _spatial(node: NodeFacts, name: str, rank: int) -> tuple[int, ...]:
+def _spatial_entries(node: NodeFacts, name: str, rank: int) -> tuple[int, ...]:
     values = node.integers(name, rank)
     if values[0] != 1 or values[-1] != 1:
         raise OperatorError(
