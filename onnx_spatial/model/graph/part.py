@@ -47,33 +47,31 @@ def part_around(model: onnx.ModelProto, starts: Iterable[int]) -> Part:
     places = [position for position, graph, _ in every if graph is main]
     bodies = (traversal.graph_nodes(traversal.Place(), body) for body in model.functions)
     end = len(every) - sum(1 for body in bodies for _ in body)
-    reads = [traversal.needs(every[place][2]) for place in places]
+    nodes = [every[place][2] for place in places]
+    reads = [traversal.needs(node) if node.attribute else node.input for node in nodes]
     producers: dict[str, int] = {}
     readers: dict[str, list[int]] = {}
     in_order = True
-    for index, names in enumerate(reads):
-        for name in names:
+    for index, node in enumerate(nodes):
+        for name in reads[index]:
             readers.setdefault(name, []).append(index)
-        for name in every[places[index]][2].output:
+        for name in filter(None, node.output):
             in_order = in_order and name not in readers
             producers[name] = index
     near = {bisect(places, start) - 1 for start in starts if start < end}
     edge = near
     for _ in range(DISTANCE):
-        sources = (producers.get(name) for index in edge for name in reads[index])
-        found = {source for source in sources if source is not None}
-        for index in edge:
-            for name in every[places[index]][2].output:
-                found.update(readers.get(name, ()))
-        edge = found - near
+        sources = {producers.get(name, index) for index in edge for name in reads[index]}
+        made = (name for index in edge for name in nodes[index].output if name)
+        edge = sources.union(*(readers.get(name, ()) for name in made)) - near
         near |= edge
-    if not in_order or len(near) == len(places):
+    if not in_order or len(near) == len(nodes):
         return Part(every)
     ends = [*places[1:], end]
     positions = [p for index in sorted(near) for p in range(places[index], ends[index])]
-    outside = (names for index, names in enumerate(reads) if index not in near)
+    outputs = (name for index in near for name in nodes[index].output)
     return Part(
         [every[position] for position in (*positions, *range(end, len(every)))],
         sorted(near),
-        frozenset[str]().union(*outside),
+        frozenset(name for name in outputs if not near.issuperset(readers.get(name, ()))),
     )
