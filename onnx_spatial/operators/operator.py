@@ -20,9 +20,6 @@ from onnx_spatial.operators.strided_copies import Copies, plan_of
 #: An integer, or the representation of an unknown size in an `Arithmetic`.
 Size = Any
 
-#: Shape samples that cover the different cases of most operators.
-USUAL_SAMPLES = 3
-
 
 class Arithmetic(Protocol):
     """Integer arithmetic on sizes, some of which are unknown until run time."""

@@ -12,13 +12,11 @@ import numpy.typing as npt
 
 from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators import Arithmetic, BatchToSpace, Dim, SpaceToBatch
-from onnx_spatial.operators.operator import USUAL_SAMPLES, Size
+from onnx_spatial.operators.operator import Size
 from onnx_spatial.operators.shapes import DIMS
 from onnx_spatial.operators.spellings.call import (
     TYPICAL_BATCH,
     FixedCall,
-    InputFacts,
-    NodeFacts,
     Parameter,
     Vector,
 )
@@ -36,12 +34,6 @@ BLOCKS: dict[str, tuple[type[SpaceToBatch] | type[BatchToSpace], str]] = {
 
 #: An unknown block in estimates.
 TYPICAL_BLOCK = 2
-
-#: Unknown blocks of even axes and of odd ones, for the samples after the usual ones.
-_BLOCKS = ((1, 1), (4, 1), (2, 2), (3, 4), (5, 2))
-
-#: The most blocks in unknown pads and crops, for the samples in turn.
-_BLOCKS_OF_PADDING = (1, 1, 0, 3)
 
 
 @dataclass(frozen=True)
@@ -181,112 +173,6 @@ class BlockCall:
             return replace(self, begins=vector)
         return replace(self, ends=vector)
 
-    def sample_rank(self, number: int = 0) -> int:
-        """Return the rank of shape sample `number`: with one, two or no axes behind the blocked ones."""
-        return self.rank or self.blocked + 1 + (number + 1) % 3
-
-    def sample_parameters(
-        self, dims: Sequence[Dim], facts: NodeFacts, rng: np.random.Generator, number: int
-    ) -> tuple[SpaceToBatch | BatchToSpace, dict[int, Array]] | None:
-        """Draw legal values of unknown parameters: blocks that divide the known sizes, pads or crops.
-
-        Args:
-            dims: of the data.
-            facts: about the node.
-            rng: random generator.
-            number: of the sample; samples with other numbers differ.
-
-        Returns:
-            The operator, and the values of inputs by their numbers; None if no values fit.
-        """
-        block, begins, ends = [], [], []
-        for axis in range(self.blocked):
-            size = dims[axis + 1]
-            low, high = (
-                None if v.values is None else v.values[axis] for v in (self.begins, self.ends)
-            )
-            if self.block.values is not None:
-                b = self.block.values[axis]
-            elif self.kind is BatchToSpace:
-                b = _draw_block(dims[0], rng, number, axis)
-            else:
-                known = isinstance(size, int) and low is not None and high is not None
-                padded = size + low + high if known else None  # type: ignore[operator]
-                b = _draw_block(padded, rng, number, axis)
-            pair = _draw_pads if self.kind is SpaceToBatch else _draw_crops
-            most = b * _BLOCKS_OF_PADDING[number % len(_BLOCKS_OF_PADDING)]
-            if b == 1 and number < USUAL_SAMPLES:
-                most = 0  # most likely the channels, whose number later nodes depend on
-            low, high = pair(size if isinstance(size, int) else None, b, (low, high), most, rng)
-            block.append(b)
-            begins.append(low)
-            ends.append(high)
-        parameters: dict[int, Array] = {}
-        try:
-            _fill_parameter(parameters, facts, self.block, block, 1)
-            _fill_parameter(parameters, facts, self.begins, begins, 0)
-            _fill_parameter(parameters, facts, self.ends, ends, 0)
-            operator = self.kind(tuple(block), tuple(zip(begins, ends, strict=True)))
-        except (OperatorError, OverflowError):  # the latter: more than the input's integers hold
-            return None
-        return operator, parameters
-
 
 #: The operator of a node, with parameters that may be unknown until run time.
 Call = FixedCall | BlockCall
-
-
-def _draw_block(size: Dim, rng: np.random.Generator, number: int, axis: int) -> int:
-    """Draw a block that divides a size if it is known."""
-    if not isinstance(size, int) or size == 0:
-        if number < USUAL_SAMPLES:
-            return int(rng.integers(2, 4))
-        return _BLOCKS[number % len(_BLOCKS)][axis % 2]
-    return int(rng.choice([d for d in range(1, min(size, 8) + 1) if size % d == 0]))
-
-
-#: Amounts at the begin and at the end of an axis; None for an unknown one.
-_Pair = tuple[int | None, int | None]
-
-
-def _draw_pads(
-    size: int | None, block: int, pair: _Pair, most: int, rng: np.random.Generator
-) -> tuple[int, int]:
-    low, high = pair
-    if low is None and high is not None and size is not None:
-        return (-size - high) % block, high
-    if low is None:
-        low = int(rng.integers(0, most + 1))
-    if high is None and size is not None:
-        return low, (-size - low) % block + (block * int(rng.integers(0, 2)) if most else 0)
-    return low, int(rng.integers(0, most + 1)) if high is None else high
-
-
-def _draw_crops(
-    size: int | None, block: int, pair: _Pair, most: int, rng: np.random.Generator
-) -> tuple[int, int]:
-    low, high = pair
-    room = most if size is None else min(most, max(0, (size * block - 1) // 2))
-    if low is None:
-        low = int(rng.integers(0, room + 1))
-    return low, int(rng.integers(0, room + 1)) if high is None else high
-
-
-def _fill_parameter(
-    parameters: dict[int, Array],
-    facts: NodeFacts,
-    vector: Vector,
-    values: Sequence[int],
-    neutral: int,
-) -> None:
-    """Set the entries of an unknown vector in the value of its input."""
-    index = vector.input
-    if vector.values is not None or index is None:
-        return
-    if index not in parameters:
-        fact = facts.inputs[index] or InputFacts()
-        # OpenVINO's vectors hold a neutral entry for the batch; tables have a row for each axis.
-        shape = (vector.rows,) if vector.step == 1 else (vector.rows, vector.step)
-        parameters[index] = np.full(shape, neutral, fact.dtype or "int64")
-    flat = parameters[index].reshape(-1)
-    flat[vector.start :: vector.step][: vector.length] = values

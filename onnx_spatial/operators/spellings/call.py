@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.errors import Code, OperatorError
-from onnx_spatial.operators import Arithmetic, Dim, FixedOperator, Operator
+from onnx_spatial.operators import Arithmetic, Dim, FixedOperator
 from onnx_spatial.operators.operator import Size
 
 #: An unknown number of images in estimates. Not 1: onnxruntime's kernels skip axes of 1.
@@ -252,13 +252,3 @@ class FixedCall:
     def with_reference(self, name: str, index: int) -> FixedCall:
         """Refuse: no attribute is referable."""
         raise ValueError(f"{self.operator.name} reads no attribute by reference")
-
-    def sample_rank(self, number: int = 0) -> int:
-        """Return the operator's rank."""
-        return self.operator.rank
-
-    def sample_parameters(
-        self, dims: Sequence[Dim], facts: NodeFacts, rng: np.random.Generator, number: int
-    ) -> tuple[Operator, dict[int, npt.NDArray[np.generic]]]:
-        """Draw legal values of the unknown parameters, of which there are none; see `BlockCall`."""
-        return self.operator, {}

@@ -57,7 +57,7 @@ _ADVICE = {
     ),
 }
 
-#: The name of a node in a message of onnxruntime.
+#: The name of a node in a message of onnxruntime; the last one is that in the innermost body.
 _NODE_NAME = re.compile(r"[Nn]ame:? ?'([^']*)'|Node \(([^)]*)\) Op \(")
 
 #: The name of a spatial operator in its error.
@@ -100,13 +100,13 @@ class RunError(Exception):
     def of(cls, error: Exception, stage: Stage) -> RunError:
         """Describe an exception of onnxruntime, which has a dozen types."""
         text = str(error)
-        name = _NODE_NAME.search(text)
+        names = ["".join(each) for each in _NODE_NAME.findall(text)]
         advice = [what for words, what in _ADVICE.items() if words in text]
         message = first_line(error)
         return cls(
             "; ".join([message.removesuffix("."), *advice]) if advice else message,
             stage,
-            (name.group(1) or name.group(2) or "") if name else "",
+            names[-1] if names else "",
             lacks_kernel=any(words in text for words in _LACKS_KERNEL),
             out_of_memory=isinstance(error, MemoryError) or any(w in text for w in _NO_MEMORY),
         )
