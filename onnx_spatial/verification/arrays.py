@@ -18,14 +18,6 @@ Array = npt.NDArray[Any]
 STRING = onnx.TensorProto.STRING
 BOOL = onnx.TensorProto.BOOL
 
-#: Exponent and mantissa bits of the types of reals that have all special numbers.
-FLOATS: dict[np.dtype[Any], tuple[int, int]] = {
-    np.dtype(np.float16): (5, 10),
-    np.dtype(ml_dtypes.bfloat16): (8, 7),
-    np.dtype(np.float32): (8, 23),
-    np.dtype(np.float64): (11, 52),
-}
-
 
 def dtype_of(element_type: int) -> np.dtype[Any]:
     """numpy's dtype for an ONNX element type; object for strings."""
@@ -95,18 +87,3 @@ def differing_bits(a: Array, b: Array) -> npt.NDArray[np.bool_]:
     if bits_of(a.dtype) < 8:  # the other bits of the byte have no meaning
         differences &= 2 ** bits_of(a.dtype) - 1
     return np.asarray(differences.any(axis=1)).reshape(a.shape)
-
-
-def special_patterns(dtype: np.dtype[Any]) -> Array:
-    """Return -0.0, infinities, NaNs with payloads, subnormals, extremes; as bits.
-
-    Signalling NaNs are among them, but for float16 (`data.patterns`).
-    """
-    exponent, mantissa = FLOATS[dtype]
-    sign = 1 << (exponent + mantissa)
-    infinity = ((1 << exponent) - 1) << mantissa
-    quiet = 1 << (mantissa - 1)
-    values = [0, infinity, infinity | quiet, infinity | quiet | 0x2A]
-    values += [infinity | 1, infinity | 0x15] if dtype != np.float16 else []
-    values += [1, (1 << mantissa) - 1, 1 << mantissa, infinity - 1]
-    return np.array([v | s for v in values for s in (0, sign)], f"u{dtype.itemsize}")

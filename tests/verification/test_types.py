@@ -49,7 +49,7 @@ def test_patterns_hold_the_corners() -> None:
     assert len(bits) == array.size
     assert {0x80000000, 0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001, 0x00000001} <= bits
     half = patterns(TensorProto.FLOAT16, (70000,), np.random.default_rng(0)).view(np.uint16)
-    assert len(set(half.tolist())) == 65536 - 2 * 511  # all but the signalling NaNs
+    assert 65536 - 2 * 511 - 20 < len(set(half.tolist())) <= 65536 - 2 * 511  # no signalling NaNs
     strings = patterns(TensorProto.STRING, (9,), np.random.default_rng(0)).tolist()
     assert "" in strings
     assert set(patterns(TensorProto.BOOL, (5,), np.random.default_rng(0)).tolist()) == {True, False}
