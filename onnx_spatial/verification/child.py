@@ -151,8 +151,7 @@ def run(
     doing = Doing("")
     with start(work, bounds, log) as (process, stream), stream:
         with _watched(process, bounds) as killed:
-            while (message := _received(stream)) is not None:
-                kind, value = message
+            for kind, value in _messages(stream):
                 if kind == "result":
                     result: T = value
                     return result
@@ -166,13 +165,11 @@ def run(
         raise Died(ending, how, doing)
 
 
-def _received(stream: BinaryIO) -> tuple[str, Any] | None:
-    """Return the next message of a child; None if it ended."""
-    try:
-        kind, value = pickle.load(stream)  # what this package wrote
-        return kind, value
-    except (EOFError, pickle.UnpicklingError):
-        return None
+def _messages(stream: BinaryIO) -> Iterator[tuple[str, Any]]:
+    """Yield the messages of a child until it ends."""
+    with suppress(EOFError, pickle.UnpicklingError):
+        while True:
+            yield pickle.load(stream)  # what this package wrote
 
 
 def _ending(code: int) -> tuple[Ending, str]:
@@ -189,25 +186,19 @@ def _ending(code: int) -> tuple[Ending, str]:
 def _watched(process: _Process, bounds: Bounds) -> Iterator[list[tuple[Ending, str]]]:
     """Kill a process that leaves its bounds; yield a list that then says how it ended."""
     killed: list[tuple[Ending, str]] = []
-    over = threading.Event()
-    started = time.monotonic()
+    over, started = threading.Event(), time.monotonic()
     first = limits.private_memory(process.pid) or 0
 
-    def left() -> tuple[Ending, str] | None:
-        if bounds.seconds is not None and time.monotonic() - started > bounds.seconds:
-            return "timeout", f"takes longer than {bounds.seconds:g} s (--timeout allows more)"
-        if bounds.memory is not None:
-            taken = (limits.private_memory(process.pid) or 0) - first
-            if taken > bounds.memory + bounds.weights:
-                return "memory", bounds.beyond_memory
-        return None
-
     def watch() -> None:
-        while not over.wait(_INTERVAL_SECONDS):
-            if (ending := left()) is not None:
-                killed.append(ending)
-                process.kill()
-                return
+        while not killed and not over.wait(_INTERVAL_SECONDS):
+            taken = (limits.private_memory(process.pid) or 0) - first if bounds.memory else 0
+            if bounds.seconds is not None and time.monotonic() - started > bounds.seconds:
+                end = f"takes longer than {bounds.seconds:g} s (--timeout allows more)"
+                killed.append(("timeout", end))
+            elif bounds.memory is not None and taken > bounds.memory + bounds.weights:
+                killed.append(("memory", bounds.beyond_memory))
+        if killed:
+            process.kill()
 
     thread = threading.Thread(target=watch, name="onnx-spatial-watch", daemon=True)
     thread.start()
@@ -251,7 +242,15 @@ def _forked(
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
-        _in_fork(work, bounds, log, writing)
+        try:
+            gc.freeze()  # sessions of the parent must not be collected: their threads are not here
+            faulthandler.disable()
+            printed = os.open(os.devnull, os.O_WRONLY) if log is None else log.fileno()
+            os.dup2(printed, 1)
+            os.dup2(printed, 2)
+            _do(work, bounds, os.fdopen(writing, "wb"))
+        finally:
+            os._exit(1)  # without the parent's cleanup; the code counts where no result was sent
     os.close(writing)
     process = _Forked(pid)
     try:
@@ -262,23 +261,6 @@ def _forked(
         raise
     finally:
         process.wait()
-
-
-def _in_fork(
-    work: Callable[[Progress], Any], bounds: Bounds, log: IO[bytes] | None, writing: int
-) -> None:
-    """Run the function in a forked child, and exit without the parent's cleanup."""
-    code = 1
-    try:
-        gc.freeze()  # sessions of the parent must not be collected: their threads are not here
-        faulthandler.disable()
-        printed = os.open(os.devnull, os.O_WRONLY) if log is None else log.fileno()
-        os.dup2(printed, 1)
-        os.dup2(printed, 2)
-        _do(work, bounds, os.fdopen(writing, "wb"))
-        code = 0
-    finally:
-        os._exit(code)
 
 
 @contextmanager

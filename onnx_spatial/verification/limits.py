@@ -8,6 +8,7 @@ macOS refuses some limits of a process, Windows all.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import signal
 import sys
@@ -16,7 +17,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnxruntime as ort
@@ -136,46 +136,18 @@ class Stopwatch:
         return time.monotonic() - self._clock > seconds and self.seconds > seconds
 
 
-@dataclass
-class _Limit:
-    """The time that all runs may take together, and the run that is under way."""
-
-    seconds: float
-    stopwatch: Stopwatch = field(default_factory=Stopwatch)
-    run: ort.RunOptions | None = None
-    closed: threading.Event = field(default_factory=threading.Event)
-    watcher: threading.Thread | None = None
-
-    def check(self, doing: str) -> None:
-        if self.stopwatch.exceeds(self.seconds):
-            raise TimeLimitError(
-                f"the verification was stopped after {self.seconds:g} s, at {doing!r} "
-                "(--time-limit allows more)"
-            )
-
-    def watch(self) -> None:
-        """Stop the run that is under way when the time is over: onnxruntime reads the flag."""
-        while not self.closed.wait(
-            max(self.seconds - self.stopwatch.seconds, _SHORTEST_WAIT_SECONDS)
-        ):
-            if self.stopwatch.exceeds(self.seconds) and (run := self.run) is not None:
-                run.terminate = True
-
-
-_limit: ContextVar[_Limit | None] = ContextVar("limit", default=None)
+#: The time of all runs so far, and the most that they may take together; None: any time.
+_limit: ContextVar[tuple[Stopwatch, float] | None] = ContextVar("limit", default=None)
 
 
 @contextmanager
 def allowing_time(seconds: float | None) -> Iterator[None]:
     """Let the runs in the block take some seconds together; None: any time."""
-    limit = None if seconds is None else _Limit(seconds)
-    token = _limit.set(limit)
+    token = _limit.set(None if seconds is None else (Stopwatch(), seconds))
     try:
         yield
     finally:
         _limit.reset(token)
-        if limit is not None:
-            limit.closed.set()
 
 
 def check_time(doing: str) -> None:
@@ -184,31 +156,34 @@ def check_time(doing: str) -> None:
     Raises:
         TimeLimitError: it is.
     """
-    if (limit := _limit.get()) is not None:
-        limit.check(doing)
+    stopwatch, seconds = _limit.get() or (None, math.inf)
+    if stopwatch is not None and stopwatch.exceeds(seconds):
+        raise TimeLimitError(
+            f"the verification was stopped after {seconds:g} s, at {doing!r} (--time-limit allows more)"
+        )
 
 
 @contextmanager
 def stopping_in_time(run: ort.RunOptions, doing: str) -> Iterator[None]:
-    """Stop the run with these options when the time is over.
+    """Stop the run with these options when the time is over: onnxruntime reads a flag.
 
     Raises:
         TimeLimitError: it is.
     """
-    limit = _limit.get()
-    if limit is None:
-        yield
-        return
-    limit.check(doing)
-    if limit.watcher is None:
-        limit.watcher = threading.Thread(target=limit.watch, daemon=True)
-        limit.watcher.start()
-    limit.run = run
+    check_time(doing)
+    limit, done = _limit.get(), threading.Event()
+
+    def watch(stopwatch: Stopwatch, seconds: float) -> None:
+        while not done.wait(max(seconds - stopwatch.seconds, _SHORTEST_WAIT_SECONDS)):
+            run.terminate = run.terminate or stopwatch.exceeds(seconds)
+
+    if limit is not None:
+        threading.Thread(target=watch, args=limit, daemon=True).start()
     try:
         yield
     except Exception:
         if run.terminate:
-            limit.check(doing)
+            check_time(doing)
         raise
     finally:
-        limit.run = None
+        done.set()
