@@ -52,62 +52,65 @@ _WITH = {False: "", True: " with optimisations on"}
 _OriginalRun = tuple[Mapping[str, Array], Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class NotRun:
-    """Why the models were not compared.
-
-    Attributes:
-        reason: in one line, with what the user can give.
-        no_runtime: whether no runtime has an operator of the rest of the model: nothing helps.
-        out_of_memory: whether memory ran out.
-    """
-
-    reason: str
-    no_runtime: bool = False
-    out_of_memory: bool = False
-
-
-@dataclass(frozen=True)
-class Broken:
-    """How the converted model does not load or run where the original does.
-
-    Attributes:
-        message: in one line.
-        loads: whether it loads, and only does not run.
-        run: position of the run.
-        optimised: with onnxruntime's optimisations.
-    """
-
-    message: str
-    loads: bool
-    run: int
-    optimised: bool
-
-
 @dataclass
-class ModelFindings:
-    """What the runs of both models show.
+class ModelRuns:
+    """Runs of two models that have the same inputs and outputs, and what they show.
 
     Attributes:
+        models: the models.
+        options: data, sizes, seed and tolerances.
+        progress: called with lines of text.
         feeds: the data of each run.
         runs, outputs: see `Verification`.
         broken: how the converted model does not load or run; None if it does.
+        loads: whether it loads.
         declarations: outputs that have another shape than they are declared with, one line each.
         warnings: what is odd but no failure.
-        not_run: why nothing was compared; None if something was.
+        not_run: why nothing was compared, with what the user can give; None if something was.
         other_values: inner values of one name that differ in the first run.
-        same_operators: whether the converted model runs Python operators, as the original does.
     """
 
+    models: ModelPair
+    options: VerifyOptions
+    progress: Callable[[str], None]
     feeds: list[Mapping[str, Array]] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     outputs: list[OutputResult] = field(default_factory=list)
-    broken: Broken | None = None
+    broken: Difference | None = None
+    loads: bool = True
     declarations: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    not_run: NotRun | None = None
+    not_run: RunError | None = None
     other_values: frozenset[str] = frozenset()
-    same_operators: bool = False
+
+    def compare(self, proven: bool, watched: Sequence[str], both_optimised: bool) -> None:
+        """Run the original, then the converted model with optimisations off and on.
+
+        Args:
+            proven: whether every part that differs is proven: then runs only test the runtime.
+            watched: values of the main graph that are not proven, to be compared in the first run.
+            both_optimised: whether the original runs with optimisations on, too, before the converted
+                model.
+
+        Raises:
+            UsageError: the data or shapes that were given do not fit the model, or it does not run on
+                them.
+        """
+        self._proven, self._watched, self._both_optimised = proven, watched, both_optimised
+        try:
+            self._run_original()
+            self._run_converted()
+        except RunError as error:
+            legal = isinstance(error, NoLegalSizesError)
+            self.not_run = error if legal else self._why_not_run(error)
+
+    # What they show
+
+    @property
+    def same_operators(self) -> bool:
+        """Whether the converted model runs Python operators, as the original does."""
+        nodes = traversal.nodes(self.models.converted.proto)
+        return any(node.domain == DOMAIN for _, _, node in nodes)
 
     @property
     def differing(self) -> list[OutputResult]:
@@ -117,27 +120,21 @@ class ModelFindings:
     @property
     def differences(self) -> list[str]:
         """Outputs that differ, each once, by its first run that shows it."""
-        lines = []
-        for name in dict.fromkeys(output.name for output in self.differing):
-            found = [output for output in self.differing if output.name == name]
-            levels = {output.optimised for output in found}
-            level = f" with optimisations {_LEVELS[found[0].optimised]}" if len(levels) == 1 else ""
-            lines.append(f"output {name!r}{level}: {found[0].reason}")
-        return lines
+        lines: dict[str, str] = {}
+        for output in self.differing:
+            levels = {other.optimised for other in self.differing if other.name == output.name}
+            level = f" with optimisations {_LEVELS[output.optimised]}" if len(levels) == 1 else ""
+            lines.setdefault(output.name, f"output {output.name!r}{level}: {output.reason}")
+        return list(lines.values())
 
     @property
     def first_difference(self) -> Difference | None:
         """How the converted model is broken, else the first output that differs, with the data."""
-        broken = self.broken
-        if broken is not None:
-            feeds, optimised = self.feeds[broken.run], broken.optimised
-            return Difference("model", "", None, broken.message, feeds, optimised=optimised)
-        if not self.differing:
-            return None
-        output = self.differing[0]
-        message = f"output {output.name!r}{_WITH[output.optimised]}: {output.reason}"
-        feeds, optimised = self.feeds[output.run], output.optimised
-        return Difference("output", output.name, None, message, feeds, optimised=optimised)
+        for output in self.differing if self.broken is None else ():
+            message = f"output {output.name!r}{_WITH[output.optimised]}: {output.reason}"
+            feeds, optimised = self.feeds[output.run], output.optimised
+            return Difference("output", output.name, None, message, feeds, optimised=optimised)
+        return self.broken
 
     @property
     def failures(self) -> list[str]:
@@ -164,67 +161,27 @@ class ModelFindings:
         self.warnings += [f"{line}: rounding that grew" for line in self.differences]
         self.outputs = [replace(o, passed=True) if o.passed is False else o for o in self.outputs]
 
-
-@dataclass
-class ModelRuns:
-    """Runs of two models that have the same inputs and outputs.
-
-    Attributes:
-        models: the models.
-        options: data, sizes, seed and tolerances.
-        progress: called with lines of text.
-        found: gets what is found, as far as there is time.
-        proven: whether every part that differs is proven: then runs only test the runtime.
-        watched: values of the main graph that are not proven, to be compared in the first run.
-        both_optimised: whether the original runs with optimisations on, too, before the converted model.
-    """
-
-    models: ModelPair
-    options: VerifyOptions
-    progress: Callable[[str], None]
-    found: ModelFindings
-    proven: bool
-    watched: Sequence[str] = ()
-    both_optimised: bool = False
-
-    def compare(self) -> None:
-        """Run the original, then the converted model with optimisations off and on.
-
-        Raises:
-            UsageError: the data or shapes that were given do not fit the model, or it does not run on
-                them.
-        """
-        nodes = traversal.nodes(self.models.converted.proto)
-        self.found.same_operators = any(node.domain == DOMAIN for _, _, node in nodes)
-        try:
-            self._run_original()
-            self._run_converted()
-        except NoLegalSizesError as error:
-            self.found.not_run = NotRun(str(error))
-        except RunError as error:
-            self.found.not_run = self._why_not_run(error)
-
     # The original
 
     def _run_original(self) -> None:
         """Run the original on what the user gave, or at sizes where it runs."""
         source, infos = self.models.original, self.models.infos
-        self._prepared = Original(source, self.models.domains, infos=infos, values=self.watched)
+        self._prepared = Original(source, self.models.domains, infos=infos, values=self._watched)
         self._original = self._prepared.open()
         runs = self._on_data_of_the_user() or self._at_legal_sizes()
         self._expected = [outputs for _, outputs in runs]
         kinds = self.models.kinds.of_values()
         self._kinds = {v.name: kinds.get(v.name, Kind()) for v in source.proto.graph.output}
         defaults = {tensor.name for tensor in source.proto.graph.initializer}
-        self.found.feeds = [feeds for feeds, _ in runs]
-        self.found.runs = [
+        self.feeds = [feeds for feeds, _ in runs]
+        self.runs = [
             Run(
                 self.options.seed,
                 {name: np.shape(array) for name, array in feeds.items()},
                 {name: dtype_name(array) for name, array in feeds.items()},
                 tuple(name for name in feeds if name in defaults),
             )
-            for feeds in self.found.feeds
+            for feeds in self.feeds
         ]
 
     def _on_data_of_the_user(self) -> list[_OriginalRun]:
@@ -258,10 +215,10 @@ class ModelRuns:
             progress=self.progress,
         )
         first = search.first()
-        second = None if self.proven else search.another(first)
+        second = None if self._proven else search.another(first)
         return [(run.feeds, run.outputs) for run in (first, second) if run is not None]
 
-    def _why_not_run(self, error: RunError) -> NotRun:
+    def _why_not_run(self, error: RunError) -> RunError:
         """Say why the original does not run, and what helps."""
         reason = f"the original cannot be run: {error}"
         if error.out_of_memory:
@@ -272,8 +229,7 @@ class ModelRuns:
             reason += f"; use --domain {unaccepted[0]} {same}"
         # A damaged file may make onnxruntime lack an operator that it has.
         unknown = "registered" not in str(error) or self._has_foreign_operator()
-        no_runtime = error.lacks_kernel and unknown
-        return NotRun(reason, no_runtime=no_runtime, out_of_memory=error.out_of_memory)
+        return _not_run(reason, error.lacks_kernel and unknown, error.out_of_memory)
 
     def _has_foreign_operator(self) -> bool:
         """Tell whether an operator is neither ONNX's, nor spatial, nor a function of the model."""
@@ -297,25 +253,24 @@ class ModelRuns:
     # The converted model
 
     def _run_converted(self) -> None:
-        found = self.found
         for optimised in (False, True):
             self._compare_level(optimised)
-            if found.broken is not None:
+            if self.broken is not None:
                 return
-        shapes = ((output.name, output.shape) for output in found.outputs)
-        found.declarations = pair.wrong_declarations(self.models, shapes)
+        shapes = ((output.name, output.shape) for output in self.outputs)
+        self.declarations = pair.wrong_declarations(self.models, shapes)
         random = {name: kind.random for name, kind in self._kinds.items() if kind.random}
-        found.warnings += [
+        self.warnings += [
             f"output {name!r} differs from run to run and is not compared: {source}"
             for name, source in random.items()
         ]
-        if random and random.keys() == self._kinds.keys() and not self.proven:
-            found.not_run = NotRun("all outputs differ from run to run")
+        if random and random.keys() == self._kinds.keys() and not self._proven:
+            self.not_run = _not_run("all outputs differ from run to run")
 
     def _compare_level(self, optimised: bool) -> None:
         """Run the converted model with optimisations off, or on."""
-        all_feeds, watched = self.found.feeds, [] if optimised else self.watched
-        for feeds in all_feeds if optimised and self.both_optimised else ():
+        all_feeds, watched = self.feeds, [] if optimised else self._watched
+        for feeds in all_feeds if optimised and self._both_optimised else ():
             self._run_optimised_original(feeds)  # or it ends this process, as is to be seen
         number = 0
         try:
@@ -340,11 +295,11 @@ class ModelRuns:
                 result = replace(result, passed=None, reason="random: not compared")
             elif result.passed is False:
                 result = self._accepted(result, name, actual)
-            self.found.outputs.append(result)
+            self.outputs.append(result)
 
     def _accepted(self, result: OutputResult, name: str, actual: Any) -> OutputResult:
         """Accept a difference that something else than the conversion explains."""
-        reason, found = result.reason, self.found
+        reason = result.reason
         remark = ""
         if self._is_of_no_turns(result, actual):
             remark = "a Loop without turns gives sizes that are inferred, or 0"
@@ -352,15 +307,15 @@ class ModelRuns:
             remark = "the original computes the same with optimisations on"
         if remark:
             return replace(result, passed=True, reason=f"{reason}; accepted: {remark}")
-        if result.optimised and self.proven:
-            found.warnings.append(
+        if result.optimised and self._proven:
+            self.warnings.append(
                 f"output {result.name!r} with onnxruntime's optimisations on: {reason}; "
                 "all parts are proven, and without them it agrees"
             )
             return replace(result, passed=True)
-        if self._original.kind == "evaluator" and self.proven:
+        if self._original.kind == "evaluator" and self._proven:
             reason = f"{reason}; but it is proven, and onnx's evaluator ran the original"
-            found.not_run = NotRun(f"output {result.name!r}: {reason}")
+            self.not_run = _not_run(f"output {result.name!r}: {reason}")
             return replace(result, passed=None, reason=reason)
         return result
 
@@ -378,7 +333,7 @@ class ModelRuns:
 
     def _optimised_original_gives(self, result: OutputResult, name: str, actual: Any) -> bool:
         """Tell whether an output agrees with that of the original with optimisations on."""
-        outputs = self._run_optimised_original(self.found.feeds[result.run])
+        outputs = self._run_optimised_original(self.feeds[result.run])
         tolerance = self.options.tolerances.of_output(name)
         return (
             outputs is not None
@@ -389,24 +344,25 @@ class ModelRuns:
         """Note the inner values of one name that differ in the first run."""
         expected = self._expected[0]
         both = (name for name in watched if name in expected and name in outputs)
-        self.found.other_values |= {
+        self.other_values |= {
             name for name in both if find_mismatch(expected[name], outputs[name], _SUMS) is not None
         }
 
     def _fail(self, error: RunError, number: int, optimised: bool) -> None:
         """Note that the converted model does not load or run; no failure if the original fails, too."""
-        found, loads = self.found, error.stage != "load"
+        loads = error.stage != "load"
         what = "run" if loads else "load"
         message = f"the converted model does not {what}{_WITH[optimised]}: {error}"
         if error.out_of_memory:
-            found.not_run = NotRun(f"{message}; {_SMALLER}", out_of_memory=True)
+            self.not_run = _not_run(f"{message}; {_SMALLER}", out_of_memory=True)
         elif self._keeps_operators():
             reason = f"onnxruntime cannot run what is left: {error}"
-            found.not_run = NotRun(reason, no_runtime=True)
-        elif optimised and self._run_optimised_original(found.feeds[number]) is None:
-            found.warnings.append(f"{message}; nor does the original")
+            self.not_run = _not_run(reason, no_runtime=True)
+        elif optimised and self._run_optimised_original(self.feeds[number]) is None:
+            self.warnings.append(f"{message}; nor does the original")
         else:
-            found.broken = Broken(message, loads, number, optimised)
+            self.loads, feeds = loads, self.feeds[number]
+            self.broken = Difference("model", "", None, message, feeds, optimised=optimised)
 
     def _keeps_operators(self) -> bool:
         """Tell whether the converted model keeps operators that onnxruntime does not run.
@@ -419,3 +375,8 @@ class ModelRuns:
         if any(info.known_domain for info in kept) and len(kept) >= len(self.models.infos):
             return False
         return bool(kept or find_refused(proto))
+
+
+def _not_run(reason: str, no_runtime: bool = False, out_of_memory: bool = False) -> RunError:
+    """Say why the models were not compared; without a runtime for an operator nothing helps."""
+    return RunError(reason, "run", lacks_kernel=no_runtime, out_of_memory=out_of_memory)

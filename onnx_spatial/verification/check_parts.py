@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -23,7 +23,7 @@ from onnx_spatial import analysis
 from onnx_spatial.errors import SpatialError
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.verification.arrays import Array, element_type_of, is_float
-from onnx_spatial.verification.comparison import Mismatch, describe_element, find_mismatch
+from onnx_spatial.verification.comparison import describe_element, find_mismatch
 from onnx_spatial.verification.evidence import Counterexample, Difference, Unproven
 from onnx_spatial.verification.kinds import Kind, Kinds
 from onnx_spatial.verification.match.matches import ChangedPart
@@ -218,29 +218,25 @@ class _Sides:
 
     def _compare(self, feeds: Mapping[str, Array]) -> Counterexample | None:
         """Run both sides, and return how they differ; None if they agree, or the original fails."""
-        name = self._part.output
+        name, read = self._part.output, self._part.after.read
+        integers = {n: a.tolist() for n, a in feeds.items() if a.dtype.kind in "iu" and a.ndim <= 2}
         try:
             expected = self._original.run(feeds)[name]
         except RunError:
             return None
-        read = {n: array for n, array in feeds.items() if n in self._part.after.read}
         try:
-            actual = self._converted.run(read)[name]
+            actual = self._converted.run({n: a for n, a in feeds.items() if n in read})[name]
         except RunError as error:
             if error.out_of_memory or _is_ambiguous(str(error)):
                 return None
-            return self._counterexample(feeds, Mismatch(f"cannot be computed: {error}"))
+            return Counterexample(feeds, integers, None, f"cannot be computed: {error}", name)
         mismatch = find_mismatch(expected, actual, self._kind)
         if mismatch is None:
             return None
-        if mismatch.element is not None and not self._kind.rtol:
-            words = describe_element(expected, actual, mismatch.element, feeds)
-            mismatch = replace(mismatch, reason=words)
-        return self._counterexample(feeds, mismatch)
-
-    def _counterexample(self, feeds: Mapping[str, Array], mismatch: Mismatch) -> Counterexample:
-        integers = {n: a.tolist() for n, a in feeds.items() if a.dtype.kind in "iu" and a.ndim <= 2}
-        return Counterexample(feeds, integers, mismatch.element, mismatch.reason, self._part.output)
+        element, reason = mismatch.element, str(mismatch.reason)
+        if element is not None and not self._kind.rtol:
+            reason = describe_element(expected, actual, element, feeds)
+        return Counterexample(feeds, integers, element, reason, name)
 
     @cached_property
     def _converted(self) -> Session:

@@ -14,9 +14,8 @@ of the terms that it is the sum of.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,21 +38,6 @@ from onnx_spatial.verification.options import Tolerance
 #: the nets in models/, where both models run with the same optimisations; a tie may.
 STEPS_SHARE = 1e-3
 
-_Mask = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """How an output differs from the expected one.
-
-    Attributes:
-        reason: "3 of 48 elements differ, by at most 0.5 of the largest value where 1e-05 is allowed".
-        element: index of the first element that differs; None if another type or shape does.
-    """
-
-    reason: str
-    element: tuple[int, ...] | None = None
-
 
 def compare(
     name: str,
@@ -72,29 +56,40 @@ def compare(
         kind: of the output.
         tolerance: that the caller sets for the output; None: by its kind.
     """
-    return [
-        _compare_values(OutputResult(item, run, optimised, "", ()), a, b, kind, tolerance)[0]
-        for item, a, b in _items(name, expected, actual)
-    ]
+    if isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        return [
+            result
+            for number, pair in enumerate(zip(expected, actual, strict=True))
+            for result in compare(f"{name}[{number}]", run, optimised, *pair, kind, tolerance)
+        ]
+    was, now = type(expected).__name__, type(actual).__name__
+    result = OutputResult(name, run, optimised, was, (), elements=1)
+    if isinstance(expected, np.ndarray) and isinstance(actual, np.ndarray):
+        return [_compare_arrays(result, expected, actual, kind, tolerance)]
+    reason = None
+    if was != now:
+        reason = f"it is a {now}, not a {was}"
+    elif isinstance(expected, list):
+        reason = f"it has {len(actual)} tensors, not {len(expected)}"
+    elif expected != actual:
+        reason = f"the {was}s differ"
+    return [replace(result, equal_bits=not reason, passed=not reason, reason=reason)]
 
 
 def find_mismatch(
     expected: Any, actual: Any, kind: Kind, tolerance: Tolerance | None = None
-) -> Mismatch | None:
-    """Say how a value differs from the expected one; None if they agree.
+) -> OutputResult | None:
+    """Return the first comparison of a value that fails; None if all agree.
 
     Args:
         expected, actual: the original's and the converted model's.
         kind: of the value.
         tolerance: that the caller sets; None: by its kind.
     """
-    for item, a, b in _items("", expected, actual):
-        blank = OutputResult(item, 0, False, "", ())
-        result, differing = _compare_values(blank, a, b, kind, tolerance)
+    for result in compare("", 0, False, expected, actual, kind, tolerance):
         if not result.passed:
-            reason = f"{item}: {result.reason}" if item else str(result.reason)
-            first = None if differing is None else int(np.flatnonzero(differing)[0])
-            return Mismatch(reason, None if first is None else _index_of(first, result.shape))
+            reason = f"{result.name}: {result.reason}" if result.name else result.reason
+            return replace(result, reason=reason)
     return None
 
 
@@ -122,37 +117,10 @@ def _describe(element: Array, inputs: Mapping[str, Array]) -> str:
     return sources[0] if len(sources) == 1 else str(element)
 
 
-def _items(name: str, expected: Any, actual: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the tensors of two sequences of one length with their names, else the two values."""
-    if isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
-        for number, (a, b) in enumerate(zip(expected, actual, strict=True)):
-            yield from _items(f"{name}[{number}]", a, b)
-    else:
-        yield name, expected, actual
-
-
-def _compare_values(
-    result: OutputResult, expected: Any, actual: Any, kind: Kind, tolerance: Tolerance | None
-) -> tuple[OutputResult, _Mask | None]:
-    """Complete a comparison, and return the elements that differ by more than is allowed, if any do."""
-    if isinstance(expected, np.ndarray) and isinstance(actual, np.ndarray):
-        return _compare_arrays(result, expected, actual, kind, tolerance)
-    name, other = type(expected).__name__, type(actual).__name__
-    if name != other:
-        reason: str | None = f"it is a {other}, not a {name}"
-    elif isinstance(expected, list):
-        reason = f"it has {len(actual)} tensors, not {len(expected)}"
-    else:
-        reason = None if expected == actual else f"the {name}s differ"
-    same = reason is None
-    return replace(
-        result, dtype=name, elements=1, equal_bits=same, passed=same, reason=reason
-    ), None
-
-
 def _compare_arrays(
     result: OutputResult, expected: Array, actual: Array, kind: Kind, tolerance: Tolerance | None
-) -> tuple[OutputResult, _Mask | None]:
+) -> OutputResult:
+    """Complete a comparison of two arrays."""
     dtype, shape, size = dtype_name(expected), expected.shape, expected.size
     same_type = dtype_name(actual) == dtype
     numbers = _are_numbers(expected) and _are_numbers(actual)
@@ -162,32 +130,35 @@ def _compare_arrays(
         tolerance = None
     rtol, atol = _allowed(expected, kind, tolerance)
     result = replace(result, dtype=dtype, shape=shape, elements=size, tolerance=rtol, atol=atol)
-
-    other_form = None
+    other_form = ""
     if not (same_type or (tolerance is not None and both_real)):
         other_form = f"its type is {dtype_name(actual)}, not {dtype}"
     elif actual.shape != shape:
         other_form = f"its shape is {show(actual.shape)}, not {show(shape)}"
     differing = differing_bits(expected, actual) if same_type and not other_form else None
     if differing is not None and not differing.any():
-        figures = _no_errors(expected) if numbers else {}
-        return replace(result, equal_bits=True, **figures), None
+        figures = _figures_of_none(expected) if numbers else {}
+        return replace(result, equal_bits=True, **figures)
     if numbers and (not other_form or both_real) and actual.shape == shape:
-        errors, largest = _errors_of(expected, actual)
-        result = replace(result, **_measure(expected, actual, errors, largest))
+        errors, largest, steps = _errors_of(expected, actual)
+        figures = (
+            _figures(expected, actual, errors, largest) if size else _figures_of_none(expected)
+        )
+        result = replace(result, **{**figures, "max_steps": steps})
         # Double precision does not tell large integers apart: where none may differ, bits do.
         if rtol or atol or (tolerance is not None and both_real):
             differing = errors > atol + rtol * largest
     if other_form:
-        return replace(result, mismatches=size, passed=False, reason=other_form), None
+        return replace(result, mismatches=size, passed=False, reason=other_form)
     assert differing is not None
     if not differing.any():
-        return result, None
+        return result
     result = replace(result, mismatches=int(differing.sum()))
     reason = _reason(result)
     if kind.steps and result.mismatches <= STEPS_SHARE * size:
-        return replace(result, reason=f"{reason}; accepted: a step before it rounds reals"), None
-    return replace(result, passed=False, reason=reason), differing
+        return replace(result, reason=f"{reason}; accepted: a step before it rounds reals")
+    first = _index_of(int(differing.argmax()), shape)
+    return replace(result, passed=False, reason=reason, element=first)
 
 
 def _allowed(expected: Array, kind: Kind, tolerance: Tolerance | None) -> tuple[float, float]:
@@ -227,9 +198,9 @@ _Errors = npt.NDArray[np.floating[Any]]
 _NOT_NUMBERS = "OUSTb"
 #: Elements that become double precision at a time: several arrays of eight bytes for each.
 _CHUNK_ELEMENTS = 2**20
-#: Elements that `_measure` names.
+#: Elements with the largest errors that are named.
 _WORST_ELEMENTS = 3
-#: Smallest and largest decade of errors that `_measure` tells apart; others count with these.
+#: Smallest and largest decade of errors that are told apart; others count with these.
 _DECADES = (-20, 2)
 
 
@@ -243,17 +214,23 @@ def _are_real(array: Array) -> bool:
     return is_float(array.dtype) or array.dtype.kind == "c"
 
 
-def _errors_of(expected: Array, actual: Array) -> tuple[_Errors, float]:
-    """Return the error of each element, and the largest finite expected value.
+def _errors_of(expected: Array, actual: Array) -> tuple[_Errors, float, float | None]:
+    """Return the error of each element, the largest finite expected value, and the most steps.
 
     An error is infinite where NaN or an infinity is on one side only. Those of types of up to 32 bits
-    are float32.
+    are float32. Steps are None for types that are not real, or differ.
     """
-    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-    short = is_float(expected.dtype) and expected.dtype.itemsize <= 4
+    dtype = expected.dtype
+    wide = np.complex128 if dtype.kind == "c" else np.float64
+    short, stepped = (
+        is_float(dtype) and dtype.itemsize <= 4,
+        is_float(dtype) and dtype.itemsize <= 8,
+    )
     errors: _Errors = np.empty(expected.shape, np.float32 if short else np.float64)
-    largest = 0.0
-    for before, after, result in _chunks(expected, actual, errors):
+    flat = [array.reshape(-1) for array in (expected, actual, errors)]
+    largest, steps = 0.0, 0.0 if stepped and dtype == actual.dtype else None
+    for start in range(0, errors.size, _CHUNK_ELEMENTS):
+        before, after, result = (each[start : start + _CHUNK_ELEMENTS] for each in flat)
         with np.errstate(all="ignore"):
             a, b = before.astype(wide), after.astype(wide)
             finite = np.isfinite(a) & np.isfinite(b)
@@ -261,58 +238,62 @@ def _errors_of(expected: Array, actual: Array) -> tuple[_Errors, float]:
             apart = np.minimum(np.abs(a - b), np.finfo(errors.dtype).max)
             result[:] = np.where(finite, apart, np.where(same, 0.0, np.inf))
             largest = max(largest, np.max(np.abs(a), initial=0.0, where=np.isfinite(a)))
-    return errors, float(largest)
+            if steps is not None:
+                steps = max(steps, _most_steps(before, after, np.isnan(a), np.isnan(b)))
+    return errors, float(largest), steps
 
 
-def _chunks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """Yield the elements of arrays of one shape, some at a time."""
-    flat = [array.reshape(-1) for array in arrays]
-    for start in range(0, flat[0].size, _CHUNK_ELEMENTS):
-        yield tuple(each[start : start + _CHUNK_ELEMENTS] for each in flat)
+def _most_steps(
+    expected: Array, actual: Array, nan: npt.NDArray[np.bool_], other_nan: npt.NDArray[np.bool_]
+) -> float:
+    """Return the largest number of representable values between two elements (ULP distance).
+
+    It is 0 between NaNs, and infinite where one is NaN.
+    """
+    if (nan != other_nan).any():
+        return math.inf
+    bits = 8 * expected.dtype.itemsize
+    ranks = []  # among all numbers of the type; -0.0 and 0.0 share one
+    for array in (expected, actual):
+        rank = np.ascontiguousarray(array).view(f"i{bits // 8}").astype(np.int64)
+        ranks.append(np.where(rank < 0, np.int64(-(2 ** (bits - 1))) - rank, rank))
+    # A distance of 64-bit ranks needs 64 bits without a sign.
+    apart = (np.maximum(*ranks) - np.minimum(*ranks)).view(np.uint64)
+    return float(np.max(apart, initial=0, where=~nan))
 
 
-def _measure(expected: Array, actual: Array, errors: _Errors, largest: float) -> dict[str, Any]:
-    """Return the figures of `OutputResult` for two arrays with these errors (`_errors_of`), by name."""
-    if not errors.size:
-        return _no_errors(expected)
-    with np.errstate(all="ignore"):
-        # By rank, not by interpolation, which makes NaN of infinities.
-        p50, p99 = np.quantile(errors, (0.5, 0.99), method="higher")
-        largest_error, mean = errors.max(), errors.mean()
+def _figures(expected: Array, actual: Array, errors: _Errors, largest: float) -> dict[str, Any]:
+    """Return the figures of `OutputResult` for two arrays with these errors, by name."""
 
     def relative(error: float) -> float:
         return float(error) / largest if largest else (math.inf if error else 0.0)
 
+    flat = errors.reshape(-1)
+    number = min(_WORST_ELEMENTS, flat.size)
+    worst = np.argpartition(flat, flat.size - number)[flat.size - number :]
+    worst = worst[np.lexsort((worst, -flat[worst]))]
+    with np.errstate(all="ignore"):
+        # By rank, not by interpolation, which makes NaN of infinities.
+        p50, p99 = np.quantile(flat, (0.5, 0.99), method="higher")
+        mean, powers = flat.mean(), np.floor(np.log10(flat / largest))
+    powers = np.where(np.isfinite(powers), np.clip(powers, *_DECADES), powers)
+    powers[flat == 0] = -np.inf  # also 0 / 0
+    decades = zip(*np.unique(powers, return_counts=True), strict=True)
     return {
-        "max_abs_error": float(largest_error),
-        "max_relative_error": relative(largest_error),
+        "max_abs_error": float(flat.max()),
+        "max_relative_error": relative(flat.max()),
         "mean_relative_error": relative(mean),
         "p50_relative_error": relative(p50),
         "p99_relative_error": relative(p99),
-        "max_steps": _most_steps(expected, actual),
-        "error_decades": _count_decades(errors, largest),
-        "worst_elements": _worst_elements(expected, actual, errors),
+        "error_decades": {_decade(power): int(count) for power, count in decades},
+        "worst_elements": tuple(
+            WorstElement(
+                _index_of(int(i), errors.shape), *(str(v.flat[i]) for v in (expected, actual))
+            )
+            for i in worst
+            if flat[i] > 0
+        ),
     }
-
-
-def _no_errors(array: Array) -> dict[str, Any]:
-    """Return the figures of `_measure` for an array that is equal to another in every bit."""
-    names = ("max_abs", "max_relative", "mean_relative", "p50_relative", "p99_relative")
-    figures: dict[str, Any] = {f"{name}_error": 0.0 for name in names}
-    return figures | {"max_steps": 0.0 if is_float(array.dtype) else None}
-
-
-def _count_decades(errors: _Errors, largest: float) -> dict[str, int]:
-    """Count elements by the decade of their relative error, from "0" to "inf"."""
-    counts: Counter[float] = Counter()
-    for (chunk,) in _chunks(errors):
-        with np.errstate(all="ignore"):
-            powers = np.floor(np.log10(chunk / largest))
-        powers = np.where(np.isfinite(powers), np.clip(powers, *_DECADES), powers)
-        powers[chunk == 0] = -np.inf  # also 0 / 0
-        values, numbers = np.unique(powers, return_counts=True)
-        counts.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
-    return {_decade(power): counts[power] for power in sorted(counts)}
 
 
 def _decade(power: float) -> str:
@@ -321,48 +302,13 @@ def _decade(power: float) -> str:
     return f"1e{int(power):+03d}"
 
 
-def _worst_elements(expected: Array, actual: Array, errors: _Errors) -> tuple[WorstElement, ...]:
-    flat = errors.reshape(-1)
-    number = min(_WORST_ELEMENTS, flat.size)
-    worst = np.argpartition(flat, flat.size - number)[flat.size - number :]
-    worst = worst[np.lexsort((worst, -flat[worst]))]
-    return tuple(
-        WorstElement(_index_of(int(i), errors.shape), str(expected.flat[i]), str(actual.flat[i]))
-        for i in worst
-        if flat[i] > 0
-    )
+def _figures_of_none(array: Array) -> dict[str, Any]:
+    """Return the figures of an array that is equal to another in every bit."""
+    names = ("max_abs", "max_relative", "mean_relative", "p50_relative", "p99_relative")
+    figures: dict[str, Any] = {f"{name}_error": 0.0 for name in names}
+    return figures | {"max_steps": 0.0 if is_float(array.dtype) else None}
 
 
 def _index_of(position: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the index of an element from its position in C order."""
     return tuple(int(i) for i in np.unravel_index(position, shape))
-
-
-def _most_steps(expected: Array, actual: Array) -> float | None:
-    """Return the largest number of representable values between two elements (ULP distance).
-
-    It is 0 between NaNs, infinite where one is NaN, and None for types that are not real, or differ.
-    """
-    dtype = expected.dtype
-    if dtype != actual.dtype or not is_float(dtype) or dtype.itemsize > 8:
-        return None
-    return max((_chunk_steps(*chunks) for chunks in _chunks(expected, actual)), default=0.0)
-
-
-def _chunk_steps(expected: Array, actual: Array) -> float:
-    before, after = _ranks(expected), _ranks(actual)
-    # A distance of 64-bit ranks needs 64 bits without a sign.
-    with np.errstate(all="ignore"):
-        apart = np.where(before > after, before - after, after - before).view(np.uint64)
-        nans = [np.isnan(array) for array in (expected, actual)]
-    if (nans[0] != nans[1]).any():
-        return math.inf
-    return float(np.max(apart, initial=0, where=~nans[0]))
-
-
-def _ranks(array: Array) -> npt.NDArray[np.int64]:
-    """Return the rank of each number among all numbers of its type; -0.0 and 0.0 share one."""
-    ranks = np.ascontiguousarray(array).view(f"i{array.dtype.itemsize}").astype(np.int64)
-    lowest = np.int64(-(2 ** (8 * array.dtype.itemsize - 1)))
-    with np.errstate(over="ignore"):
-        return np.where(ranks < 0, lowest - ranks, ranks)

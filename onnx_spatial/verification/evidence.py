@@ -170,6 +170,8 @@ class OutputResult:
             1e-7 to below 1e-6, "0" those without one, "inf" NaN and infinities on one side. Empty if
             every bit is the same.
         worst_elements: those with the largest errors, the worst first.
+        element: index of the first element outside the tolerance; None if there is none, or the type
+            or the shape differs. Not in the JSON report.
     """
 
     name: str
@@ -192,6 +194,7 @@ class OutputResult:
     atol: float = 0.0
     error_decades: Mapping[str, int] = field(default_factory=dict)
     worst_elements: tuple[WorstElement, ...] = ()
+    element: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ differs, was edited.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,7 +102,7 @@ def add(
     cause = (
         wrong_models(models)
         or other_precision(models, result)
-        or _edited(_edited_nodes(models, definitions) if difference is not None else [])
+        or (None if difference is None else _edited_nodes(models, definitions))
         or Cause((), next_step(result, divergence))
     )
     result.problems = [*cause.problems, *([] if cause.alone else result.problems)]
@@ -121,7 +121,7 @@ def add(
 def wrong_models(models: ModelPair) -> Cause | None:
     """Say that the models are not an original and its conversion, in this order; None if they are."""
     original, converted = (
-        [i for i in found if i.known_domain and i.node.domain != DOMAIN]
+        sum(i.known_domain and i.node.domain != DOMAIN for i in found)
         for found in (
             analysis.find(source.proto, models.domains, source.folder)
             for source in (models.original, models.converted)
@@ -129,7 +129,7 @@ def wrong_models(models: ModelPair) -> Cause | None:
     )
     if not converted:
         return None
-    count = f"{len(converted)} spatial operator{'' if len(converted) == 1 else 's'}"
+    count = f"{converted} spatial operator{'' if converted == 1 else 's'}"
     problem = f"the second model still holds {count}, the first none: are the arguments swapped?"
     if original:
         problem = f"the second model is not converted: it still holds {count}"
@@ -146,24 +146,23 @@ def other_precision(models: ModelPair, result: Verification) -> Cause | None:
     errors = [o.max_relative_error for o in result.outputs if o.max_relative_error is not None]
     if change is None or not errors:
         return None
-    worst = max(errors)
-    outputs = (
-        () if result.outputs_only else tuple(p for p in result.problems if p.startswith("output "))
-    )
-    if not worst <= _MOST_OF_PRECISION:
+    worst, shown = max(errors), [p for p in result.problems if p.startswith("output ")]
+    outputs = () if result.outputs_only else shown
+    if worst <= _MOST_OF_PRECISION:
+        headline = f"outputs are at most {worst:.1e} of the largest value apart: {change}"
+        allowed = all(o.passed is not False for o in result.outputs)
+        # The power of ten from twice the error on.
+        rtol = 10.0 ** math.ceil(math.log10(2 * worst)) if worst else 0.0
+        words = "--outputs-only" if allowed else f"--rtol {min(rtol, 0.5):g} --outputs-only"
+        advice = f"to accept another precision, compare the outputs alone: {words}"
+    else:
         amount = f"{worst:.1e} of the largest value" if math.isfinite(worst) else "NaN or infinity"
+        headline = f"outputs differ by up to {amount}: {change}"
         advice = (
             "this is more than another precision explains: look for values that overflow (65504 is the "
             "largest float16), for ranges of the calibration that do not fit, and for nodes that "
             "should keep their precision"
         )
-        return Cause((f"outputs differ by up to {amount}: {change}", *outputs), advice, alone=True)
-    headline = f"outputs are at most {worst:.1e} of the largest value apart: {change}"
-    allowed = all(o.passed is not False for o in result.outputs)
-    # The power of ten from twice the error on.
-    rtol = 10.0 ** math.ceil(math.log10(2 * worst)) if worst else 0.0
-    words = "--outputs-only" if allowed else f"--rtol {min(rtol, 0.5):g} --outputs-only"
-    advice = f"to accept another precision, compare the outputs alone: {words}"
     return Cause((headline, *outputs), advice, alone=True)
 
 
@@ -192,14 +191,6 @@ def _quantisers(model: onnx.ModelProto) -> set[str]:
     kinds = {node.op_type for _, _, node in traversal.nodes(model)}
     words = ("quantize", "integer", "qlinear")
     return {kind for kind in kinds if any(word in kind.lower() for word in words)}
-
-
-def _edited(lines: Sequence[str]) -> Cause | None:
-    advice = (
-        "use the model as `onnx-spatial convert` wrote it, or find the tool that edited it later: the "
-        "conversion does not change this"
-    )
-    return Cause(tuple(lines), advice) if lines else None
 
 
 def next_step(result: Verification, divergence: Divergence | None) -> str:
@@ -245,8 +236,8 @@ _MOST_BYTES = 2**28
 _MOST_CHARACTERS = 40
 
 
-def _edited_nodes(models: ModelPair, definitions: Definitions) -> list[str]:
-    """Return a line for each node and constant that was edited; none if there are too many.
+def _edited_nodes(models: ModelPair, definitions: Definitions) -> Cause | None:
+    """Name each node and constant that was edited; None if there are none, or too many.
 
     Spatial operators of the original are none: a conversion replaces them.
     """
@@ -256,46 +247,46 @@ def _edited_nodes(models: ModelPair, definitions: Definitions) -> list[str]:
         edits = [] if index in replaced else list(_edits(models, definitions, place, node))
         more = f" (and {len(edits) - 1} more changes)" if len(edits) > 1 else ""
         lines += [f"{described(node, place)} was changed: {edit}{more}" for edit in edits[:1]]
-    return lines if len(lines) <= _MOST_CHANGES else []
+    advice = (
+        "use the model as `onnx-spatial convert` wrote it, or find the tool that edited it later: the "
+        "conversion does not change this"
+    )
+    return Cause(tuple(lines), advice) if 0 < len(lines) <= _MOST_CHANGES else None
 
 
 def _edits(
     models: ModelPair, definitions: Definitions, place: Place, before: onnx.NodeProto
 ) -> Iterator[str]:
     """Yield what was changed in a node of the original, as ends of sentences."""
-    both = definitions.original, definitions.converted
-
-    def constants_differ(*names: str) -> str | None:
-        """Say how a constant of the original differs from one of the converted model."""
-        was, now = (graphs.find(name, place) for graphs, name in zip(both, names, strict=True))
-        if isinstance(was, onnx.TensorProto) and isinstance(now, onnx.TensorProto):
-            return _difference(models, was, now)
-        return None
+    original, converted = definitions.original, definitions.converted
+    stored = (onnx.TensorProto, onnx.SparseTensorProto)
 
     def computed(graphs: Graphs, node: onnx.NodeProto) -> list[str]:
         """Return the inputs of a node that are no constants."""
-        stored = (onnx.TensorProto, onnx.SparseTensorProto)
         return sorted(n for n in node.input if not isinstance(graphs.find(n, place), stored))
 
     output = next(filter(None, before.output), "")
-    after = both[1].find(output, place) if definitions.is_shared(output, place) else None
+    after = converted.find(output, place) if definitions.is_shared(output, place) else None
     if definitions.defined_alike(output, place) or not isinstance(after, onnx.NodeProto):
         after = None
-    if after is None or computed(both[0], before) != computed(both[1], after):
-        for name in dict.fromkeys(before.input):
-            if change := constants_differ(name, name):
-                yield f"its constant {name!r} differs: {change}"
-        return
-    was, now = (".".join(filter(None, (n.domain, n.op_type))) for n in (before, after))
-    if was != now:
+    if after is not None and computed(original, before) != computed(converted, after):
+        after = None
+    if after is not None and (was := _type_of(before)) != (now := _type_of(after)):
         yield f"it is {now}, not {was}"
         return
-    for old, new in zip(before.input, after.input, strict=False):
-        if change := constants_differ(old, new):
-            yield f"it reads another constant {new!r}: {change}"
-    yield from _changed_attributes(models, before, after)
-    if sorted(before.input) == sorted(after.input) and list(before.input) != list(after.input):
-        yield f"it reads its inputs in another order: {', '.join(after.input)}"
+    for old, new in zip(before.input, (after or before).input, strict=False):
+        tensors = original.find(old, place), converted.find(new, place)
+        if change := _difference(models, *tensors):
+            words = f"its constant {new!r} differs"
+            yield f"{words if after is None else f'it reads another constant {new!r}'}: {change}"
+    if after is not None:
+        yield from _changed_attributes(models, before, after)
+        if sorted(before.input) == sorted(after.input) and list(before.input) != list(after.input):
+            yield f"it reads its inputs in another order: {', '.join(after.input)}"
+
+
+def _type_of(node: onnx.NodeProto) -> str:
+    return ".".join(filter(None, (node.domain, node.op_type)))
 
 
 def _changed_attributes(
@@ -313,8 +304,10 @@ def _changed_attributes(
             yield f"it has another {name!r}: {texts[0]}, not {texts[1]}"
 
 
-def _difference(models: ModelPair, was: onnx.TensorProto, now: onnx.TensorProto) -> str | None:
-    """Say how two tensors differ; None if their values are the same."""
+def _difference(models: ModelPair, was: object, now: object) -> str | None:
+    """Say how two tensors differ; None if their values are the same, or they are no tensors."""
+    if not isinstance(was, onnx.TensorProto) or not isinstance(now, onnx.TensorProto):
+        return None
     folders = models.folders
     if external_data.same(was, folders[0], now, folders[1]):
         return None

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import onnx
 
+from onnx_spatial import analysis
 from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.model.inference import functions, shape_inference
 from onnx_spatial.model.inference.constant_folding import ConstantScope
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.model.traversal import Place
@@ -61,7 +61,6 @@ class Kind:
 
 
 _MOVED = Kind()
-_FunctionKey: TypeAlias = tuple[str, str, str]
 
 
 def rtol_of(element_type: int | None) -> float:
@@ -84,14 +83,15 @@ class Kinds:
     def __init__(
         self, model: onnx.ModelProto, infos: Sequence[OperatorInfo], facts: Sequence[GraphFacts]
     ) -> None:
-        self._graph = model.graph
         self._movers = {(i.node.domain, i.node.op_type) for i in infos if i.known_domain}
-        self._functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+        if model.functions:
+            model = functions.inline(model)
+            facts = analysis.find(model, {domain for domain, _ in self._movers}).facts
+        self._graph = model.graph
         self._scopes = {
             place: each.scope
             for (place, _), each in zip(traversal.graphs(model), facts, strict=True)
         }
-        self._calls: dict[tuple[_FunctionKey, Kind], Kind] = {}
 
     def of_values(self) -> dict[str, Kind]:
         """Return the kinds of the values that the nodes of the main graph compute, by name."""
@@ -110,9 +110,6 @@ class Kinds:
         kind = _MOVED
         for name in node.input:
             kind |= known.get(name, _MOVED)
-        key = (node.domain, node.op_type, node.overload)
-        if key in self._functions:
-            return self._of_call(key, kind)
         for name, body in traversal.subgraphs(node):
             inner = place.inside(traversal.step(node.op_type, node.output, name))
             kind = self._of_body(inner, body, known, kind)
@@ -135,33 +132,18 @@ class Kinds:
             kind |= Kind(steps=not casts or None in outputs or not any(map(rtol_of, outputs)))
         return kind
 
-    def _of_call(self, key: _FunctionKey, inputs: Kind) -> Kind:
-        """Return the kind of the outputs of a local function."""
-        if (key, inputs) not in self._calls:
-            function = self._functions[key]
-            self._calls[key, inputs] = inputs  # a function that calls itself is not valid
-            kind = inputs
-            known = dict.fromkeys(function.input, inputs)
-            kinds = self._walk(Place(key), traversal.in_order(function), known)
-            for name in function.output:
-                kind |= kinds.get(name, inputs)
-            self._calls[key, inputs] = kind
-        return self._calls[key, inputs]
-
     def _of_body(
         self, place: Place, body: onnx.GraphProto, known: Mapping[str, Kind], inputs: Kind
     ) -> Kind:
         """Return the kind of the outputs of a branch, or of a loop after any number of iterations."""
-        nodes, kind = traversal.in_order(body), inputs
-        while True:  # the outputs of one iteration are the inputs of the next
+        nodes, kind, after = traversal.in_order(body), None, inputs
+        while kind != after:  # the outputs of one iteration are the inputs of the next
+            kind = after
             fed = {value.name: kind for value in body.input}
             kinds = self._walk(place, nodes, {**known, **fed})
-            after = kind
             for value in body.output:
                 after |= kinds.get(value.name, _MOVED)
-            if after == kind:
-                return kind
-            kind = after
+        return after
 
 
 def _element_type(scope: ConstantScope | None, name: str) -> int | None:

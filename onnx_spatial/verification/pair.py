@@ -9,7 +9,7 @@ The interface is names, order, types and shapes of the inputs and outputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -173,8 +173,13 @@ def compare_interfaces(models: ModelPair, tolerances: Tolerances) -> Interface:
         ("input", _required(original), _required(converted)),
         ("output", original.graph.output, converted.graph.output),
     ):
-        found.blocking += _other_names(what, before, after)
-        for name, was, now in _other_types(before, after):
+        found.blocking += _other_names(what, [v.name for v in before], [v.name for v in after])
+        types = {v.name: shape_inference.element_type(v.type) for v in after}
+        for value in before:
+            name, was = value.name, shape_inference.element_type(value.type)
+            now = types.get(name)
+            if was is None or now is None or was == now:
+                continue
             old, new = map(shape_inference.type_name, (was, now))
             line = f"{what} {name!r} is declared as {new}, not {old}"
             if not {was, now} <= _REALS:
@@ -183,23 +188,29 @@ def compare_interfaces(models: ModelPair, tolerances: Tolerances) -> Interface:
                 found.notes.append(f"{line}; the tolerance allows it")
             else:
                 found.types.append(line)
-    for name, was_dims, now_dims in _input_shapes(original, converted):
-        if was_dims is None:
-            found.narrowed.append(
-                f"input {name!r} is declared as {show(now_dims)}, not without a shape"
-            )
+    shapes = {v.name: shape_inference.dims(v.type) for v in converted.graph.input}
+    for value in original.graph.input:
+        was_dims, now_dims = shape_inference.dims(value.type), shapes.get(value.name)
+        if now_dims is None:
             continue
-        line = f"input {name!r} is declared as {show(now_dims)}, not {show(was_dims)}"
-        if len(was_dims) != len(now_dims) or any(map(_contradict, was_dims, now_dims)):
-            found.blocking.append(line)
-        elif any(map(_is_narrower, was_dims, now_dims)):
-            found.narrowed.append(line)
-    kept = {v.name for v in converted.graph.input}
-    found.blocking += (
-        f"initializer {name!r} can no longer be overridden"
-        for name in _defaults(original)
-        if name not in kept
-    )
+        line = f"input {value.name!r} is declared as {show(now_dims)}, not "
+        if was_dims is None:
+            found.narrowed.append(f"{line}without a shape")
+        elif not _fits(was_dims, now_dims):
+            found.blocking.append(f"{line}{show(was_dims)}")
+        elif any(
+            isinstance(now, int) and now != was for was, now in zip(was_dims, now_dims, strict=True)
+        ):
+            found.narrowed.append(f"{line}{show(was_dims)}")
+    if (
+        original.ir_version >= 4
+    ):  # before, initializers were listed as inputs, and none could be fed
+        defaults = {t.name for t in original.graph.initializer}
+        found.blocking += (
+            f"initializer {v.name!r} can no longer be overridden"
+            for v in original.graph.input
+            if v.name in defaults and v.name not in shapes
+        )
     keys = {p.key for p in converted.metadata_props}
     lost = [p.key for p in original.metadata_props if p.key not in keys]
     if lost:
@@ -235,18 +246,7 @@ def _required(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     return [v for v in model.graph.input if v.name not in stored]
 
 
-def _defaults(model: onnx.ModelProto) -> list[str]:
-    """Return the names of the inputs that have an initializer for a default."""
-    if model.ir_version < 4:  # every initializer was listed as an input; none could be fed
-        return []
-    stored = {t.name for t in model.graph.initializer}
-    return [v.name for v in model.graph.input if v.name in stored]
-
-
-def _other_names(
-    what: str, before: Sequence[onnx.ValueInfoProto], after: Sequence[onnx.ValueInfoProto]
-) -> list[str]:
-    old, new = [v.name for v in before], [v.name for v in after]
+def _other_names(what: str, old: Sequence[str], new: Sequence[str]) -> list[str]:
     lines = [f"{what} {n!r} is missing in the converted model" for n in old if n not in new]
     lines += [
         f"{what} {n!r} of the converted model is not in the original" for n in new if n not in old
@@ -256,39 +256,11 @@ def _other_names(
     return lines
 
 
-def _other_types(
-    before: Sequence[onnx.ValueInfoProto], after: Sequence[onnx.ValueInfoProto]
-) -> Iterator[tuple[str, int, int]]:
-    """Yield name, old and new element type of each value that has another one."""
-    types: Mapping[str, onnx.TypeProto] = {v.name: v.type for v in after}
-    for value in before:
-        was, now = (shape_inference.element_type(t) for t in (value.type, types.get(value.name)))
-        if was is not None and now is not None and was != now:
-            yield value.name, was, now
-
-
-def _input_shapes(
-    original: onnx.ModelProto, converted: onnx.ModelProto
-) -> Iterator[tuple[str, Sequence[Dim] | None, Sequence[Dim]]]:
-    """Yield name and declared shapes of each input that the converted model declares with a shape."""
-    after = {v.name: v.type for v in converted.graph.input}
-    for value in original.graph.input:
-        was, now = (shape_inference.dims(t) for t in (value.type, after.get(value.name)))
-        if now is not None:
-            yield value.name, was, now
-
-
-def _contradict(was: Dim, now: Dim) -> bool:
-    return isinstance(was, int) and isinstance(now, int) and was != now
-
-
-def _is_narrower(was: Dim, now: Dim) -> bool:
-    return isinstance(now, int) and not isinstance(was, int)
-
-
-def _fits(declared: Sequence[Dim] | None, shape: Sequence[int]) -> bool:
+def _fits(declared: Sequence[Dim] | None, shape: Sequence[Dim]) -> bool:
+    """Tell whether a shape, of which sizes may be unknown, does not contradict a declared one."""
     if declared is None:
         return True
     return len(declared) == len(shape) and all(
-        not isinstance(dim, int) or dim == size for dim, size in zip(declared, shape, strict=True)
+        dim == size or not isinstance(dim, int) or not isinstance(size, int)
+        for dim, size in zip(declared, shape, strict=True)
     )

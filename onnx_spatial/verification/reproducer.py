@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -117,7 +117,7 @@ def find_first_value(
                 dtype,
                 np.shape(value),
                 optimised,
-                mismatch.reason,
+                str(mismatch.reason),
             )
             return Divergence(first, agreed, definitions.defined_alike(name, MAIN))
         if isinstance(value, np.ndarray):
@@ -152,13 +152,8 @@ sys.exit(not result)
 '''
 
 
-@dataclass(frozen=True)
-class _SmallPair:
-    """Two models to save, and data of their inputs."""
-
-    original: onnx.ModelProto
-    converted: onnx.ModelProto
-    feeds: Mapping[str, Array]
+#: An original, its conversion, and data of their inputs.
+_SmallPair = tuple[onnx.ModelProto, onnx.ModelProto, Mapping[str, Array]]
 
 
 def save(
@@ -182,24 +177,62 @@ def save(
     Raises:
         ModelFileError: nothing that can be saved shows the difference, or it cannot be written.
     """
-    cuts: list[Callable[[], _SmallPair | None]] = []  # the smallest parts first
-    if difference.value is not None and difference.place is not None:
-        value, inputs = difference.value, difference.inputs
-        cuts.append(partial(_cut_out, models, difference.place, value, inputs))
-    if divergence is not None and divergence.first is not None:
-        cuts.append(partial(_cut_out, models, MAIN, divergence.first.name, divergence.agreed))
-    if difference.kind in ("output", "model"):
-        cuts.append(partial(_whole_models, models, difference.inputs))
-    for cut in cuts:
-        try:
-            pair = cut()
-            if pair is not None and _differs(pair, verify, models.domains, tolerance):
-                return _write(folder, pair, _script(difference.message, models.domains, tolerance))
-        except (NoPartError, OSError, ValueError):
-            continue  # a part that cannot stand alone: a larger one will
-    raise ModelFileError(
-        "not saved: no part of the models shows the difference on its own", code=Code.NO_REPRODUCER
+    rtol, atol = (None, None) if tolerance is None else (tolerance.rtol, tolerance.atol)
+    for pair in _candidates(models, difference, divergence):
+        options = VerifyOptions(inputs=pair[2], outputs_only=True, rtol=rtol, atol=atol)
+        with suppress(OSError, ValueError, SpatialError):  # a larger one can stand alone
+            for proto, outer in zip(pair[:2], models.folders, strict=True):
+                external_data.embed_all(proto, outer)
+            result = verify(*pair[:2], options, domains=models.domains)
+            files = [reader.serialize(proto) for proto in pair[:2]]
+            if result.status == "failed":
+                break
+    else:
+        raise ModelFileError(
+            "not saved: no part of the models shows the difference on its own",
+            code=Code.NO_REPRODUCER,
+        )
+    script = _SCRIPT.format(
+        message=difference.message.replace("\\", "/").replace('"""', "'''"),
+        tolerance="" if tolerance is None else f", rtol={rtol!r}, atol={atol!r}",
+        domains=f", domains={sorted(models.domains)!r}" if models.domains else "",
     )
+    path = folder / "reproduce.py"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in zip(("original", "converted"), files, strict=True):
+            (folder / f"{name}.onnx").write_bytes(content)
+        with zipfile.ZipFile(folder / "inputs.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, array in pair[2].items():  # np.savez takes no array called "file"
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, _plain(array), allow_pickle=False)
+        path.write_text(script, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or error
+        raise ModelFileError(
+            f"{os.fspath(folder)}: cannot be written: {reason}", code=Code.UNWRITABLE
+        ) from None
+    return path
+
+
+def _candidates(
+    models: ModelPair, difference: Difference, divergence: Divergence | None
+) -> Iterator[_SmallPair]:
+    """Yield pairs of models that may show the difference, the smallest first."""
+    cuts = []
+    if difference.value is not None and difference.place is not None:
+        cuts.append((difference.place, difference.value, difference.inputs))
+    if divergence is not None and divergence.first is not None:
+        cuts.append((MAIN, divergence.first.name, divergence.agreed))
+    for cut in cuts:
+        with suppress(NoPartError):
+            if (pair := _cut_out(models, *cut)) is not None:
+                yield pair
+    if difference.kind in ("output", "model"):
+        original, converted = onnx.ModelProto(), onnx.ModelProto()
+        original.CopyFrom(models.original.proto)
+        converted.CopyFrom(models.converted.proto)
+        yield original, converted, difference.inputs
 
 
 def _cut_out(
@@ -224,68 +257,7 @@ def _cut_out(
         return None
     types = {name: type_of(known[name]) for name in read}
     original, converted = (part.model(types, output) for part in parts)
-    return _with_weights(models, original, converted, {name: known[name] for name in read})
-
-
-def _whole_models(models: ModelPair, feeds: Mapping[str, Array]) -> _SmallPair:
-    original, converted = onnx.ModelProto(), onnx.ModelProto()
-    original.CopyFrom(models.original.proto)
-    converted.CopyFrom(models.converted.proto)
-    return _with_weights(models, original, converted, feeds)
-
-
-def _with_weights(
-    models: ModelPair,
-    original: onnx.ModelProto,
-    converted: onnx.ModelProto,
-    feeds: Mapping[str, Array],
-) -> _SmallPair:
-    for proto, folder in zip((original, converted), models.folders, strict=True):
-        external_data.embed_all(proto, folder)
-    return _SmallPair(original, converted, feeds)
-
-
-def _differs(
-    pair: _SmallPair,
-    verify: Callable[..., Verification],
-    domains: Collection[str],
-    tolerance: Tolerance | None,
-) -> bool:
-    """Tell whether the script will find a difference: it calls `verify` like this."""
-    rtol, atol = (None, None) if tolerance is None else (tolerance.rtol, tolerance.atol)
-    options = VerifyOptions(inputs=pair.feeds, outputs_only=True, rtol=rtol, atol=atol)
-    try:
-        return verify(pair.original, pair.converted, options, domains=domains).status == "failed"
-    except SpatialError:
-        return False
-
-
-def _script(message: str, domains: Collection[str], tolerance: Tolerance | None) -> str:
-    bounds = "" if tolerance is None else f", rtol={tolerance.rtol!r}, atol={tolerance.atol!r}"
-    return _SCRIPT.format(
-        message=message.replace("\\", "/").replace('"""', "'''"),
-        tolerance=bounds,
-        domains=f", domains={sorted(domains)!r}" if domains else "",
-    )
-
-
-def _write(folder: Path, pair: _SmallPair, script: str) -> Path:
-    path = folder / "reproduce.py"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "original.onnx").write_bytes(reader.serialize(pair.original))
-        (folder / "converted.onnx").write_bytes(reader.serialize(pair.converted))
-        with zipfile.ZipFile(folder / "inputs.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, array in pair.feeds.items():  # np.savez takes no array called "file"
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, _plain(array), allow_pickle=False)
-        path.write_text(script, encoding="utf-8")
-    except OSError as error:
-        reason = error.strerror or error
-        raise ModelFileError(
-            f"{os.fspath(folder)}: cannot be written: {reason}", code=Code.UNWRITABLE
-        ) from None
-    return path
+    return original, converted, {name: known[name] for name in read}
 
 
 def _plain(array: Array) -> Array:

@@ -17,16 +17,14 @@ An operator may be in several parts, and a part may have several operators.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
-
-import onnx
 
 from onnx_spatial.conversion.same_padding import find as find_refused
 from onnx_spatial.maps.elements import FINITE_DATA
 from onnx_spatial.model import traversal
-from onnx_spatial.verification.check_models import ModelFindings
+from onnx_spatial.verification.check_models import ModelRuns
 from onnx_spatial.verification.check_parts import PartFinding
 from onnx_spatial.verification.evidence import (
     UNCHANGED,
@@ -54,19 +52,19 @@ class Findings:
     """What the steps of a verification found so far.
 
     Attributes:
+        of_models: runs of both models.
         interface: differences of inputs and outputs.
         matches: the parts that differ, and what else does; None if they were not looked for.
         parts: the changed parts, with proofs and runs.
-        of_models: runs of both models.
         operators: results of the operators, from the parts that they are in.
         out_of_time: at what the time was over; None if it was not.
         outputs_only: whether nothing but outputs is compared.
     """
 
+    of_models: ModelRuns
     interface: Interface = field(default_factory=Interface)
     matches: Matches | None = None
     parts: list[PartFinding] = field(default_factory=list)
-    of_models: ModelFindings = field(default_factory=ModelFindings)
     operators: list[OperatorResult] = field(default_factory=list)
     out_of_time: str | None = None
     outputs_only: bool = False
@@ -100,14 +98,9 @@ class Findings:
             *self.interface.blocking,
             *self.interface.types,
             *([] if runs.broken is None else [runs.broken.message]),
-            *([] if self.does_not_load else dict.fromkeys(parts)),
+            *(dict.fromkeys(parts) if runs.loads else ()),
             *runs.failures,
         ]
-
-    @property
-    def does_not_load(self) -> bool:
-        """Whether the converted model loads on no data."""
-        return self.of_models.broken is not None and not self.of_models.broken.loads
 
 
 def conclude(findings: Findings) -> Verification:
@@ -133,7 +126,7 @@ def conclude(findings: Findings) -> Verification:
         result.status, result.problems = "failed", failures
         result.message = f"failed: {first_of(failures)}"
         differing = [p.difference for p in findings.parts if p.difference is not None]
-        if not differing or findings.does_not_load:
+        if not differing or not runs.loads:
             result.first_difference = runs.first_difference
         else:
             result.first_difference = differing[0]
@@ -153,11 +146,11 @@ def _gap(findings: Findings) -> str | None:
     not_run = findings.of_models.not_run
     if findings.out_of_time is not None:
         return findings.out_of_time
-    if not_run is None or (findings.is_proven and not_run.no_runtime):
+    if not_run is None or (findings.is_proven and not_run.lacks_kernel):
         return None
     if findings.unproven:
-        return f"{not_run.reason}; and {first_of(findings.unproven)}"
-    return not_run.reason
+        return f"{not_run}; and {first_of(findings.unproven)}"
+    return str(not_run)
 
 
 def _passed(findings: Findings) -> list[str]:
@@ -168,7 +161,7 @@ def _passed(findings: Findings) -> list[str]:
         clauses.append(first_of(findings.unproven))
     runs = findings.of_models
     if runs.not_run is not None:
-        clauses.append(f"not run: {runs.not_run.reason}")
+        clauses.append(f"not run: {runs.not_run}")
     else:
         clauses.append(_agreement(runs.outputs, len(runs.runs)))
         clauses += [_SAME_OPERATORS] if runs.same_operators and findings.is_proven else []
@@ -220,55 +213,35 @@ class Operator:
     positions: frozenset[int]
     around: frozenset[int] = frozenset()
 
-    @classmethod
-    def of(
-        cls,
-        place: traversal.Place,
-        node: onnx.NodeProto,
-        positions: frozenset[int],
-        around: Iterable[int] = (),
-        op_type: str = "",
-    ) -> Operator:
-        """Describe a node, which may be the last one of several."""
-        label = traversal.label(node)
-        result = OperatorResult(label, str(place), op_type or node.op_type, node.domain)
-        return cls(result, positions, frozenset(around))
-
 
 def operators_of(models: ModelPair, chains: Sequence[Chain]) -> list[Operator]:
     """Return the operators of the original in the order of the file, then the chains."""
     model = models.original.proto
     nodes = list(traversal.nodes(model))
-    positions = {info.index for info in models.infos} | set(find_refused(model))
     # The nodes inside a node follow it.
-    ends = {
-        index: index + sum(1 for _ in traversal.inner_nodes(node))
-        for index, (_, _, node) in enumerate(nodes)
-        if any(traversal.subgraphs(node))
-    }
-    found = [
-        Operator.of(
-            place,
-            node,
-            frozenset({index}),
-            (outer for outer, end in ends.items() if outer < index <= end),
-        )
-        for index, (place, _, node) in enumerate(nodes)
-        if index in positions
+    insides = [
+        range(i, i + 1 + len(list(traversal.inner_nodes(n)))) for i, (_, _, n) in enumerate(nodes)
     ]
+    operators = []
+    for index in sorted({info.index for info in models.infos} | set(find_refused(model))):
+        place, _, node = nodes[index]
+        result = OperatorResult(traversal.label(node), str(place), node.op_type, node.domain)
+        around = frozenset(i for i, inside in enumerate(insides[:index]) if index in inside)
+        operators.append(Operator(result, frozenset({index}), around))
     if not chains:
-        return found
+        return operators
     from onnx_spatial.chains import op_type_of  # a file without chains loads no lowering
 
     makers = {
         (place, name): index for index, (place, _, node) in enumerate(nodes) for name in node.output
     }
     for chain in chains:
-        inside = {makers.get((chain.place, n.output[0])) for n in chain.nodes} - {None}
-        own = frozenset(i for i in inside if i is not None)
-        operator = Operator.of(chain.place, chain.nodes[-1], own, op_type=op_type_of(chain))
-        found.append(operator)
-    return found
+        node, values = chain.nodes[-1], ((chain.place, n.output[0]) for n in chain.nodes)
+        positions = frozenset(makers[value] for value in values if value in makers)
+        label = traversal.label(node)
+        result = OperatorResult(label, str(chain.place), op_type_of(chain), node.domain)
+        operators.append(Operator(result, positions))
+    return operators
 
 
 def result_of(operator: Operator, findings: Findings) -> OperatorResult:

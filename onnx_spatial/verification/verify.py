@@ -108,7 +108,8 @@ class Steps:
     def __call__(self, progress: Progress) -> Verification:
         """Take all steps, as far as there is time and memory, and conclude."""
         self.models = self.models.prepared()
-        self.findings = Findings(outputs_only=self.options.outputs_only)
+        runs = ModelRuns(self.models, self.options, progress)
+        self.findings = Findings(runs, outputs_only=self.options.outputs_only)
         with limits.allowing_time(self.options.time_limit):
             try:
                 self._take(progress)
@@ -132,7 +133,7 @@ class Steps:
             self._match_and_prove(operators, progress)
         if findings.interface.blocking:
             return
-        self._run_models(progress)
+        self._run_models()
         self._refuse_broken_operators()
         if compares_parts:
             self._run_parts()
@@ -148,19 +149,15 @@ class Steps:
             label = described(part.before.nodes[-1], part.place)
             self.findings.parts.append(PartFinding(part, labels, label, prover.prove(part)))
 
-    def _run_models(self, progress: Progress) -> None:
+    def _run_models(self) -> None:
         """Run both models (step 4), with the values that are not proven as outputs, too."""
-        findings, main = self.findings, traversal.Place()
-        unproven = [f.part for f in findings.parts if f.proof.scope is None]
-        ModelRuns(
-            self.models,
-            self.options,
-            progress,
-            findings.of_models,
-            proven=findings.is_proven,
-            watched=[part.output for part in unproven if part.place == main],
-            both_optimised=self.both_optimised,
-        ).compare()
+        main = traversal.Place()
+        unproven = [f.part for f in self.findings.parts if f.proof.scope is None]
+        self.findings.of_models.compare(
+            self.findings.is_proven,
+            [part.output for part in unproven if part.place == main],
+            self.both_optimised,
+        )
 
     def _refuse_broken_operators(self) -> None:
         """Refuse an original that does not run because an operator breaks its own rules.

@@ -29,6 +29,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.conversion import same_padding
 from onnx_spatial.conversion.marked_functions import without_earlier_form
 from onnx_spatial.errors import Code, OperatorError, UsageError
 from onnx_spatial.model import op_traits, traversal
@@ -167,21 +168,14 @@ def _padded(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
     Raises:
         RunError: the pads of one cannot be computed.
     """
-    if not any(map(_may_be_refused, (node for _, _, node in traversal.nodes(model)))):
+    if not same_padding.find(model, folder):
         return model
-    from onnx_spatial.conversion import same_padding  # loads the lowerings
-
     opset = op_traits.opset_of(model.opset_import) or 0
     result = same_padding.add_explicit_pads(model, opset, folder)
     for each in result.operator_at.values():
         if not each.converted:
             raise RunError(f"{each.op_type} {each.node!r}: {each.reason}", "load", each.node)
     return model if result.model is None else result.model
-
-
-def _may_be_refused(node: onnx.NodeProto) -> bool:
-    names = {attribute.name for attribute in node.attribute}
-    return {"auto_pad", "dilations"} <= names and "pads" not in names
 
 
 def _is_gathered(info: OperatorInfo) -> bool:
@@ -276,13 +270,6 @@ def _check_elements(shape: Sequence[Any], most: int = _MOST_ELEMENTS) -> None:
         raise OperatorError(f"its output {show(shape)} is too large to be compared")
 
 
-def _counted(shape: Array) -> Array:
-    """Return 1, 2, 3, .. in a shape."""
-    sizes = shape.tolist()
-    _check_elements(sizes)
-    return np.arange(1, math.prod(sizes) + 1).reshape(sizes)
-
-
 def _positions(info: OperatorInfo, numbers: Sequence[int]) -> Callable[..., Array]:
     """Return the function from the shape of the data, and parameters, to positions in the data.
 
@@ -295,7 +282,9 @@ def _positions(info: OperatorInfo, numbers: Sequence[int]) -> Callable[..., Arra
 
     def positions(shape: Array, *parameters: Array) -> Array:
         arrays: list[Array | None] = [None] * len(facts.inputs)
-        arrays[0] = x = _counted(shape)
+        sizes = shape.tolist()
+        _check_elements(sizes)
+        arrays[0] = x = np.arange(1, math.prod(sizes) + 1).reshape(sizes)
         for number, parameter in zip(numbers, parameters, strict=True):
             known = facts.inputs[number]
             dtype = known.dtype if known is not None and known.dtype else "int64"
