@@ -4,8 +4,8 @@
                                                                             within the tolerance
     data -> converted   (optimisations off, then on)         -> outputs   /
 
-A difference counts, unless something else than the conversion explains it (`_accepted`). The original
-runs with optimisations on only where that is needed to tell.
+A difference counts, unless something else than the conversion explains it (`_accept_explained`). The
+original runs with optimisations on only where that is needed to tell.
 """
 
 from __future__ import annotations
@@ -113,16 +113,16 @@ class ModelRuns:
         return any(node.domain == DOMAIN for _, _, node in nodes)
 
     @property
-    def differing(self) -> list[OutputResult]:
+    def failed_outputs(self) -> list[OutputResult]:
         """The comparisons of outputs that failed."""
         return [output for output in self.outputs if output.passed is False]
 
     @property
-    def differences(self) -> list[str]:
+    def difference_lines(self) -> list[str]:
         """Outputs that differ, each once, by its first run that shows it."""
         lines: dict[str, str] = {}
-        for output in self.differing:
-            levels = {other.optimised for other in self.differing if other.name == output.name}
+        for output in self.failed_outputs:
+            levels = {other.optimised for other in self.failed_outputs if other.name == output.name}
             level = f" with optimisations {_LEVELS[output.optimised]}" if len(levels) == 1 else ""
             lines.setdefault(output.name, f"output {output.name!r}{level}: {output.reason}")
         return list(lines.values())
@@ -130,7 +130,7 @@ class ModelRuns:
     @property
     def first_difference(self) -> Difference | None:
         """How the converted model is broken, else the first output that differs, with the data."""
-        for output in self.differing if self.broken is None else ():
+        for output in self.failed_outputs if self.broken is None else ():
             message = f"output {output.name!r}{_WITH[output.optimised]}: {output.reason}"
             feeds, optimised = self.feeds[output.run], output.optimised
             return Difference("output", output.name, None, message, feeds, optimised=optimised)
@@ -139,7 +139,7 @@ class ModelRuns:
     @property
     def failures(self) -> list[str]:
         """Outputs that differ, and wrong declarations."""
-        return [*self.differences, *self.declarations]
+        return [*self.difference_lines, *self.declarations]
 
     @property
     def reused_names(self) -> frozenset[str]:
@@ -150,15 +150,15 @@ class ModelRuns:
     @property
     def may_have_grown(self) -> bool:
         """Whether all that differs is numbers, as where a deep net makes rounding grow."""
-        finite = all(math.isfinite(o.max_relative_error or math.inf) for o in self.differing)
-        return bool(self.differing) and finite and self.broken is None
+        finite = all(math.isfinite(o.max_relative_error or math.inf) for o in self.failed_outputs)
+        return bool(self.failed_outputs) and finite and self.broken is None
 
     def accept_growth(self) -> None:
         """Accept differences of a model of which every part is proven, and agrees on its own.
 
         All else is identical in both models: what is left is rounding that the rest makes grow.
         """
-        self.warnings += [f"{line}: rounding that grew" for line in self.differences]
+        self.warnings += [f"{line}: rounding that grew" for line in self.difference_lines]
         self.outputs = [replace(o, passed=True) if o.passed is False else o for o in self.outputs]
 
     # The original
@@ -282,9 +282,9 @@ class ModelRuns:
                 for name in self._kinds:
                     self._compare_output(name, number, optimised, outputs[name])
                 if not number:
-                    self._watch(watched, outputs)
+                    self._note_other_values(watched, outputs)
         except RunError as error:
-            self._fail(error, number, optimised)
+            self._note_failure(error, number, optimised)
 
     def _compare_output(self, name: str, number: int, optimised: bool, actual: Any) -> None:
         """Compare an output of one run, which may be a sequence of tensors."""
@@ -294,10 +294,10 @@ class ModelRuns:
             if kind.random:
                 result = replace(result, passed=None, reason="random: not compared")
             elif result.passed is False:
-                result = self._accepted(result, name, actual)
+                result = self._accept_explained(result, name, actual)
             self.outputs.append(result)
 
-    def _accepted(self, result: OutputResult, name: str, actual: Any) -> OutputResult:
+    def _accept_explained(self, result: OutputResult, name: str, actual: Any) -> OutputResult:
         """Accept a difference that something else than the conversion explains."""
         reason = result.reason
         remark = ""
@@ -340,7 +340,7 @@ class ModelRuns:
             and find_mismatch(outputs[name], actual, self._kinds[name], tolerance) is None
         )
 
-    def _watch(self, watched: Sequence[str], outputs: Mapping[str, Any]) -> None:
+    def _note_other_values(self, watched: Sequence[str], outputs: Mapping[str, Any]) -> None:
         """Note the inner values of one name that differ in the first run."""
         expected = self._expected[0]
         both = (name for name in watched if name in expected and name in outputs)
@@ -348,7 +348,7 @@ class ModelRuns:
             name for name in both if find_mismatch(expected[name], outputs[name], _SUMS) is not None
         }
 
-    def _fail(self, error: RunError, number: int, optimised: bool) -> None:
+    def _note_failure(self, error: RunError, number: int, optimised: bool) -> None:
         """Note that the converted model does not load or run; no failure if the original fails, too."""
         loads = error.stage != "load"
         what = "run" if loads else "load"

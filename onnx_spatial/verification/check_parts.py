@@ -108,7 +108,7 @@ class PartRuns:
             finding.ran = True
             return
         try:
-            for compared, shown in self._differences(part, proof, usual):
+            for compared, shown in self._find_differences(part, proof, usual):
                 if not reused_names.isdisjoint({part.output, *part.inputs}):
                     finding.reason = "a name may mean another value there: no output differs"
                     continue
@@ -124,7 +124,7 @@ class PartRuns:
         if finding.ran and proof.digest is not None and proof.scope is not None:
             self.passed.add(proof.digest)
 
-    def _differences(
+    def _find_differences(
         self, part: ChangedPart, proof: Proof, usual: bool
     ) -> Iterator[tuple[ChangedPart, Counterexample]]:
         """Yield the first difference on usual data, and the first where the prover names sizes.
@@ -214,9 +214,9 @@ class _Sides:
 
     def first_difference(self, samples: Iterable[Mapping[str, Array]]) -> Counterexample | None:
         """Run both sides on data until they differ, and return how; None if they do not."""
-        return next(filter(None, map(self._compare, samples)), None)
+        return next(filter(None, map(self._compare_sides, samples)), None)
 
-    def _compare(self, feeds: Mapping[str, Array]) -> Counterexample | None:
+    def _compare_sides(self, feeds: Mapping[str, Array]) -> Counterexample | None:
         """Run both sides, and return how they differ; None if they agree, or the original fails."""
         name, read = self._part.output, self._part.after.read
         integers = {n: a.tolist() for n, a in feeds.items() if a.dtype.kind in "iu" and a.ndim <= 2}
@@ -225,7 +225,9 @@ class _Sides:
         except RunError:
             return None
         try:
-            actual = self._converted.run({n: a for n, a in feeds.items() if n in read})[name]
+            actual = self._converted_session.run({n: a for n, a in feeds.items() if n in read})[
+                name
+            ]
         except RunError as error:
             if error.out_of_memory or _is_ambiguous(str(error)):
                 return None
@@ -239,7 +241,7 @@ class _Sides:
         return Counterexample(feeds, integers, element, reason, name)
 
     @cached_property
-    def _converted(self) -> Session:
+    def _converted_session(self) -> Session:
         return Session(
             self._part.converted().SerializeToString(),
             of=CONVERTED,

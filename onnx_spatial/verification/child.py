@@ -108,7 +108,7 @@ def report(text: str, model: str | None) -> None:
 
     Users see this line only if none follows: there may be thousands.
     """
-    _send("report", Doing(text, model))
+    _send_message("report", Doing(text, model))
 
 
 def lack_of_memory() -> str:
@@ -116,7 +116,7 @@ def lack_of_memory() -> str:
     return _bounds.beyond_memory
 
 
-def _send(kind: str, value: object) -> None:
+def _send_message(kind: str, value: object) -> None:
     if _pipe is not None:
         pickle.dump((kind, value), _pipe, pickle.HIGHEST_PROTOCOL)
         _pipe.flush()
@@ -147,11 +147,11 @@ def run(
     Raises:
         Died: the child ended without a result.
     """
-    start = _forked if can_fork() else _spawned
+    start = _fork_child if can_fork() else _spawn_child
     doing = Doing("")
     with start(work, bounds, log) as (process, stream), stream:
-        with _watched(process, bounds) as killed:
-            for kind, value in _messages(stream):
+        with _killing_beyond(process, bounds) as killed:
+            for kind, value in _received_messages(stream):
                 if kind == "result":
                     result: T = value
                     return result
@@ -161,18 +161,18 @@ def run(
                 if kind == "progress":
                     progress(doing.text)
             code = process.wait()
-        ending, how = killed[0] if killed else _ending(code)
+        ending, how = killed[0] if killed else _describe_end(code)
         raise Died(ending, how, doing)
 
 
-def _messages(stream: BinaryIO) -> Iterator[tuple[str, Any]]:
+def _received_messages(stream: BinaryIO) -> Iterator[tuple[str, Any]]:
     """Yield the messages of a child until it ends."""
     with suppress(EOFError, pickle.UnpicklingError):
         while True:
             yield pickle.load(stream)  # what this package wrote
 
 
-def _ending(code: int) -> tuple[Ending, str]:
+def _describe_end(code: int) -> tuple[Ending, str]:
     """Say how a child ended by its exit code."""
     if -code == getattr(signal, "SIGKILL", None):
         advice = "(--memory sets a limit, --shape gives smaller sizes)"
@@ -183,13 +183,13 @@ def _ending(code: int) -> tuple[Ending, str]:
 
 
 @contextmanager
-def _watched(process: _Process, bounds: Bounds) -> Iterator[list[tuple[Ending, str]]]:
+def _killing_beyond(process: _Process, bounds: Bounds) -> Iterator[list[tuple[Ending, str]]]:
     """Kill a process that leaves its bounds; yield a list that then says how it ended."""
     killed: list[tuple[Ending, str]] = []
     over, started = threading.Event(), time.monotonic()
     first = limits.private_memory(process.pid) or 0
 
-    def watch() -> None:
+    def watch_child() -> None:
         while not killed and not over.wait(_INTERVAL_SECONDS):
             taken = (limits.private_memory(process.pid) or 0) - first if bounds.memory else 0
             if bounds.seconds is not None and time.monotonic() - started > bounds.seconds:
@@ -200,7 +200,7 @@ def _watched(process: _Process, bounds: Bounds) -> Iterator[list[tuple[Ending, s
         if killed:
             process.kill()
 
-    thread = threading.Thread(target=watch, name="onnx-spatial-watch", daemon=True)
+    thread = threading.Thread(target=watch_child, name="onnx-spatial-watch", daemon=True)
     thread.start()
     try:
         yield killed
@@ -230,12 +230,12 @@ _Process = _Forked | subprocess.Popen[bytes]
 
 
 @contextmanager
-def _forked(
+def _fork_child(
     work: Callable[[Progress], Any], bounds: Bounds, log: IO[bytes] | None
 ) -> Iterator[tuple[_Process, BinaryIO]]:
     reading, writing = os.pipe()
     # Python runs functions after a fork, and swallows what a signal raises in them.
-    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, _interrupts())
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, _interrupt_signals())
     with warnings.catch_warnings():
         # Threads of numpy stop for a fork; those of onnxruntime belong to sessions, of which the
         # child makes its own.
@@ -248,7 +248,7 @@ def _forked(
             printed = os.open(os.devnull, os.O_WRONLY) if log is None else log.fileno()
             os.dup2(printed, 1)
             os.dup2(printed, 2)
-            _do(work, bounds, os.fdopen(writing, "wb"))
+            _do_work(work, bounds, os.fdopen(writing, "wb"))
         finally:
             os._exit(1)  # without the parent's cleanup; the code counts where no result was sent
     os.close(writing)
@@ -264,7 +264,7 @@ def _forked(
 
 
 @contextmanager
-def _spawned(
+def _spawn_child(
     work: Callable[[Progress], Any], bounds: Bounds, log: IO[bytes] | None
 ) -> Iterator[tuple[_Process, BinaryIO]]:
     # It imports this copy of the package, of a checkout, too.
@@ -292,34 +292,34 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # other output must not mix with the answers
     work, bounds = pickle.load(sys.stdin.buffer)
-    _do(work, bounds, answers)
+    _do_work(work, bounds, answers)
     os._exit(0)  # threads of libraries are not waited for
 
 
-def _do(work: Callable[[Progress], Any], bounds: Bounds, pipe: BinaryIO) -> None:
+def _do_work(work: Callable[[Progress], Any], bounds: Bounds, pipe: BinaryIO) -> None:
     """Run the function in the child and send what comes of it."""
     global _pipe, _bounds
-    for number in _interrupts():
+    for number in _interrupt_signals():
         signal.signal(number, signal.SIG_IGN)
     limits.die_with_parent()
     limits.lower("RLIMIT_CORE", 0)
     faulthandler.enable(2)  # the log of a crash says where it happened
     _pipe, _bounds = pipe, bounds
     try:
-        result = work(lambda text: _send("progress", Doing(text)))
+        result = work(lambda text: _send_message("progress", Doing(text)))
     except Exception as error:
-        _send("error", _portable(error))
+        _send_message("error", _portable_error(error))
     else:
-        _send("result", result)
+        _send_message("result", result)
 
 
-def _interrupts() -> list[signal.Signals]:
+def _interrupt_signals() -> list[signal.Signals]:
     """Return the signals that end the parent, which then ends the child."""
     names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
     return [getattr(signal, name) for name in names if hasattr(signal, name)]
 
 
-def _portable(error: Exception) -> Exception:
+def _portable_error(error: Exception) -> Exception:
     """Return an exception that can be pickled and still tells what happened."""
     try:
         pickle.loads(pickle.dumps(error))

@@ -100,11 +100,13 @@ def describe_element(
 
     It is named by where it comes from if its bits are in the inputs once, else by its value.
     """
-    wrong, right = (_describe(np.asarray(array[element]), inputs) for array in (actual, expected))
+    wrong, right = (
+        _describe_source(np.asarray(array[element]), inputs) for array in (actual, expected)
+    )
     return f"is {wrong} instead of {right}"
 
 
-def _describe(element: Array, inputs: Mapping[str, Array]) -> str:
+def _describe_source(element: Array, inputs: Mapping[str, Array]) -> str:
     sources: list[str] = []
     for name, array in inputs.items():
         if dtype_name(array) != dtype_name(element):
@@ -128,7 +130,7 @@ def _compare_arrays(
     # A tolerance is for reals of any types, and by name for integers of one type.
     if not (both_real or (numbers and same_type and tolerance is not None and tolerance.named)):
         tolerance = None
-    rtol, atol = _allowed(expected, kind, tolerance)
+    rtol, atol = _allowed_errors(expected, kind, tolerance)
     result = replace(result, dtype=dtype, shape=shape, elements=size, tolerance=rtol, atol=atol)
     other_form = ""
     if not (same_type or (tolerance is not None and both_real)):
@@ -137,12 +139,14 @@ def _compare_arrays(
         other_form = f"its shape is {show(actual.shape)}, not {show(shape)}"
     differing = differing_bits(expected, actual) if same_type and not other_form else None
     if differing is not None and not differing.any():
-        figures = _figures_of_none(expected) if numbers else {}
+        figures = _figures_of_equal(expected) if numbers else {}
         return replace(result, equal_bits=True, **figures)
     if numbers and (not other_form or both_real) and actual.shape == shape:
         errors, largest, steps = _errors_of(expected, actual)
         figures = (
-            _figures(expected, actual, errors, largest) if size else _figures_of_none(expected)
+            _measure_errors(expected, actual, errors, largest)
+            if size
+            else _figures_of_equal(expected)
         )
         result = replace(result, **{**figures, "max_steps": steps})
         # Double precision does not tell large integers apart: where none may differ, bits do.
@@ -154,14 +158,16 @@ def _compare_arrays(
     if not differing.any():
         return result
     result = replace(result, mismatches=int(differing.sum()))
-    reason = _reason(result)
+    reason = _say_difference(result)
     if kind.steps and result.mismatches <= STEPS_SHARE * size:
         return replace(result, reason=f"{reason}; accepted: a step before it rounds reals")
     first = _index_of(int(differing.argmax()), shape)
     return replace(result, passed=False, reason=reason, element=first)
 
 
-def _allowed(expected: Array, kind: Kind, tolerance: Tolerance | None) -> tuple[float, float]:
+def _allowed_errors(
+    expected: Array, kind: Kind, tolerance: Tolerance | None
+) -> tuple[float, float]:
     """Return rtol and atol for an output."""
     rtol = rtol_of(element_type_of(expected))
     if tolerance is not None:
@@ -169,7 +175,7 @@ def _allowed(expected: Array, kind: Kind, tolerance: Tolerance | None) -> tuple[
     return (max(rtol, kind.rtol) if rtol and kind.rtol else 0.0), 0.0
 
 
-def _reason(result: OutputResult) -> str:
+def _say_difference(result: OutputResult) -> str:
     error, apart = result.max_relative_error, result.max_abs_error
     if error is None or apart is None:
         amount = ""
@@ -262,10 +268,12 @@ def _most_steps(
     return float(np.max(apart, initial=0, where=~nan))
 
 
-def _figures(expected: Array, actual: Array, errors: _Errors, largest: float) -> dict[str, Any]:
+def _measure_errors(
+    expected: Array, actual: Array, errors: _Errors, largest: float
+) -> dict[str, Any]:
     """Return the figures of `OutputResult` for two arrays with these errors, by name."""
 
-    def relative(error: float) -> float:
+    def of_largest(error: float) -> float:
         return float(error) / largest if largest else (math.inf if error else 0.0)
 
     flat = errors.reshape(-1)
@@ -281,11 +289,11 @@ def _figures(expected: Array, actual: Array, errors: _Errors, largest: float) ->
     decades = zip(*np.unique(powers, return_counts=True), strict=True)
     return {
         "max_abs_error": float(flat.max()),
-        "max_relative_error": relative(flat.max()),
-        "mean_relative_error": relative(mean),
-        "p50_relative_error": relative(p50),
-        "p99_relative_error": relative(p99),
-        "error_decades": {_decade(power): int(count) for power, count in decades},
+        "max_relative_error": of_largest(flat.max()),
+        "mean_relative_error": of_largest(mean),
+        "p50_relative_error": of_largest(p50),
+        "p99_relative_error": of_largest(p99),
+        "error_decades": {_name_decade(power): int(count) for power, count in decades},
         "worst_elements": tuple(
             WorstElement(
                 _index_of(int(i), errors.shape), *(str(v.flat[i]) for v in (expected, actual))
@@ -296,13 +304,13 @@ def _figures(expected: Array, actual: Array, errors: _Errors, largest: float) ->
     }
 
 
-def _decade(power: float) -> str:
+def _name_decade(power: float) -> str:
     if math.isinf(power):
         return "inf" if power > 0 else "0"
     return f"1e{int(power):+03d}"
 
 
-def _figures_of_none(array: Array) -> dict[str, Any]:
+def _figures_of_equal(array: Array) -> dict[str, Any]:
     """Return the figures of an array that is equal to another in every bit."""
     names = ("max_abs", "max_relative", "mean_relative", "p50_relative", "p99_relative")
     figures: dict[str, Any] = {f"{name}_error": 0.0 for name in names}

@@ -171,7 +171,7 @@ class OutputResult:
             every bit is the same.
         worst_elements: those with the largest errors, the worst first.
         element: index of the first element outside the tolerance; None if there is none, or the type
-            or the shape differs. Not in the JSON report.
+            or the shape differs.
     """
 
     name: str

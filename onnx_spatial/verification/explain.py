@@ -113,7 +113,9 @@ def add(
     try:
         folder = Path(options.reproducer)
         allowed = tolerance if difference is of_run else None  # it is about outputs of the whole
-        result.reproducer = reproducer.save(folder, models, difference, divergence, verify, allowed)
+        result.reproducer = reproducer.save_reproducer(
+            folder, models, difference, divergence, verify, allowed
+        )
     except ModelFileError as error:
         result.problems.append(f"no reproducer: {error}")
 
@@ -167,8 +169,8 @@ def other_precision(models: ModelPair, result: Verification) -> Cause | None:
 
 
 def _change_of_precision(original: onnx.ModelProto, converted: onnx.ModelProto) -> str | None:
-    quantised = _quantisers(converted) - _quantisers(original)
-    if quantised and not _quantisers(original):
+    quantised = _quantising_types(converted) - _quantising_types(original)
+    if quantised and not _quantising_types(original):
         return f"the second model is quantised ({', '.join(sorted(quantised)[:3])})"
     before, after = _real_types(original), _real_types(converted)
     if not before or not after - before:
@@ -186,7 +188,7 @@ def _real_types(model: onnx.ModelProto) -> set[int]:
     return types & _REALS.keys()
 
 
-def _quantisers(model: onnx.ModelProto) -> set[str]:
+def _quantising_types(model: onnx.ModelProto) -> set[str]:
     """Return the operators that compute with quantised numbers."""
     kinds = {node.op_type for _, _, node in traversal.nodes(model)}
     words = ("quantize", "integer", "qlinear")
@@ -244,7 +246,7 @@ def _edited_nodes(models: ModelPair, definitions: Definitions) -> Cause | None:
     replaced = {info.index for info in models.infos if info.known_domain}
     lines: list[str] = []
     for index, (place, _, node) in enumerate(traversal.nodes(models.original.proto)):
-        edits = [] if index in replaced else list(_edits(models, definitions, place, node))
+        edits = [] if index in replaced else list(_find_edits(models, definitions, place, node))
         more = f" (and {len(edits) - 1} more changes)" if len(edits) > 1 else ""
         lines += [f"{described(node, place)} was changed: {edit}{more}" for edit in edits[:1]]
     advice = (
@@ -254,14 +256,14 @@ def _edited_nodes(models: ModelPair, definitions: Definitions) -> Cause | None:
     return Cause(tuple(lines), advice) if 0 < len(lines) <= _MOST_CHANGES else None
 
 
-def _edits(
+def _find_edits(
     models: ModelPair, definitions: Definitions, place: Place, before: onnx.NodeProto
 ) -> Iterator[str]:
     """Yield what was changed in a node of the original, as ends of sentences."""
     original, converted = definitions.original, definitions.converted
     stored = (onnx.TensorProto, onnx.SparseTensorProto)
 
-    def computed(graphs: Graphs, node: onnx.NodeProto) -> list[str]:
+    def computed_inputs(graphs: Graphs, node: onnx.NodeProto) -> list[str]:
         """Return the inputs of a node that are no constants."""
         return sorted(n for n in node.input if not isinstance(graphs.find(n, place), stored))
 
@@ -269,14 +271,14 @@ def _edits(
     after = converted.find(output, place) if definitions.is_shared(output, place) else None
     if definitions.defined_alike(output, place) or not isinstance(after, onnx.NodeProto):
         after = None
-    if after is not None and computed(original, before) != computed(converted, after):
+    if after is not None and computed_inputs(original, before) != computed_inputs(converted, after):
         after = None
     if after is not None and (was := _type_of(before)) != (now := _type_of(after)):
         yield f"it is {now}, not {was}"
         return
     for old, new in zip(before.input, (after or before).input, strict=False):
         tensors = original.find(old, place), converted.find(new, place)
-        if change := _difference(models, *tensors):
+        if change := _compare_tensors(models, *tensors):
             words = f"its constant {new!r} differs"
             yield f"{words if after is None else f'it reads another constant {new!r}'}: {change}"
     if after is not None:
@@ -298,13 +300,13 @@ def _changed_attributes(
         if was is None or now is None:
             yield f"it has {'no' if now is None else 'a new'} attribute {name!r}"
         elif was.HasField("t") and now.HasField("t"):
-            if change := _difference(models, was.t, now.t):
+            if change := _compare_tensors(models, was.t, now.t):
                 yield f"it has another {name!r}: {change}"
-        elif (texts := (_shown(now), _shown(was)))[0] != texts[1]:
+        elif (texts := (_show_attribute(now), _show_attribute(was)))[0] != texts[1]:
             yield f"it has another {name!r}: {texts[0]}, not {texts[1]}"
 
 
-def _difference(models: ModelPair, was: object, now: object) -> str | None:
+def _compare_tensors(models: ModelPair, was: object, now: object) -> str | None:
     """Say how two tensors differ; None if their values are the same, or they are no tensors."""
     if not isinstance(was, onnx.TensorProto) or not isinstance(now, onnx.TensorProto):
         return None
@@ -324,7 +326,7 @@ def _difference(models: ModelPair, was: object, now: object) -> str | None:
     return f"{mismatch.reason}; {show(mismatch.element)} {element}"
 
 
-def _shown(attribute: onnx.AttributeProto) -> str:
+def _show_attribute(attribute: onnx.AttributeProto) -> str:
     """Show the value of an attribute; graphs are all alike, as their nodes are named by themselves."""
     if attribute.ref_attr_name:
         return f"attribute {attribute.ref_attr_name!r} of the function"

@@ -95,9 +95,9 @@ class Kinds:
 
     def of_values(self) -> dict[str, Kind]:
         """Return the kinds of the values that the nodes of the main graph compute, by name."""
-        return self._walk(Place(), traversal.in_order(self._graph), {})
+        return self._kinds_along(Place(), traversal.in_order(self._graph), {})
 
-    def _walk(
+    def _kinds_along(
         self, place: Place, nodes: Iterable[onnx.NodeProto], known: Mapping[str, Kind]
     ) -> dict[str, Kind]:
         kinds = dict(known)
@@ -119,7 +119,7 @@ class Kinds:
         scope = self._scopes.get(place)
         if standard and node.op_type in _SIZES and not (kind.steps or kind.random):
             return _MOVED  # a shape depends on reals only behind a step to whole numbers
-        if standard and (node.op_type in _RANDOM or _drops(node, scope)):
+        if standard and (node.op_type in _RANDOM or _may_drop_out(node, scope)):
             return kind | Kind(random=f"{node.op_type} node {traversal.label(node)!r}")
         moves = op_traits.is_bitwise(node) or (standard and any(traversal.subgraphs(node)))
         types = [_element_type(scope, name) for name in (*node.input, *node.output) if name]
@@ -140,7 +140,7 @@ class Kinds:
         while kind != after:  # the outputs of one iteration are the inputs of the next
             kind = after
             fed = {value.name: kind for value in body.input}
-            kinds = self._walk(place, nodes, {**known, **fed})
+            kinds = self._kinds_along(place, nodes, {**known, **fed})
             for value in body.output:
                 after |= kinds.get(value.name, _MOVED)
         return after
@@ -150,7 +150,7 @@ def _element_type(scope: ConstantScope | None, name: str) -> int | None:
     return None if scope is None else shape_inference.element_type(scope.type(name))
 
 
-def _drops(node: onnx.NodeProto, scope: ConstantScope | None) -> bool:
+def _may_drop_out(node: onnx.NodeProto, scope: ConstantScope | None) -> bool:
     """Return whether a node is a Dropout that may be in training mode."""
     if node.op_type != "Dropout" or len(node.input) < 3 or not node.input[2]:
         return False

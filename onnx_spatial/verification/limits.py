@@ -173,12 +173,12 @@ def stopping_in_time(run: ort.RunOptions, doing: str) -> Iterator[None]:
     check_time(doing)
     limit, done = _limit.get(), threading.Event()
 
-    def watch(stopwatch: Stopwatch, seconds: float) -> None:
+    def watch_time(stopwatch: Stopwatch, seconds: float) -> None:
         while not done.wait(max(seconds - stopwatch.seconds, _SHORTEST_WAIT_SECONDS)):
             run.terminate = run.terminate or stopwatch.exceeds(seconds)
 
     if limit is not None:
-        threading.Thread(target=watch, args=limit, daemon=True).start()
+        threading.Thread(target=watch_time, args=limit, daemon=True).start()
     try:
         yield
     except Exception:

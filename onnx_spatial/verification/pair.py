@@ -170,7 +170,7 @@ def compare_interfaces(models: ModelPair, tolerances: Tolerances) -> Interface:
     original, converted = models.original.proto, models.converted.proto
     found = Interface()
     for what, before, after in (
-        ("input", _required(original), _required(converted)),
+        ("input", _required_inputs(original), _required_inputs(converted)),
         ("output", original.graph.output, converted.graph.output),
     ):
         found.blocking += _other_names(what, [v.name for v in before], [v.name for v in after])
@@ -196,7 +196,7 @@ def compare_interfaces(models: ModelPair, tolerances: Tolerances) -> Interface:
         line = f"input {value.name!r} is declared as {show(now_dims)}, not "
         if was_dims is None:
             found.narrowed.append(f"{line}without a shape")
-        elif not _fits(was_dims, now_dims):
+        elif not _fits_shape(was_dims, now_dims):
             found.blocking.append(f"{line}{show(was_dims)}")
         elif any(
             isinstance(now, int) and now != was for was, now in zip(was_dims, now_dims, strict=True)
@@ -234,14 +234,14 @@ def wrong_declarations(models: ModelPair, shapes: Iterable[tuple[str, Sequence[i
     wrong: dict[str, str] = {}
     for name, shape in shapes:
         was, now = (shape_inference.dims(types.get(name)) for types in (before, after))
-        if now is not None and not _fits(now, shape) and _fits(was, shape):
+        if now is not None and not _fits_shape(now, shape) and _fits_shape(was, shape):
             wrong.setdefault(
                 name, f"output {name!r} is declared as {show(now)}, but has shape {show(shape)}"
             )
     return list(wrong.values())
 
 
-def _required(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+def _required_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     stored = {t.name for t in model.graph.initializer}
     return [v for v in model.graph.input if v.name not in stored]
 
@@ -256,7 +256,7 @@ def _other_names(what: str, old: Sequence[str], new: Sequence[str]) -> list[str]
     return lines
 
 
-def _fits(declared: Sequence[Dim] | None, shape: Sequence[Dim]) -> bool:
+def _fits_shape(declared: Sequence[Dim] | None, shape: Sequence[Dim]) -> bool:
     """Tell whether a shape, of which sizes may be unknown, does not contradict a declared one."""
     if declared is None:
         return True

@@ -156,7 +156,7 @@ sys.exit(not result)
 _SmallPair = tuple[onnx.ModelProto, onnx.ModelProto, Mapping[str, Array]]
 
 
-def save(
+def save_reproducer(
     folder: Path,
     models: ModelPair,
     difference: Difference,
@@ -178,7 +178,7 @@ def save(
         ModelFileError: nothing that can be saved shows the difference, or it cannot be written.
     """
     rtol, atol = (None, None) if tolerance is None else (tolerance.rtol, tolerance.atol)
-    for pair in _candidates(models, difference, divergence):
+    for pair in _candidate_pairs(models, difference, divergence):
         options = VerifyOptions(inputs=pair[2], outputs_only=True, rtol=rtol, atol=atol)
         with suppress(OSError, ValueError, SpatialError):  # a larger one can stand alone
             for proto, outer in zip(pair[:2], models.folders, strict=True):
@@ -205,7 +205,7 @@ def save(
         with zipfile.ZipFile(folder / "inputs.npz", "w", zipfile.ZIP_DEFLATED) as archive:
             for name, array in pair[2].items():  # np.savez takes no array called "file"
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, _plain(array), allow_pickle=False)
+                    np.lib.format.write_array(file, _plain_array(array), allow_pickle=False)
         path.write_text(script, encoding="utf-8")
     except OSError as error:
         reason = error.strerror or error
@@ -215,7 +215,7 @@ def save(
     return path
 
 
-def _candidates(
+def _candidate_pairs(
     models: ModelPair, difference: Difference, divergence: Divergence | None
 ) -> Iterator[_SmallPair]:
     """Yield pairs of models that may show the difference, the smallest first."""
@@ -244,12 +244,12 @@ def _cut_out(
         NoPartError: nothing computes the output, or its nodes cannot be taken out of a function.
     """
 
-    def stops(name: str, producer: Producer | None) -> bool:
+    def stops_at(name: str, producer: Producer | None) -> bool:
         return name in known and (producer is None or is_computed(producer))
 
     parts = []
     for source in (models.original, models.converted):
-        growing = GrowingPart(Graphs(source.proto), place, stops)
+        growing = GrowingPart(Graphs(source.proto), place, stops_at)
         growing.include(output)
         parts.append(growing.part())
     read = sorted(parts[0].read | parts[1].read)
@@ -260,7 +260,7 @@ def _cut_out(
     return original, converted, {name: known[name] for name in read}
 
 
-def _plain(array: Array) -> Array:
+def _plain_array(array: Array) -> Array:
     """Return an array without Python objects; of a type that numpy lacks, its bits."""
     if array.dtype.kind == "O":
         return array.astype(np.str_)

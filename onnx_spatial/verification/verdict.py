@@ -130,18 +130,18 @@ def conclude(findings: Findings) -> Verification:
             result.first_difference = runs.first_difference
         else:
             result.first_difference = differing[0]
-    elif (gap := _gap(findings)) is not None:
+    elif (gap := _why_unverified(findings)) is not None:
         result.problems = [gap, *map(str, findings.unproven)]
         result.message = f"unverified: {gap}"
         result.out_of_memory = runs.not_run is not None and runs.not_run.out_of_memory
     else:
         result.status = "passed"
         result.evidence = "proven" if findings.is_proven else "sampled"
-        result.message = f"passed: {'; '.join(_passed(findings))}"
+        result.message = f"passed: {'; '.join(_clauses_of_pass(findings))}"
     return result
 
 
-def _gap(findings: Findings) -> str | None:
+def _why_unverified(findings: Findings) -> str | None:
     """Return why nothing can be concluded; None if there is a pass."""
     not_run = findings.of_models.not_run
     if findings.out_of_time is not None:
@@ -153,9 +153,9 @@ def _gap(findings: Findings) -> str | None:
     return str(not_run)
 
 
-def _passed(findings: Findings) -> list[str]:
+def _clauses_of_pass(findings: Findings) -> list[str]:
     """Say in a few clauses what a pass rests on."""
-    clauses = [] if findings.outputs_only else [_proofs(findings)]
+    clauses = [] if findings.outputs_only else [_count_proven(findings)]
     if findings.unproven:
         clauses[0] = f"sampled, {clauses[0]}"
         clauses.append(first_of(findings.unproven))
@@ -163,14 +163,14 @@ def _passed(findings: Findings) -> list[str]:
     if runs.not_run is not None:
         clauses.append(f"not run: {runs.not_run}")
     else:
-        clauses.append(_agreement(runs.outputs, len(runs.runs)))
+        clauses.append(_say_agreement(runs.outputs, len(runs.runs)))
         clauses += [_SAME_OPERATORS] if runs.same_operators and findings.is_proven else []
     if findings.outputs_only:
         clauses.append(ONLY_OUTPUTS)
     return clauses
 
 
-def _proofs(findings: Findings) -> str:
+def _count_proven(findings: Findings) -> str:
     """Count what is proven: operators, or changed parts where no operator changes."""
     if operators := [o.proven for o in findings.operators if o.reason != UNCHANGED]:
         return count_proofs(operators)
@@ -180,7 +180,7 @@ def _proofs(findings: Findings) -> str:
     return count_proofs(scopes, "changed part")
 
 
-def _agreement(outputs: Sequence[OutputResult], runs: int) -> str:
+def _say_agreement(outputs: Sequence[OutputResult], runs: int) -> str:
     """Say how far the outputs of all runs are apart, and how far they may be."""
     where = "" if runs == 1 else f" in {runs} runs"
     compared = [output for output in outputs if output.passed is not None]

@@ -112,15 +112,15 @@ class Steps:
         self.findings = Findings(runs, outputs_only=self.options.outputs_only)
         with limits.allowing_time(self.options.time_limit):
             try:
-                self._take(progress)
+                self._take_steps(progress)
             except limits.TimeLimitError as over:
                 self.findings.out_of_time = str(over)
             except MemoryError:
                 reason = f"the verification {child.lack_of_memory()}"
                 return ended_early("unverified", reason, out_of_memory=True)
-            return self._conclude()
+            return self._reach_verdict()
 
-    def _take(self, progress: Progress) -> None:
+    def _take_steps(self, progress: Progress) -> None:
         """Take steps 1 to 5.
 
         Raises:
@@ -183,7 +183,7 @@ class Steps:
         if may_be_rounding and findings.parts and all(part.ran for part in findings.parts):
             of_models.accept_growth()
 
-    def _conclude(self) -> Verification:
+    def _reach_verdict(self) -> Verification:
         """Reach the verdict, and explain what differs (step 6)."""
         result = verdict.conclude(self.findings)
         if result.status == "failed":

@@ -78,13 +78,13 @@ def graph_inputs(model: onnx.ModelProto) -> list[GraphInput]:
         known = shape_inference.dims(value.type)
         dims = None
         if known is not None:
-            dims = tuple(_symbol(value.name, axis, d, declared) for axis, d in enumerate(known))
+            dims = tuple(_symbol_of(value.name, axis, d, declared) for axis, d in enumerate(known))
         element_type = shape_inference.element_type(value.type)
         inputs.append(GraphInput(value.name, element_type, dims, default))
     return inputs
 
 
-def _symbol(name: str, axis: int, dim: Dim, declared: Container[Dim]) -> int | str:
+def _symbol_of(name: str, axis: int, dim: Dim, declared: Container[Dim]) -> int | str:
     """Return a dim, or a name for an unknown one that no other dim has."""
     if dim is not None and not (isinstance(dim, int) and dim < 0):  # some exporters write -1
         return dim
@@ -129,7 +129,7 @@ def fixed_sizes(
         if dims is None:
             dims = tuple(f"{name}[{axis}]" for axis in range(len(shape)))
             by_name[name] = replace(by_name[name], dims=dims)
-        _match(name, dims, shape, sizes)
+        _match_shape(name, dims, shape, sizes)
     return list(by_name.values()), sizes
 
 
@@ -162,7 +162,7 @@ def check_user_data(inputs: Sequence[GraphInput], values: Mapping[str, Any]) -> 
                     code=Code.INPUT_DATA,
                 )
         if graph_input.dims is not None:
-            _match(name, graph_input.dims, array.shape, sizes)
+            _match_shape(name, graph_input.dims, array.shape, sizes)
         arrays[name] = array
     return arrays
 
@@ -178,7 +178,7 @@ def _by_name(inputs: Sequence[GraphInput], wanted: Iterable[str]) -> dict[str, G
     return {i.name: i for i in inputs}
 
 
-def _match(
+def _match_shape(
     name: str, dims: Sequence[int | str], shape: Sequence[int], sizes: dict[str, int]
 ) -> None:
     """Check a shape from the user, and add the sizes of its symbols."""
@@ -253,12 +253,14 @@ def usual(
     """
     count = math.prod(shape)
     if element_type == STRING:
-        return _strings(count, rng).reshape(shape)
+        return _make_strings(count, rng).reshape(shape)
     if element_type == BOOL:
-        return _booleans(count, rng).reshape(shape)
+        return _make_booleans(count, rng).reshape(shape)
     dtype = dtype_of(element_type)
     if dtype.kind in "iu" or "int" in dtype.name:
-        return _integers(count, rng, mode).astype(dtype).reshape(shape)  # short types wrap around
+        return (
+            _make_integers(count, rng, mode).astype(dtype).reshape(shape)
+        )  # short types wrap around
     values: Array = np.linspace(-1.5, 1.4375, count) if count > 1 else np.full(count, 0.8125)
     values = rng.permutation(values)
     if dtype == ml_dtypes.float8_e8m0fnu:  # which has no sign
@@ -296,7 +298,7 @@ def patterns(element_type: int, shape: Sequence[int], rng: np.random.Generator) 
     return np.asarray(raw.view(dtype).reshape(shape))
 
 
-def _strings(count: int, rng: np.random.Generator) -> Array:
+def _make_strings(count: int, rng: np.random.Generator) -> Array:
     values = np.empty(count, object)
     values[:] = [f"{i} é" for i in rng.permutation(count)]
     if count > 1:
@@ -304,18 +306,18 @@ def _strings(count: int, rng: np.random.Generator) -> Array:
     return values
 
 
-def _booleans(count: int, rng: np.random.Generator) -> Array:
+def _make_booleans(count: int, rng: np.random.Generator) -> Array:
     values = rng.integers(0, 2, count).astype(np.bool_)
     if count > 1 and values.all() == values.any():
         values[rng.integers(count)] ^= True
     return values
 
 
-def _integers(count: int, rng: np.random.Generator, mode: str) -> Array:
+def _make_integers(count: int, rng: np.random.Generator, mode: str) -> Array:
     if mode == "ones":
         return np.ones(count, np.int64)
     if mode == "binary":
-        return _booleans(count, rng).astype(np.int64)
+        return _make_booleans(count, rng).astype(np.int64)
     if mode == "few":
         return rng.integers(0, 10, count)
     if count <= FEW:

@@ -151,16 +151,16 @@ class SizeSearch:
             NoLegalSizesError: no run succeeds.
             RunError: it does not run, and other sizes of this kind would not help.
         """
-        proposals = iter([self._start()])
+        proposals = iter([self._likely_start()])
         reached, furthest = (-2, -1), ""
         empty: LegalSizes | None = None
         tried: set[object] = set()
         while self._runs < _MOST_RUNS and (assignment := next(proposals, None)) is not None:
             key = (*sorted(assignment.sizes.items()), assignment.mode, assignment.number)
-            if key in tried or self._exceeds(assignment):
+            if key in tried or self._exceeds_limit(assignment):
                 continue
             tried.add(key)
-            result = self._run(assignment)
+            result = self._try_sizes(assignment)
             if isinstance(result, LegalSizes):
                 if not result.outputs or any(map(np.size, result.outputs.values())):
                     return result
@@ -176,9 +176,9 @@ class SizeSearch:
                 furthest = message
             if progress > reached:
                 reached = progress
-                proposals = self._repairs(assignment, message, progress[0])
+                proposals = self._propose_repairs(assignment, message, progress[0])
         if empty is None:
-            raise self._none(furthest)
+            raise self._no_sizes(furthest)
         return empty
 
     def another(self, first: LegalSizes) -> LegalSizes | None:
@@ -188,14 +188,16 @@ class SizeSearch:
         """
         old = first.assignment
         for turn in range(1, _TURNS + 1):
-            other = Assignment(self._likely(turn), mode=old.mode, number=old.number + 1)
-            if other.sizes != old.sizes and not self._exceeds(other):
-                result = self._run(other, override=True)
+            other = Assignment(self._likely_sizes(turn), mode=old.mode, number=old.number + 1)
+            if other.sizes != old.sizes and not self._exceeds_limit(other):
+                result = self._try_sizes(other, override=True)
                 if isinstance(result, LegalSizes):
                     return result
         return None
 
-    def _run(self, assignment: Assignment, *, override: bool = False) -> LegalSizes | RunError:
+    def _try_sizes(
+        self, assignment: Assignment, *, override: bool = False
+    ) -> LegalSizes | RunError:
         self._runs += 1
         assignment = self._with_parameters(assignment, override)
         arrays = feeds(self._inputs, assignment, self._seed)
@@ -207,36 +209,38 @@ class SizeSearch:
 
     # Proposals
 
-    def _start(self) -> Assignment:
+    def _likely_start(self) -> Assignment:
         """Return likely sizes.
 
         Raises:
             NoLegalSizesError: no data can be made for an input.
         """
         for known in self._needed:
-            if problem := _problem(known):
+            if problem := _data_problem(known):
                 raise NoLegalSizesError(f"input {known.name!r} {problem}")
         if unknown := [i for i in self._needed if i.dims is None]:
             names = ", ".join(i.name for i in unknown)
-            raise NoLegalSizesError(f"the rank of input {names} is unknown; {_advice(unknown)}")
-        self._groups = self._grouped()
+            raise NoLegalSizesError(
+                f"the rank of input {names} is unknown; {_advise_shapes(unknown)}"
+            )
+        self._groups = self._group_dims()
         for group in self._groups:
-            group.legal = self._legal(group)
-        start = Assignment(self._likely(0))
-        if self._exceeds(start):  # such as batches that blocks of 18 x 18 divide
+            group.legal = self._legal_sizes(group)
+        start = Assignment(self._likely_sizes(0))
+        if self._exceeds_limit(start):  # such as batches that blocks of 18 x 18 divide
             for group in self._groups:
-                group.legal = self._legal(group, small=True)
-            start = Assignment(self._likely(0))
+                group.legal = self._legal_sizes(group, small=True)
+            start = Assignment(self._likely_sizes(0))
         for known in self._needed:
-            count, countable = _count(known, start), is_countable(start.shape(known))
+            count, countable = _count_elements(known, start), is_countable(start.shape(known))
             if count > self._most or not countable:
                 many = f"{count:.0e} elements" if count else "no elements, but very large dims"
                 most = f"too many to generate (at most {self._most:.0e})"
-                raise self._none(f"input {known.name!r} has {many}, {most}")
+                raise self._no_sizes(f"input {known.name!r} has {many}, {most}")
             self._limit = max(self._limit, count)
         return start
 
-    def _grouped(self) -> list[_Group]:
+    def _group_dims(self) -> list[_Group]:
         """Group the open dims by the rank and the axis; batches are one group."""
         groups: dict[tuple[int, int], _Group] = {}
         grouped = set(self._fixed)
@@ -249,7 +253,7 @@ class SizeSearch:
                     groups.setdefault(key, _Group([], batch)).symbols.append(dim)
         return list(groups.values())
 
-    def _legal(self, group: _Group, small: bool = False) -> Sequence[int]:
+    def _legal_sizes(self, group: _Group, small: bool = False) -> Sequence[int]:
         """Return sizes that the operators accept for a group, the likely ones first."""
         symbols, calls = set(group.symbols), [i.call for i in self._infos if i.call is not None]
         batches = {s for g in self._groups if g.batch for s in g.symbols}
@@ -259,18 +263,18 @@ class SizeSearch:
         if group.batch:
             likely = (*(call.typical_batch for call in calls), *_BATCH)
 
-        def accepted(size: int) -> bool:
+        def is_accepted(size: int) -> bool:
             return all(
-                _accepts(info.facts, [size if dim in symbols else None for dim in data.shape])
+                _accepts_dims(info.facts, [size if dim in symbols else None for dim in data.shape])
                 for info in self._infos
                 if (data := info.facts.inputs[0]) is not None and data.shape is not None
                 if not symbols.isdisjoint(data.shape)
             )
 
         every = dict.fromkeys((*likely, *range(_SMALL, _OTHERS_BELOW), *range(1, _SMALL)))
-        return list(itertools.islice(filter(accepted, every), _LEGAL)) or [*every][:1]
+        return list(itertools.islice(filter(is_accepted, every), _LEGAL)) or [*every][:1]
 
-    def _likely(self, turn: int) -> dict[str, int]:
+    def _likely_sizes(self, turn: int) -> dict[str, int]:
         """Return likely sizes that meet the demands; others in each turn."""
         sizes, position = dict(self._fixed), turn
         for group in self._groups:
@@ -302,13 +306,15 @@ class SizeSearch:
             values |= {name: value for name, value in named.items() if name in fed}
         return replace(assignment, values=values)
 
-    def _repairs(self, base: Assignment, message: str, position: int) -> Iterator[Assignment]:
+    def _propose_repairs(
+        self, base: Assignment, message: str, position: int
+    ) -> Iterator[Assignment]:
         """Yield what may run where a node failed with a message, the most likely first."""
         if any(i.element_type in INTEGERS for i in self._needed):  # data, or parameters
             yield from (replace(base, mode=mode) for mode in INTEGER_MODES)
             yield from (replace(base, number=base.number + n) for n in range(1, _TURNS + 1))
-        yield from (base.resized(self._likely(turn)) for turn in range(1, _TURNS + 1))
-        yield from self._larger(base)
+        yield from (base.resized(self._likely_sizes(turn)) for turn in range(1, _TURNS + 1))
+        yield from self._double_sizes(base)
         groups = [g.symbols for g in sorted(self._groups, key=lambda g: g.batch)]
         groups += [[symbol] for symbols in groups if len(symbols) > 1 for symbol in symbols]
         numbers = [int(n) for n in re.findall(r"\d+", message) if len(n) < 8]
@@ -322,22 +328,22 @@ class SizeSearch:
                 for symbols, step in itertools.product(groups, range(1, _NEXT)):
                     yield base.resized(dict.fromkeys(symbols, base.sizes[symbols[0]] + step))
 
-    def _larger(self, base: Assignment) -> Iterator[Assignment]:
+    def _double_sizes(self, base: Assignment) -> Iterator[Assignment]:
         """Yield an assignment with all sizes but batches doubled, again and again."""
         sides = [symbol for group in self._groups if not group.batch for symbol in group.symbols]
         while sides:
             base = base.resized({symbol: 2 * base.sizes[symbol] for symbol in sides})
-            if self._exceeds(base):
+            if self._exceeds_limit(base):
                 return
             yield base
 
     # Messages
 
-    def _exceeds(self, assignment: Assignment) -> bool:
+    def _exceeds_limit(self, assignment: Assignment) -> bool:
         """Tell whether an input with open dims has too many elements to be tried."""
-        return any(_count(known, assignment) > self._limit for known in self._needed)
+        return any(_count_elements(known, assignment) > self._limit for known in self._needed)
 
-    def _none(self, failure: str) -> NoLegalSizesError:
+    def _no_sizes(self, failure: str) -> NoLegalSizesError:
         """Say why no legal sizes were found, and what to do."""
         integers = [repr(i.name) for i in self._needed if i.element_type in INTEGERS]
         open_inputs = [i for i in self._needed if i.symbols]
@@ -351,11 +357,11 @@ class SizeSearch:
         elif integers:  # which may be shapes, or indices
             what = f"no legal values were found for {', '.join(integers)}"
         reason = f" ({failure})" if failure else ""
-        advice = _advice(open_inputs) if open_inputs else GIVE_DATA
+        advice = _advise_shapes(open_inputs) if open_inputs else GIVE_DATA
         return NoLegalSizesError(f"{what}{reason}; {advice}")
 
 
-def _accepts(facts: NodeFacts, dims: Sequence[Dim]) -> bool:
+def _accepts_dims(facts: NodeFacts, dims: Sequence[Dim]) -> bool:
     """Tell whether an operator accepts dims, some of which are unknown, and its output has elements."""
     try:
         return 0 not in read(facts).output_shape([d if isinstance(d, int) else None for d in dims])
@@ -389,12 +395,12 @@ def _drawn_parameters(facts: NodeFacts, rng: np.random.Generator) -> dict[int, A
             entries = array.reshape(-1)[vector.start :: vector.step]
             entries[: vector.length] = block if neutral else amounts
         inputs = [InputFacts.of(drawn[i]) if i in drawn else f for i, f in enumerate(facts.inputs)]
-        if _accepts(replace(facts, inputs=tuple(inputs)), dims):
+        if _accepts_dims(replace(facts, inputs=tuple(inputs)), dims):
             return drawn
     return {}
 
 
-def _count(known: GraphInput, assignment: Assignment) -> float:
+def _count_elements(known: GraphInput, assignment: Assignment) -> float:
     """Return the elements of an input; a float, which has room for any product."""
     return float(np.prod([float(size) for size in assignment.shape(known)]))
 
@@ -409,7 +415,7 @@ def _with_rank(known: GraphInput, infos: Iterable[OperatorInfo]) -> GraphInput:
     return known
 
 
-def _problem(known: GraphInput) -> str:
+def _data_problem(known: GraphInput) -> str:
     """Say why no data can be made for an input; "" if it can."""
     if known.element_type not in onnx.TensorProto.DataType.values():
         return "is not a dense tensor of a known type"
@@ -420,7 +426,7 @@ def _problem(known: GraphInput) -> str:
     return ""
 
 
-def _advice(inputs: Sequence[GraphInput]) -> str:
+def _advise_shapes(inputs: Sequence[GraphInput]) -> str:
     """Advise to give the shapes of inputs with open dims, or data."""
     options = []
     for known in inputs:

@@ -112,7 +112,7 @@ class Original:
         before = without_earlier_form(source.proto, folder=source.folder)
         source = reader.resolved(source.holding(before.model))
         self._domains, self._folder = before.domains.union(domains), source.folder
-        model = _padded(_inlined(source.proto), source.folder)
+        model = _with_explicit_pads(_inline_functions(source.proto), source.folder)
         declared = {value.name for value in model.graph.output}
         model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in values if n not in declared)
         nodes = [node for _, _, node in traversal.nodes(model)]
@@ -126,7 +126,7 @@ class Original:
                 raise RunError(f"{info.place} has spatial operators and cannot be inlined", "load")
         self._model, self._bytes = model, b""
         if registration.available() and all(map(_is_gathered, infos)):
-            called = _replace(model, infos)
+            called = _replace_operators(model, infos)
             self._bytes = reader.serialize(model, source.name)
             registration.provide(called)
             weakref.finalize(self, registration.withdraw, [*called])
@@ -144,7 +144,7 @@ class Original:
         return Session(self._bytes, optimise=optimise, folder=self._folder, keeps=self)
 
 
-def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy without local functions, and without declared shapes, which may be wrong."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -162,7 +162,7 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def _padded(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
+def _with_explicit_pads(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
     """Return the model with explicit pads of the convolutions that onnxruntime refuses.
 
     Raises:
@@ -184,7 +184,7 @@ def _is_gathered(info: OperatorInfo) -> bool:
     return info.element_types <= _GATHERED - (set() if has_bfloat16 else {TensorProto.BFLOAT16})
 
 
-def _replace(
+def _replace_operators(
     model: onnx.ModelProto, infos: Sequence[OperatorInfo]
 ) -> dict[int, Callable[..., Array]]:
     """Replace spatial operators in place; return the functions that are called for them, by number."""
@@ -203,10 +203,10 @@ def _replace(
             reason = "has a graph as an attribute"
         if reason:
             raise RunError(f"{site}: {reason}", "load")
-        function = _positions(info, present[1:])
+        function = _positions_function(info, present[1:])
         called[id(function)] = function
         inputs = [info.node.input[i] for i in present]
-        nodes = _fetching(info, inputs, opset, {SITE: site, KEY: id(function)})
+        nodes = _fetching_nodes(info, inputs, opset, {SITE: site, KEY: id(function)})
         inserted[info.index] = insert_nodes.Inserted(nodes, ())
     insert_nodes.in_front(model, inserted)
     if inserted and not any(o.domain == DOMAIN for o in model.opset_import):
@@ -214,7 +214,7 @@ def _replace(
     return called
 
 
-def _fetching(
+def _fetching_nodes(
     info: OperatorInfo, inputs: Sequence[str], opset: int, attributes: Mapping[str, Any]
 ) -> list[onnx.NodeProto]:
     """Return nodes that fetch elements from where a call says; the operator becomes an Identity.
@@ -224,37 +224,37 @@ def _fetching(
     """
     nodes: list[onnx.NodeProto] = []
 
-    def op(op_type: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+    def add_node(op_type: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
         """Add a node, and return the name of its output."""
         name = f"onnx_spatial.run/{info.index}/{len(nodes)}"
         nodes.append(helper.make_node(op_type, inputs, [name], name, domain=domain, **attributes))
         return name
 
-    def constant(array: Array) -> str:
-        return op("Constant", value=numpy_helper.from_array(array))
+    def add_constant(array: Array) -> str:
+        return add_node("Constant", value=numpy_helper.from_array(array))
 
     x, *parameters = inputs
-    shape = op("Shape", x)
-    integers = [op("Cast", name, to=int(TensorProto.INT64)) for name in parameters]
-    call = op(CALLS[len(inputs)], shape, *integers, domain=DOMAIN, **attributes)
+    shape = add_node("Shape", x)
+    integers = [add_node("Cast", name, to=int(TensorProto.INT64)) for name in parameters]
+    call = add_node(CALLS[len(inputs)], shape, *integers, domain=DOMAIN, **attributes)
     dims = info.output_shape
     sizes = [d if isinstance(d, int) else 0 for d in dims or ()]
     if info.facts.inputs[0] is None or dims is None:
-        same = op("Sub", shape, shape)
+        same = add_node("Sub", shape, shape)
     elif 0 in dims or math.prod(filter(None, sizes)) > _MOST_ELEMENTS:
-        same = constant(np.zeros(len(sizes), np.int64))
+        same = add_constant(np.zeros(len(sizes), np.int64))
     else:
-        same = constant(np.array(sizes, np.int64))
-    positions = op("Reshape", call, same)
+        same = add_constant(np.array(sizes, np.int64))
+    positions = add_node("Reshape", call, same)
     if not info.element_types and opset >= _CAST_LIKE_OPSET:
-        zero = op("CastLike", constant(np.zeros(1, np.int64)), x)
+        zero = add_node("CastLike", add_constant(np.zeros(1, np.int64)), x)
     elif TensorProto.STRING in info.element_types:
-        zero = constant(np.full(1, "", object))
+        zero = add_constant(np.full(1, "", object))
     else:
         element_type = min(info.element_types, default=TensorProto.FLOAT)
-        zero = constant(np.zeros(1, dtype_of(element_type)))
-    flat = op("Reshape", x, constant(np.array([-1])))
-    y = op("Gather", op("Concat", zero, flat, axis=0), positions, axis=0)
+        zero = add_constant(np.zeros(1, dtype_of(element_type)))
+    flat = add_node("Reshape", x, add_constant(np.array([-1])))
+    y = add_node("Gather", add_node("Concat", zero, flat, axis=0), positions, axis=0)
     outputs = list(filter(None, info.node.output[:1])) or [f"{y}/unread"]
     info.node.CopyFrom(helper.make_node("Identity", [y], outputs, info.node.name))
     return nodes
@@ -270,7 +270,7 @@ def _check_elements(shape: Sequence[Any], most: int = _MOST_ELEMENTS) -> None:
         raise OperatorError(f"its output {show(shape)} is too large to be compared")
 
 
-def _positions(info: OperatorInfo, numbers: Sequence[int]) -> Callable[..., Array]:
+def _positions_function(info: OperatorInfo, numbers: Sequence[int]) -> Callable[..., Array]:
     """Return the function from the shape of the data, and parameters, to positions in the data.
 
     Args:

@@ -150,7 +150,7 @@ class Session:
     ) -> None:
         self._of, self._keeps = of, keeps
         self._level = f"optimisations {'on' if optimise else 'off'}"
-        options = _options(optimise, folder)
+        options = _session_options(optimise, folder)
         self._raising: Callable[[], AbstractContextManager[None]] = nullcontext
         if DOMAIN.encode() in model:
             self._raising = registration.raising
@@ -188,24 +188,24 @@ class Session:
         options.log_severity_level = _SILENT
         try:
             with limits.stopping_in_time(options, doing), self._raising():
-                return self._run(feeds, options)
+                return self._run_session(feeds, options)
         except OperatorError as error:
             raise RunError.broken_rule(error) from None
         except Exception as error:  # of onnxruntime's own types
             raise RunError.of(error, "run") from None
 
-    def _run(self, feeds: Mapping[str, Any], options: ort.RunOptions) -> dict[str, Any]:
+    def _run_session(self, feeds: Mapping[str, Any], options: ort.RunOptions) -> dict[str, Any]:
         names = list(self.outputs)
         if _RAW.keys().isdisjoint(self.outputs.values()):
-            fed = {name: _fed(array) for name, array in feeds.items()}
-            results = map(_dense, self._session.run(names, fed, options))
+            fed = {name: _fed_value(array) for name, array in feeds.items()}
+            results = map(_dense_output, self._session.run(names, fed, options))
         else:  # this way takes outputs of any type, but no strings and sequences as inputs
             values = {name: _to_ort(array) for name, array in feeds.items()}
             results = map(_from_ort, self._session.run_with_ort_values(names, values, options))
         return dict(zip(names, results, strict=True))
 
 
-def _options(optimise: bool, folder: Path | None) -> ort.SessionOptions:
+def _session_options(optimise: bool, folder: Path | None) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.log_severity_level = _SILENT
     level = ort.GraphOptimizationLevel
@@ -224,7 +224,7 @@ def _options(optimise: bool, folder: Path | None) -> ort.SessionOptions:
     return options
 
 
-def _fed(value: Any) -> Any:
+def _fed_value(value: Any) -> Any:
     """Convert an array for a session; lists and None are taken as they are."""
     if not isinstance(value, np.ndarray):
         return value
@@ -303,7 +303,7 @@ def _from_ort(value: ort.OrtValue) -> Any:
     )
 
 
-def _dense(value: Any) -> Any:
+def _dense_output(value: Any) -> Any:
     """Return an output of onnxruntime; as an array if it is the sparse tensor of a Constant."""
     if not hasattr(value, "get_coo_data"):
         return value
