@@ -44,7 +44,7 @@ def test_one_run_where_all_is_proven_and_two_sizes_where_not(monkeypatch) -> Non
 
 #: What stands behind a space-to-batch and back of x [N, H, W, 2], by 2 and 2, and what that demands.
 BEHIND = """
-    g (float[N,H,W,2] x) => (float[A,B] y)
+    g (float[N,H,W,2] x) => (y)
       <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}, CONSTANTS>
     {
         a = tf.SpaceToBatchND(x, block, none) b = Neg(a) c = tf.BatchToSpaceND(b, block, none)
@@ -53,7 +53,21 @@ BEHIND = """
 """
 ONES = ", ".join(["1"] * 1200)
 TURNED = "t = Transpose<perm = [0, 3, 1, 2]>(c)"
+#: Halved five times, and doubled again beside what it was: as in a U-Net.
+HALVED = " ".join(
+    f"h{n + 1} = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(h{n})" for n in range(5)
+)
+DOUBLED = " ".join(
+    f'r{n} = Resize<mode = "nearest">(u{n + 1}, , twice) j{n} = Concat<axis = 1>(r{n}, h{n}) '
+    f"u{n} = ReduceMax<axes = [1]>(j{n})"
+    for n in reversed(range(5))
+)
 DEMANDS = {
+    "multiple of 32": (
+        "float[4] twice = {1, 1, 2, 2}",
+        f"h0 = Transpose<perm = [0, 3, 1, 2]>(c) {HALVED} u5 = Relu(h5) {DOUBLED} y = Relu(u0)",
+        {},
+    ),
     "area": (
         f"int64[2] flat = {{0, -1}}, float[1,1200] row = {{{ONES}}}",
         f"{TURNED} u = Reshape(t, flat) y = Concat<axis = 0>(u, row)",
@@ -75,6 +89,7 @@ def test_what_nodes_demand(demand: str, sampled: None) -> None:
         assert demand != "area" or height * width == 600
         assert demand != "multiple of 7" or batch % 7 == 0
         assert demand != "width" or width == 52
+        assert demand != "multiple of 32" or height % 32 == width % 32 == 0
 
 
 #: Operators on dims that all are symbolic.

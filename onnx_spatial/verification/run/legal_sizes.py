@@ -4,7 +4,7 @@
 
     what operators demand    4 divides H and W
     likely sizes             N = 2, H = 40, W = 24: small ones where dims are many
-    a repair                 the MatMul fails: W is 12, 24, .., as its message names 12
+    a repair                 the MatMul fails: W is 12, as its weight has 12 rows
     else                     a reason that says which shapes to give
 
 Each repair changes what most likely mends the node that failed, until a later one fails. Runs are
@@ -60,12 +60,12 @@ _OTHERS_BELOW = 130
 _SMALL = 4
 #: Of the sizes that operators accept, so many are used: others differ too much from usual ones.
 _LEGAL = 7
-#: Other sizes, and other parameters, that are tried before what a message says; sizes next to one.
-_TURNS, _NEXT = 3, 8
+#: Other sizes of the second run, and other parameters of the first, that are tried.
+_TURNS = 3
+#: Sizes that are halved and doubled again, as in a U-Net, must be multiples of 8, 16 or 32.
+_ROUND = (64, 96, 128)
 #: Blocks and pads are drawn below this number, and so often until an operator accepts them.
 _AMOUNTS_BELOW, _DRAWS = 4, 200
-#: Strides between the input and a value whose size a message names.
-_STRIDES = (1, 2, 4, 8, 16, 32)
 
 #: Symbols that nobody would know: a message names the inputs instead.
 _MADE_UP = re.compile(r"unk_*\d+|.*\[\d+\]")
@@ -313,29 +313,20 @@ class SizeSearch:
         if any(i.element_type in INTEGERS for i in self._needed):  # data, or parameters
             yield from (replace(base, mode=mode) for mode in INTEGER_MODES)
             yield from (replace(base, number=base.number + n) for n in range(1, _TURNS + 1))
-        yield from (base.resized(self._likely_sizes(turn)) for turn in range(1, _TURNS + 1))
-        yield from self._double_sizes(base)
         groups = [g.symbols for g in sorted(self._groups, key=lambda g: g.batch)]
+        sides = [symbol for group in self._groups if not group.batch for symbol in group.symbols]
+        yield from (base.resized(dict.fromkeys(sides, size)) for size in _ROUND)
+        larger, doubled = base, {symbol: 2 * base.sizes[symbol] for symbol in sides}
+        while sides and not self._exceeds_limit(larger := larger.resized(doubled)):
+            yield larger
+            doubled = {symbol: 2 * size for symbol, size in doubled.items()}
         groups += [[symbol] for symbols in groups if len(symbols) > 1 for symbol in symbols]
         numbers = [int(n) for n in re.findall(r"\d+", message) if len(n) < 8]
         read_by = self._nodes[position].input if 0 <= position < len(self._nodes) else ()
         # The message of a MatMul does not have the sizes of its weights.
         numbers += [dim for name in read_by for dim in self._weights.get(name, ())]
-        for stride in _STRIDES:
-            for symbols, number in itertools.product(groups, dict.fromkeys(filter(None, numbers))):
-                yield base.resized(dict.fromkeys(symbols, number * stride))
-            if stride == 1:
-                for symbols, step in itertools.product(groups, range(1, _NEXT)):
-                    yield base.resized(dict.fromkeys(symbols, base.sizes[symbols[0]] + step))
-
-    def _double_sizes(self, base: Assignment) -> Iterator[Assignment]:
-        """Yield an assignment with all sizes but batches doubled, again and again."""
-        sides = [symbol for group in self._groups if not group.batch for symbol in group.symbols]
-        while sides:
-            base = base.resized({symbol: 2 * base.sizes[symbol] for symbol in sides})
-            if self._exceeds_limit(base):
-                return
-            yield base
+        for symbols, number in itertools.product(groups, dict.fromkeys(filter(None, numbers))):
+            yield base.resized(dict.fromkeys(symbols, number))
 
     # Messages
 
