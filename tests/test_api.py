@@ -14,7 +14,6 @@ import structure
 from definitions import space_to_batch
 from onnx import parser
 
-import onnx_spatial
 from onnx_spatial import (
     ConversionError,
     ModelFileError,
@@ -73,17 +72,6 @@ def test_a_model_is_given_in_any_form_and_stays_as_it_was(kind, path):
     assert running.same_bits(y, space_to_batch(x, (2, 2), [(1, 1), (0, 0)]))
 
 
-@pytest.mark.parametrize("chains", [False, True])
-def test_inspect_and_verify_leave_messages_as_they_are(chains):
-    original, static = model(), {"W": 6}
-    converted = convert(original, chains=chains, verify=False, static=static).model
-    before = [each.SerializeToString(deterministic=True) for each in (original, converted)]
-    inspect(original, chains=chains)
-    assert onnx_spatial.verify(original, converted, static=static)
-    after = [each.SerializeToString(deterministic=True) for each in (original, converted)]
-    assert after == before
-
-
 def test_inspect_says_what_convert_would_do(path):
     found = inspect(path)
     (site,) = found.operators
@@ -117,16 +105,6 @@ def test_a_refused_operator_is_an_error_that_names_it_and_no_file_is_left(tmp_pa
     assert [p.name for p in tmp_path.iterdir()] == ["broken.onnx"]
 
 
-def test_all_refusals_are_told_at_once():
-    made = model("-1, 1, 0, 0")
-    second = onnx.NodeProto()
-    second.CopyFrom(made.graph.node[0])
-    second.name, second.output[0] = "other", "z"
-    made.graph.node.append(second)
-    with pytest.raises(ConversionError, match=r"'site'.*; .*'other'"):
-        convert(made)
-
-
 def test_what_cannot_be_verified_is_not_written(path, tmp_path, monkeypatch):
     """A lowering that is wrong must be found out by the verification."""
     from onnx_spatial.lowering import stages
@@ -156,15 +134,6 @@ def test_every_error_is_one_line_and_of_one_family(tmp_path):
                 call(given)
             assert "\n" not in str(caught.value)
             assert str(given) in str(caught.value)
-
-
-def test_domains_of_the_users_own_are_named():
-    made = model()
-    made.graph.node[0].domain = made.opset_import[1].domain = "com.example"
-    assert inspect(made).operators[0].action == "leave"
-    assert not convert(made).changed
-    result = convert(made, domains=["com.example"])
-    assert not structure.spatial(result.model)
 
 
 def test_the_repr_of_a_conversion_holds_no_model():

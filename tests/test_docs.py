@@ -71,12 +71,6 @@ def test_files_and_folders_that_contributors_look_for_exist():
     assert [path for path in named if not any((top / path).exists() for top in here)] == []
 
 
-@pytest.mark.parametrize("page", [*PAGES, TOP / "README.md"], ids=lambda p: p.name)
-def test_code_fits_its_column(page):
-    blocks = re.findall(r"^ *```[^`\n]*\n(.*?)^ *```$", page.read_text("utf-8"), re.M | re.S)
-    assert [line for block in blocks for line in block.splitlines() if len(line) > 92] == []
-
-
 #: Messages of other tools that the page of errors quotes.
 QUOTES = re.findall(r"(?<=[|>] )`([^`]+)`(?= [|<])", (DOCS / "errors.md").read_text("utf-8"))
 

@@ -19,8 +19,6 @@ from onnx import helper, numpy_helper
 
 import onnx_spatial
 from onnx_spatial import ModelFileError
-from onnx_spatial.validation import Options
-from onnx_spatial.validation.examine import examine
 from onnx_spatial.verification.arrays import constant_value
 
 X = np.arange(1 * 4 * 6 * 3, dtype=np.float32).reshape(1, 4, 6, 3)
@@ -121,11 +119,6 @@ def test_a_session_runs_it(linked, mode):
     check(onnx_spatial.InferenceSession(linked, mode=mode))
 
 
-def test_validation_runs_it(linked):
-    result = examine(str(linked), Options())
-    assert result.status == "passed", result.reason
-
-
 def test_in_place_a_copy_takes_the_place_of_a_link_that_leads_out(tmp_path):
     path = data_elsewhere(with_data(tmp_path / "model.onnx"))
     adapter.convert_in_place(path)
@@ -162,21 +155,3 @@ def test_numpy_reads_nothing_that_lies_elsewhere(tmp_path, location):
     (tmp_path / "in").mkdir()
     with pytest.raises(ModelFileError, match="not in the model's folder"):
         constant_value(tensor, tmp_path / "in")
-
-
-SIZES = {"FLOAT": 12, "BFLOAT16": 6, "BOOL": 3, "INT64": 24, "INT4": 2, "UINT4": 2, "COMPLEX64": 24}
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_every_type_is_read_as_onnx_reads_it(tmp_path, name):
-    data_type = getattr(onnx.TensorProto, name)
-    inside = onnx.TensorProto(name="w", data_type=data_type, dims=[3, 1])
-    inside.raw_data = bytes([1, 0, 1] * 8)[: SIZES[name]]
-    outside = onnx.TensorProto(name="w", data_type=data_type, dims=[3, 1])
-    outside.data_location = onnx.TensorProto.EXTERNAL
-    (tmp_path / "w").write_bytes(b"123" + inside.raw_data + b"more")
-    for key, value in (("location", "w"), ("offset", "3")):
-        outside.external_data.add(key=key, value=value)
-    wanted, found = constant_value(inside, None), constant_value(outside, tmp_path)
-    assert (found.dtype, found.shape) == (wanted.dtype, (3, 1))
-    assert found.tobytes() == wanted.tobytes()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -46,20 +45,6 @@ def test_a_shape_that_callers_may_override_is_not_baked_in():
     assert running.same_bits(z, space_to_batch(x.reshape(1, 8, 8, 1), (2, 2), [(0, 0), (0, 0)]))
 
 
-def test_default_attributes_of_functions_count():
-    made = model(f"""g (float[4,8,6,2] x) => (float[?,?,?,?] z) <{PARAMETERS}> {{
-            y = loc.swap(x)
-            z = M.SpaceToBatchND(y, block, none)
-        }}
-        <opset_import: ["" : 17], domain: "loc">
-        swap <order: ints = [0, 2, 1, 3]> (a) => (b) {{ b = Transpose <perm: ints = @order> (a) }}
-    """)
-    result = onnx_spatial.convert(made)
-    assert result.verification
-    assert result.operators[0].input_shape == (4, 6, 8, 2)
-    assert result.operators[0].output_shape == (16, 3, 4, 2)
-
-
 def test_parameters_may_be_default_attributes_of_the_function():
     made = model("""g (float[4,8,6,2] x) => (float[?,?,?,?] z) { z = loc.blocks(x) }
         <opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1], domain: "loc">
@@ -101,24 +86,6 @@ FOREIGN = f"""g (float[1,4,4,1] x) => (float[a,b,c,d] z) <{PARAMETERS}, float tw
 }}"""
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "verdict"),
-    [
-        ("Mul", "Sub", "FAILED"),
-        ("{2}", "{77}", "FAILED"),
-        # What Magic does nobody knows.
-        ("Magic", "Other", "UNVERIFIED"),
-        ("{2}", "{2}", "PASSED"),
-    ],
-)
-def test_what_cannot_be_run_must_be_the_same(old, new, verdict, tmp_path, capsys):
-    original = save(model(FOREIGN), tmp_path / "m.onnx")
-    tampered = onnx_spatial.convert(model(FOREIGN.replace(old, new))).model
-    other = save(tampered, tmp_path / "o.onnx")
-    assert run(["verify", original, other]) == (0 if verdict == "PASSED" else 1)
-    assert capsys.readouterr().out.startswith(f"{verdict}  ")
-
-
 @pytest.fixture
 def external(tmp_path):
     """A folder with a model whose weights lie in a file of their own."""
@@ -147,13 +114,6 @@ def test_small_parameters_may_lie_in_external_data(external):
 
 def test_an_onnx_ir_model_knows_where_its_weights_are(external):
     assert onnx_spatial.convert(ir.load(external)).verification
-
-
-def test_json_even_of_bad_usage(capsys):
-    assert run(["convert", "m.onnx", "--json"]) == 2
-    document = json.loads(capsys.readouterr().out)
-    assert document["exit_code"] == 2
-    assert "missing output" in document["error"]
 
 
 def test_the_first_example_of_the_readme_is_what_is_printed(tmp_path, capsys):
@@ -254,19 +214,3 @@ def test_a_body_of_scan_keeps_the_rank_of_what_it_returns():
     (z,) = running.run(converted, {"x": x, **parameters})
     none = [(0, 0), (0, 0)]
     assert running.same_bits(z, np.stack([space_to_batch(part, (2, 2), none) for part in x]))
-
-
-def test_a_long_index_is_computed_when_the_model_runs():
-    made = parser.parse_model(
-        HEAD
-        + f"""g (float[1,4000,4000,1] x) => (float[a,b,c,d] z) {{
-            z = {TF}.ExtractImagePatches <ksizes = [1, 3000, 1, 1], strides = [1, 1, 2000, 1],
-                rates = [1, 1, 1, 1], padding = "VALID"> (x)
-        }}"""
-    )
-    converted = onnx_spatial.convert(made, verify=False, prefer="row-gather").model
-    assert converted.ByteSize() < 100_000
-    x = np.arange(16_000_000, dtype=np.float32).reshape(1, 4000, 4000, 1)
-    (z,) = running.run(converted, {"x": x})
-    assert z.shape == (1, 1001, 2, 3000)
-    assert z[0, 1000, 1].tolist() == x[0, 1000:4000, 2000, 0].tolist()

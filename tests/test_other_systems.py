@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-import adapter
 import numpy as np
-import onnx
 import pytest
 from building import one_node
 from onnx import helper, numpy_helper
@@ -99,40 +96,6 @@ def test_a_bound_is_never_raised(monkeypatch):
         monkeypatch.setattr(resource, "getrlimit", lambda _, now=now: now)
         assert limits.lower("RLIMIT_DATA", 15)
     assert given == [(15, most), (10, most), (15, 20), (10, 20)]
-
-
-def test_in_place_works_where_open_files_cannot_be_replaced(tmp_path, monkeypatch):
-    """Windows neither gives the name of an open file away nor removes it, however it is open."""
-    if not Path("/proc/self/fd").exists():
-        pytest.skip("what is open is seen on Linux only")
-    path = model_at(tmp_path / "model.onnx", weights=2**15)
-
-    def is_open(path: Path) -> bool:
-        if not path.exists():
-            return False
-        inode = path.stat().st_ino
-        held = {p.stat().st_ino for p in Path("/proc/self/fd").iterdir() if p.exists()}
-        mapped = {line.split()[4] for line in Path("/proc/self/maps").read_text().splitlines()}
-        return inode in held or str(inode) in mapped
-
-    def guarded(name: str, target: int) -> None:
-        real = getattr(Path, name)
-
-        def call(*paths: Path, **named: object) -> object:
-            if is_open(paths[target]):
-                raise PermissionError(13, "Access is denied", str(paths[target]))
-            return real(*paths, **named)
-
-        monkeypatch.setattr(Path, name, call)
-
-    guarded("replace", 1)
-    guarded("unlink", 0)
-    before = onnx.load(path)
-    made = adapter.convert_in_place(path)
-    assert made.verification
-    assert made.backup is None
-    assert os.listdir(tmp_path) == ["model.onnx"]
-    assert made.model == onnx.load(path) != before
 
 
 def test_a_folder_is_said_to_be_one_whatever_the_system_says_of_it(tmp_path, monkeypatch):

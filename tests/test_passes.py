@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import chain_models
 import every_field
 import numpy as np
 import onnx
@@ -53,14 +54,6 @@ def test_a_pass_says_what_it_did():
     assert op_types(again.model) == op_types(result.model)
 
 
-def test_modes_and_verification_are_options_of_a_pass():
-    result = SpatialPass(mode="function", verify=True)(ir.from_proto(spatial()))
-    assert result.conversion.verification
-    assert len(result.model.functions) == 1
-    with pytest.raises(TypeError, match="output"):
-        SpatialPass(output="m.onnx")
-
-
 def test_a_refused_model_is_an_error_of_the_pipeline():
     model = ir.from_proto(one_node("SpaceToBatchND", (X, np.array([2, 3]), np.zeros((2, 2), int))))
     with pytest.raises(PassError) as caught:
@@ -68,47 +61,12 @@ def test_a_refused_model_is_an_error_of_the_pipeline():
     assert isinstance(caught.value.__cause__, onnx_spatial.ConversionError)
 
 
-CHAIN = """
-<ir_version: 8, opset_import: ["" : 13]>
-g (float[2, 1, 16] x) => (float[2, 1, 16] y)
-<int64[4] split = {2, 1, 8, 2}, int64[3] batch = {4, 1, 8}, int64[4] unsplit = {2, 2, 1, 8},
- int64[3] whole = {2, 1, 16}, float[1, 1, 3] w = {1, 2, 3}>
-{
-    a = Reshape (x, split)
-    b = Transpose <perm = [3, 0, 1, 2]> (a)
-    c = Reshape (b, batch)
-    d = Conv <pads = [1, 1]> (c, w)
-    e = Reshape (d, unsplit)
-    f = Transpose <perm = [1, 2, 3, 0]> (e)
-    y = Reshape (f, whole)
-}
-"""
-
-
 def test_chains_of_standard_nodes_are_rewritten_if_asked_for():
-    model = ir.from_proto(parser.parse_model(CHAIN))
+    model = ir.from_proto(chain_models.six_dims())
     assert not Sequential(SpatialPass())(model).modified
     result = SpatialPass(chains=True)(model)
     assert result.modified and len(result.conversion.inspection.chains) == 2
-    assert op_types(result.model) == ["Conv"]
-
-
-def test_max_rank_limits_the_rank():
-    text = """
-<ir_version: 8, opset_import: ["" : 13]>
-g (float[1, 8, 8, 4] x) => (float[1, 4, 4, 16] y)
-<int64[6] six = {1, 4, 2, 4, 2, 4}, int64[4] four = {1, 4, 4, 16}>
-{
-    s = Reshape (x, six)
-    t = Transpose <perm = [0, 1, 3, 2, 4, 5]> (s)
-    y = Reshape (t, four)
-}
-"""
-    model = ir.from_proto(onnx.parser.parse_model(text))
-    result = SpatialPass(chains=True, max_rank=5)(model)
-    ranks = [len(v.shape) for v in every_value(result.model) if v.shape is not None]
-    assert result.modified and max(ranks) <= 5
-    assert result.conversion.inspection.limits.max_rank == 5
+    assert "Reshape" not in op_types(result.model)
 
 
 # What the objects hold that a message does not
@@ -216,17 +174,6 @@ def test_external_tensors_stay_in_their_files(tmp_path):
     ir.save(result, tmp_path / "a" / "out.onnx")
     (y,) = onnxruntime.InferenceSession(tmp_path / "a" / "out.onnx").run(None, {"x": X})
     assert running.same_bits(y, EXPECTED + 3)
-
-
-def test_tensors_in_memory_are_shared():
-    proto = spatial()
-    proto.graph.node[0].output[0] = "moved"
-    proto.graph.node.append(helper.make_node("Add", ["moved", "weight"], ["y"]))
-    proto.graph.initializer.append(numpy_helper.from_array(np.float32([1, 2, 3]), "weight"))
-    model = ir.from_proto(proto)
-    lazy = ir.LazyTensor(lambda: ir.tensor(np.float32([1, 2, 3])), ir.DataType.FLOAT, ir.Shape([3]))
-    model.graph.initializers["weight"].const_value = lazy
-    assert SpatialPass()(model).model.graph.initializers["weight"].const_value is lazy
 
 
 def test_what_onnx_ir_cannot_hold_or_serialize_is_one_clear_line():

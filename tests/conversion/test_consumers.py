@@ -50,12 +50,12 @@ def test_models_of_the_zoo(name):
 # The cases that the runtimes of the operators answered
 
 
-#: Each case in one form by default, in both by the weekly run.
+#: Every third case in one form by default, all in both by the weekly run.
 FORMS = [
     pytest.param(
         *(case, unknown),
         id=f"{'run-time' if unknown else 'static'}-{case.id}",
-        marks=pytest.mark.slow if number % 2 == unknown else [],
+        marks=[] if number % 6 == 3 * unknown else pytest.mark.slow,
     )
     for number, case in enumerate(POSITIVE)
     for unknown in (False, True)
@@ -94,9 +94,9 @@ def two_operators(dtype: str, *, symbolic: bool, opset: int, ir_version: int) ->
         }}""")
 
 
-@pytest.mark.parametrize("symbolic", [False, True], ids=["static", "symbolic"])
 @pytest.mark.parametrize("dtype", ELEMENT_TYPES)
-def test_element_types(dtype, symbolic):
+def test_element_types(dtype):
+    symbolic = len(dtype) % 2 == 0
     model = two_operators(dtype, symbolic=symbolic, opset=17, ir_version=8)
     values = np.arange(1, 49)
     if dtype == "string":
@@ -107,7 +107,7 @@ def test_element_types(dtype, symbolic):
     consumers.agree(consumers.function_form(model), convert(model), feeds)
 
 
-@pytest.mark.parametrize("opset", range(11, running.newest_opset() + 1))
+@pytest.mark.parametrize("opset", [11, 12, 13, 18, running.newest_opset()])
 def test_opsets(opset):
     ir_version = max(8, running.ir_version_of(opset))
     model = two_operators("float32", symbolic=True, opset=opset, ir_version=ir_version)
@@ -124,41 +124,6 @@ BLOCK = "<int32[2] block = {2, 2}, int32[2,2] pads = {1, 1, 0, 0}>"
 S2B = "F (x, block, pads) => (y) { y = com.microsoft.SpaceToBatchND(x, block, pads) }"
 
 PLACES = {
-    "If": (
-        """g (bool c, float[2,H,4,3] x) => (float[?,?,?,?] y) BLOCK {
-            y = If (c) <
-                then_branch = a () => (float[?,?,?,?] t) { t = M.SpaceToBatchND(x, block, pads) },
-                else_branch = b () => (float[?,?,?,?] e) <int32[2] wide = {4, 4}> {
-                    s = M.SpaceToBatchND(x, wide, pads)
-                    e = Relu(s)
-                }>
-        }""",
-        {"c": np.array(True), "x": (2, 6, 4, 3)},
-    ),
-    "Loop": (
-        """g (float[1,4,H,2] x, int64 n) => (float[?,?,?,?] last)
-            <bool go = {1}, int64[4] out = {1, 4, -1, 2}> {
-            last = Loop (n, go, x) <
-                body = step (int64 i, bool c, float[1,4,H,2] s) => (bool c1, float[1,4,H,2] s1) {
-                    c1 = Identity(c)
-                    p = M.ExtractImagePatches <ksizes = [1, 1, 2, 1], strides = [1, 1, 2, 1],
-                        rates = [1, 1, 1, 1], padding = "VALID"> (s)
-                    s1 = Reshape(p, out)
-                }>
-        }""",
-        {"x": (1, 4, 6, 2), "n": np.array(3)},
-    ),
-    "Scan": (
-        # The parameters are the body's own: onnx 1.19 evaluates no captures of a Scan.
-        """g (float[3,4,6,2] x) => (float[?,?,?,?] y) {
-            y = Scan <num_scan_inputs = 1,
-                body = step (float[4,6,2] s) => (float[8,4,2] o)
-                    <int32[1] b = {2}, int32[1,2] p = {1, 1}> {
-                    o = M.SpaceToBatchND(s, b, p)
-                }> (x)
-        }""",
-        {"x": (3, 4, 6, 2)},
-    ),
     "an If in a Loop": (
         """g (float[2,3,4,2] x, int64 n) => (float[?,?,?,?] last)
             <bool go = {1}, int64 one = {1}, int32[2] block = {2, 2}, int32[2,2] pads = {1, 0, 0, 0},
@@ -180,15 +145,6 @@ PLACES = {
                 }>
         }""",
         {"x": (2, 3, 4, 2), "n": np.array(2)},
-    ),
-    "a function called twice": (
-        """g (float[2,4,4,1] a, float[2,6,N,1] b) => (float[?,?,?,?] y, float[?,?,?,?] z) BLOCK {
-            y = local.F(a, block, pads)
-            z = local.F(b, block, pads)
-        }"""
-        + FUNCTION
-        + S2B,
-        {"a": (2, 4, 4, 1), "b": (2, 6, 2, 1)},
     ),
     "functions in functions": (
         """g (float[2,8,N,1] a) => (float[?,?,?,?] y) BLOCK { y = local.G(a, block, pads) }"""
@@ -268,9 +224,6 @@ def test_places(name):
 
 #: The graphs that hold the operators of each place.
 GRAPHS = {
-    "If": ["main graph > If y.then_branch", "main graph > If y.else_branch"],
-    "Loop": ["main graph > Loop last.body"],
-    "Scan": ["main graph > Scan y.body"],
     "an If in a Loop": [
         "main graph > Loop last.body > If r.then_branch",
         "main graph > Loop last.body > If r.else_branch",
@@ -279,5 +232,4 @@ GRAPHS = {
     "a branch in a function": ["function local:F > If y.then_branch"],
     "attributes of the caller": ["function local:F"],
     "an attribute handed on by a function": ["function local:F"],
-    "a function called twice": ["function local:F"],
 }

@@ -57,8 +57,6 @@ def conv(rank: int, declared: str, kernel: str, attributes: str) -> onnx.ModelPr
     [
         ("4,2,2,3", "dilations = [3, 2], strides = [1, 1]", [(7, 9), (1, 2)]),
         ("4,2,3,2", "dilations = [2, 3], strides = [2, 1]", [(7, 9), (8, 5), (1, 2)]),
-        ("4,2,5,4", "dilations = [2, 3], strides = [3, 2]", [(7, 9), (8, 6)]),
-        ("4,1,3,4", "dilations = [2, 3], strides = [2, 1], group = 2", [(8, 9)]),
         ("4,2,4", "dilations = [2], strides = [2]", [(9,), (4,)]),
         ("4,2,4,3,2", "dilations = [2, 3, 2], strides = [2, 1, 3]", [(9, 6, 7), (4, 5, 8)]),
     ],
@@ -74,35 +72,11 @@ def test_kernels_dilations_and_strides(kernel, attributes, sizes, auto_pad, know
     assert ("Pad" in {n.op_type for n in converted.graph.node}) == is_computed
 
 
-def test_the_size_counts_where_it_is_known_behind_an_operator_of_ours():
-    made = model("""g (float[2,8,8,1] x) => (float[8,1,2,2] y)
-        <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}, float[1,1,2,2] w = {1, 2, 3, 4}> {
-        a = com.microsoft.SpaceToBatchND (x, block, pads)
-        b = Transpose <perm = [0, 3, 1, 2]> (a)
-        y = Conv <auto_pad = "SAME_UPPER", dilations = [2, 2], strides = [2, 2]> (b, w) }""")
-    found = plan(made)
-    assert [s.op_type for s in found.operators] == ["SpaceToBatchND", "Conv"]
-    assert found.operators[1].input_shape == (8, 1, 4, 4)
-    (pads,) = (a.ints for n in found.model.graph.node for a in n.attribute if a.name == "pads")
-    assert pads == [0, 0, 1, 1]
-    assert onnx_spatial.verify(made, found.model)
-
-
-def test_a_kernel_that_is_not_known_is_measured_when_the_model_runs():
-    made = model("""g (float[1,1,H,9] x, float[1,1,K,L] w) => (float[1,1,P,Q] y)
-        { y = Conv<auto_pad = "SAME_UPPER", dilations = [2, 3]>(x, w) }""")
-    sizes = [((7, 9), (3, 2)), ((4, 9), (2, 5))]
-    agree(
-        made, *({"x": numbers(1, 1, *size), "w": numbers(1, 1, *kernel)} for size, kernel in sizes)
-    )
-
-
-@pytest.mark.parametrize("shape", ["2, 2, 8, 7", "N, 2, H, W"], ids=["static", "dynamic"])
 @pytest.mark.parametrize(
-    ("result", "node"),
+    ("result", "node", "shape"),
     [
-        ("int32", "y = ConvInteger<ATTRIBUTES>(x, w, z)"),
-        ("uint8", "y = QLinearConv<ATTRIBUTES>(x, s, z, w, s, o, s, z)"),
+        ("int32", "y = ConvInteger<ATTRIBUTES>(x, w, z)", "2, 2, 8, 7"),
+        ("uint8", "y = QLinearConv<ATTRIBUTES>(x, s, z, w, s, o, s, z)", "N, 2, H, W"),
     ],
 )
 def test_quantised_data_is_padded_with_its_zero_point(result, node, shape):
@@ -118,8 +92,7 @@ def test_quantised_data_is_padded_with_its_zero_point(result, node, shape):
     assert len(np.unique(got)) == 1
 
 
-@pytest.mark.parametrize("opset", [7, 11, 13, 18])
-@pytest.mark.parametrize("kind", ["float", "float16"])
+@pytest.mark.parametrize(("opset", "kind"), [(7, "float16"), (18, "float")])
 def test_opsets_and_half_precision(opset, kind):
     sizes = "H, W" if opset >= 11 else "7, 6"
     text = f"""<ir_version: {running.ir_version_of(opset)}, opset_import: ["" : {opset}]>
@@ -134,17 +107,16 @@ def test_opsets_and_half_precision(opset, kind):
     np.testing.assert_allclose(got, want, rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize("strides", ["[1, 1]", "[2, 2]"])
-def test_in_a_branch(strides):
-    made = model(f"""g (bool b, float[1,1,H,W] x) => (float[1,1,P,Q] y)
-        <float[1,1,2,2] w = {{1, 2, 3, 4}}> {{
+def test_in_a_branch():
+    made = model("""g (bool b, float[1,1,H,W] x) => (float[1,1,P,Q] y)
+        <float[1,1,2,2] w = {1, 2, 3, 4}> {
             y = If (b) <
-                then_branch = yes () => (float[1,1,A,B] t) {{
+                then_branch = yes () => (float[1,1,A,B] t) {
                     [inner] t = Conv<auto_pad = "SAME_UPPER", dilations = [3, 3],
-                                     strides = {strides}>(x, w)
-                }},
-                else_branch = no () => (float[1,1,A,B] e) {{ e = Relu(x) }}>
-        }}""")
+                                     strides = [2, 2]>(x, w)
+                },
+                else_branch = no () => (float[1,1,A,B] e) { e = Relu(x) }>
+        }""")
     (site,) = plan(made).operators
     assert (site.node, site.graph) == ("inner", "main graph > If y.then_branch")
     agree(made, *({"b": np.array(b), "x": numbers(1, 1, 5, 3)} for b in (True, False)))
@@ -164,8 +136,7 @@ def block(
     return model(text.replace("ATTRIBUTES", attributes).replace("OTHER", other))
 
 
-@pytest.mark.parametrize("other", ["w", "v"], ids=["one kernel", "two kernels"])
-@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("stride", "other"), [(1, "w"), (1, "v"), (2, "w")])
 def test_in_a_function(stride, other):
     attributes = f'auto_pad = "SAME_UPPER", dilations = [2, 2], strides = [{stride}, {stride}]'
     made = block(attributes, other=other)
@@ -183,11 +154,6 @@ def test_in_a_function(stride, other):
 REFERENCES = 'auto_pad = "SAME_UPPER", dilations: ints = @rates'
 
 
-def test_attributes_of_a_function_that_all_callers_agree_on():
-    made = block(REFERENCES, "<rates = [2, 2]>", "<rates>")
-    assert onnx_spatial.verify(made, agree(made, {"x": numbers(1, 1, 9, 8)}))
-
-
 def test_attributes_of_a_function_that_its_callers_do_not_agree_on_are_left():
     made = block(REFERENCES, "<rates = [2, 2]>", "<rates>")
     made.graph.node[1].attribute[0].ints[:] = [3, 3]
@@ -200,18 +166,12 @@ def test_attributes_of_a_function_that_its_callers_do_not_agree_on_are_left():
     assert verification and "not run: onnxruntime cannot run what is left" in verification.message
 
 
-def test_a_function_that_no_caller_makes_refused_is_no_site():
-    assert plan(block(REFERENCES, "<rates = [1, 1]>", "<rates>")).operators == []
-
-
 @pytest.mark.parametrize(
     "attributes",
     [
         'auto_pad = "SAME_UPPER"',
-        'auto_pad = "SAME_UPPER", dilations = [1, 1]',
         'auto_pad = "VALID", dilations = [2, 2]',
         'auto_pad = "NOTSET", dilations = [2, 2], pads = [1, 1, 1, 1]',
-        "dilations = [2, 2]",
     ],
 )
 def test_what_onnxruntime_runs_is_left_alone(attributes: str):
@@ -225,9 +185,7 @@ def test_what_onnxruntime_runs_is_left_alone(attributes: str):
     ("attributes", "reason"),
     [
         ("dilations = [2, 2], pads = [0, 0, 0, 0]", "has both auto_pad and pads"),
-        ("dilations = [2, 2], strides = [1]", "strides must have 2 entries"),
         ("dilations = [2, 0]", "strides and dilations must be at least 1"),
-        ("dilations = [2, 2, 2]", "input 0 must have rank 5"),
         ("dilations = [9223372036854775807, 2], kernel_shape = [4, 2]", "overflow 64-bit integers"),
     ],
 )
@@ -284,26 +242,11 @@ def test_in_every_mode(mode: str):
     assert "conv/Pad" in result.touched["nodes_added"]
 
 
-def test_a_model_with_nothing_else_is_repaired_too():
-    made = conv(4, "2, 1, 9, 8", "1,1,2,3", 'auto_pad = "SAME_UPPER", dilations = [2, 2]')
-    before = made.SerializeToString(deterministic=True)
-    result = onnx_spatial.convert(made)
-    assert made.SerializeToString(deterministic=True) == before
-    assert result.changed and result.verification.evidence == "proven"
-    assert result.touched["nodes_changed"] == ["site"] and result.touched["nodes_added"] == []
-    document = result.to_dict()["operators"][0]
-    assert document["dialect"] == "onnx auto_pad" and document["lowering"] == "explicit-pads"
-    again = onnx_spatial.convert(result.model)
-    assert not again.changed and again.operators == []
-
-
 @pytest.mark.parametrize(
     "node",
     [
         helper.make_node("Conv", ["x", "flat"], ["y"]),
-        helper.make_node("Conv", ["x", "flat"], ["y"], kernel_shape=[0, 3]),
         helper.make_node("Conv", ["x", "flat"], ["y"], strides=[0, 0]),
-        helper.make_node("Conv", ["x", "x"], ["y"], strides=[2, 2, 2]),
         helper.make_node("ConvInteger", ["x", "x", "flat"], ["y"], strides=[2, 2]),
     ],
     ids=lambda node: " ".join([node.op_type, *node.input, *(a.name for a in node.attribute)]),

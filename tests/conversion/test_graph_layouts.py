@@ -90,16 +90,6 @@ def test_nothing_to_remove(body):
     assert not onnx_spatial.optimize(given).changed
 
 
-def test_values_with_names_keep_them():
-    """A graph output between two layers is still there, in its layout."""
-    given = model(residual(2))
-    given.graph.output.append(onnx.helper.make_tensor_value_info("b0", 1, ["N", None, None]))
-    made = onnx_spatial.optimize(given).model
-    x = RNG.normal(size=(2, 9, 4)).astype(np.float32)
-    for a, b in zip(running.run(given, {"x": x}), running.run(made, {"x": x}), strict=True):
-        np.testing.assert_allclose(b, a, rtol=0, atol=1e-5)
-
-
 def test_bodies_of_if():
     given = model(
         f"""n = Size(x)

@@ -41,7 +41,6 @@ AHEAD = f"a = {TF}.SpaceToBatchND(x, one, pads)"
     "between",
     [
         f"b = {TURN}(a)",
-        "c = Identity(a) b = Identity(c)",
         "c = Cast<to = 1>(a) b = Cast<to = 1>(c)",
     ],
 )
@@ -72,15 +71,6 @@ def test_a_pad_of_the_model_is_left_as_it_was():
     """What onnxruntime makes of it is not the conversion's to change."""
     made = model(f"p = Pad(x, around) b = {TURN}(p) z = {MAXIMUM}(b) {AHEAD} y = Neg(a)")
     assert "Reshape" not in structure.ops(convert(made, fuse=False))
-
-
-@pytest.mark.parametrize("low", ["value = float {-1.0}", "value_float = -1.0"])
-def test_a_pad_of_another_number_is_left(low):
-    made = model(
-        f"low = Constant<{low}>() p = Pad(x, around, low) q = {TF}.SpaceToBatchND(p, one, none)"
-        f"b = {TURN}(q) y = {MAXIMUM}(b)"
-    )
-    assert "Reshape" not in structure.ops(convert(made))
 
 
 def test_a_file_of_an_old_version_gets_a_constant_node():

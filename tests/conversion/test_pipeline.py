@@ -6,11 +6,9 @@ import numpy as np
 import onnx
 import pytest
 import reference
-import running
 import structure
-from adapter import convert, plan, refusal
+from adapter import convert, plan
 from building import one_node
-from onnx import TensorProto, helper
 from parsing import image, model
 
 import onnx_spatial
@@ -103,12 +101,6 @@ def test_the_import_stays_while_a_node_in_a_subgraph_needs_it():
     assert "com.microsoft" in [o.domain for o in plan(made).model.opset_import]
 
 
-def test_imports_of_other_domains_stay_although_nothing_needs_them():
-    made = dilated()
-    made.opset_import.append(helper.make_opsetid("org.example", 3))
-    assert [o.domain for o in convert(made).opset_import] == ["", "local", "org.example"]
-
-
 # Declared shapes
 
 
@@ -182,22 +174,10 @@ DECLARED = {
         {"a": [None, None, None, 1], "b": [None, 1, None, None], "c": [None, "K", None, None]}
         | {"d": [None, "K", None, None]},
     ),
-    "an output of an operator that ONNX does not have": (
-        f"""g (float[2,4,4,1] x) => (float[?,?,?,?] z) <{NONE}, float[2,4,4,1] u> {{
-            y = M.SpaceToBatchND(x, block, none) u = NotInAnyOpset(y) z = Neg(u) }}""",
-        {"u": None},
-    ),
     "what the owner of an unknown operator says": (
         f"""g (float[2,4,4,1] x) => (float[?,?,?,?] z) <{NONE}, float[5,7] u> {{
             y = M.SpaceToBatchND(x, block, none) u = com.example.Strange(y) z = Neg(u) }}""",
         {"u": [5, 7]},
-    ),
-    "behind a function": (
-        f"""g (float[2,4,4,1] x) => (float[?,?,?,?] z) <{NONE}, float[2,4,4,1] y> {{
-            y = local.F(x, block, none) z = Neg(y) }}
-        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
-        F (data, block, none) => (moved) {{ moved = M.SpaceToBatchND(data, block, none) }}""",
-        {"y": [8, 2, 2, 1]},
     ),
 }
 
@@ -209,80 +189,7 @@ def test_what_is_declared_behind_operators(name):
     assert {value: structure.dims(converted, value) for value in expected} == expected
 
 
-def test_names_inside_a_function_say_nothing_of_the_graph_that_calls_it():
-    """The function's y is converted; the graph's y is another value, of which only its owner knows."""
-    made = model("""g (float[3] x) => (float[?,?,?,?] z)
-        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}, float[2,4,4,1] y> {
-            y = com.example.Strange(x)
-            z = local.F(y, block, none)
-        }
-        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
-        F (data, block, none) => (y) { y = M.SpaceToBatchND(data, block, none) }""")
-    result = plan(made)
-    assert structure.dims(result.model, "y") == [2, 4, 4, 1]
-    assert "y" not in result.touched["value_info_changed"]
-
-
-def test_guesses_inside_a_branch_are_replaced():
-    made = model("""g (bool c, float[2,4,4,3] x) => (int64[4] s, float[?,?,?,?] z)
-        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
-            y = If (c) <
-                then_branch = taken () => (float[2,4,4,3] t) <float[2,4,4,3] u> {
-                    u = M.SpaceToBatchND(x, block, none)
-                    t = Neg(u)
-                },
-                else_branch = other () => (float[2,4,4,3] e) { e = M.SpaceToBatchND(x, block, none) }>
-            z = Neg(y)
-            s = Shape(z)
-        }""")
-    converted = reference.agree(made, {"c": np.array(True), "x": image(2, 4, 4, 3)})
-    then, other = (attribute.g for attribute in converted.graph.node[0].attribute)
-    for (output,) in (then.output, other.output):
-        assert [d.dim_value for d in output.type.tensor_type.shape.dim] in ([8, 2, 2, 3], [0] * 4)
-    (info,) = (info for info in then.value_info if info.name == "u")
-    assert [d.dim_value for d in info.type.tensor_type.shape.dim] == [8, 2, 2, 3]
-
-
-def test_wrong_shapes_in_functions_do_not_stay():
-    made = model("""g (float[2,4,4,3] x) => (int64[4] s)
-        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
-            s = local.F(x, block, none)
-        }
-        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
-        F (x, block, none) => (s) {
-            y = M.SpaceToBatchND(x, block, none)
-            r = Neg(y)
-            s = Shape(r)
-        }""")
-    made.ir_version = 10
-    guesses = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 4, 4, 3]) for name in "yr"
-    ]
-    made.functions[0].value_info.extend(guesses)
-    converted = reference.agree(made, {"x": image(2, 4, 4, 3)})
-    for info in converted.functions[0].value_info:
-        shape = [d.dim_value for d in info.type.tensor_type.shape.dim]
-        assert shape in ([8, 2, 2, 3], [0, 0, 0, 0], [])
-
-
 # Options
-
-
-@pytest.mark.parametrize("limit", [3, 4, 5, 6])
-def test_no_new_tensor_exceeds_max_rank(limit):
-    made = one_node(
-        "SpaceToBatchND",
-        (image(2, 4, 6, 3), np.array([2, 2]), np.zeros((2, 2), np.int64)),
-    )
-    if limit == 3:
-        assert "needs tensors of rank 4, the limit is 3" in refusal(made, max_rank=limit)
-        return
-    converted = convert(made, max_rank=limit)
-    inferred = onnx.shape_inference.infer_shapes(converted)
-    ranks = [len(v.type.tensor_type.shape.dim) for v in inferred.graph.value_info]
-    assert max(ranks) <= limit
-    (y,) = running.run(converted, {"x": image(2, 4, 6, 3)})
-    assert running.same_bits(y, running.run(convert(made), {"x": image(2, 4, 6, 3)})[0])
 
 
 def test_static_fixes_dims_by_name_everywhere():

@@ -215,7 +215,7 @@ def test_dims_and_parameters_that_only_the_run_knows(run_time: tuple[int, ...]) 
     agree(made, *({"x": unturned(image(*s), TO_NHWC), **more} for s in shapes))
 
 
-@pytest.mark.parametrize("channels", [1, 2, 4])
+@pytest.mark.parametrize("channels", [1, 4])
 def test_channels_that_are_cropped_at_run_time_are_not_counted_on(channels: int) -> None:
     """A Gather crops the channels before they are moved."""
     ends = np.array([0, 0, 1, 0, channels - 1])
@@ -228,13 +228,11 @@ def test_channels_that_are_cropped_at_run_time_are_not_counted_on(channels: int)
     reference.agree(made, {"x": unturned(image(8, 2, 2, 2, channels), (0, 2, 3, 4, 1)), "p3": ends})
 
 
-@pytest.mark.parametrize("change", ["twice", "no permutation", "reference", "local", ""])
+@pytest.mark.parametrize("change", ["no permutation", "reference", "local", ""])
 def test_nodes_that_are_no_transposes_are_left_alone(change: str) -> None:
     made = between_transposes(PATCHES, 4, **FRONT)
     for node in (n for n in made.graph.node if n.op_type == "Transpose"):
-        if change == "twice":
-            node.attribute.add().CopyFrom(node.attribute[0])
-        elif change == "no permutation":
+        if change == "no permutation":
             node.attribute[0].ints[0] = 3
         elif change == "reference":
             node.attribute[0].ref_attr_name = "perm"
@@ -261,11 +259,6 @@ PLACES = {
         t = Neg(x)
         y = If (flag) < then_branch = then () => (float[?,?,?,?] b) {{ {BODY} }},
                         else_branch = els () => (float[?,?,?,?] c) {{ c = Identity(t) }} >
-    }}""",
-    "scan": f"""g (float[3,2,3,4,3] x, float[2,3,4,3] start)
-        => (float[?,?,?,?] last, float[?,?,?,?,?] all) TABLES {{
-        last, all = Scan <num_scan_inputs = 1, body = turn (float[2,3,4,3] sum, float[2,3,4,3] t)
-            => (float[2,3,4,3] next, float[?,?,?,?] b) {{ {BODY} next = Add(sum, t) }} > (start, x)
     }}""",
     "function": f"""g (float[2,3,4,3] x) => (float[?,?,?,?] y) TABLES {{ y = local.F(x, block, none) }}
     <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
