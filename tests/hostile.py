@@ -1,18 +1,13 @@
 """Models that are damaged, contradict themselves or ask for the impossible, and who tries them out.
 
 Each case is a function that makes the model and a pattern of what must become of it: the class of
-the error and its message, "converted", or "nothing to do". Run as a program, this module converts
-the case named on each line of its input and writes what became of it as a line of JSON; its memory
-is limited, so that a bomb fails instead of taking the machine along.
+the error and its message, "converted", or "nothing to do".
 """
 
 from __future__ import annotations
 
 import itertools
-import json
-import os
-import sys
-import time
+import resource
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -606,57 +601,23 @@ LARGE: dict[str, Case] = {
 TIME_LIMIT = 5.0
 
 
-def attempt(case: Case, *, verify: bool) -> str:
-    """What becomes of a case, in words."""
+def limit_memory() -> None:
+    """Let a bomb fail instead of taking the machine along."""
+    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+
+
+def attempt(name: str, *, verify: bool) -> tuple[str, int]:
+    """Return what becomes of a case, in words, and the most MiB that this process ever had."""
+    options = onnx_spatial.VerifyOptions(time_limit=TIME_LIMIT)
     try:
-        options = onnx_spatial.VerifyOptions(time_limit=TIME_LIMIT)
-        result = onnx_spatial.convert(case.make(), verify=options if verify else False)
+        made = (CASES | LARGE)[name].make()
+        result = onnx_spatial.convert(made, verify=options if verify else False)
     except onnx_spatial.SpatialError as error:
-        return f"{type(error).__name__}: {error}"
-    if not result.changed:
-        return "nothing to do"
-    return "converted" + (
-        f": {result.verification.message}" if result.verification is not None else ""
-    )
-
-
-def _peak() -> int:
-    """Most MiB in use since `_forget_peak`; 0 where the system does not tell."""
-    try:
-        with open("/proc/self/status") as file:  # noqa: PTH123
-            line = next(line for line in file if line.startswith("VmHWM"))
-        return int(line.split()[1]) // 1024
-    except OSError:
-        return 0
-
-
-def _forget_peak() -> None:
-    try:
-        with open("/proc/self/clear_refs", "w") as file:  # noqa: PTH123
-            file.write("5")
-    except OSError:
-        pass
-
-
-def main() -> None:
-    """Try out the cases named on standard input."""
-    import resource
-
-    limit = 4 << 30
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # onnxruntime prints what it pleases
-    for line in sys.stdin:
-        name, verify = json.loads(line)
-        _forget_peak()
-        before, started = _peak(), time.monotonic()
-        try:
-            found = attempt((CASES | LARGE)[name], verify=verify)
-        except BaseException as error:  # that is what is looked for
-            found = f"traceback: {type(error).__name__}: {error}"
-        seconds, memory = time.monotonic() - started, _peak() - before
-        print(json.dumps([found, seconds, memory]), file=answers, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        words = f"{type(error).__name__}: {error}"
+    except BaseException as error:  # that is what is looked for
+        words = f"traceback: {type(error).__name__}: {error}"
+    else:
+        found = result.verification
+        words = f"converted{'' if found is None else f': {found.message}'}"
+        words = words if result.changed else "nothing to do"
+    return words, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10

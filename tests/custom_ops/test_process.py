@@ -86,7 +86,7 @@ FOREIGN = """
             raise AssertionError
         """,
     ],
-    ids=["session", "own options", "library after ours", "library before ours"],
+    ids=["own options", "library after ours", "library before ours"],
 )
 def test_other_python_operators_go_on_working(program):
     alone.python(FOREIGN + program)
