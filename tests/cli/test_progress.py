@@ -84,7 +84,6 @@ def test_decisions_are_logged(caplog):
     assert any("1 operator became" in line for line in info)
     assert any("passed: proven: " in line for line in info)
     assert "SpaceToBatchND 's2b' (main graph): lower: " in ran("convert -vv m.onnx --dry-run").err
-    assert ran("convert m.onnx --dry-run").err == ""
 
 
 def test_results_are_appended_to_the_summary_of_the_step(cli, monkeypatch):

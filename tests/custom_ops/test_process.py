@@ -8,6 +8,33 @@ import pytest
 pytest.importorskip("onnxruntime_extensions")
 
 
+def test_a_fork_goes_on_with_a_session_and_makes_its_own():
+    alone.python("""
+        import os
+        import onnxruntime
+        import onnx_spatial
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1  # onnxruntime's threads do not outlive a fork
+        session = onnx_spatial.InferenceSession(model, options, mode="custom-op")
+        (expected,) = session.run(None, feeds)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                again = onnx_spatial.InferenceSession(model, options, mode="custom-op")
+                for each in (session, again):
+                    assert (each.run(None, feeds)[0] == expected).all()
+                    try:
+                        each.run(None, wrong)
+                    except onnx_spatial.OperatorError:
+                        code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert (session.run(None, feeds)[0] == expected).all()
+    """)
+
+
 def test_a_copy_of_another_version_is_told_so():
     alone.python("""
         import onnx_spatial, onnxruntime_extensions
@@ -250,3 +277,31 @@ def test_ctrl_c_is_a_keyboard_interrupt_and_the_session_goes_on(when):
         Plan.run = real
         assert session.run(None, feeds)[0].sum() == x.sum()
     """)
+
+
+def test_a_flood_of_ctrl_c_does_not_end_the_process():
+    alone.python(
+        """
+        import os, signal, threading, time
+        import onnx_spatial
+        session = onnx_spatial.InferenceSession(model, mode="custom-op")
+        stop = threading.Event()
+
+        def flood():
+            while not stop.is_set():
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.0005)
+
+        # Outside of runs a signal does nothing here, so that only runs are put to the test.
+        raised = []
+        def handler(number, frame):
+            raised.append(number)
+        signal.signal(signal.SIGINT, handler)
+        thread = threading.Thread(target=flood, daemon=True)
+        thread.start()
+        while len(raised) < 200:
+            assert session.run(None, feeds)[0].sum() == x.sum()
+        stop.set()
+        thread.join()
+        """
+    )

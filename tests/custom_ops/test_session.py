@@ -113,6 +113,16 @@ def test_external_weights_are_found_beside_the_model(tmp_path, mode, monkeypatch
             assert running.same_bits(y, EXPECTED + np.float32([0, 1, 2]))
 
 
+def test_bytes_say_in_the_options_where_their_weights_are(tmp_path, mode):
+    file = with_weights(tmp_path / "deep")
+    options = sessions.options()
+    options.add_session_config_entry(FOLDER, str(file.parent))
+    (y,) = InferenceSession(file.read_bytes(), options, mode=mode).run(None, {"x": X})
+    assert running.same_bits(y, EXPECTED + np.float32([0, 1, 2]))
+    with pytest.raises(ModelFileError, match="give the model as a path"):
+        InferenceSession(file.read_bytes(), mode=mode)
+
+
 def test_what_is_no_model_or_breaks_a_rule_is_said_in_one_line(tmp_path, mode):
     (tmp_path / "bad.onnx").write_bytes(b"not a model")
     with pytest.raises(ModelFileError, match="is not an ONNX model"):
@@ -127,6 +137,14 @@ def test_what_is_no_model_or_breaks_a_rule_is_said_in_one_line(tmp_path, mode):
 
 
 # Options
+
+
+def test_domains_of_the_users_own(mode):
+    model = spatial(domain="com.mine")
+    with pytest.raises(ConversionError, match=r"'site' .* use domains=\['com\.mine'\]"):
+        InferenceSession(model, sessions.options(), mode=mode)
+    session = InferenceSession(model, mode=mode, domains=["com.mine"])
+    assert running.same_bits(session.run(None, {"x": X})[0], EXPECTED)
 
 
 def test_methods_have_the_signatures_and_documentation_of_onnxruntime():

@@ -65,6 +65,11 @@ def test_dilations_count(crop):
     assert error.value.code == "invalid-graph"
 
 
+def test_a_window_that_leaves_nothing_is_no_error():
+    """TensorFlow gives an empty tensor."""
+    onnx_spatial.convert(blocked_conv(6, 4, crop=0), verify=False)
+
+
 def test_a_declared_size_behind_an_unknown_operator_is_not_trusted():
     model = blocked_conv(6, 3, crop=0)
     model.graph.node[2].input[0] = "other"

@@ -51,6 +51,16 @@ def test_constants_go_that_only_the_replaced_node_read(nodes, gone, left):
     assert [t.name for t in model.graph.initializer] == kept
 
 
+def test_what_a_branch_reads_stays():
+    branch = "=> (float[2] t) { t = Add(x, c) }"
+    text = graph(
+        f"[a] z = Add(x, c) [b] y = If (cond) <then_branch = g1 () {branch}, else_branch = g2 () "
+        f"{branch}>",
+        "float[1] c = {2.0}, bool cond = {1}",
+    )
+    assert edited(text, "a")[1] == set()
+
+
 def test_an_initializer_that_can_be_overridden_stays():
     original = parser.parse_model(HEAD + graph("[a] z = Add(x, c) [b] y = Neg(x)"))
     original.graph.input.append(helper.make_tensor_value_info("c", 1, [1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,12 @@ def edited(path: Path) -> reader.Source:
 
 def names(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
+
+
+def test_new_files_have_the_permissions_of_any_new_file(path, folder):
+    (folder / "any").touch()
+    writer.write(edited(path), folder / "out.onnx")
+    assert (folder / "out.onnx").stat().st_mode == (folder / "any").stat().st_mode
 
 
 def test_the_input_is_never_written_to(path):
@@ -145,6 +152,18 @@ def test_another_file_of_that_name_is_never_overwritten(external, folder):
     assert (folder / "weights.bin").read_bytes() == b"somebody else's"
 
 
+def test_the_same_file_is_used_and_left_there(external, folder, monkeypatch):
+    shutil.copy(external.parent / "weights.bin", folder)
+
+    def fail(self: Path, target: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(ModelFileError, match="No space left on device"):
+        writer.write(edited(external), folder / "new.onnx")
+    assert names(folder) == ["weights.bin"], "it is not of our making"
+
+
 def test_what_was_copied_goes_again_if_the_model_cannot_be_written(external, folder, monkeypatch):
     moved(external, "a/b/weights.bin")
     replace = Path.replace
@@ -215,6 +234,22 @@ def test_in_place_an_interrupt_leaves_the_original_or_puts_it_back(path, monkeyp
         writer.replace(edited(path), path, keep=keep)
     assert path.read_bytes() == before
     assert names(path.parent) == ["model.onnx"]
+
+
+def test_an_interrupt_after_the_move_leaves_the_model_its_external_data(
+    external, folder, monkeypatch
+):
+    calls = []
+
+    def interrupt(place: Path) -> None:
+        calls.append(place)
+        if len(calls) == 2:  # the first is for the weights
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(atomic, "_sync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        writer.write(edited(external), folder / "out.onnx")
+    assert names(folder) == ["out.onnx", "weights.bin"]
 
 
 def test_in_place_a_link_is_refused(path, folder):

@@ -482,32 +482,6 @@ def misread(original: onnx.ModelProto) -> Mutations:
     for vary in VARIATIONS.values():
         yield from _varied(vary, _is_site)(original)
     yield from (m for m in attributes_changed(original) if ": without" not in m.what)
-    yield from _amounts_moved(original)
-
-
-@_edits
-def _amounts_moved(original: onnx.ModelProto) -> Edits:
-    """Pads or crops that are computed are moved."""
-    types = _types(original)
-    for spot in spots(original):
-        known = constants(spot.holder)
-        if len(spot.node.input) != 3 or spot.node.input[2] in known or not _is_site(spot.node):
-            continue
-        rows = known.get(spot.node.input[1], np.zeros(2)).size
-        for step in ((1, -1), (-1, 1)):
-
-            def move(h: Holder, at: int, node: onnx.NodeProto, rows=rows, step=step) -> None:
-                old = node.input[2]
-                steps = np.zeros(
-                    (rows, 2), helper.tensor_dtype_to_np_dtype(types.get(old, F.INT32))
-                )
-                steps[-1] = step
-                made = [_constant(f"{old}_step", steps)]
-                made += [helper.make_node("Add", [old, f"{old}_step"], [f"{old}_moved"])]
-                node.input[2] = f"{old}_moved"
-                insert(h, at, made)
-
-            yield spot, f"pads or crops moved by {step}", move
 
 
 #: Classes of mistakes that a conversion alone shows the places of.
