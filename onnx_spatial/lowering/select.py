@@ -34,23 +34,24 @@ _ROWS = (*_BLOCKS, ExtractPatches, ReorgYolo)
 _FACTORS = (*_ROWS, Rearrange)
 
 
-def _but(kind: type[Operator]) -> Callable[[Request], bool]:
+def _all_but(kind: type[Operator]) -> Callable[[Request], bool]:
     """Return what tells whether a request is for another operator."""
     return lambda request: request.call.kind is not kind
 
 
-#: All strategies, the plainer ones first. Those with the same name are forms of one lowering.
+#: All strategies, those with fewer and plainer nodes first: the first of equal estimates is taken.
+#: Those with the same name are forms of one lowering.
 STRATEGIES: tuple[Strategy, ...] = (
     Strategy("identity", (Operator,), copy),
     Strategy("empty", (Operator,), zeros),
-    Strategy("transpose", _FACTORS, in_one, _but(ReorgYolo)),
-    Strategy("transpose", _FACTORS, partial(in_stages, gathers=False), _but(ReorgYolo)),
-    Strategy("gather", _FACTORS, partial(in_stages, gathers=True), _but(ReorgYolo)),
-    Strategy("space-to-depth", (*_BLOCKS, ExtractPatches), depth, _but(ReorgYolo)),
+    Strategy("transpose", _FACTORS, in_one, absorbs=_all_but(ReorgYolo)),
+    Strategy("transpose", _FACTORS, partial(in_stages, gathers=False), absorbs=_all_but(ReorgYolo)),
+    Strategy("gather", _FACTORS, partial(in_stages, gathers=True), absorbs=_all_but(ReorgYolo)),
+    Strategy("space-to-depth", (*_BLOCKS, ExtractPatches), depth, absorbs=_all_but(ReorgYolo)),
     Strategy("row-gather", _ROWS, row_gather),
     Strategy("element-gather", _ROWS, element_gather),
-    Strategy("slices", (*_BLOCKS, ExtractPatches), slices, _but(ExtractPatches)),
-    Strategy("planes", (ExtractPatches,), planes, ends_in_a_layout),
+    Strategy("slices", (*_BLOCKS, ExtractPatches), slices, absorbs=_all_but(ExtractPatches)),
+    Strategy("planes", (ExtractPatches,), planes, absorbs=ends_in_a_layout),
 )
 
 #: Microseconds that a choice does not depend on, and a factor if parameters are computed in the run.

@@ -191,7 +191,7 @@ def _name(atom: Atom) -> str:
             return f"floor(({show(operands[0])}) / ({show(operands[1])}))"
         name = key.operator.removeprefix(UNKNOWN)
         return f"{name}({', '.join(map(show, operands))})"
-    return "?"
+    return str(key.value) if isinstance(key, LiteralKey) else "?"
 
 
 def factor_of(p: Polynomial, atom: Atom) -> tuple[Polynomial | None, Polynomial]:

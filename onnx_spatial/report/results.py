@@ -388,8 +388,8 @@ class Conversion:
             after = self.model if self.changed else None
             outcome.add_graphs(self.original.proto, after, summary, found.operators)
         if summary is not None:
+            outcome.add_interface(self.original.proto)
             if verbose:
-                outcome.add_interface(self.original.proto)
                 outcome.add_figures(summary, types=not graphs)
             outcome.add_replacements(summary, verbose=verbose)
         needed = not self.changed or not all(operator.converted for operator in found.named)

@@ -183,7 +183,7 @@ ROWS = {
     ),
     "two convolutions": Row(
         around("k = Conv(t, w) a = Add(k, bias) [conv] c = Conv <pads = [1, 1, 1, 1]> (a, v)"),
-        "Transpose Conv Add Conv Transpose", {"dilations": [2, 2]},
+        "Transpose Conv Conv Transpose", {"dilations": [2, 2]},
     ),
     "two layers": Row(TWO_LAYERS.format("Relu"), "Transpose Conv Relu Conv Transpose"),
     "the target of a Reshape": Row(

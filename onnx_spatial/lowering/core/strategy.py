@@ -263,9 +263,11 @@ class Strategy:
             one lowering.
         accepts: operators that it can lower; no other is offered to it.
         build: emits the nodes, which are exact, bit for bit, and returns the operator's output; raises a
-            ConversionError that says why the strategy cannot lower the request.
+            ConversionError that says why the strategy cannot lower the request. A run in which a block
+            does not divide a size must fail: the Reshape of `Rearrangement.finished` does if all the
+            elements reach it; what leaves some out by a Gather or Slice checks that itself.
         absorbs: whether `build` includes the Transposes `Request.before` and `after`; if not, they
-            become nodes of their own.
+            become nodes of their own. `Rearrangement.of` includes them.
     """
 
     name: str
