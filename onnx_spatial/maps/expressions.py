@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from onnx import helper
 
 from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
 
@@ -191,7 +192,10 @@ def _name(atom: Atom) -> str:
             return f"floor(({show(operands[0])}) / ({show(operands[1])}))"
         name = key.operator.removeprefix(UNKNOWN)
         return f"{name}({', '.join(map(show, operands))})"
-    return str(key.value) if isinstance(key, LiteralKey) else "?"
+    if isinstance(key, LiteralKey):
+        dtype = helper.tensor_dtype_to_np_dtype(key.element_type)
+        return str(np.frombuffer(key.data, dtype)[0])
+    return "?"
 
 
 def factor_of(p: Polynomial, atom: Atom) -> tuple[Polynomial | None, Polynomial]:

@@ -139,6 +139,7 @@ NUMBERS = {
     "low": np.float32(-1),
     "high": np.float32(6),
     "six": np.float32(6),
+    "five": np.float32(5),
     "slopes": weights(3, 1) + 40,
     "downwards": weights(3, 1) - 40,
     "scale": weights(3) + 40,
@@ -194,6 +195,11 @@ t = Transpose <perm = [0, 2, 1]> (x) s = MeanVarianceNormalization <axes = [2]> 
 """)
 
 DIFFERENT = read("""
+y = Conv(x, kernel, bias) --> y = Conv(x, kernel)
+y = Clip(x, , six) --> y = Clip(x, six)
+y = Clip(x, low, six) --> y = Clip(x, low, five)
+y = Clip(x, low, six) --> y = Clip(x, minus_zero, six)
+y = Floor(x) --> y = Ceil(x)
 y = Conv(x, kernel) --> y = Conv <dilations = [2], pads = [1, 1]> (x, kernel)
 y = Sub(x, slopes) --> y = Sub(slopes, x)
 p = Pad(x, pads) y = Sigmoid(p) --> r = Sigmoid(x) y = Pad(r, pads)
