@@ -19,7 +19,7 @@ def models(cli):
 
 def test_the_headline_and_figures(cli):
     nodes = len(onnx.load("b.onnx").graph.node)
-    first, *lines = cli("optimize b.onnx --dry-run --no-verify").lines
+    first, *lines = cli("optimize b.onnx --dry-run --no-verify -v").lines
     assert first.startswith("b.onnx: 4 chains became 2 dilated convolutions; ")
     assert f"; {nodes} -> 4 nodes, " in first
     rows = [line.split() for line in lines]
