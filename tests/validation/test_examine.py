@@ -57,7 +57,7 @@ def test_a_wrong_conversion_is_a_difference_and_names_the_node(tmp_path, monkeyp
 
     def wrong(*arguments, **named):
         done = real(*arguments, **named)
-        done.result = done.result.holding(with_wrong_transpose(done.result.proto))
+        done.inspection.result = done.result.holding(with_wrong_transpose(done.result.proto))
         return done
 
     monkeypatch.setattr(examination, "edit_model", wrong)
