@@ -15,11 +15,11 @@ from pathlib import Path
 
 import onnx
 
-from onnx_spatial.analysis import forward_ranks
 from onnx_spatial.analysis.call_site import CallSite, conclude, output_type
 from onnx_spatial.analysis.node_facts import attributes
 from onnx_spatial.analysis.operator_info import OperatorInfo, opset_of
-from onnx_spatial.model import traversal
+from onnx_spatial.maps.sizes import SymbolicValues
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.repeated_fields import remove_named
 from onnx_spatial.model.graph.strip import strip_weights
 from onnx_spatial.model.inference import (
@@ -92,7 +92,7 @@ def inferred(
     for _ in range(_MAX_PASSES + 1):
         result = shape_inference.infer(copy, output_type_of)
         graphs = list(constant_folding.scopes(result))
-        if not forward_ranks.declare(copy, graphs):
+        if not _declare_missing_ranks(copy, graphs):
             break
     return result, graphs
 
@@ -212,7 +212,7 @@ def infer_at_call_sites(model: onnx.ModelProto, call_sites: Sequence[CallSite]) 
 
         inferred = shape_inference.infer(model, output_type_of)
         graphs = list(constant_folding.scopes(inferred))
-        if forward_ranks.declare(model, graphs):
+        if _declare_missing_ranks(model, graphs):
             known, graphs = -1, list(constant_folding.scopes(inferred))
     return inferred, graphs
 
@@ -247,3 +247,55 @@ def _drop_doubtful_shapes(model: onnx.ModelProto) -> None:
     inferred = {name for node in nodes if node.domain in _INFERRED for name in node.output}
     behind = shape_inference.downstream(model.graph, probed)
     shape_inference.forget_shapes(model, behind & inferred)
+
+
+def _declare_missing_ranks(
+    model: onnx.ModelProto, inferred: Sequence[constant_folding.GraphInScope]
+) -> bool:
+    """Declare ranks in `model` that onnx does not infer, in place, but for values in functions.
+
+        n = Shape(x), Split(n), Concat(..): 4 elements        Reshape(x, n)        has rank 4
+
+    onnx needs the elements of a shape, or at least a length that it can follow; index maps follow more.
+
+    Args:
+        model: the model.
+        inferred: the graphs of the result of shape inference for it.
+
+    Returns:
+        Whether any rank is new.
+    """
+    changed = False
+    for (_, graph), (scope, known) in zip(traversal.graphs(model), inferred, strict=True):
+        if isinstance(graph, onnx.GraphProto):
+            ranks = _missing_ranks(scope, known)
+            _declare_ranks(graph, ranks)
+            changed |= bool(ranks)
+    return changed
+
+
+def _missing_ranks(
+    scope: constant_folding.ConstantScope, graph: traversal.GraphLike
+) -> dict[str, int]:
+    """Return the ranks above 0 that a graph does not declare for its values."""
+    ranks, sizes = {}, SymbolicValues(scope)
+    for node in graph.node:
+        for name in node.output if op_traits.is_standard(node) else ():
+            known = scope.types.get(name)
+            if not name or shape_inference.rank(known):
+                continue
+            if known is not None and known.WhichOneof("value") not in (None, "tensor_type"):
+                continue
+            dims = sizes.dims(name) if shape_inference.dims(known) is None else None
+            if dims:
+                ranks[name] = len(dims)
+    return ranks
+
+
+def _declare_ranks(graph: onnx.GraphProto, ranks: dict[str, int]) -> None:
+    infos = {v.name: v for v in (*graph.value_info, *graph.output, *graph.input)} if ranks else {}
+    for name, rank in ranks.items():
+        info = infos[name] if name in infos else graph.value_info.add(name=name)
+        shape = info.type.tensor_type.shape
+        for _ in range(rank - len(shape.dim)):
+            shape.dim.add()

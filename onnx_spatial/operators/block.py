@@ -31,9 +31,6 @@ from onnx_spatial.operators.strided_copies import Move, Plan, View, gaps, kept
 
 Pairs = tuple[tuple[int, int], ...]
 
-#: Test sizes: cells of a blocked axis beyond the fewest possible, for neighbouring axes in turn.
-_CELLS = (1, 2, 3, 1, 2, 0)
-
 
 @dataclass(frozen=True)
 class _Blocks(Operator):

@@ -161,7 +161,7 @@ class ConstantScope:
         if name in self._tensors:
             return _small_array(self._tensors[name])
         if name in self._sparse:
-            return _dense_array(self._sparse[name], _small_array, SMALL)
+            return _dense_array(self._sparse[name], _small_array)
         node = self._producers.get(name)
         if node is None or not op_traits.is_standard(node):
             return None
@@ -219,10 +219,10 @@ def _small_array(tensor: onnx.TensorProto) -> Array | None:
 
 
 def _dense_array(
-    tensor: onnx.SparseTensorProto, read: Callable[[onnx.TensorProto], Array | None], most: int
+    tensor: onnx.SparseTensorProto, read: Callable[[onnx.TensorProto], Array | None]
 ) -> Array | None:
-    """Return the array of a sparse tensor; None if it is longer than `most`, not read, or damaged."""
-    if not 0 <= math.prod(tensor.dims) <= most:
+    """Return the array of a small sparse tensor; None for a longer one, or if it is damaged."""
+    if not 0 <= math.prod(tensor.dims) <= SMALL:
         return None
     try:
         return sparse.dense(tensor, read)
@@ -233,14 +233,12 @@ def _dense_array(
 def held(
     node: onnx.NodeProto,
     read: Callable[[onnx.TensorProto], Array | None],
-    most: int = SMALL,
 ) -> Array | None:
     """Return the value of a Constant node; None for strings and references.
 
     Args:
         node: a Constant.
         read: converts a tensor message to an array.
-        most: the most elements of a sparse tensor that is converted; a longer one gives None.
     """
     for attribute in node.attribute:
         if attribute.ref_attr_name:
@@ -248,7 +246,7 @@ def held(
         if attribute.name == "value":
             return read(attribute.t)
         if attribute.name == "sparse_value":
-            return _dense_array(attribute.sparse_tensor, read, most)
+            return _dense_array(attribute.sparse_tensor, read)
         dtype = _NUMBERS.get((attribute.name, attribute.type))
         if dtype is not None:
             return np.array(onnx.helper.get_attribute_value(attribute), dtype)
