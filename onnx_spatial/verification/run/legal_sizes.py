@@ -65,7 +65,7 @@ _TURNS = 3
 #: Sizes that are halved and doubled again, as in a U-Net, must be multiples of 8, 16 or 32.
 _ROUND = (64, 96, 128)
 #: Blocks and pads are drawn below this number, and so often until an operator accepts them.
-_AMOUNTS_BELOW, _DRAWS = 4, 200
+_AMOUNTS_BELOW, _DRAWS = 4, 60
 
 #: Symbols that nobody would know: a message names the inputs instead.
 _MADE_UP = re.compile(r"unk_*\d+|.*\[\d+\]")
