@@ -315,7 +315,11 @@ class SizeSearch:
             yield from (replace(base, number=base.number + n) for n in range(1, _TURNS + 1))
         groups = [g.symbols for g in sorted(self._groups, key=lambda g: g.batch)]
         sides = [symbol for group in self._groups if not group.batch for symbol in group.symbols]
-        yield from (base.resized(dict.fromkeys(sides, size)) for size in _ROUND)
+        for turn in range(len(_ROUND)):  # other sizes for height and width: a swap is to be seen
+            size = {
+                s: _ROUND[(turn + n) % len(_ROUND)] for n, each in enumerate(groups) for s in each
+            }
+            yield base.resized({symbol: size[symbol] for symbol in sides})
         larger, doubled = base, {symbol: 2 * base.sizes[symbol] for symbol in sides}
         while sides and not self._exceeds_limit(larger := larger.resized(doubled)):
             yield larger
