@@ -197,20 +197,11 @@ def _function(overload: str, *, inner: bool, odd: bool) -> onnx.FunctionProto:
 
 def _tensors() -> Iterator[TensorProto]:
     """One for each element type and way to store it; the last ones are out of the ordinary."""
-    whole = {TensorProto.INT64: "int64_data", TensorProto.UINT64: "uint64_data"}
-    for number in TensorProto.DataType.values():
-        name = TensorProto.DataType.Name(number).lower()
-        tensor = TensorProto(name=f"typed {name}", data_type=number, dims=[2])
-        if number in (TensorProto.FLOAT, TensorProto.COMPLEX64):
-            tensor.float_data.extend([1.5] * (2 if number == TensorProto.FLOAT else 4))
-        elif number in (TensorProto.DOUBLE, TensorProto.COMPLEX128):
-            tensor.double_data.extend([2.5] * (2 if number == TensorProto.DOUBLE else 4))
-        elif number == TensorProto.STRING:
-            tensor.string_data.extend([b"one", b"\xff no text"])
-        elif number in (TensorProto.UINT32, *whole):
-            getattr(tensor, whole.get(number, "uint64_data")).extend([1, 2])
-        elif number:
-            tensor.int32_data.extend([1, 1])
+    for name, number in TensorProto.DataType.items():
+        values = [b"one", b"\xff no text"] if number == TensorProto.STRING else [1, 1]
+        tensor = TensorProto(data_type=number)
+        if number:
+            tensor = helper.make_tensor(f"typed {name.lower()}", number, [2], values)
         tensor.doc_string = "" if number % 2 else name
         tensor.metadata_props.add(key="tensor", value=name)
         yield tensor
