@@ -151,12 +151,11 @@ class Proofs:
 def prove(original: Any, converted: Any) -> Proofs:
     """Prove what differs between two models, and run nothing."""
     models = ModelPair.read(original, converted, ()).prepared()
-    matches = find(models)
-    prover = Prover(models, matches)
+    matches, proofs = Prover(models, find(models)).prove_all(lambda _: None)
     found = pair.compare_interfaces(models, Tolerances())
     rest = [*found.blocking, *found.types, *found.narrowed, *matches.rest]
     rest += [each.reason for each in matches.unmatched]
-    return Proofs([(part, prover.prove(part)) for part in matches.changed], rest)
+    return Proofs(list(zip(matches.changed, proofs, strict=True)), rest)
 
 
 def convert_in_place(path: Path) -> Conversion:

@@ -271,12 +271,14 @@ class Case(Splits):
         self.copies = False
         #: Numbers of elements of tensors of the model, and so below `limits.MOST_ELEMENTS`.
         self.counts: list[Polynomial] = []
+        #: Calls of the original of operators without a rule, see `rules_opaque`.
+        self.calls: set[Hashable] = set()
         #: Checks of all elements of a tensor, without which a run may fail, by node.
         self.obligations: dict[str, Callable[[], None]] = {}
 
     # Symbols
 
-    def symbol(self, name: str, least: int | None = 1, *, kind: str = "size") -> Polynomial:
+    def symbol(self, name: str, least: int | None = 1, *, kind: Hashable = "size") -> Polynomial:
         """Return a symbol for a size or parameter.
 
         Args:

@@ -21,6 +21,9 @@ from onnx_spatial.maps.folds import same_fold
 from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
 from onnx_spatial.maps.tensor import Tensor
 
+#: Reason why nothing is compared.
+NEVER_RUNS = "the original fails in every run"
+
 #: The most values of an index that are tried to find a contradiction.
 _FEW = 4
 
@@ -109,7 +112,7 @@ def compare(case: Case, maps: Maps, most_differences: int = 1) -> Comparison:
         reason = f"a node has no index map ({type(error).__name__}: {error})"
         return Comparison(False, reason, tuple(case.assumptions), count)
     if not compared:
-        return Comparison(False, "the original fails in every run", tuple(case.assumptions), count)
+        return Comparison(False, NEVER_RUNS, tuple(case.assumptions), count)
     return Comparison(True, None, tuple(case.assumptions), count)
 
 
@@ -121,6 +124,7 @@ def _different(case: Case, count: int, differences: Sequence[Difference]) -> Com
 def _maps(case: Case, maps: Maps) -> tuple[Tensor, Tensor] | None:
     def make() -> tuple[Tensor, Tensor] | None:
         case.obligations.clear()
+        case.calls.clear()
         return maps(case)
 
     return case.once("maps", make)

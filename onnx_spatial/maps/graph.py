@@ -7,7 +7,8 @@ A call of a local function, and the branch of an If that its condition takes, ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import cache, partial
 from typing import Any
@@ -20,6 +21,7 @@ from onnx_spatial.maps import (
     rules_elements,
     rules_fused,
     rules_numbers,
+    rules_opaque,
     rules_products,
     rules_reshape,
     rules_select,
@@ -28,6 +30,7 @@ from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.constants import Array, constant
 from onnx_spatial.maps.expressions import ONE, ZERO, product
 from onnx_spatial.maps.node import MAX_OPSET, NodeView, Rule
+from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.model import op_traits
 
@@ -65,6 +68,7 @@ class GraphMaps:
         opset: version of ONNX's own operators.
         legal: whether a run succeeds at the sizes in question, as is assumed of the original.
         function: the local function that holds the nodes.
+        holders: identifies the graphs inside of a node: equal for those that compute the same.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class GraphMaps:
         opset: int = MAX_OPSET,
         legal: bool = False,
         function: FunctionKey | None = None,
+        holders: Callable[[onnx.NodeProto], Hashable] = lambda _: None,
     ) -> None:
         #: Prefix of names that tells functions and branches apart.
         self._place = ""
@@ -96,6 +101,7 @@ class GraphMaps:
         self._referred: Mapping[str, onnx.AttributeProto] = {}
         self._opset = opset
         self._legal = legal
+        self._holders = holders
 
     def value(self, name: str) -> Tensor:
         """Return the map of a value.
@@ -161,10 +167,8 @@ class GraphMaps:
             _check_signature(node, self._opset)
         if node.op_type == "Constant" and rules is RULES:
             return [constant(self._case, self._constant_value(node))]
-        if node.op_type == "If" and rules is RULES:
-            return self._branch(node, inputs)
         rule = rules.get(node.op_type)
-        if rule is None:
+        if rule is None and rules is not RULES:
             raise UndecidedError(f"operator {_full_name(node)} has no index map")
         view = NodeView(
             node.op_type,
@@ -175,7 +179,16 @@ class GraphMaps:
             legal=self._legal,
             place=self._place,
         )
-        return rule(self._case, view)
+        if rule is not None:
+            return rule(self._case, view)
+        holder = self._holders(node)
+        if node.op_type != "If":
+            return rules_opaque.unknown_function(self._case, view, node, holder)
+        condition = self._condition(inputs)
+        if condition.constant is None and holder is not None:
+            with suppress(UndecidedError):  # as of an output of unknown rank
+                return rules_opaque.unknown_function(self._case, view, node, holder)
+        return self._branch(node, condition)
 
     def _stated(self, node: onnx.NodeProto) -> dict[str, onnx.AttributeProto]:
         """Return the attributes of a node, those that refer to the call of the function included."""
@@ -211,6 +224,7 @@ class GraphMaps:
         inner = copy(self)
         inner._producers, inner._values = _producers(nodes), {}
         inner._inputs, inner._constants = inputs, constants
+        inner._holders = lambda _: None  # which knows the nodes of this graph alone
         inner._place = f"{self._place}{name}/"
         return inner
 
@@ -225,11 +239,17 @@ class GraphMaps:
         body._function = (function.domain, function.name, function.overload)
         return [body.value(n) for n in function.output]
 
-    def _branch(self, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> list[Tensor]:
-        condition = inputs[0]
-        if condition is None or not condition.whole or product(condition.dims) != ONE:
+    def _condition(self, inputs: Sequence[Tensor | None]) -> Polynomial:
+        """Return the condition of an If, 0 or not; unknown ones are equal where their elements are."""
+        (condition,) = inputs
+        if condition is None or product(condition.dims) != ONE:
             raise UndecidedError("If: the condition has no index map")
         value = condition.at(tuple(ZERO for _ in condition.dims))
+        if condition.whole:
+            return value
+        return self._case.symbol("condition", 0, kind=("condition", value))
+
+    def _branch(self, node: onnx.NodeProto, value: Polynomial) -> list[Tensor]:
         name = "else_branch" if self._case.is_zero(value) else "then_branch"
         graph = next(a.g for a in node.attribute if a.name == name)
         constants = {t.name: partial(numpy_helper.to_array, t) for t in graph.initializer}

@@ -28,11 +28,11 @@ def axes_of(listed: Sequence[int], rank: int) -> list[int]:
     """Return axes as numbers from 0.
 
     Raises:
-        UndecidedError: an axis occurs twice or is beyond the rank.
+        IllegalError: an axis occurs twice or is beyond the rank.
     """
     axes = [a + rank if a < 0 else a for a in listed]
     if len(set(axes)) < len(axes) or not all(0 <= a < rank for a in axes):
-        raise UndecidedError(f"axes {list(listed)} do not fit rank {rank}")
+        raise IllegalError(f"axes {list(listed)} do not fit rank {rank}")
     return axes
 
 

@@ -3,6 +3,7 @@
     FusedConv      activation(Conv(x, w, b) + z)
     FusedMatMul    MatMul(a', b')        a' and b' may be transposed
     FusedGemm      activation(Gemm(a, b, c))
+    QuickGelu      x * Sigmoid(alpha * x)
 
 Each is what its standard operators are: these are applied one after the other.
 """
@@ -113,6 +114,13 @@ def _fused_matmul(case: Case, node: NodeView) -> list[Tensor]:
     return [_apply(case, node, "MatMul", *sides)]
 
 
+def _quick_gelu(case: Case, node: NodeView) -> list[Tensor]:
+    _check(node, 1, frozenset({"alpha"}))
+    x, alpha = node.input(0), node.get("alpha", np.float32(1.702))
+    scaled = _apply(case, node, "Mul", x, constant(case, np.array(alpha, np.float32)))
+    return [_apply(case, node, "Mul", x, _apply(case, node, "Sigmoid", scaled))]
+
+
 #: The domain of onnxruntime's own operators.
 DOMAIN = "com.microsoft"
 
@@ -120,4 +128,5 @@ RULES: dict[str, Rule] = {
     "FusedConv": _fused_conv,
     "FusedGemm": _fused_gemm,
     "FusedMatMul": _fused_matmul,
+    "QuickGelu": _quick_gelu,
 }

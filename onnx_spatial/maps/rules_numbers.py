@@ -17,6 +17,7 @@ from onnx import TensorProto
 
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.constants import constant
+from onnx_spatial.maps.division import exact
 from onnx_spatial.maps.expressions import (
     FLOOR,
     LOOKUP,
@@ -101,20 +102,16 @@ def _known_limit(case: Case, atom: Atom) -> int | None:
 
 
 def _with_remainders(p: Polynomial) -> Polynomial:
-    """Return the same number with remainders: x - b * floor(x / b) is small, though neither part is."""
+    """Return the same number with remainders: a - b * floor(a / b) is small, though neither part is."""
     for quotient in top_atoms(p):
         if not isinstance(quotient.key, OperationKey) or quotient.key.operator != FLOOR:
             continue
         dividend, divisor = quotient.key.operands
-        for atom in top_atoms(dividend) & top_atoms(p) if divisor.constant else ():
-            lone = Polynomial({(atom,): 1})
-            factor, others = factor_of(p, atom)
-            if factor is None or atom in top_atoms(dividend - lone):
-                continue
+        factor, others = factor_of(p, quotient)
+        times = None if factor is None else exact(factor, divisor)
+        if times is not None:
             remainder = computed("Mod", (dividend, divisor), nonnegative=divisor.nonnegative)
-            multiple = Polynomial({(quotient,): 1}) * divisor
-            p = factor * (multiple + remainder - (dividend - lone)) + others
-            break
+            p = others + times * (dividend - remainder)
     return p
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from onnx_spatial.maps.cases import Case, UndecidedError
+from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.constants import Array, places_of, read, stored_in
 from onnx_spatial.maps.division import exact
 from onnx_spatial.maps.elements import (
@@ -145,7 +145,8 @@ class _Windows:
 
     def __init__(self, case: Case, node: NodeView, x: Tensor, kernel: Sequence[int]) -> None:
         count = len(kernel)
-        node.check(x.rank == count + 2, "the ranks of data and kernel do not match")
+        if x.rank != count + 2:
+            raise IllegalError(f"{node.op_type}: the ranks of data and kernel do not match")
         self._case, self._x = case, x
         self.kernel = [Polynomial.of(k) for k in kernel]
         self._strides, self._dilations = (

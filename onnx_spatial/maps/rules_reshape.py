@@ -342,7 +342,7 @@ def transposed(case: Case, x: Tensor, perm: Sequence[int]) -> Tensor:
         UndecidedError: it has another rank.
     """
     if sorted(perm) != list(range(x.rank)):
-        raise UndecidedError(f"Transpose: perm {list(perm)} does not fit rank {x.rank}")
+        raise IllegalError(f"Transpose: perm {list(perm)} does not fit rank {x.rank}")
     back = [perm.index(axis) for axis in range(x.rank)]
     return moved(
         x,

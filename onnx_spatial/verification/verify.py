@@ -141,13 +141,12 @@ class Steps:
 
     def _match_and_prove(self, operators: Iterable[verdict.Operator], progress: Progress) -> None:
         """Find the parts that differ (step 2), and prove each (step 3)."""
-        matches = self.findings.matches = find(self.models)
-        prover = Prover(self.models, matches)
-        for number, part in enumerate(matches.changed, start=1):
-            progress(f"proof {number}/{len(matches.changed)}: {part.output}")
+        matches, proofs = Prover(self.models, find(self.models)).prove_all(progress)
+        self.findings.matches = matches
+        for part, proof in zip(matches.changed, proofs, strict=True):
             labels = [o.result.label for o in operators if o.positions & part.nodes]
             label = described(part.before.nodes[-1], part.place)
-            self.findings.parts.append(PartFinding(part, labels, label, prover.prove(part)))
+            self.findings.parts.append(PartFinding(part, labels, label, proof))
 
     def _run_models(self) -> None:
         """Run both models (step 4), with the values that are not proven as outputs, too."""

@@ -52,15 +52,21 @@ class Definitions:
     Args:
         original, converted: the graphs of the models.
         folders: of the external data of each.
+        renamed: values that are not the same in both models, though they have one name.
 
     Attributes:
         before, after: numbers of the values of the original and of the converted model.
     """
 
     def __init__(
-        self, original: Graphs, converted: Graphs, folders: tuple[Path | None, Path | None]
+        self,
+        original: Graphs,
+        converted: Graphs,
+        folders: tuple[Path | None, Path | None],
+        renamed: frozenset[Key] = frozenset(),
     ) -> None:
         self.original, self.converted = original, converted
+        self.folders, self.renamed = folders, renamed
         numbers: dict[Hashable, int] = {}
         stored = _stored((original, converted), folders)
 
@@ -74,7 +80,7 @@ class Definitions:
 
     def is_shared(self, name: str, place: traversal.Place) -> bool:
         """Return whether nodes of both models compute a value under one name in the same graph."""
-        return all(
+        return (place, name) not in self.renamed and all(
             graphs.computes(name, place) and is_computed(graphs.find(name, place))
             for graphs in (self.original, self.converted)
         )
@@ -133,6 +139,8 @@ def _kind(tensor: onnx.TensorProto) -> tuple[int, ...]:
 def _tensors(graphs: Graphs, folder: Path | None) -> Iterator[tuple[Key, onnx.TensorProto]]:
     """Yield the initializers and dense Constant nodes of a model."""
     for place, graph in traversal.graphs(graphs.model):
+        for tensor in graphs.folded.get(place, {}).values():
+            yield (place, tensor.name), tensor
         for tensor in getattr(graph, "initializer", ()):
             yield (place, tensor.name), tensor
         for node in graph.node:
@@ -171,6 +179,8 @@ class Numbering:
     Attributes:
         values: number of the definition of each value, by graph and name.
         reads: number of each value where it is read, likewise.
+        holders: number of the operator of each node with the graphs inside of it, by its first output;
+            of those that draw no random numbers.
         fed: names of the inputs of each graph; None in the place of a name that only one model has.
     """
 
@@ -185,10 +195,11 @@ class Numbering:
     ) -> None:
         self.values: dict[traversal.Place, dict[str, int]] = {}
         self.reads: dict[traversal.Place, Mapping[str, int]] = {}
+        self.holders: dict[Key, int] = {}
         self.fed: dict[traversal.Place, tuple[str | None, ...]] = {}
         self._folder, self._numbers, self._stored = folder, numbers, stored
         self._is_shared, self._both_feed = is_shared, both_feed
-        self._overridable = graphs.overridable
+        self._overridable, self._folded = graphs.overridable, graphs.folded
         model = graphs.model
         self._functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self._bodies: dict[_Function, int] = {}
@@ -272,7 +283,10 @@ class Numbering:
         """Return the numbers of the definitions of a node's outputs."""
         inputs = _trimmed([reads.get(n, _UNKNOWN) if n else _OMITTED for n in node.input], _OMITTED)
         outputs = _trimmed(list(node.output), "")
-        name = next((name for name in node.output if name), "")
+        name = named_output(node)
+        if name and name in self._folded.get(place, ()):
+            keys = [self._stored.get((place, output)) for output in node.output]
+            return [self._number("stored", key) for key in keys]
         if is_dense_constant(node) and (place, name) in self._stored:
             return [self._number("stored", self._stored[place, name])]
         if node.op_type == "Identity" and op_traits.is_standard(node):
@@ -291,11 +305,13 @@ class Numbering:
             "operator", domain, node.op_type, meaning, *attributes, len(outputs)
         )
         bodies: list[Hashable] = []
-        for attribute_name, body in traversal.subgraphs(node):
+        for attribute_name, body in sorted(traversal.subgraphs(node), key=lambda named: named[0]):
             inner = place.inside(traversal.step(node.op_type, node.output, attribute_name))
             results = self._graph(inner, body, reads, versions)
             bodies.append((attribute_name, self.fed[inner], results))
         draw = name if self._is_random(node) else ""
+        if bodies and not draw:
+            self.holders[place, name] = self._number("holder", operator, *bodies)
         key = self._number("node", operator, *bodies, "of", *inputs, draw)
         return [self._number("output", key, position) for position in range(len(node.output))]
 
@@ -351,6 +367,11 @@ def _versions(holder: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
     if isinstance(holder, onnx.ModelProto):
         versions.setdefault("", op_traits.assumed_opset(holder.ir_version))
     return versions
+
+
+def named_output(node: onnx.NodeProto) -> str:
+    """Return the first output of a node that is not left out: its name tells nodes of a graph apart."""
+    return next((name for name in node.output if name), "")
 
 
 def _may_train(node: onnx.NodeProto) -> bool:

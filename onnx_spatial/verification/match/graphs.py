@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import Literal
 
 import onnx
 
@@ -20,6 +22,8 @@ from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.repeated_fields import remove_named
 from onnx_spatial.model.inference import constant_folding, shape_inference
+from onnx_spatial.verification.arrays import Array, constant_value
+from onnx_spatial.verification.match import folding
 
 #: Produces a value: a node, an initializer, a sparse initializer.
 Producer = onnx.NodeProto | onnx.TensorProto | onnx.SparseTensorProto
@@ -104,9 +108,15 @@ class Graphs:
         model: the model.
         facts: what is known of its graphs. Inputs and attributes of a function are constants if all
             calls give them the same value.
+        folder: of its external data; with it, what nodes compute from constants is a constant, too.
     """
 
-    def __init__(self, model: onnx.ModelProto, facts: Sequence[GraphFacts] = ()) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        facts: Sequence[GraphFacts] = (),
+        folder: Path | Literal[False] | None = False,
+    ) -> None:
         self.model = model
         self._graphs: dict[traversal.Place, traversal.GraphLike] = dict(traversal.graphs(model))
         known = {place: f for (place, _), f in zip(traversal.graphs(model), facts, strict=False)}
@@ -127,6 +137,29 @@ class Graphs:
             self._stored[place] |= {n: onnx.numpy_helper.from_array(v, n) for n, v in constants}
         self._fed = {place: _fed(graph) for place, graph in self._graphs.items()}
         self._imports: dict[tuple[str, str, str] | None, Imports] = {}
+        #: The values that nodes compute from constants, by graph and name.
+        self.folded: dict[traversal.Place, dict[str, onnx.TensorProto]] = {}
+        for place, _, node in self._messages if folder is not False else ():
+            self._fold(place, node, folder)
+
+    def _fold(self, place: traversal.Place, node: onnx.NodeProto, folder: Path | None) -> None:
+        """Note the outputs of a node if they are constants."""
+        if not folding.is_foldable(node):
+            return
+        arrays: dict[str, Array] = {}
+        for name in filter(None, node.input):
+            producer = self.find(name, place)
+            if isinstance(producer, onnx.NodeProto) and is_dense_constant(producer):
+                array = constant_folding.held(producer, lambda t: constant_value(t, folder))
+            elif isinstance(producer, onnx.TensorProto) and not self.is_replaceable(producer):
+                array = constant_value(producer, folder)
+            else:
+                return
+            if array is None:
+                return
+            arrays[name] = array
+        results = folding.folded(node, arrays, self.imports(place).opsets) if arrays else ()
+        self.folded.setdefault(place, {}).update((t.name, t) for t in results)
 
     def position(self, node: onnx.NodeProto) -> int:
         """Return the position in `traversal.nodes` of a node of a part."""
@@ -159,7 +192,8 @@ class Graphs:
         for scope in scopes(place):
             if scope not in self._graphs:
                 continue
-            producer = self._producers[scope].get(name) or self._stored[scope].get(name)
+            known = self.folded.get(scope, {}).get(name)
+            producer = known or self._producers[scope].get(name) or self._stored[scope].get(name)
             if producer is not None:
                 return producer
             if name in self._fed[scope]:

@@ -16,7 +16,7 @@ another value in the converted model makes a changed part that is not proven.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from onnx_spatial.model.graph import layout_marks
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings import recognise
+from onnx_spatial.verification.match import aliases, blocks
 from onnx_spatial.verification.match.definitions import Definitions, Key
 from onnx_spatial.verification.match.graphs import (
     MAIN,
@@ -41,6 +42,7 @@ from onnx_spatial.verification.match.graphs import (
     described,
     is_computed,
     is_constant,
+    is_dense_constant,
     is_set_by_call,
     scopes,
     type_set_by_call,
@@ -139,13 +141,16 @@ def find(models: ModelPair) -> Matches:
     """Match an original and a converted model."""
     original, source = models.original.proto, models.converted
     converted = layout_marks.with_original_values(source.proto)
+    converted, assumed = blocks.without_blocks(converted, source.folder)
+    converted = aliases.with_names_of(original, converted)
     functions = {(f.domain, f.name) for f in original.functions}
     known: Sequence[GraphFacts] = ()
     if any((f.domain, f.name) in functions for f in converted.functions):
         known = analysis.Analysis(converted, (), source.folder).facts
-    graphs = Graphs(original, models.facts), Graphs(converted, known)
+    before, after = models.folders
+    graphs = Graphs(original, models.facts, before), Graphs(converted, known, after)
     types = KnownTypes(original, models.infos, models.facts)
-    return Matches(Definitions(*graphs, models.folders), types, models.infos)
+    return Matches(Definitions(*graphs, models.folders), types, models.infos, assumed)
 
 
 class Matches:
@@ -156,12 +161,21 @@ class Matches:
             original.
         unmatched: values of the original that differ, but of which there are no two parts.
         rest: what else differs, one sentence each.
+        holders: of both models, see `Numbering.holders`; those that both have.
     """
 
     def __init__(
-        self, definitions: Definitions, types: KnownTypes, infos: Sequence[OperatorInfo]
+        self,
+        definitions: Definitions,
+        types: KnownTypes,
+        infos: Sequence[OperatorInfo],
+        assumed: Mapping[str, str],
     ) -> None:
         self._definitions, self._types, self._infos = definitions, types, infos
+        self._assumed = assumed
+        holders = definitions.before.holders, definitions.after.holders
+        common = set(holders[0].values()) & set(holders[1].values())
+        self.holders = [{k: n for k, n in own.items() if n in common} for own in holders]
         self.original, self.converted = definitions.original, definitions.converted
         self._constant, self._sized = _derived(self.original)
         self.changed: list[ChangedPart] = []
@@ -174,10 +188,25 @@ class Matches:
                 self.unmatched.append(found)
         self.rest = [
             *_redefined(self.original.model, self.converted.model),
-            *_added_and_unread(self.original, self.converted),
+            *_added_and_unread(self.original, self.converted, definitions.renamed),
         ]
         if not any(_disorder(self.original.model)):
             self.rest += _disorder(self.converted.model)
+
+    def renaming(self, parts: Iterable[ChangedPart]) -> Matches | None:
+        """Match again, where some more values only have the same name in both; None if all have more."""
+        known = self._definitions
+        shared = {(p.place, p.output) for p in parts if known.is_shared(p.output, p.place)}
+        if not shared:
+            return None
+        renamed = known.renamed | shared
+        again = Definitions(self.original, self.converted, known.folders, renamed)
+        return Matches(again, self._types, self._infos, self._assumed)
+
+    def assumptions(self, part: ChangedPart) -> set[str]:
+        """Return what is assumed of the nodes of the converted model in a part."""
+        names = (name for node in part.after.nodes for name in (*node.input, *node.output))
+        return {self._assumed[name] for name in names if name in self._assumed}
 
     def widened(self, part: ChangedPart) -> ChangedPart | Unmatched:
         """Extend a part to the inputs of the graph."""
@@ -412,7 +441,9 @@ def _redefined(original: onnx.ModelProto, converted: onnx.ModelProto) -> Iterato
             yield f"function {function.name!r} was added, which redefines a standard operator"
 
 
-def _added_and_unread(original: Graphs, converted: Graphs) -> Iterator[str]:
+def _added_and_unread(
+    original: Graphs, converted: Graphs, renamed: frozenset[Key]
+) -> Iterator[str]:
     """Yield the nodes that the converted model adds and whose outputs nothing reads.
 
     Runtimes run them all the same, and may fail.
@@ -422,9 +453,11 @@ def _added_and_unread(original: Graphs, converted: Graphs) -> Iterator[str]:
         read = read.union(*map(traversal.needs, graph.node))
         for node in graph.node:
             names = [name for name in node.output if name]
-            known = (n for n in names if original.computes(n, place))
+            known = (n for n in names if original.computes(n, place) and (place, n) not in renamed)
             alike = (is_computed(original.find(n, place)) == is_computed(node) for n in known)
-            if read.isdisjoint(names) and not any(alike):
+            fails = not all(isinstance(converted.find(n, place), onnx.TensorProto) for n in names)
+            fails = fails and not is_dense_constant(node)
+            if fails and read.isdisjoint(names) and not any(alike):
                 yield f"{described(node, place)} was added, and nothing reads it"
 
 

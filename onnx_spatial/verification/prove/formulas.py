@@ -34,6 +34,7 @@ from onnx_spatial.operators import Dim
 from onnx_spatial.operators.spellings import Vector, recognise
 from onnx_spatial.operators.spellings.call import Parameter
 from onnx_spatial.verification.arrays import constant_value
+from onnx_spatial.verification.match.definitions import Key, named_output
 from onnx_spatial.verification.match.graphs import Part
 
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
@@ -48,12 +49,14 @@ class Formulas:
         domains: further domains that hold spatial operators.
         legal: whether its nodes are known to succeed, as those of the original.
         infos: its spatial operators; found if they are omitted.
+        holders: what identifies the graphs inside of its nodes, see `Numbering.holders`.
     """
 
     source: Source
     domains: frozenset[str]
     legal: bool
     infos: Sequence[OperatorInfo] | None = None
+    holders: Mapping[Key, int] = field(default_factory=dict)
     _functions: dict[tuple[str, str, str], onnx.FunctionProto] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,6 +98,7 @@ class Formulas:
             opset=opset,
             legal=self.legal,
             function=place.function,
+            holders=lambda node: self.holders.get((place, named_output(node))),
         )
 
     def operator(self, node: onnx.NodeProto, place: traversal.Place) -> OperatorInfo | None:

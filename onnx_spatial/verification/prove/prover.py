@@ -30,7 +30,7 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ModelFileError, OperatorError
 from onnx_spatial.maps.budget import Budget
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
-from onnx_spatial.maps.compare import Comparison, compare
+from onnx_spatial.maps.compare import NEVER_RUNS, Comparison, compare
 from onnx_spatial.maps.constants import Stored
 from onnx_spatial.maps.expressions import product
 from onnx_spatial.maps.graph import GraphMaps
@@ -61,6 +61,9 @@ PART_STEPS, MODEL_STEPS = 100_000, 300_000
 #: The largest rank that is tried where a rank is unknown.
 MAX_RANK = 8
 
+#: How often parts are looked for, each time with fewer names that both models have.
+_MOST_MATCHES = 4
+
 #: Differences that are looked for: where two functions have different names, they may be the same.
 _DIFFERENCES = 6
 
@@ -75,8 +78,9 @@ class Prover:
 
     def __init__(self, models: ModelPair, matches: Matches) -> None:
         converted = models.converted.holding(matches.converted.model)
-        self._before = Formulas(models.original, models.domains, True, models.infos)
-        self._after = Formulas(converted, models.domains, False)
+        before, after = matches.holders
+        self._before = Formulas(models.original, models.domains, True, models.infos, before)
+        self._after = Formulas(converted, models.domains, False, None, after)
         self._matches = matches
         self._budget = Budget(MODEL_STEPS)
         #: By `_digest`: the proof for any finite weights; None if there is none to share.
@@ -87,8 +91,44 @@ class Prover:
         """Steps that all proofs took so far."""
         return self._budget.spent
 
+    def prove_all(self, progress: Callable[[str], None]) -> tuple[Matches, list[Proof]]:
+        """Prove all changed parts; return them with their proofs.
+
+        A name may mean another value in the converted model: tools use names again. So values that are
+        not proven are taken for different ones, and what reads them is compared by what computes them.
+        """
+        first: tuple[Matches, list[Proof]] | None = None
+        matches: Matches | None = self._matches
+        for _ in range(_MOST_MATCHES):
+            if matches is None:
+                break
+            self._follow(matches)
+            proofs = []
+            for number, part in enumerate(matches.changed, start=1):
+                progress(f"proof {number}/{len(matches.changed)}: {part.output}")
+                proofs.append(self.prove(part))
+            pairs = zip(matches.changed, proofs, strict=True)
+            unproven = [part for part, proof in pairs if proof.scope is None]
+            if not unproven and not matches.unmatched and not matches.rest:
+                return matches, proofs
+            first = first or (matches, proofs)
+            matches = matches.renaming(unproven)
+        assert first is not None
+        self._follow(first[0])
+        return first
+
+    def _follow(self, matches: Matches) -> None:
+        self._matches = matches
+        self._before.holders, self._after.holders = matches.holders
+
     def prove(self, part: ChangedPart) -> Proof:
         """Prove that both sides of a part compute the same, or say what was found instead."""
+        proof, assumed = self._found(part), self._matches.assumptions(part)
+        if proof.scope is None or not assumed:
+            return proof
+        return replace(proof, assumptions=(*proof.assumptions, *sorted(assumed)))
+
+    def _found(self, part: ChangedPart) -> Proof:
         proof = self._proven(part)
         has_values = any(trial.values for trial in proof.trials)
         if proof.scope is not None or not proof.trials or part.may_be_fed(values=has_values):
@@ -155,15 +195,23 @@ class Prover:
         unknown = [n for n, t in part.inputs.items() if shape_inference.dims(t) is None]
         if not unknown:
             return self._at_rank(part, upstream, weights), part
+        if upstream.names.issuperset(unknown):  # what computes them knows their ranks
+            comparison = self._following(part, upstream, upstream.names, weights)
+            if comparison.equal:
+                return comparison, part
         if len(unknown) > 1:
             raise UndecidedError(f"the ranks of {unknown[0]!r} and {unknown[1]!r} are unknown")
         (name,) = unknown
         ranks = self._ranks(part, name)
+        equal: Comparison | None = None
         for rank in ranks:
             ranked = _with_rank(part, name, rank)
             comparison = self._at_rank(ranked, upstream, weights)
-            if not comparison.equal:
+            if comparison.equal:
+                equal = comparison
+            elif comparison.reason != NEVER_RUNS:
                 return comparison, ranked
+        comparison = equal or comparison
         assumptions = comparison.assumptions
         if isinstance(ranks, range):
             assumptions = (*assumptions, f"the rank is from {ranks[0]} to {ranks[-1]}")
@@ -189,17 +237,23 @@ class Prover:
         self, part: ChangedPart, upstream: Upstream, weights: Mapping[str, onnx.TypeProto]
     ) -> Comparison:
         """Compare a part with free values; then with those that depend on sizes, or on each other."""
+        comparison = self._following(part, upstream, (), weights)
+        if comparison.equal or comparison.reason == NEVER_RUNS or not upstream.names:
+            return comparison
+        return self._following(part, upstream, upstream.names, weights)
+
+    def _following(
+        self,
+        part: ChangedPart,
+        upstream: Upstream,
+        names: Collection[str],
+        weights: Mapping[str, onnx.TypeProto],
+    ) -> Comparison:
+        """Compare a part with some of the values that it reads as the original computes them."""
+        case = Case(Budget(PART_STEPS, within=self._budget))
         # Sums of products that became copies of elements are one-hot convolutions.
-        copies = _sums(part.before) != _sums(part.after)
-        for names in dict.fromkeys((frozenset[str](), frozenset(upstream.names))):
-            case = Case(Budget(PART_STEPS, within=self._budget))
-            case.copies = copies
-            comparison = compare(
-                case, partial(self._maps, part, upstream, names, weights), _DIFFERENCES
-            )
-            if comparison.equal:
-                break
-        return comparison
+        case.copies = _sums(part.before) != _sums(part.after)
+        return compare(case, partial(self._maps, part, upstream, names, weights), _DIFFERENCES)
 
     def _maps(
         self,
@@ -216,9 +270,11 @@ class Prover:
         def free(types: Mapping[str, onnx.TypeProto]) -> dict[str, Tensor]:
             return {n: value_read(case, n, t, parameters.get(n)) for n, t in types.items()}
 
-        read = free({n: part.inputs.get(n, t) for n, t in upstream.inputs.items()})
-        ahead = self._before.of(case, upstream.nodes, upstream.stored, read, place, opset)
-        computed = {name: _value(ahead, name) for name in followed}
+        computed: dict[str, Tensor | None] = {}
+        if followed:
+            read = free({n: part.inputs.get(n, t) for n, t in upstream.inputs.items()})
+            ahead = self._before.of(case, upstream.nodes, upstream.stored, read, place, opset)
+            computed = {name: _value(ahead, name) for name in followed}
         inputs = {name: t for name, t in computed.items() if t is not None and name in part.inputs}
         inputs |= free({n: t for n, t in part.inputs.items() if n not in inputs})
         stored = free(weights)

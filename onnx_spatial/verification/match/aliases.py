@@ -1,0 +1,109 @@
+"""Give values of the converted model names of the original, where tools have changed them.
+
+    original    x -> [If] -> a -> [Identity] -> y        converted    x -> [If] -> y
+                                                         read as      x -> [If] -> a -> [Identity] -> y
+
+    original    x -> [Conv] -> b -> [Relu] -> c -> [Conv] ->        the second Conv of both reads c
+    converted   x -> [FusedConv] -> v -> [FusedConv] ->             read as  v -> [Identity]
+
+Values are matched by name, and those of a branch by the name of the first output of its If. Names are
+hints: a value that is not the same is not proven, and is taken for another one then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from difflib import SequenceMatcher
+
+import onnx
+from onnx import helper
+
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.op_traits import Trait
+
+_LANDMARKS = op_traits.having(Trait.PRODUCTS, Trait.WINDOWS) | {"GlobalAveragePool"}
+
+
+def with_names_of(original: onnx.ModelProto, converted: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy of the converted model with such names; the model itself if there are none."""
+    result = onnx.ModelProto()
+    result.CopyFrom(converted)
+    names = {name for _, _, node in traversal.nodes(converted) for name in _names(node)}
+    for _, graph in traversal.graphs(converted):
+        if isinstance(graph, onnx.GraphProto):
+            names.update(v.name for v in (*graph.input, *graph.output, *graph.initializer))
+    known = len(names)
+    _name(original.graph, result.graph, names)
+    return result if len(names) > known else converted
+
+
+def _name(original: onnx.GraphProto, converted: onnx.GraphProto, names: set[str]) -> None:
+    """Name values of a graph and of the graphs inside of it; `names` are in use."""
+    producers = {name: node for node in original.node for name in node.output if name}
+    found = dict(_read_alike(original, converted))
+    nodes = []
+    for node in converted.node:
+        nodes.append(node)
+        for place, name in enumerate(node.output):
+            source = _behind_identities(name, node, producers) or found.get(name, name)
+            if source in names or source not in producers:
+                continue
+            names.add(source)
+            node.output[place] = source
+            nodes.append(helper.make_node("Identity", [source], [name]))
+        inner = dict(traversal.subgraphs(producers.get(node.output[0], onnx.NodeProto())))
+        for attribute, graph in traversal.subgraphs(node):
+            if attribute in inner:
+                _name(inner[attribute], graph, names)
+    if len(nodes) > len(converted.node):
+        del converted.node[:]
+        converted.node.extend(nodes)
+
+
+def _names(node: onnx.NodeProto) -> Iterator[str]:
+    yield from node.input
+    yield from node.output
+
+
+def _behind_identities(
+    name: str, node: onnx.NodeProto, producers: Mapping[str, onnx.NodeProto]
+) -> str | None:
+    """Return the value that the original copies to `name`, if it computes it by the same operator."""
+    source, found = name, producers.get(name)
+    while found is not None and found.op_type == "Identity" and op_traits.is_standard(found):
+        source = found.input[0]
+        found = producers.get(source)
+    same = found is not None and (found.domain, found.op_type) == (node.domain, node.op_type)
+    return source if same and source != name else None
+
+
+def _read_alike(original: onnx.GraphProto, converted: onnx.GraphProto) -> Iterator[tuple[str, str]]:
+    """Yield the data of products and windows in the converted graph, with that in the original."""
+    rows = []
+    for graph in (original, converted):
+        shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+        constants = ((n, a.t) for n in graph.node if n.op_type == "Constant" for a in n.attribute)
+        shapes |= {node.output[0]: tuple(tensor.dims) for node, tensor in constants}
+        rows.append([(n, _landmark(n, shapes)) for n in graph.node if _is_landmark(n)])
+    before, after = rows
+    own = {name for node in original.node for name in node.output}
+    pairs = SequenceMatcher(None, [k for _, k in before], [k for _, k in after], autojunk=False)
+    for first, second, count in pairs.get_matching_blocks():
+        for (node, _), (other, _) in zip(
+            before[first : first + count], after[second : second + count], strict=True
+        ):
+            if other.input[0] not in own:
+                yield other.input[0], node.input[0]
+
+
+def _is_landmark(node: onnx.NodeProto) -> bool:
+    return bool(node.input) and node.op_type.removeprefix("Fused") in _LANDMARKS
+
+
+def _landmark(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> Hashable:
+    """Return what two such nodes have in common if they read the same data."""
+    sizes = {a.name: [*a.ints, a.i] for a in node.attribute}
+    plain = {"group": 1, "pads": 0, "strides": 1}  # as they are if they are omitted
+    stated = [(n, *sizes[n]) for n, v in plain.items() if {*sizes.get(n, ())} - {0, v}]
+    weights = [shapes[name] for name in node.input[1:2] if name in shapes]
+    return node.op_type.removeprefix("Fused"), tuple(stated), tuple(weights)
