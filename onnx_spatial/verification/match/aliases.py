@@ -22,6 +22,7 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
 
 _LANDMARKS = op_traits.having(Trait.PRODUCTS, Trait.WINDOWS) | {"GlobalAveragePool"}
+_JOINS, _SIZES = op_traits.having(Trait.BROADCASTS), op_traits.having(Trait.SIZES)
 
 
 def with_names_of(original: onnx.ModelProto, converted: onnx.ModelProto) -> onnx.ModelProto:
@@ -78,26 +79,32 @@ def _behind_identities(
 
 
 def _read_alike(original: onnx.GraphProto, converted: onnx.GraphProto) -> Iterator[tuple[str, str]]:
-    """Yield the data of products and windows in the converted graph, with that in the original."""
-    rows = []
-    for graph in (original, converted):
-        shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-        constants = ((n, a.t) for n in graph.node if n.op_type == "Constant" for a in n.attribute)
-        shapes |= {node.output[0]: tuple(tensor.dims) for node, tensor in constants}
-        rows.append([(n, _landmark(n, shapes)) for n in graph.node if _is_landmark(n)])
-    before, after = rows
+    """Yield the data of landmarks in the converted graph, with that in the original."""
+    before, after = (list(_landmarks(graph)) for graph in (original, converted))
     own = {name for node in original.node for name in node.output}
     pairs = SequenceMatcher(None, [k for _, k in before], [k for _, k in after], autojunk=False)
     for first, second, count in pairs.get_matching_blocks():
-        for (node, _), (other, _) in zip(
-            before[first : first + count], after[second : second + count], strict=True
-        ):
-            if other.input[0] not in own:
-                yield other.input[0], node.input[0]
+        for place in range(count):
+            (node, _), (other, _) = before[first + place], after[second + place]
+            data = 2 if node.op_type in _JOINS else 1
+            for name, known in zip(other.input[:data], node.input[:data], strict=False):
+                if name not in own:
+                    yield name, known
 
 
-def _is_landmark(node: onnx.NodeProto) -> bool:
-    return bool(node.input) and node.op_type.removeprefix("Fused") in _LANDMARKS
+def _landmarks(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, Hashable]]:
+    """Yield products, windows, and what joins two values behind these; with what tells them apart."""
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    constants = ((n, a.t) for n in graph.node if n.op_type == "Constant" for a in n.attribute)
+    shapes |= {node.output[0]: tuple(tensor.dims) for node, tensor in constants}
+    behind: set[str] = set()
+    for node in graph.node:
+        joins = node.op_type in _JOINS and behind.issuperset(node.input)
+        if node.input and (joins or node.op_type.removeprefix("Fused") in _LANDMARKS):
+            yield node, _landmark(node, shapes)
+            behind.update(node.output)
+        elif node.op_type not in _SIZES and not behind.isdisjoint(node.input):
+            behind.update(node.output)
 
 
 def _landmark(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> Hashable:
