@@ -271,7 +271,7 @@ class Case(Splits):
         self.copies = False
         #: Numbers of elements of tensors of the model, and so below `limits.MOST_ELEMENTS`.
         self.counts: list[Polynomial] = []
-        #: Calls of the original of operators without a rule, see `rules_opaque`.
+        #: Calls of the original of operators without a rule, see `UnknownRule`.
         self.calls: set[Hashable] = set()
         #: Checks of all elements of a tensor, without which a run may fail, by node.
         self.obligations: dict[str, Callable[[], None]] = {}

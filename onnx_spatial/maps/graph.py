@@ -7,7 +7,7 @@ A call of a local function, and the branch of an If that its condition takes, ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import cache, partial
@@ -21,7 +21,6 @@ from onnx_spatial.maps import (
     rules_elements,
     rules_fused,
     rules_numbers,
-    rules_opaque,
     rules_products,
     rules_reshape,
     rules_select,
@@ -42,6 +41,9 @@ FunctionKey = tuple[str, str, str]
 NodeRule = Callable[
     [Case, onnx.NodeProto, Sequence[Tensor | None], FunctionKey | None], Tensor | None
 ]
+
+#: Return the maps of the outputs of a node without a rule.
+UnknownRule = Callable[[Case, NodeView, onnx.NodeProto, bool], Sequence[Tensor]]
 
 RULES: dict[str, Rule] = {
     **rules_reshape.RULES,
@@ -68,7 +70,7 @@ class GraphMaps:
         opset: version of ONNX's own operators.
         legal: whether a run succeeds at the sizes in question, as is assumed of the original.
         function: the local function that holds the nodes.
-        holders: identifies the graphs inside of a node: equal for those that compute the same.
+        unknown: maps of nodes without a rule; whether the node is in a graph inside of this one.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class GraphMaps:
         opset: int = MAX_OPSET,
         legal: bool = False,
         function: FunctionKey | None = None,
-        holders: Callable[[onnx.NodeProto], Hashable] = lambda _: None,
+        unknown: UnknownRule | None = None,
     ) -> None:
         #: Prefix of names that tells functions and branches apart.
         self._place = ""
@@ -101,7 +103,7 @@ class GraphMaps:
         self._referred: Mapping[str, onnx.AttributeProto] = {}
         self._opset = opset
         self._legal = legal
-        self._holders = holders
+        self._unknown = unknown
 
     def value(self, name: str) -> Tensor:
         """Return the map of a value.
@@ -181,13 +183,17 @@ class GraphMaps:
         )
         if rule is not None:
             return rule(self._case, view)
-        holder = self._holders(node)
-        if node.op_type != "If":
-            return rules_opaque.unknown_function(self._case, view, node, holder)
+        unknown = self._unknown and partial(
+            self._unknown, self._case, view, node, bool(self._place)
+        )
+        if node.op_type != "If" and unknown is None:
+            raise UndecidedError(f"operator {_full_name(node)} has no index map")
+        if node.op_type != "If" and unknown is not None:
+            return unknown()
         condition = self._condition(inputs)
-        if condition.constant is None and holder is not None:
-            with suppress(UndecidedError):  # as of an output of unknown rank
-                return rules_opaque.unknown_function(self._case, view, node, holder)
+        if condition.constant is None and unknown is not None:
+            with suppress(UndecidedError):  # such as an output of unknown rank, or other graphs
+                return unknown()
         return self._branch(node, condition)
 
     def _stated(self, node: onnx.NodeProto) -> dict[str, onnx.AttributeProto]:
@@ -224,7 +230,6 @@ class GraphMaps:
         inner = copy(self)
         inner._producers, inner._values = _producers(nodes), {}
         inner._inputs, inner._constants = inputs, constants
-        inner._holders = lambda _: None  # which knows the nodes of this graph alone
         inner._place = f"{self._place}{name}/"
         return inner
 

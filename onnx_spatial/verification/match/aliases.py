@@ -22,7 +22,7 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
 
 _LANDMARKS = op_traits.having(Trait.PRODUCTS, Trait.WINDOWS) | {"GlobalAveragePool"}
-_JOINS, _SIZES = op_traits.having(Trait.BROADCASTS), op_traits.having(Trait.SIZES)
+_JOINS, _SIZES = frozenset({"Add", "Sum"}), op_traits.having(Trait.SIZES)
 
 
 def with_names_of(original: onnx.ModelProto, converted: onnx.ModelProto) -> onnx.ModelProto:

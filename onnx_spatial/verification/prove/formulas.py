@@ -23,7 +23,7 @@ from onnx_spatial.maps import operators
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.expressions import ELEMENT, INTEGER, PARAMETER, Index, Symbol
 from onnx_spatial.maps.graph import GraphMaps
-from onnx_spatial.maps.node import MAX_OPSET, assume_equal
+from onnx_spatial.maps.node import MAX_OPSET, NodeView, assume_equal
 from onnx_spatial.maps.polynomial import OperationKey, Polynomial
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.maps.tensor import input_map as data_map
@@ -36,6 +36,7 @@ from onnx_spatial.operators.spellings.call import Parameter
 from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.match.definitions import Key, named_output
 from onnx_spatial.verification.match.graphs import Part
+from onnx_spatial.verification.prove.unknown import unknown_function
 
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 
@@ -93,12 +94,18 @@ class Formulas:
             info = self.operator(node, traversal.Place(function))
             return None if info is None else operator_map(case, info, values, legal=self.legal)
 
+        def unknown(
+            case: Case, view: NodeView, node: onnx.NodeProto, inside: bool
+        ) -> Sequence[Tensor]:
+            graphs = None if inside else self.holders.get((place, named_output(node)))
+            return unknown_function(case, view, node, graphs)
+
         return GraphMaps(
             *(case, nodes, inputs, constants, self._functions, spatial),
             opset=opset,
             legal=self.legal,
             function=place.function,
-            holders=lambda node: self.holders.get((place, named_output(node))),
+            unknown=unknown,
         )
 
     def operator(self, node: onnx.NodeProto, place: traversal.Place) -> OperatorInfo | None:
