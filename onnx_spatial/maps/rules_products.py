@@ -156,6 +156,7 @@ class _Windows:
         self.dims: list[Polynomial] = []
         self.is_known, self._apart = True, [1] * count
         auto = node.get("auto_pad", b"NOTSET").decode()
+        node.check(auto == "NOTSET" or not node.has("pads") or node.legal, "pads are given twice")
         pads = node.get("pads", [0] * 2 * count) if auto == "NOTSET" else [0] * 2 * count
         steps = [*self._strides, *self._dilations]
         fits = min([*steps, *kernel]) >= 1 and len(steps) == len(pads) == 2 * count
