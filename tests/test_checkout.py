@@ -67,12 +67,6 @@ def test_its_modules_are_its_own(checkout, root):
     assert found == [str(checkout / name / "__init__.py") for name in FOLDERS]
 
 
-def test_it_runs_as_a_module(checkout):
-    assert python(checkout, "-m", "onnx_spatial", "--version").startswith(
-        "onnx-spatial, version 9."
-    )
-
-
 def test_validation_s_processes_are_of_the_same_package(checkout):
     """Their folder is another: the package must not be looked up there."""
     python(checkout, "-m", "onnx_spatial", "validate", MODEL, "--mode", "lower")

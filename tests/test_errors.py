@@ -8,10 +8,8 @@ import pickle
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 from adapter import run
-from building import one_node
 
 import onnx_spatial
 from onnx_spatial import errors
@@ -52,16 +50,6 @@ def test_an_error_has_its_code_in_json_and_in_python(tmp_path, capsys):
     with pytest.raises(onnx_spatial.ModelFileError) as caught:
         onnx_spatial.inspect(path)
     assert caught.value.code == "not-onnx"
-
-
-def test_a_refused_operator_has_the_code_of_its_rule():
-    inputs = np.zeros((1, 5, 3), np.float32), np.array([2]), np.array([[0, 0]])
-    model = one_node("SpaceToBatchND", inputs)
-    (site,) = onnx_spatial.inspect(model).operators
-    assert site.code == "not-divisible"
-    with pytest.raises(onnx_spatial.ConversionError) as caught:
-        onnx_spatial.convert(model)
-    assert caught.value.code == "not-divisible"
 
 
 def test_guides_name_options_that_exist():

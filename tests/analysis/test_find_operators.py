@@ -195,20 +195,6 @@ def called_twice(second: str = "float[2,4,4,1]", block: str = "two") -> analysis
     return info
 
 
-def test_shapes_that_differ_between_calls_are_joined_dim_by_dim():
-    info = called_twice(second="float[2,6,4,N]")
-    assert info.facts.inputs[0].shape == (2, None, 4, None)
-    assert info.output_shape == (8, None, 2, None)
-
-
-def test_names_of_dims_mean_nothing_across_calls():
-    text = CALLED_TWICE.format(second="float[N,4,4,1]", block="two", type="float")
-    (info,) = analysis.find(
-        parser.parse_model(text.replace("float[2,4,4,1] a", "float[N,4,4,1] a"))
-    )
-    assert info.facts.inputs[0].shape == (None, 4, 4, 1)
-
-
 def test_values_that_differ_between_calls_are_left_to_the_run():
     info = called_twice(block="one_two")
     assert info.call.operator is None

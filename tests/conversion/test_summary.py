@@ -75,9 +75,3 @@ def test_nodes_that_only_served_operators_are_a_row_of_their_own():
         ("around them", "shape arithmetic and layout", 66, 0),
         ("other nodes", "", 26, 26),
     ]
-
-
-def test_operators_stay_in_mode_function():
-    found = summary(REGION.replace("GROUP", "4"), mode="function")
-    assert found.text.startswith("2 operators became calls of 2 local functions")
-    assert (found.before.operators, found.after.operators) == (2, 2)
