@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 
 import onnx_spatial
 from benchmarks.grid import Cell
-from onnx_spatial.conversion.options import STRATEGY_NAMES
+from onnx_spatial.conversion.options import LOWERING_NAMES
 
 OPSET, IR_VERSION = 17, 8
 TENSORFLOW, OPENVINO = "ai.onnx.converters.tensorflow", "org.openvinotoolkit"
@@ -52,7 +52,7 @@ def spatial(cell: Cell) -> onnx.ModelProto:
 def lowered(cell: Cell) -> tuple[str, dict[str, onnx.ModelProto]]:
     """Return the name of the lowering that is chosen, and the model of each that applies."""
     chosen, models = "", {}
-    for name in (None, *STRATEGY_NAMES):
+    for name in (None, *LOWERING_NAMES):
         made = onnx_spatial.convert(spatial(cell), prefer=name, fuse=False, verify=False)
         used = str(made.operators[0].lowering)
         chosen = chosen or used

@@ -24,7 +24,7 @@ import onnx
 
 import onnx_spatial
 from benchmarks import results
-from onnx_spatial.conversion.options import STRATEGY_NAMES
+from onnx_spatial.conversion.options import LOWERING_NAMES
 from onnx_spatial.errors import SpatialError
 from onnx_spatial.verification.match.matches import find
 from onnx_spatial.verification.pair import ModelPair
@@ -38,7 +38,7 @@ SCOPES = ("all sizes", "these sizes", "not proven")
 LOWERINGS: dict[str, dict[str, str]] = {
     "default": {},
     "mode function": {"mode": "function"},
-    **{name: {"prefer": name} for name in STRATEGY_NAMES},
+    **{name: {"prefer": name} for name in LOWERING_NAMES},
 }
 
 

@@ -23,7 +23,9 @@ _TABLE = "onnx-spatial"
 _NEVER = {"help", "version", "output", "in-place", "json", "quiet", "verbose"}
 
 
-def load(commands: Mapping[str, click.Command], context: click.Context, start: Path) -> None:
+def load_defaults(
+    commands: Mapping[str, click.Command], context: click.Context, start: Path
+) -> None:
     """Set the defaults that the nearest pyproject.toml in a folder or above it has, if there is one.
 
     Args:

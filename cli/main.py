@@ -36,8 +36,8 @@ EPILOG = (
 
 #: `timeout` and some shells send a signal to a process and to its group: within these seconds they
 #: are one.
-_ONE = 0.25
-_interrupted = -_ONE
+_ONE_SIGNAL_SECONDS = 0.25
+_interrupted = -_ONE_SIGNAL_SECONDS
 
 
 @click.group(
@@ -51,7 +51,7 @@ def commands(context: click.Context, quiet: bool, verbose: int) -> None:
     """Make ONNX models with SpaceToBatch, BatchToSpace or ExtractImagePatches nodes run anywhere."""
     if isinstance(context.obj, Output):
         context.obj.quiet, context.obj.verbosity = quiet, verbose
-    defaults.load(commands.commands, context, Path.cwd())
+    defaults.load_defaults(commands.commands, context, Path.cwd())
 
 
 commands.add_command(inspect)
@@ -96,7 +96,7 @@ def _raise_interrupt(number: int, frame: object) -> None:
     """Raise KeyboardInterrupt, but only once for a signal that comes twice at a time."""
     global _interrupted
     before, _interrupted = _interrupted, time.monotonic()
-    if _interrupted - before > _ONE:
+    if _interrupted - before > _ONE_SIGNAL_SECONDS:
         raise KeyboardInterrupt
 
 

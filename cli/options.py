@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onnx_spatial.cli.output import Output
-from onnx_spatial.conversion.options import MODES, STRATEGY_NAMES, ConvertOptions
+from onnx_spatial.conversion.options import LOWERING_NAMES, MODES, ConvertOptions
 
 if TYPE_CHECKING:
     from onnx_spatial.verification import VerifyOptions
@@ -181,7 +181,7 @@ OPTIONS: Mapping[str, Sequence[click.Option]] = {
             "LOWERING",
             "Use this lowering wherever it applies, such as slices (no Transpose). docs/operators.md "
             "lists the names.",
-            type=click.Choice(STRATEGY_NAMES),
+            type=click.Choice(LOWERING_NAMES),
         ),
         _option(
             "--max-rank",

@@ -61,7 +61,7 @@ def validate(paths: tuple[str, ...], output: Output, **values: Any) -> int:
     models = find(paths, values["exclude"])
     rows = validation.Rows(output, models)
     with (
-        nullcontext() if scheduler is None else run.dask(scheduler) as cluster,
+        nullcontext() if scheduler is None else run.dask_executor(scheduler) as cluster,
         _watch_progress(output, models, rows) as watch,
     ):
         report = run.validate(
@@ -87,7 +87,7 @@ def validate(paths: tuple[str, ...], output: Output, **values: Any) -> int:
     append_markdown(reports.github_summary(report))
     if output.json:
         output.document(report.to_dict())
-    validation.show(output, report, rows)
+    validation.show_report(output, report, rows)
     return report.exit_code
 
 

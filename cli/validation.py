@@ -20,9 +20,9 @@ from onnx_spatial.verification.evidence import count_proofs
 #: Letters of the longest status.
 _WIDTH = len("UNVERIFIED")
 #: Problems of one model that are shown without -v.
-_SHOWN = 5
+_MAX_SHOWN_PROBLEMS = 5
 #: Failed models that one command line names.
-_NAMED = 20
+_MAX_NAMED_MODELS = 20
 
 
 class Rows:
@@ -57,7 +57,7 @@ class Rows:
             self.add(number, report.models[number])
 
 
-def show(output: Output, report: Report, rows: Rows) -> None:
+def show_report(output: Output, report: Report, rows: Rows) -> None:
     """Print a report as the options ask for it; `rows` has what was printed of it."""
     if output.quiet:
         for model in report.failed():
@@ -75,7 +75,7 @@ def _show_report(console: Console, report: Report, *, verbose: bool) -> None:
     for model in report.models:
         _show_details(console, report, model, verbose=verbose)
     again = report.failed()
-    if 1 < len(again) <= _NAMED:
+    if 1 < len(again) <= _MAX_NAMED_MODELS:
         command = one_line(report.command(*again))
         console.print(f"\nrun the failed models again with: {command}", soft_wrap=True)
     for note in report.notes:
@@ -126,7 +126,9 @@ def _show_details(console: Console, report: Report, model: ModelResult, *, verbo
     say(console, one_line(model.model), badge=badge(model.status))
     if verbose and (model.status != "passed" or not shown.checks):
         say(console, f"  {model.message}")
-    for line in first([text for text, _ in shown.remarks], None if verbose else _SHOWN):
+    for line in first(
+        [text for text, _ in shown.remarks], None if verbose else _MAX_SHOWN_PROBLEMS
+    ):
         say(console, f"  {one_line(line)}")
     render.parts(console, shown.checks)
     if verbose and shown.log:

@@ -8,7 +8,7 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto
 
-from onnx_spatial.python_ops.registration import loads, one_node, opened, quiet
+from onnx_spatial.python_ops.registration import loads, one_node, open_session, silence_options
 
 #: Config entry with the folder of external data for a model that is passed as bytes.
 FOLDER = "session.model_external_initializers_file_folder_path"
@@ -32,7 +32,7 @@ _BUILT_IN = frozenset(
 )
 
 
-def private(options: ort.SessionOptions | None, model: onnx.ModelProto) -> ort.SessionOptions:
+def private_copy(options: ort.SessionOptions | None, model: onnx.ModelProto) -> ort.SessionOptions:
     """Return a copy of options that may be changed for one session of `model`.
 
     onnxruntime copies options only when it makes a session, so a session of one Identity is made with
@@ -44,8 +44,8 @@ def private(options: ort.SessionOptions | None, model: onnx.ModelProto) -> ort.S
         return ort.SessionOptions()
     if _holds_more(options, model):
         return options
-    with quiet(options) as kept:
-        session = opened(one_node("Identity"), options)
+    with silence_options(options) as kept:
+        session = open_session(one_node("Identity"), options)
     if session is None:  # the options fit only the program's model
         return options
     copy = session.get_session_options()
@@ -54,7 +54,7 @@ def private(options: ort.SessionOptions | None, model: onnx.ModelProto) -> ort.S
     return copy
 
 
-def supplies(options: ort.SessionOptions, locations: Iterable[str]) -> bool:
+def supplies_data(options: ort.SessionOptions, locations: Iterable[str]) -> bool:
     """Return whether options hold external data in memory, which a copy of them would lack.
 
     They hold initializers by name if no session of another model can be made with them. They hold a
@@ -74,7 +74,7 @@ def supplies(options: ort.SessionOptions, locations: Iterable[str]) -> bool:
     return files and any(loads(_model_reading(name), options) for name in names)
 
 
-def entry(options: ort.SessionOptions | None, key: str) -> str:
+def config_entry(options: ort.SessionOptions | None, key: str) -> str:
     """Return a config entry of the options; empty if there is none."""
     if options is None:
         return ""

@@ -168,7 +168,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
     ) -> tuple[str | os.PathLike[str] | bytes, ort.SessionOptions | None]:
         """Return the model and the options that onnxruntime gets."""
         locations = external_data.locations(source)
-        supplied = sess_options is not None and options.supplies(sess_options, locations)
+        supplied = sess_options is not None and options.supplies_data(sess_options, locations)
         # Without a path and a folder no value is read from external data.
         readable = replace(source, path=None, base=None, data=None) if supplied else source
         self.conversion = conversion = convert(readable)
@@ -178,7 +178,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         self._runs_python = any(o.domain == DOMAIN for o in proto.opset_import)
         own = sess_options
         if self._runs_python:
-            own = sess_options if supplied else options.private(sess_options, proto)
+            own = sess_options if supplied else options.private_copy(sess_options, proto)
             if own is sess_options and sess_options is not None:
                 registration.register(sess_options)
             else:
@@ -190,7 +190,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         ):
             return reader.serialize(proto, source.name), own
         if own is sess_options and not supplied:
-            own = options.private(sess_options, proto)
+            own = options.private_copy(sess_options, proto)
         rewritten = reader.resolved(source.holding(proto))
         assert own is not None and rewritten.folder is not None
         own.add_session_config_entry(options.FOLDER, str(rewritten.folder.resolve()))
@@ -200,7 +200,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         """Return a clearer error for one that onnxruntime raised at load; None if there is none."""
         if "xternal" in error or "model_path must not be empty" in error:  # the latter in 1.23
             try:
-                external_data.check(source)
+                external_data.check_data(source)
             except ModelFileError as missing:
                 return missing
         sites = [] if self.conversion is None else self.conversion.operators
@@ -281,7 +281,7 @@ def _read_model(
     model: reader.Model, sess_options: ort.SessionOptions | None, *, data: bool
 ) -> reader.Source:
     """Read a model; for bytes, the options may name the folder of the external data."""
-    folder = options.entry(sess_options, options.FOLDER)
+    folder = options.config_entry(sess_options, options.FOLDER)
     if folder and isinstance(model, bytes):
         try:
             return reader.Source(onnx.ModelProto.FromString(model), base=Path(folder))
@@ -292,7 +292,7 @@ def _read_model(
 
 def _is_ort_format(model: object, sess_options: ort.SessionOptions | None) -> bool:
     """Return whether a model is in onnxruntime's own format, which is not ONNX."""
-    if known := options.entry(sess_options, _FORMAT):
+    if known := options.config_entry(sess_options, _FORMAT):
         return known == "ORT"
     if isinstance(model, bytes):
         return model[4:8] == b"ORTM"

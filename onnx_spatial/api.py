@@ -288,7 +288,7 @@ def edit_model(
         except VerificationError as error:
             error.conversion = conversion
             raise
-    return _finish(conversion, target, static, progress, in_place, external_data)
+    return _write_conversion(conversion, target, static, progress, in_place, external_data)
 
 
 def convert_source(
@@ -336,7 +336,7 @@ def _output_file(
     return target
 
 
-def _finish(
+def _write_conversion(
     conversion: Conversion,
     target: Path | None,
     static: Mapping[str, int] | None,
@@ -360,7 +360,7 @@ def _finish(
     if not conversion.changed and not static:
         if in_place:
             return conversion
-        writing.copy(conversion.result, target, progress)
+        writing.copy_model(conversion.result, target, progress)
     elif in_place:
         conversion.backup = writing.replace(
             conversion.result, target, keep=not conversion.verification

@@ -8,19 +8,19 @@ from enum import StrEnum
 from typing import ClassVar
 
 #: Most characters of a message; names in a file may be of any length.
-_LONGEST = 1500
+_MAX_MESSAGE_LETTERS = 1500
 
 
 def one_line(text: str) -> str:
     """Escape line breaks and control codes in a text, and shorten it if it is too long."""
-    if text.isprintable() and len(text) <= _LONGEST:
+    if text.isprintable() and len(text) <= _MAX_MESSAGE_LETTERS:
         return text
-    return _cut("".join(c if c.isprintable() else repr(c)[1:-1] for c in _cut(text)))
+    return _cut_text("".join(c if c.isprintable() else repr(c)[1:-1] for c in _cut_text(text)))
 
 
-def _cut(text: str) -> str:
-    half = _LONGEST // 2 - 10
-    return text if len(text) <= _LONGEST else f"{text[:half]} [...] {text[-half:]}"
+def _cut_text(text: str) -> str:
+    half = _MAX_MESSAGE_LETTERS // 2 - 10
+    return text if len(text) <= _MAX_MESSAGE_LETTERS else f"{text[:half]} [...] {text[-half:]}"
 
 
 def count(number: int, noun: str) -> str:

@@ -6,8 +6,8 @@ divided otherwise: then only this module changes.
 
 from __future__ import annotations
 
+from onnx_spatial.conversion.options import LOWERING_NAMES as LOWERINGS
 from onnx_spatial.conversion.options import MODES
-from onnx_spatial.conversion.options import STRATEGY_NAMES as LOWERINGS
 from onnx_spatial.operators import (
     OPERATORS,
     AutoPad,

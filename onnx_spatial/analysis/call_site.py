@@ -131,7 +131,7 @@ def output_type(call_site: CallSite, types: list[onnx.TypeProto | None]) -> onnx
     return onnx.helper.make_tensor_type_proto(element_type, shape)
 
 
-def conclude(info: OperatorInfo, call_sites: Sequence[CallSite], symbols: set[str]) -> None:
+def join_call_sites(info: OperatorInfo, call_sites: Sequence[CallSite], symbols: set[str]) -> None:
     """Join all call sites into `info`, with the first rule that one of them breaks."""
     each = [_with_own_names(o.facts(), symbols) for o in call_sites] or [info.facts]
     info.facts = join(each)

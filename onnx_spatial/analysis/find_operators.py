@@ -15,7 +15,7 @@ from pathlib import Path
 
 import onnx
 
-from onnx_spatial.analysis.call_site import CallSite, conclude, output_type
+from onnx_spatial.analysis.call_site import CallSite, join_call_sites, output_type
 from onnx_spatial.analysis.node_facts import attributes
 from onnx_spatial.analysis.operator_info import OperatorInfo, opset_of
 from onnx_spatial.maps.sizes import SymbolicValues
@@ -123,7 +123,7 @@ def _resolve_facts(copy: onnx.ModelProto, infos: list[OperatorInfo], runnable: b
     symbols = shape_inference.symbols(copy)
     inferred, graphs = infer_at_call_sites(inlined, call_sites)
     if runnable:
-        illegal_sizes.check(inlined, inferred, partial(_infer_types, call_sites))
+        illegal_sizes.check_sizes(inlined, inferred, partial(_infer_types, call_sites))
 
     # Functions without calls: only what the function itself says is known.
     if any(info.known_domain and id(info) not in seen for info in infos):
@@ -139,7 +139,7 @@ def _resolve_facts(copy: onnx.ModelProto, infos: list[OperatorInfo], runnable: b
         by_operator.setdefault(id(call_site.info), []).append(call_site)
     for info in infos:
         if info.known_domain:
-            conclude(info, by_operator.get(id(info), []), symbols)
+            join_call_sites(info, by_operator.get(id(info), []), symbols)
     return inferred, graphs
 
 

@@ -57,12 +57,12 @@ class Access:
         digits = (Digit(d.extent, d.axes[::-1], d.factors[::-1]) for d in self.digits)
         return Access(tuple(digits), self.dims[::-1], self.rests[::-1])
 
-    def along(self, side: int, axis: int) -> list[Digit]:
+    def digits_along(self, side: int, axis: int) -> list[Digit]:
         """Return the digits along an axis of a side."""
         return [d for d in self.digits if d.axes[side] == axis]
 
 
-def stacked(digits: Iterable[Digit], side: int) -> list[Digit] | None:
+def stack_digits(digits: Iterable[Digit], side: int) -> list[Digit] | None:
     """Order digits so that each counts what those before it have counted; None if they do not count."""
     left, row, count = list(digits), list[Digit](), ONE
     while left:
@@ -86,7 +86,7 @@ def of_digits(case: Case, source: str, x: Tensor, y: Tensor) -> Access | None:
     if y.order is not None or not all(case.decide(d - 1) for d in y.dims):
         return None
     places = y.index()
-    coordinates = _place(source, y, places)
+    coordinates = _index_in_source(source, y, places)
     if coordinates is None:
         return None
     found: dict[Atom, tuple[int, Polynomial]] = {}
@@ -136,7 +136,7 @@ def _taken_apart(index: Index, digits: Mapping[Atom, object]) -> _Sums | None:
     return places, tuple(rests)
 
 
-def _place(source: str, y: Tensor, index: Index) -> Index | None:
+def _index_in_source(source: str, y: Tensor, index: Index) -> Index | None:
     """Return the index in the input of an element of the output; None for padding and others."""
     element = y.at(index).lone_atom
     key = element.key if element is not None else None

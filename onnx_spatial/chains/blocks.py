@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Generic, TypeVar
 
-from onnx_spatial.chains.access import IN, OUT, Access, Digit, stacked
+from onnx_spatial.chains.access import IN, OUT, Access, Digit, stack_digits
 from onnx_spatial.chains.chain_map import ChainMap
-from onnx_spatial.chains.formulas import Formula, UnnamedError, formula
+from onnx_spatial.chains.formulas import Formula, UnnamedError, write_formula
 from onnx_spatial.chains.reading import Division
 from onnx_spatial.maps import expressions, operators
 from onnx_spatial.maps.cases import Case
@@ -60,10 +60,10 @@ class Blocks(Generic[_T]):
 def read(chain: ChainMap, access: Access) -> Iterator[Blocks[Formula]]:
     """Yield the operators that a form may be, with pads by the dims of the chain's values."""
     seen = set[Blocks[Formula]]()
-    for found in _operators(access):
+    for found in _block_operators(access):
         try:
             begins, ends = (
-                tuple(formula(p, chain.dims) for p in amounts)
+                tuple(write_formula(p, chain.dims) for p in amounts)
                 for amounts in (found.begins, found.ends)
             )
         except UnnamedError:
@@ -74,15 +74,15 @@ def read(chain: ChainMap, access: Access) -> Iterator[Blocks[Formula]]:
             yield named
 
 
-def _operators(access: Access) -> Iterator[Blocks[Polynomial]]:
+def _block_operators(access: Access) -> Iterator[Blocks[Polynomial]]:
     rank = len(access.dims[OUT])
     if rank != len(access.dims[IN]):
         return
     inverse = access.swapped()
     for batch, images in itertools.product(range(rank), repeat=2):
         for found in (
-            _read(SpaceToBatch, access, images, batch),
-            _read(BatchToSpace, inverse, batch, images),
+            _read_kind(SpaceToBatch, access, images, batch),
+            _read_kind(BatchToSpace, inverse, batch, images),
         ):
             if found is not None and max(found.block, default=1) > 1:
                 yield found
@@ -98,14 +98,14 @@ class _Axis:
     begin: Polynomial
 
 
-def _read(
+def _read_kind(
     kind: type[SpaceToBatch] | type[BatchToSpace], m: Access, blocked: int, alone: int
 ) -> Blocks[Polynomial] | None:
     """Read the operator whose blocks and images are along one axis, and images `alone` along another."""
-    row, image = stacked(m.along(OUT, blocked), OUT), m.along(IN, alone)
+    row, image = stack_digits(m.digits_along(OUT, blocked), OUT), m.digits_along(IN, alone)
     if row is None or m.rests[OUT][blocked] != ZERO or m.rests[IN][alone] != ZERO:
         return None
-    if row[: len(image)] != stacked(image, IN) or (not image and m.dims[IN][alone] != ONE):
+    if row[: len(image)] != stack_digits(image, IN) or (not image and m.dims[IN][alone] != ONE):
         return None
     places = row[len(image) :]
     axes: list[_Axis] = []
@@ -113,9 +113,9 @@ def _read(
     for axis in range(len(m.dims[IN])):
         if axis == alone:
             continue
-        inner = [d for d in m.along(IN, axis) if d in places]
-        outer = [d for d in m.along(IN, axis) if d not in places]
-        each = _axis(m, axis, inner, outer)
+        inner = [d for d in m.digits_along(IN, axis) if d in places]
+        outer = [d for d in m.digits_along(IN, axis) if d not in places]
+        each = _read_axis(m, axis, inner, outer)
         if each is None or each.cells == blocked:
             return None
         if inner:
@@ -127,13 +127,15 @@ def _read(
     if sum(d.axes[IN] != alone for d in places) != len(places):
         return None
     order = sorted(firsts, key=lambda axis: firsts[axis], reverse=True)
-    return _assembled(kind, m, blocked, alone, axes, order)
+    return _assemble_operator(kind, m, blocked, alone, axes, order)
 
 
-def _axis(m: Access, axis: int, inner: Sequence[Digit], outer: Sequence[Digit]) -> _Axis | None:
+def _read_axis(
+    m: Access, axis: int, inner: Sequence[Digit], outer: Sequence[Digit]
+) -> _Axis | None:
     """Read an axis: cell * block + place - begin."""
     count = ONE
-    row = stacked(inner, IN)
+    row = stack_digits(inner, IN)
     for each in row or ():
         count = count * each.extent
     targets = {d.axes[OUT] for d in outer}
@@ -143,7 +145,7 @@ def _axis(m: Access, axis: int, inner: Sequence[Digit], outer: Sequence[Digit]) 
     target = min(targets, default=None)
     begin = -m.rests[IN][axis]
     if target is not None:
-        if m.along(OUT, target) != list(outer):
+        if m.digits_along(OUT, target) != list(outer):
             return None
         if any(d.factors[IN] != d.factors[OUT] * block for d in outer):
             return None
@@ -151,7 +153,7 @@ def _axis(m: Access, axis: int, inner: Sequence[Digit], outer: Sequence[Digit]) 
     return _Axis(target, axis, block, begin)
 
 
-def _assembled(
+def _assemble_operator(
     kind: type[SpaceToBatch] | type[BatchToSpace],
     m: Access,
     blocked: int,
@@ -192,21 +194,21 @@ def _assembled(
 
 def expected(blocks: Blocks[Formula], case: Case, chain: ChainMap) -> Tensor | None:
     """Return the map of the operator on the data of a chain; None where the chain does not run."""
-    block, begins, ends = _parameters(blocks, case, chain)
+    block, begins, ends = _block_parameters(blocks, case, chain)
     for amount in (*begins, *ends):
         case.require(amount, "a pad or crop may be negative")
     x = transposed(case, chain.x, blocks.before)
     if blocks.kind is BatchToSpace:
         count = expressions.product(block)
         case.divide(x.dims[0], count, f"{show(x.dims[0])} is divisible by {show(count)}")
-        if not chain.runs():
+        if not chain.may_run():
             return None
         for axis, (b, begin, end) in enumerate(zip(block, begins, ends, strict=True), 1):
             _check_crop(
                 case, x.dims[axis] * b - begin - end, chain.y.dims[blocks.behind.index(axis)]
             )
     y = operators.apply(case, blocks.kind, None, x, block, begins, ends)
-    return transposed(case, y, blocks.behind) if chain.runs() else None
+    return transposed(case, y, blocks.behind) if chain.may_run() else None
 
 
 def _check_crop(case: Case, left: Polynomial, size: Polynomial) -> None:
@@ -225,13 +227,13 @@ def divisions(blocks: Blocks[Formula], case: Case, chain: ChainMap) -> list[Divi
     """
     if blocks.kind is BatchToSpace:
         return None
-    _, begins, ends = _parameters(blocks, case, chain)
+    _, begins, ends = _block_parameters(blocks, case, chain)
     sizes = [chain.x.dims[axis] for axis in blocks.before[1:]]
     each = zip(sizes, begins, ends, blocks.block, strict=False)
     return [(size + begin + end, block) for size, begin, end, block in each if block > 1]
 
 
-def _parameters(
+def _block_parameters(
     blocks: Blocks[Formula], case: Case, chain: ChainMap
 ) -> tuple[list[Polynomial], list[Polynomial], list[Polynomial]]:
     sizes = operators.CaseArithmetic(case)

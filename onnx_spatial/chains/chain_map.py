@@ -43,7 +43,7 @@ _SIZES = op_traits.having(Trait.SIZES)
 _FOLLOWED = frozenset("Identity Pad Squeeze Transpose Unsqueeze".split())
 
 #: The most nodes that are followed back from the parameters of a chain.
-_FAR = 400
+_MAX_FOLLOWED_NODES = 400
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class ChainMap:
         inner = {name for node in self._nodes for name in node.output}
         self._inputs, self._constants, self._followed = {self.source: self.x}, {}, []
         read = [name for node in self._nodes for name in node.input if name not in inner]
-        nodes = [*self._nodes, *self._follow(read, inner)]
+        nodes = [*self._nodes, *self._follow_parameters(read, inner)]
         if any(attribute.ref_attr_name for node in nodes for attribute in node.attribute):
             raise UndecidedError("an attribute is that of a function")
         self._maps = GraphMaps(
@@ -187,7 +187,7 @@ class ChainMap:
         """
         return self._maps.value(self._last)
 
-    def runs(self) -> bool:
+    def may_run(self) -> bool:
         """Return whether a run of the chain may succeed.
 
         Raises:
@@ -210,16 +210,16 @@ class ChainMap:
     def size(self, dim: ValueDim) -> Polynomial:
         """Return the symbol of a dim, or the dim if it is known."""
         dims = self._sized.get(dim.value)
-        return (self._dims(dim.value) if dims is None else dims)[dim.axis]
+        return (self._input_dims(dim.value) if dims is None else dims)[dim.axis]
 
     def _source_dims(self) -> list[Polynomial]:
         """Return the dims of the source, by those of the data that it is moved from."""
         name = self.source
-        known = self._dims(name)
+        known = self._input_dims(name)
         if all(dim.constant is not None for dim in known) or not self._is_followed(name):
             return known
         try:
-            nodes = self._follow([name], ())
+            nodes = self._follow_parameters([name], ())
             maps = GraphMaps(
                 self._case,
                 nodes,
@@ -238,15 +238,15 @@ class ChainMap:
         node = self._graph.scope.producer(name)
         return node is not None and op_traits.is_standard(node) and node.op_type in _FOLLOWED
 
-    def _dims(self, name: str) -> list[Polynomial]:
+    def _input_dims(self, name: str) -> list[Polynomial]:
         known = self._graph.dims(name)
         if known is None:
             raise UndecidedError(f"the rank of {name!r} is unknown")
         if 0 in known:
             raise UndecidedError(f"{name!r} is empty")
-        return [self._dim(ValueDim(name, axis), dim) for axis, dim in enumerate(known)]
+        return [self._dim_symbol(ValueDim(name, axis), dim) for axis, dim in enumerate(known)]
 
-    def _dim(self, dim: ValueDim, known: int | str | None) -> Polynomial:
+    def _dim_symbol(self, dim: ValueDim, known: int | str | None) -> Polynomial:
         if isinstance(known, int):
             return Polynomial.of(known)
         kind, label = (NAMED, known) if known else (UNNAMED, f"{dim.value}.{dim.axis}")
@@ -258,7 +258,9 @@ class ChainMap:
             self.dims.setdefault(atom, dim)
         return symbol
 
-    def _follow(self, names: Sequence[str], inner: Collection[str]) -> list[onnx.NodeProto]:
+    def _follow_parameters(
+        self, names: Sequence[str], inner: Collection[str]
+    ) -> list[onnx.NodeProto]:
         """Return the nodes that compute parameters; note the constants and dims that they start from."""
         todo, seen, nodes = [n for n in names if n], set[str](), dict[str, onnx.NodeProto]()
         measured = {self.source}  # values of which only the dims are read
@@ -269,15 +271,15 @@ class ChainMap:
             seen.add(name)
             value = self._graph.table(name)
             if value is not None:
-                self._constants[name] = partial(_same, value)
+                self._constants[name] = partial(_same_value, value)
                 continue
             node = self._graph.scope.producer(name)
             if name in measured and not self._is_followed(name) and self._is_data(name):
-                self._inputs[name] = input_map(self._case, name, self._dims(name))
+                self._inputs[name] = input_map(self._case, name, self._input_dims(name))
                 continue
             if node is None or not op_traits.is_standard(node) or node.op_type not in RULES:
                 raise UndecidedError(f"the parameter {name!r} is unknown")
-            if len(nodes) > _FAR:
+            if len(nodes) > _MAX_FOLLOWED_NODES:
                 raise UndecidedError("the parameters of the chain are computed by too many nodes")
             if name in measured or node.op_type in _SIZES:
                 measured.add(node.input[0])
@@ -299,7 +301,7 @@ class ChainMap:
         return not (computed and small and self._graph.element_type(name) in WHOLE)
 
 
-def _same(value: Array) -> Array:
+def _same_value(value: Array) -> Array:
     return value
 
 

@@ -25,7 +25,7 @@ SizeKey = tuple[str, str]
 NAMED, UNNAMED = "size", "dim"
 
 #: The most numbers added to one size that are tried.
-_MOST = 3
+_MAX_SUMMANDS = 3
 
 
 class DividedSizes:
@@ -34,37 +34,37 @@ class DividedSizes:
     def __init__(self) -> None:
         self._added: dict[SizeKey, dict[int, None]] = {}
 
-    def note(self, case: Case, dims: Sequence[Polynomial]) -> None:
+    def note_sizes(self, case: Case, dims: Sequence[Polynomial]) -> None:
         """Note the sizes in the dims of the data, and the quotients that a case knows facts about."""
-        for key in filter(None, map(_key, (atom for dim in dims for atom in top_atoms(dim)))):
+        for key in filter(None, map(_size_key, (atom for dim in dims for atom in top_atoms(dim)))):
             self._added.setdefault(key, {})
         for fact in case.facts:
             for atom in top_atoms(fact):
                 if isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR:
-                    self._note(next(iter(atom.key.operands)))
+                    self._note_dividend(next(iter(atom.key.operands)))
 
-    def _note(self, dividend: Polynomial) -> None:
+    def _note_dividend(self, dividend: Polynomial) -> None:
         added = dividend.terms.get((), 0)
         atom = (dividend - added).lone_atom
-        key = None if atom is None else _key(atom)
+        key = None if atom is None else _size_key(atom)
         if key in self._added:
             self._added[key].setdefault(added)
 
-    def attempts(self) -> Iterator[Mapping[SizeKey, int]]:
+    def as_multiples(self) -> Iterator[Mapping[SizeKey, int]]:
         """Yield sizes to take for multiples, and what to subtract: of each alone, then of all."""
-        rows = {key: list(added)[:_MOST] or [0] for key, added in self._added.items()}
+        rows = {key: list(added)[:_MAX_SUMMANDS] or [0] for key, added in self._added.items()}
         if len(rows) > 1:
             yield from ({key: less} for key, row in rows.items() for less in row)
-        yield from self.together()
+        yield from self.all_as_multiples()
 
-    def together(self) -> Iterator[Mapping[SizeKey, int]]:
+    def all_as_multiples(self) -> Iterator[Mapping[SizeKey, int]]:
         """Yield all sizes as multiples, and what to subtract."""
-        rows = [(key, list(added)[:_MOST] or [0]) for key, added in self._added.items()]
+        rows = [(key, list(added)[:_MAX_SUMMANDS] or [0]) for key, added in self._added.items()]
         for place in range(max((len(row) for _, row in rows), default=0)):
             yield {key: row[min(place, len(row) - 1)] for key, row in rows}
 
 
-def _key(atom: Atom) -> SizeKey | None:
+def _size_key(atom: Atom) -> SizeKey | None:
     """Return the key of a size; None for other atoms."""
     key = atom.key
     if not isinstance(key, Symbol) or key.kind not in (NAMED, UNNAMED):

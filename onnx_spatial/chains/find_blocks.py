@@ -35,10 +35,10 @@ _DEPTH = REGROUPING & REORDERING
 
 def paths_of_blocks(data: DataGraph) -> list[Path]:
     """Return the paths of a graph that may hold block operators."""
-    return [path for path in data.paths(_admits) if _may_be_one(path)]
+    return [path for path in data.longest_paths(_admits_step) if _may_be_one(path)]
 
 
-def _admits(step: Step) -> bool:
+def _admits_step(step: Step) -> bool:
     """Return whether a step moves all elements, pads or crops."""
     return step.last.op_type in MOVING - SELECTING | {"Pad", "Slice"}
 
@@ -62,7 +62,7 @@ def find_blocks(
         path: the path.
         budget: of the search.
     """
-    yield from _Search(graph, path, budget).parts()
+    yield from _Search(graph, path, budget).find_parts()
 
 
 class _Search:
@@ -73,9 +73,9 @@ class _Search:
         self._ranks = [None if (d := graph.dims(v)) is None else len(d) for v in path.values]
         self._read: dict[_Span, Iterator[Blocks[Formula]]] = {}
 
-    def parts(self) -> Iterator[tuple[Path, Blocks[Formula]]]:
+    def find_parts(self) -> Iterator[tuple[Path, Blocks[Formula]]]:
         """Yield the parts of the path that are operators, in order."""
-        cores, first = self._cores(), 0
+        cores, first = self._find_cores(), 0
         while cores:
             # Several in a row may be one operator, written axis by axis.
             same = len(list(itertools.takewhile(lambda c: c[1] is cores[0][1], cores)))
@@ -83,14 +83,14 @@ class _Search:
                 last = cores[count][0][0] if count < len(cores) else len(self._path.steps)
                 starts = range(first, cores[0][0][0] + 1)
                 ends = range(cores[count - 1][0][1], last + 1)
-                longest = self._longest(itertools.product(starts, ends))
+                longest = self._longest_operator(itertools.product(starts, ends))
                 if longest is not None:
                     (start, first), found = longest
                     yield self._path.part(start, first), found
                     break
             del cores[:count]
 
-    def _cores(self) -> list[tuple[_Span, type]]:
+    def _find_cores(self) -> list[tuple[_Span, type]]:
         """Return the smallest parts that may be operators, and which operators."""
         kinds = self._path.kinds
         # Shapes may be computed from the sizes in front of a Pad.
@@ -101,14 +101,14 @@ class _Search:
         for start, end in sorted(spans, key=lambda span: (span[1] - span[0], span)):
             apart = all(end <= first or last <= start for first, last in cores)
             if apart and _may_be_one(self._path.part(start, end)):
-                for found in islice(self._candidates((start, end)), 1):
+                for found in islice(self._read_candidates((start, end)), 1):
                     cores[start, end] = found.kind
         return sorted(cores.items())
 
-    def _longest(self, spans: Iterable[_Span]) -> tuple[_Span, Blocks[Formula]] | None:
+    def _longest_operator(self, spans: Iterable[_Span]) -> tuple[_Span, Blocks[Formula]] | None:
         """Return the longest of some parts that is an operator, and the operator."""
         for span in sorted(spans, key=lambda span: (span[0] - span[1], span)):
-            for found in self._candidates(span):
+            for found in self._read_candidates(span):
                 # Fewer nodes than before, and images stay images on one side at least.
                 better = span[1] - span[0] > found.transposes
                 better = better and 0 in (found.before[0], found.behind[0])
@@ -116,11 +116,11 @@ class _Search:
                     return span, found
         return None
 
-    def _candidates(self, span: _Span) -> Iterator[Blocks[Formula]]:
+    def _read_candidates(self, span: _Span) -> Iterator[Blocks[Formula]]:
         """Yield what a part of the path may be, read in several cases; each is read once."""
         first, last = self._ranks[span[0]], self._ranks[span[1]]
         if first is None or last not in (None, first) or self._budget.is_exhausted:
             return iter(())
-        read = self._read.get(span) or self._readings.read(self._path.part(*span), blocks.read)
+        read = self._read.get(span) or self._readings.read_path(self._path.part(*span), blocks.read)
         self._read[span], again = itertools.tee(read)
         return again

@@ -29,7 +29,7 @@ from onnx_spatial.operators import Dim
 _PATH_STEPS, _MODEL_STEPS = 200_000, 1_000_000
 
 #: Processor seconds for a model: many times of what its steps take.
-_SECONDS = 300.0
+_MODEL_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Chain:
     cost: float = 0.0
 
 
-def find(
+def find_chains(
     proto: onnx.ModelProto,
     operators: analysis.Analysis | None = None,
     folder: FilePath | None = None,
@@ -79,7 +79,7 @@ def find(
     local = {(f.domain, f.name) for f in proto.functions}
     copying = find_one_hot(proto, folder)
     graphs = [
-        _Graph.of(place, DataGraph(graph, local, copying.get(place, ())))
+        _Graph.with_paths(place, DataGraph(graph, local, copying.get(place, ())))
         for place, graph in traversal.graphs(proto)
     ]
     if not any(graph.may_hold_blocks or graph.may_hold_patches for graph in graphs):
@@ -88,7 +88,7 @@ def find(
         operators = analysis.Analysis(proto, (), folder)
     scopes = graph_scopes(proto, operators, folder)
     chains: list[Chain] = []
-    budget = Budget(_MODEL_STEPS, _SECONDS)
+    budget = Budget(_MODEL_STEPS, _MODEL_SECONDS)
     for graph, scope in zip(graphs, scopes, strict=True):
         known = replace(scope, one_hot=copying.get(graph.place, {}))
         of_graph: dict[str, Chain] = {}
@@ -97,15 +97,19 @@ def find(
                 break
             share = Budget(_PATH_STEPS, within=budget)
             for part, blocks in find_blocks(known, path, share):
-                of_graph.setdefault(part.values[-1], replace(_listed(known, part), blocks=blocks))
+                of_graph.setdefault(
+                    part.values[-1], replace(_list_chain(known, part), blocks=blocks)
+                )
             if share.is_exhausted and notes is not None:
                 steps = _MODEL_STEPS if budget.is_exhausted else _PATH_STEPS
-                limit = f"{_SECONDS:.0f} seconds" if budget.is_timed_out else f"{steps:,} steps"
+                limit = (
+                    f"{_MODEL_SECONDS:.0f} seconds" if budget.is_timed_out else f"{steps:,} steps"
+                )
                 between = f"between {path.values[0]!r} and {path.values[-1]!r} in {graph.place}"
                 notes.append(f"the search for chains stopped after {limit}, {between}")
         patches = [
             replace(
-                _listed(known, found.path),
+                _list_chain(known, found.path),
                 patches=found.patches,
                 one_hot=found.one_hot,
                 cost=found.cost,
@@ -126,7 +130,7 @@ class _Graph:
     may_hold_patches: list[Path]
 
     @classmethod
-    def of(cls, place: traversal.Place, data: DataGraph) -> _Graph:
+    def with_paths(cls, place: traversal.Place, data: DataGraph) -> _Graph:
         """Find the paths of a graph."""
         return cls(place, data, paths_of_blocks(data), paths_of_patches(data))
 
@@ -154,7 +158,7 @@ def _without_overlaps(blocks: list[Chain], patches: list[Chain]) -> list[Chain]:
     return [*blocks, *kept]
 
 
-def _listed(graph: GraphScope, path: Path) -> Chain:
+def _list_chain(graph: GraphScope, path: Path) -> Chain:
     """Return a part of a path as a chain."""
     source, output = path.values[0], path.values[-1]
     types = graph.element_type(source), graph.dims(source), graph.dims(output)

@@ -24,7 +24,7 @@ from onnx_spatial.chains.access import Access
 from onnx_spatial.chains.chain_map import ChainMap, GraphScope
 from onnx_spatial.chains.patches import Likely, Patches
 from onnx_spatial.chains.paths import DataGraph, Path
-from onnx_spatial.chains.pricing import price, sized
+from onnx_spatial.chains.pricing import dims_for_sizes, price_node
 from onnx_spatial.chains.reading import Readings
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.padding import numpy_dtype
@@ -33,13 +33,13 @@ from onnx_spatial.maps.budget import Budget
 from onnx_spatial.operators.spellings.call import TYPICAL_BATCH
 
 #: The most guesses that are proven for a part.
-_GUESSES = 24
+_MAX_GUESSES = 24
 
 #: Steps (`Budget`) for a proof, and for a path.
 _PROOF_STEPS, _PATH_STEPS = 80_000, 200_000
 
 #: The most nodes in front of the Conv or the Gathers, and behind them.
-_FAR = 8
+_MAX_NODES_AROUND = 8
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def paths_of_patches(data: DataGraph) -> list[Path]:
         is_table = node.op_type == "Gather" and node.input[1] not in data.numbers
         return is_table or node.op_type == "Conv"
 
-    every = data.paths(lambda step: not step.changes)
+    every = data.longest_paths(lambda step: not step.changes)
     return [path for path in every if any(map(may_hold_them, path.lasts))]
 
 
@@ -84,16 +84,16 @@ def find_patches(
     """
     cores = set[str]()
     for path in paths:
-        for first, last in _cores(graph, path):
+        for first, last in _find_cores(graph, path):
             if path.values[last] not in cores:
                 share = Budget(_PATH_STEPS, within=budget)
-                part = _longest(graph, data, path, (first, last), share)
+                part = _longest_patches(graph, data, path, (first, last), share)
                 if part is not None:
                     cores.add(path.values[last])
                     yield part
 
 
-def _cores(graph: GraphScope, path: Path) -> Iterator[tuple[int, int]]:
+def _find_cores(graph: GraphScope, path: Path) -> Iterator[tuple[int, int]]:
     """Yield the values in front of and behind one-hot Convs, and behind Gathers of windows."""
     gathers: list[int] = []
     for number, node in enumerate(path.lasts):
@@ -105,29 +105,32 @@ def _cores(graph: GraphScope, path: Path) -> Iterator[tuple[int, int]]:
         yield gathers[0], gathers[-1] + 1
 
 
-def _longest(
+def _longest_patches(
     graph: GraphScope, data: DataGraph, path: Path, core: tuple[int, int], budget: Budget
 ) -> PatchesPart | None:
     """Return the longest part around a core that is patches; None if there is none."""
     first, last = core
     readings = Readings(graph, budget, _PROOF_STEPS)
-    starts = range(max(0, first - _FAR), first + 1)
-    ends = range(last, min(len(path.steps), last + _FAR) + 1)
+    starts = range(max(0, first - _MAX_NODES_AROUND), first + 1)
+    ends = range(last, min(len(path.steps), last + _MAX_NODES_AROUND) + 1)
     for start, end in sorted(itertools.product(starts, ends), key=lambda s: (s[0] - s[1], s)):
         part = path.part(start, end)
         dims = graph.dims(part.values[0])
         if budget.is_exhausted or dims is None or 0 in dims or len(part.lasts[-1].output) != 1:
             continue
-        freed = {id(node) for node in data.freed(part)}
+        freed = {id(node) for node in data.freed_nodes(part)}
         if not all(id(node) in freed for node in path.part(first, end).nodes):
             continue
         conv = next((c for n in part.lasts if (c := graph.one_hot.get(n.output[0]))), None)
         guesses = dict(
-            islice(readings.read(part, partial(_read, part, dims, conv), None), _GUESSES)
+            islice(
+                readings.read_path(part, partial(_read_patches, part, dims, conv), None),
+                _MAX_GUESSES,
+            )
         )
         for patches, sizes in guesses.items():
             if readings.is_operator(part, definition, patches):
-                cost = _cost(graph, part, patches, sizes, conv)
+                cost = _part_cost(graph, part, patches, sizes, conv)
                 # The Conv fails where no window fits; Gathers give nothing then.
                 operator = replace(patches.operator, clamp_negative=conv is None)
                 return PatchesPart(
@@ -136,7 +139,7 @@ def _longest(
     return None
 
 
-def _read(
+def _read_patches(
     path: Path,
     dims: Sequence[object],
     conv: onnx.NodeProto | None,
@@ -155,10 +158,10 @@ def _read(
         d if isinstance(d, int) else side if axis else TYPICAL_BATCH for axis, d in enumerate(dims)
     ]
     for patches in definition.read(form, likely):
-        yield patches, sized(chain, path, typical, side)
+        yield patches, dims_for_sizes(chain, path, typical, side)
 
 
-def _cost(
+def _part_cost(
     graph: GraphScope,
     path: Path,
     patches: Patches,
@@ -172,7 +175,7 @@ def _cost(
     is_behind = False
     for step, source, result in zip(path.steps, path.values, path.values[1:], strict=False):
         node = graph.one_hot.get(step.last.output[0], step.last)
-        time = price(node, dims[source], dims[result], itemsize)
+        time = price_node(node, dims[source], dims[result], itemsize)
         if is_behind and node.op_type == "Transpose":
             behind.append(time)
         elif node.op_type in ("Transpose", "Gather") or node is conv:
@@ -182,10 +185,12 @@ def _cost(
         count = math.prod(dims[path.values[-1]])
         merged = cost_model.copies("transpose elements", count, count * itemsize)
         behind = [merged.nanoseconds / 1000]
-    return max(0.0, cost + sum(behind) - _arrangement(patches, dims[path.values[0]], itemsize))
+    return max(
+        0.0, cost + sum(behind) - _cost_of_transposes(patches, dims[path.values[0]], itemsize)
+    )
 
 
-def _arrangement(patches: Patches, dims: Sequence[int], itemsize: int) -> float:
+def _cost_of_transposes(patches: Patches, dims: Sequence[int], itemsize: int) -> float:
     """Estimate the microseconds of the Transposes around the operator."""
     op, image = patches.operator, [dims[axis] for axis in patches.before]
     windows = [

@@ -72,24 +72,24 @@ class UnnamedError(Exception):
     """A polynomial holds a number that is no dim of a value."""
 
 
-def formula(p: Polynomial, dims: Mapping[Atom, ValueDim]) -> Formula:
+def write_formula(p: Polynomial, dims: Mapping[Atom, ValueDim]) -> Formula:
     """Write a polynomial of the symbols of a proof as a formula of the dims that they stand for.
 
     Raises:
         UnnamedError: it holds another symbol, or a quotient that may be negative.
     """
     terms = [
-        (tuple(_factor(atom, dims) for atom in product), factor)
+        (tuple(_write_factor(atom, dims) for atom in product), factor)
         for product, factor in p.terms.items()
     ]
     return Formula(tuple(sorted(terms, key=repr)))
 
 
-def _factor(atom: Atom, dims: Mapping[Atom, ValueDim]) -> ValueDim | Quotient:
+def _write_factor(atom: Atom, dims: Mapping[Atom, ValueDim]) -> ValueDim | Quotient:
     if atom in dims:
         return dims[atom]
     key = atom.key
     if not isinstance(key, OperationKey) or key.operator != FLOOR or not atom.nonnegative:
         raise UnnamedError
     dividend, divisor = key.operands
-    return Quotient(formula(dividend, dims), formula(divisor, dims))
+    return Quotient(write_formula(dividend, dims), write_formula(divisor, dims))

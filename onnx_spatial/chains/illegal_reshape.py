@@ -66,11 +66,11 @@ def with_legal_patches(proto: onnx.ModelProto, folder: Path | None = None) -> Re
         proto: the model.
         folder: where external data lies.
     """
-    illegal = _illegal(proto)
+    illegal = _find_illegal(proto)
     if not illegal:
         return Repaired(proto)
     # Imported late: `convert` calls this for every model, and hardly any has an illegal Reshape.
-    from onnx_spatial.chains.find_chains import find
+    from onnx_spatial.chains.find_chains import find_chains
     from onnx_spatial.chains.named import with_operators
 
     legal = onnx.ModelProto()
@@ -81,10 +81,10 @@ def with_legal_patches(proto: onnx.ModelProto, folder: Path | None = None) -> Re
         _make_legal(place, graph, illegal, weights)
     found = [
         replace(chain, patches=chain.patches.channels_last())
-        for chain in find(legal, find_operators(legal, (), folder), folder)
+        for chain in find_chains(legal, find_operators(legal, (), folder), folder)
         if chain.one_hot and chain.patches is not None and _is_meant(chain, illegal)
     ]
-    if not found or len(illegal) > sum(len(_reshapes(chain, illegal)) for chain in found):
+    if not found or len(illegal) > sum(len(_illegal_reshapes(chain, illegal)) for chain in found):
         return Repaired(proto)  # another Reshape would keep the model from loading
     named, outputs = with_operators(legal, found)
     _remove_unread(named, legal)
@@ -98,7 +98,7 @@ def with_legal_patches(proto: onnx.ModelProto, folder: Path | None = None) -> Re
 _Illegal = dict[tuple[traversal.Place, str], tuple[int, ...]]
 
 
-def _illegal(proto: onnx.ModelProto) -> _Illegal:
+def _find_illegal(proto: onnx.ModelProto) -> _Illegal:
     """Return the shapes of Reshapes that no run can have, by graph and output."""
     found: _Illegal = {}
     for place, graph in traversal.graphs(proto):
@@ -112,11 +112,11 @@ def _illegal(proto: onnx.ModelProto) -> _Illegal:
         shapes = {
             t.name: value
             for t in getattr(graph, "initializer", ())
-            if t.name in wanted and (value := _integers(t)) is not None
+            if t.name in wanted and (value := _stored_integers(t)) is not None
         }
         for node in graph.node:
             if node.op_type == "Constant" and node.output[0] in wanted:
-                value = constant_folding.held(node, _integers)
+                value = constant_folding.held(node, _stored_integers)
                 if value is not None:
                     shapes[node.output[0]] = value
         for node in reshapes:
@@ -126,7 +126,7 @@ def _illegal(proto: onnx.ModelProto) -> _Illegal:
     return found
 
 
-def _integers(tensor: onnx.TensorProto) -> Array | None:
+def _stored_integers(tensor: onnx.TensorProto) -> Array | None:
     """Return a stored shape; None for other tensors."""
     embedded = tensor.data_location != onnx.TensorProto.EXTERNAL
     if not embedded or tensor.data_type != onnx.TensorProto.INT64 or len(tensor.dims) != 1:
@@ -151,10 +151,10 @@ def _is_meant(chain: Chain, illegal: _Illegal) -> bool:
             return False
         strange += sizes
     known = chain.patches is not None and strange in ([], [chain.patches.channels])
-    return known and bool(_reshapes(chain, illegal))
+    return known and bool(_illegal_reshapes(chain, illegal))
 
 
-def _reshapes(chain: Chain, illegal: _Illegal) -> set[str]:
+def _illegal_reshapes(chain: Chain, illegal: _Illegal) -> set[str]:
     names = {name for node in chain.nodes for name in node.output}
     return {name for place, name in illegal if place == chain.place and name in names}
 

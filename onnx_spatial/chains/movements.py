@@ -21,7 +21,14 @@ from onnx_spatial.chains.access import Access
 from onnx_spatial.chains.chain_map import ChainMap, GraphScope, graph_scopes
 from onnx_spatial.chains.divided_sizes import DividedSizes
 from onnx_spatial.chains.paths import MOVING, REORDERING, SELECTING, DataGraph, Path, Step
-from onnx_spatial.chains.pricing import SMALL, TYPICAL, Prices, estimated, pays, sized
+from onnx_spatial.chains.pricing import (
+    SMALL,
+    TYPICAL,
+    Prices,
+    dims_for_sizes,
+    estimate_dims,
+    is_worthwhile,
+)
 from onnx_spatial.chains.reading import Readings
 from onnx_spatial.chains.rearrangements import Movements, Selection
 from onnx_spatial.maps.budget import Budget
@@ -30,12 +37,12 @@ from onnx_spatial.operators import Dim, Rearrange
 
 #: Steps (`Budget`) for all chains of a model, and of looking at a part; and processor seconds, many
 #: times of what the steps take.
-_MODEL_STEPS, _LOOK, _SECONDS = 400_000, 20, 300.0
+_MODEL_STEPS, _LOOK_STEPS, _MODEL_SECONDS = 400_000, 20, 300.0
 
-_SHARED = "other nodes read what functions in it compute"
+_SHARED_REASON = "other nodes read what functions in it compute"
 
 #: The most parts of a chain that are tried.
-_PARTS = 12
+_MAX_PARTS = 12
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,7 @@ class Movement:
 
     def pays(self, after: float, nodes: int) -> bool:
         """Return whether nodes of this price and number are better, or needed."""
-        return self.required or pays(self.before_us or 0, after, self.freed, nodes)
+        return self.required or is_worthwhile(self.before_us or 0, after, self.freed, nodes)
 
 
 def find_movements(
@@ -119,28 +126,30 @@ def find_movements(
     graphs = []
     for place, graph in traversal.graphs(proto):
         moves = DataGraph(graph, local)
-        admits = partial(_admits, moves, frozenset(taken.get(place, ())), max_rank is not None)
-        every = filter(None, map(_trimmed, moves.paths(admits)))
+        admits = partial(_admits_step, moves, frozenset(taken.get(place, ())), max_rank is not None)
+        every = filter(None, map(_trim_functions, moves.longest_paths(admits)))
         graphs.append((place, moves, list({path.values[-1]: path for path in every}.values())))
     if not any(_may_pay(path, max_rank) for _, _, paths in graphs for path in paths):
         return []
     if operators is None:
         operators = analysis.Analysis(proto, (), folder)
     scopes = graph_scopes(proto, operators, folder)
-    budget = Budget(_MODEL_STEPS, _SECONDS)
+    budget = Budget(_MODEL_STEPS, _MODEL_SECONDS)
     movements: list[Movement] = []
     for (place, moves, paths), scope in zip(graphs, scopes, strict=True):
         search = _Search(place, moves, scope, max_rank, budget)
-        found = (search.best(path) for path in paths if _may_pay(path, max_rank))
+        found = (search.best_part(path) for path in paths if _may_pay(path, max_rank))
         # Paths that part behind a chain have it in common.
-        movements += search.checked({m.output: m for m in found if m is not None})
+        movements += search.without_shared({m.output: m for m in found if m is not None})
     if budget.is_exhausted and notes is not None:
-        limit = f"{_SECONDS:.0f} seconds" if budget.is_timed_out else f"{_MODEL_STEPS:,} steps"
+        limit = (
+            f"{_MODEL_SECONDS:.0f} seconds" if budget.is_timed_out else f"{_MODEL_STEPS:,} steps"
+        )
         notes.append(f"the search for chains that only move data stopped after {limit}")
     return movements
 
 
-def _admits(graph: DataGraph, taken: Set[str], selects: bool, step: Step) -> bool:
+def _admits_step(graph: DataGraph, taken: Set[str], selects: bool, step: Step) -> bool:
     """Return whether a step may be one of a chain."""
     last = step.last
     if not (step.changes or last.op_type in MOVING) or not taken.isdisjoint(last.output):
@@ -154,7 +163,7 @@ def _admits(graph: DataGraph, taken: Set[str], selects: bool, step: Step) -> boo
     return selects or last.op_type not in SELECTING
 
 
-def _trimmed(path: Path) -> Path | None:
+def _trim_functions(path: Path) -> Path | None:
     """Return a path without the functions at its ends; None if nothing is left."""
     firsts = [i for i, kind in enumerate(path.kinds) if kind in MOVING - SELECTING]
     lasts = [i for i, kind in enumerate(path.kinds) if kind in MOVING and kind != "Split"]
@@ -192,32 +201,34 @@ class _Search:
         self._readings = Readings(graph, budget)
         self._unpaid = set[tuple[object, ...]]()
 
-    def best(self, path: Path) -> Movement | None:
+    def best_part(self, path: Path) -> Movement | None:
         """Return the longest part of a path that pays; with limits also why none is within them."""
-        beyond = self._beyond(path)
+        beyond = self._beyond_rank(path)
         ends = [i for i in beyond if i in (0, len(path.values) - 1)]
         if ends or not beyond:
-            parts = (self._priced(part) for part in self._parts(path))
+            parts = (self._price_once(part) for part in self._list_parts(path))
             best = next((part for part in parts if part is not None), None)
-            return best or (self._bounded(path, ends[0]) if ends else None)
-        listed = replace(self._listed(path), required=True)
+            return best or (self._bounded_path(path, ends[0]) if ends else None)
+        listed = replace(self._list_movement(path), required=True)
         reasons: list[str] = []
-        for part in self._parts(path):
+        for part in self._list_parts(path):
             if set(part.values[1:-1]) >= {path.values[i] for i in beyond}:
-                movement = self._within(part)
+                movement = self._fit_rank(part)
                 if movement.reason is None:
                     return movement
                 reasons.append(movement.reason)
-        return replace(listed, reason=reasons[0] if reasons else _SHARED)
+        return replace(listed, reason=reasons[0] if reasons else _SHARED_REASON)
 
-    def checked(self, movements: Mapping[str, Movement]) -> Iterator[Movement]:
+    def without_shared(self, movements: Mapping[str, Movement]) -> Iterator[Movement]:
         """Yield movements, without those that leave what exceeds a limit to other readers."""
         ready = {name: m for name, m in movements.items() if m.operator is not None}
         left = dict[str, str]()
         while True:
-            gone = {id(n) for n in self._moves.dead(ready, {m.source for m in ready.values()})}
+            gone = {
+                id(n) for n in self._moves.dead_nodes(ready, {m.source for m in ready.values()})
+            }
             for name, movement in ready.items():
-                kept = [n for n in movement.nodes if self._exceeds(n) and id(n) not in gone]
+                kept = [n for n in movement.nodes if self._exceeds_rank(n) and id(n) not in gone]
                 if movement.required and kept:
                     left[name] = f"other nodes read {kept[0].output[0]!r} too"
             if ready.keys().isdisjoint(left):
@@ -227,48 +238,48 @@ class _Search:
             reason = left.get(name)
             yield movement if reason is None else replace(movement, operator=None, reason=reason)
 
-    def _exceeds(self, node: onnx.NodeProto) -> bool:
+    def _exceeds_rank(self, node: onnx.NodeProto) -> bool:
         """Return whether a limit does not admit a node of a chain."""
-        ranks = [self._rank(name) or 0 for name in node.output]
+        ranks = [self._rank_of(name) or 0 for name in node.output]
         return self._max_rank is not None and max(ranks) > self._max_rank
 
-    def _bounded(self, path: Path, end: int) -> Movement:
+    def _bounded_path(self, path: Path, end: int) -> Movement:
         """Return a path that stays because its first or last value exceeds the rank limit."""
         name = path.values[end]
-        reason = f"its {'output' if end else 'input'} {name!r} has rank {self._rank(name)}"
-        return replace(self._listed(path), required=True, reason=reason)
+        reason = f"its {'output' if end else 'input'} {name!r} has rank {self._rank_of(name)}"
+        return replace(self._list_movement(path), required=True, reason=reason)
 
-    def _beyond(self, path: Path) -> list[int]:
+    def _beyond_rank(self, path: Path) -> list[int]:
         """Return the positions of the values of a path that exceed the rank limit."""
         if self._max_rank is None:
             return []
-        ranks = [self._rank(name) for name in path.values]
+        ranks = [self._rank_of(name) for name in path.values]
         return [i for i, rank in enumerate(ranks) if rank is not None and rank > self._max_rank]
 
-    def _rank(self, name: str) -> int | None:
+    def _rank_of(self, name: str) -> int | None:
         dims = self._graph.dims(name)
         return None if dims is None else len(dims)
 
-    def _parts(self, path: Path) -> Iterator[Path]:
+    def _list_parts(self, path: Path) -> Iterator[Path]:
         """Yield a path, and parts of it, the longest first."""
         n = len(path.steps)
-        spans = [(0, n), *((fork, n) for fork in self._moves.forks(path))]
+        spans = [(0, n), *((fork, n) for fork in self._moves.forks_of(path))]
         spans += [(start, n - (cut - start)) for cut in range(1, n) for start in range(cut + 1)]
         seen = set[tuple[str, str]]()
         for start, end in spans:
-            part = _trimmed(path.part(start, end))
+            part = _trim_functions(path.part(start, end))
             if part is None or (part.values[0], part.values[-1]) in seen:
                 continue
-            gone = {id(node) for node in self._moves.freed(part)}
+            gone = {id(node) for node in self._moves.freed_nodes(part)}
             if any(n.op_type not in MOVING and id(n) not in gone for n in part.nodes):
                 continue  # a function that stays for others would be computed twice
             seen.add((part.values[0], part.values[-1]))
-            self._budget.spend(_LOOK)
-            if len(seen) > _PARTS or self._budget.is_exhausted:
+            self._budget.spend(_LOOK_STEPS)
+            if len(seen) > _MAX_PARTS or self._budget.is_exhausted:
                 return
             yield part
 
-    def _listed(self, path: Path) -> Movement:
+    def _list_movement(self, path: Path) -> Movement:
         source, output = path.values[0], path.values[-1]
         return Movement(
             self._place,
@@ -282,9 +293,9 @@ class _Search:
 
     # Prices
 
-    def _priced(self, path: Path) -> Movement | None:
+    def _price_once(self, path: Path) -> Movement | None:
         """Return a part as a Movement if it pays; the same nodes on the same shapes are tried once."""
-        key = self._signature(path)
+        key = self._path_signature(path)
         if key in self._unpaid:
             return None
         movement = self._priced_anew(path)
@@ -292,104 +303,108 @@ class _Search:
             self._unpaid.add(key)
         return movement
 
-    def _signature(self, path: Path) -> tuple[object, ...]:
+    def _path_signature(self, path: Path) -> tuple[object, ...]:
         """Return what tells the nodes of a path, its shapes and types, but not its names."""
-        inner, gone = set(path.values), {id(node) for node in self._moves.freed(path)}
+        inner, gone = set(path.values), {id(node) for node in self._moves.freed_nodes(path)}
         nodes = []
         for node in path.nodes:
             attributes = tuple(sorted(a.SerializeToString() for a in node.attribute))
-            read = tuple(self._content(name) for name in node.input if name not in inner)
+            read = tuple(self._parameter_content(name) for name in node.input if name not in inner)
             nodes.append((node.op_type, attributes, read, id(node) in gone))
         dims = tuple(self._graph.dims(name) for name in path.values)
         return (tuple(nodes), dims, self._graph.element_type(path.values[0]))
 
-    def _content(self, name: str) -> object:
+    def _parameter_content(self, name: str) -> object:
         """Return a parameter that is known and small; else its name."""
         value = self._graph.value(name) if name else None
         return name if value is None or value.size > 64 else (value.dtype.str, value.tobytes())
 
     def _priced_anew(self, path: Path) -> Movement | None:
-        listed = self._listed(path)
+        listed = self._list_movement(path)
         if listed.input_shape is None or not listed.element_type or not _may_pay(path, None):
             return None
-        gone = self._moves.freed(path)
-        dims = {name: estimated(self._graph.dims(name), TYPICAL) for name in path.values}
-        prices = self._prices(listed)
-        before, freed = prices.removed(path, gone, dims)
+        gone = self._moves.freed_nodes(path)
+        dims = {name: estimate_dims(self._graph.dims(name), TYPICAL) for name in path.values}
+        prices = self._prices_of(listed)
+        before, freed = prices.price_removed(path, gone, dims)
         is_open = None in dims.values() or self._may_be_identity(path)
         if not is_open:
-            least, count = prices.least(path, dims)
-            if not pays(before, least, freed, count):
+            least, count = prices.least_price(path, dims)
+            if not is_worthwhile(before, least, freed, count):
                 return None
-        reading = self._read(path)
+        reading = self._read_rearrange(path)
         if reading is None:
             return None
         operator = reading.movements.operator
         if reading.movements.selections:
             return None
-        before, freed = prices.removed(path, gone, reading.typical)
+        before, freed = prices.price_removed(path, gone, reading.typical)
         listed = replace(listed, operator=operator, before_us=before, freed=freed)
         if operator.is_identity:
             reorders = any(node.op_type in REORDERING for node in gone)
             better, after = freed > 1 or reorders, 0.0
         else:
-            done = prices.lowered(operator, listed.input_shape or ())
+            done = prices.lower_rearrange(operator, listed.input_shape or ())
             if isinstance(done, str):
                 return None
             after, count = done.cost, done.nodes
-            better = pays(before, after, freed, count)
+            better = is_worthwhile(before, after, freed, count)
             if better and reading.small != reading.typical:
-                least, _ = prices.removed(path, gone, reading.small)
+                least, _ = prices.price_removed(path, gone, reading.small)
                 ends = (reading.typical[listed.source], reading.small[listed.source])
-                better = pays(least, prices.resized(operator, done, *ends), freed, count)
+                better = is_worthwhile(
+                    least, prices.price_resized(operator, done, *ends), freed, count
+                )
         if not better or not self._is_proven(path, reading.movements):
             return None
         return replace(listed, after_us=after)
 
-    def _within(self, path: Path) -> Movement:
+    def _fit_rank(self, path: Path) -> Movement:
         """Return a part, rewritten within the rank limit, or with the reason why it cannot be."""
-        listed = replace(self._listed(path), required=True)
+        listed = replace(self._list_movement(path), required=True)
         if listed.input_shape is None:
             return replace(listed, reason=f"the rank of its input {listed.source!r} is unknown")
         if not listed.element_type:
             return replace(listed, reason="its element type is unknown")
-        reading = self._read(path)
+        reading = self._read_rearrange(path)
         if reading is None:
             return replace(listed, reason="it permutes no factors of its axes that are known")
-        prices = self._prices(listed)
-        before, freed = prices.removed(path, self._moves.freed(path), reading.typical)
+        prices = self._prices_of(listed)
+        before, freed = prices.price_removed(path, self._moves.freed_nodes(path), reading.typical)
         listed = replace(listed, before_us=before, freed=freed)
         operator, selections = reading.movements.operator, reading.movements.selections
         shape = list(listed.input_shape or ())
         for each in selections:
             shape[each.axis] = each.size
-        done = prices.lowered(operator, shape)
+        done = prices.lower_rearrange(operator, shape)
         if isinstance(done, str):
             return replace(listed, reason=done)
         if not self._is_proven(path, reading.movements):
             return replace(listed, reason="it is not proven for all sizes")
         return replace(listed, operator=operator, selections=selections, after_us=done.cost)
 
-    def _read(self, path: Path) -> _Reading | None:
+    def _read_rearrange(self, path: Path) -> _Reading | None:
         """Return the Rearrange that a path may be."""
         dims = self._graph.dims(path.values[0])
 
         def read(chain: ChainMap, form: Access) -> Iterator[_Reading]:
             for found in rearrangements.read(form):
-                sizes = (estimated(dims, scale, found.operator) or () for scale in (TYPICAL, SMALL))
+                sizes = (
+                    estimate_dims(dims, scale, found.operator) or () for scale in (TYPICAL, SMALL)
+                )
                 each = (
-                    sized(chain, path, row, scale[1])
+                    dims_for_sizes(chain, path, row, scale[1])
                     for row, scale in zip(sizes, (TYPICAL, SMALL), strict=True)
                 )
                 if all(chain.dims_of(name) for name in path.values):
                     yield _Reading(found, *each)
 
-        return next(self._readings.read(path, read, DividedSizes.together), None)
+        return next(self._readings.read_path(path, read, DividedSizes.all_as_multiples), None)
 
     def _is_proven(self, path: Path, movements: Movements) -> bool:
         return self._readings.is_operator(path, rearrangements, movements)
 
-    def _prices(self, listed: Movement) -> Prices:
+    def _prices_of(self, listed: Movement) -> Prices:
         opset = self._graph.scope.opset
         return Prices(listed.element_type, opset, self._max_rank)
 

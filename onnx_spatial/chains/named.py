@@ -22,7 +22,7 @@ from onnx_spatial.chains.find_chains import Chain
 from onnx_spatial.chains.formulas import Formula, ValueDim
 from onnx_spatial.chains.movements import Movement
 from onnx_spatial.chains.paths import MOVING
-from onnx_spatial.chains.pricing import TYPICAL, estimated
+from onnx_spatial.chains.pricing import TYPICAL, estimate_dims
 from onnx_spatial.lowering.core.builder import Emitter, Size
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes
@@ -71,11 +71,11 @@ def with_operators(
         last = graphs.nodes[each.place, each.output]
         read = unread.setdefault(each.place, set())
         read.update(v.name for v in last.inputs if v is not None and v.name)
-        make = _moved if isinstance(each, Movement) else _draft
+        make = _draft_movement if isinstance(each, Movement) else _draft_chain
         draft, operator = make(each, last, graphs)  # type: ignore[arg-type]
         operators.append(operator)
         initializers = proto.ir_version >= 4 and each.place.function is None
-        replace_nodes.apply(GraphEdit([draft]), names, initializers=initializers)
+        replace_nodes.apply_edit(GraphEdit([draft]), names, initializers=initializers)
         graphs.replaced.update(draft.results)
     result = patch.apply()
     remove_unused(result, unread)
@@ -132,14 +132,16 @@ class _Graphs:
         return self.replaced.get(value, value)
 
 
-def _moved(chain: Movement, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.Node | None]:
+def _draft_movement(
+    chain: Movement, last: ir.Node, graphs: _Graphs
+) -> tuple[Draft, ir.Node | None]:
     """Draft the Rearrange, and behind it the functions of the chain, in the place of its last node."""
     emit = Emitter(graphs.opset(chain.place))
     assert chain.operator is not None
     result, operator = graphs.value(chain.place, chain.source), None
     if not chain.vanishes:
         if chain.selections:
-            result = _taken(emit, result, chain)
+            result = _take_parts(emit, result, chain)
         fields = asdict(chain.operator)
         attributes = {field: ir.AttrInt64s(field, values) for field, values in fields.items()}
         operator = ir.node(chain.operator.name, [result], attributes, domain=DOMAIN)
@@ -164,9 +166,9 @@ def _moved(chain: Movement, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.N
     return draft, operator
 
 
-def _taken(emit: Emitter, value: ir.Value, chain: Movement) -> ir.Value:
+def _take_parts(emit: Emitter, value: ir.Value, chain: Movement) -> ir.Value:
     """Emit a Slice that takes the parts of the data that a chain reads."""
-    dims = list(estimated(chain.input_shape, TYPICAL) or ())
+    dims = list(estimate_dims(chain.input_shape, TYPICAL) or ())
     x = emit.tensor(value, dims)
     for each in chain.selections:
         dims[each.axis] = each.size
@@ -175,27 +177,31 @@ def _taken(emit: Emitter, value: ir.Value, chain: Movement) -> ir.Value:
     return emit.slice(x, [each.axis for each in chain.selections], starts, ends, dims).value
 
 
-def _draft(chain: Chain, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.Node]:
+def _draft_chain(chain: Chain, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.Node]:
     """Draft the operator and the nodes around it in the place of the last node of a chain."""
     emit, source = Emitter(graphs.opset(chain.place)), graphs.value(chain.place, chain.source)
     if chain.patches is not None and chain.input_shape is not None:
         shape, known_type = chain.input_shape, chain.element_type
-        operator, result = named_patches.write(emit, chain.patches, source, shape, known_type)
+        operator, result = named_patches.write_patches(
+            emit, chain.patches, source, shape, known_type
+        )
     else:
         assert chain.blocks is not None
-        operator, result = _blocks(emit, chain.blocks, source, _Sizes(emit, chain.place, graphs))
+        operator, result = _emit_blocks(
+            emit, chain.blocks, source, _Sizes(emit, chain.place, graphs)
+        )
     draft = Draft(last, emit.nodes, emit.constants, {last.outputs[0]: result}, successor=operator)
     return draft, operator
 
 
-def _blocks(
+def _emit_blocks(
     emit: Emitter, blocks: Blocks[Formula], source: ir.Value, sizes: _Sizes
 ) -> tuple[ir.Node, ir.Value]:
     """Emit a block operator between its Transposes; return it and the result."""
     op_type, table = _OP_TYPES[blocks.kind]
     pads = list(flatten.from_iterable(zip(blocks.begins, blocks.ends, strict=True)))
     attributes: dict[str, Sequence[int]] = {"block_shape": list(blocks.block)}
-    inputs = [_transposed(emit, source, blocks.before)]
+    inputs = [_emit_transpose(emit, source, blocks.before)]
     known = [amount.constant for amount in pads]
     if all(amount is not None for amount in known):
         attributes[table] = [amount for amount in known if amount is not None]
@@ -204,10 +210,10 @@ def _blocks(
         inputs.append(emit.reshape_to(emit.vector(entries, table), [-1, 2]))
     operator = ir.node(op_type, inputs, attributes, domain=DOMAIN)
     emit.nodes.append(operator)
-    return operator, _transposed(emit, operator.outputs[0], blocks.behind)
+    return operator, _emit_transpose(emit, operator.outputs[0], blocks.behind)
 
 
-def _transposed(emit: Emitter, value: ir.Value, perm: Sequence[int]) -> ir.Value:
+def _emit_transpose(emit: Emitter, value: ir.Value, perm: Sequence[int]) -> ir.Value:
     return value if list(perm) == sorted(perm) else emit.op("Transpose", value, perm=list(perm))
 
 
@@ -220,10 +226,10 @@ class _Sizes:
 
     def compute(self, formula: Formula) -> Size:
         """Compute a formula."""
-        result: Size = formula.compute(self._emit, self._dim)
+        result: Size = formula.compute(self._emit, self._dim_size)
         return result
 
-    def _dim(self, dim: ValueDim) -> Size:
+    def _dim_size(self, dim: ValueDim) -> Size:
         if dim not in self._dims:
             value = self._graphs.value(self._place, dim.value)
             self._dims[dim] = self._emit.length(value, dim.axis)

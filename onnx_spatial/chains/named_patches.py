@@ -19,7 +19,7 @@ from onnx_spatial.operators import Dim, ExtractPatches
 from onnx_spatial.operators.spellings import chain_ops, python_ops
 
 
-def write(
+def write_patches(
     emit: Emitter, patches: Patches, source: ir.Value, shape: Sequence[Dim], element_type: int
 ) -> tuple[ir.Node, ir.Value]:
     """Emit the operator and the nodes around it; return the operator and the result.
@@ -38,19 +38,19 @@ def write(
     pads = dict(zip(op.spatial_axes, patches.pads, strict=True))
     if any(map(any, patches.pads)):
         types = frozenset({element_type}) if element_type else frozenset[int]()
-        x = emit.tensor(value, _dims(emit, value, known))
+        x = emit.tensor(value, _dims_of(emit, value, known))
         value = pad(emit, x, [pads.get(axis, (0, 0)) for axis in range(op.rank)], types).value
         known = [
             dim + sum(pads.get(axis, (0, 0))) if isinstance(dim, int) else None
             for axis, dim in enumerate(known)
         ]
-    op_type, attributes = _spelled(op)
+    op_type, attributes = _spell_operator(op)
     operator = ir.node(op_type, [value], attributes, domain=chain_ops.DOMAIN)
     emit.nodes.append(operator)
-    return operator, _arranged(emit, patches, operator.outputs[0], known)
+    return operator, _arrange_digits(emit, patches, operator.outputs[0], known)
 
 
-def _spelled(op: ExtractPatches) -> tuple[str, dict[str, Any]]:
+def _spell_operator(op: ExtractPatches) -> tuple[str, dict[str, Any]]:
     """Return operator type and attributes: those of TensorFlow, or of `chain_ops` for other patches."""
     padding = {"valid": "VALID", "same_upper": "SAME"}.get(op.auto_pad)
     usual = op.layout == "channels_last" and op.major == "place" and len(op.kernel) == 2
@@ -61,22 +61,24 @@ def _spelled(op: ExtractPatches) -> tuple[str, dict[str, Any]]:
     return "ExtractImagePatches", {**lists, "padding": padding}
 
 
-def _dims(emit: Emitter, value: ir.Value, known: Sequence[Dim]) -> list[Size]:
+def _dims_of(emit: Emitter, value: ir.Value, known: Sequence[Dim]) -> list[Size]:
     """Return the dims of a value; nodes read those that are not known."""
     return [
         dim if isinstance(dim, int) else emit.length(value, axis) for axis, dim in enumerate(known)
     ]
 
 
-def _arranged(emit: Emitter, patches: Patches, value: ir.Value, image: Sequence[Dim]) -> ir.Value:
+def _arrange_digits(
+    emit: Emitter, patches: Patches, value: ir.Value, image: Sequence[Dim]
+) -> ir.Value:
     """Emit the nodes that bring the digits of the operator's output into the order of the result."""
     op, order = patches.operator, patches.order
     axes = [tuple(d for d in axis if d in order) for axis in patches.digits]
-    parts = _parts(axes, order)
+    parts = _parts_in_order(axes, order)
     if parts == list(patches.groups) and len(parts) == len(axes):
         perm = [axes.index(part) for part in parts]
         return value if perm == sorted(perm) else emit.op("Transpose", value, perm=perm)
-    dims = _dims(emit, value, op.output_shape(image))
+    dims = _dims_of(emit, value, op.output_shape(image))
     size: dict[int, Size] = {
         axis[0]: d for axis, d in zip(axes, dims, strict=True) if len(axis) == 1
     }
@@ -88,14 +90,14 @@ def _arranged(emit: Emitter, patches: Patches, value: ir.Value, image: Sequence[
         else emit.div(dims[op.channel_axis], math.prod(op.kernel))
     )
     x = emit.tensor(value, dims)
-    split = [part for axis in axes for part in _split(axis, parts)]
-    x = _reshaped(emit, x, [emit.product([size[d] for d in part]) for part in split])
+    split = [part for axis in axes for part in _split_axis(axis, parts)]
+    x = _emit_reshape(emit, x, [emit.product([size[d] for d in part]) for part in split])
     x = emit.transpose(x, [split.index(part) for part in parts])
     groups = [emit.product([size[d] for d in group]) for group in patches.groups]
-    return _reshaped(emit, x, groups).value
+    return _emit_reshape(emit, x, groups).value
 
 
-def _reshaped(emit: Emitter, x: Tensor, dims: Sequence[Size]) -> Tensor:
+def _emit_reshape(emit: Emitter, x: Tensor, dims: Sequence[Size]) -> Tensor:
     """Reshape to dims of 1 or more; with -1 where one of them is new and unknown."""
     kept = [axis < x.rank and dim == x.dims[axis] for axis, dim in enumerate(dims)]
     entries = [
@@ -107,7 +109,7 @@ def _reshaped(emit: Emitter, x: Tensor, dims: Sequence[Size]) -> Tensor:
     return emit.tensor(emit.reshape_to(x.value, entries), dims)
 
 
-def _parts(axes: Sequence[tuple[int, ...]], order: Sequence[int]) -> list[tuple[int, ...]]:
+def _parts_in_order(axes: Sequence[tuple[int, ...]], order: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the longest parts of axes that follow each other in an order of their digits."""
     following = {a: b for axis in axes for a, b in pairwise(axis)}
     parts: list[tuple[int, ...]] = []
@@ -119,6 +121,6 @@ def _parts(axes: Sequence[tuple[int, ...]], order: Sequence[int]) -> list[tuple[
     return parts
 
 
-def _split(axis: tuple[int, ...], parts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+def _split_axis(axis: tuple[int, ...], parts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """Return the parts that an axis consists of, in its order."""
     return sorted((part for part in parts if part[0] in axis), key=lambda part: axis.index(part[0]))

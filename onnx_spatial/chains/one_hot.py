@@ -70,13 +70,13 @@ def find_one_hot(
         if (node.domain, node.op_type) in local:
             continue
         weights = weights or Weights(proto, folder)
-        copying = _copying(place, node, weights)
+        copying = _as_copying(place, node, weights)
         if copying is not None:
             found.setdefault(place, {})[node.output[0]] = copying
     return found
 
 
-def _copying(
+def _as_copying(
     place: traversal.Place, node: onnx.NodeProto, weights: Weights
 ) -> onnx.NodeProto | None:
     """Return a one-hot Conv as a node of `COPYING`; None for other ones."""

@@ -32,7 +32,7 @@ from onnx_spatial.operators.patches import AutoPad, Layout
 _MOST_AXES = 3
 
 #: The largest kernel along an axis, stride, rate and pad that are tried.
-_LARGEST = 1 << 12
+_MAX_WINDOW_PARAMETER = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -142,15 +142,15 @@ class _Reading:
         needed = {axis for axis in range(rank) if not self._is_plain(axis)}
         rows = [
             (layout, row)
-            for layout, spatial in self._layouts(needed, rank)
+            for layout, spatial in self._likely_layouts(needed, rank)
             for row in itertools.product(
-                *(list(self._windows(*each)) for each in enumerate(spatial))
+                *(list(self._likely_windows(*each)) for each in enumerate(spatial))
             )
         ]
-        for layout, row in sorted(rows, key=lambda each: self._rank(each[1])):
+        for layout, row in sorted(rows, key=lambda each: self._windows_rank(each[1])):
             yield from self._with_pads(layout, row)
 
-    def _rank(self, row: Sequence[_Window]) -> tuple[bool, bool, int]:
+    def _windows_rank(self, row: Sequence[_Window]) -> tuple[bool, bool, int]:
         """Return how likely windows are, the likeliest first."""
         kernel = tuple(w.kernel for w in row)
         apart = any((w.stride, w.rate) != (w.kernel, 1) for w in row)
@@ -158,12 +158,12 @@ class _Reading:
 
     def _is_plain(self, axis: int) -> bool:
         """Return whether the index along an axis is that of a digit."""
-        factors = [d.factors[IN] for d in self._form.along(IN, axis)]
+        factors = [d.factors[IN] for d in self._form.digits_along(IN, axis)]
         plain = factors == [ONE] or (not factors and self._dims[axis] == ONE)
         return plain and self._form.rests[IN][axis] == ZERO
 
     @staticmethod
-    def _layouts(needed: set[int], rank: int) -> Iterator[tuple[Layout, tuple[int, ...]]]:
+    def _likely_layouts(needed: set[int], rank: int) -> Iterator[tuple[Layout, tuple[int, ...]]]:
         """Yield layouts and spatial axes: those of the usual layouts, else any with a Transpose."""
         first, last = tuple(range(2, rank)), tuple(range(1, rank - 1))
         usual = [
@@ -175,18 +175,18 @@ class _Reading:
         if not usual and len(needed) == rank - 2:
             yield "channels_last", tuple(sorted(needed))
 
-    def _windows(self, number: int, axis: int) -> Iterator[_Window]:
+    def _likely_windows(self, number: int, axis: int) -> Iterator[_Window]:
         """Yield what the digits along spatial axis number `number` may be."""
-        row = self._form.along(IN, axis)
+        row = self._form.digits_along(IN, axis)
         steps = [d.factors[IN].constant or 0 for d in row]
-        if len(row) > 2 or any(not 0 < step <= _LARGEST for step in steps):
+        if len(row) > 2 or any(not 0 < step <= _MAX_WINDOW_PARAMETER for step in steps):
             return
         # With one digit it is a window, or a place in the only window.
         digits: list[tuple[Digit | None, int]] = [*zip(row, steps, strict=True)]
         digits += [(None, 0)] * (2 - len(row))
         for (window, step), (place, rate) in itertools.permutations(digits):
             kernel = 1 if place is None else place.extent.constant
-            if kernel is None or kernel > _LARGEST:
+            if kernel is None or kernel > _MAX_WINDOW_PARAMETER:
                 continue
             # Where there is one window, no stride shows.
             size = self._dims[axis]
@@ -207,9 +207,9 @@ class _Reading:
             numbers |= {w.place: 1 + len(row) + i} if w.place is not None else {}
         plain = [(images, 0), (channel, 2 * len(row) + 1)]
         for axis, number in plain:
-            numbers.update(dict.fromkeys(m.along(IN, axis), number))
+            numbers.update(dict.fromkeys(m.digits_along(IN, axis), number))
         outputs = range(len(m.dims[OUT]))
-        groups = tuple(tuple(numbers[d] for d in m.along(OUT, axis)) for axis in outputs)
+        groups = tuple(tuple(numbers[d] for d in m.digits_along(OUT, axis)) for axis in outputs)
         order = [digit for group in groups for digit in group]
         depth = [digit for digit in order if digit > len(row)]
         windows = [digit for digit in order if 0 < digit <= len(row)]
@@ -236,13 +236,14 @@ class _Reading:
         for kind in kinds:
             if any(b is None or b for b in begins) or operator.kernel != operator.strides:
                 yield replace(plain_patches, operator=replace(operator, auto_pad=kind))
-        known = [b for b in begins if b is not None and 0 <= b <= _LARGEST]
+        known = [b for b in begins if b is not None and 0 <= b <= _MAX_WINDOW_PARAMETER]
         if len(known) == len(row):
             yield from (
-                replace(plain_patches, pads=pads) for pads in self._pads(operator, row, known)
+                replace(plain_patches, pads=pads)
+                for pads in self._likely_pads(operator, row, known)
             )
 
-    def _pads(
+    def _likely_pads(
         self, operator: ExtractPatches, row: Sequence[_Window], begins: Sequence[int]
     ) -> Iterator[tuple[tuple[int, int], ...]]:
         """Yield pads: at the end as many as are known, as the windows need, or as at the begin."""
@@ -253,7 +254,7 @@ class _Reading:
             behind = [begin]
             if size is not None and extent is not None:
                 needed = (extent - 1) * w.stride + operator.extent(i) - size - begin
-                behind = [needed] if 0 <= needed <= _LARGEST else [0]
+                behind = [needed] if 0 <= needed <= _MAX_WINDOW_PARAMETER else [0]
             else:
                 behind = [*self._likely.ends[i : i + 1], begin, 0]
             ends.append(list(dict.fromkeys(behind)))

@@ -116,9 +116,9 @@ class DataGraph:
         self._numbers: dict[int, int] = {}
         for node in traversal.in_order(graph):
             self._numbers[id(node)] = len(self._numbers)
-            self._add(node)
+            self._add_node(node)
 
-    def _add(self, node: onnx.NodeProto) -> None:
+    def _add_node(self, node: onnx.NodeProto) -> None:
         needs = traversal.needs(node) if node.attribute else set(filter(None, node.input))
         for name in needs:
             self._readers.setdefault(name, []).append(node)
@@ -131,35 +131,35 @@ class DataGraph:
             if node.op_type == "Constant" and _is_number(node):
                 self.numbers.update(outputs)
             return
-        data = self._data(node)
-        parent = self._common(data) if data else None
+        data = self._data_of(node)
+        parent = self._common_source(data) if data else None
         if parent is None:
             return
-        nodes = (node,) if len(data) == 1 else self._between(parent, node)
-        changes = not self._moves(node)
-        if all(self._moves(each) != changes for each in nodes):
+        nodes = (node,) if len(data) == 1 else self._nodes_between(parent, node)
+        changes = not self._moves_data(node)
+        if all(self._moves_data(each) != changes for each in nodes):
             self._steps.update(dict.fromkeys(outputs, Step(parent, nodes, changes)))
             self._depths.update(dict.fromkeys(outputs, self._depths.get(parent, 0) + 1))
 
-    def _moves(self, node: onnx.NodeProto) -> bool:
+    def _moves_data(self, node: onnx.NodeProto) -> bool:
         return (
             node.op_type in MOVING
             or node.op_type == "Pad"
             or not self._copying.isdisjoint(node.output)
         )
 
-    def _data(self, node: onnx.NodeProto) -> list[str]:
+    def _data_of(self, node: onnx.NodeProto) -> list[str]:
         """Return the values whose elements a node moves or changes; none if it does something else."""
         names = list(node.input[:1])
         if node.op_type in _BROADCASTING:
             names = [name for name in node.input if name not in self.numbers]
             if not self._fixed.isdisjoint(names):
                 return []
-        elif not self._moves(node) and node.op_type not in _UNARY:
+        elif not self._moves_data(node) and node.op_type not in _UNARY:
             return []
         return [name for name in dict.fromkeys(names) if name and name not in self._fixed]
 
-    def _common(self, names: Sequence[str]) -> str | None:
+    def _common_source(self, names: Sequence[str]) -> str | None:
         """Return the nearest value that all of some values are, or come from."""
         first, *others = names
         for other in others:
@@ -171,39 +171,41 @@ class DataGraph:
                 first = self._steps[first].data
         return first
 
-    def _between(self, first: str, last: onnx.NodeProto) -> tuple[onnx.NodeProto, ...]:
+    def _nodes_between(self, first: str, last: onnx.NodeProto) -> tuple[onnx.NodeProto, ...]:
         """Return the nodes that compute a value from its parent, in the order of the graph."""
-        todo, found = self._data(last), {id(last): last}
+        todo, found = self._data_of(last), {id(last): last}
         while todo:
             name = todo.pop()
             node = self._producers.get(name)
             if name != first and node is not None and id(node) not in found:
                 found[id(node)] = node
-                todo += self._data(node)
+                todo += self._data_of(node)
         return tuple(sorted(found.values(), key=lambda node: self._numbers[id(node)]))
 
     # Paths
 
-    def paths(self, admits: Callable[[Step], bool]) -> list[Path]:
+    def longest_paths(self, admits: Callable[[Step], bool]) -> list[Path]:
         """Return the longest paths of the steps that are admitted."""
         admitted = {name for name, step in self._steps.items() if admits(step)}
-        ends = (name for name in self._steps if name in admitted and self._ends(name, admitted))
-        return [self._path(name, admitted) for name in ends]
+        ends = (
+            name for name in self._steps if name in admitted and self._ends_path(name, admitted)
+        )
+        return [self._path_to(name, admitted) for name in ends]
 
-    def _ends(self, name: str, admitted: Collection[str]) -> bool:
+    def _ends_path(self, name: str, admitted: Collection[str]) -> bool:
         """Return whether a value is read by a node that is no step from it on."""
         readers = self._readers.get(name, ())
         return name in self._outputs or any(
-            not self._continues(node, name, admitted) for node in readers
+            not self._continues_path(node, name, admitted) for node in readers
         )
 
-    def _continues(self, node: onnx.NodeProto, name: str, admitted: Collection[str]) -> bool:
+    def _continues_path(self, node: onnx.NodeProto, name: str, admitted: Collection[str]) -> bool:
         if node.op_type in _SIZES and op_traits.is_standard(node):
             return True
         output = next(filter(None, node.output), "")
-        return output in admitted and name in self._data(node)
+        return output in admitted and name in self._data_of(node)
 
-    def _path(self, end: str, admitted: Collection[str]) -> Path:
+    def _path_to(self, end: str, admitted: Collection[str]) -> Path:
         values, steps = [end], list[Step]()
         while values[0] in admitted and len(steps) < MAX_STEPS:
             steps.insert(0, self._steps[values[0]])
@@ -212,17 +214,17 @@ class DataGraph:
 
     # What a chain leaves
 
-    def forks(self, path: Path) -> list[int]:
+    def forks_of(self, path: Path) -> list[int]:
         """Return the positions of the inner values of a path that stay for other readers."""
         own = {id(node) for node in path.nodes}
         inner = enumerate(path.values[1:-1], start=1)
         return [place for place, name in inner if self._is_needed(name, own)]
 
-    def freed(self, path: Path) -> list[onnx.NodeProto]:
+    def freed_nodes(self, path: Path) -> list[onnx.NodeProto]:
         """Return the nodes that become unused when the path is replaced."""
-        return self.dead([path.values[-1]], [path.values[0]])
+        return self.dead_nodes([path.values[-1]], [path.values[0]])
 
-    def dead(self, replaced: Collection[str], kept: Collection[str]) -> list[onnx.NodeProto]:
+    def dead_nodes(self, replaced: Collection[str], kept: Collection[str]) -> list[onnx.NodeProto]:
         """Return the nodes that become unused when some values are computed otherwise.
 
         Args:

@@ -51,7 +51,7 @@ _Dims = Mapping[str, Sequence[int] | None]
 _CONV, _IMAGE, _GATHERED, _PRODUCT = 1.5, 0.05, 0.00018, 0.000006
 
 
-def pays(before: float, after: float, nodes_before: int, nodes_after: int) -> bool:
+def is_worthwhile(before: float, after: float, nodes_before: int, nodes_after: int) -> bool:
     """Return whether a rewriting is clearly better by its price.
 
     Args:
@@ -85,9 +85,11 @@ class Prices:
     def __init__(self, element_type: int, opset: int, max_rank: int | None) -> None:
         self._type, self._opset, self._max_rank = element_type, opset, max_rank
         copy = Rearrange((-1,), (1,), (0,), (1,))
-        self._itemsize = _request(copy, (None,), element_type, opset).itemsize
+        self._itemsize = _rearrange_request(copy, (None,), element_type, opset).itemsize
 
-    def removed(self, path: Path, gone: Sequence[onnx.NodeProto], dims: _Dims) -> tuple[float, int]:
+    def price_removed(
+        self, path: Path, gone: Sequence[onnx.NodeProto], dims: _Dims
+    ) -> tuple[float, int]:
         """Return time and number of the nodes that go with a path, apart from its functions.
 
         Nodes that compute parameters take no time: runtimes fold many of them when they load.
@@ -100,13 +102,13 @@ class Prices:
         functions = {id(n) for step in path.steps if step.changes for n in step.nodes}
         counted = {id(n): n for n in gone if n.op_type != "Constant" and id(n) not in functions}
         time = sum(
-            price(step.last, dims[before] or (), dims[after] or (), self._itemsize)
+            price_node(step.last, dims[before] or (), dims[after] or (), self._itemsize)
             for step, before, after in zip(path.steps, path.values, path.values[1:], strict=False)
             if id(step.last) in counted
         )
         return time, len(counted)
 
-    def least(self, path: Path, dims: _Dims) -> tuple[float, int]:
+    def least_price(self, path: Path, dims: _Dims) -> tuple[float, int]:
         """Return a time and a number of nodes below which no rewriting of a path comes.
 
         That is nothing, unless the path holds one Transpose: all others only regroup axes.
@@ -117,17 +119,17 @@ class Prices:
             sizes = dims[path.values[reordering[0]]]
         if node is None or sizes is None or 0 in sizes:
             return 0.0, 0
-        rank, perm = len(sizes), _perm(node, len(sizes))
+        rank, perm = len(sizes), _perm_of(node, len(sizes))
         if sorted(perm) != list(range(rank)):
             return 0.0, 0
         alone = Rearrange(tuple(sizes), (1,) * rank, perm, (1,) * rank)
-        done = self.lowered(alone, sizes)
+        done = self.lower_rearrange(alone, sizes)
         if isinstance(done, str):
             return 0.0, 0
         # The Reshapes at both ends may not be needed.
         return done.cost - 2 * cost_model.small().nanoseconds / 1000, done.nodes - 2
 
-    def lowered(
+    def lower_rearrange(
         self, operator: Rearrange, shape: Sequence[Dim], strategy: str | None = None
     ) -> Lowering | str:
         """Lower a Rearrange, or return why that is not possible.
@@ -137,9 +139,11 @@ class Prices:
             shape: of its input.
             strategy: name of the strategy; None for the cheapest.
         """
-        return _lowered(operator, tuple(shape), self._type, self._opset, self._max_rank, strategy)
+        return _lower_cached(
+            operator, tuple(shape), self._type, self._opset, self._max_rank, strategy
+        )
 
-    def resized(
+    def price_resized(
         self, operator: Rearrange, done: Lowering, typical: Sequence[int], small: Sequence[int]
     ) -> float:
         """Return the price of a lowering for other sizes of its input.
@@ -150,12 +154,14 @@ class Prices:
             typical: the sizes of the input for which it is priced.
             small: the other sizes.
         """
-        each = [self.lowered(operator, dims, done.strategy) for dims in (typical, small)]
+        each = [self.lower_rearrange(operator, dims, done.strategy) for dims in (typical, small)]
         first, second = (done.cost if isinstance(one, str) else one.cost for one in each)
         return done.cost - first + second
 
 
-def price(node: onnx.NodeProto, dims: Sequence[int], result: Sequence[int], itemsize: int) -> float:
+def price_node(
+    node: onnx.NodeProto, dims: Sequence[int], result: Sequence[int], itemsize: int
+) -> float:
     """Return the estimated microseconds of a node that moves data; of a Reshape for other operators.
 
     Args:
@@ -164,19 +170,19 @@ def price(node: onnx.NodeProto, dims: Sequence[int], result: Sequence[int], item
         result: dims of its output.
         itemsize: bytes of an element.
     """
-    count, perm = math.prod(dims), _perm(node, len(dims))
+    count, perm = math.prod(dims), _perm_of(node, len(dims))
     work = cost_model.small()
     if node.op_type == "Transpose" and sorted(perm) == list(range(len(dims))):
         # A dim of 1 may make it faster, but is no reason to rewrite what runtimes fuse with others.
         merged = cost_model.merged(dims, perm)
         work = cost_model.best_transpose(*merged, itemsize, None)
     elif node.op_type in ("DepthToSpace", "SpaceToDepth") and len(dims) == 4:
-        block, to_depth = _integer(node, "blocksize", 1), node.op_type == "SpaceToDepth"
+        block, to_depth = _integer_attribute(node, "blocksize", 1), node.op_type == "SpaceToDepth"
         inner = max(1, dims[3] // block if to_depth else block)
         work = cost_model.depth(count, count * itemsize, inner, to_depth=to_depth)
     elif node.op_type == "Gather" and len(result) > len(dims):
         count = math.prod(result)
-        row = math.prod(dims[_integer(node, "axis", 0) % len(dims) + 1 :])
+        row = math.prod(dims[_integer_attribute(node, "axis", 0) % len(dims) + 1 :])
         work = cost_model.copies("gather", count // max(1, row), count * itemsize)
     elif (node.domain, node.op_type) == COPYING:
         known = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
@@ -186,7 +192,9 @@ def price(node: onnx.NodeProto, dims: Sequence[int], result: Sequence[int], item
     return work.nanoseconds / 1000
 
 
-def _request(operator: Rearrange, shape: Sequence[Dim], element_type: int, opset: int) -> Request:
+def _rearrange_request(
+    operator: Rearrange, shape: Sequence[Dim], element_type: int, opset: int
+) -> Request:
     facts = InputFacts(analysis.dtype_name(element_type), tuple(shape))
     call, values = FixedCall(operator, "chains"), (ir.Value(name="x"),)
     node = NodeFacts(operator.name, "", (facts,))
@@ -194,7 +202,7 @@ def _request(operator: Rearrange, shape: Sequence[Dim], element_type: int, opset
 
 
 @lru_cache(maxsize=4096)
-def _lowered(
+def _lower_cached(
     operator: Rearrange,
     shape: tuple[Dim, ...],
     element_type: int,
@@ -203,23 +211,23 @@ def _lowered(
     strategy: str | None,
 ) -> Lowering | str:
     try:
-        request = _request(operator, shape, element_type, opset)
+        request = _rearrange_request(operator, shape, element_type, opset)
         done = lower(request, max_rank=max_rank, strategy=strategy)
     except (ConversionError, OperatorError) as error:
         return str(error)
     return Lowering(done.strategy, done.cost, len(done.emitted.nodes))
 
 
-def _perm(node: onnx.NodeProto, rank: int) -> tuple[int, ...]:
+def _perm_of(node: onnx.NodeProto, rank: int) -> tuple[int, ...]:
     perms = [tuple(a.ints) for a in node.attribute if a.name == "perm"]
     return perms[0] if perms else tuple(reversed(range(rank)))
 
 
-def _integer(node: onnx.NodeProto, name: str, default: int) -> int:
+def _integer_attribute(node: onnx.NodeProto, name: str, default: int) -> int:
     return next((int(a.i) for a in node.attribute if a.name == name), default)
 
 
-def estimated(
+def estimate_dims(
     dims: Sequence[Dim] | None, scale: tuple[int, int], operator: Rearrange | None = None
 ) -> tuple[int, ...] | None:
     """Return dims with sizes for a batch and other dims that are unknown; None for an unknown rank.
@@ -241,7 +249,9 @@ def estimated(
     return tuple(sizes)
 
 
-def sized(chain: ChainMap, path: Path, sizes: Sequence[int], other: int) -> dict[str, list[int]]:
+def dims_for_sizes(
+    chain: ChainMap, path: Path, sizes: Sequence[int], other: int
+) -> dict[str, list[int]]:
     """Return the dims of the values of a chain, at least 1, for these sizes of its data.
 
     Args:
@@ -257,21 +267,23 @@ def sized(chain: ChainMap, path: Path, sizes: Sequence[int], other: int) -> dict
             if len(atoms) == 1:
                 values[atoms[0]] = Fraction(size, factor)
     return {
-        name: [max(1, round(_evaluated(dim, values, other))) for dim in chain.dims_of(name)]
+        name: [
+            max(1, round(_evaluate_polynomial(dim, values, other))) for dim in chain.dims_of(name)
+        ]
         for name in path.values
     }
 
 
-def _evaluated(p: Polynomial, values: Mapping[Atom, Fraction], other: int) -> Fraction:
+def _evaluate_polynomial(p: Polynomial, values: Mapping[Atom, Fraction], other: int) -> Fraction:
     total = Fraction(0)
     for atoms, factor in p.terms.items():
-        total += factor * math.prod(_value(atom, values, other) for atom in atoms)
+        total += factor * math.prod(_evaluate_atom(atom, values, other) for atom in atoms)
     return total
 
 
-def _value(atom: Atom, values: Mapping[Atom, Fraction], other: int) -> Fraction:
+def _evaluate_atom(atom: Atom, values: Mapping[Atom, Fraction], other: int) -> Fraction:
     key = atom.key
     if atom in values or not isinstance(key, OperationKey) or key.operator != FLOOR:
         return values.get(atom, Fraction(other))
-    dividend, divisor = (_evaluated(each, values, other) for each in key.operands)
+    dividend, divisor = (_evaluate_polynomial(each, values, other) for each in key.operands)
     return dividend / max(Fraction(1), divisor)

@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 _Operator = TypeVar("_Operator", contravariant=True)
 
 #: The most cases in which a part is read.
-_CASES = 24
+_MAX_CASES = 24
 
 #: Reads operators off the access form of a chain.
 Reader = Callable[[ChainMap, Access], Iterator[_T]]
@@ -70,11 +70,11 @@ class Readings:
     def __init__(self, graph: GraphScope, budget: Budget, steps: int = 40_000) -> None:
         self._graph, self._budget, self._steps = graph, budget, steps
 
-    def _case(self) -> Case:
+    def _new_case(self) -> Case:
         return Case(Budget(self._steps, within=self._budget))
 
-    def read(
-        self, path: Path, reader: Reader[_T], attempts: Attempts | None = DividedSizes.attempts
+    def read_path(
+        self, path: Path, reader: Reader[_T], attempts: Attempts | None = DividedSizes.as_multiples
     ) -> Iterator[_T]:
         """Yield what a path may be: of any sizes, else where blocks divide one of them, or all.
 
@@ -85,10 +85,10 @@ class Readings:
         """
         divided = DividedSizes()
         for multiples in itertools.chain(({},), attempts(divided) if attempts else ()):
-            found, case = False, self._case()
+            found, case = False, self._new_case()
             body = partial(self._read_in, case, path, multiples, reader, divided)
             try:
-                for each in itertools.chain.from_iterable(islice(case.all(body), _CASES)):
+                for each in itertools.chain.from_iterable(islice(case.all(body), _MAX_CASES)):
                     found = True
                     yield each
             except (UndecidedError, ArithmeticError, LookupError, TypeError, ValueError):
@@ -112,7 +112,7 @@ class Readings:
         except (IllegalError, UnnamedError):
             return []  # other sizes may be legal, or have a name
         finally:
-            divided.note(case, chain.x.dims)
+            divided.note_sizes(case, chain.x.dims)
 
     def is_operator(
         self, path: Path, definition: Definition[_Operator], operator: _Operator
@@ -127,7 +127,7 @@ class Readings:
             needs_division = definition.divisions(operator, case, chain) is not None
             return (chain.x, chain.x) if result is None else (result, chain.y)
 
-        comparison = compare(self._case(), maps)
+        comparison = compare(self._new_case(), maps)
         if comparison.equal and comparison.assumptions and needs_division:
             return self._runs_only_divided(path, partial(definition.divisions, operator))
         return comparison.equal
@@ -136,7 +136,7 @@ class Readings:
         self, path: Path, divisions: Callable[[Case, ChainMap], Sequence[Division] | None]
     ) -> bool:
         """Return whether a path provably fails where a number does not divide its size."""
-        case = self._case()
+        case = self._new_case()
 
         def fails_or_divides() -> bool:
             chain = ChainMap(case, self._graph, path)
@@ -145,7 +145,7 @@ class Readings:
                 exact = (
                     case.are_equal(case.floor_div(p, Polynomial.of(b)) * b, p) for p, b in pairs
                 )
-                if not chain.runs() or all(exact):
+                if not chain.may_run() or all(exact):
                     return True
             except UndecidedError:
                 pass  # it may be known where it is known what is left of each size

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from onnx_spatial.chains.access import IN, OUT, Access, Digit, stacked
+from onnx_spatial.chains.access import IN, OUT, Access, Digit, stack_digits
 from onnx_spatial.chains.chain_map import ChainMap
 from onnx_spatial.chains.reading import Division
 from onnx_spatial.errors import OperatorError
@@ -46,7 +46,7 @@ def read(access: Access) -> Iterator[Movements]:
     if any(rest != ZERO for rest in access.rests[OUT]) or not access.dims[IN]:
         return
     for axis, (dim, rest) in enumerate(zip(access.dims[IN], access.rests[IN], strict=True)):
-        row = stacked(access.along(IN, axis), IN)
+        row = stack_digits(access.digits_along(IN, axis), IN)
         if row is None:
             return
         count = product([d.extent for d in row])
@@ -56,13 +56,13 @@ def read(access: Access) -> Iterator[Movements]:
                 return
             selections.append(Selection(axis, start, size))
         inputs.append(row[::-1])
-    outputs = [access.along(OUT, axis) for axis in range(len(access.dims[OUT]))]
-    operator = _assembled(inputs, outputs)
+    outputs = [access.digits_along(OUT, axis) for axis in range(len(access.dims[OUT]))]
+    operator = _assemble_rearrange(inputs, outputs)
     if operator is not None:
         yield Movements(operator, tuple(selections))
 
 
-def _assembled(inputs: list[list[Digit]], outputs: list[list[Digit]]) -> Rearrange | None:
+def _assemble_rearrange(inputs: list[list[Digit]], outputs: list[list[Digit]]) -> Rearrange | None:
     """Return the operator with neighbouring factors merged; None if a size does not follow."""
     follower = {a: b for axis in outputs for a, b in pairwise(axis)}
     sizes, splits, number = list[int](), list[int](), dict[Digit, int]()
@@ -91,11 +91,11 @@ def _assembled(inputs: list[list[Digit]], outputs: list[list[Digit]]) -> Rearran
 
 def expected(movements: Movements, case: Case, chain: ChainMap) -> Tensor:
     """Return the map of the operator on the data of a chain."""
-    x = _selected(case, chain.x, movements.selections)
+    x = _select_parts(case, chain.x, movements.selections)
     return operators.apply(case, Rearrange, movements.operator, x)
 
 
-def _selected(case: Case, x: Tensor, selections: Sequence[Selection]) -> Tensor:
+def _select_parts(case: Case, x: Tensor, selections: Sequence[Selection]) -> Tensor:
     starts, dims = dict[int, int](), list(x.dims)
     for each in selections:
         if not (each.start >= 0 and each.size >= 1):

@@ -20,10 +20,10 @@ from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.model.io import external_data
 
 #: The most elements of a weight, and of each value on the way to it.
-_MOST = 1 << 26
+_MAX_ELEMENTS = 1 << 26
 
 #: The most nodes that compute a weight.
-_FAR = 32
+_MAX_NODES = 32
 
 #: Operators that exporters compute weights with.
 _FOLDABLE = frozenset(
@@ -64,7 +64,7 @@ class Weights:
             for node in graph.node:
                 self._nodes.update(((place, name), node) for name in node.output if name)
 
-    def _owner(self, place: traversal.Place, name: str) -> traversal.Place | None:
+    def _owner_of(self, place: traversal.Place, name: str) -> traversal.Place | None:
         """Return the graph that a visible value belongs to."""
         while True:
             key = (place, name)
@@ -76,11 +76,11 @@ class Weights:
 
     def dims(self, place: traversal.Place, name: str) -> tuple[int, ...] | None:
         """Return the shape of an initializer or a Constant; None for other values."""
-        tensor = self._tensor(place, name)
+        tensor = self._tensor_of(place, name)
         return None if tensor is None else tuple(tensor.dims)
 
-    def _tensor(self, place: traversal.Place, name: str) -> onnx.TensorProto | None:
-        owner = self._owner(place, name)
+    def _tensor_of(self, place: traversal.Place, name: str) -> onnx.TensorProto | None:
+        owner = self._owner_of(place, name)
         if owner is None:
             return None
         node = self._nodes.get((owner, name))
@@ -92,33 +92,33 @@ class Weights:
 
     def array(self, place: traversal.Place, name: str) -> Array | None:
         """Return a value that is known before the model runs, if it is not too large."""
-        return self._array(place, name, _FAR)
+        return self._array_within(place, name, _MAX_NODES)
 
-    def _array(self, place: traversal.Place, name: str, far: int) -> Array | None:
-        owner = self._owner(place, name)
+    def _array_within(self, place: traversal.Place, name: str, far: int) -> Array | None:
+        owner = self._owner_of(place, name)
         if owner is None or not far:
             return None
         key = (owner, name)
         if key not in self._known:
-            tensor = self._tensor(owner, name)
+            tensor = self._tensor_of(owner, name)
             node = self._nodes.get(key)
             if tensor is not None:
-                self._known[key] = self._read(tensor)
+                self._known[key] = self._read_tensor(tensor)
             elif node is not None:
-                self._known[key] = self._computed(owner, node, name, far)
+                self._known[key] = self._compute_array(owner, node, name, far)
             else:
                 return None
         return self._known[key]
 
-    def _read(self, tensor: onnx.TensorProto) -> Array | None:
-        if math.prod(tensor.dims) > _MOST:
+    def _read_tensor(self, tensor: onnx.TensorProto) -> Array | None:
+        if math.prod(tensor.dims) > _MAX_ELEMENTS:
             return None
         try:
-            return external_data.array(tensor, self._folder)
+            return external_data.read_array(tensor, self._folder)
         except (OSError, ValueError, TypeError, KeyError, RuntimeError):
             return None  # damaged, or not there
 
-    def _computed(
+    def _compute_array(
         self, place: traversal.Place, node: onnx.NodeProto, name: str, far: int
     ) -> Array | None:
         if node.op_type not in _FOLDABLE or not op_traits.is_standard(node):
@@ -126,15 +126,15 @@ class Weights:
         if any(attribute.ref_attr_name for attribute in node.attribute):
             return None
         if node.op_type == "Constant":
-            return constant_folding.held(node, self._read)
+            return constant_folding.held(node, self._read_tensor)
         feeds: dict[str, Array] = {}
         for source in filter(None, node.input):
-            value = self._array(place, source, far - 1)
+            value = self._array_within(place, source, far - 1)
             if value is None:
                 return None
             feeds[source] = value
         grows = _GROWS.get(node.op_type)
-        if grows is not None and math.prod(map(int, feeds[node.input[grows]].flat)) > _MOST:
+        if grows is not None and math.prod(map(int, feeds[node.input[grows]].flat)) > _MAX_ELEMENTS:
             return None
         inputs = [onnx.ValueInfoProto(name=source) for source in feeds]
         graph = onnx.helper.make_graph([node], "fold", inputs, [onnx.ValueInfoProto(name=name)])
@@ -146,4 +146,4 @@ class Weights:
                 )
         except Exception:  # of any type: the value stays unknown
             return None
-        return result if isinstance(result, np.ndarray) and result.size <= _MOST else None
+        return result if isinstance(result, np.ndarray) and result.size <= _MAX_ELEMENTS else None

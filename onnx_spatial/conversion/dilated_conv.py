@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.graph_editor import GraphEditor, ModelEditor
-from onnx_spatial.fusion.dilated_conv import RegionEdit, Regions, fuse
+from onnx_spatial.fusion.dilated_conv import RegionEdit, Regions, fuse_regions
 from onnx_spatial.lowering import MIN_OPSET
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
@@ -39,7 +39,7 @@ def fuse_dilated_convs(model: ModelEditor) -> None:
         _note_attributes(editor, model)
         if editor.view.opset < MIN_OPSET:
             continue
-        regions, edit = fuse(editor.message, editor.view)
+        regions, edit = fuse_regions(editor.message, editor.view)
         for node, reasons in regions.declined.items():
             subject = model.matcher.subject(node)
             assert subject is not None
@@ -52,7 +52,7 @@ def _note_attributes(editor: GraphEditor, model: ModelEditor) -> None:
     """Note the attributes of a function that all of its calls give alike."""
     for message in editor.message.node:
         if any(a.ref_attr_name for a in message.attribute):
-            node = model.matcher.node(editor.message, message)
+            node = model.matcher.node_of(editor.message, message)
             if node is not None:
                 model.matcher.note_attributes(node, editor.view.attributes(message))
 
@@ -98,7 +98,7 @@ def _carry_out(regions: Regions, edit: RegionEdit, editor: GraphEditor, model: M
         name = DILATED if entry.name in convolved else UNBLOCKED
         declined = result.declined.get(info.index, ())
         result.operator_at[info.index] = report.converted(info, "fuse", name, 0, declined=declined)
-    editor.note()
+    editor.note_values()
 
 
 def _describe_convolution(node: ir.Node, editor: GraphEditor) -> str:

@@ -33,4 +33,4 @@ def finish(
         result.lost.setdefault(place, set()).update(names)
     insert_barriers(result.model, original, opset)
     patch_proto.adjust_imports(result.model, replaced, opset)
-    value_info.renew(result.model, result.types, result.lost, original)
+    value_info.renew_value_info(result.model, result.types, result.lost, original)

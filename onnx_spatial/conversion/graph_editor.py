@@ -152,9 +152,9 @@ class GraphEditor:
         read = [results.get(v, v) for node in nodes for v in node.inputs if v is not None]
         self.kept.update(value.name for value in kept if value.name)
         initializers = self._model.has_initializers(self.place)
-        made = replace_nodes.apply(edit, self._model.names, initializers=initializers)
+        made = replace_nodes.apply_edit(edit, self._model.names, initializers=initializers)
         for node, new in made.items():
-            matcher.adopt(new, node)  # Constant nodes, too
+            matcher.adopt_nodes(new, node)  # Constant nodes, too
         self._replacements |= made
         for draft in edit.drafts:
             if isinstance(edit, RegionEdit) or draft.node in self.fused:
@@ -217,7 +217,7 @@ class GraphEditor:
                 continue
             self._note_lost(node.outputs)
             todo += [value.producer() for value in node.inputs if value is not None]
-            replace_nodes.remove(node)
+            replace_nodes.remove_nodes(node)
 
     def results(self, node: ir.Node) -> list[ir.Node]:
         """Return the nodes that replaced a node of the original, those of its own type first."""
@@ -225,7 +225,7 @@ class GraphEditor:
         nodes = [m for n in new for m in ([n] if n.graph is not None else self.results(n))]
         return sorted(nodes, key=lambda each: each.op_type != node.op_type)
 
-    def note(self) -> None:
+    def note_values(self) -> None:
         """Note the values of the graph that new nodes compute, and those that are gone."""
         result = self._model.result
         for place, names in self.lost.items():

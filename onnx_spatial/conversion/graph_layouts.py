@@ -41,7 +41,7 @@ def improve_layouts(model: ModelEditor, fused: Mapping[int, Sequence[ir.Node]]) 
             count = sum(1 if n.graph is not None else len(editor.results(n)) for n in nodes)
             operators = model.result.operator_at
             operators[index] = replace(operators[index], nodes_after=count)
-        editor.note()
+        editor.note_values()
 
 
 def remove_layout_changes(
@@ -66,11 +66,11 @@ def remove_layout_changes(
         if not wanted or editor.view.opset < MIN_OPSET:
             continue
         windows = (n for n in editor.message.node if _is_window(n))
-        nodes = (model.matcher.node(editor.message, window) for window in windows)
+        nodes = (model.matcher.node_of(editor.message, window) for window in windows)
         editor.fused.update(node for node in nodes if node is not None)
         if editor.improve_layouts():
             editor.fold_biases()
-            editor.note()
+            editor.note_values()
             edited = True
     if not edited:
         return None

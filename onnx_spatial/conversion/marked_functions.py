@@ -82,7 +82,7 @@ def without_earlier_form(
     (`chains.illegal_reshape`); `folder` is where their external data lies.
     """
     legal = with_legal_patches(model, folder)
-    model = node_groups.merge(legal.model) if groups_too else legal.model
+    model = node_groups.merge_groups(legal.model) if groups_too else legal.model
     result = remove_functions(model)
     return replace(
         result, domains=result.domains | legal.domains, repaired=frozenset(legal.outputs)

@@ -25,7 +25,7 @@ from onnx_spatial.chains import (
     NOTE_OF_SUMS,
     Chain,
     Movement,
-    find,
+    find_chains,
     find_movements,
     op_type_of,
     with_legal_patches,
@@ -42,7 +42,7 @@ from onnx_spatial.model.graph.remove_unused import remove_unused
 from onnx_spatial.operators import Rearrange
 
 #: A chain is replaced by its operator alone if the estimated time is shorter by this factor.
-_MARGIN = 1.5
+_MIN_SPEEDUP = 1.5
 
 #: Why chains stay.
 _ALONE = "it does not fuse with other nodes, and alone nothing is gained"
@@ -76,7 +76,7 @@ def optimize_operators(
         progress("converting 1/3: chains of standard nodes")
     legal, notes = with_legal_patches(proto, folder).model, list[str]()
     known = analysis.find(legal, options.domains, folder)
-    chains = find(legal, known, folder, notes)
+    chains = find_chains(legal, known, folder, notes)
 
     def convert(some: Sequence[Chain | Movement]) -> EditResult:
         return _convert_with_chains(proto, legal, some, options, folder, progress)
@@ -253,7 +253,9 @@ def _is_better(chain: Chain | Movement, operator: OperatorReport | None) -> bool
     if operator.action == "fuse":
         return True
     if isinstance(chain, Chain):
-        return operator.estimated_us is not None and _MARGIN * operator.estimated_us < chain.cost
+        return (
+            operator.estimated_us is not None and _MIN_SPEEDUP * operator.estimated_us < chain.cost
+        )
     if chain.operator is not None and chain.operator.is_identity:
         return operator.converted
     return operator.estimated_us is not None and chain.pays(

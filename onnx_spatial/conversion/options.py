@@ -15,7 +15,7 @@ Mode = Literal["lower", "function", "custom-op"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 #: Names of the lowerings, in the order of `lowering.STRATEGIES`.
-STRATEGY_NAMES = (
+LOWERING_NAMES = (
     "identity",
     "empty",
     "transpose",
@@ -56,8 +56,8 @@ class ConvertOptions:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise UsageError(f"mode must be one of {', '.join(MODES)}, not {self.mode!r}")
-        if self.prefer is not None and self.prefer not in STRATEGY_NAMES:
-            names = ", ".join(STRATEGY_NAMES)
+        if self.prefer is not None and self.prefer not in LOWERING_NAMES:
+            names = ", ".join(LOWERING_NAMES)
             raise UsageError(f"prefer must be one of {names}, not {self.prefer!r}")
 
     @property

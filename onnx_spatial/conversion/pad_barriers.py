@@ -52,7 +52,7 @@ def insert_barriers(model: onnx.ModelProto, original: onnx.ModelProto, opset: in
         emit.op("Reshape", value, sizes)
         # Files older than IR 4 list every initializer as an input too; functions have none at all.
         initializers = model.ir_version >= 4 and place.function is None
-        new = insert_nodes.written(
+        new = insert_nodes.serialize_nodes(
             node, emit.nodes, emit.constants, names, initializers=initializers
         )
         node.input[0] = new.nodes[-1].output[0]

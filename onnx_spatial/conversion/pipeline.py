@@ -35,7 +35,7 @@ from onnx_spatial.lowering import Lowered, Request, lower_preferring
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.operators.spellings import python_ops
-from onnx_spatial.python_ops.write import write as python_ops_writer
+from onnx_spatial.python_ops.write import write_python_op as python_ops_writer
 
 Progress = Callable[[str], None]
 logger = logging.getLogger(__name__)
@@ -84,7 +84,9 @@ def convert_operators(
         raise ModelFileError(
             f"the model is damaged: a message in it is no legal one: {error}", code=Code.DAMAGED
         ) from None
-    for line in (line for operator in result.operators for line in report.decisions(operator)):
+    for line in (
+        line for operator in result.operators for line in report.describe_decisions(operator)
+    ):
         logger.debug("%s", line)
     return result
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import onnx
 
-from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
+from onnx_spatial.conversion.options import LOWERING_NAMES, ConvertOptions
 from onnx_spatial.conversion.pipeline import convert_operators
 from onnx_spatial.conversion.report import OperatorReport
 from onnx_spatial.errors import SpatialError
@@ -43,7 +43,7 @@ def recognize(
     usual: dict[
         tuple[str, str], OperatorReport
     ] = {}  # these list all candidates: none is preferred
-    for prefer in (None, *STRATEGY_NAMES):
+    for prefer in (None, *LOWERING_NAMES):
         if not written or found.keys() == places:
             break
         asked = replace(options, prefer=prefer)

@@ -90,7 +90,7 @@ def replace_operators(
         if result.operator_at[info.index].action == "fuse":
             fused[info.index] = made
     for index, made in fused.items():
-        model.matcher.adopt(made, model.nodes[index])
+        model.matcher.adopt_nodes(made, model.nodes[index])
     progress("converting 3/3: layouts")
     improve_layouts(model, fused)
     return model.finish() if edited else result
@@ -159,12 +159,12 @@ def _find_rewrite(
     subject = replace(subject, request=request)
     declined: list[Reason] = []
     for rule in rules:
-        answer = rule.apply(subject, matcher, lambda request: write(request, subject.info))
+        answer = rule.apply_to(subject, matcher, lambda request: write(request, subject.info))
         if isinstance(answer, Rewrite):
             return answer, tuple(declined)
         if answer is not None:
             declined.append(answer)
-    return Rewrite.of(write(subject.request, subject.info), subject), tuple(declined)
+    return Rewrite.lower_alone(write(subject.request, subject.info), subject), tuple(declined)
 
 
 def _carry_out(rewrite: Rewrite, model: ModelEditor) -> list[ir.Node]:
@@ -177,5 +177,5 @@ def _carry_out(rewrite: Rewrite, model: ModelEditor) -> list[ir.Node]:
     model.result.note_outputs(first, outputs, rewrite.shape)
     model.result.lost.setdefault(first.place, set()).update(old - kept)
     initializers = model.has_initializers(first.place)
-    made = replace_nodes.apply(edit, model.names, initializers=initializers)
+    made = replace_nodes.apply_edit(edit, model.names, initializers=initializers)
     return [node for nodes in made.values() for node in nodes]

@@ -27,7 +27,7 @@ ProofScope = Literal["all sizes", "these sizes"]
 Action = Literal["lower", "fuse", "function", "custom-op", "leave", "refuse"]
 
 #: Most refused operators that one message names.
-_SHOWN = 10
+_MAX_NAMED_OPERATORS = 10
 
 #: `OperatorReport.reason` of a node that mode "custom-op" leaves as it is.
 PREPARED = "it is in the form that the registered operators run"
@@ -283,23 +283,23 @@ def _new_report(
 
 def refusal(name: str, operators: Sequence[OperatorReport]) -> ConversionError:
     """Return the error for operators that cannot be converted; its code is that of the first one."""
-    return ConversionError(f"{name}: {refusals(operators)}", code=operators[0].code)
+    return ConversionError(f"{name}: {name_refused(operators)}", code=operators[0].code)
 
 
-def refusals(operators: Iterable[OperatorReport]) -> str:
+def name_refused(operators: Iterable[OperatorReport]) -> str:
     """Name each refused operator and the reason, in one line."""
     every, parts = list(operators), []
-    for operator in every[:_SHOWN]:
+    for operator in every[:_MAX_NAMED_OPERATORS]:
         shape = "" if operator.input_shape is None else f" on {show(operator.input_shape)}"
         parts.append(
             f"{operator.op_type} {operator.node!r} in {operator.graph}{shape}: {operator.reason}"
         )
-    if len(every) > _SHOWN:
-        parts.append(f"and {len(every) - _SHOWN} more")
+    if len(every) > _MAX_NAMED_OPERATORS:
+        parts.append(f"and {len(every) - _MAX_NAMED_OPERATORS} more")
     return "; ".join(parts)
 
 
-def decisions(operator: OperatorReport) -> Iterator[str]:
+def describe_decisions(operator: OperatorReport) -> Iterator[str]:
     """Yield what was decided about an operator and why, one line each, for logs."""
     name = f"{operator.op_type} {operator.node!r} ({operator.graph})"
     if operator.reason is not None:

@@ -285,7 +285,7 @@ def _write_pads(
         fill = node.input[zero] if zero and zero < len(node.input) else ""
         filler = [ir.Value(name=fill)] if fill else []
         emit.op("Pad", data, emit.vector(amounts, "pads"), *filler)
-        made = insert_nodes.written(
+        made = insert_nodes.serialize_nodes(
             node, emit.nodes, emit.constants, names, initializers=initializers
         )
         node.input[0] = made.nodes[-1].output[0]
@@ -295,7 +295,7 @@ def _write_pads(
     for attribute in node.attribute:
         if attribute.name == "auto_pad":
             attribute.CopyFrom(onnx.helper.make_attribute("pads", pads))
-    insert_nodes.mark(node, node)
+    insert_nodes.mark_new(node, node)
     return made
 
 

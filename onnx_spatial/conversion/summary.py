@@ -96,7 +96,7 @@ class Summary:
     estimate: Estimate | None = None
     calls: bool = False
 
-    def others(self) -> list[tuple[str, str, int, int]]:
+    def other_nodes(self) -> list[tuple[str, str, int, int]]:
         """Count the nodes outside of the replacements, so that all rows add up to the model.
 
         Each row says where the nodes are, what they are, and their number before and after.

@@ -29,7 +29,7 @@ class _Pair:
     remainder: BlockCall
 
 
-def _match(subject: MatchedOp, matcher: Matcher) -> _Pair | Reason | None:
+def _match_pair(subject: MatchedOp, matcher: Matcher) -> _Pair | Reason | None:
     call = subject.request.call
     if not isinstance(call, BlockCall) or call.kind is not BatchToSpace:
         return None
@@ -46,20 +46,20 @@ def _match(subject: MatchedOp, matcher: Matcher) -> _Pair | Reason | None:
     assert isinstance(other.request.call, BlockCall)
     if subject.request.checked and any(are_open(s.request) for s in (subject, other)):
         return f"{where} without the two operators no run would be checked"
-    left = remainder(call, other.request.call)
+    left = combine_pair(call, other.request.call)
     if isinstance(left, str):
         return f"{where} {left}"
     return _Pair(subject, other, left)
 
 
-def _rewrite(pair: _Pair, lower: Lower) -> Rewrite:
+def _rewrite_pair(pair: _Pair, lower: Lower) -> Rewrite:
     first, second = pair.first, pair.second
     lowered = lower(replace(first.request, call=pair.remainder, inputs=first.request.inputs[:1]))
     outputs = (second.node.outputs[0],)
     return Rewrite(lowered, (first, second), (), outputs, second.info.output_shape)
 
 
-def remainder(first: BlockCall, second: BlockCall) -> BlockCall | Reason:
+def combine_pair(first: BlockCall, second: BlockCall) -> BlockCall | Reason:
     """Combine the two into one operator with blocks of 1, or say why that is impossible."""
     crops, pads = first.operator, second.operator
     if crops is None or pads is None:
@@ -83,4 +83,4 @@ def remainder(first: BlockCall, second: BlockCall) -> BlockCall | Reason:
 
 
 #: BatchToSpace and SpaceToBatch cancel each other.
-RULE = Rule("cancelled", _match, _rewrite)
+RULE = Rule("cancelled", _match_pair, _rewrite_pair)

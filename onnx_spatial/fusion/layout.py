@@ -62,16 +62,16 @@ class Layout:
     @property
     def inverse(self) -> Layout:
         """The change back."""
-        return _inverse(self)
+        return _inverse_of(self)
 
     def then(self, other: Layout) -> Layout:
         """Return this change followed by another one, with as few steps as possible."""
-        return _then(self, other)
+        return _compose_layouts(self, other)
 
     @property
     def paired(self) -> Layout:
         """The same change, with added axes that are removed ones where that takes fewer steps."""
-        return _paired(self)
+        return _pair_axes(self)
 
     def place(self, axis: int) -> int:
         """Return the axis of the result that is an axis of the value, which may be negative."""
@@ -87,7 +87,7 @@ class Layout:
             del axes[0]
         return Layout(rank, tuple(axes))
 
-    def array(self, array: Array) -> Array:
+    def change_array(self, array: Array) -> Array:
         """Change the layout of a constant."""
         kept = [axis for axis in self.axes if axis is not None]
         moved = array.transpose((*self.removed, *kept)).reshape(
@@ -97,22 +97,24 @@ class Layout:
 
     def steps(self) -> tuple[Step, ...]:
         """Return the nodes: Squeeze, Transpose, Unsqueeze, as far as they are needed."""
-        return _steps(self)
+        return _steps_of(self)
 
 
 @cache
-def _paired(layout: Layout) -> Layout:
+def _pair_axes(layout: Layout) -> Layout:
     removed = layout.removed
     added = [place for place, axis in enumerate(layout.axes) if axis is None]
     if not removed or not added or max(len(removed), len(added)) > _MOST_PAIRED:
         return layout
     return min(
-        _pairings(layout, removed, added),
-        key=lambda pairing: (weight(pairing), _inversions(pairing)),
+        _list_pairings(layout, removed, added),
+        key=lambda pairing: (weight_of(pairing), _count_inversions(pairing)),
     )
 
 
-def _pairings(layout: Layout, removed: Sequence[int], added: Sequence[int]) -> Iterator[Layout]:
+def _list_pairings(
+    layout: Layout, removed: Sequence[int], added: Sequence[int]
+) -> Iterator[Layout]:
     count = min(len(removed), len(added))
     for places in itertools.combinations(added, count):
         for sources in itertools.permutations(removed, count):
@@ -122,13 +124,13 @@ def _pairings(layout: Layout, removed: Sequence[int], added: Sequence[int]) -> I
             yield Layout(layout.rank, tuple(axes))
 
 
-def _inversions(layout: Layout) -> int:
+def _count_inversions(layout: Layout) -> int:
     kept = [axis for axis in layout.axes if axis is not None]
     return sum(a > b for a, b in itertools.combinations(kept, 2))
 
 
 @cache
-def _steps(layout: Layout) -> tuple[Step, ...]:
+def _steps_of(layout: Layout) -> tuple[Step, ...]:
     steps: list[Step] = []
     if removed := layout.removed:
         steps.append(("Squeeze", removed))
@@ -141,40 +143,40 @@ def _steps(layout: Layout) -> tuple[Step, ...]:
 
 
 @cache
-def _inverse(layout: Layout) -> Layout:
+def _inverse_of(layout: Layout) -> Layout:
     axes = layout.axes
     places = (axes.index(axis) if axis in axes else None for axis in range(layout.rank))
     return Layout(len(axes), tuple(places))
 
 
 @cache
-def _then(first: Layout, second: Layout) -> Layout:
+def _compose_layouts(first: Layout, second: Layout) -> Layout:
     axes = (None if axis is None else first.axes[axis] for axis in second.axes)
     return Layout(first.rank, tuple(axes)).paired
 
 
 @cache
-def weight(layout: Layout) -> int:
+def weight_of(layout: Layout) -> int:
     """Return what the nodes of a change cost in comparison to others."""
-    return sum(_WEIGHTS[op_type] for op_type, _ in _steps(layout))
+    return sum(_WEIGHTS[op_type] for op_type, _ in _steps_of(layout))
 
 
-def ways(contents: Iterable[Layout], rank: int) -> Mapping[Layout, tuple[Layout, Layout]]:
+def ways_to_make(contents: Iterable[Layout], rank: int) -> Mapping[Layout, tuple[Layout, Layout]]:
     """Say how to make layouts of a value of this rank: each from which other one, and by which step.
 
     Intermediate layouts are included. A step without nodes only writes a layout in another way.
     """
-    return _ways(tuple(sorted(contents, key=weight)), rank)
+    return _find_ways(tuple(sorted(contents, key=weight_of)), rank)
 
 
 @cache
-def _ways(contents: tuple[Layout, ...], rank: int) -> Mapping[Layout, tuple[Layout, Layout]]:
+def _find_ways(contents: tuple[Layout, ...], rank: int) -> Mapping[Layout, tuple[Layout, Layout]]:
     identity = Layout.identity(rank)
     made: dict[Layout, tuple[Layout, Layout]] = {}
     for content in contents:
         if content == identity or content in made:
             continue
-        base = min((identity, *made), key=lambda known: weight(known.inverse.then(content)))
+        base = min((identity, *made), key=lambda known: weight_of(known.inverse.then(content)))
         for step in single_steps(base.inverse.then(content)):
             behind = base.then(step)
             if behind != identity:
@@ -184,7 +186,7 @@ def _ways(contents: tuple[Layout, ...], rank: int) -> Mapping[Layout, tuple[Layo
     return made
 
 
-def write(layout: Layout, value: ir.Value, draft: Draft, opset: int) -> ir.Value:
+def write_change(layout: Layout, value: ir.Value, draft: Draft, opset: int) -> ir.Value:
     """Draft the nodes of a change."""
     for op_type, numbers in layout.steps():
         if op_type == "Transpose":

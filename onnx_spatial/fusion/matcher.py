@@ -22,7 +22,7 @@ from onnx_spatial.operators.spellings import Conflict
 from onnx_spatial.operators.spellings.call import AttributeValue
 
 #: The most elementwise operators between a convolution and a Transpose.
-_FAR = 3
+_MAX_ELEMENTWISE_NODES = 3
 
 _CONVOLUTIONS = frozenset({"Conv", "MaxPool", "AveragePool", "GlobalAveragePool"})
 #: Operators that onnxruntime fuses into a convolution, or runs on blocked channels.
@@ -87,7 +87,7 @@ class Matcher:
         self._local = {(f.domain, f.name) for f in proto.functions}
         self._training = _read_in_training(proto)
         self._captured: dict[int, set[str]] = {}
-        self._outputs = {id(proto.graph): _outputs(proto.graph).union(outputs)}
+        self._outputs = {id(proto.graph): _outer_names(proto.graph).union(outputs)}
         self._proto = proto
         self._inferred = sizes
         self._sizes: dict[int, SymbolicValues] | None = None
@@ -96,7 +96,7 @@ class Matcher:
         """Return the spatial operator of a node that is still in its graph; None for other nodes."""
         return self._subjects.get(node) if node.graph is not None else None
 
-    def node(self, graph: traversal.GraphLike, message: onnx.NodeProto) -> ir.Node | None:
+    def node_of(self, graph: traversal.GraphLike, message: onnx.NodeProto) -> ir.Node | None:
         """Return the node of a message; None if it has no named output."""
         nodes = (self.producer(graph, name) for name in message.output)
         return next((node for node in nodes if node is not None), None)
@@ -105,7 +105,7 @@ class Matcher:
         """Return the message of a node; None for a new node."""
         return self._messages.get(node, (None, None))[1]
 
-    def adopt(self, nodes: Iterable[ir.Node], of: ir.Node) -> None:
+    def adopt_nodes(self, nodes: Iterable[ir.Node], of: ir.Node) -> None:
         """Add new nodes in the place of a node of the graph."""
         graph = self.graph(of)
         assert graph is not None
@@ -125,7 +125,9 @@ class Matcher:
         if message is not None:
             known = attributes(message)
         else:
-            known = {name: _plain(attribute) for name, attribute in node.attributes.items()}
+            known = {
+                name: _plain_attribute(attribute) for name, attribute in node.attributes.items()
+            }
         given = self._given.get(node, {})
         return {n: given.get(n, v) if isinstance(v, Conflict) else v for n, v in known.items()}
 
@@ -159,7 +161,7 @@ class Matcher:
         """Return whether a node calls a function of the model."""
         return (node.domain, node.op_type) in self._local
 
-    def standard(self, node: ir.Node) -> onnx.NodeProto | None:
+    def standard_message(self, node: ir.Node) -> onnx.NodeProto | None:
         """Return the message of a standard operator that is still in its graph; None for other nodes."""
         message = self.message(node) if node.graph is not None else None
         if message is None or not op_traits.is_standard(message):
@@ -182,7 +184,7 @@ class Matcher:
             return True
         if id(graph) not in self._captured:
             bodies = [body for node in graph.node for _, body in traversal.subgraphs(node)]
-            self._captured[id(graph)] = set[str]().union(*map(traversal.captured, bodies))
+            self._captured[id(graph)] = set[str]().union(*map(traversal.captured_names, bodies))
         return value.name in self._captured[id(graph)]
 
     def is_output(self, value: ir.Value) -> bool:
@@ -191,12 +193,12 @@ class Matcher:
         if graph is None or value.name is None:
             return True
         if id(graph) not in self._outputs:
-            self._outputs[id(graph)] = _outputs(graph)
+            self._outputs[id(graph)] = _outer_names(graph)
         return value.name in self._outputs[id(graph)] or value.name in self._training
 
     def follows_convolution(self, node: ir.Node) -> bool:
         """Return whether a convolution feeds a Transpose, elementwise operators ignored."""
-        for _ in range(_FAR):
+        for _ in range(_MAX_ELEMENTWISE_NODES):
             value = node.inputs[0]
             producer = value.producer() if value is not None else None
             kind = None if producer is None else self.op_type(producer)
@@ -228,14 +230,14 @@ class Matcher:
         return tuple(int(axis) for axis in perm) if sorted(perm) == list(range(rank)) else None
 
 
-def _plain(attribute: ir.Attr) -> AttributeValue:
+def _plain_attribute(attribute: ir.Attr) -> AttributeValue:
     if attribute.is_ref():
         return Conflict()
     value = attribute.value
     return tuple(value) if isinstance(value, list | tuple) else value
 
 
-def _outputs(graph: traversal.GraphLike) -> set[str]:
+def _outer_names(graph: traversal.GraphLike) -> set[str]:
     """Return the names of outputs and of annotated values, those of the graphs inside included.
 
     onnx_ir does not link a graph's outputs to values of the graphs around it.
@@ -246,7 +248,7 @@ def _outputs(graph: traversal.GraphLike) -> set[str]:
         names = {v.name for v in graph.output}
         names.update(a.tensor_name for a in graph.quantization_annotation)
     bodies = (body for node in graph.node for _, body in traversal.subgraphs(node))
-    return names.union(*map(_outputs, bodies))
+    return names.union(*map(_outer_names, bodies))
 
 
 def _read_in_training(proto: onnx.ModelProto) -> set[str]:

@@ -101,7 +101,7 @@ def change_of(node: NodeView, rank: int) -> Layout | Reason:
             return "the permutation of Transpose is unknown"
         return Layout(rank, perm)
     if node.op_type == "Reshape":
-        return _reshaped(node, rank)
+        return _change_of_reshape(node, rank)
     axes = node.axes(1)
     if axes is None or not (axes or node.op_type == "Unsqueeze"):
         return f"the axes of {node.op_type} are unknown"
@@ -116,7 +116,7 @@ def change_of(node: NodeView, rank: int) -> Layout | Reason:
     return Layout(rank, tuple(None if place in added else next(old) for place in places))
 
 
-def _reshaped(node: NodeView, rank: int) -> Layout | Reason:
+def _change_of_reshape(node: NodeView, rank: int) -> Layout | Reason:
     """Return the change that a Reshape makes which only adds and removes axes of size 1.
 
         [n, h, w, 1] -> [n, 1, h, w]        size 1 goes, size 1 comes; n, h and w keep their order

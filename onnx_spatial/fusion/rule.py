@@ -73,7 +73,7 @@ class Rewrite:
         return GraphEdit([draft], [node for node in old if node is not place])
 
     @classmethod
-    def of(cls, lowered: Lowered, subject: MatchedOp) -> Rewrite:
+    def lower_alone(cls, lowered: Lowered, subject: MatchedOp) -> Rewrite:
         """Lower an operator on its own."""
         shape = subject.info.output_shape
         return cls(lowered, (subject,), (), (subject.node.outputs[0],), shape)
@@ -94,7 +94,9 @@ class Rule(Generic[Match]):
     match: Callable[[MatchedOp, Matcher], Match | Reason | None]
     rewrite: Callable[[Match, Lower], Rewrite | Reason]
 
-    def apply(self, subject: MatchedOp, matcher: Matcher, lower: Lower) -> Rewrite | Reason | None:
+    def apply_to(
+        self, subject: MatchedOp, matcher: Matcher, lower: Lower
+    ) -> Rewrite | Reason | None:
         """Match and rewrite an operator: a rewrite, why there is none, or None without a match."""
         match = self.match(subject, matcher)
         if match is None or isinstance(match, Reason):

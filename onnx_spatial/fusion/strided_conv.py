@@ -51,7 +51,7 @@ STRIDED = "strided convolution"
 Order = tuple[int, ...]
 
 #: The axis of the channels in [N, C, spatial..].
-_CHANNELS = 1
+_CHANNEL_AXIS = 1
 
 #: What onnxruntime's Conv takes.
 _TYPES = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16})
@@ -61,7 +61,7 @@ _PAD_INPUTS = 11
 
 #: Cost of an element of the kernel in each run, in microseconds. Fitted to 430 nets with patches in
 #: onnxruntime 1.31: the chosen form takes 1 % longer than the better one in the mean.
-_UNPACKED = 2e-5
+_UNPACKED_US = 2e-5
 
 
 @dataclass(frozen=True)
@@ -156,22 +156,22 @@ class _Match:
         known = self.subject.info.output_shape
         if known is None:
             return None
-        dim_of = dict(zip(_order(self.patches), known, strict=True))
-        dim_of[_CHANNELS] = self.product.channels
+        dim_of = dict(zip(_order_of_axes(self.patches), known, strict=True))
+        dim_of[_CHANNEL_AXIS] = self.product.channels
         return tuple(dim_of[axis] for axis in self.behind.order)
 
 
-def _order(patches: ExtractPatches) -> Order:
+def _order_of_axes(patches: ExtractPatches) -> Order:
     """Return the order of the axes of [N, C, spatial..], in the image as in the patches."""
     axes = tuple(range(patches.rank))
     return axes if patches.layout == "channels_first" else (0, *axes[2:], 1)
 
 
-def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
+def _match_product(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
     patches, shape = subject.request.call.operator, subject.request.shape
     if not isinstance(patches, ExtractPatches) or shape is None:
         return None
-    path = _through_transposes(subject.node.outputs[0], _order(patches), matcher)
+    path = _through_transposes(subject.node.outputs[0], _order_of_axes(patches), matcher)
     readers = matcher.readers(path.value)
     product = next(((n, i) for n, i in readers if _is_product(n, matcher)), None)
     if product is None or any(n.graph is not subject.node.graph for n, _ in readers):
@@ -179,19 +179,19 @@ def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
     node, index = product
     if len(readers) > 1 or matcher.is_named(path.value):
         return f"{blame(node)} other nodes read its input too"
-    found = _product(node, index, path, matcher)
+    found = _find_product(node, index, path, matcher)
     if isinstance(found, str):
         return f"{blame(node)} {found}"
     # A Conv without a window fails in the original, too.
     runs = path.order[2:] if node.op_type == "Conv" else ()
     may_be_empty = [n for n in range(len(patches.kernel)) if n + 2 not in runs]
-    border = _border(patches, shape, may_be_empty)
-    reason = border if isinstance(border, str) else _mismatch(subject, found, patches)
+    border = _find_border(patches, shape, may_be_empty)
+    reason = border if isinstance(border, str) else _weight_mismatch(subject, found, patches)
     if isinstance(border, str) or reason is not None:
         return f"{blame(node)} {reason}"
     if any(border.more) and subject.request.checked and are_open(subject.request):
         return f"{blame(node)} its sizes are checked at run time, which needs the operator"
-    front = _front(subject, patches, matcher)
+    front = _find_front(subject, patches, matcher)
     behind = _through_transposes(node.outputs[0], path.order, matcher)
     found, behind = _with_bias(found, behind, matcher)
     weight, is_main = found.weight, subject.info.place.function is None
@@ -221,23 +221,23 @@ def _with_bias(product: Product, path: Path, matcher: Matcher) -> tuple[Product,
     if product.bias is not None or matcher.is_named(path.value) or len(readers) != 1:
         return product, path
     ((add, index),) = readers
-    if matcher.standard(add) is None or add.op_type != "Add" or matcher.attributes(add):
+    if matcher.standard_message(add) is None or add.op_type != "Add" or matcher.attributes(add):
         return product, path
     operand = add.inputs[1 - index]
     if operand is None or operand.producer() is not None or add.graph is not product.node.graph:
         return product, path
     dims = _known_dims(add, 1 - index, matcher)
-    if dims != (product.channels,) or path.order[-1] != _CHANNELS:
+    if dims != (product.channels,) or path.order[-1] != _CHANNEL_AXIS:
         return product, path
     longer = Path(add.outputs[0], path.orders, (*path.nodes, add))
     return replace(product, bias=operand), longer
 
 
 def _is_product(node: ir.Node, matcher: Matcher) -> bool:
-    return matcher.standard(node) is not None and node.op_type in ("Conv", "MatMul")
+    return matcher.standard_message(node) is not None and node.op_type in ("Conv", "MatMul")
 
 
-def _product(node: ir.Node, index: int, path: Path, matcher: Matcher) -> Product | Reason:
+def _find_product(node: ir.Node, index: int, path: Path, matcher: Matcher) -> Product | Reason:
     if index > (node.op_type == "MatMul"):
         return "the patches are its weight"
     weight, dims = node.inputs[1 - index], _known_dims(node, 1 - index, matcher)
@@ -245,7 +245,7 @@ def _product(node: ir.Node, index: int, path: Path, matcher: Matcher) -> Product
         return "the shape of its weight is not known"
     rank = len(path.order)
     at = 1 if node.op_type == "Conv" else rank - 1 - index
-    if path.order[at] != _CHANNELS:
+    if path.order[at] != _CHANNEL_AXIS:
         return "it sums up along another axis than the channels"
     if node.op_type == "Conv":
         if len(dims) != rank:
@@ -282,7 +282,7 @@ def _known_dims(node: ir.Node, index: int, matcher: Matcher) -> tuple[int, ...] 
     return None if None in known else tuple(dim for dim in known if dim is not None)
 
 
-def _mismatch(subject: MatchedOp, found: Product, patches: ExtractPatches) -> Reason | None:
+def _weight_mismatch(subject: MatchedOp, found: Product, patches: ExtractPatches) -> Reason | None:
     """Say why the weight does not fit the patches."""
     kinds, shape = subject.info.element_types, subject.request.shape
     if len(kinds) != 1 or not kinds <= _TYPES:
@@ -296,11 +296,11 @@ def _mismatch(subject: MatchedOp, found: Product, patches: ExtractPatches) -> Re
     return None
 
 
-def _front(subject: MatchedOp, patches: ExtractPatches, matcher: Matcher) -> Path:
+def _find_front(subject: MatchedOp, patches: ExtractPatches, matcher: Matcher) -> Path:
     """Find what the convolution reads, and the orders that lead from there to the operator."""
     data = subject.node.inputs[0]
     assert data is not None
-    order, node = _order(patches), data.producer()
+    order, node = _order_of_axes(patches), data.producer()
     perm = matcher.perm(node, patches.rank)
     if node is None or perm is None or node.graph is not subject.node.graph:
         return Path(data, (order,))
@@ -316,7 +316,7 @@ def _front(subject: MatchedOp, patches: ExtractPatches, matcher: Matcher) -> Pat
 # 2. The border
 
 
-def _border(
+def _find_border(
     operator: ExtractPatches, shape: Sequence[Dim], may_be_empty: Collection[int]
 ) -> Border | Reason:
     """Return the border, or say why no convolution has it.
@@ -380,7 +380,7 @@ def _without_more(value: ir.Value, border: Border, rank: int, emit: Emitter) -> 
 # 3. Costs, and the nodes
 
 
-def _saved(match: _Match, lower: Lower) -> float:
+def _saved_time(match: _Match, lower: Lower) -> float:
     """Estimate the microseconds that the convolution saves."""
     patches, found, request = match.patches, match.product, match.subject.request
     try:
@@ -406,7 +406,7 @@ def _saved(match: _Match, lower: Lower) -> float:
         for start, end in itertools.pairwise(orders):
             if start != end:
                 shape = [dims[axis] for axis in start]
-                saved += sign * transpose_cost(shape, _perm(start, end), request.itemsize)
+                saved += sign * transpose_cost(shape, _perm_between(start, end), request.itemsize)
     works = []
     for dims, is_added in ((image, any(match.border.room)), (result, any(match.border.more))):
         if is_added:  # a Pad and a Slice each copy all elements
@@ -414,24 +414,24 @@ def _saved(match: _Match, lower: Lower) -> float:
             works.append(
                 cost_model.copies("pad", count // max(1, dims[-1]), count * request.itemsize)
             )
-    saved -= cost_model.total(works) / 1000
+    saved -= cost_model.total_time(works) / 1000
     if match.is_fed:  # then the kernel is written in each run
         shape, perm = _kernel_order(found, patches)
         saved -= transpose_cost(shape, perm, request.itemsize)
-    return saved - _UNPACKED * found.rows * found.channels
+    return saved - _UNPACKED_US * found.rows * found.channels
 
 
-def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
+def _rewrite_product(match: _Match, lower: Lower) -> Rewrite | Reason:
     subject, patches, found = match.subject, match.patches, match.product
-    if _saved(match, lower) <= 0:
+    if _saved_time(match, lower) <= 0:
         return f"{blame(found.node)} one strided convolution would not be faster"
     emit, border, first = Emitter(subject.request.opset), match.border, tuple(range(patches.rank))
-    image = _transposed(match.front.value, match.front.orders[0], first, emit)
+    image = _emit_transpose(match.front.value, match.front.orders[0], first, emit)
     same = "SAME_LOWER" if patches.auto_pad == "same_lower" else "SAME_UPPER"
     pads = {"auto_pad": same} if border.pads is None else {"pads": border.pads}
     value = emit.op(
         "Conv",
-        *(_with_room(image, border, emit), _kernel(found, patches, emit)),
+        *(_with_room(image, border, emit), _write_kernel(found, patches, emit)),
         *(() if found.bias is None else (found.bias,)),
         kernel_shape=patches.kernel,
         strides=patches.strides,
@@ -441,7 +441,7 @@ def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
     )
     emit.nodes[-1].name = found.node.name or None
     value = _without_more(value, border, patches.rank, emit)
-    value = _transposed(value, first, match.behind.order, emit)
+    value = _emit_transpose(value, first, match.behind.order, emit)
     emit.prune(value)
     return Rewrite(
         Lowered(STRIDED, emit, value),
@@ -453,13 +453,13 @@ def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
     )
 
 
-def _perm(start: Order, end: Order) -> list[int]:
+def _perm_between(start: Order, end: Order) -> list[int]:
     """Return the permutation from one order to another."""
     return [start.index(axis) for axis in end]
 
 
-def _transposed(value: ir.Value, start: Order, end: Order, emit: Emitter) -> ir.Value:
-    return value if start == end else emit.op("Transpose", value, perm=_perm(start, end))
+def _emit_transpose(value: ir.Value, start: Order, end: Order, emit: Emitter) -> ir.Value:
+    return value if start == end else emit.op("Transpose", value, perm=_perm_between(start, end))
 
 
 def _kernel_order(found: Product, patches: ExtractPatches) -> tuple[list[int], list[int]]:
@@ -477,7 +477,7 @@ def _kernel_order(found: Product, patches: ExtractPatches) -> tuple[list[int], l
     return shape, perm
 
 
-def _kernel(found: Product, patches: ExtractPatches, emit: Emitter) -> ir.Value:
+def _write_kernel(found: Product, patches: ExtractPatches, emit: Emitter) -> ir.Value:
     """Write the weight as [output channels, C, places in the window..]."""
     shape, perm = _kernel_order(found, patches)
     weight = emit.op("Reshape", found.weight, emit.ints(shape, "shape"))
@@ -485,4 +485,4 @@ def _kernel(found: Product, patches: ExtractPatches, emit: Emitter) -> ir.Value:
 
 
 #: ExtractPatches and a product of its channels become one Conv.
-RULE = Rule(STRIDED, _match, _rewrite)
+RULE = Rule(STRIDED, _match_product, _rewrite_product)

@@ -65,10 +65,10 @@ class _Match:
     reasons: tuple[Reason, ...]
 
 
-def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
+def _match_transposes(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
     if subject.request.shape is None:
         return None
-    sides = _front(subject, matcher), _behind(subject, matcher)
+    sides = _front_transpose(subject, matcher), _transpose_behind(subject, matcher)
     reasons = tuple(side for side in sides if isinstance(side, str))
     front, behind = (side if isinstance(side, _Transposes) else None for side in sides)
     if front is None and behind is None:
@@ -76,14 +76,14 @@ def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
     return _Match(subject, front, behind, reasons)
 
 
-def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
+def _absorb_cheapest(match: _Match, lower: Lower) -> Rewrite | Reason:
     """Absorb the Transposes of one side, both or none, whichever is cheapest."""
     forms: list[tuple[float, Lowered, _Transposes | None, _Transposes | None]] = []
     sides = (match.front, match.behind)
     options = [[None] if side is None else [None, side] for side in sides]
     for front, behind in itertools.product(*options):
         try:
-            lowered = lower(_with(match.subject.request, front, behind))
+            lowered = lower(_extend_request(match.subject.request, front, behind))
         except ConversionError:
             if front is None and behind is None:
                 raise
@@ -104,7 +104,7 @@ def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
     return Rewrite(lowered, (match.subject,), absorbed, outputs, shape)
 
 
-def _front(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None:
+def _front_transpose(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None:
     sizes = subject.sizes
     data = subject.node.inputs[0]
     node = data.producer() if data is not None else None
@@ -122,7 +122,7 @@ def _front(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None:
     return _Transposes((node,), perm, cost, node.inputs[0])
 
 
-def _behind(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None:
+def _transpose_behind(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None:
     sizes, output = subject.sizes, subject.node.outputs[0]
     readers = matcher.readers(output)
     shape = _output_shape(subject, sizes)
@@ -165,7 +165,9 @@ def _output_shape(subject: MatchedOp, sizes: Sequence[int]) -> list[int]:
     return [d if isinstance(d, int) else guess for d, guess in zip(shape, guesses, strict=True)]
 
 
-def _with(request: Request, front: _Transposes | None, behind: _Transposes | None) -> Request:
+def _extend_request(
+    request: Request, front: _Transposes | None, behind: _Transposes | None
+) -> Request:
     """Extend a request by the Transposes that are absorbed."""
     if front is not None:
         inputs = (front.value, *request.inputs[1:])
@@ -176,4 +178,4 @@ def _with(request: Request, front: _Transposes | None, behind: _Transposes | Non
 
 
 #: Transposes around an operator become part of it; the lowering has the name that is reported.
-RULE = Rule(None, _match, _rewrite)
+RULE = Rule(None, _match_transposes, _absorb_cheapest)

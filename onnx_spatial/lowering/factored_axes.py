@@ -22,7 +22,7 @@ import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Size, Tensor
-from onnx_spatial.lowering.core.gather_indices import LARGEST, Numbers, outer_sum
+from onnx_spatial.lowering.core.gather_indices import MAX_INDEX_ENTRIES, Numbers, outer_sum
 from onnx_spatial.lowering.core.padding import Pads, is_zero, pad
 from onnx_spatial.lowering.core.strategy import Request
 from onnx_spatial.lowering.windows import windows_and_pads
@@ -81,7 +81,7 @@ class Rearrangement:
         """
         tail = None
         if x is None:
-            x, tail = _data(request, emit)
+            x, tail = _data_of(request, emit)
         plain = _OF[request.call.kind](request, emit, x)
         return replace(plain, tail=tail)._with_transposes(request)
 
@@ -125,7 +125,9 @@ class Rearrangement:
         cropped = [axis for axis, pair in enumerate(self.crops) if not is_zero(pair)]
         if cropped:
             starts, cuts = zip(*(self.crops[axis] for axis in cropped), strict=True)
-            ends = [stop(emit, whole[axis], cut) for axis, cut in zip(cropped, cuts, strict=True)]
+            ends = [
+                slice_end(emit, whole[axis], cut) for axis, cut in zip(cropped, cuts, strict=True)
+            ]
             x = emit.slice(x, cropped, starts, ends, self.final(emit))
         if self.tail is None:
             return x.value
@@ -143,7 +145,10 @@ class Rearrangement:
         """Return what each axis of the output adds to the place of an element; None if unknown."""
         sizes = {f: size for f in self.before if isinstance(size := self.sizes[f], int)}
         # A file may declare huge dims beside one of 0.
-        if len(sizes) < len(self.before) or math.prod(s or 1 for s in sizes.values()) > LARGEST:
+        if (
+            len(sizes) < len(self.before)
+            or math.prod(s or 1 for s in sizes.values()) > MAX_INDEX_ENTRIES
+        ):
             return None
         strides, stride = {}, 1
         for factor in reversed(self.before):
@@ -178,7 +183,7 @@ class Rearrangement:
         return r
 
 
-def stop(emit: Emitter, size: Size, cut: Size) -> Size:
+def slice_end(emit: Emitter, size: Size, cut: Size) -> Size:
     """Return the end of a Slice that cuts this much, at most all, off the end of an axis."""
     if isinstance(cut, int) and not isinstance(size, int):
         return -cut if cut else INT64_MAX  # -0 would mean empty
@@ -186,7 +191,7 @@ def stop(emit: Emitter, size: Size, cut: Size) -> Size:
     return emit.max(emit.sub(size, cut), 0)
 
 
-def _data(request: Request, emit: Emitter) -> tuple[Tensor, ir.Value | None]:
+def _data_of(request: Request, emit: Emitter) -> tuple[Tensor, ir.Value | None]:
     """Return the data with dims in the operator's order, and the `Rearrangement.tail`."""
     if request.shape is not None or request.before is not None or request.after is not None:
         return request.operand(emit), None
@@ -210,7 +215,7 @@ def _space_to_batch(request: Request, emit: Emitter, x: Tensor) -> Rearrangement
         emit.quotient(emit.add(emit.add(d, begin), end), b)
         for d, begin, end, b in zip(x.dims[1:], begins, ends, block, strict=False)
     ]
-    sizes, space, channels = _numbered(x.dims[0], cells, block, x.dims[1 + blocked :])
+    sizes, space, channels = _number_factors(x.dims[0], cells, block, x.dims[1 + blocked :])
     return Rearrangement(
         x,
         ((0, 0), *zip(begins, ends, strict=True), *[(0, 0)] * rest),
@@ -232,7 +237,7 @@ def _batch_to_space(request: Request, emit: Emitter, x: Tensor) -> Rearrangement
     batch = emit.quotient(x.dims[0], factor)
     crops = [(0, 0), *zip(begins, ends, strict=True), *[(0, 0)] * (x.rank - 1 - blocked)]
     rest = x.dims[1 + blocked :]
-    sizes, space, channels = _numbered(batch, x.dims[1 : 1 + blocked], block, rest)
+    sizes, space, channels = _number_factors(batch, x.dims[1 : 1 + blocked], block, rest)
     return Rearrangement(
         x,
         ((0, 0),) * x.rank,
@@ -245,7 +250,7 @@ def _batch_to_space(request: Request, emit: Emitter, x: Tensor) -> Rearrangement
     )
 
 
-def _tiles(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
+def _tiles_of(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
     op = request.call.operator
     assert isinstance(op, ExtractPatches)
     for k, s, r in zip(op.kernel, op.strides, op.rates, strict=True):
@@ -260,7 +265,7 @@ def _tiles(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
         if op.auto_pad == "valid" and k > 1 and x.dims[axis] != size:
             cuts[axis] = (0, size)
     channel = x.dims[op.channel_axis]
-    sizes, space, channels = _numbered(x.dims[0], counts, op.kernel, [channel])
+    sizes, space, channels = _number_factors(x.dims[0], counts, op.kernel, [channel])
     windows = tuple((window,) for window, _ in space)
     places = tuple(k for _, k in space)
     depth = (*places, *channels[0]) if op.major == "place" else (*channels[0], *places)
@@ -278,7 +283,7 @@ def _tiles(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
     )
 
 
-def _rearrange(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
+def _factors_of_rearrange(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
     op = request.call.operator
     assert isinstance(op, Rearrange)
     sizes = list[Size](op.sizes)
@@ -300,7 +305,7 @@ def _rearrange(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
     )
 
 
-def _reorg(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
+def _factors_of_reorg(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
     op, (batch, channels, height, width) = request.call.operator, x.dims
     assert isinstance(op, ReorgYolo)
     s = op.stride
@@ -325,13 +330,13 @@ def _reorg(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
 _OF: dict[type[Operator], Callable[[Request, Emitter, Tensor], Rearrangement]] = {
     SpaceToBatch: _space_to_batch,
     BatchToSpace: _batch_to_space,
-    ExtractPatches: _tiles,
-    Rearrange: _rearrange,
-    ReorgYolo: _reorg,
+    ExtractPatches: _tiles_of,
+    Rearrange: _factors_of_rearrange,
+    ReorgYolo: _factors_of_reorg,
 }
 
 
-def _numbered(
+def _number_factors(
     batch: Size, cells: Sequence[Size], block: Sequence[Size], rest: Sequence[Size]
 ) -> tuple[tuple[Size, ...], list[Order], list[Order]]:
     """Return all sizes, the two factors of each blocked axis, the factor of each other axis."""

@@ -48,15 +48,15 @@ def planes(request: Request, emit: Emitter) -> ir.Value:
     op = patches(request)
     if op.kernel[-1] > _MOST_SLICES:
         raise ConversionError(f"the window has more than {_MOST_SLICES} places along the last axis")
-    w, spare = _padded(op, request, emit)
-    taps = _taps(op, request, emit, w, spare)
+    w, spare = _pad_planes(op, request, emit)
+    taps = _emit_taps(op, request, emit, w, spare)
     depth = emit.product([*op.kernel, w.channels])
     batch = w.x.dims[0]
     last = _layout_behind(request) == "channels_last"
-    rows = _rows(op, emit, w, taps, images_inside=last)
+    rows = _rows_of_taps(op, emit, w, taps, images_inside=last)
     if not last:
         return emit.reshape(rows, [batch, depth, *w.counts]).value
-    if _lead(op, w):
+    if _leading_axes(op, w):
         images = emit.reshape(rows, [batch, depth, emit.product(w.counts)])
         turned = emit.transpose(images, [0, 2, 1])
     else:
@@ -79,7 +79,7 @@ def _layout_behind(request: Request) -> Layout | None:
     return next((layout for layout in layouts if list(request.after) == axes_of(op, layout)), None)
 
 
-def _padded(op: ExtractPatches, request: Request, emit: Emitter) -> tuple[Windows, int]:
+def _pad_planes(op: ExtractPatches, request: Request, emit: Emitter) -> tuple[Windows, int]:
     """Pad the data and transpose it to planes.
 
     Returns:
@@ -92,7 +92,7 @@ def _padded(op: ExtractPatches, request: Request, emit: Emitter) -> tuple[Window
     perm = list(request.before or range(x.rank))
     back = [perm.index(axis) for axis in range(x.rank)]
     last, spare = op.spatial_axes[-1], 0
-    if _splits(op) and not isinstance(x.dims[last], int):
+    if _splits_phases(op) and not isinstance(x.dims[last], int):
         phases = op.strides[-1]
         spare = (op.extent(len(counts) - 1) - 1) // phases
         cuts = has_pad_kernel(request.element_types, emit.opset) and back[-1] == last
@@ -109,26 +109,28 @@ def _padded(op: ExtractPatches, request: Request, emit: Emitter) -> tuple[Window
     return Windows(x, tuple(counts), "channels_first"), spare
 
 
-def _splits(op: ExtractPatches) -> bool:
+def _splits_phases(op: ExtractPatches) -> bool:
     """Tell whether the last axis is split into the phases of its stride."""
     return op.kernel[-1] > 1 and 1 < op.strides[-1] <= _MOST_PHASES
 
 
-def _lead(op: ExtractPatches, w: Windows) -> list[Size]:
+def _leading_axes(op: ExtractPatches, w: Windows) -> list[Size]:
     """Return the axes in front of the rows: an unknown batch, so that no index holds it."""
     batch = w.x.dims[0]
     return [] if isinstance(batch, int) or computes_padding(op) else [batch]
 
 
-def _taps(op: ExtractPatches, request: Request, emit: Emitter, w: Windows, spare: int) -> Tensor:
+def _emit_taps(
+    op: ExtractPatches, request: Request, emit: Emitter, w: Windows, spare: int
+) -> Tensor:
     """Return [.., positions in the window along the last axis * rows, windows along that axis]."""
     last = len(op.kernel) - 1
     kernel, stride, rate = op.kernel[last], op.strides[last], op.rates[last]
     size, count = w.size(last), w.counts[last]
-    lead = _lead(op, w)
+    lead = _leading_axes(op, w)
     lines = [*lead, emit.product(w.x.dims[len(lead) : -1])]
     axis = len(lines)
-    if not _splits(op):
+    if not _splits_phases(op):
         x = emit.reshape(w.x, [*lines, size])
         parts = [
             window_slice(emit, x, {axis: Place.of(op, last, i, count)}, [*lines, count])
@@ -185,7 +187,7 @@ def _of_phases(
     return emit.reshape(emit.concat(parts, 0), [emit.mul(rows, len(parts)), taps[0][1].count])
 
 
-def _rows(
+def _rows_of_taps(
     op: ExtractPatches,
     emit: Emitter,
     w: Windows,
@@ -199,7 +201,7 @@ def _rows(
     channel = Term(channels, stride)
     stride = emit.mul(stride, channels)
     images: list[Term] = []
-    if not _lead(op, w):
+    if not _leading_axes(op, w):
         images = [Term(batch, stride)]
         stride = emit.mul(stride, batch)
     inside.append(Term(op.kernel[-1], stride))

@@ -29,8 +29,8 @@ from onnx import TensorProto
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
 from onnx_spatial.lowering.core.gather_indices import (
-    LARGEST,
-    LONGEST,
+    MAX_INDEX_ENTRIES,
+    MAX_STORED_ENTRIES,
     Term,
     computed_index,
     constant_index,
@@ -87,19 +87,19 @@ def row_gather(request: Request, emit: Emitter, *, single: bool = False) -> ir.V
     if places is None and isinstance(operator, ExtractPatches):
         return _of_padded_windows(request, emit, single)
     if isinstance(operator, ReorgYolo):
-        places = places or _reorganised(operator, emit, x.dims)
+        places = places or _reorg_index(operator, emit, x.dims)
         out = _reorganised_dims(operator, emit, x.dims)
     elif places is not None:
         out = request.call.output_dims(emit, x.dims, *request.parameters(emit))
     else:
-        places, ahead = _rearranged(request, emit, x.dims[:lead])
+        places, ahead = _rearrange_numbers(request, emit, x.dims[:lead])
         out = [*ahead, *x.dims[lead:]]
     row = [] if single or lead == x.rank else [emit.product(x.dims[lead:])]
     rows = emit.reshape(x, [emit.product(x.dims[:lead]), *row])
     if request.call.may_pad:
         zero = filled(emit, [1, *row], min(request.element_types, default=1))
         rows = emit.concat([rows, emit.tensor(zero, [1, *row], x.itemsize)], 0)
-    return emit.reshape(_gathered(request, emit, rows, places, single), out).value
+    return emit.reshape(_gather_rows(request, emit, rows, places, single), out).value
 
 
 def element_gather(request: Request, emit: Emitter) -> ir.Value:
@@ -143,13 +143,13 @@ def _of_padded_windows(request: Request, emit: Emitter, single: bool) -> ir.Valu
         moved = emit.gather(rows, places, 1)
     else:
         rows = emit.reshape(w.x, [emit.product([batch, image]), *row])
-        moved = _gathered(request, emit, rows, places, single)
+        moved = _gather_rows(request, emit, rows, places, single)
     depth = emit.product([*op.kernel, w.channels])
     out = [batch, *w.counts, depth] if last else [batch, depth, *w.counts]
     return emit.reshape(moved, out).value
 
 
-def _gathered(
+def _gather_rows(
     request: Request, emit: Emitter, rows: Tensor, places: Tensor, single: bool
 ) -> Tensor:
     """Emit the Gather of rows, or of single elements if `rows` is 1-D."""
@@ -220,7 +220,10 @@ def _known_index(request: Request, emit: Emitter, lead: Sequence[Size]) -> Tenso
     dims += [1] * (request.call.axes - len(dims))
     rows, out = math.prod(dims), [int(d or 0) for d in operator.output_shape(dims)]
     # Counted before the index is made: a damaged file may ask for any number of rows.
-    if max(rows, *dims, *operator.positions, *out) > LARGEST or math.prod(out) > LONGEST:
+    if (
+        max(rows, *dims, *operator.positions, *out) > MAX_INDEX_ENTRIES
+        or math.prod(out) > MAX_STORED_ENTRIES
+    ):
         return None
     # Gather counts from the end since opset 11.
     zero_row = -1 if emit.opset >= _GATHER_ND else rows
@@ -231,7 +234,9 @@ def _known_index(request: Request, emit: Emitter, lead: Sequence[Size]) -> Tenso
     )
 
 
-def _rearranged(request: Request, emit: Emitter, dims: Sequence[Size]) -> tuple[Tensor, list[Size]]:
+def _rearrange_numbers(
+    request: Request, emit: Emitter, dims: Sequence[Size]
+) -> tuple[Tensor, list[Size]]:
     """Emit a block operator on row numbers; return these, in any shape, and the shape of the result."""
     if request.opset < _GATHER_ND and request.call.may_pad:
         raise NewerOpsetError("rows of zeros", _GATHER_ND)  # whose Gather counts from the end
@@ -253,7 +258,7 @@ def _rearranged(request: Request, emit: Emitter, dims: Sequence[Size]) -> tuple[
     return emit.tensor(r.finished(emit, x), r.final(emit)), r.final(emit)
 
 
-def _reorganised(op: ReorgYolo, emit: Emitter, dims: Sequence[Size]) -> Tensor:
+def _reorg_index(op: ReorgYolo, emit: Emitter, dims: Sequence[Size]) -> Tensor:
     """Emit the index of ReorgYolo; see the module."""
     s, (batch, channels, height, width) = op.stride, dims
     if isinstance(channels, int):
@@ -267,8 +272,8 @@ def _reorganised(op: ReorgYolo, emit: Emitter, dims: Sequence[Size]) -> Tensor:
         zero = zero_if_legal(emit, [emit.sub(channels, s * s)])
         checked = emit.add(channels, *emit.elements(zero, [0], 1))
         images, place = emit.div(checked, s * s), emit.range(checked)
-        offset, image = _divided(emit, place, images)
-        rows, columns = _divided(emit, offset, s)
+        offset, image = _emit_division(emit, place, images)
+        rows, columns = _emit_division(emit, offset, s)
     line = emit.mul(width, s)
     plane = emit.product([line, height, s])
     channel = emit.sum(
@@ -293,7 +298,7 @@ def _reorganised_dims(op: ReorgYolo, emit: Emitter, dims: Sequence[Size]) -> lis
     return [batch, emit.mul(channels, s * s), *(emit.quotient(size, s) for size in image)]
 
 
-def _divided(emit: Emitter, dividend: ir.Value, divisor: Size) -> tuple[ir.Value, ir.Value]:
+def _emit_division(emit: Emitter, dividend: ir.Value, divisor: Size) -> tuple[ir.Value, ir.Value]:
     """Return quotient and remainder."""
     quotient = emit.op("Div", dividend, emit.size(divisor))
     return quotient, emit.op("Sub", dividend, emit.op("Mul", quotient, emit.size(divisor)))

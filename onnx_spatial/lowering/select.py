@@ -13,7 +13,7 @@ from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Tensor
 from onnx_spatial.lowering.core.nodes import NewerOpsetError
-from onnx_spatial.lowering.core.strategy import Request, Strategy, guarded
+from onnx_spatial.lowering.core.strategy import Request, Strategy, guard_request
 from onnx_spatial.lowering.planes import ends_in_a_layout, planes
 from onnx_spatial.lowering.row_gather import element_gather, row_gather
 from onnx_spatial.lowering.slices import slices
@@ -154,7 +154,9 @@ def lower(
     """
     ranking = rank(request, max_rank=max_rank, strategy=strategy)
     if ranking.best is not None:
-        return replace(_build(ranking.best, request, max_rank), considered=ranking.fitting)
+        return replace(
+            _build_candidate(ranking.best, request, max_rank), considered=ranking.fitting
+        )
     if ranking.newer_opset is not None:
         raise ConversionError(
             f"the model's opset is {request.opset}: {ranking.newer_opset} "
@@ -206,11 +208,11 @@ def rank(
     """
     check_supported(request)
     present = tuple(value is not None for value in request.inputs)
-    return _ranked(replace(request, inputs=()), present, max_rank, strategy)
+    return _rank_present(replace(request, inputs=()), present, max_rank, strategy)
 
 
 @lru_cache(maxsize=4096)
-def _ranked(
+def _rank_present(
     request: Request, present: tuple[bool, ...], max_rank: int | None, strategy: str | None
 ) -> Ranking:
     """Rank the strategies for a request without inputs, `present` of which it has.
@@ -230,7 +232,7 @@ def _ranked(
             reasons[candidate.name] = f"not a {nouns} operator"
             continue
         try:
-            emitted = _build(candidate, request, max_rank).emitted
+            emitted = _build_candidate(candidate, request, max_rank).emitted
         except ConversionError as error:
             reasons.setdefault(candidate.name, str(error))
             if newer_opset is None and isinstance(error, NewerOpsetError):
@@ -256,10 +258,10 @@ def _ranked(
     return Ranking(tuple(fitting.values()), best, reasons, newer_opset, tuple(ranks))
 
 
-def _build(candidate: Strategy, request: Request, max_rank: int | None) -> Lowered:
+def _build_candidate(candidate: Strategy, request: Request, max_rank: int | None) -> Lowered:
     emit = Emitter(request.opset, max_rank, defers=True)
     if request.checked:
-        request = guarded(request, emit)
+        request = guard_request(request, emit)
     if candidate.absorbs(request):
         output = candidate.build(request, emit)
     else:

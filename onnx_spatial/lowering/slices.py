@@ -29,7 +29,7 @@ MAX_SLICES = 256
 
 def slices(request: Request, emit: Emitter) -> ir.Value:
     """Emit one Slice, or output of a Split, for each position in a block or window."""
-    places, operator = _positions(request), request.call.operator
+    places, operator = _positions_of(request), request.call.operator
     if request.shape is None:
         raise ConversionError("the rank of the input is unknown")
     if places is None:
@@ -39,12 +39,12 @@ def slices(request: Request, emit: Emitter) -> ir.Value:
     if math.prod(places) > MAX_SLICES:
         raise ConversionError(f"it would take {math.prod(places)} Slices")
     if request.call.kind is ExtractPatches:
-        return _patches(request, emit).value
+        return _slice_patches(request, emit).value
     r = Rearrangement.of(request, emit)
     return (_space_to_batch if request.call.kind is SpaceToBatch else _batch_to_space)(r, emit)
 
 
-def _positions(request: Request) -> tuple[int, ...] | None:
+def _positions_of(request: Request) -> tuple[int, ...] | None:
     """Return the positions in a block or window along each axis; None if unknown."""
     call = request.call
     if isinstance(call, BlockCall):
@@ -69,7 +69,7 @@ def _space_to_batch(r: Rearrangement, emit: Emitter) -> ir.Value:
     parts = []
     for place in itertools.product(*(range(_known(r, f)) for f in order)):
         steps = {offsets[f]: (start, _known(r, f)) for f, start in zip(order, place, strict=True)}
-        parts.append(_strided(emit, x, {a: v for a, v in steps.items() if v[1] > 1}, dims))
+        parts.append(_strided_slice(emit, x, {a: v for a, v in steps.items() if v[1] > 1}, dims))
     if r.checks_division:
         # Where a block does not divide, the part of the last offsets is smaller than the first, and this
         # Reshape fails. Concat would skip an empty part and leave its share of the result undefined.
@@ -102,13 +102,13 @@ def _batch_to_space(r: Rearrangement, emit: Emitter) -> ir.Value:
         cell, offset = axis
         if _known(r, offset) > 1:
             rows = emit.product([r.sizes[f] for f in rest[: rest.index(cell) + 1]])
-            by_place = _joined(emit, by_place, order.index(offset), [rows, tail])
+            by_place = _join_parts(emit, by_place, order.index(offset), [rows, tail])
         tail = emit.product([tail, r.sizes[cell], r.sizes[offset]])
     (whole,) = by_place.values()
     return r.finished(emit, whole)
 
 
-def _joined(
+def _join_parts(
     emit: Emitter, parts: dict[tuple[int, ...], Tensor], axis: int, dims: Sequence[Size]
 ) -> dict[tuple[int, ...], Tensor]:
     """Join the parts that differ in one offset row by row; `dims`: rows of a part and their length."""
@@ -127,7 +127,7 @@ def _known(r: Rearrangement, factor: int) -> int:
     return size
 
 
-def _patches(request: Request, emit: Emitter) -> Tensor:
+def _slice_patches(request: Request, emit: Emitter) -> Tensor:
     op, windows = patches(request), Windows.of(request, emit)
     dims = list(windows.x.dims)
     for axis, count in zip(op.spatial_axes, windows.counts, strict=True):
@@ -142,7 +142,7 @@ def _patches(request: Request, emit: Emitter) -> Tensor:
     return emit.concat(parts, op.channel_axis)
 
 
-def _strided(
+def _strided_slice(
     emit: Emitter, x: Tensor, steps: dict[int, tuple[int, int]], dims: Sequence[Size]
 ) -> Tensor:
     if not steps:

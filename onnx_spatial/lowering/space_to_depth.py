@@ -47,7 +47,7 @@ def _square_block(order: Order, r: Rearrangement) -> int | None:
     return block if isinstance(block, int) and block == r.sizes[column_block] else None
 
 
-def _image(r: Rearrangement, emit: Emitter, order: Order, block: int) -> list[Size]:
+def _emit_image(r: Rearrangement, emit: Emitter, order: Order, block: int) -> list[Size]:
     """Return [1, leading factors, height, width]."""
     lead = emit.product([r.sizes[f] for f in order[:-4]])
     rows, _, columns, _ = order[-4:]
@@ -61,7 +61,7 @@ def _blocks_first(order: Order) -> Order:
 
 def _space_to_depth(r: Rearrangement, emit: Emitter, order: Order, block: int) -> ir.Value:
     rows, _, columns, _ = order[-4:]
-    x = emit.reshape(r.padded(emit), _image(r, emit, order, block))
+    x = emit.reshape(r.padded(emit), _emit_image(r, emit, order, block))
     dims = [1, emit.mul(x.dims[1], block * block), r.sizes[rows], r.sizes[columns]]
 
     def work() -> Work:
@@ -75,7 +75,7 @@ def _space_to_depth(r: Rearrangement, emit: Emitter, order: Order, block: int) -
 def _depth_to_space(r: Rearrangement, emit: Emitter, order: Order, block: int) -> ir.Value:
     rows, _, columns, _ = order[-4:]
     x = transposed(emit, r, r.padded(emit), r.before, _blocks_first(order))
-    image = _image(r, emit, order, block)
+    image = _emit_image(r, emit, order, block)
     x = emit.reshape(x, [1, emit.mul(image[1], block * block), r.sizes[rows], r.sizes[columns]])
 
     def work() -> Work:

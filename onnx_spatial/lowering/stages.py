@@ -34,7 +34,7 @@ from onnx_spatial.lowering.factored_axes import Order, Rearrangement
 
 Kind = Literal["transpose", "gather"]
 
-_ANY_RANK = 64
+_MAX_ANY_RANK = 64
 
 #: Permutations of more factors than this (five blocked axes) are not searched for three stages.
 _MOST_FACTORS = 9
@@ -61,16 +61,16 @@ def in_stages(request: Request, emit: Emitter, *, gathers: bool) -> ir.Value:
     if gathers:
         request.refuse_strings()
     r = Rearrangement.of(request, emit)
-    plan = _plan(r, emit, gathers=gathers)
+    plan = _plan_stages(r, emit, gathers=gathers)
     if not plan:
         raise ConversionError("no sequence of such steps is needed or fits")
     x = r.padded(emit)
     for stage in plan:
-        x = (_gathered if stage.kind == "gather" else _transposed)(emit, r, x, stage)
+        x = (_gather_stage if stage.kind == "gather" else _transpose_stage)(emit, r, x, stage)
     return r.finished(emit, x)
 
 
-def _plan(r: Rearrangement, emit: Emitter, *, gathers: bool) -> tuple[Stage, ...] | None:
+def _plan_stages(r: Rearrangement, emit: Emitter, *, gathers: bool) -> tuple[Stage, ...] | None:
     """Return the cheapest stages, in terms of the factors; None if there are none."""
     # Factors that are neighbours before and after count as one.
     bundles = groups(r.after, r.before)
@@ -88,7 +88,7 @@ def _plan(r: Rearrangement, emit: Emitter, *, gathers: bool) -> tuple[Stage, ...
         r.x.itemsize,
         frozenset(i for i, is_known in enumerate(known) if not is_known),
         gathers,
-        emit.rank_limit or _ANY_RANK,
+        emit.rank_limit or _MAX_ANY_RANK,
     )
     plan = cheapest_plan(problem)
 
@@ -100,18 +100,18 @@ def _plan(r: Rearrangement, emit: Emitter, *, gathers: bool) -> tuple[Stage, ...
 
 def transposed(emit: Emitter, r: Rearrangement, x: Tensor, before: Order, after: Order) -> Tensor:
     """Emit a Transpose from one order of factors to another, none if they are equal."""
-    return x if before == after else _transposed(emit, r, x, Stage("transpose", before, after))
+    return x if before == after else _transpose_stage(emit, r, x, Stage("transpose", before, after))
 
 
-def _transposed(emit: Emitter, r: Rearrangement, x: Tensor, stage: Stage) -> Tensor:
+def _transpose_stage(emit: Emitter, r: Rearrangement, x: Tensor, stage: Stage) -> Tensor:
     """Emit one Transpose of the fewest axes."""
-    axes = _axes(emit, r, stage)
+    axes = _stage_axes(emit, r, stage)
     inner = sorted(axes, key=lambda group: stage.before.index(group[0]))
     dims = [r.size(emit, group) for group in inner]
     return emit.transpose_as(x, dims, [inner.index(group) for group in axes])
 
 
-def _axes(emit: Emitter, r: Rearrangement, stage: Stage) -> list[Order]:
+def _stage_axes(emit: Emitter, r: Rearrangement, stage: Stage) -> list[Order]:
     """Return the axes of a Transpose: the fewest, or without products of unknown sizes.
 
     A shape that holds single sizes takes fewer nodes than one that holds products.
@@ -119,16 +119,16 @@ def _axes(emit: Emitter, r: Rearrangement, stage: Stage) -> list[Order]:
     joined = groups(stage.before, stage.after)
     if sum(not isinstance(r.size(emit, group), int) for group in joined) < 2:
         return joined
-    apart = [axis for group in joined for axis in _runs(r, group)]
+    apart = [axis for group in joined for axis in _runs_of_factors(r, group)]
     inner = sorted(joined, key=lambda group: stage.before.index(group[0]))
     moved = [group for group, other in zip(joined, inner, strict=True) if group != other]
     # onnxruntime has other kernels for two axes that change places.
-    generic = len(moved) != 2 or all(len(_runs(r, group)) == 1 for group in moved)
-    fits = len(apart) <= (emit.rank_limit or _ANY_RANK)
+    generic = len(moved) != 2 or all(len(_runs_of_factors(r, group)) == 1 for group in moved)
+    fits = len(apart) <= (emit.rank_limit or _MAX_ANY_RANK)
     return apart if generic and fits else joined
 
 
-def _runs(r: Rearrangement, group: Order) -> list[Order]:
+def _runs_of_factors(r: Rearrangement, group: Order) -> list[Order]:
     """Return the factors of an axis in runs, each with one unknown size at most."""
     runs: list[Order] = []
     free = False
@@ -143,7 +143,7 @@ def _runs(r: Rearrangement, group: Order) -> list[Order]:
     return runs
 
 
-def _gathered(emit: Emitter, r: Rearrangement, x: Tensor, stage: Stage) -> Tensor:
+def _gather_stage(emit: Emitter, r: Rearrangement, x: Tensor, stage: Stage) -> Tensor:
     """Emit one Gather of rows along the middle."""
     front, back = stage.kept
     end = len(stage.before) - back
@@ -175,7 +175,7 @@ class Stage:
     @property
     def kept(self) -> tuple[int, int]:
         """Number of factors that stay in front, and at the end."""
-        return _kept(self.before, self.after)
+        return _kept_factors(self.before, self.after)
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class _Search:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.totals = [
-            min(cost_model.MOST, math.prod(max(1, s) for s in sizes)) for sizes in problem.cases
+            min(cost_model.MAX_SIZE, math.prod(max(1, s) for s in sizes)) for sizes in problem.cases
         ]
         self.small = cost_model.small().nanoseconds
         self.cost = math.inf
@@ -234,8 +234,8 @@ class _Search:
         self._try(0.0, (), before, after, ())
         if len(before) > _MOST_FACTORS:
             return self.plan
-        firsts = self._cheapest((before, order) for order in swaps(before))
-        lasts = self._cheapest((order, after) for order in swaps(after))
+        firsts = self._cheapest_changes((before, order) for order in swaps(before))
+        lasts = self._cheapest_changes((order, after) for order in swaps(after))
         for cost, stage in firsts:
             self._try(cost, (stage,), stage.after, after, ())
         for cost, stage in lasts:
@@ -248,9 +248,13 @@ class _Search:
                     self._try(first_cost + last_cost, (first,), first.after, last.before, (last,))
         return self.plan
 
-    def _cheapest(self, changes: Iterable[tuple[Order, Order]]) -> list[tuple[float, Stage]]:
+    def _cheapest_changes(
+        self, changes: Iterable[tuple[Order, Order]]
+    ) -> list[tuple[float, Stage]]:
         """Return the possible Transposes with their costs, the cheapest first."""
-        priced = ((self._transpose(*change), Stage("transpose", *change)) for change in changes)
+        priced = (
+            (self._price_transpose(*change), Stage("transpose", *change)) for change in changes
+        )
         return sorted((p for p in priced if p[0] < math.inf), key=lambda pair: pair[0])
 
     def _try(
@@ -267,34 +271,34 @@ class _Search:
         middle: tuple[Stage, ...] = ()
         if self.problem.gathers:
             middle = (Stage("gather", before, after),)
-            cost += self._gather(before, after) if before != after else math.inf
+            cost += self._price_gather(before, after) if before != after else math.inf
         elif before != after:
             middle = (Stage("transpose", before, after),)
-            cost += self._transpose(before, after)
+            cost += self._price_transpose(before, after)
         plan = (*head, *middle, *tail)
-        if cost < self.cost and not any(merged(one, two) for one, two in pairwise(plan)):
+        if cost < self.cost and not any(are_merged(one, two) for one, two in pairwise(plan)):
             self.cost, self.plan = cost, plan
 
-    def _mean(self, prices: Iterable[float]) -> float:
+    def _mean_price(self, prices: Iterable[float]) -> float:
         """Return the mean of the prices in all cases, by elements."""
         first = self.totals[0]
         weighted = [p * (first / total) for p, total in zip(prices, self.totals, strict=True)]
         return sum(weighted) / len(weighted)
 
-    def _transpose(self, before: Order, after: Order) -> float:
+    def _price_transpose(self, before: Order, after: Order) -> float:
         """Return the price of a Transpose, infinite if its rank exceeds the limit."""
         p, perm = self.problem, tuple(before.index(f) for f in after)
         works = [
-            _transpose(tuple(sizes[f] for f in before), perm, p.itemsize, p.rank_limit)
+            _price_transpose(tuple(sizes[f] for f in before), perm, p.itemsize, p.rank_limit)
             for sizes in p.cases
         ]
         if works[0][0] > p.rank_limit:
             return math.inf
-        return self._mean(nanoseconds + self.small for _, nanoseconds in works)
+        return self._mean_price(nanoseconds + self.small for _, nanoseconds in works)
 
-    def _gather(self, before: Order, after: Order) -> float:
+    def _price_gather(self, before: Order, after: Order) -> float:
         """Return the price of a Gather, infinite if its index would exceed the rank limit."""
-        p, (front, back) = self.problem, _kept(before, after)
+        p, (front, back) = self.problem, _kept_factors(before, after)
         axes = len(before) - back - front
         computed = not p.unknown.isdisjoint(before[front : front + axes])
         if computed and bool(front) + axes + bool(back) > p.rank_limit:
@@ -302,7 +306,7 @@ class _Search:
 
         def price(sizes: tuple[int, ...], total: int) -> float:
             row, lead = (
-                min(cost_model.MOST, math.prod(sizes[f] for f in factors))
+                min(cost_model.MAX_SIZE, math.prod(sizes[f] for f in factors))
                 for factors in (before[len(before) - back :], before[:front])
             )
             rows = total // max(row, 1)
@@ -315,12 +319,12 @@ class _Search:
 
         key = before[:front], before[len(before) - back :]
         if key not in self._gathers:  # the price depends on what stays alone
-            self._gathers[key] = self._mean(map(price, p.cases, self.totals))
+            self._gathers[key] = self._mean_price(map(price, p.cases, self.totals))
         return self._gathers[key]
 
 
 @lru_cache(maxsize=1 << 14)
-def _transpose(
+def _price_transpose(
     dims: tuple[int, ...], perm: Order, itemsize: int, rank_limit: int
 ) -> tuple[int, float]:
     """Return the rank and the nanoseconds of a Transpose with as few axes as possible.
@@ -331,7 +335,7 @@ def _transpose(
     return len(dims), cost_model.best_transpose(dims, perm, itemsize, rank_limit).nanoseconds
 
 
-def merged(first: Stage, second: Stage) -> bool:
+def are_merged(first: Stage, second: Stage) -> bool:
     """Tell whether onnxruntime's optimizer merges two Transposes, which may be slower.
 
     It does if the Reshape between them only splits axes, and so could come first.
@@ -357,7 +361,7 @@ def groups(before: Order, after: Order) -> list[Order]:
     return grouped
 
 
-def _kept(before: Order, after: Order) -> tuple[int, int]:
+def _kept_factors(before: Order, after: Order) -> tuple[int, int]:
     n = len(before)
     front = next((i for i in range(n) if before[i] != after[i]), n)
     back = next((i for i in range(n) if before[n - 1 - i] != after[n - 1 - i]), n)

@@ -41,7 +41,14 @@ from onnx_spatial.maps.expressions import (
 )
 from onnx_spatial.maps.facts import Facts
 from onnx_spatial.maps.polynomial import Atom, Polynomial
-from onnx_spatial.maps.values import LIMIT, MAX_DECIDED, Values, evaluate, everywhere, grid_of
+from onnx_spatial.maps.values import (
+    MAX_DECIDED,
+    SIZE_LIMIT,
+    Values,
+    evaluate,
+    grid_of,
+    holds_everywhere,
+)
 
 _T = TypeVar("_T")
 
@@ -52,7 +59,7 @@ MAX_CASES = 4096
 MAX_VALUES = 512
 
 #: The most elements of a tensor that `Case.for_all` checks one by one.
-_FEW = 64
+_MAX_CHECKED_ELEMENTS = 64
 
 _serials = itertools.count()
 
@@ -135,7 +142,7 @@ class Splits:
         if atom.nonnegative and p.constant is None and not p.nonnegative:
             self.facts.add(p)
         if isinstance(atom.key, Symbol) and atom.key.kind == PARAMETER:
-            self.facts.add(LIMIT - 1 - p)  # which `Facts` knows of symbols
+            self.facts.add(SIZE_LIMIT - 1 - p)  # which `Facts` knows of symbols
         self._memo.clear()
         raise AgainError
 
@@ -363,7 +370,7 @@ class Case(Splits):
 
     def everywhere(self, p: Polynomial, holds: Callable[[Values], npt.NDArray[np.bool_]]) -> bool:
         """Tell whether a polynomial has a property for all values of indices of known extents."""
-        return everywhere(p, holds, self.extents, self.facts)
+        return holds_everywhere(p, holds, self.extents, self.facts)
 
     def is_inside(self, place: Polynomial, extents: Sequence[Polynomial]) -> bool:
         """Tell whether `place` is provably an index of an axis whose digits have these extents."""
@@ -496,9 +503,9 @@ class Case(Splits):
             index: returns the index of any element, made of its digits.
         """
         sizes = [d.constant for d in dims]
-        if all(s is not None and s <= _FEW for s in sizes):
+        if all(s is not None and s <= _MAX_CHECKED_ELEMENTS for s in sizes):
             known = [s for s in sizes if s is not None]
-            if math.prod(known) <= _FEW:
+            if math.prod(known) <= _MAX_CHECKED_ELEMENTS:
                 for place in itertools.product(*map(range, known)):
                     check(tuple(map(Polynomial.of, place)))
                 return

@@ -25,7 +25,7 @@ from onnx_spatial.maps.tensor import Tensor
 NEVER_RUNS = "the original fails in every run"
 
 #: The most values of an index that are tried to find a contradiction.
-_FEW = 4
+_MAX_TRIED_VALUES = 4
 
 
 @dataclass(frozen=True)
@@ -87,25 +87,25 @@ def compare(case: Case, maps: Maps, most_differences: int = 1) -> Comparison:
     differences: list[Difference] = []
     obligations: set[str] = set()
     try:
-        for difference in case.all(lambda: _differs(case, maps)):
+        for difference in case.all(lambda: _find_difference(case, maps)):
             count += 1
-            compared += _maps(case, maps) is not None
+            compared += _maps_in_case(case, maps) is not None
             if difference is not None:
                 differences.append(difference)
                 if len(differences) == most_differences:
-                    return _different(case, count, differences)
+                    return _differing_entries(case, count, differences)
             obligations |= case.obligations.keys()
         if differences:
-            return _different(case, count, differences)
+            return _differing_entries(case, count, differences)
         for node in sorted(obligations):
-            for _ in case.all(partial(_fulfil, case, maps, node)):
+            for _ in case.all(partial(_check_elements, case, maps, node)):
                 count += 1
     except (UndecidedError, RecursionError) as error:
         if differences:
-            return _different(case, count, differences)
+            return _differing_entries(case, count, differences)
         long = isinstance(error, RecursionError)
         reason = "the chain of nodes is too long" if long else str(error)
-        failures = tuple(_failure(case, reason, p) for p in getattr(error, "unmet", ()))
+        failures = tuple(_make_failure(case, reason, p) for p in getattr(error, "unmet", ()))
         return Comparison(False, reason, tuple(case.assumptions), count, (), failures)
     except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
         # A node that breaks its operator's rules: the model is wrong, or fails when it is run.
@@ -116,12 +116,12 @@ def compare(case: Case, maps: Maps, most_differences: int = 1) -> Comparison:
     return Comparison(True, None, tuple(case.assumptions), count)
 
 
-def _different(case: Case, count: int, differences: Sequence[Difference]) -> Comparison:
+def _differing_entries(case: Case, count: int, differences: Sequence[Difference]) -> Comparison:
     reason = differences[0].message
     return Comparison(False, reason, tuple(case.assumptions), count, tuple(differences))
 
 
-def _maps(case: Case, maps: Maps) -> tuple[Tensor, Tensor] | None:
+def _maps_in_case(case: Case, maps: Maps) -> tuple[Tensor, Tensor] | None:
     def make() -> tuple[Tensor, Tensor] | None:
         case.obligations.clear()
         case.calls.clear()
@@ -130,9 +130,9 @@ def _maps(case: Case, maps: Maps) -> tuple[Tensor, Tensor] | None:
     return case.once("maps", make)
 
 
-def _fulfil(case: Case, maps: Maps, node: str) -> None:
+def _check_elements(case: Case, maps: Maps, node: str) -> None:
     """Check all elements of the output of a node in one case."""
-    made = _maps(case, maps)
+    made = _maps_in_case(case, maps)
     if made is None:
         return
     expected, _ = made
@@ -143,8 +143,8 @@ def _fulfil(case: Case, maps: Maps, node: str) -> None:
         check()
 
 
-def _differs(case: Case, maps: Maps) -> Difference | None:
-    made = _maps(case, maps)
+def _find_difference(case: Case, maps: Maps) -> Difference | None:
+    made = _maps_in_case(case, maps)
     if made is None:
         return None
     expected, actual = made
@@ -181,7 +181,7 @@ def _difference(
     return Difference(message, tuple(case.facts), left, right, symbols, index)
 
 
-def _failure(case: Case, message: str, unmet: Polynomial) -> Difference:
+def _make_failure(case: Case, message: str, unmet: Polynomial) -> Difference:
     """Return the case in which a number is negative, and a node fails."""
     found = _difference(case, message, ZERO, ZERO)
     return replace(found, case=(*found.case, -unmet - 1))
@@ -195,14 +195,18 @@ def _is_impossible(case: Case) -> bool:
         if case.surely(-fact - 1):
             return True
     inside = {atom for fact in facts for product in fact.terms for atom in product}
-    small = [atom for atom in inside if case.extents.get(atom, _FEW + 1) <= _FEW]
+    small = [
+        atom
+        for atom in inside
+        if case.extents.get(atom, _MAX_TRIED_VALUES + 1) <= _MAX_TRIED_VALUES
+    ]
     return _has_no_point(case, facts, sorted(small, key=lambda atom: atom.serial))
 
 
 def _has_no_point(case: Case, facts: Sequence[Polynomial], atoms: Sequence[Atom]) -> bool:
     """Tell whether the facts exclude all values of some indices."""
     case.check_budget()
-    if linear.follows(Polynomial.of(-1), facts):
+    if linear.follows_from(Polynomial.of(-1), facts):
         return True
     if not atoms:
         return False
@@ -247,11 +251,11 @@ def _in_order(one: OperationKey, other: OperationKey) -> Sequence[Polynomial]:
     if one.operator not in COMMUTATIVE or len(operands) != 2:
         return operands
     first = next(iter(one.operands))
-    alike = [_kind(p) == _kind(first) for p in operands]
+    alike = [_kind_of(p) == _kind_of(first) for p in operands]
     return operands[::-1] if alike == [False, True] else operands
 
 
-def _kind(p: Polynomial) -> object:
+def _kind_of(p: Polynomial) -> object:
     atom = p.lone_atom
     key = atom.key if atom is not None else None
     return key.operator if isinstance(key, OperationKey) else type(key)

@@ -42,7 +42,7 @@ class Stored:
 
     @cached_property
     def _digest(self) -> str:
-        return _digest(self.array)
+        return _digest_of(self.array)
 
     @cached_property
     def finite(self) -> bool:
@@ -151,7 +151,7 @@ def constant(case: Case, array: Array) -> Tensor:
         first = array.reshape(-1)[0]
         if array.size == 1 or _all_equal(array):
             uniform = number(first)
-    formula = _affine(array) if whole and uniform is None and array.size else None
+    formula = _affine_steps(array) if whole and uniform is None and array.size else None
     stored = Stored(array)
 
     def at(index: Index) -> Polynomial:
@@ -178,13 +178,13 @@ def _all_equal(array: Array) -> bool:
     return bool((raw == raw[0]).all())
 
 
-def _digest(array: Array) -> str:
+def _digest_of(array: Array) -> str:
     data = repr(array.tolist()).encode() if array.dtype.kind in _STRINGS else array.tobytes()
     head = f"{array.dtype.str}{array.shape}".encode()
     return hashlib.sha256(head + data).hexdigest()
 
 
-def _affine(array: Array) -> tuple[int, list[int]] | None:
+def _affine_steps(array: Array) -> tuple[int, list[int]] | None:
     """Return the start, and the step along each axis, of an array that is affine in its index."""
     if np.abs(array.astype(np.float64)).max() > _MAX_AFFINE:
         return None
@@ -232,15 +232,17 @@ def _look_up(case: Case, stored: Stored, index: Index) -> Polynomial:
     values = array[tuple(places)].astype(np.int64)
     if array.dtype == np.uint64 or abs(values.astype(float)).max(initial=0) >= 2**31:
         raise UndecidedError("a constant of indices holds numbers of 2^31 or more")
-    formula = _fitted(values, features, grid)
+    formula = _fit_combination(values, features, grid)
     if formula is not None:
         return formula
     if min(case.extents[atom] for atom in bases) <= MAX_VALUES:
         case.split_by_value(bases)
-    return _lookup(case, stored, index, values)
+    return _lookup_element(case, stored, index, values)
 
 
-def _lookup(case: Case, stored: Stored, index: Index, values: npt.NDArray[np.int64]) -> Polynomial:
+def _lookup_element(
+    case: Case, stored: Stored, index: Index, values: npt.NDArray[np.int64]
+) -> Polynomial:
     """Return an element of a constant as an integer that is one of some values."""
     key = OperationKey(LOOKUP, (stored,), index)
     p = Polynomial.atom(key, nonnegative=bool((values >= 0).all()))
@@ -249,7 +251,7 @@ def _lookup(case: Case, stored: Stored, index: Index, values: npt.NDArray[np.int
     return p
 
 
-def _fitted(
+def _fit_combination(
     values: npt.NDArray[np.int64], features: list[Polynomial], grid: Grid
 ) -> Polynomial | None:
     """Return the integer combination of features with these values, if there is one."""

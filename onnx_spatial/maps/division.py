@@ -31,7 +31,7 @@ def floor_div(facts: Facts, a: Polynomial, b: Polynomial) -> Polynomial:
     if lone is not None and isinstance(lone.key, OperationKey) and lone.key.operator == FLOOR:
         inner, divisor = lone.key.operands
         return quotient + floor_div(facts, inner, divisor * b)
-    reduced = _reduced(facts, rest, b)
+    reduced = _reduce_division(facts, rest, b)
     if reduced is not None:
         dividend, divisor = reduced
         return quotient + (dividend if divisor == ONE else floor_div(facts, dividend, divisor))
@@ -58,7 +58,9 @@ def known_quotient(facts: Facts, a: Polynomial, b: Polynomial) -> Polynomial | N
     return None
 
 
-def _reduced(facts: Facts, a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial] | None:
+def _reduce_division(
+    facts: Facts, a: Polynomial, b: Polynomial
+) -> tuple[Polynomial, Polynomial] | None:
     """Return a smaller dividend and divisor with the same quotient, or None.
 
     floor((g*x + y) / (g*z)) is floor(x / z) for 0 <= y < g.
@@ -89,13 +91,13 @@ def _common_factors(b: Polynomial) -> Iterator[Polynomial]:
                 seen.add(g)
                 yield g
     if content > 1:
-        for g in (Polynomial.of(content), *(Polynomial.of(d) for d in _divisors(content))):
+        for g in (Polynomial.of(content), *(Polynomial.of(d) for d in _divisors_of(content))):
             if g not in seen and g != b:
                 seen.add(g)
                 yield g
 
 
-def _divisors(n: int) -> Iterator[int]:
+def _divisors_of(n: int) -> Iterator[int]:
     yield from (d for d in range(min(n // 2, 64), 1, -1) if n % d == 0)
 
 
@@ -119,7 +121,7 @@ def _long_division(
 ) -> tuple[Polynomial, Polynomial]:
     """Divide by one term of `b`; by a small one the rest may grow without end."""
     quotient, rest = ZERO, a
-    factor, most = b.terms[lead], max(_degree(a), _degree(b))
+    factor, most = b.terms[lead], max(_degree_of(a), _degree_of(b))
     for _ in range(32):
         for product, f in rest.terms.items():
             if f % factor:
@@ -131,11 +133,11 @@ def _long_division(
         else:
             break
         smaller = rest - step * b
-        if _degree(smaller) > most:
+        if _degree_of(smaller) > most:
             break
         quotient, rest = quotient + step, smaller
     return quotient, rest
 
 
-def _degree(p: Polynomial) -> int:
+def _degree_of(p: Polynomial) -> int:
     return max(map(len, p.terms), default=0)

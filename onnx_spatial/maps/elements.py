@@ -24,7 +24,7 @@ from onnx_spatial.maps.constants import stored_in
 from onnx_spatial.maps.expressions import (
     ELEMENT,
     ONE,
-    UNKNOWN,
+    UNKNOWN_PREFIX,
     ZERO,
     Index,
     atoms_of,
@@ -42,7 +42,7 @@ Table = npt.NDArray[np.integer[Any]]
 PRODUCTS = "Products"
 
 #: Operators of the atoms whose operands may be swapped.
-COMMUTATIVE = frozenset({f"{UNKNOWN}Add", f"{UNKNOWN}Mul"})
+COMMUTATIVE = frozenset({f"{UNKNOWN_PREFIX}Add", f"{UNKNOWN_PREFIX}Mul"})
 
 #: What is assumed of the data where a sum of products is one of its elements: it makes NaN of an
 #: infinity and 0, and 0.0 of -0.0.
@@ -75,7 +75,7 @@ def indices_of(case: Case, extents: Sequence[Polynomial]) -> list[Polynomial]:
     return indices
 
 
-def lengths(extents: Sequence[Polynomial]) -> list[Polynomial]:
+def canonical_extents(extents: Sequence[Polynomial]) -> list[Polynomial]:
     """Return the extents of a sum in a canonical order."""
     return sorted((e for e in extents if e != ONE), key=lambda e: (e.constant or 0, repr(e)))
 
@@ -108,7 +108,7 @@ def sum_of_products(
         factor, data = factor_at(indices), data_at(indices)
     if stored_in(data) is not None and stored_in(factor) is None:
         data, factor = factor, data
-    key = OperationKey(PRODUCTS, (), (factor, data, *lengths(extents)))
+    key = OperationKey(PRODUCTS, (), (factor, data, *canonical_extents(extents)))
     total = Polynomial.atom(key)
     return total if added is None else unknown("Add", (False, False), (total, added))
 
@@ -153,7 +153,7 @@ def settled(case: Case, p: Polynomial) -> Polynomial:
         return ZERO
     atom = p.lone_atom
     key = atom.key if atom is not None else None
-    if isinstance(key, OperationKey) and key.operator == f"{UNKNOWN}QuantizeLinear":
+    if isinstance(key, OperationKey) and key.operator == f"{UNKNOWN_PREFIX}QuantizeLinear":
         data, factor, point = key.operands
         if is_scale(factor) and vanishes(case, data):
             return point
@@ -186,7 +186,7 @@ def vanishes(case: Case, p: Polynomial) -> bool:
             vanishes(case, one) and finite(case, other)
             for one, other in ((data, factor), (factor, data))
         )
-    op_type = key.operator.removeprefix(UNKNOWN)
+    op_type = key.operator.removeprefix(UNKNOWN_PREFIX)
     if op_type == "Cast":
         source, target, *_ = key.details
         return TensorProto.STRING not in (source, target) and vanishes(case, key.operands[0])

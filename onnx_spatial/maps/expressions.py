@@ -31,10 +31,10 @@ COMPUTED = frozenset({FLOOR, LOOKUP})
 ELEMENT = "Element"
 
 #: Prefix of the operator of the atoms for unknown functions of elements: ONNX has a Floor, too.
-UNKNOWN = "op:"
+UNKNOWN_PREFIX = "op:"
 
 #: Characters of a polynomial in messages, at most.
-_LONGEST = 160
+_MAX_POLYNOMIAL_LETTERS = 160
 
 #: Kind of the symbols for elements of parameters of operators.
 PARAMETER = "parameter"
@@ -87,7 +87,7 @@ def unknown(
     op_type: str, details: tuple[Hashable, ...], operands: Sequence[Polynomial]
 ) -> Polynomial:
     """Return an unknown function of elements; equal functions of equal elements are equal."""
-    return Polynomial.atom(OperationKey(f"{UNKNOWN}{op_type}", details, tuple(operands)))
+    return Polynomial.atom(OperationKey(f"{UNKNOWN_PREFIX}{op_type}", details, tuple(operands)))
 
 
 def product(sizes: Sequence[Polynomial]) -> Polynomial:
@@ -128,7 +128,7 @@ def is_inside_of(atom: Atom, p: Polynomial) -> bool:
 
 def substitute(p: Polynomial, values: Mapping[Atom, Polynomial]) -> Polynomial:
     """Return a polynomial with atoms replaced, also inside other atoms."""
-    replaced = {a: q for a in top_atoms(p) if (q := _substituted(a, values)) is not None}
+    replaced = {a: q for a in top_atoms(p) if (q := _substitute_atom(a, values)) is not None}
     if not replaced:
         return p
     total = ZERO
@@ -145,7 +145,7 @@ def top_atoms(p: Polynomial) -> set[Atom]:
     return {atom for product in p.terms for atom in product}
 
 
-def _substituted(atom: Atom, values: Mapping[Atom, Polynomial]) -> Polynomial | None:
+def _substitute_atom(atom: Atom, values: Mapping[Atom, Polynomial]) -> Polynomial | None:
     if atom in values:
         return values[atom]
     key = atom.key
@@ -165,14 +165,18 @@ def show(p: Polynomial) -> str:
     """Format a polynomial for messages: "2*H + W - 1"."""
     parts = []
     for product, factor in sorted(p.terms.items(), key=lambda term: -len(term[0])):
-        names = [_name(atom) for atom in product]
+        names = [_atom_name(atom) for atom in product]
         if abs(factor) != 1 or not names:
             names.insert(0, str(abs(factor)))
         sign = "-" if factor < 0 else "+"
         parts.append(f"{sign} {'*'.join(names)}")
     text = " ".join(parts) or "0"
     text = text.removeprefix("+ ") if text.startswith("+") else text
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
+    return (
+        text
+        if len(text) <= _MAX_POLYNOMIAL_LETTERS
+        else f"{text[: _MAX_POLYNOMIAL_LETTERS - 4]} ..."
+    )
 
 
 def show_place(index: Sequence[Polynomial]) -> str:
@@ -180,7 +184,7 @@ def show_place(index: Sequence[Polynomial]) -> str:
     return f"[{', '.join(map(show, index))}]"
 
 
-def _name(atom: Atom) -> str:
+def _atom_name(atom: Atom) -> str:
     key = atom.key
     if isinstance(key, Symbol):
         return key.name
@@ -190,7 +194,7 @@ def _name(atom: Atom) -> str:
             return f"{key.details[0]}{show_place(operands)}"
         if key.operator == FLOOR:
             return f"floor(({show(operands[0])}) / ({show(operands[1])}))"
-        name = key.operator.removeprefix(UNKNOWN)
+        name = key.operator.removeprefix(UNKNOWN_PREFIX)
         return f"{name}({', '.join(map(show, operands))})"
     if isinstance(key, LiteralKey):
         dtype = helper.tensor_dtype_to_np_dtype(key.element_type)

@@ -125,13 +125,13 @@ class Facts:
         if count == len(self._facts):
             return
         while len(self._facts) > count:
-            self._pop()
+            self._remove_last()
         del self._held[count:]
         self._proven = {p: at for p, at in self._proven.items() if at <= count}
         self._failed.clear()
         self._version += 1
 
-    def _pop(self) -> None:
+    def _remove_last(self) -> None:
         fact = self._facts.pop()
         del self._known[fact]
         for product in fact.terms:
@@ -161,18 +161,18 @@ class Facts:
         if self._failed.get(p) == self._version:
             return False
         values = self.samples.evaluate(p)
-        if values is not None and (self._holding() & (values < 0)).any():
+        if values is not None and (self._samples_that_hold() & (values < 0)).any():
             self._failed[p] = self._version
             return False
         return self._search_from(p)
 
     def contradictory(self) -> bool:
         """Tell whether the facts provably exclude each other."""
-        if self._holding().any():
+        if self._samples_that_hold().any():
             return False
         return self._search_from(Polynomial.of(-1))
 
-    def _holding(self) -> npt.NDArray[np.bool_]:
+    def _samples_that_hold(self) -> npt.NDArray[np.bool_]:
         """Return at which samples all facts hold, as far as they can be evaluated."""
         while len(self._held) < len(self._facts):
             values = self.samples.evaluate(self._facts[len(self._held)])
@@ -183,14 +183,14 @@ class Facts:
     def _search_from(self, p: Polynomial) -> bool:
         found = self._is_trivial(p)
         if not found:
-            related = linear.related(p, self._facts)
+            related = linear.related_facts(p, self._facts)
             self._budget.spend(1 + len(related))
-            found = linear.follows(p, related)
+            found = linear.follows_from(p, related)
         if not found:
             degree = max((len(m) for q in (p, *related) for m in q.terms), default=0)
             steps = _MAX_STEPS if degree > 1 else _MAX_ROUNDED
             found = (degree > 1 and self._at_bounds(p)) or (
-                self._search(p, steps) or self._without_quotients(p, steps)
+                self._search_sum(p, steps) or self._without_quotients(p, steps)
             )
         if found:
             self._proven[p] = len(self._facts)
@@ -207,13 +207,13 @@ class Facts:
             self._budget.spend()
             if self._is_trivial(p):
                 return True
-            least = next(self._less(p), None)
+            least = next(self._lower_bounds(p), None)
             if least is None:
                 return False
             p = _tightened(least)
         return False
 
-    def _less(self, p: Polynomial) -> Iterator[Polynomial]:
+    def _lower_bounds(self, p: Polynomial) -> Iterator[Polynomial]:
         """Yield `p` with an index at a bound where it is no larger, those in large products first."""
         sizes: dict[Atom, int] = {}
         for product in p.terms:
@@ -263,11 +263,11 @@ class Facts:
                 bound = a if factor < 0 else a - (b - 1)
                 terms = terms + bound * Polynomial({tuple(rest): factor})
             p = _tightened(terms)
-            if self._search(p, steps):
+            if self._search_sum(p, steps):
                 return True
         return False
 
-    def _search(self, start: Polynomial, steps: int) -> bool:
+    def _search_sum(self, start: Polynomial, steps: int) -> bool:
         """Search for a sum of facts that is at most `start`, the most promising one first."""
         if self._is_trivial(start):
             return True
@@ -279,10 +279,10 @@ class Facts:
             if not queue or (number % 16 == 0 and self._budget.is_exhausted):
                 return False
             _, _, depth, p = heapq.heappop(queue)
-            bad = _doubtful(p)
+            bad = _doubtful_terms(p)
             # Sizes that are 1 or more may be outweighed in the end: indices first.
             product, factor = min(bad, key=lambda t: (self._least.keys() >= set(t[0]), -len(t[0])))
-            for place, (scale, rest) in enumerate(self._cancellations(p, product, factor)):
+            for place, (scale, rest) in enumerate(self._cancel_term(p, product, factor)):
                 self._budget.spend(1 + len(rest.terms) // _TERMS_A_STEP)
                 rest = _tightened(rest)
                 if rest in seen:
@@ -290,17 +290,17 @@ class Facts:
                 if self._is_trivial(rest):
                     return True
                 seen.add(rest)
-                weight = depth + 1 + 2 * scale + 2 * len(_doubtful(rest)) + len(rest.terms)
+                weight = depth + 1 + 2 * scale + 2 * len(_doubtful_terms(rest)) + len(rest.terms)
                 heapq.heappush(queue, (weight, number * 1000 + place, depth + 1, rest))
         return False
 
     def _is_trivial(self, p: Polynomial) -> bool:
         if p in self._known or p in self._proven or p - 1 in self._known:
             return True
-        bad = _doubtful(p)
-        return not bad or self._dominated(p, bad) or self._shifted(p)
+        bad = _doubtful_terms(p)
+        return not bad or self._is_dominated(p, bad) or self._is_nonnegative_shifted(p)
 
-    def _shifted(self, p: Polynomial) -> bool:
+    def _is_nonnegative_shifted(self, p: Polynomial) -> bool:
         """Tell whether `p` has no negative term as a polynomial of (size - least value).
 
         (2*h - 1) * (3*w - 2) is (2*h' + 1) * (3*w' + 1) for h = h' + 1, w = w' + 1.
@@ -330,7 +330,7 @@ class Facts:
                 terms[m] = terms.get(m, 0) + f
         return all(f >= 0 for f in terms.values())
 
-    def _dominated(self, p: Polynomial, bad: list[tuple[_Product, int]]) -> bool:
+    def _is_dominated(self, p: Polynomial, bad: list[tuple[_Product, int]]) -> bool:
         """Tell whether positive terms are at least the others: multiples by factors of 1 or more.
 
         n*h*w >= n*h for w >= 1.
@@ -353,7 +353,7 @@ class Facts:
                 return False
         return True
 
-    def _cancellations(
+    def _cancel_term(
         self, p: Polynomial, product: _Product, factor: int
     ) -> list[tuple[int, Polynomial]]:
         """Return the rest of `p` after cancelling a term with each fact that has such a term.
@@ -369,7 +369,7 @@ class Facts:
                 continue
             if not all(a.nonnegative for a in times):
                 continue
-            if not other and product and not _fits(p, fact, product):
+            if not other and product and not _fits_terms(p, fact, product):
                 continue  # its constant alone fits: rarely of use
             common = math.gcd(factor, its_factor)
             a, k = abs(its_factor) // common, abs(factor) // common
@@ -390,7 +390,7 @@ class Facts:
                     seen.add(number)
                     yield term
         for term in self._constants:
-            # See `_dominated` for facts of single sizes.
+            # See `_is_dominated` for facts of single sizes.
             if p.constant is not None or len(term[0].terms) > 2 or term[0] not in self._lone:
                 yield term
 
@@ -420,7 +420,7 @@ def _without_common_factor(p: Polynomial) -> Polynomial:
     return Polynomial({tuple(apart(m, shared)[0]): f for m, f in p.terms.items()})
 
 
-def _fits(p: Polynomial, fact: Polynomial, product: _Product) -> bool:
+def _fits_terms(p: Polynomial, fact: Polynomial, product: _Product) -> bool:
     """Tell whether each positive term of a fact, times a product, is a positive term of `p`."""
     for m, factor in fact.terms.items():
         if factor > 0:
@@ -430,7 +430,7 @@ def _fits(p: Polynomial, fact: Polynomial, product: _Product) -> bool:
     return True
 
 
-def _doubtful(p: Polynomial) -> list[tuple[_Product, int]]:
+def _doubtful_terms(p: Polynomial) -> list[tuple[_Product, int]]:
     """Return the terms of a polynomial that may be negative."""
     return [(m, f) for m, f in p.terms.items() if f < 0 or not all(a.nonnegative for a in m)]
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from onnx_spatial.maps.cases import Case
 from onnx_spatial.maps.constants import places_of, read, stored_in
 from onnx_spatial.maps.elements import PRODUCTS
-from onnx_spatial.maps.expressions import UNKNOWN, ZERO, bases_of
+from onnx_spatial.maps.expressions import UNKNOWN_PREFIX, ZERO, bases_of
 from onnx_spatial.maps.polynomial import OperationKey, Polynomial
 from onnx_spatial.maps.values import Grid, grid_of
 
@@ -90,7 +90,7 @@ def _behind_sum(p: Polynomial) -> tuple[OperationKey, list[_Step]] | None:
     while (atom := p.lone_atom) is not None and isinstance(key := atom.key, OperationKey):
         if key.operator == PRODUCTS:
             return key, steps[::-1]
-        name, row = key.operator.removeprefix(UNKNOWN), tuple(key.operands)
+        name, row = key.operator.removeprefix(UNKNOWN_PREFIX), tuple(key.operands)
         if name not in _STEPS or name == key.operator or len(row) != _STEPS[name][1] + 1:
             return None
         if name in ("Add", "Mul") and _is_real(row[0]):
@@ -126,14 +126,14 @@ def _is_close(
     grid = grid_of(bases, case.extents, case.facts, _MOST_NUMBERS)
     if grid is None:
         return False
-    constants = [[_numbers(p, grid) for p in step.constants] for step in (*steps, *bias)]
-    weights = [_numbers(p, grid) for p in (weight, folded)]
+    constants = [[_numbers_on_grid(p, grid) for p in step.constants] for step in (*steps, *bias)]
+    weights = [_numbers_on_grid(p, grid) for p in (weight, folded)]
     if any(n is None or not np.isfinite(n).all() for row in (*constants, weights) for n in row):
         return False
     factor, summand, size = np.ones(1), np.zeros(1), np.zeros(1)
     with np.errstate(all="ignore"):
         for step, row in zip(steps, constants, strict=False):
-            times, plus = _line(step, [n for n in row if n is not None])
+            times, plus = _step_as_line(step, [n for n in row if n is not None])
             factor, summand = factor * times, summand * times + plus[0]
             size = size * np.abs(times) + plus[1]
     error = _ROUNDING * (1 + sum(_STEPS[step.name][0] for step in steps))
@@ -142,17 +142,17 @@ def _is_close(
     assert added is not None
     largest = np.abs(added).max(initial=0)
     return bool(
-        _within(after, factor * before, error * np.abs(factor * before))
-        and _within(added, summand, error * size)
+        _is_within(after, factor * before, error * np.abs(factor * before))
+        and _is_within(added, summand, error * size)
         and error * np.max(size, initial=0) <= _MOST_ROUNDED * largest
     )
 
 
-def _within(found: Numbers, wanted: Numbers, error: Numbers) -> bool:
+def _is_within(found: Numbers, wanted: Numbers, error: Numbers) -> bool:
     return bool((np.abs(found - wanted) <= error + _LEAST * (error > 0)).all())
 
 
-def _line(step: _Step, row: Sequence[Numbers]) -> tuple[Numbers, tuple[Numbers, Numbers]]:
+def _step_as_line(step: _Step, row: Sequence[Numbers]) -> tuple[Numbers, tuple[Numbers, Numbers]]:
     """Return a step as a factor and a summand, with a bound of the terms that the summand is made of."""
     if step.name == "BatchNormalization":
         scale, shift, mean, variance = row
@@ -167,7 +167,7 @@ def _line(step: _Step, row: Sequence[Numbers]) -> tuple[Numbers, tuple[Numbers, 
     return (number if step.name == "Mul" else 1 / number), (nothing, nothing)
 
 
-def _numbers(p: Polynomial, grid: Grid) -> Numbers | None:
+def _numbers_on_grid(p: Polynomial, grid: Grid) -> Numbers | None:
     """Return the values of an element of a constant at all indices of a grid."""
     stored = stored_in(p)
     assert stored is not None

@@ -91,7 +91,7 @@ class GraphMaps:
         self._place = ""
         self._function = function
         self._case = case
-        self._producers = _producers(nodes)
+        self._producers = _producers_of(nodes)
         self._inputs = inputs
         self._constants = constants
         self._functions = functions
@@ -118,11 +118,11 @@ class GraphMaps:
                 todo.pop()
                 continue
             node = self._producers.get(current)
-            missing = [] if node is None else self._missing(node)
+            missing = [] if node is None else self._missing_rule(node)
             if missing and len(todo) < MAX_NODES:
                 todo += missing
                 continue
-            self._compute(current, node)
+            self._compute_value(current, node)
             todo.pop()
         if name in self._values:
             return self._values[name]
@@ -133,17 +133,17 @@ class GraphMaps:
     def _is_own(self, name: str) -> bool:
         return name in self._inputs or name in self._constants or name in self._producers
 
-    def _missing(self, node: onnx.NodeProto) -> list[str]:
+    def _missing_rule(self, node: onnx.NodeProto) -> list[str]:
         return [n for n in node.input if n and n not in self._values and self._is_own(n)]
 
-    def _compute(self, name: str, node: onnx.NodeProto | None) -> None:
+    def _compute_value(self, name: str, node: onnx.NodeProto | None) -> None:
         if name in self._inputs:
             self._values[name] = self._inputs[name]
         elif name in self._constants:
             self._values[name] = constant(self._case, self._constants[name]())
         elif node is not None:
             try:
-                results = self._apply(node)
+                results = self._apply_rule(node)
             except (IndexError, ZeroDivisionError, ValueError) as error:
                 raise UndecidedError(f"{node.op_type}: {error}") from error
             for output, tensor in zip(node.output, results, strict=False):
@@ -151,7 +151,7 @@ class GraphMaps:
             if name not in self._values:
                 raise UndecidedError(f"{node.op_type}: output {name!r} has no index map")
 
-    def _apply(self, node: onnx.NodeProto) -> Sequence[Tensor]:
+    def _apply_rule(self, node: onnx.NodeProto) -> Sequence[Tensor]:
         inputs = [self.value(n) if n else None for n in node.input]
         if self._rule is not None:
             result = self._rule(self._case, node, inputs, self._function)
@@ -162,7 +162,7 @@ class GraphMaps:
             rules = rules_fused.RULES if node.domain == rules_fused.DOMAIN else {}
             function = self._functions.get((node.domain, node.op_type, node.overload))
             if function is not None and node.op_type not in rules:
-                return self._call(function, node, inputs)
+                return self._call_function(function, node, inputs)
             if function is not None:  # onnxruntime runs its own kernel
                 raise UndecidedError(f"function {node.op_type!r} redefines an operator")
         elif not self._legal:
@@ -174,7 +174,7 @@ class GraphMaps:
             raise UndecidedError(f"operator {_full_name(node)} has no index map")
         view = NodeView(
             node.op_type,
-            self._attributes(node),
+            self._node_attributes(node),
             inputs,
             list(node.output),
             self._opset,
@@ -194,9 +194,9 @@ class GraphMaps:
         if condition.constant is None and unknown is not None:
             with suppress(UndecidedError):  # such as an output of unknown rank, or other graphs
                 return unknown()
-        return self._branch(node, condition)
+        return self._maps_of_if(node, condition)
 
-    def _stated(self, node: onnx.NodeProto) -> dict[str, onnx.AttributeProto]:
+    def _stated_attributes(self, node: onnx.NodeProto) -> dict[str, onnx.AttributeProto]:
         """Return the attributes of a node, those that refer to the call of the function included."""
         values = {
             a.name: self._referred.get(a.ref_attr_name) if a.ref_attr_name else a
@@ -204,11 +204,13 @@ class GraphMaps:
         }
         return {name: a for name, a in values.items() if a is not None}
 
-    def _attributes(self, node: onnx.NodeProto) -> dict[str, Any]:
-        return {n: onnx.helper.get_attribute_value(a) for n, a in self._stated(node).items()}
+    def _node_attributes(self, node: onnx.NodeProto) -> dict[str, Any]:
+        return {
+            n: onnx.helper.get_attribute_value(a) for n, a in self._stated_attributes(node).items()
+        }
 
     def _constant_value(self, node: onnx.NodeProto) -> Array:
-        ((name, value),) = self._attributes(node).items()
+        ((name, value),) = self._node_attributes(node).items()
         if name == "value":
             return numpy_helper.to_array(value)
         if name in ("value_int", "value_ints"):
@@ -219,7 +221,7 @@ class GraphMaps:
             return np.asarray(value, object)
         raise UndecidedError(f"Constant with {name} has no index map")
 
-    def _inner(
+    def _inner_maps(
         self,
         name: str,
         nodes: Sequence[onnx.NodeProto],
@@ -228,18 +230,20 @@ class GraphMaps:
     ) -> GraphMaps:
         """Return the maps of a graph inside of this one, where names are its own."""
         inner = copy(self)
-        inner._producers, inner._values = _producers(nodes), {}
+        inner._producers, inner._values = _producers_of(nodes), {}
         inner._inputs, inner._constants = inputs, constants
         inner._place = f"{self._place}{name}/"
         return inner
 
-    def _call(
+    def _call_function(
         self, function: onnx.FunctionProto, node: onnx.NodeProto, inputs: Sequence[Tensor | None]
     ) -> list[Tensor]:
         bound = {n: t for n, t in zip(function.input, inputs, strict=False) if t is not None}
-        body = self._inner(node.output[0], function.node, bound, {})
+        body = self._inner_maps(node.output[0], function.node, bound, {})
         body._outer = None
-        body._referred = {a.name: a for a in function.attribute_proto} | self._stated(node)
+        body._referred = {a.name: a for a in function.attribute_proto} | self._stated_attributes(
+            node
+        )
         body._opset = op_traits.opset_of(function.opset_import) or self._opset
         body._function = (function.domain, function.name, function.overload)
         return [body.value(n) for n in function.output]
@@ -254,11 +258,11 @@ class GraphMaps:
             return value
         return self._case.symbol("condition", 0, kind=("condition", value))
 
-    def _branch(self, node: onnx.NodeProto, value: Polynomial) -> list[Tensor]:
+    def _maps_of_if(self, node: onnx.NodeProto, value: Polynomial) -> list[Tensor]:
         name = "else_branch" if self._case.is_zero(value) else "then_branch"
         graph = next(a.g for a in node.attribute if a.name == name)
         constants = {t.name: partial(numpy_helper.to_array, t) for t in graph.initializer}
-        body = self._inner(f"{node.output[0]}.{name}", graph.node, {}, constants)
+        body = self._inner_maps(f"{node.output[0]}.{name}", graph.node, {}, constants)
         body._outer = self
         return [body.value(v.name) for v in graph.output]
 
@@ -267,7 +271,7 @@ def _full_name(node: onnx.NodeProto) -> str:
     return node.op_type if op_traits.is_standard(node) else f"{node.domain}:{node.op_type}"
 
 
-def _producers(nodes: Sequence[onnx.NodeProto]) -> dict[str, onnx.NodeProto]:
+def _producers_of(nodes: Sequence[onnx.NodeProto]) -> dict[str, onnx.NodeProto]:
     return {name: node for node in nodes for name in node.output if name}
 
 
@@ -277,7 +281,7 @@ def _check_signature(node: onnx.NodeProto, opset: int) -> None:
     Raises:
         UndecidedError: it has another attribute, or an input or an output too many.
     """
-    inputs, outputs, attributes = _signature(node.op_type, opset)
+    inputs, outputs, attributes = _signature_of(node.op_type, opset)
     if len(node.input) > inputs or len(node.output) > outputs:
         raise UndecidedError(f"{node.op_type}: an input or an output too many")
     unknown = [a.name for a in node.attribute if a.name not in attributes]
@@ -286,7 +290,7 @@ def _check_signature(node: onnx.NodeProto, opset: int) -> None:
 
 
 @cache
-def _signature(op_type: str, opset: int) -> tuple[int, int, frozenset[str]]:
+def _signature_of(op_type: str, opset: int) -> tuple[int, int, frozenset[str]]:
     """Return the most inputs and outputs of an operator, and the names of its attributes.
 
     Raises:

@@ -24,11 +24,11 @@ _MAX_STEPS = 120
 
 _EPSILON = 1e-9
 #: How far above -1 the number that is left must be at least.
-_MARGIN = 1 / 64
+_MIN_REMAINDER = 1 / 64
 _MAX_DENOMINATOR = 4096
 
 
-def follows(p: Polynomial, facts: Sequence[Polynomial]) -> bool:
+def follows_from(p: Polynomial, facts: Sequence[Polynomial]) -> bool:
     """Tell whether `p` is provably 0 or more as a sum of multiples of facts."""
     if not facts or len(facts) > _MAX_FACTS:
         return False
@@ -43,15 +43,15 @@ def follows(p: Polynomial, facts: Sequence[Polynomial]) -> bool:
             rows.append([-value for value in row])
             bounds.append(-bound)
     rows.append([float(f.terms.get((), 0)) for f in facts])
-    bounds.append(p.terms.get((), 0) + 1 - _MARGIN)
-    factors = _feasible(np.array(rows), np.array(bounds))
+    bounds.append(p.terms.get((), 0) + 1 - _MIN_REMAINDER)
+    factors = _feasible_point(np.array(rows), np.array(bounds))
     if factors is None:
         return False
     exact = [Fraction(float(c)).limit_denominator(_MAX_DENOMINATOR) for c in factors]
     return all(c >= 0 for c in exact) and _is_sum(p, facts, exact)
 
 
-def related(p: Polynomial, facts: Sequence[Polynomial]) -> list[Polynomial]:
+def related_facts(p: Polynomial, facts: Sequence[Polynomial]) -> list[Polynomial]:
     """Return the facts that share products of atoms with `p`, or with one of these facts."""
     seen = {m for m in p.terms if m}
     if not seen:
@@ -79,7 +79,7 @@ def _is_sum(p: Polynomial, facts: Sequence[Polynomial], factors: Sequence[Fracti
     )
 
 
-def _feasible(
+def _feasible_point(
     matrix: npt.NDArray[np.float64], bounds: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64] | None:
     """Return some x of 0 or more with matrix * x at most `bounds`; None if there is none."""

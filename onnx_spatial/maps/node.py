@@ -109,7 +109,7 @@ class NodeView:
     def details(self, *apart: str) -> tuple[Hashable, ...]:
         """Return the attributes by value, apart from some."""
         kept = {k: v for k, v in self.attributes.items() if k not in apart}
-        return tuple(sorted((k, _text(v)) for k, v in kept.items()))
+        return tuple(sorted((k, _text_of(v)) for k, v in kept.items()))
 
     def get(self, name: str, default: Any) -> Any:
         """Return an attribute, or the default."""
@@ -198,7 +198,7 @@ class NodeView:
         return number(array[0]), value.data_type
 
 
-def _text(value: Any) -> str:
+def _text_of(value: Any) -> str:
     return repr(value.SerializeToString() if hasattr(value, "SerializeToString") else value)
 
 
@@ -269,11 +269,13 @@ def broadcast(case: Case, shapes: Sequence[Dims], *, legal: bool = False) -> Dim
         if numbers and not case.splits:
             dims.append(numbers[0])  # the others are equal to it, or 1
         else:
-            dims.append(case.size(partial(_common, case, others, legal=legal)) if others else ONE)
+            dims.append(
+                case.size(partial(_common_size, case, others, legal=legal)) if others else ONE
+            )
     return tuple(dims)
 
 
-def _common(case: Case, sizes: Sequence[Polynomial], *, legal: bool) -> Polynomial:
+def _common_size(case: Case, sizes: Sequence[Polynomial], *, legal: bool) -> Polynomial:
     """Return the size that all sizes have; one that may be 1 is only right beside equal ones."""
     for size in sizes[1:]:
         if legal and not case.are_equal(size, sizes[0]):

@@ -62,17 +62,19 @@ class NearFacts(Facts):
             return p.constant >= 0
         if p.nonnegative:
             return True
-        near = _near(p)
+        near = _near_atoms(p)
         about = (fact for atom in near for fact in self._by_youngest.get(atom, ()))
         facts = [fact for fact in about if top_atoms(fact) <= near.keys()]
         count, answer = self._answers.get(p, (-1, False))
         if answer or count == len(facts) or self._fruitless > _MAX_FRUITLESS:
             return answer
-        answer = self._follows(p, near, facts)
+        answer = self._follows_from(p, near, facts)
         self._answers[p] = (len(facts), answer)
         return answer
 
-    def _follows(self, p: Polynomial, near: Iterable[Atom], facts: Iterable[Polynomial]) -> bool:
+    def _follows_from(
+        self, p: Polynomial, near: Iterable[Atom], facts: Iterable[Polynomial]
+    ) -> bool:
         for atom in near:
             if not _is_quotient(atom):
                 self.samples.define(atom, 0)
@@ -90,7 +92,7 @@ def _is_quotient(atom: Atom) -> bool:
     return isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR
 
 
-def _near(p: Polynomial) -> dict[Atom, None]:
+def _near_atoms(p: Polynomial) -> dict[Atom, None]:
     """Return the atoms of a polynomial, and of the operands of those, up to a number of them."""
     near = dict.fromkeys(top_atoms(p))
     todo = list(near)
@@ -164,11 +166,11 @@ class OpenCase(Case):
             try:
                 return compute()
             except UndecidedError:
-                return self._unknown(op_type, details, row)
+                return self._unknown_integer(op_type, details, row)
 
         return self.once((op_type, details, row), known_or_unknown)
 
-    def _unknown(
+    def _unknown_integer(
         self, op_type: str, details: tuple[Hashable, ...], row: Sequence[Polynomial]
     ) -> Polynomial:
         result = unknown(op_type, details, row)

@@ -52,11 +52,11 @@ def apply(
         of_blocks = _space_to_batch if kind is SpaceToBatch else _batch_to_space
         return of_blocks(case, x, *parameters)
     if isinstance(operator, ExtractPatches):
-        return _patches(case, operator, x)
+        return _map_patches(case, operator, x)
     if isinstance(operator, ReorgYolo):
-        return _reorg(case, operator, x)
+        return _map_reorg(case, operator, x)
     if isinstance(operator, Rearrange):
-        return _rearrange(case, operator, x)
+        return _map_rearrange(case, operator, x)
     raise UndecidedError(f"{kind.__name__} has no index map")
 
 
@@ -69,11 +69,11 @@ def _space_to_batch(case: Case, x: Tensor, block: Sizes, begins: Sizes, ends: Si
         sizes[axis], sizes[-axis] = case.divide(padded_size, b, what), b
         case.assume(sizes[axis] - 1)
         pads[axis] = (begin, end)
-    spread, gathered = _factors(x, sizes, images)
+    spread, gathered = _block_factors(x, sizes, images)
     return rearranged(case, padded(case, x, pads), sizes, spread, gathered)
 
 
-def _factors(
+def _block_factors(
     x: Tensor, sizes: dict[int, Polynomial], images: list[int]
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Return the factors of the axes where blocks are in the images, and where they are in the batch.
@@ -94,27 +94,27 @@ def _batch_to_space(case: Case, x: Tensor, block: Sizes, begins: Sizes, ends: Si
     windows = {}
     for axis, (b, begin, end) in enumerate(zip(block, begins, ends, strict=False), start=1):
         left = x.dims[axis] * b - begin - end
-        _assume(case, left - 1, f"{show(left)} is at least 1: the crops leave something")
+        _assume_rule(case, left - 1, f"{show(left)} is at least 1: the crops leave something")
         sizes[-axis], windows[axis] = b, (begin, left, 1)
-    spread, gathered = _factors(x, sizes, images)
+    spread, gathered = _block_factors(x, sizes, images)
     return window(case, rearranged(case, x, sizes, gathered, spread), windows)
 
 
-def _assume(case: Case, p: Polynomial, what: str) -> None:
+def _assume_rule(case: Case, p: Polynomial, what: str) -> None:
     """Assume that `p` is 0 or more; if it does not follow, `what` says it as a rule."""
     if not case.surely(p):
         case.assumptions[what] = None
         case.assume(p)
 
 
-def _patches(case: Case, op: ExtractPatches, x: Tensor) -> Tensor:
+def _map_patches(case: Case, op: ExtractPatches, x: Tensor) -> Tensor:
     if x.rank != op.rank:
         raise UndecidedError(f"ExtractPatches: the data must have rank {op.rank}")
     spatial, kernel = list(op.spatial_axes), list(map(Polynomial.of, op.kernel))
     dims = list(x.dims)
     begins = []
     for number, axis in enumerate(spatial):
-        dims[axis], begin = _windows(case, op, number, x.dims[axis])
+        dims[axis], begin = _count_windows(case, op, number, x.dims[axis])
         case.assume(dims[axis] - 1)
         begins.append(begin)
 
@@ -136,14 +136,14 @@ def _patches(case: Case, op: ExtractPatches, x: Tensor) -> Tensor:
     return rearranged(case, windows, dict(enumerate(windows.dims)), inputs, outputs)
 
 
-def _windows(
+def _count_windows(
     case: Case, op: ExtractPatches, number: int, size: Polynomial
 ) -> tuple[Polynomial, Polynomial]:
     """Return the number of windows along an axis, and the padding before it, which may be negative."""
     stride, extent = op.strides[number], op.extent(number)
     if op.auto_pad == "valid":
         # A window that does not fit gives no element, and is an error for TensorFlow.
-        _assume(case, size - extent, f"{show(size)} is at least {extent}: a window fits")
+        _assume_rule(case, size - extent, f"{show(size)} is at least {extent}: a window fits")
         return case.floor_div(size - extent + stride, Polynomial.of(stride)), ZERO
     windows = case.floor_div(size + (stride - 1), Polynomial.of(stride))
     total = (windows - 1) * stride + extent - size
@@ -154,10 +154,10 @@ def _windows(
     return windows, case.floor_div(total + odd, Polynomial.of(2))
 
 
-def _reorg(case: Case, op: ReorgYolo, x: Tensor) -> Tensor:
+def _map_reorg(case: Case, op: ReorgYolo, x: Tensor) -> Tensor:
     n, c, h, w = x.dims
     s = Polynomial.of(op.stride)
-    _assume(case, c - s * s, f"{show(c)} is at least {show(s * s)}")
+    _assume_rule(case, c - s * s, f"{show(c)} is at least {show(s * s)}")
     rows = case.divide(h, s, f"{show(h)} is divisible by {show(s)}")
     columns = case.divide(w, s, f"{show(w)} is divisible by {show(s)}")
     dims = [n, c * s * s, rows, columns]
@@ -193,7 +193,7 @@ def _reorg(case: Case, op: ReorgYolo, x: Tensor) -> Tensor:
     return Tensor(case, dims, at, whole=x.whole, type=x.type, order=order)
 
 
-def _rearrange(case: Case, op: Rearrange, x: Tensor) -> Tensor:
+def _map_rearrange(case: Case, op: Rearrange, x: Tensor) -> Tensor:
     if x.rank != op.rank:
         raise UndecidedError(f"Rearrange: the data must have rank {op.rank}")
     sizes = [Polynomial.of(size) for size in op.sizes]

@@ -69,7 +69,7 @@ _serials = itertools.count(1)
 _making = threading.Lock()
 
 
-def _atom(key: Hashable, nonnegative: bool) -> Atom:
+def _make_atom(key: Hashable, nonnegative: bool) -> Atom:
     with _making:
         atom = _atoms.get((key, nonnegative))
         if atom is None:
@@ -100,7 +100,7 @@ class Polynomial:
             key: identifies the integer; it is kept while a polynomial refers to it.
             nonnegative: whether the integer is known to be 0 or more.
         """
-        return cls({(_atom(key, nonnegative),): 1})
+        return cls({(_make_atom(key, nonnegative),): 1})
 
     @property
     def terms(self) -> Mapping[tuple[Atom, ...], int]:
@@ -130,7 +130,7 @@ class Polynomial:
         ((product, factor),) = self._terms.items()
         return product[0] if len(product) == 1 and factor == 1 else None
 
-    def _scaled(self, factor: int) -> Polynomial:
+    def _scale_by(self, factor: int) -> Polynomial:
         return Polynomial({product: f * factor for product, f in self._terms.items()})
 
     def __add__(self, other: Polynomial | int) -> Polynomial:
@@ -141,13 +141,13 @@ class Polynomial:
             terms[product] = terms.get(product, 0) + factor
         result = Polynomial(terms)
         if len(result._terms) > MAX_TERMS:
-            return _commutative("Add", self, other)
+            return _commutative_atom("Add", self, other)
         return result
 
     __radd__ = __add__
 
     def __neg__(self) -> Polynomial:
-        return self._scaled(-1)
+        return self._scale_by(-1)
 
     def __sub__(self, other: Polynomial | int) -> Polynomial:
         if not isinstance(other, Polynomial):
@@ -162,19 +162,19 @@ class Polynomial:
 
     def __mul__(self, other: Polynomial | int) -> Polynomial:
         if not isinstance(other, Polynomial):
-            return self._scaled(int(other))
+            return self._scale_by(int(other))
         for one, factor in ((self, other.constant), (other, self.constant)):
             if factor is not None:
-                return one._scaled(factor)
+                return one._scale_by(factor)
         degree = max(map(len, self._terms)) + max(map(len, other._terms))
         if len(self._terms) * len(other._terms) > _MAX_PAIRS or degree > _MAX_DEGREE:
-            return _commutative("Mul", self, other)
+            return _commutative_atom("Mul", self, other)
         terms: dict[_Product, int] = {}
         for (a, f), (b, g) in itertools.product(self._terms.items(), other._terms.items()):
             product = tuple(sorted((*a, *b), key=lambda atom: atom.serial))
             terms[product] = terms.get(product, 0) + f * g
         result = Polynomial(terms)
-        return result if len(result._terms) <= MAX_TERMS else _commutative("Mul", self, other)
+        return result if len(result._terms) <= MAX_TERMS else _commutative_atom("Mul", self, other)
 
     __rmul__ = __mul__
 
@@ -209,7 +209,7 @@ def computed(
     )
 
 
-def _commutative(operator: str, a: Polynomial, b: Polynomial) -> Polynomial:
+def _commutative_atom(operator: str, a: Polynomial, b: Polynomial) -> Polynomial:
     # The set {a, a} would be {a}, the key of another atom.
     operands = frozenset((a, b)) if a != b else (a, b)
     return Polynomial.atom(

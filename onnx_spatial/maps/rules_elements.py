@@ -39,7 +39,7 @@ _UNARY = op_traits.having(Trait.UNARY) - {"Cast", "CastLike", "BitCast", "Identi
 _BROADCASTS = op_traits.having(Trait.BROADCASTS)
 
 
-def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
+def _map_elementwise(case: Case, node: NodeView) -> list[Tensor]:
     inputs = [node.optional(i) for i in range(node.count)]
     known = [i for i in inputs if i is not None]
     integers = INTEGER_RULES.get(node.op_type)
@@ -55,7 +55,7 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
         row = [broadcast_element(i, case, index) for i in known]
         if _is_zero(node, row):
             return ZERO
-        if (same := _unchanged(node, row)) is not None:
+        if (same := _unchanged_element(node, row)) is not None:
             return same
         return unknown(node.op_type, details, row)
 
@@ -65,13 +65,13 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
     return [Tensor(case, dims, at, whole=False, type=element_type, axes=axes)]
 
 
-def _unary(case: Case, node: NodeView) -> list[Tensor]:
+def _map_unary(case: Case, node: NodeView) -> list[Tensor]:
     """Return the map of a function of one element and of parameters of one element."""
     for i in range(1, node.count):
         parameter = node.optional(i)
         if parameter is not None and product(parameter.dims) != ONE:
             raise UndecidedError(f"{node.op_type}: a parameter has more than one element")
-    return _elementwise(case, node)
+    return _map_elementwise(case, node)
 
 
 def _is_zero(node: NodeView, row: Sequence[Polynomial]) -> bool:
@@ -85,7 +85,7 @@ def _is_zero(node: NodeView, row: Sequence[Polynomial]) -> bool:
     return False
 
 
-def _unchanged(node: NodeView, row: Sequence[Polynomial]) -> Polynomial | None:
+def _unchanged_element(node: NodeView, row: Sequence[Polynomial]) -> Polynomial | None:
     """Return the element that an elementwise operator returns as it is: x*1, x/1 or x - 0, but no x + 0.
 
     They keep every float, -0.0 and NaN included; -0.0 + 0.0 is 0.0.
@@ -105,8 +105,8 @@ def _is_minus_zero(*values: float) -> bool:
     return any(value == 0 and np.signbit(value) for value in values)
 
 
-def _clip(case: Case, node: NodeView) -> list[Tensor]:
-    (result,) = _unary(case, node)
+def _map_clip(case: Case, node: NodeView) -> list[Tensor]:
+    (result,) = _map_unary(case, node)
     x = node.input(0)
     bounds = []
     for place, name in ((1, "min"), (2, "max")):
@@ -126,7 +126,7 @@ def _clip(case: Case, node: NodeView) -> list[Tensor]:
     return [Tensor(case, result.dims, at, whole=False, type=x.type, axes=result.axes)]
 
 
-def _dropout(case: Case, node: NodeView) -> list[Tensor]:
+def _map_dropout(case: Case, node: NodeView) -> list[Tensor]:
     training = node.optional(2)
     trained = training is None or training.at((ZERO,) * training.rank) == ZERO
     trained = trained and node.get("is_test", 1) and node.opset >= 7
@@ -153,7 +153,7 @@ def _per_channel(case: Case, node: NodeView) -> list[Tensor]:
     return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
 
 
-def _quantize(case: Case, node: NodeView) -> list[Tensor]:
+def _map_quantize(case: Case, node: NodeView) -> list[Tensor]:
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
     node.check(not node.get("block_size", 0) and scale.rank <= 1, "blocks have no index map")
     axis = _axis(node, x, 1) if scale.rank else 0
@@ -186,7 +186,7 @@ def _axis(node: NodeView, x: Tensor, default: int) -> int:
 _GLOBAL_POOLS = ("GlobalAveragePool", "GlobalMaxPool")
 
 
-def _reduction(case: Case, node: NodeView) -> list[Tensor]:
+def _map_reduction(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     integers = INTEGER_RULES.get(node.op_type)
     if x.whole and integers is not None:
@@ -237,7 +237,7 @@ def _over(
 _FLATTENING = ("Hardmax", "LogSoftmax", "Softmax")
 
 
-def _along(case: Case, node: NodeView) -> list[Tensor]:
+def _map_along(case: Case, node: NodeView) -> list[Tensor]:
     """Return a tensor like the first input: functions of all its elements along axes, and of others.
 
     Others are the place along the axis, or the element itself, and its parameters.
@@ -313,7 +313,7 @@ def _one_hot(case: Case, node: NodeView) -> list[Tensor]:
     return [Tensor(case, dims, at, whole=False, type=values.type, axes=axes)]
 
 
-def _resize(case: Case, node: NodeView) -> list[Tensor]:
+def _map_resize(case: Case, node: NodeView) -> list[Tensor]:
     """Return the map of a Resize to given sizes: a function of all elements along the resized axes."""
     x, scales, sizes = node.input(0), node.optional(2), node.optional(3)
     modes = (
@@ -341,16 +341,16 @@ def _resize(case: Case, node: NodeView) -> list[Tensor]:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(_UNARY, _unary),
-    **dict.fromkeys(_BROADCASTS, _elementwise),
-    **dict.fromkeys((*op_traits.having(Trait.REDUCES), *_GLOBAL_POOLS), _reduction),
-    **dict.fromkeys((*_FLATTENING, *_NORMALIZATIONS, "LRN", "LpNormalization"), _along),
-    **dict.fromkeys(("CumProd", "CumSum"), _along),
-    **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _quantize),
+    **dict.fromkeys(_UNARY, _map_unary),
+    **dict.fromkeys(_BROADCASTS, _map_elementwise),
+    **dict.fromkeys((*op_traits.having(Trait.REDUCES), *_GLOBAL_POOLS), _map_reduction),
+    **dict.fromkeys((*_FLATTENING, *_NORMALIZATIONS, "LRN", "LpNormalization"), _map_along),
+    **dict.fromkeys(("CumProd", "CumSum"), _map_along),
+    **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _map_quantize),
     "BatchNormalization": _per_channel,
-    "Clip": _clip,
-    "Dropout": _dropout,
+    "Clip": _map_clip,
+    "Dropout": _map_dropout,
     "OneHot": _one_hot,
-    "Resize": _resize,
+    "Resize": _map_resize,
     "TopK": _top_k,
 }

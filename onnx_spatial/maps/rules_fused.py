@@ -54,19 +54,19 @@ def _apply(
     return _RULES[op_type](case, view)[0]
 
 
-def _check(node: NodeView, most_inputs: int, attributes: frozenset[str]) -> None:
+def _check_kernel(node: NodeView, most_inputs: int, attributes: frozenset[str]) -> None:
     """Require what onnxruntime's kernels take: floats, and nothing that they do not know."""
     fits = node.count <= most_inputs and len(node.outputs) == 1 and attributes >= {*node.attributes}
     node.check(fits, "an input, an output or an attribute too many")
     node.check(node.input(0).type == TensorProto.FLOAT, "another type than float has no kernel")
 
 
-def _apart(node: NodeView, *names: str) -> dict[str, Any]:
+def _attributes_apart(node: NodeView, *names: str) -> dict[str, Any]:
     """Return the attributes of the standard operator of a node, apart from those of the fusion."""
     return {k: v for k, v in node.attributes.items() if k not in names}
 
 
-def _activated(case: Case, node: NodeView, x: Tensor, values: list[float]) -> Tensor:
+def _activate_elements(case: Case, node: NodeView, x: Tensor, values: list[float]) -> Tensor:
     name = node.get("activation", b"").decode()
     if not name:
         return x
@@ -79,9 +79,9 @@ def _activated(case: Case, node: NodeView, x: Tensor, values: list[float]) -> Te
 
 
 def _fused_conv(case: Case, node: NodeView) -> list[Tensor]:
-    _check(node, 4, _OF_CONV)
+    _check_kernel(node, 4, _OF_CONV)
     inputs = [node.optional(i) for i in range(3)]
-    attributes = _apart(node, "activation", "activation_params")
+    attributes = _attributes_apart(node, "activation", "activation_params")
     y = _apply(case, node, "Conv", *inputs, attributes=attributes)
     summand = node.optional(3)
     if summand is not None:  # onnxruntime broadcasts nothing here
@@ -89,20 +89,20 @@ def _fused_conv(case: Case, node: NodeView) -> list[Tensor]:
         for a, b in zip(summand.dims, y.dims, strict=True):
             node.need_equal(case, a, b, f"{node.op_type}: the dims of the summand may differ")
         y = _apply(case, node, "Add", y, summand)
-    return [_activated(case, node, y, list(node.get("activation_params", [])))]
+    return [_activate_elements(case, node, y, list(node.get("activation_params", [])))]
 
 
 def _fused_gemm(case: Case, node: NodeView) -> list[Tensor]:
-    _check(node, 3, _OF_GEMM)
+    _check_kernel(node, 3, _OF_GEMM)
     names = ["activation", "activation_alpha", "activation_beta", "activation_gamma"]
     values = [node.attributes[name] for name in names[1:] if node.has(name)]
     inputs = [node.optional(i) for i in range(3)]
-    y = _apply(case, node, "Gemm", *inputs, attributes=_apart(node, *names))
-    return [_activated(case, node, y, values)]
+    y = _apply(case, node, "Gemm", *inputs, attributes=_attributes_apart(node, *names))
+    return [_activate_elements(case, node, y, values)]
 
 
 def _fused_matmul(case: Case, node: NodeView) -> list[Tensor]:
-    _check(node, 2, _OF_MATMUL)
+    _check_kernel(node, 2, _OF_MATMUL)
     plain = node.get("alpha", 1.0) == 1.0
     plain = plain and not node.get("transBatchA", 0) and not node.get("transBatchB", 0)
     node.check(plain, "alpha or a transposed batch has no index map")
@@ -115,7 +115,7 @@ def _fused_matmul(case: Case, node: NodeView) -> list[Tensor]:
 
 
 def _quick_gelu(case: Case, node: NodeView) -> list[Tensor]:
-    _check(node, 1, frozenset({"alpha"}))
+    _check_kernel(node, 1, frozenset({"alpha"}))
     x, alpha = node.input(0), node.get("alpha", np.float32(1.702))
     scaled = _apply(case, node, "Mul", x, constant(case, np.array(alpha, np.float32)))
     return [_apply(case, node, "Mul", x, _apply(case, node, "Sigmoid", scaled))]

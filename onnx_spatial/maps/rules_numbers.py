@@ -22,7 +22,7 @@ from onnx_spatial.maps.expressions import (
     FLOOR,
     LOOKUP,
     ONE,
-    UNKNOWN,
+    UNKNOWN_PREFIX,
     ZERO,
     Index,
     factor_of,
@@ -33,8 +33,8 @@ from onnx_spatial.maps.expressions import (
 )
 from onnx_spatial.maps.node import INTEGERS, WHOLE, NodeView, Rule, broadcast, broadcast_at
 from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial, computed
-from onnx_spatial.maps.tensor import Tensor, filled, only_dims, vector
-from onnx_spatial.maps.values import LIMIT, MAX_PLACES, MOST_ELEMENTS, limit_of
+from onnx_spatial.maps.tensor import Tensor, filled_tensor, only_dims, vector_of
+from onnx_spatial.maps.values import MAX_PLACES, MOST_ELEMENTS, SIZE_LIMIT, limit_of
 
 #: Bits of the integer types in which nodes compute, without the sign; int32 where the type is unknown.
 _BITS = {int(TensorProto.INT64): 63, int(TensorProto.INT32): 31, 0: 31}
@@ -62,17 +62,17 @@ def fitting(case: Case, p: Polynomial, element_type: int, bits: int = 63) -> Pol
             return p
         raise UndecidedError("an integer may overflow")
     # The first bound is fast, the second one knows numbers of elements.
-    if any(_magnitude(case, p, counted) < 1 << bits for counted in (False, True)):
+    if any(_magnitude_of(case, p, counted) < 1 << bits for counted in (False, True)):
         return p
     apart = _with_remainders(p)
-    if apart != p and _magnitude(case, apart, True) < 1 << bits:
+    if apart != p and _magnitude_of(case, apart, True) < 1 << bits:
         return p
     if any(case.surely(count - p) and case.surely(count + p) for count in case.counts):
         return p
     raise UndecidedError(f"an integer may overflow ({show(p)})")
 
 
-def _magnitude(case: Case, p: Polynomial, counted: bool) -> int:
+def _magnitude_of(case: Case, p: Polynomial, counted: bool) -> int:
     """Return a bound of the absolute value of a polynomial.
 
     Products of sizes are at most as large as sizes are; `counted`, if they are part of a number of
@@ -82,7 +82,7 @@ def _magnitude(case: Case, p: Polynomial, counted: bool) -> int:
     for atoms, factor in p.terms.items():
         bound = 1
         for atom in atoms:
-            bound *= _bound(case, atom, counted)
+            bound *= _bound_of(case, atom, counted)
         below = {a: limit for a in atoms if (limit := _known_limit(case, a)) is not None}
         term = Polynomial({tuple(a for a in atoms if a not in below): 1})
         large = counted and bound > MOST_ELEMENTS and term.nonnegative
@@ -115,12 +115,12 @@ def _with_remainders(p: Polynomial) -> Polynomial:
     return p
 
 
-def _bound(case: Case, atom: Atom, counted: bool) -> int:
-    limit = LIMIT if atom in case.bounded else limit_of(atom)
+def _bound_of(case: Case, atom: Atom, counted: bool) -> int:
+    limit = SIZE_LIMIT if atom in case.bounded else limit_of(atom)
     if limit is not None:
         return limit
     if isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR:
-        return _magnitude(case, atom.key.operands[0], counted)  # type: ignore[index]
+        return _magnitude_of(case, atom.key.operands[0], counted)  # type: ignore[index]
     if isinstance(atom.key, OperationKey) and atom.key.operator == LOOKUP:
         (stored,) = atom.key.details
         return int(np.abs(stored.array).max()) + 1  # type: ignore[attr-defined]
@@ -143,14 +143,14 @@ def div(case: Case, a: Polynomial, b: Polynomial) -> Polynomial:
     return -case.floor_div(-a, b)
 
 
-def _mod(case: Case, node: NodeView, a: Polynomial, b: Polynomial) -> Polynomial:
+def _map_mod(case: Case, node: NodeView, a: Polynomial, b: Polynomial) -> Polynomial:
     if node.get("fmod", 0):
         return a - b * div(case, a, b)
     node.check(case.decide(b - 1), "the divisor may be 0 or negative")
     return case.mod(a, b)
 
 
-def _times(case: Case, a: Polynomial, b: Polynomial) -> Polynomial:
+def _multiply_sizes(case: Case, a: Polynomial, b: Polynomial) -> Polynomial:
     """Return a product, with the fact that it is 1 or more if both factors are."""
     result = a * b
     if max(len(a.terms), len(b.terms)) > 1 and case.surely(a - 1) and case.surely(b - 1):
@@ -158,7 +158,7 @@ def _times(case: Case, a: Polynomial, b: Polynomial) -> Polynomial:
     return result
 
 
-def _abs(case: Case, a: Polynomial) -> Polynomial:
+def _absolute_size(case: Case, a: Polynomial) -> Polynomial:
     return a if case.decide(a) else -a
 
 
@@ -171,11 +171,11 @@ def maximum(case: Case, row: _Row) -> Polynomial:
     return largest
 
 
-def _minimum(case: Case, row: _Row) -> Polynomial:
+def _smallest_of(case: Case, row: _Row) -> Polynomial:
     return -maximum(case, [-each for each in row])
 
 
-def _sum(row: _Row) -> Polynomial:
+def _sum_of(row: _Row) -> Polynomial:
     return sum(row[1:], row[0])
 
 
@@ -192,15 +192,15 @@ _Scalar = Callable[[Case, NodeView, _Row], Polynomial]
 #: Arithmetic of integers, element by element.
 _ARITHMETIC: dict[str, _Scalar] = {
     "Add": lambda case, node, row: row[0] + row[1],
-    "Sum": lambda case, node, row: _sum(row),
+    "Sum": lambda case, node, row: _sum_of(row),
     "Sub": lambda case, node, row: row[0] - row[1],
-    "Mul": lambda case, node, row: _times(case, row[0], row[1]),
+    "Mul": lambda case, node, row: _multiply_sizes(case, row[0], row[1]),
     "Neg": lambda case, node, row: -row[0],
     "Div": lambda case, node, row: div(case, row[0], row[1]),
-    "Mod": lambda case, node, row: _mod(case, node, row[0], row[1]),
-    "Abs": lambda case, node, row: _abs(case, row[0]),
+    "Mod": lambda case, node, row: _map_mod(case, node, row[0], row[1]),
+    "Abs": lambda case, node, row: _absolute_size(case, row[0]),
     "Max": lambda case, node, row: maximum(case, row),
-    "Min": lambda case, node, row: _minimum(case, row),
+    "Min": lambda case, node, row: _smallest_of(case, row),
     "Sign": lambda case, node, row: (
         ZERO if case.is_zero(row[0]) else ONE if case.decide(row[0]) else -ONE
     ),
@@ -220,14 +220,14 @@ _TRUTHS: dict[str, _Scalar] = {
 }
 
 
-def _fitting(
+def _fit_node_type(
     case: Case, node: NodeView, p: Polynomial, element_type: int, bits: int = 63
 ) -> Polynomial:
     """Return a number that provably fits an integer type; of a legal node this is assumed."""
     return p if node.legal and case.splits else fitting(case, p, element_type, bits)
 
 
-def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
+def _map_elementwise(case: Case, node: NodeView) -> list[Tensor]:
     """Return the map of an elementwise operator on integers."""
     inputs = node.inputs()
     dims = broadcast(case, [i.dims for i in inputs])
@@ -249,7 +249,7 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
             if truth is not None:
                 return truth(case, node, row)
             assert arithmetic is not None
-            return _fitting(case, node, arithmetic(case, node, row), element_type)
+            return _fit_node_type(case, node, arithmetic(case, node, row), element_type)
 
         return case.function(node.op_type, details, lambda: row, number)
 
@@ -257,7 +257,7 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
     return [Tensor(case, dims, at, whole=True, type=element_type, axes=axes)]
 
 
-def _where(case: Case, node: NodeView) -> list[Tensor]:
+def _map_where(case: Case, node: NodeView) -> list[Tensor]:
     condition, yes, no = node.inputs()
     dims = broadcast(case, [condition.dims, yes.dims, no.dims])
     element_type = yes.type or no.type
@@ -275,7 +275,7 @@ def _where(case: Case, node: NodeView) -> list[Tensor]:
     return [Tensor(case, dims, at, whole=yes.whole and no.whole, type=element_type)]
 
 
-def _cast(case: Case, node: NodeView) -> list[Tensor]:
+def _map_cast(case: Case, node: NodeView) -> list[Tensor]:
     """Return the map of a Cast, or of a CastLike, which casts to the type of its second input."""
     x = node.input(0)
     to = int(node.get("to", 0)) if node.op_type == "Cast" else node.input(1).type
@@ -322,7 +322,7 @@ def _cast_from(value: Polynomial, source: int, target: int) -> Polynomial | None
     """Return the element that `value` was cast from, if it was from one type to another."""
     atom = value.lone_atom
     key = atom.key if atom is not None else None
-    if not isinstance(key, OperationKey) or key.operator != f"{UNKNOWN}Cast":
+    if not isinstance(key, OperationKey) or key.operator != f"{UNKNOWN_PREFIX}Cast":
         return None
     return next(iter(key.operands)) if key.details[:2] == (source, target) else None
 
@@ -335,7 +335,7 @@ def _cast_size(value: Polynomial, real_type: int) -> Polynomial | None:
     """
     atom = value.lone_atom
     key = atom.key if atom is not None else None
-    if not isinstance(key, OperationKey) or key.operator != f"{UNKNOWN}Cast":
+    if not isinstance(key, OperationKey) or key.operator != f"{UNKNOWN_PREFIX}Cast":
         return None
     source, target, *_ = key.details
     (size,) = key.operands
@@ -386,7 +386,11 @@ def _bit_cast(case: Case, node: NodeView) -> list[Tensor]:
             return value
         if atom is not None and isinstance(atom.key, OperationKey):
             key = atom.key
-            if key.operator == f"{UNKNOWN}BitCast" and key.details == (to, x.type) and x.type:
+            if (
+                key.operator == f"{UNKNOWN_PREFIX}BitCast"
+                and key.details == (to, x.type)
+                and x.type
+            ):
                 (inner,) = key.operands
                 return inner
         return unknown("BitCast", (x.type, to), [value])
@@ -398,10 +402,10 @@ def _bit_cast(case: Case, node: NodeView) -> list[Tensor]:
 _MAX_REDUCED = 64
 
 #: Bits of the integers that a double represents: onnxruntime reduces integers as doubles.
-_EXACT = 53
+_EXACT_BITS = 53
 
 
-def _reduce(case: Case, node: NodeView) -> list[Tensor]:
+def _map_reduction(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     axes = node.reduced_axes(x.rank)
     if not axes:
@@ -425,46 +429,50 @@ def _reduce(case: Case, node: NodeView) -> list[Tensor]:
                 rows = [[*row, Polynomial.of(i)] for row in rows for i in range(count)]
             else:
                 rows = [[*row, rest[axis - sum(a < axis for a in axes)]] for row in rows]
-        elements = [_fitting(case, node, x.at(tuple(row)), x.type, _EXACT) for row in rows]
-        return _fitting(case, node, _REDUCTIONS[node.op_type](case, elements), x.type, _EXACT)
+        elements = [
+            _fit_node_type(case, node, x.at(tuple(row)), x.type, _EXACT_BITS) for row in rows
+        ]
+        return _fit_node_type(
+            case, node, _REDUCTIONS[node.op_type](case, elements), x.type, _EXACT_BITS
+        )
 
     return [Tensor(case, dims, at, whole=True, type=x.type)]
 
 
-def _product(case: Case, row: _Row) -> Polynomial:
+def _product_of(case: Case, row: _Row) -> Polynomial:
     total = ONE
     for each in row:
-        total = _times(case, total, each)
+        total = _multiply_sizes(case, total, each)
     return total
 
 
 _REDUCTIONS: dict[str, Callable[[Case, _Row], Polynomial]] = {
-    "ReduceProd": _product,
-    "ReduceSum": lambda case, row: _sum([ZERO, *row]),
+    "ReduceProd": _product_of,
+    "ReduceSum": lambda case, row: _sum_of([ZERO, *row]),
     "ReduceMax": maximum,
-    "ReduceMin": _minimum,
+    "ReduceMin": _smallest_of,
 }
 
 _INT64 = int(TensorProto.INT64)
 
 
-def _shape(case: Case, node: NodeView) -> list[Tensor]:
+def _map_shape(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     start, end = node.get("start", 0), node.get("end", None)
-    return [vector(case, x.dims[start:end])]
+    return [vector_of(case, x.dims[start:end])]
 
 
-def _size(case: Case, node: NodeView) -> list[Tensor]:
-    return [filled(case, [], product(node.input(0).dims), whole=True, type=_INT64)]
+def _map_size(case: Case, node: NodeView) -> list[Tensor]:
+    return [filled_tensor(case, [], product(node.input(0).dims), whole=True, type=_INT64)]
 
 
 def _constant_of_shape(case: Case, node: NodeView) -> list[Tensor]:
     dims = node.input(0).elements()
     value, element_type = node.fill_value()
-    return [filled(case, dims, value, whole=element_type in WHOLE, type=element_type)]
+    return [filled_tensor(case, dims, value, whole=element_type in WHOLE, type=element_type)]
 
 
-def _range(case: Case, node: NodeView) -> list[Tensor]:
+def _map_range(case: Case, node: NodeView) -> list[Tensor]:
     numbers = node.inputs()
     node.check(
         all(n.whole and product(n.dims) == ONE for n in numbers),
@@ -506,19 +514,19 @@ def _eye_like(case: Case, node: NodeView) -> list[Tensor]:
 
 #: The maps of operators on integers alone.
 INTEGER_RULES: dict[str, Rule] = {
-    **dict.fromkeys([*_ARITHMETIC, *_TRUTHS], _elementwise),
-    **dict.fromkeys(_REDUCTIONS, _reduce),
-    "Where": _where,
+    **dict.fromkeys([*_ARITHMETIC, *_TRUTHS], _map_elementwise),
+    **dict.fromkeys(_REDUCTIONS, _map_reduction),
+    "Where": _map_where,
 }
 
 RULES: dict[str, Rule] = {
-    "Shape": _shape,
-    "Size": _size,
-    "Range": _range,
+    "Shape": _map_shape,
+    "Size": _map_size,
+    "Range": _map_range,
     "ConstantOfShape": _constant_of_shape,
     "EyeLike": _eye_like,
     "NonZero": _non_zero,
-    "Cast": _cast,
-    "CastLike": _cast,
+    "Cast": _map_cast,
+    "CastLike": _map_cast,
     "BitCast": _bit_cast,
 }

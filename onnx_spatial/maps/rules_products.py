@@ -24,12 +24,12 @@ from onnx_spatial.maps.division import exact
 from onnx_spatial.maps.elements import (
     FINITE_DATA,
     broadcast_element,
+    canonical_extents,
     digits,
     element,
     finite,
     flat,
     indices_of,
-    lengths,
     need_list,
     sum_of_products,
 )
@@ -43,25 +43,25 @@ from onnx_spatial.maps.values import MAX_PLACES
 from onnx_spatial.model import op_traits
 
 
-def _matmul(case: Case, node: NodeView) -> list[Tensor]:
+def _map_matmul(case: Case, node: NodeView) -> list[Tensor]:
     a, b = node.input(0), node.input(1)
     node.check(a.rank >= 2 and b.rank >= 2, "a vector")
     batch = broadcast(case, [a.dims[:-2], b.dims[:-2]], legal=node.legal)
     count = len(batch)
     terms = [[*range(count + 2 - x.rank, count), *"ikj"[i : i + 2]] for i, x in enumerate((a, b))]
-    return [_contraction(case, node, terms, [*range(count), "i", "j"], dict(enumerate(batch)))]
+    return [_map_contraction(case, node, terms, [*range(count), "i", "j"], dict(enumerate(batch)))]
 
 
-def _gemm(case: Case, node: NodeView) -> list[Tensor]:
+def _map_gemm(case: Case, node: NodeView) -> list[Tensor]:
     a, b, added = node.input(0), node.input(1), node.optional(2)
     node.check(a.rank == b.rank == 2, "another rank than 2")
     beta = 1.0 if added is None else node.get("beta", 1.0)
     node.check(node.get("alpha", 1.0) == beta == 1.0, "alpha or beta")
     terms = ["ki" if node.get("transA", 0) else "ik", "jk" if node.get("transB", 0) else "kj"]
-    return [_contraction(case, node, terms, "ij", {}, added)]
+    return [_map_contraction(case, node, terms, "ij", {}, added)]
 
 
-def _einsum(case: Case, node: NodeView) -> list[Tensor]:
+def _map_einsum(case: Case, node: NodeView) -> list[Tensor]:
     """Return the map of an Einsum of two operands, each of which has a letter at most once."""
     left, arrow, result = node.get("equation", b"").decode().replace(" ", "").partition("->")
     terms = left.split(",")
@@ -71,10 +71,10 @@ def _einsum(case: Case, node: NodeView) -> list[Tensor]:
     node.check(len(terms) == node.count == 2 and "." not in left, "anything but two operands")
     node.check(all(len(set(t)) == len(t) for t in (*terms, result)), "a letter that occurs twice")
     node.check(set(result) <= set(letters), "a letter of the result alone")
-    return [_contraction(case, node, terms, result, {})]
+    return [_map_contraction(case, node, terms, result, {})]
 
 
-def _contraction(
+def _map_contraction(
     case: Case,
     node: NodeView,
     terms: Sequence[Sequence[Hashable]],
@@ -189,7 +189,7 @@ class _Windows:
         for axis, (kernel, size) in enumerate(zip(self.kernel, self._x.dims[2:], strict=True)):
             ends = (kernel - 1) * self._dilations[axis] - pads[axis] - pads[axis + count]
             dim = (size - 1) * self._strides[axis] + 1 + ends + added[axis]
-            self.dims.append(self._case.size(partial(_explicit, node, dim)))
+            self.dims.append(self._case.size(partial(_explicit_size, node, dim)))
             self._begins.append(partial(Polynomial.of, -pads[axis]))
         self.is_known = node.get("auto_pad", b"NOTSET") == b"NOTSET"
         self._apart, self._strides = self._strides, [1] * count
@@ -230,7 +230,7 @@ def _number_of_windows(
     return case.floor_div(room, stride) + 1
 
 
-def _explicit(node: NodeView, size: Polynomial) -> Polynomial:
+def _explicit_size(node: NodeView, size: Polynomial) -> Polynomial:
     """Return the size behind a ConvTranspose that follows from its strides and pads."""
     explicit = node.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID")
     node.check(explicit and not node.has("output_shape"), "output_shape has no index map")
@@ -241,7 +241,7 @@ def _explicit(node: NodeView, size: Polynomial) -> Polynomial:
 _PER_CHANNEL = {"Conv": (), "ConvTranspose": (), "ConvInteger": (3,), "QLinearConv": (4, 5)}
 
 
-def _conv(case: Case, node: NodeView) -> list[Tensor]:
+def _map_conv(case: Case, node: NodeView) -> list[Tensor]:
     place = op_traits.OPERATORS[node.op_type].weight
     assert place is not None
     x, weight = node.input(0), node.input(place)
@@ -286,7 +286,7 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
     order = _copied_order(case, node, weight, bias) if case.copies else None
     if order is not None:
         case.assumptions[FINITE_DATA] = None
-        return [_copying(case, x, windows, channels * groups, order)]
+        return [_map_copying(case, x, windows, channels * groups, order)]
 
     def parameter(t: Tensor, channel: Polynomial) -> Polynomial:
         return element(t, case, tuple(ZERO if d == ONE else channel for d in t.dims))
@@ -318,7 +318,7 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
         row += [parameter(t, index[1]) for _, t in parameters]
         row += [] if added is None else [added]
         details = (added is None, element_type, *(i for i, _ in parameters))
-        return unknown(node.op_type, details, (*row, *lengths(extents)))
+        return unknown(node.op_type, details, (*row, *canonical_extents(extents)))
 
     axes = [x.axes[0], Axis([outputs]), *windows.axes]
     return [Tensor(case, dims, at, whole=False, type=element_type, axes=axes)]
@@ -393,10 +393,10 @@ def copying_conv(case: Case, node: NodeView, channels: int, order: Sequence[int]
     x, known = node.input(0), Polynomial.of(channels)
     node.need_equal(case, x.dims[1], known, "Conv: the channels may differ")
     windows = _Windows(case, node, x, node.get("kernel_shape", []))
-    return _copying(case, x, windows, known, order)
+    return _map_copying(case, x, windows, known, order)
 
 
-def _copying(
+def _map_copying(
     case: Case, x: Tensor, windows: _Windows, channels: Polynomial, order: Sequence[int]
 ) -> Tensor:
     extents = [*windows.kernel, channels]
@@ -427,7 +427,7 @@ _REALS: dict[int, type[np.floating[Any]]] = {
 }
 
 
-def _pool(case: Case, node: NodeView) -> list[Tensor]:
+def _map_pool(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     windows = _Windows(case, node, x, node.get("kernel_shape", []))
     details = node.details(*_OF_WINDOWS)
@@ -463,9 +463,9 @@ def _pool(case: Case, node: NodeView) -> list[Tensor]:
 
 
 RULES: dict[str, Rule] = {
-    "Einsum": _einsum,
-    "Gemm": _gemm,
-    "MatMul": _matmul,
-    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
-    **dict.fromkeys(("Conv", "ConvInteger", "ConvTranspose", "QLinearConv"), _conv),
+    "Einsum": _map_einsum,
+    "Gemm": _map_gemm,
+    "MatMul": _map_matmul,
+    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _map_pool),
+    **dict.fromkeys(("Conv", "ConvInteger", "ConvTranspose", "QLinearConv"), _map_conv),
 }

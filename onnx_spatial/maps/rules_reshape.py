@@ -29,10 +29,10 @@ def reshaped(case: Case, x: Tensor, dims: Sequence[Polynomial]) -> Tensor:
     """
     if tuple(dims) == x.dims:
         return x
-    groups = _groups(case, x.dims, tuple(dims))
+    groups = _pair_groups(case, x.dims, tuple(dims))
 
     def at(index: Index) -> Polynomial:
-        return x.at(_regrouped(case, groups, x.dims, tuple(dims), index))
+        return x.at(_regroup_index(case, groups, x.dims, tuple(dims), index))
 
     axes = _regrouped_axes(case, x, groups, tuple(dims))
     return moved(x, case, dims, at, axes)
@@ -41,7 +41,7 @@ def reshaped(case: Case, x: Tensor, dims: Sequence[Polynomial]) -> Tensor:
 _Groups = list[tuple[range, range]]
 
 
-def _groups(case: Case, before: Dims, after: Dims) -> _Groups:
+def _pair_groups(case: Case, before: Dims, after: Dims) -> _Groups:
     """Pair groups of axes of as many elements: [a, b*c] -> [a, b, c] gives (a, a), (b*c, b c)."""
     groups: _Groups = []
     i = j = 0
@@ -70,13 +70,13 @@ def _groups(case: Case, before: Dims, after: Dims) -> _Groups:
     return groups
 
 
-def _regrouped(case: Case, groups: _Groups, before: Dims, after: Dims, index: Index) -> Index:
+def _regroup_index(case: Case, groups: _Groups, before: Dims, after: Dims, index: Index) -> Index:
     """Return the index in the input of a Reshape for an index in its output."""
     result = [ZERO] * len(before)
     for inside, outside in groups:
         digits = [(index[axis], after[axis]) for axis in outside]
         sizes = [before[axis] for axis in inside]
-        places = _redistributed(case, digits, sizes) or _divided(case, digits, sizes)
+        places = _redistribute_digits(case, digits, sizes) or _divide_digits(case, digits, sizes)
         for axis, place in zip(inside, places, strict=True):
             result[axis] = place
     return tuple(result)
@@ -85,7 +85,7 @@ def _regrouped(case: Case, groups: _Groups, before: Dims, after: Dims, index: In
 _Digit = tuple[Polynomial, Polynomial]
 
 
-def _redistributed(
+def _redistribute_digits(
     case: Case, digits: list[_Digit], sizes: Sequence[Polynomial]
 ) -> list[Polynomial] | None:
     """Return the digits of a number for other sizes; None if the sizes do not divide each other.
@@ -114,7 +114,9 @@ def _redistributed(
     return places[::-1] if not rest else None
 
 
-def _divided(case: Case, digits: list[_Digit], sizes: Sequence[Polynomial]) -> list[Polynomial]:
+def _divide_digits(
+    case: Case, digits: list[_Digit], sizes: Sequence[Polynomial]
+) -> list[Polynomial]:
     """Return the digits of a number for other sizes, by division."""
     flat = ZERO
     for value, extent in digits:
@@ -141,14 +143,16 @@ def _regrouped_axes(case: Case, x: Tensor, groups: _Groups, after: Dims) -> list
             continue
         extents = [e for a in inside for e in x.axes[a].extents]
         for axis in reversed(outside):
-            digits = _taken(case, extents, after[axis])
+            digits = _take_extents(case, extents, after[axis])
             if digits is None:
                 break
             axes[axis] = Axis(digits)
     return axes
 
 
-def _taken(case: Case, extents: list[Polynomial], size: Polynomial) -> list[Polynomial] | None:
+def _take_extents(
+    case: Case, extents: list[Polynomial], size: Polynomial
+) -> list[Polynomial] | None:
     """Remove the last extents whose product is a size, and return them; None if none fit.
 
     The first of them may be split: its other factor stays in the list.
@@ -172,11 +176,11 @@ def _taken(case: Case, extents: list[Polynomial], size: Polynomial) -> list[Poly
     return digits or [ONE]
 
 
-def _identity(case: Case, node: NodeView) -> list[Tensor]:
+def _map_identity(case: Case, node: NodeView) -> list[Tensor]:
     return [node.input(0)]
 
 
-def _reshape(case: Case, node: NodeView) -> list[Tensor]:
+def _map_reshape(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     target = node.sizes("shape", 1)
     asked = [_asked_dim(case, node, x, place, size) for place, size in enumerate(target)]
@@ -286,7 +290,7 @@ def _is_linear(p: Polynomial) -> bool:
     return all(len(product) <= 1 for product in p.terms)
 
 
-def _flatten(case: Case, node: NodeView) -> list[Tensor]:
+def _map_flatten(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     axis = node.get("axis", 1)
     axis = axis + x.rank if axis < 0 else axis
@@ -294,7 +298,7 @@ def _flatten(case: Case, node: NodeView) -> list[Tensor]:
     return [reshaped(case, x, [product(x.dims[:axis]), product(x.dims[axis:])])]
 
 
-def _squeeze(case: Case, node: NodeView) -> list[Tensor]:
+def _map_squeeze(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     axes = node.axes(1, x.rank)
     if axes is None:
@@ -314,7 +318,7 @@ def _squeeze(case: Case, node: NodeView) -> list[Tensor]:
     return [moved(x, case, [x.dims[a] for a in kept], at, [x.axes[a] for a in kept])]
 
 
-def _unsqueeze(case: Case, node: NodeView) -> list[Tensor]:
+def _map_unsqueeze(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     listed = node.optional_integers("axes", 1)
     if listed is None:
@@ -329,7 +333,7 @@ def _unsqueeze(case: Case, node: NodeView) -> list[Tensor]:
     return [moved(x, case, dims, lambda index: x.at(tuple(index[a] for a in kept)), axes)]
 
 
-def _transpose(case: Case, node: NodeView) -> list[Tensor]:
+def _map_transpose(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     perm = node.get("perm", None)
     return [transposed(case, x, list(perm) if perm is not None else [*reversed(range(x.rank))])]
@@ -387,9 +391,9 @@ def rearranged(
 
 
 def _space_to_depth(case: Case, node: NodeView) -> list[Tensor]:
-    b = _block(node)
+    b = _block_size(node)
     n, c, h, w = node.input(0).dims
-    sizes = [n, c, _quotient(case, node, h, b), b, _quotient(case, node, w, b), b]
+    sizes = [n, c, _block_quotient(case, node, h, b), b, _block_quotient(case, node, w, b), b]
     outputs = [[0], [3, 5, 1], [2], [4]]
     return [_of_factors(case, node, sizes, [[0], [1], [2, 3], [4, 5]], outputs)]
 
@@ -400,14 +404,14 @@ def _of_factors(
     return rearranged(case, node.input(0), dict(enumerate(sizes)), *factors)
 
 
-def _block(node: NodeView) -> Polynomial:
+def _block_size(node: NodeView) -> Polynomial:
     """Return the blocksize; tf2onnx gives the names of these operators to block operators, too."""
     block = node.get("blocksize", 0)
     node.check(node.count == 1 and block >= 1, "not the operator of ONNX")
     return Polynomial.of(block)
 
 
-def _quotient(case: Case, node: NodeView, size: Polynomial, block: Polynomial) -> Polynomial:
+def _block_quotient(case: Case, node: NodeView, size: Polynomial, block: Polynomial) -> Polynomial:
     """Return a size divided by a block; a node that is legal runs only where it divides the size."""
     quotient = exact(size, block)
     if quotient is not None:
@@ -417,7 +421,7 @@ def _quotient(case: Case, node: NodeView, size: Polynomial, block: Polynomial) -
 
 
 def _depth_to_space(case: Case, node: NodeView) -> list[Tensor]:
-    b = _block(node)
+    b = _block_size(node)
     n, c, h, w = node.input(0).dims
     depth = exact(c, b * b)
     if depth is None:
@@ -429,12 +433,12 @@ def _depth_to_space(case: Case, node: NodeView) -> list[Tensor]:
 
 
 RULES: dict[str, Rule] = {
-    "Identity": _identity,
-    "Reshape": _reshape,
-    "Flatten": _flatten,
-    "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze,
-    "Transpose": _transpose,
+    "Identity": _map_identity,
+    "Reshape": _map_reshape,
+    "Flatten": _map_flatten,
+    "Squeeze": _map_squeeze,
+    "Unsqueeze": _map_unsqueeze,
+    "Transpose": _map_transpose,
     "SpaceToDepth": _space_to_depth,
     "DepthToSpace": _depth_to_space,
 }

@@ -20,10 +20,10 @@ from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.maps.tensor import Axis, Tensor, moved, only_dims
 
 #: Ends of a Slice from this number on are the end of the axis.
-_FAR = 2**31 - 1
+_OPEN_END = 2**31 - 1
 
 
-def _slice(case: Case, node: NodeView) -> list[Tensor]:
+def _map_slice(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     starts, ends = node.sizes("starts", 1), node.sizes("ends", 2)
     axes = node.axes(3, x.rank)
@@ -31,7 +31,7 @@ def _slice(case: Case, node: NodeView) -> list[Tensor]:
     steps = node.optional_integers("steps", 4) or [1] * len(starts)
     windows: dict[int, tuple[Polynomial, Polynomial, int]] = {}
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        bounds = partial(_bounds, case, x.dims[axis], start, end, step)
+        bounds = partial(_slice_bounds, case, x.dims[axis], start, end, step)
         first, count = case.sizes(bounds, 2)
         windows[axis] = (first, count, step)
     return [window(case, x, windows)]
@@ -56,21 +56,21 @@ def window(
     return moved(x, case, dims, at, axes)
 
 
-def _bounds(
+def _slice_bounds(
     case: Case, dim: Polynomial, start: Polynomial, end: Polynomial, step: int
 ) -> tuple[Polynomial, Polynomial]:
     """Return the first index that a Slice takes of an axis, and the number of elements."""
 
-    if step < 0 and (end.constant or 0) >= _FAR:
+    if step < 0 and (end.constant or 0) >= _OPEN_END:
         raise UndecidedError("Slice: runtimes disagree on a negative step to the largest integer")
     if not case.decide(dim - 1):
         return ZERO, ZERO
 
     def clamped(bound: Polynomial, low: int, high: Polynomial) -> Polynomial:
         known = bound.constant
-        if known is not None and known >= _FAR:
+        if known is not None and known >= _OPEN_END:
             return high
-        if known is not None and known <= -_FAR:
+        if known is not None and known <= -_OPEN_END:
             return Polynomial.of(low)
         if not case.decide(bound):
             bound = bound + dim
@@ -89,7 +89,7 @@ def _bounds(
     return first, case.floor_div(first - last + (-step - 1), Polynomial.of(-step))
 
 
-def _pad(case: Case, node: NodeView) -> list[Tensor]:
+def _map_pad(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     amounts = node.sizes("pads" if node.has("pads") else "paddings", 1)
     axes = node.axes(3, x.rank)
@@ -153,7 +153,7 @@ def padded(
     return moved(x, case, dims, at)
 
 
-def _concat(case: Case, node: NodeView) -> list[Tensor]:
+def _map_concat(case: Case, node: NodeView) -> list[Tensor]:
     parts = node.inputs()
     (axis,) = axes_of([node.get("axis", 1)], parts[0].rank)
     for part in parts[1:]:
@@ -200,7 +200,7 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
     return [Tensor(case, dims, at, whole=whole, type=parts[0].type, leading=leading, axes=axes)]
 
 
-def _split(case: Case, node: NodeView) -> list[Tensor]:
+def _map_split(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     (axis,) = axes_of([node.get("axis", 0)], x.rank)
     sizes = node.optional_sizes("split", 1)
@@ -270,7 +270,7 @@ def _check_entries(case: Case, node: NodeView, indices: Tensor, x: Tensor, axis:
     node.for_all(case, indices.dims, check, indices.index)
 
 
-def _gather(case: Case, node: NodeView) -> list[Tensor]:
+def _map_gather(case: Case, node: NodeView) -> list[Tensor]:
     x, indices = node.input(0), node.input(1)
     node.check(indices.whole, "the indices have no index map")
     (axis,) = axes_of([node.get("axis", 0)], x.rank)
@@ -329,13 +329,13 @@ def _gather_nd(case: Case, node: NodeView) -> list[Tensor]:
     return [moved(x, case, dims, at)]
 
 
-def _expand(case: Case, node: NodeView) -> list[Tensor]:
+def _map_expand(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     dims = broadcast(case, [x.dims, tuple(node.sizes("shape", 1))])
     return [moved(x, case, dims, lambda index: broadcast_at(x, index))]
 
 
-def _tile(case: Case, node: NodeView) -> list[Tensor]:
+def _map_tile(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     repeats = node.sizes("repeats", 1)
     for count in repeats:
@@ -349,13 +349,13 @@ def _tile(case: Case, node: NodeView) -> list[Tensor]:
 
 
 RULES: dict[str, Rule] = {
-    "Expand": _expand,
-    "Tile": _tile,
-    "Slice": _slice,
-    "Pad": _pad,
-    "Concat": _concat,
-    "Split": _split,
-    "Gather": _gather,
+    "Expand": _map_expand,
+    "Tile": _map_tile,
+    "Slice": _map_slice,
+    "Pad": _map_pad,
+    "Concat": _map_concat,
+    "Split": _map_split,
+    "Gather": _map_gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
 }

@@ -146,14 +146,14 @@ class SymbolicValues:
 
     def tensor(self, name: str) -> Entries | None:
         """Return an integer tensor with its elements as polynomials; see `entries`."""
-        value = self._value(name)
+        value = self._evaluate_value(name)
         entries = value.entries if value is not None else None
         is_integer = entries is not None and entries.element_type in INTEGERS
         return entries if is_integer else None
 
     def dims(self, name: str) -> Dims | None:
         """Return the dims of a tensor; None if its rank is unknown."""
-        value = self._value(name)
+        value = self._evaluate_value(name)
         return value.tensor.dims if value is not None else None
 
     def note(self, name: str, dims: Sequence[Polynomial]) -> None:
@@ -166,7 +166,7 @@ class SymbolicValues:
         if key is not None:
             before = self._values.get(key)
             entries = None if before is None else before.entries
-            self._values[key] = self._unknown(key, self._dims(key, dims), entries)
+            self._values[key] = self._unknown_value(key, self._dims_of(key, dims), entries)
 
     def note_elements(self, name: str, elements: Entries) -> None:
         """Set the elements of a value that the caller knows better; see `note`."""
@@ -192,27 +192,27 @@ class SymbolicValues:
             self._declared[key] = _Declared(kind, shape_inference.dims(known))
         return self._declared[key]
 
-    def _value(self, name: str) -> _Value | None:
+    def _evaluate_value(self, name: str) -> _Value | None:
         """Evaluate a value after those that it depends on; in a cycle, values are unknown."""
         key = self._key(self._scope, name)
         if key is None or key in self._values:
             return None if key is None else self._values[key]
-        for source in traversal.depth_first(key, self._sources, self._values.__contains__):
-            self._values[source] = self._evaluate(source)
+        for source in traversal.depth_first(key, self._sources_of, self._values.__contains__):
+            self._values[source] = self._evaluate_node(source)
         return self._values[key]
 
-    def _sources(self, key: _Key) -> list[_Key]:
+    def _sources_of(self, key: _Key) -> list[_Key]:
         """Return the values that a value depends on."""
         scope, name = key
         small = self._type(key).is_small
-        node = self._producer(key, small=small)
+        node = self._producer_of(key, small=small)
         if node is None or (small and scope.value(name) is not None):
             return []
         names = node.input[:1] if not small and _keeps_shape(node, name) else node.input
         sources = (self._key(scope, source) for source in names)
         return [source for source in sources if source is not None]
 
-    def _producer(self, key: _Key, *, small: bool) -> onnx.NodeProto | None:
+    def _producer_of(self, key: _Key, *, small: bool) -> onnx.NodeProto | None:
         """Return the node that computes a value, if the value is followed through it."""
         scope, name = key
         if not small and self._type(key).shape is not None:
@@ -224,29 +224,33 @@ class SymbolicValues:
             return None
         return node if node.op_type in RULES or node.op_type in _SAME_RANK else None
 
-    def _evaluate(self, key: _Key) -> _Value | None:
+    def _evaluate_node(self, key: _Key) -> _Value | None:
         scope, name = key
         small = self._type(key).is_small
         array = scope.value(name) if small else None
         entries = _entries_of(array) if array is not None else None
         if entries is not None:
             return self._tabulated(entries)
-        node = self._producer(key, small=small)
-        if node is not None and not small and (same := self._unchanged(key, node)) is not None:
+        node = self._producer_of(key, small=small)
+        if (
+            node is not None
+            and not small
+            and (same := self._unchanged_input(key, node)) is not None
+        ):
             return same
-        result = None if node is None else self._output(key, node, small=small)
-        dims = self._dims(key, None if result is None else result.dims)
+        result = None if node is None else self._map_of_output(key, node, small=small)
+        dims = self._dims_of(key, None if result is None else result.dims)
         if small and result is not None and dims is not None:
-            entries = self._computed(key, dims, result)
-        return self._unknown(key, dims, entries)
+            entries = self._computed_entries(key, dims, result)
+        return self._unknown_value(key, dims, entries)
 
-    def _unchanged(self, key: _Key, node: onnx.NodeProto) -> _Value | None:
+    def _unchanged_input(self, key: _Key, node: onnx.NodeProto) -> _Value | None:
         """Return what is known of a node's first input if nothing else is known of its output.
 
         Most nodes of a large model are such ones: their cost is that of one look at a type.
         """
         scope, name = key
-        value = self._input(scope, node.input[0]) if _keeps_shape(node, name) else None
+        value = self._input_value(scope, node.input[0]) if _keeps_shape(node, name) else None
         if value is None or value.entries is not None:
             return None
         known, dims = self._type(key), value.tensor.dims
@@ -257,31 +261,39 @@ class SymbolicValues:
         is_new = any(isinstance(dim, int) and size.constant != dim for dim, size in pairs)
         return None if is_new else value
 
-    def _output(self, key: _Key, node: onnx.NodeProto, *, small: bool) -> Tensor | None:
+    def _map_of_output(self, key: _Key, node: onnx.NodeProto, *, small: bool) -> Tensor | None:
         """Return the map of a node's output, or one with its dims alone; None if nothing is known."""
         scope, name = key
         first_alone = not small and _keeps_shape(node, name)
-        values = [self._input(scope, n) for n in (node.input[:1] if first_alone else node.input)]
+        values = [
+            self._input_value(scope, n) for n in (node.input[:1] if first_alone else node.input)
+        ]
         tensors = [value.tensor if value is not None else None for value in values]
         rule = None if first_alone else RULES.get(node.op_type)
         if rule is not None and all(t or not n for n, t in zip(node.input, tensors, strict=True)):
             with suppress(
                 Exception
             ):  # it is open, or breaks its operator's rules and fails when run
-                return rule(self.case, _view(node, tensors, scope))[list(node.output).index(name)]
+                return rule(self.case, _view_of(node, tensors, scope))[
+                    list(node.output).index(name)
+                ]
         first = tensors[0] if tensors and name == node.output[0] else None
         if first is None or node.op_type not in _SAME_RANK:
             return None
         dims = first.dims if _keeps_shape(node, name) else self.case.unknown_sizes(first.rank)
         return only_dims(self.case, dims, "only dims are known")
 
-    def _input(self, scope: ConstantScope, name: str) -> _Value | None:
+    def _input_value(self, scope: ConstantScope, name: str) -> _Value | None:
         key = self._key(scope, name)
         if key is None:
             return None
-        return self._values[key] if key in self._values else self._unknown(key, self._dims(key))
+        return (
+            self._values[key]
+            if key in self._values
+            else self._unknown_value(key, self._dims_of(key))
+        )
 
-    def _dims(self, key: _Key, inferred: Sequence[Polynomial] | None = None) -> Dims | None:
+    def _dims_of(self, key: _Key, inferred: Sequence[Polynomial] | None = None) -> Dims | None:
         """Return the dims of a value: declared numbers, inferred dims, and else new unknowns."""
         scope, name = key
         declared = self._type(key).dims
@@ -306,7 +318,7 @@ class SymbolicValues:
 
     # Elements
 
-    def _unknown(
+    def _unknown_value(
         self, key: _Key, dims: Dims | None, entries: Entries | None = None
     ) -> _Value | None:
         """Return a value of which the dims are known, and elements if they are listed or few."""
@@ -320,26 +332,26 @@ class SymbolicValues:
             atoms = (Polynomial.atom(ElementKey(*key, i)) for i in range(math.prod(shape)))
             return self._tabulated(Entries(element_type, shape, tuple(atoms)))
         whole = element_type in WHOLE
-        return _Value(Tensor(self.case, dims, _unread, whole=whole, type=element_type))
+        return _Value(Tensor(self.case, dims, _refuse_read, whole=whole, type=element_type))
 
     def _tabulated(self, entries: Entries) -> _Value:
         """Return a value whose elements are known one by one."""
-        table = dict(zip(_places(entries.shape), entries.elements, strict=True))
+        table = dict(zip(_all_places(entries.shape), entries.elements, strict=True))
         dims = tuple(map(Polynomial.of, entries.shape))
         kind = entries.element_type
         tensor = Tensor(self.case, dims, table.__getitem__, whole=kind in WHOLE, type=kind)
         return _Value(tensor, entries)
 
-    def _computed(self, key: _Key, dims: Dims, result: Tensor) -> Entries | None:
+    def _computed_entries(self, key: _Key, dims: Dims, result: Tensor) -> Entries | None:
         """Return the elements of the output of a node, those that are open as unknowns."""
         shape = _small_shape(dims)
         element_type = self._type(key).element_type or result.type
         if shape is None or not element_type:
             return None
         elements = []
-        for position, place in enumerate(_places(shape)):
+        for position, place in enumerate(_all_places(shape)):
             element = Polynomial.atom(ElementKey(*key, position))
-            with suppress(Exception):  # as in `_output`
+            with suppress(Exception):  # as in `_map_of_output`
                 element = result.at(place)
             elements.append(element)
         return Entries(element_type, shape, tuple(elements))
@@ -350,7 +362,9 @@ def _keeps_shape(node: onnx.NodeProto, output: str) -> bool:
     return node.op_type in _SAME_SHAPE and output == node.output[0]
 
 
-def _view(node: onnx.NodeProto, inputs: Sequence[Tensor | None], scope: ConstantScope) -> NodeView:
+def _view_of(
+    node: onnx.NodeProto, inputs: Sequence[Tensor | None], scope: ConstantScope
+) -> NodeView:
     """Return a node of a model that runs, for rules."""
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     return NodeView(node.op_type, attributes, inputs, list(node.output), scope.opset, legal=True)
@@ -372,9 +386,9 @@ def _small_shape(dims: Dims) -> tuple[int, ...] | None:
     return tuple(sizes) if len(sizes) == len(dims) and math.prod(sizes) <= MAX_ENTRIES else None
 
 
-def _places(shape: Sequence[int]) -> Iterator[Index]:
+def _all_places(shape: Sequence[int]) -> Iterator[Index]:
     return itertools.product(*(map(Polynomial.of, range(size)) for size in shape))
 
 
-def _unread(_: Index) -> Polynomial:
+def _refuse_read(_: Index) -> Polynomial:
     raise UndecidedError("elements of a large tensor are not followed")

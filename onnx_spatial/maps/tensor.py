@@ -244,27 +244,27 @@ def only_dims(case: Case, dims: Sequence[Polynomial], reason: str, type: int = 0
     return Tensor(case, dims, at, whole=False, type=type)
 
 
-def filled(
+def filled_tensor(
     case: Case, dims: Sequence[Polynomial], value: Polynomial, *, whole: bool, type: int = 0
 ) -> Tensor:
     """Return a tensor with one value everywhere."""
     return Tensor(case, dims, lambda _: value, whole=whole, type=type)
 
 
-def vector(case: Case, elements: Sequence[Polynomial]) -> Tensor:
+def vector_of(case: Case, elements: Sequence[Polynomial]) -> Tensor:
     """Return a list of sizes as a tensor."""
     table = list(elements)
 
     def at(index: Index) -> Polynomial:
         place = index[0].constant
         if place is None:
-            return choose(case, index[0], table)
+            return choose_entry(case, index[0], table)
         return table[place]
 
     return Tensor(case, [Polynomial.of(len(table))], at, whole=True, type=TensorProto.INT64)
 
 
-def choose(case: Case, place: Polynomial, table: Sequence[Polynomial]) -> Polynomial:
+def choose_entry(case: Case, place: Polynomial, table: Sequence[Polynomial]) -> Polynomial:
     """Return the element of a list at an unknown place; split by the place."""
     if len(set(table)) == 1:
         return table[0]

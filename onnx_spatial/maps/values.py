@@ -18,7 +18,7 @@ from onnx_spatial.maps.expressions import COMPUTED, FLOOR, LOOKUP, IndexKind, Sy
 from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
 
 #: Sizes and parameters of operators are below: their sums fit 32 bits.
-LIMIT = 2**27
+SIZE_LIMIT = 2**27
 
 #: Tensors have fewer elements.
 MOST_ELEMENTS = 2**31
@@ -28,18 +28,18 @@ MAX_PLACES = 1 << 20
 MAX_DECIDED = 1 << 14
 
 #: Number of samples.
-_COUNT = 1024
+_SAMPLE_COUNT = 1024
 
 #: Bounds of sizes in samples: mostly small ones, some that larger windows fit in.
 _SMALL, _MEDIUM, _LARGE = 7, 40, 300
 
 #: Polynomials with factors from here on have no samples.
-_FAR = 1 << 62
+_MAX_FACTOR = 1 << 62
 
 
 def is_far(p: Polynomial) -> bool:
     """Tell whether the constant outweighs all other terms, as their atoms have limits."""
-    limit = _limit_of_sum(-p) if p.terms.get((), 0) >= LIMIT else None
+    limit = _limit_of_sum(-p) if p.terms.get((), 0) >= SIZE_LIMIT else None
     return limit is not None and limit <= 1
 
 
@@ -55,7 +55,7 @@ def limit_of(atom: Atom) -> int | None:
     if not isinstance(key, Symbol) or not atom.nonnegative:
         return None
     merged = isinstance(key.kind, IndexKind) and not _is_linear(key.kind.extent)
-    return MOST_ELEMENTS if merged else LIMIT
+    return MOST_ELEMENTS if merged else SIZE_LIMIT
 
 
 def _limit_of_sum(p: Polynomial) -> int | None:
@@ -80,14 +80,14 @@ def _is_linear_atom(atom: Atom) -> bool:
     key = atom.key
     if isinstance(key, OperationKey):
         return key.operator == FLOOR and _is_linear(next(iter(key.operands)))
-    return limit_of(atom) == LIMIT
+    return limit_of(atom) == SIZE_LIMIT
 
 
 Values = npt.NDArray[np.int64]
 Grid = dict[Atom, Values]
 
 
-def everywhere(
+def holds_everywhere(
     p: Polynomial,
     holds: Callable[[Values], npt.NDArray[np.bool_]],
     extents: Mapping[Atom, int],
@@ -138,7 +138,7 @@ def evaluate(p: Polynomial, values: Mapping[Atom, Values]) -> Values:
     total: Values = np.asarray(0, np.int64)
     bound = 0
     for product, factor in p.terms.items():
-        factors = [_value(atom, values) for atom in product]
+        factors = [_value_of(atom, values) for atom in product]
         largest = math.prod(int(np.abs(f).max(initial=0)) for f in factors)
         bound += abs(factor) * largest
         if bound >= 1 << 62:
@@ -150,7 +150,7 @@ def evaluate(p: Polynomial, values: Mapping[Atom, Values]) -> Values:
     return np.asarray(total)
 
 
-def _value(atom: Atom, values: Mapping[Atom, Values]) -> Values:
+def _value_of(atom: Atom, values: Mapping[Atom, Values]) -> Values:
     if atom in values:
         return values[atom]
     key = atom.key
@@ -182,15 +182,15 @@ class Samples:
         if atom in self._values:
             return
         if extent is None:
-            bound = self._rng.choice([_SMALL, _MEDIUM, _LARGE], _COUNT, p=[0.8, 0.15, 0.05])
+            bound = self._rng.choice([_SMALL, _MEDIUM, _LARGE], _SAMPLE_COUNT, p=[0.8, 0.15, 0.05])
             values = least + self._rng.integers(0, bound)
         else:
             below = self.evaluate(extent)
             if below is None:
                 return
-            share = self._rng.random(_COUNT)
+            share = self._rng.random(_SAMPLE_COUNT)
             # The first and the last value refute most.
-            share = np.where(self._rng.random(_COUNT) < 0.2, np.round(share), share)
+            share = np.where(self._rng.random(_SAMPLE_COUNT) < 0.2, np.round(share), share)
             values = np.clip((share * below).astype(np.int64), 0, np.maximum(below - 1, 0))
         self._values[atom] = values
 
@@ -200,20 +200,20 @@ class Samples:
 
     def evaluate(self, p: Polynomial) -> Values | None:
         """Return the value of a polynomial at every point; None if an atom has no samples."""
-        total = np.zeros(_COUNT, np.int64)
+        total = np.zeros(_SAMPLE_COUNT, np.int64)
         for product, factor in p.terms.items():
-            if abs(factor) >= _FAR:
+            if abs(factor) >= _MAX_FACTOR:
                 return None
             term: Values | None = None
             for atom in product:
-                value = self._value(atom)
+                value = self._values_of(atom)
                 if value is None:
                     return None
                 term = value if term is None else term * value
             total += factor if term is None else term * factor
         return total
 
-    def _value(self, atom: Atom) -> Values | None:
+    def _values_of(self, atom: Atom) -> Values | None:
         known = self._values.get(atom)
         if known is not None:
             return known

@@ -161,7 +161,7 @@ def _ir_graphs(graph: IrGraph) -> Iterator[IrGraph]:
             yield from _ir_graphs(inner)
 
 
-def captured(graph: onnx.GraphProto) -> set[str]:
+def captured_names(graph: onnx.GraphProto) -> set[str]:
     """Return the names that a graph reads from its outer graphs; its own names shadow theirs."""
     own = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     own |= {s.values.name for s in graph.sparse_initializer}
@@ -178,7 +178,7 @@ def needs(node: onnx.NodeProto) -> set[str]:
     names.discard("")
     if node.attribute:  # see `_graphs_inside`
         for _, body in subgraphs(node):
-            names |= captured(body)
+            names |= captured_names(body)
     return names
 
 
@@ -199,7 +199,7 @@ def in_order(graph: GraphLike) -> list[onnx.NodeProto]:
             pending.difference_update(node.output)
         else:
             later.append(node)
-    sorter = waiting(later, map(needs, later))
+    sorter = sort_waiting(later, map(needs, later))
     with suppress(CycleError):
         sorter.prepare()
     done: set[int] = set()
@@ -221,7 +221,7 @@ def _are_in_order(nodes: Iterable[onnx.NodeProto]) -> bool:
     return True
 
 
-def waiting(
+def sort_waiting(
     nodes: Sequence[onnx.NodeProto], reads: Iterable[Collection[str]]
 ) -> TopologicalSorter[int]:
     """Make a topological sorter of the positions of nodes, by the names that each one reads.

@@ -24,7 +24,7 @@ from onnx_spatial.operators.shapes import DIMS, INT64_MAX, Dim, integers, show
 from onnx_spatial.operators.strided_copies import Plan, View
 
 #: A factor whose size follows from that of its axis.
-UNKNOWN = -1
+UNKNOWN_SIZE = -1
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class Rearrange(FixedOperator):
             raise OperatorError(
                 f"{self.name}: order {list(self.order)} is no permutation of {count} factors"
             )
-        if any(size < 1 and size != UNKNOWN for size in self.sizes):
+        if any(size < 1 and size != UNKNOWN_SIZE for size in self.sizes):
             raise OperatorError(
                 f"{self.name}: sizes {list(self.sizes)} must be at least 1, or -1 where unknown"
             )
         for axis, factors in enumerate(self.inputs):
-            if [self.sizes[f] for f in factors].count(UNKNOWN) > 1:
+            if [self.sizes[f] for f in factors].count(UNKNOWN_SIZE) > 1:
                 raise OperatorError(f"{self.name}: axis {axis} has two factors of unknown size")
             if self.multiple(axis) > INT64_MAX:
                 raise OperatorError(f"{self.name}: the factors of axis {axis} overflow int64")
@@ -104,11 +104,11 @@ class Rearrange(FixedOperator):
 
     def multiple(self, axis: int) -> int:
         """Return the product of the known sizes of an axis of the input."""
-        return math.prod(self.sizes[f] for f in self.inputs[axis] if self.sizes[f] != UNKNOWN)
+        return math.prod(self.sizes[f] for f in self.inputs[axis] if self.sizes[f] != UNKNOWN_SIZE)
 
     def unknown(self, axis: int) -> int | None:
         """Return the factor of an axis of the input that follows from its size; None if none does."""
-        return next((f for f in self.inputs[axis] if self.sizes[f] == UNKNOWN), None)
+        return next((f for f in self.inputs[axis] if self.sizes[f] == UNKNOWN_SIZE), None)
 
     def check(self, shape: Sequence[Dim]) -> None:
         """Check the rank, and that each known dim is a product of its factors."""

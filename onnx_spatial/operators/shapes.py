@@ -16,13 +16,15 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 #: The most dims in a message; a hostile file may have 100,000 of them.
-_SHOWN = 16
+_MAX_SHOWN_DIMS = 16
 
 
 def show(shape: Sequence[Dim]) -> str:
     """Format a shape for messages: [2, H, ?, 3]."""
-    more = f", ... {len(shape)} dims" if len(shape) > _SHOWN else ""
-    return "[" + ", ".join("?" if d is None else str(d) for d in shape[:_SHOWN]) + more + "]"
+    more = f", ... {len(shape)} dims" if len(shape) > _MAX_SHOWN_DIMS else ""
+    return (
+        "[" + ", ".join("?" if d is None else str(d) for d in shape[:_MAX_SHOWN_DIMS]) + more + "]"
+    )
 
 
 class DimArithmetic:

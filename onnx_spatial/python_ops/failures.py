@@ -27,9 +27,9 @@ import numpy.typing as npt
 from onnx_spatial.errors import Code, OperatorError
 
 #: Number of failures that are kept; older ones, which were never raised, are dropped.
-_KEPT = 4096
+_MAX_KEPT_FAILURES = 4096
 #: Largest number of a failure, which becomes a size in a shape.
-_LARGEST = 2**31 - 1
+_MAX_FAILURE_NUMBER = 2**31 - 1
 
 _SHAPE = re.compile(r"Input shape:\s*\{([0-9,]+)\}")
 
@@ -66,7 +66,7 @@ class Failure:
         return cls(site, kind, str(error))
 
 
-def exception(failure: Failure) -> BaseException:
+def exception_of(failure: Failure) -> BaseException:
     """Return the exception to raise for a failure, of this copy's types; it names the node."""
     if failure.kind == "KeyboardInterrupt":
         return KeyboardInterrupt(*filter(None, [failure.text]))
@@ -114,9 +114,9 @@ class Failures:
         """Keep a failure and return its number."""
         failure = Failure.of(site, error)
         with self._lock:
-            number = next(self._numbers) % _LARGEST + 1
+            number = next(self._numbers) % _MAX_FAILURE_NUMBER + 1
             self._failures[number] = failure
-            while len(self._failures) > _KEPT:
+            while len(self._failures) > _MAX_KEPT_FAILURES:
                 del self._failures[next(iter(self._failures))]
         return number
 
@@ -130,7 +130,7 @@ class Failures:
             return self._failures.pop(number, None)
 
 
-def answer(number: int, rank: int, dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
+def refused_array(number: int, rank: int, dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
     """Return an array that no Reshape to a shape of `rank` dims accepts.
 
     It has no elements and one dim too many. A Reshape that copies its dims asks for `number`

@@ -18,7 +18,7 @@ from onnx import TensorProto
 from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
 from onnx_spatial.operators.spellings.python_ops import DOMAIN, OP_TYPES
 from onnx_spatial.operators.strided_copies import Copies, Shape
-from onnx_spatial.python_ops.failures import Failures, Signals, answer
+from onnx_spatial.python_ops.failures import Failures, Signals, refused_array
 
 logger = logging.getLogger("onnx_spatial.custom_ops")  # a name that programs know
 
@@ -37,7 +37,7 @@ CALLS = {count: f"Call{count}" for count in range(1, 6)}
 KEY = "key"
 
 #: Inputs of at least this size, in bytes, are freed before onnxruntime allocates the output.
-_LARGE = 1 << 24
+_LARGE_BYTES = 1 << 24
 
 
 class Result(np.ndarray[Any, np.dtype[Any]]):
@@ -56,7 +56,7 @@ class Result(np.ndarray[Any, np.dtype[Any]]):
         return self.view(np.ndarray)
 
 
-def bodies(
+def operator_bodies(
     failures: Failures,
     signals: Signals,
     functions: Mapping[int, Callable[..., Array]],
@@ -83,7 +83,7 @@ def bodies(
                 with suppress(BaseException):  # of the program's own handlers and filters
                     level = logging.DEBUG if failures.awaited else logging.ERROR
                     logger.log(level, "%s: %s", site, error or type(error).__name__)
-                result = answer(number, rank(x), x.dtype)
+                result = refused_array(number, rank(x), x.dtype)
             return result.view(Result) if raw else _as_boxable(result)
 
         return body
@@ -106,7 +106,7 @@ def bodies(
 
 def _run_plan(plan: Copies, x: Array) -> Array:
     result = plan.run(x)
-    if x.nbytes >= _LARGE and x.base is None:
+    if x.nbytes >= _LARGE_BYTES and x.base is None:
         # A copy that onnxruntime-extensions made, and would keep until the operator returns.
         x.resize((0,), refcheck=False)
     return result

@@ -35,7 +35,7 @@ from onnx_spatial.operators.spellings.python_ops import (
     VERSION,
 )
 from onnx_spatial.python_ops import kernels
-from onnx_spatial.python_ops.failures import Failures, Signals, exception
+from onnx_spatial.python_ops.failures import Failures, Signals, exception_of
 
 #: Attribute of the module onnxruntime_extensions that holds the state, and of
 #: onnxruntime.SessionOptions that holds the modules of onnxruntime_extensions.
@@ -148,7 +148,7 @@ def explain(error: BaseException | str) -> BaseException | None:
     if not available():
         return None
     failure = state().failures.take(str(error))
-    return None if failure is None else exception(failure)
+    return None if failure is None else exception_of(failure)
 
 
 class raising:
@@ -214,12 +214,12 @@ def state() -> Any:
     return found
 
 
-def provide(functions: Mapping[int, Callable[..., Any]]) -> None:
+def provide_functions(functions: Mapping[int, Callable[..., Any]]) -> None:
     """Let the nodes of `kernels.CALLS` call functions, which they find by number."""
     state().functions.update(functions)
 
 
-def withdraw(numbers: Iterable[int]) -> None:
+def withdraw_functions(numbers: Iterable[int]) -> None:
     """Forget functions that no session calls any more."""
     for number in numbers:
         state().functions.pop(number, None)
@@ -268,7 +268,7 @@ def _register_operators(library: ModuleType, state: Any) -> None:
         fixed = ([data], {SITE: text, PARAMETERS: text})
         signatures += [(name, *block) for name in BLOCKS]
         signatures += [(name, *fixed) for name in FIXED]
-    bodies = kernels.bodies(
+    bodies = kernels.operator_bodies(
         state.failures, state.signals, state.functions, raw=_takes_results(library)
     )
     for name, inputs, attributes in signatures:
@@ -306,12 +306,12 @@ def _takes_results(library: ModuleType) -> bool:
 
 def loads(model: bytes, options: ort.SessionOptions) -> bool:
     """Return whether a session of a small model can be made with options, which stay as they are."""
-    with quiet(options):
-        return opened(model, options) is not None
+    with silence_options(options):
+        return open_session(model, options) is not None
 
 
 @contextmanager
-def quiet(options: ort.SessionOptions) -> Iterator[dict[str, Any]]:
+def silence_options(options: ort.SessionOptions) -> Iterator[dict[str, Any]]:
     """Keep sessions with these options from writing files and messages; what the options say else."""
     with _quiet_lock:
         kept = {name: getattr(options, name) for name in _QUIET}
@@ -324,7 +324,7 @@ def quiet(options: ort.SessionOptions) -> Iterator[dict[str, Any]]:
                 setattr(options, name, value)
 
 
-def opened(model: bytes, options: ort.SessionOptions) -> ort.InferenceSession | None:
+def open_session(model: bytes, options: ort.SessionOptions) -> ort.InferenceSession | None:
     """Return a session of a model on the CPU; None if it does not load."""
     try:
         return ort.InferenceSession(

@@ -67,7 +67,7 @@ _RANGE, _BFLOAT16, _ALLOW_ZERO, _CAST_LIKE, _BITCAST = 11, 13, 14, 15, 26
 _Back = Callable[[ir.Value], ir.Value]
 
 
-def write(request: Request, info: OperatorInfo) -> Lowered:
+def write_python_op(request: Request, info: OperatorInfo) -> Lowered:
     """Emit a Python operator in place of a spatial operator.
 
     Raises:
@@ -102,7 +102,7 @@ def write(request: Request, info: OperatorInfo) -> Lowered:
     if output is checked and info.place.function is not None:
         output = _emit_cast(request, emit, output)
     emit.prune(output)
-    node_groups.mark(emit.nodes, main, node.input[0], node.output[0])
+    node_groups.mark_group(emit.nodes, main, node.input[0], node.output[0])
     return Lowered(way, emit, output)
 
 

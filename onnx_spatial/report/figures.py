@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from onnx_spatial.conversion.summary import Estimate, Summary
 
 #: Operator types in the table of figures, unless all are asked for.
-_TYPES = 8
+_MAX_SHOWN_TYPES = 8
 #: Names in a list, at most.
-_NAMES = 3
+_MAX_LISTED_NAMES = 3
 
 
 def headline(summary: Summary) -> str:
@@ -45,10 +45,10 @@ def figure_rows(summary: Summary, *, verbose: bool = False) -> Iterator[tuple[st
     }
     changed = [name for name, (old, new) in changes.items() if verbose or old != new]
     changed.sort(key=lambda name: -abs(changes[name][0] - changes[name][1]))
-    for name in changed if verbose else changed[:_TYPES]:
+    for name in changed if verbose else changed[:_MAX_SHOWN_TYPES]:
         old, new = changes[name]
         yield f"  {name}", f"{old:,}", f"{new:,}"
-    if not verbose and (rest := changed[_TYPES:]):
+    if not verbose and (rest := changed[_MAX_SHOWN_TYPES:]):
         old, new = (sum(changes[name][i] for name in rest) for i in (0, 1))
         yield f"  {count(len(rest), 'other type')}", f"{old:,}", f"{new:,}"
     yield "model file", file_size(before.bytes), file_size(after.bytes)
@@ -88,8 +88,8 @@ def type_text(declared: onnx.TypeProto) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """Return the first names of a list, and how many more there are."""
-    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    return ", ".join(names[:_NAMES]) + more
+    more = f" and {len(names) - _MAX_LISTED_NAMES} more" if len(names) > _MAX_LISTED_NAMES else ""
+    return ", ".join(names[:_MAX_LISTED_NAMES]) + more
 
 
 def names_by_sentence(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:

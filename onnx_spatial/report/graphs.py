@@ -31,7 +31,7 @@ from onnx_spatial.report.figures import file_size, type_text
 Document = Mapping[str, Any]
 
 #: Letters of an attribute that are shown.
-_LONGEST = 120
+_MAX_ATTRIBUTE_LETTERS = 120
 #: Characters that the data of graphs may have on a page of many models: of all, and of one.
 ROOM, _MOST = 20_000_000, 2_000_000
 
@@ -265,7 +265,7 @@ def _attribute_text(attribute: onnx.AttributeProto) -> str:
     if kind.removesuffix("s") not in ("int", "float", "string"):
         return kind
     text = str(onnx.helper.printable_attribute(attribute)).partition(" = ")[2]
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return text if len(text) <= _MAX_ATTRIBUTE_LETTERS else f"{text[:_MAX_ATTRIBUTE_LETTERS]}..."
 
 
 def _value_types(graph: traversal.GraphLike | None) -> dict[str, str]:
@@ -283,7 +283,7 @@ def _tensor_type(tensor: onnx.TensorProto) -> str:
     return f"{dtype_name(tensor.data_type)} {show(tensor.dims)}"
 
 
-def room(models: int) -> int:
+def room_for_graphs(models: int) -> int:
     """Return how many characters the data of each model's graphs may have on a page."""
     return min(_MOST, ROOM // max(1, models))
 

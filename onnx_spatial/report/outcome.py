@@ -186,7 +186,7 @@ class Outcome:
         """Add what took the place of nodes; the rows add up to all nodes."""
         each = summary.replacements
         named = each if verbose else each[:_REPLACEMENTS]
-        others = [(name, "", what, old, new) for name, what, old, new in summary.others()]
+        others = [(name, "", what, old, new) for name, what, old, new in summary.other_nodes()]
         if left := each[len(named) :]:
             totals = (sum(r.nodes_before for r in left), sum(r.nodes_after for r in left))
             others.insert(0, (f"{len(left)} more (-v shows them)", "", "", *totals))
@@ -433,7 +433,7 @@ def describe_check(
     ]
     part.lines += [note for note in check["notes"] if note not in message]
     if verbose:
-        part.lines += assumptions(check["operators"])
+        part.lines += list_assumptions(check["operators"])
     if (value := check["first_value"]) is not None:
         part.value = value["graph"], value["name"]
     shown = verbose or check["status"] == "failed"
@@ -467,7 +467,7 @@ def _other_way(operator: Document) -> str:
     return one_line(f"{what}; {f'try {advice}, and ' if advice else 'please '}report it")
 
 
-def assumptions(operators: Sequence[Document]) -> Iterator[str]:
+def list_assumptions(operators: Sequence[Document]) -> Iterator[str]:
     """Yield what the proofs of operators assume, each with the operators that it is assumed for."""
     proven = sum(bool(operator["assumptions"]) for operator in operators)
     assumed = ((each["node"], text) for each in operators for text in each["assumptions"])

@@ -71,7 +71,7 @@ def examine(
 def _read_model(path: str, options: Options, note: Progress) -> ExaminedModel:
     note("load: reading the model")
     source = reader.read(path)
-    frozen, missing = reader.freeze(source.proto, dict(options.static))
+    frozen, missing = reader.freeze_dims(source.proto, dict(options.static))
     is_frozen = any(name not in missing for name, _ in options.static)
     source = reader.resolved(source.holding(frozen) if is_frozen else source)
     names = {v.name for v in source.proto.graph.input}

@@ -18,7 +18,7 @@ from onnx_spatial.verification.run.legal_sizes import GIVE_DATA
 from onnx_spatial.verification.run.sessions import CONVERTED, ORIGINAL, Session
 
 #: Number of problems of a verification that get an entry of their own.
-_SHOWN = 20
+_MAX_PROBLEM_ENTRIES = 20
 
 #: Replaces `GIVE_DATA` in messages: `validate` takes data only from files beside the model.
 _RECORD_DATA = "record data that it runs on as test_data_set_0/input_0.pb beside the model"
@@ -120,9 +120,9 @@ class ExaminedModel:
         """Add an error for each problem of a verification; the first one names its node."""
         first = result.first_difference
         node = () if first is None else nodes_by_label(result).get(first.name, ())
-        messages = result.problems[:_SHOWN]
-        if len(result.problems) > _SHOWN:
-            messages.append(f"and {len(result.problems) - _SHOWN} more problems")
+        messages = result.problems[:_MAX_PROBLEM_ENTRIES]
+        if len(result.problems) > _MAX_PROBLEM_ENTRIES:
+            messages.append(f"and {len(result.problems) - _MAX_PROBLEM_ENTRIES} more problems")
         for number, message in enumerate(messages):
             self.add("error", source, message, "difference", () if number else node)
 

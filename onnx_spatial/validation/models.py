@@ -33,7 +33,7 @@ def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
     models: dict[tuple[str, ...], str] = {}
     for path in paths:
         expanded = list(_expand_path(path, exclude))
-        if not expanded and (advice := other_formats.advice(Path(path))) is not None:
+        if not expanded and (advice := other_formats.advise_export(Path(path))) is not None:
             raise ModelFileError(f"{path}: {advice}", code=Code.EXPORT_FIRST)
         if not expanded:
             left = " (after --exclude)" if exclude else ""

@@ -24,7 +24,7 @@ _ERRORS: frozenset[Kind | None] = frozenset(
 #: Characters that XML 1.0 cannot hold, escaped or not.
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 #: Problems of one model that the summary lists.
-_SHOWN = 10
+_MAX_LISTED_PROBLEMS = 10
 
 
 def junit_xml(report: Report) -> str:
@@ -150,9 +150,9 @@ def github_summary(report: Report) -> str:
 def _list_problems(report: Report, model: ModelResult) -> list[str]:
     problems = model.problems()
     lines = ["", f"**{escaped(model.model)}: {model.status}**", ""]
-    lines += [f"- {escaped(p.line)}" for p in problems[:_SHOWN]]
-    if len(problems) > _SHOWN:
-        lines.append(f"- and {len(problems) - _SHOWN} more")
+    lines += [f"- {escaped(p.line)}" for p in problems[:_MAX_LISTED_PROBLEMS]]
+    if len(problems) > _MAX_LISTED_PROBLEMS:
+        lines.append(f"- and {len(problems) - _MAX_LISTED_PROBLEMS} more")
     return [*lines, "", "```console", report.command(model).replace("```", ""), "```"]
 
 

@@ -166,7 +166,7 @@ def validate(
         memory: bytes of private memory that a model may take beside the libraries; None: unlimited.
         expect_failure: globs (`models.matches`) of models that are expected to fail.
         graphs: whether results have the graphs before and after, which the HTML report draws.
-        executor: where models are validated (`dask`); None: `jobs` processes here.
+        executor: where models are validated (`dask_executor`); None: `jobs` processes here.
         watch: see `Watch`.
 
     Raises:
@@ -186,7 +186,7 @@ def validate(
         shown["--memory"] = str(memory)
     report = Report([], options, tools=versions(), limits=shown, started=datetime.now(UTC))
     started = time.monotonic()
-    room = page_graphs.room(len(models)) if graphs else None
+    room = page_graphs.room_for_graphs(len(models)) if graphs else None
     folder = str(Path.cwd())
     results: dict[int, ModelResult] = {}
 
@@ -261,7 +261,7 @@ def _start_worker() -> None:
 
 
 @contextmanager
-def dask(scheduler: str) -> Iterator[Executor]:
+def dask_executor(scheduler: str) -> Iterator[Executor]:
     """Yield an executor that runs on the workers of a Dask cluster.
 
     They see the models under the same paths. After an exception the tasks that run are not waited for.

@@ -66,7 +66,7 @@ def constant_value(tensor: onnx.TensorProto, folder: Path | None) -> Array:
         ModelFileError: the data cannot be read, does not fill the shape, or has an unknown type.
     """
     try:
-        array = external_data.array(tensor, folder)
+        array = external_data.read_array(tensor, folder)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise ModelFileError(
             f"tensor {tensor.name!r} cannot be read: {error}", code=Code.DAMAGED

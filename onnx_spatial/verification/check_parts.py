@@ -95,7 +95,9 @@ class PartRuns:
     options: VerifyOptions
     passed: set[bytes] = field(default_factory=set)
 
-    def check(self, finding: PartFinding, reused_names: frozenset[str], *, usual: bool) -> None:
+    def check_part(
+        self, finding: PartFinding, reused_names: frozenset[str], *, usual: bool
+    ) -> None:
         """Run a part on usual data, and where the prover names sizes.
 
         Args:

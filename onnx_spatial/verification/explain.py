@@ -69,7 +69,7 @@ class Cause:
     alone: bool = False
 
 
-def add(
+def add_explanation(
     result: Verification,
     models: ModelPair,
     options: VerifyOptions,
@@ -311,7 +311,7 @@ def _compare_tensors(models: ModelPair, was: object, now: object) -> str | None:
     if not isinstance(was, onnx.TensorProto) or not isinstance(now, onnx.TensorProto):
         return None
     folders = models.folders
-    if external_data.same(was, folders[0], now, folders[1]):
+    if external_data.are_same(was, folders[0], now, folders[1]):
         return None
     if max(was.ByteSize(), now.ByteSize()) > _MOST_BYTES:
         return "its bytes differ"

@@ -103,7 +103,7 @@ class Findings:
         ]
 
 
-def conclude(findings: Findings) -> Verification:
+def reach_verdict(findings: Findings) -> Verification:
     """Return the verdict on the findings, with all evidence."""
     runs = findings.of_models
     notes = [*findings.interface.notes, *runs.warnings]

@@ -178,15 +178,15 @@ class Steps:
         runs = PartRuns(self.models, self.options)
         for finding in findings.parts:
             usual = may_be_rounding or bool(finding.operators)
-            runs.check(finding, of_models.reused_names, usual=usual)
+            runs.check_part(finding, of_models.reused_names, usual=usual)
         if may_be_rounding and findings.parts and all(part.ran for part in findings.parts):
             of_models.accept_growth()
 
     def _reach_verdict(self) -> Verification:
         """Reach the verdict, and explain what differs (step 6)."""
-        result = verdict.conclude(self.findings)
+        result = verdict.reach_verdict(self.findings)
         if result.status == "failed":
             of_run = self.findings.of_models.first_difference
             with suppress(limits.TimeLimitError):
-                explain.add(result, self.models, self.options, verify, of_run=of_run)
+                explain.add_explanation(result, self.models, self.options, verify, of_run=of_run)
         return result

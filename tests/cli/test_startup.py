@@ -48,7 +48,7 @@ COMPLETED = {
     "onnx-spatial ": [*commands.commands],
     "onnx-spatial convert --mo": ["--mode"],
     "onnx-spatial convert --mode ": [*options.MODES],
-    "onnx-spatial inspect --prefer ": [*options.STRATEGY_NAMES],
+    "onnx-spatial inspect --prefer ": [*options.LOWERING_NAMES],
 }
 
 

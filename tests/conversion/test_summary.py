@@ -60,7 +60,7 @@ def test_nodes_are_counted_by_type_and_the_file_is_measured():
 def test_the_rows_add_up_to_the_nodes_of_the_model(options):
     found = summary(REGION.replace("GROUP", "4"), **options)
     rows = [(row.nodes_before, row.nodes_after) for row in found.replacements]
-    rows += [(before, after) for _, _, before, after in found.others()]
+    rows += [(before, after) for _, _, before, after in found.other_nodes()]
     totals = tuple(sum(each.nodes.values()) for each in (found.before, found.after))
     assert tuple(map(sum, zip(*rows, strict=True))) == totals
     assert min(map(min, rows)) >= 0
@@ -71,7 +71,7 @@ def test_the_rows_add_up_to_the_nodes_of_the_model(options):
 def test_nodes_that_only_served_operators_are_a_row_of_their_own():
     path = Path(__file__).parents[2] / "models" / "wavenet" / "model.onnx"
     found = onnx_spatial.convert(path, verify=False).summary
-    assert found.others() == [
+    assert found.other_nodes() == [
         ("around them", "shape arithmetic and layout", 66, 0),
         ("other nodes", "", 26, 26),
     ]

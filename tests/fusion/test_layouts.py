@@ -166,7 +166,9 @@ def row(layers: int) -> tuple[onnx.ModelProto, list[str]]:
 def test_every_convolution_of_a_row_can_be_compared_on_its_own() -> None:
     made, values = row(12)
     converted = check(made, *SHAPES)
-    marks = (layout_marks.read(p.value) for n in converted.graph.node for p in n.metadata_props)
+    marks = (
+        layout_marks.read_mark(p.value) for n in converted.graph.node for p in n.metadata_props
+    )
     assert sorted(mark[0] for mark in marks if mark) == sorted(values[1:-1])
     assert {site.proven for site in verify(made, converted).operators} == {"all sizes"}
 
@@ -238,7 +240,7 @@ def test_layouts_are_what_their_nodes_do() -> None:
     for _ in range(300):
         layout = some_layout(random, 5)
         changed = applied(layout, array)
-        assert np.array_equal(layout.array(array), changed)
+        assert np.array_equal(layout.change_array(array), changed)
         assert np.array_equal(applied(layout.inverse, changed), array)
         assert layout.then(layout.inverse).is_identity
         stepwise = array

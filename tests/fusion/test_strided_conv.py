@@ -27,7 +27,7 @@ KERNEL = ["Reshape", "Transpose"]
 def dear(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever patches cost: what can be a convolution becomes one. Not in tests of `prices`."""
     if "prices" not in request.fixturenames:
-        monkeypatch.setattr(strided_conv, "_saved", lambda *_: 1.0)
+        monkeypatch.setattr(strided_conv, "_saved_time", lambda *_: 1.0)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_spatial.lowering.core import cost_model
-from onnx_spatial.lowering.stages import Problem, cheapest_plan, merged
+from onnx_spatial.lowering.stages import Problem, are_merged, cheapest_plan
 
 
 @st.composite
@@ -42,7 +42,7 @@ def test_stages_lead_from_one_order_to_the_other_within_what_is_asked(problem):
     assert order == problem.after and len(stages) <= 3
     assert [stage.kind for stage in stages].count("gather") == problem.gathers
     # onnxruntime makes one slow Transpose of two where the Reshape between only splits.
-    assert not any(merged(a, b) for a, b in pairwise(stages))
+    assert not any(are_merged(a, b) for a, b in pairwise(stages))
     plain = cheapest_plan(replace(problem, gathers=False, rank_limit=64))
     assert bool(plain) == (problem.before != problem.after)
 

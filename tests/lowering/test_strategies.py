@@ -132,7 +132,7 @@ def test_a_rank_limit_is_kept_or_the_reason_given(rng):
 def long_indices(monkeypatch):
     """Indices are computed of tables however short they are, as those of large images are."""
     for module in (gather_indices, row_gather):
-        monkeypatch.setattr(module, "LONGEST", 0)
+        monkeypatch.setattr(module, "MAX_STORED_ENTRIES", 0)
 
 
 @pytest.mark.parametrize("name", ["gather", "row-gather", "element-gather", "planes"])
@@ -143,11 +143,11 @@ def test_long_indices_are_exact(name, long_indices):
         sample = of_any_kind(rng)
         shape = sample.inputs[0].shape
         form = replace(sampling.form(rng, sample), shape=shape, run_time=frozenset())
-        select._ranked.cache_clear()
+        select._rank_present.cache_clear()
         made = plan(form.model(sample), prefer=name)
         assert made.model is not None
         sampling.check(sample, form, made.model)
-    select._ranked.cache_clear()
+    select._rank_present.cache_clear()
 
 
 # Sizes of 0

@@ -8,7 +8,7 @@ from onnx import parser
 
 from onnx_spatial.model.inference import bounded_data_propagation, shape_inference
 
-LONGEST = bounded_data_propagation.LONGEST
+LONGEST = bounded_data_propagation.MAX_SIZES
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 
 

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
-from onnx_spatial.model.graph.strip import SMALL
+from onnx_spatial.model.graph.strip import MAX_KEPT_ELEMENTS
 from onnx_spatial.model.inference import constant_folding
 
 
@@ -116,18 +116,18 @@ def test_functions_stand_alone():
 
 
 def test_large_tensors_are_never_computed():
-    shape = helper.make_tensor("s", TensorProto.INT64, [1], [SMALL + 1])
-    big = onnx.numpy_helper.from_array(np.zeros(SMALL + 1, np.int64), "big")
+    shape = helper.make_tensor("s", TensorProto.INT64, [1], [MAX_KEPT_ELEMENTS + 1])
+    big = onnx.numpy_helper.from_array(np.zeros(MAX_KEPT_ELEMENTS + 1, np.int64), "big")
     nodes = [
         helper.make_node("ConstantOfShape", ["s"], ["filled"]),
         helper.make_node("Identity", ["big"], ["copy"]),
         helper.make_node("Concat", ["half", "half"], ["joined"], axis=0),
     ]
-    half = onnx.numpy_helper.from_array(np.zeros(SMALL // 2 + 1, np.int64), "half")
+    half = onnx.numpy_helper.from_array(np.zeros(MAX_KEPT_ELEMENTS // 2 + 1, np.int64), "half")
     graph = helper.make_graph(nodes, "g", [], [], [shape, big, half])
     ((scope, _),) = constant_folding.scopes(helper.make_model(graph))
     assert [scope.value(n) for n in ("filled", "big", "copy", "joined")] == [None] * 4
-    assert scope.value("half").size == SMALL // 2 + 1
+    assert scope.value("half").size == MAX_KEPT_ELEMENTS // 2 + 1
 
 
 def test_tensors_that_lie_in_another_file_or_are_broken_are_not_known():

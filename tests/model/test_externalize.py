@@ -63,7 +63,7 @@ def test_other_files_are_never_overwritten_and_a_failure_leaves_none(tmp_path, m
     path, _ = saved(tmp_path)
     (tmp_path / "o.onnx.data").write_text("mine")
     with monkeypatch.context() as patched:
-        patched.setattr(writer, "_write", lambda *_: 1 / 0)
+        patched.setattr(writer, "_write_files", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             writer.write(reader.read(path), tmp_path / "o.onnx", external=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.onnx", "o.onnx.data"]

@@ -29,7 +29,7 @@ def test_a_position_outside_is_an_error(position):
     wrong = np.array([1, 3, position], np.int64)
     tensor.indices.CopyFrom(numpy_helper.from_array(wrong, "t_indices"))
     with pytest.raises(ValueError, match="do not fit"):
-        sparse.dense(tensor, numpy_helper.to_array)
+        sparse.dense_array(tensor, numpy_helper.to_array)
 
 
 def space_to_batch(stored: str, *, constant: bool) -> onnx.ModelProto:

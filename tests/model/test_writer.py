@@ -221,7 +221,9 @@ def test_in_place_what_reads_back_differently_is_undone(path, monkeypatch):
     assert names(path.parent) == ["model.onnx"]
 
 
-@pytest.mark.parametrize("place", [(os, "fsync"), (atomic, "_move"), (atomic, "_sync")], ids=str)
+@pytest.mark.parametrize(
+    "place", [(os, "fsync"), (atomic, "_move"), (atomic, "_sync_folder")], ids=str
+)
 @pytest.mark.parametrize("keep", [False, True])
 def test_in_place_an_interrupt_leaves_the_original_or_puts_it_back(path, monkeypatch, keep, place):
     before = path.read_bytes()

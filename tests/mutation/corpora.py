@@ -37,14 +37,14 @@ from wrong import DAMAGES
 
 import onnx_spatial
 from onnx_spatial import SpatialError
-from onnx_spatial.conversion.options import STRATEGY_NAMES
+from onnx_spatial.conversion.options import LOWERING_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Places for a mistake that are tried before a model is given up, and inputs on which one is run.
 TRIES, INPUTS = 8, 24
 #: Lowering (None: the cheapest) and whether to fuse, of the conversions that are broken.
-WAYS = ((None, True), *((name, False) for name in (None, *STRATEGY_NAMES)))
+WAYS = ((None, True), *((name, False) for name in (None, *LOWERING_NAMES)))
 #: Bytes that a process of a campaign may have.
 MAX_MEMORY = 4 * 2**30
 
@@ -284,7 +284,7 @@ def rare(number: int) -> Iterator[Pair]:
     """Draw one of them that is wrong by a number, where something else goes wrong by it."""
     rng = Random(f"rare {number}")
     found = rng.choice([wrong for wrong in wrong_models.WRONG if wrong.is_conditional])
-    yield found.pair(rng.choice([*DAMAGES, "inside"]), rng.choice([None, *STRATEGY_NAMES]))
+    yield found.pair(rng.choice([*DAMAGES, "inside"]), rng.choice([None, *LOWERING_NAMES]))
 
 
 CORPORA = {

@@ -19,22 +19,22 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnx_spatial.fusion.dilated_conv.region import Regions, UnwritableError, find
-from onnx_spatial.fusion.dilated_conv.write import RegionEdit, write
+from onnx_spatial.fusion.dilated_conv.region import Regions, UnwritableError, find_regions
+from onnx_spatial.fusion.dilated_conv.write import RegionEdit, write_regions
 from onnx_spatial.fusion.graph_view import GraphView
 from onnx_spatial.fusion.rule import Reason
 from onnx_spatial.model import traversal
 
-__all__ = ["RegionEdit", "Regions", "fuse"]
+__all__ = ["RegionEdit", "Regions", "fuse_regions"]
 
 
-def fuse(graph: traversal.GraphLike, view: GraphView) -> tuple[Regions, RegionEdit]:
+def fuse_regions(graph: traversal.GraphLike, view: GraphView) -> tuple[Regions, RegionEdit]:
     """Find the regions of a graph and draft them without blocks; those that cannot be written stay."""
     reasons: dict[str, Reason] = {}
     while True:
         try:
-            regions = find(graph, view, reasons)
-            edit = write(regions, view)
+            regions = find_regions(graph, view, reasons)
+            edit = write_regions(regions, view)
         except UnwritableError as error:
             reasons |= error.reasons
             continue

@@ -92,14 +92,14 @@ def flat(pairs: Pairs) -> tuple[Amount, ...]:
     return tuple(chain.from_iterable(pairs))
 
 
-def plus(a: Pairs, b: Pairs, factor: int = 1) -> Pairs:
+def add_pairs(a: Pairs, b: Pairs, factor: int = 1) -> Pairs:
     """Return a + factor * b at each end."""
     return tuple((x[0] + y[0] * factor, x[1] + y[1] * factor) for x, y in zip(a, b, strict=True))
 
 
 def minus(a: Pairs, b: Pairs) -> Pairs:
     """Return a - b at each end."""
-    return plus(a, b, -1)
+    return add_pairs(a, b, -1)
 
 
 def is_nothing(pairs: Pairs) -> bool:
@@ -136,7 +136,7 @@ class Bounds:
         """Return whether all of `large` are provably no less than those of `small`."""
         return all(map(self.is_at_least, flat(minus(large, small))))
 
-    def common(self, crops: Sequence[Pairs]) -> Pairs:
+    def common_crop(self, crops: Sequence[Pairs]) -> Pairs:
         """Find the largest crop that provably keeps what each of `crops` keeps."""
 
         def smaller(a: Amount, b: Amount) -> Amount:
@@ -149,7 +149,7 @@ class Bounds:
             for begins, ends in (zip(*pairs, strict=True) for pairs in zip(*crops, strict=True))
         )
 
-    def split(self, amount: Amount) -> Pair:
+    def split_amount(self, amount: Amount) -> Pair:
         """Return what to pad by and what to crop by then; neither is negative in a legal run."""
         plus = amount.value.terms.get((), 0)
         if self.is_at_least(amount, min(plus, 0)):
@@ -211,11 +211,11 @@ class AmountWriter:
                 continue
             element = product[0].key
             assert isinstance(element, Element)
-            (size,) = emit.elements(self._vector(emit, element.source), [element.place])
+            (size,) = emit.elements(self._parameter_vector(emit, element.source), [element.place])
             total = emit.add(total, emit.mul(size, factor))
         return total
 
-    def _vector(self, emit: Emitter, source: ir.Value) -> ir.Value:
+    def _parameter_vector(self, emit: Emitter, source: ir.Value) -> ir.Value:
         """Return a parameter as a vector of int64."""
         if source not in self._flat:
             name, value = source.name or "", source

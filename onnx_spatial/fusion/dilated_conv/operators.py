@@ -39,7 +39,7 @@ _KEEPS_ZERO = op_traits.having(Trait.KEEPS_ZERO)
 _ACROSS = op_traits.having(Trait.ACROSS)
 _POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 #: A Slice up to this end or beyond keeps the rest of an axis: tf2onnx writes 10^9, others 2^31 or more.
-_TO_THE_END = 10**9
+_OPEN_END = 10**9
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,14 @@ class Blocked:
         first = self.rank - len(dims)
         return any(dims[axis - first].constant != 1 for axis in self.taken if axis >= first)
 
-    def changed(self, change: Layout) -> Blocked | None:
+    def after_change(self, change: Layout) -> Blocked | None:
         """Return the layout behind a change; None if a taken axis is removed."""
         if set(change.removed).intersection(self.taken):
             return None
         batch, *axes = map(change.place, self.taken)
         return Blocked(tuple(axes), self.blocks, batch, len(change.axes))
 
-    def wide(self, rank: int) -> Blocked:
+    def with_new_axes(self, rank: int) -> Blocked:
         """Return the layout with new axes in front, as broadcasting adds them."""
         more = rank - self.rank
         return Blocked(tuple(a + more for a in self.axes), self.blocks, self.batch + more, rank)
@@ -120,12 +120,12 @@ def _same(borders: Sequence[Border]) -> Border:
     return borders[0] if all(border == borders[0] for border in borders) else None
 
 
-def _zero(borders: Sequence[Border]) -> Border:
+def _zero_border(borders: Sequence[Border]) -> Border:
     """Keep zeros: operators that map zeros to zero."""
     return 0 if all(border == 0 for border in borders) else None
 
 
-def commuted(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted | Reason:
+def commute_node(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted | Reason:
     """Write a node on u, or say why that is impossible.
 
     Args:
@@ -134,17 +134,17 @@ def commuted(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted | Re
     """
     op_type = node.op_type
     if op_type in _BROADCASTS:
-        return _broadcast(node, layouts)
+        return _commute_broadcast(node, layouts)
     if op_type in _POOLS:
         return f"runtimes compute {op_type} with dilations otherwise (NaN), and slowly"
     if op_type in _UNARY:
-        rule = _unary
+        rule = _commute_unary
     elif op_type == "MatMul":
-        rule = _matmul
+        rule = _commute_matmul
     elif op_type in operators.CHANGES:
-        rule = _change
+        rule = _commute_change
     elif op_type in operators.NAMED or op_type == "BatchNormalization":
-        rule = _slice if op_type == "Slice" else _along
+        rule = _commute_slice if op_type == "Slice" else _commute_along
     elif op_type in _ACROSS:
         return f"{op_type} needs neighbours along the blocked axes"
     else:
@@ -161,13 +161,13 @@ def commuted(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted | Re
 # 1. Single elements
 
 
-def _unary(node: NodeView, data: Blocked) -> Commuted | Reason:
+def _commute_unary(node: NodeView, data: Blocked) -> Commuted | Reason:
     keeps_zero = node.op_type in _KEEPS_ZERO
     if "Cast" in node.op_type:
         types = node.graph.element_types(node.output_names[0]) or {node.integer("to", 0)}
         keeps_zero = not types & {0, None, TensorProto.STRING}
     if node.op_type == "Clip":
-        low, high = _bound(node, 1, "min"), _bound(node, 2, "max")
+        low, high = _clip_bound(node, 1, "min"), _clip_bound(node, 2, "max")
         keeps_zero = low is not None and high is not None and low <= 0 <= high
     if node.op_type == "Dropout":
         training = node.known(2)
@@ -175,10 +175,10 @@ def _unary(node: NodeView, data: Blocked) -> Commuted | Reason:
             return "Dropout may be in training mode"
         if len(node.output_names) > 1:
             return "Dropout gives a mask as well"
-    return Commuted(data, _zero if keeps_zero else _unknown)
+    return Commuted(data, _zero_border if keeps_zero else _unknown)
 
 
-def _bound(node: NodeView, index: int, name: str) -> float | None:
+def _clip_bound(node: NodeView, index: int, name: str) -> float | None:
     """Return a bound of Clip, an input or attribute; 0 without one, which keeps zeros."""
     known = node.known(index)
     if known is not None and known.size == 1:
@@ -187,7 +187,7 @@ def _bound(node: NodeView, index: int, name: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _broadcast(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted | Reason:
+def _commute_broadcast(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted | Reason:
     if node.opset < 7 or "axis" in node.attributes:
         return f"{node.op_type} broadcasts by the rules of opset 6"
     if node.op_type == "PRelu" and layouts[0] is None:
@@ -199,7 +199,7 @@ def _broadcast(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted | 
             return f"the rank of {name!r} is unknown"
     pairs = list(zip(layouts, sizes, strict=True))
     rank = max(layout.rank if layout else len(dims or ()) for layout, dims in pairs)
-    (first, own), *others = ((layout.wide(rank), dims) for layout, dims in pairs if layout)
+    (first, own), *others = ((layout.with_new_axes(rank), dims) for layout, dims in pairs if layout)
     for other, dims in others:
         if other != first:
             return f"the inputs of {node.op_type} are blocked in different ways"
@@ -215,7 +215,7 @@ def _broadcast(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted | 
         keeps_zero |= all(
             k is not None and bool((np.isfinite(k) & ~np.signbit(k)).all()) for k in operands
         )
-    return Commuted(first, _zero if keeps_zero else _unknown)
+    return Commuted(first, _zero_border if keeps_zero else _unknown)
 
 
 def _equal_sizes(
@@ -234,7 +234,7 @@ def _equal_sizes(
 # 2. Along free axes
 
 
-def _along(node: NodeView, data: Blocked) -> Commuted | Reason:
+def _commute_along(node: NodeView, data: Blocked) -> Commuted | Reason:
     """Look along free axes; a reduction may drop them."""
     op_type, axes = node.op_type, operators.axes_of(node, data.rank)
     if isinstance(axes, str):
@@ -247,14 +247,14 @@ def _along(node: NodeView, data: Blocked) -> Commuted | Reason:
     layout: Blocked | None = data
     if op_type in _REDUCTIONS and not node.integer("keepdims", 1):
         kept = (axis for axis in range(data.rank) if axis not in axes.axes)
-        layout = data.changed(Layout(data.rank, tuple(kept)))
+        layout = data.after_change(Layout(data.rank, tuple(kept)))
     assert layout is not None
     if op_type in operators.QUANTIZING:
-        return Commuted(layout, _quantized(node))
+        return Commuted(layout, _quantized_border(node))
     return Commuted(layout, _same if op_type in ("Concat", "Split") else _unknown)
 
 
-def _quantized(node: NodeView) -> Callable[[Sequence[Border]], Border]:
+def _quantized_border(node: NodeView) -> Callable[[Sequence[Border]], Border]:
     """Return what becomes of a border: zero becomes the zero point, or back."""
     zero, scale = node.known(2), node.known(1)
     point: int | None = None if node.has(2) else 0
@@ -269,7 +269,7 @@ def _quantized(node: NodeView) -> Callable[[Sequence[Border]], Border]:
     return border
 
 
-def _slice(node: NodeView, data: Blocked) -> Commuted | Reason:
+def _commute_slice(node: NodeView, data: Blocked) -> Commuted | Reason:
     """Cut free axes, and keep all of the blocked ones."""
     axes = node.axes(3)
     if axes is None and node.has(3):
@@ -284,7 +284,7 @@ def _slice(node: NodeView, data: Blocked) -> Commuted | Reason:
     kinds = set()
     for axis, start, end in zip(axes or range(len(starts)), starts, ends, strict=True):
         is_whole = start.constant == 0 and end == dims[axis]
-        is_open = start.constant == 0 and (end.constant or 0) >= _TO_THE_END
+        is_open = start.constant == 0 and (end.constant or 0) >= _OPEN_END
         kinds.add("whole" if is_whole else "open" if is_open or data.is_free(axis) else "cut")
     if kinds <= {"whole"}:  # up to a size, which is another one on u
         return Commuted(data, _same, Layout.identity(data.rank))
@@ -310,7 +310,7 @@ def pads_with_zeros(node: NodeView) -> bool:
     return is_zero and node.attributes.get("mode", "constant") == "constant"
 
 
-def _matmul(node: NodeView, data: Blocked) -> Commuted | Reason:
+def _commute_matmul(node: NodeView, data: Blocked) -> Commuted | Reason:
     """Multiply the last axis with a matrix."""
     dims = node.dims(1)
     if dims is None or len(dims) != 2 or data.rank < 3 or not data.is_free(-1):
@@ -321,12 +321,12 @@ def _matmul(node: NodeView, data: Blocked) -> Commuted | Reason:
 # 3. Axes that move
 
 
-def _change(node: NodeView, data: Blocked) -> Commuted | Reason:
+def _commute_change(node: NodeView, data: Blocked) -> Commuted | Reason:
     """Follow the taken axes. The sizes that a Reshape names are those of t: it is written anew."""
     change = operators.change_of(node, data.rank)
     if isinstance(change, str):
         return change
-    layout = data.changed(change)
+    layout = data.after_change(change)
     if layout is None:
         return f"{node.op_type} takes a blocked axis away"
     return Commuted(layout, _same, change if node.op_type == "Reshape" else None)

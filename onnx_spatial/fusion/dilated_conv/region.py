@@ -24,21 +24,21 @@ from onnx_spatial.fusion.dilated_conv.amounts import (
     Bounds,
     Element,
     Pairs,
+    add_pairs,
     flat,
     is_nothing,
     nothing,
-    plus,
     read_amounts,
     reordered,
 )
 from onnx_spatial.fusion.dilated_conv.operators import (
     Blocked,
     Commuted,
-    commuted,
+    commute_node,
     padding_of,
     pads_with_zeros,
 )
-from onnx_spatial.fusion.dilated_conv.windows import KERNELS, Convolution, convolution
+from onnx_spatial.fusion.dilated_conv.windows import KERNELS, Convolution, commute_convolution
 from onnx_spatial.fusion.graph_view import GraphView, NodeView
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.fusion.rule import Reason
@@ -168,7 +168,7 @@ class UnwritableError(ConversionError):
         self.reasons = reasons
 
 
-def find(graph: traversal.GraphLike, view: GraphView, without: Collection[str]) -> Regions:
+def find_regions(graph: traversal.GraphLike, view: GraphView, without: Collection[str]) -> Regions:
     """Find the regions of a graph; those that a value in `without` begins are left out.
 
     Raises:
@@ -178,11 +178,11 @@ def find(graph: traversal.GraphLike, view: GraphView, without: Collection[str]) 
     places = dict[str, int]()
     for place, message in enumerate(traversal.in_order(graph)):
         places.update(dict.fromkeys(message.output, place))
-        node = view.matcher.node(graph, message)
+        node = view.matcher.node_of(graph, message)
         if node is not None:
-            walk.visit(node, message)
+            walk.visit_node(node, message)
     regions = walk.regions
-    _forget(regions)
+    _forget_dead(regions)
     _look_outside(regions, view.matcher)
     _Back(view, regions, places).run()
     return regions
@@ -198,11 +198,11 @@ class _Forward:
         self._inner: dict[str, Reason] = {}  # the same for one that begins inside another one
         self.regions = Regions()
 
-    def visit(self, node: ir.Node, message: onnx.NodeProto) -> None:
+    def visit_node(self, node: ir.Node, message: onnx.NodeProto) -> None:
         regions, subject = self.regions, self._matcher.subject(node)
         if subject is not None and subject.request.call.kind in (SpaceToBatch, BatchToSpace):
             enters = subject.request.call.kind is SpaceToBatch
-            (self._enter if enters else self._leave)(subject, message)
+            (self._enter_region if enters else self._leave_region)(subject, message)
             return
         layouts = tuple(regions.layouts.get(name) for name in message.input)
         if not any(layouts):
@@ -211,11 +211,11 @@ class _Forward:
             return
         if message.op_type in _SHAPES:
             return
-        step = self._step(node, message, layouts)
+        step = self._add_step(node, message, layouts)
         if isinstance(step, str):
             names = [n for n, layout in zip(message.input, layouts, strict=True) if layout]
             reason = f"{_label(message)}: {step}"
-            self._decline(regions.common_origins(names), reason)
+            self._decline_regions(regions.common_origins(names), reason)
             self._end(message, reason)
             return
         origins, growth = regions.common_origins(step.inputs), regions.growth[step.inputs[0]]
@@ -229,7 +229,7 @@ class _Forward:
     def _end(self, message: onnx.NodeProto, reason: Reason) -> None:
         self._ended.update((name, reason) for name in message.output if name)
 
-    def _decline(self, origins: Iterable[str], reason: Reason) -> None:
+    def _decline_regions(self, origins: Iterable[str], reason: Reason) -> None:
         for name in sorted(origins):
             self._decline_at(self.regions.entries[name].subject, reason)
 
@@ -238,7 +238,7 @@ class _Forward:
         if reason not in reasons:
             reasons.append(reason)
 
-    def _step(
+    def _add_step(
         self, node: ir.Node, message: onnx.NodeProto, layouts: Sequence[Blocked | None]
     ) -> Step | Reason:
         if not op_traits.is_standard(message) or self._matcher.is_local(message):
@@ -248,15 +248,15 @@ class _Forward:
         view = NodeView(node, self._view)
         if view.differing and message.op_type not in _UNARY:
             return f"its {view.differing[0]} has no common value in the calls of its function"
-        write = convolution if message.op_type in KERNELS else commuted
+        write = commute_convolution if message.op_type in KERNELS else commute_node
         rewrite = write(view, layouts)
         return rewrite if isinstance(rewrite, str) else Step(node, view, tuple(layouts), rewrite)
 
     # The ends
 
-    def _enter(self, subject: MatchedOp, message: onnx.NodeProto) -> None:
+    def _enter_region(self, subject: MatchedOp, message: onnx.NodeProto) -> None:
         name, request, reason = message.output[0], subject.request, ""
-        blocks = _blocks(subject)
+        blocks = _blocks_of_axes(subject)
         if name in self._without:
             self._end(message, f"the region that {_label(message)} begins cannot be written")
             return
@@ -277,11 +277,11 @@ class _Forward:
         regions, source = self.regions, message.input[0]
         if source in regions.layouts:
             self._inner[name] = f"{_label(message)} begins another region inside the region"
-            self._decline(regions.origins[source], self._inner[name])
+            self._decline_regions(regions.origins[source], self._inner[name])
         pads = read_amounts(subject, message, self._view, regions.bounds)
         self._note_end(message, blocks, pads, enters=True)
-        data, front = self._front(subject, blocks)
-        pads = plus(pads, front)
+        data, front = self._front_pad(subject, blocks)
+        pads = add_pairs(pads, front)
         kept = [i for i, block in enumerate(blocks) if block > 1 or not is_nothing((pads[i],))]
         kept_blocks, axes = tuple(blocks[i] for i in kept), tuple(i + 1 for i in kept)
         layout = Blocked(axes, kept_blocks, 0, len(request.shape))
@@ -291,16 +291,16 @@ class _Forward:
         regions.growth[name] = tuple(begin + end for begin, end in pairs)
         regions.origins[name] = frozenset({name})
 
-    def _leave(self, subject: MatchedOp, message: onnx.NodeProto) -> None:
+    def _leave_region(self, subject: MatchedOp, message: onnx.NodeProto) -> None:
         name, regions = message.input[0], self.regions
         layout = regions.layouts.get(name)
         if layout is None:
             if name in self._ended:
                 self._decline_at(subject, self._ended[name])
             return
-        reason = self._refusal(subject, layout)
+        reason = self._why_not_leave(subject, layout)
         if reason is not None:
-            self._decline(regions.origins[name], f"{_label(message)}: {reason}")
+            self._decline_regions(regions.origins[name], f"{_label(message)}: {reason}")
             self._decline_at(subject, reason)
             return
         crops = read_amounts(subject, message, self._view, regions.bounds)
@@ -314,11 +314,11 @@ class _Forward:
         regions.parts.append(end)
         for origin in regions.origins[name] & self._inner.keys():
             self._end(message, self._inner[origin])
-        self._note_end(message, _blocks(subject) or (), crops, enters=False)
+        self._note_end(message, _blocks_of_axes(subject) or (), crops, enters=False)
 
-    def _refusal(self, subject: MatchedOp, layout: Blocked) -> Reason | None:
+    def _why_not_leave(self, subject: MatchedOp, layout: Blocked) -> Reason | None:
         """Say why an operator cannot end the region of a value; None if it can."""
-        blocks = _blocks(subject)
+        blocks = _blocks_of_axes(subject)
         if subject.request.call.kind is not BatchToSpace:
             return "it stands inside another region"
         if subject.request.checked and are_open(subject.request, of_batch=False):
@@ -348,7 +348,9 @@ class _Forward:
                 dims[axis] = source[axis] * block - total
         self._view.sizes.note(message.output[0], dims)
 
-    def _front(self, subject: MatchedOp, blocks: Sequence[int]) -> tuple[ir.Value | None, Pairs]:
+    def _front_pad(
+        self, subject: MatchedOp, blocks: Sequence[int]
+    ) -> tuple[ir.Value | None, Pairs]:
         """Take in a Pad of zeros in front, as causal layers have it, if it is gone then.
 
             SpaceToBatch(Pad(x, A), D, pads P) = SpaceToBatch(x, D, pads P + A)
@@ -359,7 +361,7 @@ class _Forward:
         pad = None if data is None else data.producer()
         if data is None or pad is None or pad.graph is not subject.node.graph:
             return data, none
-        message, readers = self._matcher.standard(pad), self._matcher.readers(data)
+        message, readers = self._matcher.standard_message(pad), self._matcher.readers(data)
         if message is None or message.op_type != "Pad" or self._matcher.is_named(data):
             return data, none
         if not all(self._matcher.subject(n) or n.op_type in _SHAPES for n, _ in readers):
@@ -378,7 +380,7 @@ class _Forward:
         return pad.inputs[0], tuple((Amount(b, b), Amount(e, e)) for b, e in known)
 
 
-def _blocks(subject: MatchedOp) -> tuple[int, ...] | None:
+def _blocks_of_axes(subject: MatchedOp) -> tuple[int, ...] | None:
     """Return the block of each axis of an operator; None if it is computed at run time."""
     call = subject.request.call
     return call.block.values if isinstance(call, BlockCall) else None
@@ -391,7 +393,7 @@ def _label(message: onnx.NodeProto) -> str:
 # 2. What leads to an end
 
 
-def _forget(regions: Regions) -> None:
+def _forget_dead(regions: Regions) -> None:
     """Keep the steps that lead to an exit, and the entries that lead to them."""
     live, kept = set[str](), list[Step | End]()
     for part in reversed(regions.parts):
@@ -452,22 +454,24 @@ class _Back:
         regions, demands = self._regions, dict[str, list[Pairs]]()
         for part in reversed(regions.parts):
             if isinstance(part, End):
-                demands.setdefault(part.name, []).append(self._crops(part))
+                demands.setdefault(part.name, []).append(self._crops_of(part))
                 continue
             outputs = [name for name in part.outputs if name in demands]
-            demand = regions.bounds.common([crop for name in outputs for crop in demands[name]])
+            demand = regions.bounds.common_crop(
+                [crop for name in outputs for crop in demands[name]]
+            )
             needed = demand
             if isinstance(conv := part.rewrite, Convolution):
                 lengths = self._view.lengths(outputs[0], conv.layout.axes)
                 growth = regions.growth[outputs[0]]
-                demand = conv.sheltered(demand, growth, lengths, regions.bounds)
+                demand = conv.shelter_crop(demand, growth, lengths, regions.bounds)
                 lengths = self._view.lengths(part.inputs[0], conv.layout.axes)
                 needed = conv.input_crop(demand, lengths, regions.bounds)
             regions.demand.update(dict.fromkeys(outputs, demand))
             for name in part.inputs:
                 demands.setdefault(name, []).append(needed)
 
-    def _crops(self, end: End) -> Pairs:
+    def _crops_of(self, end: End) -> Pairs:
         """Return the crops of an exit along the axes of its value.
 
         Crops that are computed from a value of the region are unknown inside it: nothing is cropped

@@ -51,7 +51,7 @@ class Axis:
     pads: tuple[int, int]
     reach: int | None
 
-    def enlarged(self, block: int) -> Axis:
+    def without_blocks(self, block: int) -> Axis:
         """Return the axis on u for one on t that is split into blocks."""
         begin, end = (pad * block for pad in self.pads)
         reach = None if self.reach is None else self.reach * block
@@ -103,11 +103,11 @@ class Convolution:
         for i, (axis, crop) in enumerate(zip(self._taken, output_crop, strict=True)):
             rests = [crop[side] * axis.stride - axis.pads[side] for side in (0, 1)]
             begin, end = (rest if bounds.is_at_least(rest) else ZERO for rest in rests)
-            fits = bounds.is_below(begin + end, self._least(i, lengths))
+            fits = bounds.is_below(begin + end, self._least_length(i, lengths))
             result.append((begin, end) if fits else (ZERO, ZERO))
         return tuple(result)
 
-    def _least(self, index: int, lengths: Sequence[int | None]) -> int:
+    def _least_length(self, index: int, lengths: Sequence[int | None]) -> int:
         """Return the least length of an axis of u: each block holds something."""
         length = lengths[index]
         return self.layout.blocks[index] * (1 if length is None else length)
@@ -121,7 +121,7 @@ class Convolution:
             for growth, axis in zip(of_input, self._taken, strict=True)
         )
 
-    def sheltered(
+    def shelter_crop(
         self,
         crop: Pairs,
         growth: Sequence[Amount | None],
@@ -137,7 +137,7 @@ class Convolution:
         for i, (pair, more) in enumerate(zip(crop, growth, strict=True)):
             total = pair[0] + pair[1]
             is_safe = more is not None and bounds.is_at_least(more - total)
-            is_safe |= bounds.is_below(total, self._least(i, lengths))
+            is_safe |= bounds.is_below(total, self._least_length(i, lengths))
             kept.append(pair if is_safe else (ZERO, ZERO))
         return tuple(kept)
 
@@ -172,7 +172,7 @@ class Convolution:
         return changed
 
 
-def fills(pad_value: Border, border: Border, net: Pairs, crop: Pairs) -> bool:
+def may_pad(pad_value: Border, border: Border, net: Pairs, crop: Pairs) -> bool:
     """Return whether a convolution may pad its input itself: with the number that u holds there."""
     if border is not None and border == pad_value:
         return True
@@ -183,7 +183,7 @@ def fills(pad_value: Border, border: Border, net: Pairs, crop: Pairs) -> bool:
     )
 
 
-def convolution(node: NodeView, layouts: Sequence[Blocked | None]) -> Convolution | Reason:
+def commute_convolution(node: NodeView, layouts: Sequence[Blocked | None]) -> Convolution | Reason:
     """Write a convolution on u, or say why that is impossible."""
     layout, op_type = layouts[0], node.op_type
     if layout is None or any(other is not None for other in layouts[1:]):
@@ -205,7 +205,7 @@ def convolution(node: NodeView, layouts: Sequence[Blocked | None]) -> Convolutio
     for axis, block in zip(layout.axes, layout.blocks, strict=True):
         if block > 1 and axes[axis - 2].stride != 1:
             return f"{op_type} has stride {axes[axis - 2].stride} on a blocked axis"
-        axes[axis - 2] = axes[axis - 2].enlarged(block)
+        axes[axis - 2] = axes[axis - 2].without_blocks(block)
     pad_value: Border = 0
     if op_type not in ("Conv", "ConvTranspose") and node.has(2):  # the zero point of the data
         point = node.known(2)

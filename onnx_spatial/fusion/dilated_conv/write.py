@@ -29,7 +29,7 @@ from onnx_spatial.fusion.dilated_conv.amounts import (
 )
 from onnx_spatial.fusion.dilated_conv.operators import Blocked, Border, Commuted
 from onnx_spatial.fusion.dilated_conv.region import End, Regions, Step, UnwritableError
-from onnx_spatial.fusion.dilated_conv.windows import Convolution, fills
+from onnx_spatial.fusion.dilated_conv.windows import Convolution, may_pad
 from onnx_spatial.fusion.graph_view import GraphView, NodeView
 from onnx_spatial.fusion.layout import Layout
 from onnx_spatial.lowering import Emitter
@@ -70,7 +70,7 @@ class Part:
     types: frozenset[int]
 
 
-def write(regions: Regions, view: GraphView) -> RegionEdit:
+def write_regions(regions: Regions, view: GraphView) -> RegionEdit:
     """Draft the regions of one graph.
 
     Raises:
@@ -92,58 +92,64 @@ class _Writer:
         regions, edit = self._regions, self._edit
         for name, end in regions.entries.items():
             assert end.data is not None
-            self._note(name, end.data, end.pads, 0, end.layout)
-            self._measure(name)
+            self._note_value(name, end.data, end.pads, 0, end.layout)
+            self._write_shape(name)
         for part in regions.parts:
             names = [part.name] if isinstance(part, End) else part.inputs
             try:
-                edit.drafts.append(self._exit(part) if isinstance(part, End) else self._step(part))
+                edit.drafts.append(
+                    self._write_exit(part) if isinstance(part, End) else self._write_step(part)
+                )
             except ConversionError as error:
                 origins = regions.common_origins(names)
                 raise UnwritableError(dict.fromkeys(origins, str(error))) from None
             for name in part.outputs if isinstance(part, Step) else ():
-                self._measure(name)
+                self._write_shape(name)
         edit.elements = self._amounts.read
         entries = [end for name, end in regions.entries.items() if name not in regions.shared]
         edit.removed = [end.subject.node for end in entries]
-        _prune(edit.drafts)
+        _prune_drafts(edit.drafts)
         return edit
 
-    def _note(
+    def _note_value(
         self, name: str, value: ir.Value, crop: Pairs, border: Border, layout: Blocked
     ) -> None:
         """Note what is computed of the value that the original has in blocks under this name."""
         self._parts[name] = Part(value, crop, border, layout, self._view.element_types(name))
 
-    def _exit(self, end: End) -> Draft:
+    def _write_exit(self, end: End) -> Draft:
         draft, part = Draft(end.subject.node), self._parts[end.name]
         crop = (*part.crop, *nothing(len(end.pads) - len(part.crop)))
-        value = self._at(replace(part, crop=crop, layout=end.layout), end.pads, draft)
+        value = self._write_cropped(replace(part, crop=crop, layout=end.layout), end.pads, draft)
         draft.results[end.subject.node.outputs[0]] = value
         return draft
 
     # The nodes between
 
-    def _step(self, step: Step) -> Draft:
+    def _write_step(self, step: Step) -> Draft:
         draft = Draft(step.node)
         inputs = {name: self._parts[name] for name in step.inputs}
-        write = self._convolution if isinstance(step.rewrite, Convolution) else self._commuted
+        write = (
+            self._write_convolution
+            if isinstance(step.rewrite, Convolution)
+            else self._write_commuted
+        )
         write(step, inputs, draft)
         return draft
 
-    def _commuted(self, step: Step, inputs: Mapping[str, Part], draft: Draft) -> None:
+    def _write_commuted(self, step: Step, inputs: Mapping[str, Part], draft: Draft) -> None:
         assert isinstance(step.rewrite, Commuted)
-        demand = self._demand(step)
+        demand = self._demand_of(step)
         crop, border = self._common_part(list(inputs.values()), step.rewrite, demand)
-        values = {name: self._at(part, crop, draft) for name, part in inputs.items()}
-        outputs = self._copy(step, values, step.rewrite.form, draft)
+        values = {name: self._write_cropped(part, crop, draft) for name, part in inputs.items()}
+        outputs = self._copy_node(step, values, step.rewrite.form, draft)
         for name, output in zip(step.view.output_names, outputs, strict=False):
             if name:
-                self._note(name, output, crop, border, step.rewrite.layout)
+                self._note_value(name, output, crop, border, step.rewrite.layout)
                 if self._edit.convolved.intersection(inputs):
                     self._edit.convolved.add(name)
 
-    def _demand(self, step: Step) -> Pairs:
+    def _demand_of(self, step: Step) -> Pairs:
         return next(self._regions.demand[n] for n in step.outputs if n in self._regions.demand)
 
     def _common_part(
@@ -157,28 +163,30 @@ class _Writer:
                 return first, border
         return demand, None
 
-    def _convolution(self, step: Step, inputs: Mapping[str, Part], draft: Draft) -> None:
+    def _write_convolution(self, step: Step, inputs: Mapping[str, Part], draft: Draft) -> None:
         conv, ((name, part),) = step.rewrite, inputs.items()
         assert isinstance(conv, Convolution)
-        demand, axes = self._demand(step), part.layout.axes
+        demand, axes = self._demand_of(step), part.layout.axes
         net = conv.net_pads(part.crop, demand)
-        if not fills(conv.pad_value, part.border, net, part.crop):
+        if not may_pad(conv.pad_value, part.border, net, part.crop):
             crop = conv.input_crop(demand, self._view.lengths(name, axes), self._bounds)
-            part = replace(part, value=self._at(part, crop, draft), crop=crop, border=None)
+            part = replace(
+                part, value=self._write_cropped(part, crop, draft), crop=crop, border=None
+            )
             net = conv.net_pads(crop, demand)
-        own = conv.own_pads(net, self._lengths(part))
-        value = self._padded(replace(part, border=conv.pad_value), minus(net, own), draft)
-        (output,) = self._copy(step, {name: value}, None, draft)
+        own = conv.own_pads(net, self._blocked_lengths(part))
+        value = self._write_padded(replace(part, border=conv.pad_value), minus(net, own), draft)
+        (output,) = self._copy_node(step, {name: value}, None, draft)
         node = output.producer()
         assert node is not None
         node.attributes.pop("auto_pad", None)
         for attribute, changed in conv.attributes(own).items():
             node.attributes[attribute] = ir.AttrInt64s(attribute, changed)
         (result,) = step.outputs
-        self._note(result, output, demand, None, conv.layout)
+        self._note_value(result, output, demand, None, conv.layout)
         self._edit.convolved.add(result)
 
-    def _copy(
+    def _copy_node(
         self, step: Step, values: Mapping[str, ir.Value], form: Layout | None, draft: Draft
     ) -> Sequence[ir.Value]:
         """Copy the node for other values, or write the change of layout in its place."""
@@ -191,17 +199,17 @@ class _Writer:
             draft.nodes.append(draft.successor)
             return draft.successor.outputs
         assert inputs[0] is not None
-        value = layouts.write(form, inputs[0], draft, self._view.opset)
+        value = layouts.write_change(form, inputs[0], draft, self._view.opset)
         draft.successor = value.producer() if form.steps() else None
         return [value]
 
     # Pads and Slices
 
-    def _at(self, part: Part, crop: Pairs, draft: Draft) -> ir.Value:
+    def _write_cropped(self, part: Part, crop: Pairs, draft: Draft) -> ir.Value:
         """Write u with this crop: a Slice, or a Pad where less of it is computed."""
-        return self._padded(part, minus(part.crop, crop), draft)
+        return self._write_padded(part, minus(part.crop, crop), draft)
 
-    def _padded(self, part: Part, amounts: Pairs, draft: Draft) -> ir.Value:
+    def _write_padded(self, part: Part, amounts: Pairs, draft: Draft) -> ir.Value:
         """Write a part padded by these amounts; negative ones crop."""
         if is_nothing(amounts):
             return part.value
@@ -218,7 +226,7 @@ class _Writer:
             self._adjusted[key] = x.value
         return self._adjusted[key]
 
-    def _lengths(self, part: Part) -> list[int | None]:
+    def _blocked_lengths(self, part: Part) -> list[int | None]:
         """Return the lengths of the blocked axes of a value; those of new values are unknown."""
         return self._view.lengths(part.value.name, part.layout.axes)
 
@@ -226,7 +234,7 @@ class _Writer:
         """Return what to pad by, and what to crop by then."""
         pads, crops = [], []
         for pair in amounts:
-            begin, end = map(self._bounds.split, pair)
+            begin, end = map(self._bounds.split_amount, pair)
             pads.append((begin[0], end[0]))
             crops.append((begin[1], end[1]))
         return tuple(pads), tuple(crops)
@@ -266,7 +274,7 @@ class _Writer:
 
     # Shapes
 
-    def _measure(self, name: str) -> None:
+    def _write_shape(self, name: str) -> None:
         """Write the shape of a value t in blocks, for the nodes outside that read it, from u.
 
             Shape(t) = (Shape(u) + crops) * [blocks, 1, 1, 1] / [1, block, block, 1]
@@ -302,7 +310,7 @@ class _Writer:
         return emit.vector(sizes, "shape")
 
 
-def _prune(drafts: Sequence[Draft]) -> None:
+def _prune_drafts(drafts: Sequence[Draft]) -> None:
     """Remove new nodes and constants that nothing reads, such as a Pad that is part of a later one."""
     read = {value for draft in drafts for value in draft.results.values()}
     for draft in reversed(drafts):

@@ -48,9 +48,9 @@ class Adapted:
 _Rule = Callable[[ir.Node, LayoutGraph, Layout], Adapted | None]
 
 
-def rank(node: ir.Node, graph: LayoutGraph) -> int | None:
+def rank_with_rule(node: ir.Node, graph: LayoutGraph) -> int | None:
     """Return the rank of the outputs of a node with a rule; None for others and for low ranks."""
-    if node.op_type not in RULES or not op_traits.is_standard(node) or graph.changes(node):
+    if node.op_type not in RULES or not op_traits.is_standard(node) or graph.is_change(node):
         return None
     if graph.matcher.is_local(node) or graph.matcher.op_type(node) is None:
         return None
@@ -59,21 +59,21 @@ def rank(node: ir.Node, graph: LayoutGraph) -> int | None:
     return least if len(ranks) == 1 and least >= LEAST_RANK else None
 
 
-def adapt(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
+def adapt_node(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
     """Write a node for outputs in another layout; None if it does not commute with the change."""
     if layout.removed:  # other inputs may be longer
         return None
     return RULES[node.op_type](node, graph, layout)
 
 
-def _unary(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
+def _adapt_unary(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
     """Functions of one element."""
     if len(node.outputs) != 1 or node.inputs[0] in node.inputs[1:]:
         return None
     return Adapted({0: layout})
 
 
-def _broadcasts(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
+def _adapt_broadcast(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
     """Functions of elements of several inputs."""
     # Before opset 7 an attribute said how operands line up.
     if len(node.outputs) != 1 or graph.opset < 7:
@@ -87,23 +87,23 @@ def _broadcasts(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | 
             continue
         if known is not None and known.dtype != object:
             wide = known.reshape((1,) * (layout.rank - known.ndim) + known.shape)
-            adapted.constants[index] = layout.array(wide)
+            adapted.constants[index] = layout.change_array(wide)
         elif length is None or length > layout.rank:
             return None
         elif length:
             adapted.inputs[index] = layout.of_operand(length)
     if all(change.rank < layout.rank for change in adapted.inputs.values()):
         return None  # the axes of the result are those of a constant
-    trimmed = {i: _trimmed(array) for i, array in adapted.constants.items()}
+    trimmed = {i: _trim_axes(array) for i, array in adapted.constants.items()}
     return replace(adapted, constants=trimmed)
 
 
-def _trimmed(array: Array) -> Array:
+def _trim_axes(array: Array) -> Array:
     """Leave out the axes in front that broadcasting adds."""
     return array.reshape(tuple(dropwhile((1).__eq__, array.shape)))
 
 
-def _along(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
+def _adapt_along(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
     """Operators along axes, which get their new places in the attribute or input that names them."""
     op_type, view = node.op_type, graph.view_of(node)
     is_elementwise = op_type in operators.QUANTIZING or op_type == "BatchNormalization"
@@ -130,7 +130,7 @@ def _along(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
     return adapted
 
 
-def _pad(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
+def _adapt_pad(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
     view = graph.view_of(node)
     if view.has(3):
         axes = view.known(3)
@@ -151,8 +151,8 @@ def _pad(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
 
 #: The rule of each operator that commutes.
 RULES: Mapping[str, _Rule] = {
-    **dict.fromkeys(_UNARY, _unary),
-    **dict.fromkeys(_BROADCASTS, _broadcasts),
-    **dict.fromkeys((*operators.NAMED, "BatchNormalization"), _along),
-    "Pad": _pad,
+    **dict.fromkeys(_UNARY, _adapt_unary),
+    **dict.fromkeys(_BROADCASTS, _adapt_broadcast),
+    **dict.fromkeys((*operators.NAMED, "BatchNormalization"), _adapt_along),
+    "Pad": _adapt_pad,
 }

@@ -26,7 +26,7 @@ def with_bias(graph: LayoutGraph, fused: Collection[ir.Node]) -> Iterator[GraphE
         forms = graph.forms(conv.outputs[0])
         add = _only_reader(graph, forms)
         if add is not None and (conv in fused or add in fused):
-            edit = _folded(graph, conv, forms, add)
+            edit = _fold_bias(graph, conv, forms, add)
             if edit is not None:
                 yield edit
 
@@ -46,7 +46,7 @@ def _only_reader(graph: LayoutGraph, forms: Forms) -> ir.Node | None:
     return None
 
 
-def _folded(graph: LayoutGraph, conv: ir.Node, forms: Forms, add: ir.Node) -> GraphEdit | None:
+def _fold_bias(graph: LayoutGraph, conv: ir.Node, forms: Forms, add: ir.Node) -> GraphEdit | None:
     value = list(forms.layouts)[-1]
     addend = add.inputs[1 - list(add.inputs).index(value)]
     kernel = conv.inputs[1]
@@ -54,7 +54,7 @@ def _folded(graph: LayoutGraph, conv: ir.Node, forms: Forms, add: ir.Node) -> Gr
     known = graph.view.known(addend)
     if graph.opset < 7 or addend is None or channels is None or known is None:
         return None
-    bias = _bias(known, forms.layouts[value], channels)
+    bias = _bias_elements(known, forms.layouts[value], channels)
     if bias is None:
         return None
     draft = Draft(conv)
@@ -89,7 +89,7 @@ def _channels(graph: LayoutGraph, conv: ir.Node) -> int | None:
     return None
 
 
-def _bias(addend: Array, change: Layout, channels: int) -> Array | None:
+def _bias_elements(addend: Array, change: Layout, channels: int) -> Array | None:
     """Return the elements of a constant that is the same for all elements of a channel."""
     rank = len(change.axes)
     if addend.dtype == object or addend.ndim > rank or 1 not in change.axes:

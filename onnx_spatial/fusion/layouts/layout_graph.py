@@ -20,7 +20,7 @@ from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 
 #: The length that is assumed of an axis of unknown size.
-_USUAL = 32
+_TYPICAL_LENGTH = 32
 _SAME_RANK = op_traits.having(Trait.SAME_RANK) | {"Concat"}
 _BROADCASTS = op_traits.having(Trait.BROADCASTS)
 
@@ -64,12 +64,12 @@ class LayoutGraph:
     def is_sorted(self) -> bool:
         """Whether every node stands behind those that it reads."""
         return all(
-            value is None or self.place(value) < place
+            value is None or self.place_of(value) < place
             for node, place in self.order.items()
             for value in node.inputs
         )
 
-    def place(self, value: ir.Value) -> int:
+    def place_of(self, value: ir.Value) -> int:
         """Return the place of the node that computes a value; -1 if no node of the graph does."""
         producer = value.producer()
         return -1 if producer is None else self.order.get(producer, -1)
@@ -80,14 +80,14 @@ class LayoutGraph:
         """Return the rank of a value; None if it is unknown."""
         if value not in self._ranks:
             for each in self._in_front(value, self._ranks):
-                self._ranks[each] = self._rank(each)
+                self._ranks[each] = self._find_rank(each)
         return self._ranks[value]
 
-    def size(self, value: ir.Value) -> int:
+    def size_of(self, value: ir.Value) -> int:
         """Return the number of elements of a value, about: some of its axes may be unknown."""
         if value not in self._sizes:
             for each in self._in_front(value, self._sizes):
-                self._sizes[each] = self._size(each)
+                self._sizes[each] = self._estimate_size(each)
         return self._sizes[value]
 
     def _in_front(self, value: ir.Value, done: Container[ir.Value]) -> list[ir.Value]:
@@ -101,7 +101,7 @@ class LayoutGraph:
             each = todo.pop()
             if each in done or each in found:
                 continue
-            found[each] = self.place(each)
+            found[each] = self.place_of(each)
             producer = each.producer()
             if producer in self.order and self.view.dims(each.name) is None:
                 todo += [source for source in producer.inputs if source is not None]
@@ -119,7 +119,7 @@ class LayoutGraph:
             for node, _ in self.matcher.readers(form)
         )
 
-    def _rank(self, value: ir.Value) -> int | None:
+    def _find_rank(self, value: ir.Value) -> int | None:
         dims = self.view.dims(value.name)
         if dims is not None:
             return len(dims)
@@ -134,7 +134,7 @@ class LayoutGraph:
         return rank
 
     def _rank_behind(self, node: ir.Node) -> int | None:
-        change = self.change(node)
+        change = self.change_of(node)
         if change is not None:
             return len(change.axes)
         if not op_traits.is_standard(node) or not node.inputs or node.inputs[0] is None:
@@ -144,16 +144,16 @@ class LayoutGraph:
             return None if None in ranks else max(rank for rank in ranks if rank is not None)
         return self.rank(node.inputs[0]) if node.op_type in _SAME_RANK else None
 
-    def _size(self, value: ir.Value) -> int:
+    def _estimate_size(self, value: ir.Value) -> int:
         dims = self.view.dims(value.name)
         node = value.producer()
         if dims is not None:
             known = (dim.constant for dim in dims)
-            return math.prod(_USUAL if n is None else n for n in known)
+            return math.prod(_TYPICAL_LENGTH if n is None else n for n in known)
         return self._size_behind(node) if node in self.order else 1
 
     def _size_behind(self, node: ir.Node) -> int:
-        sizes = [self.size(v) for v in node.inputs if v is not None and v.producer() is not None]
+        sizes = [self.size_of(v) for v in node.inputs if v is not None and v.producer() is not None]
         weight = op_traits.of(node).weight
         if weight is not None and (kernel := node.inputs[weight]) is not None:
             source, dims = node.inputs[0], self.view.dims(kernel.name)
@@ -161,7 +161,7 @@ class LayoutGraph:
                 group = self.matcher.attributes(node).get("group", 1)
                 assert isinstance(group, int)
                 outputs, inputs = (dim.constant or 1 for dim in dims[:2])
-                return self.size(source) * outputs // max(1, inputs * group)
+                return self.size_of(source) * outputs // max(1, inputs * group)
         return max(sizes, default=1)
 
     # Changes of layout
@@ -170,7 +170,7 @@ class LayoutGraph:
         """Return the forms of the value that a value is made of."""
         if value not in self._forms:
             root = value
-            while (node := root.producer()) is not None and self.changes(node):
+            while (node := root.producer()) is not None and self.is_change(node):
                 assert node.inputs[0] is not None
                 root = node.inputs[0]
             forms = Forms(root, {root: Layout.identity(self.rank(root) or 0)})
@@ -179,7 +179,7 @@ class LayoutGraph:
                 source = todo.pop()
                 self._forms[source] = forms
                 for node, index in self.matcher.readers(source):
-                    change = self.change(node) if index == 0 and node in self.order else None
+                    change = self.change_of(node) if index == 0 and node in self.order else None
                     if change is not None:
                         forms.layouts[node.outputs[0]] = forms.layouts[source].then(change)
                         forms.nodes.append(node)
@@ -189,17 +189,17 @@ class LayoutGraph:
             forms.layouts = {each: forms.layouts[each] for each in (root, *made)}
         return self._forms[value]
 
-    def changes(self, node: ir.Node) -> bool:
+    def is_change(self, node: ir.Node) -> bool:
         """Return whether a node of the graph only changes the layout of a value."""
-        return node in self.order and self.change(node) is not None
+        return node in self.order and self.change_of(node) is not None
 
-    def change(self, node: ir.Node) -> Layout | None:
+    def change_of(self, node: ir.Node) -> Layout | None:
         """Return the layout that a node makes; None for other nodes."""
         if node not in self._changes:
-            self._changes[node] = self._change(node)
+            self._changes[node] = self._find_change(node)
         return self._changes[node]
 
-    def _change(self, node: ir.Node) -> Layout | None:
+    def _find_change(self, node: ir.Node) -> Layout | None:
         if node.op_type not in operators.CHANGES or not node.inputs or node.inputs[0] is None:
             return None
         rank = self.rank(node.inputs[0])

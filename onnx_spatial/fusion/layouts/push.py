@@ -33,12 +33,12 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
 
 #: Nodes that there may be more than at best before a push ends: 4 get it through a gate.
-_PATIENCE = 4
+_PATIENCE_NODES = 4
 #: Nodes that a push labels without a gain.
-_FAR = 256
+_MAX_PUSHED_NODES = 256
 #: Nodes between a fused node and the changes of layout that are looked for around it: exporters write
 #: them next to a convolution, or behind an activation or a gate of up to eight nodes.
-_NEAR = 16
+_NEAR_NODES = 16
 
 #: A node that reads a value, None for the value's name, and the index of the input.
 Use = tuple[ir.Value, ir.Node | None, int]
@@ -127,7 +127,7 @@ class Plan:
             ]
         return self._uses[forms.root]
 
-    def asked(self, forms: Forms) -> dict[Layout, float]:
+    def asked_forms(self, forms: Forms) -> dict[Layout, float]:
         """Return what moved nodes read of a value, and the place of the first that does."""
         first: dict[Layout, float] = {}
         for value, node, index in self.uses(forms):
@@ -137,7 +137,7 @@ class Plan:
                 first[content] = min(first.get(content, math.inf), self.graph.order[node])
         return first
 
-    def needed(self, forms: Forms) -> dict[ir.Value, list[ir.Node | None]]:
+    def needed_forms(self, forms: Forms) -> dict[ir.Value, list[ir.Node | None]]:
         """Return the forms that are read as they are, and by whom."""
         readers: dict[ir.Value, list[ir.Node | None]] = {}
         for value, node, index in self.uses(forms):
@@ -161,48 +161,48 @@ class Plan:
 
     # Costs
 
-    def kept(self, forms: Forms) -> list[ir.Value]:
+    def kept_forms(self, forms: Forms) -> list[ir.Value]:
         """Return the forms that stay as they are; [] if they are made anew."""
-        return self._settle(forms)[0]
+        return self._settle_cost(forms)[0]
 
     def cost(self, forms: Forms) -> Cost:
         """Return the cost of a value."""
         if forms.root not in self._costs:
-            self._costs[forms.root] = self._settle(forms)[1]
+            self._costs[forms.root] = self._settle_cost(forms)[1]
         return self._costs[forms.root]
 
-    def _settle(self, forms: Forms) -> tuple[list[ir.Value], Cost]:
+    def _settle_cost(self, forms: Forms) -> tuple[list[ir.Value], Cost]:
         is_moved = forms.root.producer() in self.moves
         if not (is_moved or forms.nodes or any(n in self.moves for _, n, _ in self.uses(forms))):
             return [forms.root], Cost()  # most values of a large model
-        needed, asked = self.needed(forms), self.asked(forms)
+        needed, asked = self.needed_forms(forms), self.asked_forms(forms)
         contents = {value: self.content(value) for value in needed}
         names = [contents[value] for value, readers in needed.items() if self.must_stay(readers)]
         if not is_moved and forms.root not in needed:
             names.append(self.content(forms.root))
         identities = Cost(len(names) - len(set(names)))
-        ways = layout.ways({*contents.values(), *asked}, len(self.layout(forms.root).axes))
+        ways = layout.ways_to_make({*contents.values(), *asked}, len(self.layout(forms.root).axes))
         steps = (op_type for _, step in ways.values() for op_type, _ in step.steps())
-        anew = self._cost(steps, forms).plus(identities)
+        anew = self._weigh_forms(steps, forms).plus(identities)
         if is_moved:
             return [], anew
         kept = _on_the_way(forms, needed)
         producers = [value.producer() for value in kept[1:]]
-        old = self._cost((node.op_type for node in producers if node is not None), forms)
+        old = self._weigh_forms((node.op_type for node in producers if node is not None), forms)
         # A form serves only readers behind it.
-        place = {forms.layouts[value]: self._place(value) for value in reversed(kept)}
+        place = {forms.layouts[value]: self._place_of(value) for value in reversed(kept)}
         in_time = all(place.get(content, math.inf) < first for content, first in asked.items())
         return (kept, old) if in_time and old <= anew else ([], anew)
 
-    def _place(self, value: ir.Value) -> int:
+    def _place_of(self, value: ir.Value) -> int:
         node = value.producer()
         return -1 if node is None else self.graph.order.get(node, -1)
 
-    def _cost(self, op_types: Iterable[str], forms: Forms) -> Cost:
+    def _weigh_forms(self, op_types: Iterable[str], forms: Forms) -> Cost:
         kinds = list(op_types)
         transposes = kinds.count("Transpose")
         axes = self._nodes_of_axes * (len(kinds) - transposes)
-        return Cost(len(kinds) + axes, transposes, transposes * self.graph.size(forms.root))
+        return Cost(len(kinds) + axes, transposes, transposes * self.graph.size_of(forms.root))
 
     # Pushes
 
@@ -213,39 +213,43 @@ class Plan:
             forms = self.graph.forms(next(iter(todo)))
             del todo[forms.root]
             base = self.layout(forms.root)
-            asked = [base.then(content) for content in self.asked(forms)]
+            asked = [base.then(content) for content in self.asked_forms(forms)]
             for meeting in dict.fromkeys((base, *forms.layouts.values(), *asked)):
-                if moved := self._push(forms, meeting):
+                if moved := self._push_layout(forms, meeting):
                     around = (each for node in moved for each in self.about(node))
                     todo |= dict.fromkeys(f.root for f in (forms, *around) if self.cost(f).nodes)
                     break
 
-    def _push(self, start: Forms, meeting: Layout) -> list[ir.Node]:
+    def _push_layout(self, start: Forms, meeting: Layout) -> list[ir.Node]:
         """Make and read a value in a layout, and what is next to it; return the nodes that moved."""
         before: dict[ir.Node, Layout] = {}
         total, best, length = Cost(), Cost(), 0
-        todo = deque(self._next(start, meeting))
-        while todo and total.nodes <= best.nodes + _PATIENCE and len(before) < length + _FAR:
+        todo = deque(self._next_nodes(start, meeting))
+        while (
+            todo
+            and total.nodes <= best.nodes + _PATIENCE_NODES
+            and len(before) < length + _MAX_PUSHED_NODES
+        ):
             node, change = todo.popleft()
             old = self.layout(node.outputs[0])
-            if node in before or change == old or not self._commutes(node, change):
+            if node in before or change == old or not self._does_commute(node, change):
                 continue
             before[node] = old
-            total = total.plus(self._move(node, change))
+            total = total.plus(self._move_node(node, change))
             if total.is_gain and total < best:
                 best, length = total, len(before)
             for value in node.outputs:
-                todo += self._next(self.graph.forms(value), change)
+                todo += self._next_nodes(self.graph.forms(value), change)
             for source in (node.inputs[i] for i, is_whole in self.data(node).items() if is_whole):
                 assert source is not None
                 forms = self.graph.forms(source)
-                todo += self._next(forms, forms.layouts[source].then(change))
+                todo += self._next_nodes(forms, forms.layouts[source].then(change))
         moved = list(before)
         for node in reversed(moved[length:]):
-            self._move(node, before[node])
+            self._move_node(node, before[node])
         return moved[:length]
 
-    def _next(self, forms: Forms, meeting: Layout) -> Iterator[tuple[ir.Node, Layout]]:
+    def _next_nodes(self, forms: Forms, meeting: Layout) -> Iterator[tuple[ir.Node, Layout]]:
         """Yield the nodes that make or read a value, and their layout if they do so in another one."""
         producer = forms.root.producer()
         if producer is not None and self.data(producer):
@@ -254,10 +258,10 @@ class Plan:
             if node is not None and self.data(node).get(index):
                 yield node, forms.layouts[value].inverse.then(meeting)
 
-    def _commutes(self, node: ir.Node, change: Layout) -> bool:
-        return change.is_identity or commuting.adapt(node, self.graph, change) is not None
+    def _does_commute(self, node: ir.Node, change: Layout) -> bool:
+        return change.is_identity or commuting.adapt_node(node, self.graph, change) is not None
 
-    def _move(self, node: ir.Node, change: Layout) -> Cost:
+    def _move_node(self, node: ir.Node, change: Layout) -> Cost:
         """Write a node in a layout, and return what there is more of."""
         about = self.about(node)
         total = Cost()
@@ -265,7 +269,7 @@ class Plan:
             total = total.plus(self.cost(forms), -1)
         self.moves.pop(node, None)
         if not change.is_identity:
-            adapted = commuting.adapt(node, self.graph, change)
+            adapted = commuting.adapt_node(node, self.graph, change)
             assert adapted is not None
             self.moves[node] = Move(change, adapted)
         for forms in about:
@@ -286,9 +290,9 @@ class Plan:
         """
         if node not in self._data:
             is_here = node in self.graph.order  # not in a graph around this one
-            rank = commuting.rank(node, self.graph) if is_here else None
+            rank = commuting.rank_with_rule(node, self.graph) if is_here else None
             change = None if rank is None else Layout.identity(rank)
-            adapted = None if change is None else commuting.adapt(node, self.graph, change)
+            adapted = None if change is None else commuting.adapt_node(node, self.graph, change)
             inputs = {} if adapted is None else adapted.inputs
             values = {index: node.inputs[index] for index in inputs}
             fits = all(v and self.graph.rank(v) == inputs[i].rank for i, v in values.items())
@@ -308,7 +312,7 @@ def _on_the_way(forms: Forms, needed: Iterable[ir.Value]) -> list[ir.Value]:
     return [value for value in forms.layouts if value in kept]
 
 
-def near(plan: Plan, fused: Collection[ir.Node]) -> list[Forms]:
+def values_near(plan: Plan, fused: Collection[ir.Node]) -> list[Forms]:
     """List the values near fused nodes: past nodes that commute, and one convolution or pool.
 
     From node to node only data leads: by shared constants, such as the bounds of each Clip, all of a
@@ -322,14 +326,14 @@ def near(plan: Plan, fused: Collection[ir.Node]) -> list[Forms]:
         forms, steps = todo.popleft()
         readers = (node for _, node, _ in plan.uses(forms))
         for node in (forms.root.producer(), *forms.nodes, *readers):
-            if node is None or node not in graph.order or steps == _NEAR:
+            if node is None or node not in graph.order or steps == _NEAR_NODES:
                 continue
             left = windows[forms.root]
-            if not (plan.data(node) or graph.changes(node)):
+            if not (plan.data(node) or graph.is_change(node)):
                 left -= 1 if Trait.WINDOWS in op_traits.of(node).traits else 2
             for other in plan.about(node) if left >= 0 else ():
                 if windows.get(other.root, -1) < left:
                     windows[other.root] = left
                     todo.append((other, steps + 1))
     wide = [graph.forms(v) for v in windows if (graph.rank(v) or 0) >= commuting.LEAST_RANK]
-    return sorted(wide, key=lambda forms: graph.place(forms.root))
+    return sorted(wide, key=lambda forms: graph.place_of(forms.root))

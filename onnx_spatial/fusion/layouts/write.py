@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnx_spatial.fusion import layout as layouts
 from onnx_spatial.fusion.layout import Layout
 from onnx_spatial.fusion.layouts.layout_graph import Forms, LayoutGraph
-from onnx_spatial.fusion.layouts.push import Move, Plan, near
+from onnx_spatial.fusion.layouts.push import Move, Plan, values_near
 from onnx_spatial.model.graph import layout_marks
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 
@@ -44,9 +44,9 @@ def with_fewer_changes(
         initializers: whether constants are initializers; else they are nodes, and count.
     """
     plan = Plan(graph, initializers=initializers)
-    values = near(plan, fused)
+    values = values_near(plan, fused)
     plan.improve(values)
-    anew = [forms for forms in values if not plan.kept(forms)]
+    anew = [forms for forms in values if not plan.kept_forms(forms)]
     return _Writer(plan, anew).run() if plan.moves or anew else None
 
 
@@ -76,22 +76,24 @@ class _Writer:
 
     def run(self) -> LayoutEdit:
         """Draft the edit."""
-        dropped = [node for forms in self._scope for node in self._prepare(forms)]
+        dropped = [node for forms in self._scope for node in self._prepare_value(forms)]
         drafted = {*self._moved, *self._copied, *self._results}
         edit = LayoutEdit(moved=self._moved)
         for node in sorted(drafted, key=self._graph.order.__getitem__):
-            edit.drafts.append(self._draft(node))
+            edit.drafts.append(self._draft_node(node))
         edit.removed = [node for node in dropped if node not in drafted]
         return edit
 
-    def _prepare(self, forms: Forms) -> list[ir.Node]:
+    def _prepare_value(self, forms: Forms) -> list[ir.Node]:
         """Note what there is of a value, choose what keeps its name, and return what is dropped."""
-        if kept := self._plan.kept(forms):
+        if kept := self._plan.kept_forms(forms):
             self._available[forms.root] = {forms.layouts[v]: v for v in reversed(kept)}
             return []
-        needed = self._plan.needed(forms)
-        contents = {*map(self._plan.content, needed), *self._plan.asked(forms)}
-        self._ways[forms.root] = layouts.ways(contents, len(self._plan.layout(forms.root).axes))
+        needed = self._plan.needed_forms(forms)
+        contents = {*map(self._plan.content, needed), *self._plan.asked_forms(forms)}
+        self._ways[forms.root] = layouts.ways_to_make(
+            contents, len(self._plan.layout(forms.root).axes)
+        )
         available = self._available[forms.root] = {}
         if forms.root.producer() not in self._moved:
             available[Layout.identity(len(forms.layouts[forms.root].axes))] = forms.root
@@ -109,11 +111,11 @@ class _Writer:
                 self._copied.update(n for n in needed[value] if n and n not in self._moved)
         return forms.nodes
 
-    def _draft(self, node: ir.Node) -> Draft:
+    def _draft_node(self, node: ir.Node) -> Draft:
         draft = Draft(node)
         move = self._plan.moves.get(node)
         if move is not None or node in self._copied:
-            copy = self._copy(node, move, draft)
+            copy = self._copy_node(node, move, draft)
             for old, new in zip(node.outputs, copy.outputs, strict=True):
                 if move is not None:
                     self._available[old][Layout.identity(len(move.layout.axes))] = new
@@ -123,7 +125,7 @@ class _Writer:
             draft.results[value] = self._get(value, self._plan.content(value), draft)
         return draft
 
-    def _copy(self, node: ir.Node, move: Move | None, draft: Draft) -> ir.Node:
+    def _copy_node(self, node: ir.Node, move: Move | None, draft: Draft) -> ir.Node:
         inputs: list[ir.Value | None] = list(node.inputs)
         for index, value in enumerate(node.inputs):
             if value is None:
@@ -139,26 +141,26 @@ class _Writer:
         if move is not None:
             for name, changed in move.adapted.attributes.items():
                 copy.attributes[name] = ir.convenience.convert_attribute(name, changed)
-            self._mark(node, copy, move)
+            self._mark_copy(node, copy, move)
         draft.nodes.append(copy)
         draft.successor = copy
         return copy
 
-    def _mark(self, node: ir.Node, copy: ir.Node, move: Move) -> None:
+    def _mark_copy(self, node: ir.Node, copy: ir.Node, move: Move) -> None:
         """Note which value of the original a new node computes, if values meet or a window reads it.
 
         Then no two convolutions lie between values that both models compute: a proof of several in a
         row takes far longer than one of each.
         """
-        known = layout_marks.read(node.metadata_props.get(layout_marks.LAYOUT, ""))
+        known = layout_marks.read_mark(node.metadata_props.get(layout_marks.LAYOUT, ""))
         if known is not None:
             name, axes = known
             rank = sum(axis is not None for axis in axes)
-            layout_marks.mark(copy, name, Layout(rank, axes).then(move.layout).axes)
+            layout_marks.mark_layout(copy, name, Layout(rank, axes).then(move.layout).axes)
         elif self._graph.matcher.message(node) is not None and (
             len(move.adapted.inputs) > 1 or self._graph.is_read_by_window(node.outputs[0])
         ):
-            layout_marks.mark(copy, node.outputs[0].name or "", move.layout.axes)
+            layout_marks.mark_layout(copy, node.outputs[0].name or "", move.layout.axes)
 
     def _get(self, value: ir.Value, content: Layout, draft: Draft) -> ir.Value:
         """Return a value in a layout, and draft the nodes that make it."""
@@ -167,5 +169,5 @@ class _Writer:
         if content not in available:
             base, step = self._ways[root][content]
             source = self._get(value, base, draft)
-            available[content] = layouts.write(step, source, draft, self._graph.opset)
+            available[content] = layouts.write_change(step, source, draft, self._graph.opset)
         return available[content]

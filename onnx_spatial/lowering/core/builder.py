@@ -92,7 +92,7 @@ class Emitter(SizeArithmetic):
             extra: dict[str, Any] = {"allowzero": 1} if allow_zero else {}
             value = self.op("Reshape", x.value, self.ints(shape, "shape"), **extra)
         else:
-            kept = _kept(x, dims)
+            kept = _same_places(x, dims)
             sizes = [
                 0 if self.opset < 14 and k and not isinstance(d, int) else d
                 for d, k in zip(dims, kept, strict=True)
@@ -116,7 +116,7 @@ class Emitter(SizeArithmetic):
     ) -> tuple[list[int], bool] | None:
         """Return the shape of a Reshape and whether it needs allowzero; None if it is computed."""
         unknown = [i for i, d in enumerate(dims) if not isinstance(d, int)]
-        kept = _kept(x, dims)
+        kept = _same_places(x, dims)
         zero_free = all(d != 0 for d in dims if isinstance(d, int))
         if unknown and zero_free and len(unknown) == 1 and not exact:
             return [d if isinstance(d, int) else -1 for d in dims], False
@@ -299,7 +299,7 @@ class Emitter(SizeArithmetic):
             run = min(self.elements_in(part.dims[axis:]) for part in parts)
             runs = len(parts) * self.elements_in(dims[:axis])
             size = self.elements_in(dims) * parts[0].itemsize
-            return cost_model.concat(len(parts), runs, size, single=run == 1)
+            return cost_model.concat_work(len(parts), runs, size, single=run == 1)
 
         value = self.op("Concat", *(part.value for part in parts), axis=axis, work=work)
         return self.tensor(value, dims, parts[0].itemsize)
@@ -330,6 +330,6 @@ def _are_same(some: Sequence[Size], others: Sequence[Size]) -> bool:
     return len(some) == len(others) and all(a == b for a, b in zip(some, others, strict=True))
 
 
-def _kept(x: Tensor, dims: Sequence[Size]) -> list[bool]:
+def _same_places(x: Tensor, dims: Sequence[Size]) -> list[bool]:
     """Tell for each of `dims` whether `x` has it in the same place."""
     return [axis < x.rank and dim == x.dims[axis] for axis, dim in enumerate(dims)]

@@ -34,11 +34,11 @@ from functools import cache, lru_cache
 from importlib import resources
 
 #: Bytes that stay in a cache from one node to the next.
-_NEAR = 1 << 20
-_SHARED = 6 << 20
+_CACHED_BYTES = 1 << 20
+_SHARED_CACHE_BYTES = 6 << 20
 
 #: Sizes are cut off here: a file may declare more than a float holds.
-MOST = 1 << 200
+MAX_SIZE = 1 << 200
 
 #: Bytes that onnxruntime moves as single elements.
 _SINGLE = (1, 2, 4, 8)
@@ -47,20 +47,20 @@ _SINGLE = (1, 2, 4, 8)
 _TILES = {1: 8, 2: 4, 4: 4, 8: 1}
 
 #: Bytes of a line of the cache.
-_LINE = 64
+_CACHE_LINE_BYTES = 64
 
 #: Addresses this far apart compete for the lines of a first-level cache, and how many lines fit.
-_ALIAS = 4096
-_WAYS = 12
+_ALIAS_BYTES = 4096
+_ALIAS_LINES = 12
 
 #: The least multiple of bytes between rows that matters: below it they share most of the cache.
-_LEAST_ALIAS = 512
+_MIN_ALIAS_BYTES = 512
 
 #: Nanoseconds that a dim of 1 must save: a Reshape may be needed behind it.
-_GAIN = 1000
+_MIN_GAIN_NS = 1000
 
 #: Rows and columns up to this count as few.
-_FEW = 16
+_FEW_ROWS = 16
 
 Features = dict[str, float]
 
@@ -75,39 +75,39 @@ class Work:
     @property
     def nanoseconds(self) -> float:
         """Estimated time: the geometric mean of those with one thread and with two."""
-        amounts = [(name, float(min(amount, MOST))) for name, amount in self.features.items()]
+        amounts = [(name, float(min(amount, MAX_SIZE))) for name, amount in self.features.items()]
         one, two = (
             sum([prices.get(name, 0.0) * amount for name, amount in amounts])
-            for prices in _prices()[self.regime]
+            for prices in _load_prices()[self.regime]
         )
         # An estimated size may be negative: of an axis of 0 elements without estimated crops.
         return math.sqrt(max(0.0, one) * max(0.0, two))
 
-    def among(self, size: float) -> Work:
+    def work_among(self, size: float) -> Work:
         """Return the work among nodes that write `size` bytes in a run.
 
         What does not fit into the shared cache together comes from memory, however small each is.
         """
         own = self.features.get("byte", 0.0)
-        deep = own * max(0.0, 1 - 2 * _SHARED / max(size, 1.0))
+        deep = own * max(0.0, 1 - 2 * _SHARED_CACHE_BYTES / max(size, 1.0))
         if deep <= self.features.get("deep", 0.0):
             return self
         return replace(self, features={**self.features, "deep": deep})
 
 
-def together(works: Sequence[Work]) -> list[Work]:
+def add_work(works: Sequence[Work]) -> list[Work]:
     """Return the work of nodes that run one after the other."""
     size = sum(work.features.get("byte", 0.0) for work in works)
-    return [work.among(size) for work in works]
+    return [work.work_among(size) for work in works]
 
 
-def total(works: Sequence[Work]) -> float:
+def total_time(works: Sequence[Work]) -> float:
     """Return the estimated nanoseconds of nodes that run one after the other."""
-    return sum(work.nanoseconds for work in together(works))
+    return sum(work.nanoseconds for work in add_work(works))
 
 
 @cache
-def _prices() -> dict[str, list[Features]]:
+def _load_prices() -> dict[str, list[Features]]:
     """Load regime -> prices of its features with one thread, with two."""
     text = resources.files("onnx_spatial.lowering.core").joinpath("prices.json").read_text("utf-8")
     prices: dict[str, list[Features]] = json.loads(text)["prices"]
@@ -115,12 +115,12 @@ def _prices() -> dict[str, list[Features]]:
 
 
 def _moved(runs: float, size: float) -> Features:
-    deep = max(0, size - _SHARED)
+    deep = max(0, size - _SHARED_CACHE_BYTES)
     return {
         "call": 1,
         "run": runs,
         "byte": size,
-        "far": max(0, size - _NEAR),
+        "far": max(0, size - _CACHED_BYTES),
         "deep": deep,
         "lost": runs * deep / max(size, 1),
     }
@@ -160,12 +160,12 @@ def transpose(dims: tuple[int, ...], perm: tuple[int, ...], itemsize: int) -> Wo
         rows, columns = dims[lead], dims[lead + 1]
         if run in _SINGLE:
             shape = "square"
-            if rows <= _FEW and columns > rows:
+            if rows <= _FEW_ROWS and columns > rows:
                 shape = "wide"
-            elif columns <= _FEW:
+            elif columns <= _FEW_ROWS:
                 shape = "tall"
             features = {**_moved(runs, size), "loop": loops - 1, shape: runs}
-            features |= _tiling(rows, columns, run, runs)
+            features |= _tiling_work(rows, columns, run, runs)
             return Work(f"transpose {run}", features)
         return Work(
             "transpose inwards" if inwards else "transpose one axis",
@@ -174,20 +174,22 @@ def transpose(dims: tuple[int, ...], perm: tuple[int, ...], itemsize: int) -> Wo
     return Work("transpose blocks" if block > 1 else "transpose elements", _moved(runs, size))
 
 
-def _tiling(rows: int, columns: int, run: int, runs: float) -> Features:
+def _tiling_work(rows: int, columns: int, run: int, runs: float) -> Features:
     """Return what tiles, the lines of the cache and threads that share them cost."""
     tile = _TILES[run]
     features: Features = {}
-    if rows > tile // 2 > 0 and rows * run % (2 * _LINE):
-        features["shared"] = min(runs / rows, runs * run / _LINE)
+    if rows > tile // 2 > 0 and rows * run % (2 * _CACHE_LINE_BYTES):
+        features["shared"] = min(runs / rows, runs * run / _CACHE_LINE_BYTES)
     if rows % tile:
         features["row edge"] = runs * (rows % tile) / rows
     if columns % tile:
         features["column edge"] = runs * (columns % tile) / columns
     for name, count, length in (("read", rows, columns), ("write", columns, rows)):
-        apart = math.gcd(length * run, _ALIAS)
-        crowd = count * apart / (_WAYS * _ALIAS)  # those that need a line, for each that there is
-        if apart >= _LEAST_ALIAS and crowd > 1:
+        apart = math.gcd(length * run, _ALIAS_BYTES)
+        crowd = (
+            count * apart / (_ALIAS_LINES * _ALIAS_BYTES)
+        )  # those that need a line, for each that there is
+        if apart >= _MIN_ALIAS_BYTES and crowd > 1:
             features[f"{name} apart"] = runs * min(4.0, 1 + math.log2(crowd))
     return features
 
@@ -201,7 +203,7 @@ def _moves_inwards(perm: Sequence[int]) -> bool:
     return list(perm[first : last + 1]) == [*range(first + 1, last + 1), first]
 
 
-def inwards(perm: Sequence[int]) -> tuple[int, tuple[int, ...]] | None:
+def move_inwards(perm: Sequence[int]) -> tuple[int, tuple[int, ...]] | None:
     """Return where a dim of 1 turns a swap of two neighbours into a move towards the end.
 
     Returns:
@@ -218,14 +220,14 @@ def inwards(perm: Sequence[int]) -> tuple[int, tuple[int, ...]] | None:
 def swap_inwards(
     dims: tuple[int, ...], perm: tuple[int, ...], itemsize: int, rank_limit: int | None
 ) -> tuple[int, tuple[int, ...]] | None:
-    """Return what `inwards` returns if the Transpose is clearly faster that way, else None."""
-    moved = inwards(perm)
+    """Return what `move_inwards` returns if the Transpose is clearly faster that way, else None."""
+    moved = move_inwards(perm)
     if moved is None or (rank_limit is not None and len(dims) >= rank_limit):
         return None
     place, order = moved
     turned = transpose((*dims[:place], 1, *dims[place:]), order, itemsize)
     plain = transpose(dims, perm, itemsize)
-    return moved if turned.nanoseconds + _GAIN < plain.nanoseconds else None
+    return moved if turned.nanoseconds + _MIN_GAIN_NS < plain.nanoseconds else None
 
 
 def best_transpose(
@@ -274,12 +276,12 @@ def copies(regime: str, runs: float, size: float, parts: int = 0) -> Work:
     return Work(regime, _moved(runs, size) | ({"part": parts} if parts else {}))
 
 
-def concat(parts: int, runs: float, size: float, *, single: bool) -> Work:
+def concat_work(parts: int, runs: float, size: float, *, single: bool) -> Work:
     """Return the work of a Concat: inputs, contiguous pieces, bytes; `single`: of one element each."""
     if not single:
         return copies("concat", runs, size, parts)
     # Each input is a pass over the output, which writes to every line of the cache if the rows are long.
-    touched = min(1.0, parts * size / max(runs, 1) / _LINE)
+    touched = min(1.0, parts * size / max(runs, 1) / _CACHE_LINE_BYTES)
     work = copies("concat elements", runs, size, parts)
     lines = {"line": runs * touched, "lost": work.features["lost"] * touched}
     return replace(work, features=work.features | lines)
@@ -292,7 +294,7 @@ def depth(elements: float, size: float, inner: float, *, to_depth: bool) -> Work
     """
     features = {**_moved(elements, size), "loop": elements // max(inner, 1)}
     if not to_depth:  # each element of a block in a row comes from another plane
-        apart = math.gcd(int(size // max(inner * inner, 1)), _ALIAS)
-        if apart >= _LEAST_ALIAS and inner * apart > _WAYS * _ALIAS:
+        apart = math.gcd(int(size // max(inner * inner, 1)), _ALIAS_BYTES)
+        if apart >= _MIN_ALIAS_BYTES and inner * apart > _ALIAS_LINES * _ALIAS_BYTES:
             features["read apart"] = elements
     return Work("space to depth" if to_depth else "depth to space", features)

@@ -23,13 +23,13 @@ from onnx_spatial.lowering.core.sizes import LARGEST_RANGE
 Numbers = npt.NDArray[np.int64]
 
 #: Entries of an index that is stored as one constant (int32: 32 KiB).
-LONGEST = 1 << 13
+MAX_STORED_ENTRIES = 1 << 13
 
 #: Entries that an Add of rows computes in the time that it takes to begin a row.
-_ROW = 32
+_ENTRIES_PER_ROW_START = 32
 
 #: Entries of an index, at most: runtimes hold it for as long as the model is loaded (64 MiB).
-LARGEST = 1 << 24
+MAX_INDEX_ENTRIES = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ def constant_index(emit: Emitter, axes: Sequence[Numbers], *, wide: bool = False
     check_length(count)
     largest = sum(int(axis.max(initial=0)) for axis in axes)
     dtype = np.int64 if wide or largest >= 2**31 else np.int32
-    if count <= LONGEST or len(axes) < 2:
+    if count <= MAX_STORED_ENTRIES or len(axes) < 2:
         return emit.tensor(emit.constant(outer_sum(axes).astype(dtype), "rows"), [count])
     cut = min(range(1, len(axes)), key=lambda i: math.prod(lengths[:i]) + math.prod(lengths[i:]))
     column = emit.constant(outer_sum(axes[:cut]).astype(dtype)[:, None], "rows")
@@ -89,7 +89,7 @@ def constant_index(emit: Emitter, axes: Sequence[Numbers], *, wide: bool = False
 def index(emit: Emitter, terms: Sequence[Term], *, wide: bool = False) -> Tensor:
     """Return the index: flat if it is a constant, else with one axis for each term, and int64."""
     counts = [term.count for term in terms if term.known and isinstance(term.count, int)]
-    if len(counts) == len(terms) and math.prod(counts) <= LARGEST:
+    if len(counts) == len(terms) and math.prod(counts) <= MAX_INDEX_ENTRIES:
         return constant_index(emit, [term.offsets() for term in terms], wide=wide)
     return computed_index(emit, terms)
 
@@ -99,19 +99,22 @@ def computed_index(emit: Emitter, terms: Sequence[Term]) -> Tensor:
     terms = [term for term in terms if term.count != 1] or terms[:1]
     dims = [term.count for term in terms]
     columns = [
-        _column(emit, term, [-1 if axis == place else 1 for axis in range(len(terms))])
+        _emit_column(emit, term, [-1 if axis == place else 1 for axis in range(len(terms))])
         for place, term in enumerate(terms)
     ]
-    return emit.tensor(_total(emit, columns, dims), dims)
+    return emit.tensor(_sum_columns(emit, columns, dims), dims)
 
 
-def _total(emit: Emitter, columns: Sequence[ir.Value], dims: Sequence[Size]) -> ir.Value:
+def _sum_columns(emit: Emitter, columns: Sequence[ir.Value], dims: Sequence[Size]) -> ir.Value:
     """Return the sum of one value for each axis, of which only the last Add is large."""
     if len(columns) == 1:
         return columns[0]
     cuts = [(emit.elements_in(dims[:i]), emit.elements_in(dims[i:])) for i in range(len(dims))]
-    cut = min(range(1, len(dims)), key=lambda i: cuts[i][0] * _ROW + cuts[i][1])
-    parts = (_total(emit, columns[:cut], dims[:cut]), _total(emit, columns[cut:], dims[cut:]))
+    cut = min(range(1, len(dims)), key=lambda i: cuts[i][0] * _ENTRIES_PER_ROW_START + cuts[i][1])
+    parts = (
+        _sum_columns(emit, columns[:cut], dims[:cut]),
+        _sum_columns(emit, columns[cut:], dims[cut:]),
+    )
 
     def work() -> Work:
         outer, inner = emit.elements_in(dims[:cut]), emit.elements_in(dims[cut:])
@@ -120,7 +123,7 @@ def _total(emit: Emitter, columns: Sequence[ir.Value], dims: Sequence[Size]) -> 
     return emit.op("Add", *parts, work=work)
 
 
-def _column(emit: Emitter, term: Term, column: list[int]) -> ir.Value:
+def _emit_column(emit: Emitter, term: Term, column: list[int]) -> ir.Value:
     """Return the summands of a term in the shape `column`; the innermost ones may stay 1-D."""
     if term.known:
         return emit.constant(term.offsets().reshape(column), "rows")
@@ -142,7 +145,7 @@ def check_length(count: int) -> None:
     Raises:
         ConversionError: it has more.
     """
-    if count > LARGEST:
+    if count > MAX_INDEX_ENTRIES:
         raise ConversionError(f"it would take an index of {count} entries")
 
 

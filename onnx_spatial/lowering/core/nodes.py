@@ -81,10 +81,10 @@ class NodeList:
         attributes: Mapping[str, Attribute],
     ) -> tuple[ir.Value, ...]:
         """Add a node with this number of outputs and return them; an equal node is reused."""
-        described = ((name, _hashable(value)) for name, value in attributes.items())
+        described = ((name, _hashable_value(value)) for name, value in attributes.items())
         key = (op_type, outputs, *map(id, inputs), *described)
         if key not in self._outputs_of:
-            own = [_attribute(name, value) for name, value in attributes.items()]
+            own = [_make_attribute(name, value) for name, value in attributes.items()]
             node = ir.Node("", op_type, inputs, own, num_outputs=outputs)
             self.nodes.append(node)
             self._works_of[node] = self.in_each_case(work or cost_model.small)
@@ -115,7 +115,7 @@ class NodeList:
     @property
     def cost(self) -> float:
         """Estimated time of one run, in microseconds."""
-        cases = (w * cost_model.total(self.works(case)) for case, w in enumerate(self.weights))
+        cases = (w * cost_model.total_time(self.works(case)) for case, w in enumerate(self.weights))
         return sum(cases) / 1000
 
     def in_each_case(self, compute: Callable[[], T], cases: int = 0) -> list[T]:
@@ -171,7 +171,7 @@ class NodeList:
         self._constant_of = dict(kept)
 
 
-def _attribute(name: str, value: Attribute) -> ir.Attr:
+def _make_attribute(name: str, value: Attribute) -> ir.Attr:
     # `ir.node` would look for the type of each value: a third of the time that a node takes.
     if isinstance(value, ir.Attr):
         return value
@@ -180,7 +180,7 @@ def _attribute(name: str, value: Attribute) -> ir.Attr:
     return ir.AttrString(name, value) if isinstance(value, str) else ir.AttrInt64s(name, value)
 
 
-def _hashable(value: Attribute) -> object:
+def _hashable_value(value: Attribute) -> object:
     if isinstance(value, ir.Attr):
         return id(value)
     return value if isinstance(value, int | str) else tuple(value)

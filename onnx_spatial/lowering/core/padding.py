@@ -120,10 +120,10 @@ def pad(
         raise NewerOpsetError(what, PAD_INPUTS)
     (element_type,) = element_types
     if signed:
-        x, pads = _crop(emit, x, pads)
+        x, pads = _emit_crop(emit, x, pads)
     for axis in padded:
         begin, end = (
-            [] if amount == 0 else [_block(emit, x, axis, amount, element_type, pad_value)]
+            [] if amount == 0 else [_emit_block(emit, x, axis, amount, element_type, pad_value)]
             for amount in pads[axis]
         )
         joined = (*x.dims[:axis], dims[axis], *x.dims[axis + 1 :])
@@ -131,7 +131,7 @@ def pad(
     return x
 
 
-def _block(
+def _emit_block(
     emit: Emitter,
     x: Tensor,
     axis: int,
@@ -144,7 +144,7 @@ def _block(
     return emit.tensor(filled(emit, dims, element_type, value), dims, x.itemsize)
 
 
-def _crop(emit: Emitter, x: Tensor, pads: Pads) -> tuple[Tensor, Pads]:
+def _emit_crop(emit: Emitter, x: Tensor, pads: Pads) -> tuple[Tensor, Pads]:
     """Crop `x` by the negative amounts; return it with the other amounts."""
     cut = [(emit.max(emit.sub(0, begin), 0), emit.max(emit.sub(0, end), 0)) for begin, end in pads]
     axes = [axis for axis, pair in enumerate(cut) if not is_zero(pair)]
@@ -171,10 +171,12 @@ def filled(
     known = [d for d in dims if isinstance(d, int)]
     small = math.prod(known) <= _LARGEST_CONSTANT and is_countable(known)
     if len(known) == len(dims) and small:
-        return emit.constant(_many(known, dtype, value), "zeros")
+        return emit.constant(_filled_array(known, dtype, value), "zeros")
     shape = emit.vector(dims, "zeros_shape")
     if emit.opset < _CONSTANT_OF_SHAPE:
-        return emit.op("Tile", emit.constant(_many([1] * len(dims), dtype, value), "zero"), shape)
+        return emit.op(
+            "Tile", emit.constant(_filled_array([1] * len(dims), dtype, value), "zero"), shape
+        )
     if dtype is None:  # ConstantOfShape has no strings
         return emit.op("Expand", emit.constant(np.array("", object), "empty_string"), shape)
     if dtype == ml_dtypes.bfloat16:  # and fails to load with bf16 inside functions, opset 13 to 19
@@ -182,11 +184,11 @@ def filled(
         return emit.op("Cast", plain, to=int(TensorProto.BFLOAT16))
     if dtype == np.float32 and value is None:
         return emit.op("ConstantOfShape", shape)
-    zero = ir.Attr("value", ir.AttributeType.TENSOR, ir.tensor(_many([1], dtype, value)))
+    zero = ir.Attr("value", ir.AttributeType.TENSOR, ir.tensor(_filled_array([1], dtype, value)))
     return emit.op("ConstantOfShape", shape, value=zero)
 
 
-def _many(
+def _filled_array(
     shape: Sequence[int],
     dtype: np.dtype[np.generic] | None,
     value: npt.NDArray[np.generic] | None,

@@ -56,13 +56,13 @@ class Wanted:
     scalar: bool = False
 
 
-def write(emit: NodeList, wanted: Sequence[Wanted]) -> list[ir.Value]:
+def write_sizes(emit: NodeList, wanted: Sequence[Wanted]) -> list[ir.Value]:
     """Emit the nodes that compute sizes, each time at least one that is unknown; return the values."""
     draft = _Draft(emit.opset)
-    return [draft.emit(emit, part) for part in _cheapest(draft, wanted)]
+    return [draft.emit_part(emit, part) for part in _cheapest_ways(draft, wanted)]
 
 
-def sources(sizes: Iterable[Polynomial]) -> list[ir.Value]:
+def sources_of(sizes: Iterable[Polynomial]) -> list[ir.Value]:
     """Return the values that sizes are computed from."""
     found: dict[ir.Value, None] = {}
     todo, seen = list(_atoms(sizes)), set[Atom]()
@@ -105,19 +105,19 @@ class _Draft:
         node = (op_type, inputs, tuple(attributes.items()))
         if node not in self._number_of:
             self._number_of[node] = len(self._nodes)
-            self._needed_by.append(self._needs(inputs) | (bool(op_type) << len(self._nodes)))
+            self._needed_by.append(self._needed_nodes(inputs) | (bool(op_type) << len(self._nodes)))
             self._nodes.append(node)
         return self._number_of[node]
 
-    def _needs(self, parts: Iterable[_Part]) -> int:
+    def _needed_nodes(self, parts: Iterable[_Part]) -> int:
         """Return the nodes that compute all these, one bit each."""
         return reduce(or_, (self._needed_by[part] for part in parts if isinstance(part, int)), 0)
 
-    def count(self, *parts: _Part) -> int:
+    def count_nodes(self, *parts: _Part) -> int:
         """Return how many nodes compute all these."""
-        return self._needs(parts).bit_count()
+        return self._needed_nodes(parts).bit_count()
 
-    def emit(self, emit: NodeList, part: _Part) -> ir.Value:
+    def emit_part(self, emit: NodeList, part: _Part) -> ir.Value:
         """Emit a part with all that it needs."""
         if not isinstance(part, int):
             return part if isinstance(part, ir.Value) else emit.ints(part, "sizes")
@@ -125,10 +125,10 @@ class _Draft:
         if not op_type:
             (split,), ((_, output),) = inputs, attributes
             assert isinstance(split, int)
-            self.emit(emit, split)
+            self.emit_part(emit, split)
             return self._outputs_of[split][output]
         if part not in self._outputs_of:
-            values = [self.emit(emit, each) for each in inputs]
+            values = [self.emit_part(emit, each) for each in inputs]
             outputs = len(inputs[1]) if op_type == "Split" and isinstance(inputs[1], tuple) else 1
             self._outputs_of[part] = emit.add_node(op_type, values, outputs, None, dict(attributes))
         return self._outputs_of[part][0]
@@ -149,7 +149,7 @@ class _Draft:
             return self.op("ReduceProd", *self._nodes[part][1], keepdims=0)
         return self.op("Reshape", part, ())
 
-    def operation(self, op_type: str, a: _Part, b: _Part) -> _Part:
+    def draft_operation(self, op_type: str, a: _Part, b: _Part) -> _Part:
         """Draft an operation; before opset 12 Max has no int64."""
         if op_type != "Max" or self.opset >= _INTEGER_MAX:
             return self.op(op_type, a, b)
@@ -157,7 +157,7 @@ class _Draft:
         distance = self.op("Abs", self.op("Sub", a, b))
         return self.op("Div", self.op("Add", self.op("Add", a, b), distance), (2,))
 
-    def read(self, atoms: Sequence[Atom]) -> _Part:
+    def draft_read(self, atoms: Sequence[Atom]) -> _Part:
         """Draft what is read of one source."""
         keys = [atom.key for atom in atoms if isinstance(atom.key, Read)]
         source: _Part = keys[0].source
@@ -172,20 +172,20 @@ class _Draft:
 
     # Lanes.
 
-    def apart(self, sizes: Sequence[Polynomial]) -> _Part:
+    def draft_apart(self, sizes: Sequence[Polynomial]) -> _Part:
         """Draft a vector as sizes by themselves, of which others may need parts, too."""
-        return self.concat(self._lanes([size], products=False) for size in sizes)
+        return self.concat(self._draft_lanes([size], products=False) for size in sizes)
 
     def in_lanes(self, sizes: Sequence[Polynomial]) -> _Part:
         """Draft a vector as lanes of neighbours that have one form."""
-        runs = (list(run) for _, run in groupby(sizes, self._form))
-        return self.concat(map(self._lanes, runs))
+        runs = (list(run) for _, run in groupby(sizes, self._form_of))
+        return self.concat(map(self._draft_lanes, runs))
 
-    def _form(self, p: Polynomial) -> int:
+    def _form_of(self, p: Polynomial) -> int:
         """Return a number that sizes which are computed by the same nodes have in common."""
         form = tuple(
             (factor < 0, *(self._form_of_atom(atom) for atom in product))
-            for product, factor in _terms(p)
+            for product, factor in _ordered_terms(p)
         )
         return self._forms.setdefault(form, len(self._forms))
 
@@ -194,16 +194,16 @@ class _Draft:
         form: tuple[object, ...] = (
             (key.source, key.count)
             if isinstance(key, Read)
-            else (_operator(atom), *map(self._form, _operands(atom)))
+            else (_operator_of(atom), *map(self._form_of, _operands(atom)))
         )
         return self._forms.setdefault(form, len(self._forms))
 
-    def _lanes(self, sizes: Sequence[Polynomial], *, products: bool = True) -> _Part:
+    def _draft_lanes(self, sizes: Sequence[Polynomial], *, products: bool = True) -> _Part:
         """Draft a vector of sizes of one form; a product at once where that is cheaper."""
         numbers = tuple(p.terms.get((), 0) for p in sizes)
         total: _Part | None = None
-        for column in zip(*map(_terms, sizes), strict=True):
-            value = self._products([product for product, _ in column], at_once=products)
+        for column in zip(*map(_ordered_terms, sizes), strict=True):
+            value = self._draft_products([product for product, _ in column], at_once=products)
             factors = tuple(abs(factor) for _, factor in column)
             if any(factor != 1 for factor in factors):
                 value = self.op("Mul", value, factors)
@@ -216,24 +216,24 @@ class _Draft:
             return numbers
         return self.op("Add", total, numbers) if any(numbers) else total
 
-    def _products(self, products: Sequence[tuple[Atom, ...]], *, at_once: bool) -> _Part:
+    def _draft_products(self, products: Sequence[tuple[Atom, ...]], *, at_once: bool) -> _Part:
         """Draft products of as many atoms; `products` has one for each lane."""
         # Sizes of inner axes, which are the youngest, first: strides are products of these.
         columns = zip(*(product[::-1] for product in products), strict=True)
-        multiplied = reduce(lambda a, b: self.op("Mul", a, b), map(self._column, columns))
+        multiplied = reduce(lambda a, b: self.op("Mul", a, b), map(self._draft_column, columns))
         if not at_once or len(products) > 1 or len(products[0]) < 2:
             return multiplied
         row = self.row(products[0])
-        if sorted(map(_age, row.atoms)) != sorted(map(_age, products[0])):
+        if sorted(map(_atom_age, row.atoms)) != sorted(map(_atom_age, products[0])):
             return multiplied
         reduced = self.op("ReduceProd", row.part, keepdims=1)
-        return min(multiplied, reduced, key=self.count)
+        return min(multiplied, reduced, key=self.count_nodes)
 
-    def _column(self, atoms: Sequence[Atom]) -> _Part:
+    def _draft_column(self, atoms: Sequence[Atom]) -> _Part:
         if isinstance(atoms[0].key, Read):
-            return self.read(atoms)
-        operands = [self._lanes(lanes) for lanes in zip(*map(_operands, atoms), strict=True)]
-        return reduce(lambda a, b: self.operation(_operator(atoms[0]), a, b), operands)
+            return self.draft_read(atoms)
+        operands = [self._draft_lanes(lanes) for lanes in zip(*map(_operands, atoms), strict=True)]
+        return reduce(lambda a, b: self.draft_operation(_operator_of(atoms[0]), a, b), operands)
 
     # Rows.
 
@@ -242,15 +242,17 @@ class _Draft:
         wanted = dict.fromkeys(atoms)
         key = frozenset(wanted)
         if key not in self._rows:
-            top = max(map(_level, wanted))
-            self._rows[key] = self._computed(wanted, top) if top else self._reads(wanted)
+            top = max(map(_atom_level, wanted))
+            self._rows[key] = (
+                self._draft_computed(wanted, top) if top else self._draft_reads(wanted)
+            )
         return self._rows[key]
 
-    def _reads(self, atoms: Iterable[Atom]) -> _Row:
+    def _draft_reads(self, atoms: Iterable[Atom]) -> _Row:
         """Draft what is read, and what is read at once with it."""
         parts, held = [], list[Atom]()
         by_source: dict[tuple[ir.Value, int | None], list[int]] = {}
-        for atom in sorted(atoms, key=_age):
+        for atom in sorted(atoms, key=_atom_age):
             assert isinstance(atom.key, Read)
             by_source.setdefault((atom.key.source, atom.key.count), []).append(atom.key.place)
         for (source, count), places in by_source.items():
@@ -262,14 +264,14 @@ class _Draft:
             some = [
                 atom for p in read for atom in _atoms([Polynomial.atom(Read(source, p, count))])
             ]
-            parts.append(self.read(some))
+            parts.append(self.draft_read(some))
             held += some
         return _Row(self.concat(parts), tuple(held))
 
-    def _computed(self, wanted: dict[Atom, None], top: int) -> _Row:
+    def _draft_computed(self, wanted: dict[Atom, None], top: int) -> _Row:
         """Draft a row of which some atoms are computed from an earlier row."""
-        made = [atom for atom in wanted if _level(atom) == top]
-        row = self.row([a for a in wanted if a not in made] + [*_atoms(_inner(made))])
+        made = [atom for atom in wanted if _atom_level(atom) == top]
+        row = self.row([a for a in wanted if a not in made] + [*_atoms(_inner_atoms(made))])
         made_at: dict[Atom, list[Atom]] = {}
         for atom in made:
             inner = _atoms(_operands(atom))
@@ -282,16 +284,18 @@ class _Draft:
         part = self.linear(row, [each[0] for each in operands])
         for operator, neutral in _NEUTRAL.items():
             others = [
-                each[1] if len(each) > 1 and _operator(atom) == operator else Polynomial.of(neutral)
+                each[1]
+                if len(each) > 1 and _operator_of(atom) == operator
+                else Polynomial.of(neutral)
                 for atom, each in zip(held, operands, strict=True)
             ]
             if any(other.constant != neutral for other in others):
-                part = self.operation(operator, part, self.linear(row, others))
+                part = self.draft_operation(operator, part, self.linear(row, others))
         return _Row(part, tuple(held))
 
     def linear(self, row: _Row, sizes: Sequence[Polynomial]) -> _Part:
         """Draft polynomials of the atoms of a row."""
-        terms = [_terms(p) for p in sizes]
+        terms = [_ordered_terms(p) for p in sizes]
         numbers = [p.terms.get((), 0) for p in sizes]
         if not any(terms):
             return tuple(numbers)
@@ -301,7 +305,7 @@ class _Draft:
                 t[i] if i < len(t) else ((), 0 if i or t else n)
                 for t, n in zip(terms, numbers, strict=True)
             ]
-            value = self._gathered(row, [product for product, _ in parts])
+            value = self._draft_gathered(row, [product for product, _ in parts])
             factors = tuple(factor for _, factor in parts)
             if any(factor != 1 for factor in factors):
                 value = self.op("Mul", value, factors)
@@ -310,7 +314,7 @@ class _Draft:
         plus = tuple(n if t else 0 for t, n in zip(terms, numbers, strict=True))
         return self.op("Add", total, plus) if any(plus) else total
 
-    def _gathered(self, row: _Row, products: Sequence[tuple[Atom, ...]]) -> _Part:
+    def _draft_gathered(self, row: _Row, products: Sequence[tuple[Atom, ...]]) -> _Part:
         """Draft products of the atoms of a row, a factor of each at once."""
         degree = max(map(len, products))
         part, place = row.part, {atom: i for i, atom in enumerate(row.atoms)}
@@ -332,7 +336,7 @@ class _Draft:
         before, after = ends
         return self.concat([before, self.linear(row, sizes[first:behind]), after])
 
-    def joined(self, vectors: Sequence[Sequence[Polynomial]]) -> list[_Part]:
+    def draft_joined(self, vectors: Sequence[Sequence[Polynomial]]) -> list[_Part]:
         """Draft several vectors as one, which is split."""
         sizes = [size for vector in vectors for size in vector]
         whole = self.linear(self.row(_atoms(sizes)), sizes)
@@ -342,7 +346,7 @@ class _Draft:
         return [self.op("", split, output=i) for i in range(len(vectors))]
 
 
-def _cheapest(draft: _Draft, wanted: Sequence[Wanted]) -> list[_Part]:
+def _cheapest_ways(draft: _Draft, wanted: Sequence[Wanted]) -> list[_Part]:
     """Draft sizes in the ways that take the fewest nodes together.
 
     None joins the vectors that take it. The search starts with the cheapest way of each by itself, with
@@ -353,15 +357,15 @@ def _cheapest(draft: _Draft, wanted: Sequence[Wanted]) -> list[_Part]:
     ways: list[list[_Part | None]] = []
     for vector in vectors:
         rows = dict.fromkeys((draft.row(_atoms(vector)), row))
-        alone = [draft.apart(vector), draft.in_lanes(vector)]
+        alone = [draft.draft_apart(vector), draft.in_lanes(vector)]
         alone += [draft.between_numbers(each, vector) for each in rows]
         alone = list(dict.fromkeys(alone))
         can_join = len(vectors) > 1 and draft.opset >= _SPLIT_INPUT
-        ways.append([*sorted(alone, key=draft.count), *([None] if can_join else [])])
+        ways.append([*sorted(alone, key=draft.count_nodes), *([None] if can_join else [])])
 
     @cache
     def joined(places: tuple[int, ...]) -> list[_Part]:
-        return draft.joined([vectors[place] for place in places]) if places else []
+        return draft.draft_joined([vectors[place] for place in places]) if places else []
 
     def parts_of(choice: tuple[int, ...]) -> list[_Part]:
         parts = [options[way] for options, way in zip(ways, choice, strict=True)]
@@ -374,7 +378,7 @@ def _cheapest(draft: _Draft, wanted: Sequence[Wanted]) -> list[_Part]:
 
     @cache
     def cost(choice: tuple[int, ...]) -> int:
-        return draft.count(*parts_of(choice))
+        return draft.count_nodes(*parts_of(choice))
 
     def improved(choice: tuple[int, ...]) -> tuple[int, ...]:
         """Change the way of one vector after the other while that takes fewer nodes."""
@@ -384,17 +388,17 @@ def _cheapest(draft: _Draft, wanted: Sequence[Wanted]) -> list[_Part]:
             best = min(changed, key=cost)
         return improved(best) if cost(best) < cost(choice) else choice
 
-    apart = [options.index(draft.apart(v)) for options, v in zip(ways, vectors, strict=True)]
+    apart = [options.index(draft.draft_apart(v)) for options, v in zip(ways, vectors, strict=True)]
     starts = ([0] * len(ways), apart, [len(options) - 1 for options in ways])
     return parts_of(min((improved(tuple(start)) for start in starts), key=cost))
 
 
-def _age(atom: Atom) -> int:
+def _atom_age(atom: Atom) -> int:
     return atom.serial
 
 
 @lru_cache(1 << 12)
-def _terms(p: Polynomial) -> list[tuple[tuple[Atom, ...], int]]:
+def _ordered_terms(p: Polynomial) -> list[tuple[tuple[Atom, ...], int]]:
     """Return the terms but the number, those that are subtracted last."""
     terms = [(product, factor) for product, factor in p.terms.items() if product]
     return sorted(terms, key=lambda term: (term[1] < 0, [atom.serial for atom in term[0]]))
@@ -404,7 +408,7 @@ def _atoms(sizes: Iterable[Polynomial]) -> dict[Atom, None]:
     return {atom: None for p in sizes for product in p.terms for atom in product}
 
 
-def _operator(atom: Atom) -> str:
+def _operator_of(atom: Atom) -> str:
     return atom.key.operator if isinstance(atom.key, OperationKey) else ""
 
 
@@ -415,11 +419,11 @@ def _operands(atom: Atom) -> tuple[Polynomial, ...]:
     return operands if isinstance(operands, tuple) else tuple(sorted(operands, key=repr))
 
 
-def _inner(atoms: Iterable[Atom]) -> list[Polynomial]:
+def _inner_atoms(atoms: Iterable[Atom]) -> list[Polynomial]:
     return [operand for atom in atoms for operand in _operands(atom)]
 
 
-def _level(atom: Atom) -> int:
+def _atom_level(atom: Atom) -> int:
     """Return how many operations are behind each other in an atom."""
     operands = _operands(atom)
-    return 1 + max(map(_level, _atoms(operands)), default=0) if operands else 0
+    return 1 + max(map(_atom_level, _atoms(operands)), default=0) if operands else 0

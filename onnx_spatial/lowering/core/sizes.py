@@ -83,23 +83,23 @@ class SizeArithmetic(NodeList):
 
     def add(self, a: Size, b: Size) -> Size:
         """Return a + b."""
-        return _folded(a + b)
+        return _fold_size(a + b)
 
     def sub(self, a: Size, b: Size) -> Size:
         """Return a - b."""
-        return _folded(a - b)
+        return _fold_size(a - b)
 
     def mul(self, a: Size, b: Size) -> Size:
         """Return a * b."""
         if not isinstance(a, int) and not isinstance(b, int):
             a, b = _as_factor(a), _as_factor(b)
-        return _folded(a * b)
+        return _fold_size(a * b)
 
     def div(self, a: Size, b: Size) -> Size:
         """Return a / b truncated like C; b is never 0."""
         if isinstance(a, int) and isinstance(b, int):
             return a // b if (a >= 0) == (b > 0) else -(-a // b)
-        return a if b == 1 else computed("Div", map(_polynomial, (a, b)))
+        return a if b == 1 else computed("Div", map(_as_polynomial, (a, b)))
 
     def quotient(self, a: Size, b: Size) -> Size:
         """Return a / b where b >= 1 divides a >= 0; otherwise a size that makes Reshape fail.
@@ -115,7 +115,7 @@ class SizeArithmetic(NodeList):
         if isinstance(a, int) and isinstance(b, int):
             return max(a, b)
         a, b = (b, a) if isinstance(a, int) else (a, b)
-        return computed("Max", map(_polynomial, (a, b)))
+        return computed("Max", map(_as_polynomial, (a, b)))
 
     def product(self, sizes: Sequence[Size]) -> Size:
         """Return the product of sizes."""
@@ -132,10 +132,10 @@ class SizeArithmetic(NodeList):
             return size
         key = (size, self._case)
         if key not in self._guess_of:
-            self._guess_of[key] = self._guessed(size)
+            self._guess_of[key] = self._guess_unknown(size)
         return self._guess_of[key]
 
-    def _guessed(self, size: Polynomial) -> int:
+    def _guess_unknown(self, size: Polynomial) -> int:
         guesses = self._guesses_of.get(size)
         if guesses is not None:
             return guesses[min(self._case, len(guesses) - 1)]
@@ -154,13 +154,13 @@ class SizeArithmetic(NodeList):
             return max(numbers)
         return sum(numbers) if key.operator == "Add" else math.prod(numbers)
 
-    def guessed(self, size: Size, guesses: tuple[int, ...]) -> Size:
+    def note_guesses(self, size: Size, guesses: tuple[int, ...]) -> Size:
         """Record estimates of a size that the run reads, and return the size."""
         if not isinstance(size, int):
             self._guesses_of.setdefault(size, guesses)
         return size
 
-    def weigh(self, dims: Sequence[Size]) -> None:
+    def weigh_estimates(self, dims: Sequence[Size]) -> None:
         """Price nodes for each estimate of the unknown sizes of an operator's data.
 
         Times count for each element: large images are not more important than small ones.
@@ -171,7 +171,7 @@ class SizeArithmetic(NodeList):
 
     def elements_in(self, dims: Iterable[Size]) -> int:
         """Return the number of elements of a tensor with these dims, or an estimate."""
-        return min(cost_model.MOST, math.prod(max(0, self.guess(d)) for d in dims))
+        return min(cost_model.MAX_SIZE, math.prod(max(0, self.guess(d)) for d in dims))
 
     # Values.
 
@@ -182,16 +182,18 @@ class SizeArithmetic(NodeList):
             if is_value:
                 parts += [value for value in run if isinstance(value, ir.Value)]
             else:
-                parts.append(self._vector([s for s in run if not isinstance(s, ir.Value)], hint))
+                parts.append(
+                    self._emit_vector([s for s in run if not isinstance(s, ir.Value)], hint)
+                )
         if not parts:
             return self.ints([], hint)
         return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=0)
 
-    def _vector(self, sizes: Sequence[Size], hint: str) -> ir.Value:
+    def _emit_vector(self, sizes: Sequence[Size], hint: str) -> ir.Value:
         known = [size for size in sizes if isinstance(size, int)]
         if len(known) == len(sizes):
             return self.ints(known, hint)
-        return self._written(Wanted(tuple(map(_polynomial, sizes))))
+        return self._write_wanted(Wanted(tuple(map(_as_polynomial, sizes))))
 
     def size(self, a: Size, hint: str = "size") -> ir.Value:
         """Return a size as a vector of one element."""
@@ -201,14 +203,14 @@ class SizeArithmetic(NodeList):
         """Return a size as a scalar."""
         if isinstance(a, int):
             return self.constant(np.array(a, np.int64), "size")
-        return self._written(Wanted((a,), scalar=True))
+        return self._write_wanted(Wanted((a,), scalar=True))
 
-    def _written(self, wanted: Wanted) -> ir.Value:
+    def _write_wanted(self, wanted: Wanted) -> ir.Value:
         if not self.defers:
-            return size_writer.write(self, [wanted])[0]
+            return size_writer.write_sizes(self, [wanted])[0]
         if wanted not in self._deferred:
             # It stands for nodes that are not known before all sizes are.
-            sources = size_writer.sources(wanted.sizes)
+            sources = size_writer.sources_of(wanted.sizes)
             self._deferred[wanted] = self.op("Sizes", *sources, number=len(self._deferred))
         return self._deferred[wanted]
 
@@ -221,7 +223,7 @@ class SizeArithmetic(NodeList):
             ready = [node for node in deferred if later.isdisjoint(node.inputs)]
             self.nodes = [node for node in self.nodes if node not in ready]
             with self.inserted(place):
-                values = size_writer.write(self, [wanted_of[node] for node in ready])
+                values = size_writer.write_sizes(self, [wanted_of[node] for node in ready])
             ir.convenience.replace_all_uses_with([node.outputs[0] for node in ready], values)
             for node in ready:
                 for index in range(len(node.inputs)):
@@ -267,12 +269,12 @@ class SizeArithmetic(NodeList):
         return self.op("Range", zero, limit, self.constant(np.array(step, np.int64), "delta"))
 
 
-def _folded(size: Size) -> Size:
+def _fold_size(size: Size) -> Size:
     constant = size if isinstance(size, int) else size.constant
     return size if constant is None else constant
 
 
-def _polynomial(size: Size) -> Polynomial:
+def _as_polynomial(size: Size) -> Polynomial:
     return Polynomial.of(size) if isinstance(size, int) else size
 
 

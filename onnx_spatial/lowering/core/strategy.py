@@ -79,7 +79,7 @@ class Request:
             None if i is None or i.dtype is None else element_type_named(i.dtype)
             for i in facts.inputs
         )
-        shapes = tuple(_known(i.shape if i is not None else None) for i in facts.inputs)
+        shapes = tuple(_known_shape(i.shape if i is not None else None) for i in facts.inputs)
         return cls(
             *(call, tuple(inputs), shape, element_types, types, opset),
             parameter_shapes=shapes,
@@ -104,7 +104,7 @@ class Request:
     @property
     def itemsize(self) -> int:
         """Bytes of an element, for estimates of time."""
-        return max(map(_itemsize, self.element_types), default=4)
+        return max(map(_itemsize_of, self.element_types), default=4)
 
     def data(self, emit: Emitter) -> Tensor:
         """Return the operator's data, whose rank is known; unknown dims are read at run time."""
@@ -133,9 +133,9 @@ class Request:
                 dims.append(dim)
                 continue
             place = axis if self.before is None else self.before[axis]
-            dims.append(emit.guessed(emit.length(value, place), self.typical(axis)))
+            dims.append(emit.note_guesses(emit.length(value, place), self.typical(axis)))
         if not all(isinstance(dim, int) for dim in dims):
-            emit.weigh(dims)
+            emit.weigh_estimates(dims)
         return emit.tensor(value, dims, self.itemsize)
 
     def of_its_rank(self, emit: Emitter) -> ir.Value:
@@ -155,9 +155,9 @@ class Request:
         if not axis:
             return (self.call.typical_batch,)
         assert self.shape is not None
-        return tuple(self._multiple(axis, side) for side in typical_sides(self.shape))
+        return tuple(self._multiple_of_sides(axis, side) for side in typical_sides(self.shape))
 
-    def _multiple(self, axis: int, side: int) -> int:
+    def _multiple_of_sides(self, axis: int, side: int) -> int:
         """Return an estimate of a dim of images with sides of this length."""
         assert self.shape is not None
         operator, part = self.call.operator, 1
@@ -170,7 +170,7 @@ class Request:
             part = operator.strides[axis - operator.spatial_axes.start]
         elif isinstance(operator, FixedOperator):
             part = operator.multiple(axis)
-        cells = max(_FEWEST_CELLS, side // part) if part > 1 else side
+        cells = max(_MIN_CELLS, side // part) if part > 1 else side
         return cells if isinstance(operator, BatchToSpace) else cells * part
 
     def parameters(self, emit: Emitter) -> list[list[Size]]:
@@ -191,16 +191,18 @@ class Request:
         places = range(vector.start, vector.start + vector.length * vector.step, vector.step)
         if not places:
             return []
-        value = self._flat(emit, vector, least)
+        value = self._flat_input(emit, vector, least)
         count = vector.step * vector.rows
         if vector.input not in self.legal:
             # An entry that breaks the rule gets an index out of range, which Gather refuses.
-            broken = self._broken(emit, vector, value, least)
+            broken = self._broken_entries(emit, vector, value, least)
             none, own = emit.ints([count], "no_index"), emit.ints(range(count), "index")
             value = emit.op("Gather", value, emit.where(broken, none, own), axis=0)
-        return [emit.guessed(element, (guess,)) for element in emit.elements(value, places, count)]
+        return [
+            emit.note_guesses(element, (guess,)) for element in emit.elements(value, places, count)
+        ]
 
-    def _flat(self, emit: Emitter, vector: Vector, least: int) -> ir.Value:
+    def _flat_input(self, emit: Emitter, vector: Vector, least: int) -> ir.Value:
         """Return the input that holds a parameter as 1-D int64 value, row by row."""
         assert vector.input is not None
         value = self.inputs[vector.input]
@@ -220,12 +222,14 @@ class Request:
             value = emit.slice(longer, [0], [0], [count], [count]).value
         return value
 
-    def _broken(self, emit: Emitter, vector: Vector, value: ir.Value, least: int) -> ir.Value:
+    def _broken_entries(
+        self, emit: Emitter, vector: Vector, value: ir.Value, least: int
+    ) -> ir.Value:
         """Return for each entry whether it breaks the rule."""
         if not (vector.start and vector.step == 1):
             return emit.less(value, emit.ints([least], "least"))
         # The entry of the batch must be exact: |value - middle| <= radius, with radius 0 for it.
-        radius = _MOST // 2
+        radius = _MAX_DIM // 2
         middles = [least, *[least + radius] * vector.length]
         radii = [0, *[radius] * vector.length]
         distance = emit.op("Abs", emit.op("Sub", value, emit.ints(middles, "middle")))
@@ -233,21 +237,21 @@ class Request:
 
 
 #: Cells or windows along an axis in estimates, at least.
-_FEWEST_CELLS = 9
+_MIN_CELLS = 9
 
 #: The largest size of a dim.
-_MOST = 1 << 62
+_MAX_DIM = 1 << 62
 
 #: Bytes that stand for a string, a pointer and a short text.
 _STRING_SIZE = 40
 
 
-def _itemsize(element_type: int) -> int:
+def _itemsize_of(element_type: int) -> int:
     dtype = numpy_dtype(element_type)
     return _STRING_SIZE if dtype is None else dtype.itemsize
 
 
-def _known(shape: Sequence[Dim] | None) -> tuple[int, ...] | None:
+def _known_shape(shape: Sequence[Dim] | None) -> tuple[int, ...] | None:
     """Return a shape all of whose dims are known, else None."""
     if shape is None or not all(isinstance(dim, int) for dim in shape):
         return None
@@ -278,8 +282,8 @@ class Strategy:
 
 # A run that breaks a rule of the operator must fail. Most rules cost nothing: a Reshape to exact sizes
 # fails where a block does not divide, and parameters are checked where they are read (`Request.sizes`).
-# The rest are sizes at which a tensor without elements would come out instead of an error; `guarded`
-# refuses those too.
+# The rest are sizes at which a tensor without elements would come out instead of an error;
+# `guard_request` refuses those too.
 
 
 def are_open(request: Request, *, of_batch: bool = True) -> bool:
@@ -290,12 +294,12 @@ def are_open(request: Request, *, of_batch: bool = True) -> bool:
     if not of_batch and request.shape is not None:
         request = replace(request, shape=(call.typical_batch, *request.shape[1:]))
     apart = request.with_inputs(value is not None for value in request.inputs)
-    return not request.ranked or bool(_constraints(apart, Emitter(request.opset)))
+    return not request.ranked or bool(_open_constraints(apart, Emitter(request.opset)))
 
 
-def guarded(request: Request, emit: Emitter) -> Request:
+def guard_request(request: Request, emit: Emitter) -> Request:
     """Return the request with its data behind a check of all rules."""
-    constraints = _constraints(request, emit)
+    constraints = _open_constraints(request, emit)
     if not constraints:
         return request
     data = request.inputs[0]
@@ -308,7 +312,7 @@ def guarded(request: Request, emit: Emitter) -> Request:
 
 def checked_zero(request: Request, emit: Emitter) -> Size:
     """Return a 0 whose computation fails where a rule is broken."""
-    constraints = _constraints(request, emit)
+    constraints = _open_constraints(request, emit)
     return emit.elements(zero_if_legal(emit, constraints), [0], 1)[0] if constraints else 0
 
 
@@ -319,7 +323,7 @@ def zero_if_legal(emit: Emitter, constraints: Sequence[Size]) -> ir.Value:
     return emit.op("Gather", emit.ints([0], "zero"), broken, axis=0)
 
 
-def _constraints(request: Request, emit: Emitter) -> list[Size]:
+def _open_constraints(request: Request, emit: Emitter) -> list[Size]:
     """Return the `Call.constraints` that only a run can check."""
     if request.shape is not None:
         dims: Sequence[Size] = request.operand(emit).dims

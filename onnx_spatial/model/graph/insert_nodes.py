@@ -21,7 +21,7 @@ class Inserted:
     initializers: Sequence[onnx.TensorProto]
 
 
-def written(
+def serialize_nodes(
     node: onnx.NodeProto,
     nodes: Iterable[ir.Node],
     constants: Iterable[tuple[ir.Value, str]],
@@ -54,11 +54,11 @@ def written(
             value.name = names.fresh(f"{new.name}:0")
         messages.append(ir.serde.serialize_node(new))
     for message in messages:
-        mark(message, node)
+        mark_new(message, node)
     return Inserted(messages, tensors)
 
 
-def mark(message: onnx.NodeProto, node: onnx.NodeProto) -> None:
+def mark_new(message: onnx.NodeProto, node: onnx.NodeProto) -> None:
     """Note on a new node which node it replaces."""
     origin = f"{node.op_type} {node.name}".strip()
     for entry in message.metadata_props:

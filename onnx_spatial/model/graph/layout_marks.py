@@ -27,13 +27,13 @@ LAYOUT = "onnx_spatial.layout"
 Axes = Sequence[int | None]
 
 
-def mark(node: ir.Node, name: str, axes: Axes) -> None:
+def mark_layout(node: ir.Node, name: str, axes: Axes) -> None:
     """Note which value of the original the output of a node is."""
     places = ",".join("-" if axis is None else str(axis) for axis in axes)
     node.metadata_props[LAYOUT] = f"{name} {places}"
 
 
-def read(text: str) -> tuple[str, tuple[int | None, ...]] | None:
+def read_mark(text: str) -> tuple[str, tuple[int | None, ...]] | None:
     """Return the name and the axes of a mark; None if it is damaged."""
     name, _, places = text.rpartition(" ")
     fields = places.split(",")
@@ -71,7 +71,7 @@ def with_original_values(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _read_mark(node: onnx.NodeProto) -> tuple[str, tuple[int | None, ...]] | None:
     text = next((p.value for p in node.metadata_props if p.key == LAYOUT), None)
-    return None if text is None or len(node.output) != 1 else read(text)
+    return None if text is None or len(node.output) != 1 else read_mark(text)
 
 
 #: A type of node and its axes or perm.

@@ -24,14 +24,14 @@ RESULT = "onnx_spatial.result"
 DATA = "onnx_spatial.data"
 
 
-def mark(nodes: Iterable[ir.Node], main: ir.Node, data: str, result: str) -> None:
+def mark_group(nodes: Iterable[ir.Node], main: ir.Node, data: str, result: str) -> None:
     """Mark `nodes` as a group that merges into `main`, with first input `data` and output `result`."""
     for node in nodes:
         node.metadata_props[RESULT] = result
     main.metadata_props[DATA] = data
 
 
-def merge(model: onnx.ModelProto) -> onnx.ModelProto:
+def merge_groups(model: onnx.ModelProto) -> onnx.ModelProto:
     """Merge every group into its main node, in a copy; return `model` itself if it has no groups."""
     if not any(_metadata_of(node, DATA) for _, _, node in traversal.nodes(model)):
         return model

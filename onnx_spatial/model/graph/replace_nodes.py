@@ -88,7 +88,9 @@ def copy_node(
     )
 
 
-def apply(edit: GraphEdit, names: Names, *, initializers: bool) -> dict[ir.Node, list[ir.Node]]:
+def apply_edit(
+    edit: GraphEdit, names: Names, *, initializers: bool
+) -> dict[ir.Node, list[ir.Node]]:
     """Put drafts in the place of nodes, and remove other nodes.
 
     Constants become initializers, or Constant nodes without `initializers`: in functions and in
@@ -122,11 +124,11 @@ def apply(edit: GraphEdit, names: Names, *, initializers: bool) -> dict[ir.Node,
             result.type, result.shape = old.type, old.shape
             ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
             result.name, old.name = old.name, None
-    remove(*(draft.node for draft in drafts), *edit.removed)
+    remove_nodes(*(draft.node for draft in drafts), *edit.removed)
     return made
 
 
-def remove(*nodes: ir.Node) -> None:
+def remove_nodes(*nodes: ir.Node) -> None:
     """Remove nodes whose outputs no other node reads."""
     _forget_drafts(nodes)
     for graph in {node.graph for node in nodes}:

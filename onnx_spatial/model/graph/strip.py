@@ -26,7 +26,7 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.io import external_data
 
 #: Tensors up to this many elements keep their values: shapes, pads, axes, block shapes.
-SMALL = 4096
+MAX_KEPT_ELEMENTS = 4096
 
 _KINDS = onnx.AttributeProto
 
@@ -87,7 +87,7 @@ class _WithoutWeights:
 
     def _copy_tensor(self, tensor: onnx.TensorProto, copy: onnx.TensorProto) -> None:
         external = tensor.data_location == onnx.TensorProto.EXTERNAL
-        small = math.prod(tensor.dims) <= SMALL
+        small = math.prod(tensor.dims) <= MAX_KEPT_ELEMENTS
         if small and not external:
             copy.CopyFrom(tensor)
             return
@@ -96,7 +96,7 @@ class _WithoutWeights:
         if not small:
             return
         try:
-            copy.raw_data = external_data.content(tensor, self._folder).tobytes()
+            copy.raw_data = external_data.read_content(tensor, self._folder).tobytes()
         except (OSError, ValueError, TypeError, KeyError, OverflowError):  # the values stay unknown
             copy.data_location = tensor.data_location
 

@@ -9,7 +9,7 @@ another operator computes gets a Bound node, which passes its type on without a 
 A Conv whose window is larger than its input gets a negative dim from onnx, and a Slice behind it ends
 the process: an assertion in C++ fails (onnx 1.23). So Bound nodes make such dims unknown, too.
 
-`insert` inserts the nodes before inference, `remove` removes them from the inferred model.
+`insert_bounds` inserts the nodes before inference, `remove_bounds` removes them from the inferred model.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from onnx_spatial.model.op_traits import Trait
 #: Operator type, in the domain of the probes.
 BOUND = "Bound"
 #: INT attribute: the longest vector that keeps its length.
-MOST = "most"
+MOST_ATTRIBUTE = "most"
 #: Most elements of a vector of sizes; shapes have a few, index tables some more.
-LONGEST = 4096
+MAX_SIZES = 4096
 
 #: STRING attribute: the name of the value.
 VALUE = "value"
@@ -56,7 +56,7 @@ def output_type(known: onnx.TypeProto, most: int) -> onnx.TypeProto:
     return result
 
 
-def insert(model: onnx.ModelProto, domain: str) -> bool:
+def insert_bounds(model: onnx.ModelProto, domain: str) -> bool:
     """Insert Bound nodes in place; return whether there are any."""
     lengths: dict[str, int] = {}
     inserted = False
@@ -67,7 +67,7 @@ def insert(model: onnx.ModelProto, domain: str) -> bool:
     return inserted
 
 
-def remove(model: onnx.ModelProto, domain: str) -> None:
+def remove_bounds(model: onnx.ModelProto, domain: str) -> None:
     """Remove Bound nodes and the value_info of their outputs, in place."""
     for _, graph in traversal.graphs(model):
         bounds = remove_where(graph.node, lambda n: n.op_type == BOUND and n.domain == domain)
@@ -106,15 +106,15 @@ def _insert_in_graph(graph: traversal.GraphLike, domain: str, lengths: dict[str,
                 lengths[node.output[0]] = _constant_length(node)
             continue
         length, most = _output_length(node, lengths)
-        unknown = any(lengths.get(name, LONGEST + 1) > LONGEST for name in node.input)
+        unknown = any(lengths.get(name, MAX_SIZES + 1) > MAX_SIZES for name in node.input)
         for index, name in enumerate(node.input if op_type not in _SIZES else ()):
-            if name and (most == 0 or lengths.get(name, LONGEST + 1) > LONGEST):
+            if name and (most == 0 or lengths.get(name, MAX_SIZES + 1) > MAX_SIZES):
                 if (name, most) not in bounded:
                     bounded[name, most] = f"{name}{_SUFFIX}{most}"
                     bound = onnx.helper.make_node(
                         BOUND, [name], [bounded[name, most]], domain=domain
                     )
-                    bound.attribute.append(onnx.helper.make_attribute(MOST, most))
+                    bound.attribute.append(onnx.helper.make_attribute(MOST_ATTRIBUTE, most))
                     bound.attribute.append(onnx.helper.make_attribute(VALUE, name))
                     nodes.append(bound)
                 node.input[index] = bounded[name, most]
@@ -133,18 +133,18 @@ def _insert_in_graph(graph: traversal.GraphLike, domain: str, lengths: dict[str,
 
 def _output_length(node: onnx.NodeProto, lengths: dict[str, int]) -> tuple[int, int]:
     """Return the most elements of a node's output, and the limit for its inputs."""
-    known = [min(lengths.get(name, LONGEST), LONGEST) for name in node.input if name]
+    known = [min(lengths.get(name, MAX_SIZES), MAX_SIZES) for name in node.input if name]
     if node.op_type in _SIZES:
-        return 64, LONGEST
+        return 64, MAX_SIZES
     if node.op_type == "Concat":
         length = sum(known)
-        return (length, LONGEST) if length <= LONGEST else (LONGEST, 0)
-    return max(known, default=1), LONGEST
+        return (length, MAX_SIZES) if length <= MAX_SIZES else (MAX_SIZES, 0)
+    return max(known, default=1), MAX_SIZES
 
 
 def _tensor_length(tensor: onnx.TensorProto) -> int:
     """Return the number of elements; more than LONGEST if a dim is negative."""
-    return math.prod(tensor.dims) if min(tensor.dims, default=0) >= 0 else LONGEST + 1
+    return math.prod(tensor.dims) if min(tensor.dims, default=0) >= 0 else MAX_SIZES + 1
 
 
 def _constant_length(node: onnx.NodeProto) -> int:

@@ -16,7 +16,7 @@ import onnx
 from onnx import reference
 
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph.strip import SMALL
+from onnx_spatial.model.graph.strip import MAX_KEPT_ELEMENTS
 from onnx_spatial.model.io import sparse
 from onnx_spatial.model.op_traits import Trait
 
@@ -175,10 +175,13 @@ class ConstantScope:
         for source in filter(None, node.input):
             owner = self.owner(source)
             value = owner._known.get(source) if owner is not None else None
-            if value is None or value.size > SMALL:
+            if value is None or value.size > MAX_KEPT_ELEMENTS:
                 return None
             feeds[source] = value
-        if node.op_type in _GROWS and math.prod(map(int, feeds[node.input[-1]].flat)) > SMALL:
+        if (
+            node.op_type in _GROWS
+            and math.prod(map(int, feeds[node.input[-1]].flat)) > MAX_KEPT_ELEMENTS
+        ):
             return None
         return _run_node(node, feeds, name, self._opsets)
 
@@ -206,7 +209,7 @@ def _is_foldable(node: onnx.NodeProto) -> bool:
 def _is_skipped(tensor: onnx.TensorProto) -> bool:
     """Tell whether a tensor is not read because it is large or external."""
     external = onnx.TensorProto.EXTERNAL
-    return bool(math.prod(tensor.dims) > SMALL or tensor.data_location == external)
+    return bool(math.prod(tensor.dims) > MAX_KEPT_ELEMENTS or tensor.data_location == external)
 
 
 def _small_array(tensor: onnx.TensorProto) -> Array | None:
@@ -222,10 +225,10 @@ def _dense_array(
     tensor: onnx.SparseTensorProto, read: Callable[[onnx.TensorProto], Array | None]
 ) -> Array | None:
     """Return the array of a small sparse tensor; None for a longer one, or if it is damaged."""
-    if not 0 <= math.prod(tensor.dims) <= SMALL:
+    if not 0 <= math.prod(tensor.dims) <= MAX_KEPT_ELEMENTS:
         return None
     try:
-        return sparse.dense(tensor, read)
+        return sparse.dense_array(tensor, read)
     except ValueError:
         return None
 
@@ -281,7 +284,7 @@ def _run_node(
             (result,) = evaluator.run(None, feeds)
     except Exception:  # of any type: the value stays unknown
         return None
-    return result if isinstance(result, np.ndarray) and result.size <= SMALL else None
+    return result if isinstance(result, np.ndarray) and result.size <= MAX_KEPT_ELEMENTS else None
 
 
 #: A graph, behind the values that are visible in it.

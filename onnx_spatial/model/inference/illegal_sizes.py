@@ -17,7 +17,7 @@ from onnx_spatial.model.inference import shape_inference
 _WINDOWS = op_traits.having(op_traits.Trait.WINDOWS) - {"ConvTranspose", "DeformConv"}
 
 
-def check(
+def check_sizes(
     model: onnx.ModelProto,
     inferred: onnx.ModelProto,
     infer: Callable[[onnx.ModelProto], onnx.ModelProto],

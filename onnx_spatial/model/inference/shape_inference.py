@@ -55,7 +55,7 @@ def _infer_probe(context: onnx.shape_inference.InferenceContext) -> None:
 def _infer_bound(context: onnx.shape_inference.InferenceContext) -> None:
     known = context.get_input_type(0)
     if known is not None:
-        most = context.get_attribute(bounded_data_propagation.MOST).i
+        most = context.get_attribute(bounded_data_propagation.MOST_ATTRIBUTE).i
         if any(dim.dim_value < 0 for dim in known.tensor_type.shape.dim):
             _current.negative = context.get_attribute(bounded_data_propagation.VALUE).s.decode()
         context.set_output_type(0, bounded_data_propagation.output_type(known, most))
@@ -121,7 +121,7 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
     for graph in graphs:
         _spell_standard_domain(graph, local)
         _forget_negative_dims(graph)
-    has_bounds = bounded_data_propagation.insert(bounded, DOMAIN)
+    has_bounds = bounded_data_propagation.insert_bounds(bounded, DOMAIN)
     try:
         with _with_rule(rule):
             inferred = onnx.shape_inference.infer_shapes(bounded, data_prop=True)
@@ -129,7 +129,7 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
         logger.info("onnx shape inference gave up: %s", error)
         return model
     if has_bounds:
-        bounded_data_propagation.remove(inferred, DOMAIN)
+        bounded_data_propagation.remove_bounds(inferred, DOMAIN)
     return inferred
 
 

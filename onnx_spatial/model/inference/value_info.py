@@ -18,7 +18,7 @@ from onnx_spatial.model.graph.strip import strip_weights
 from onnx_spatial.model.inference import shape_inference
 
 
-def renew(
+def renew_value_info(
     model: onnx.ModelProto,
     known: Mapping[traversal.Place, Mapping[str, onnx.TypeProto]],
     lost: Mapping[traversal.Place, Collection[str]],

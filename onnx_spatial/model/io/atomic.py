@@ -48,11 +48,11 @@ def atomic_write(
             os.fsync(file.fileno())
         if check is not None:
             check(temporary)
-        _move(temporary, path)
+        _move_file(temporary, path)
     except BaseException:  # Ctrl-C too
         temporary.unlink(missing_ok=True)
         raise
-    _sync(path.parent)
+    _sync_folder(path.parent)
 
 
 def copy_of(path: Path, copied: Callable[[int], None] = lambda size: None) -> Fill:
@@ -86,7 +86,7 @@ def _write_all(target: int, data: bytes) -> None:
         left = left[os.write(target, left[: 2**30]) :]
 
 
-def _move(temporary: Path, path: Path) -> None:
+def _move_file(temporary: Path, path: Path) -> None:
     try:
         temporary.replace(path)
     except PermissionError:  # Windows, while an unreferenced session still maps the file
@@ -94,7 +94,7 @@ def _move(temporary: Path, path: Path) -> None:
         temporary.replace(path)
 
 
-def _sync(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """Make the new name survive a loss of power, where folders can be synced."""
     try:
         handle = os.open(folder, os.O_RDONLY)

@@ -41,7 +41,7 @@ def _entries_of(tensor: onnx.TensorProto) -> dict[str, str]:
     return {entry.key: entry.value for entry in tensor.external_data}
 
 
-def check(source: Source, *, files: bool = True) -> None:
+def check_data(source: Source, *, files: bool = True) -> None:
     """Check that every external tensor is in a file of the model's folder that is long enough.
 
     Args:
@@ -121,7 +121,7 @@ def _is_outside(location: str) -> bool:
     return not location or bool(path.anchor) or ".." in path.parts
 
 
-def renamed(model: onnx.ModelProto, names: Mapping[str, str]) -> onnx.ModelProto:
+def with_locations(model: onnx.ModelProto, names: Mapping[str, str]) -> onnx.ModelProto:
     """Return a copy of a model whose external data files have other names (old -> new)."""
     copy = deepcopy(model)
     for tensor in traversal.tensors(copy):
@@ -132,7 +132,7 @@ def renamed(model: onnx.ModelProto, names: Mapping[str, str]) -> onnx.ModelProto
     return copy
 
 
-def content(tensor: onnx.TensorProto, folder: Path | None) -> npt.NDArray[np.uint8]:
+def read_content(tensor: onnx.TensorProto, folder: Path | None) -> npt.NDArray[np.uint8]:
     """Read the bytes of an external tensor, as many as its shape needs.
 
     Args:
@@ -157,34 +157,34 @@ def content(tensor: onnx.TensorProto, folder: Path | None) -> npt.NDArray[np.uin
     return data
 
 
-def array(tensor: onnx.TensorProto, folder: Path | None) -> npt.NDArray[Any]:
-    """Read a tensor, embedded or external, as an array; see `content`."""
+def read_array(tensor: onnx.TensorProto, folder: Path | None) -> npt.NDArray[Any]:
+    """Read a tensor, embedded or external, as an array; see `read_content`."""
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
         return onnx.numpy_helper.to_array(tensor)
     kind = ir.DataType(tensor.data_type)
     if kind.bitwidth >= 8:
-        return content(tensor, folder).view(kind.numpy()).reshape(tuple(tensor.dims))
+        return read_content(tensor, folder).view(kind.numpy()).reshape(tuple(tensor.dims))
     copy = deepcopy(tensor)
-    embed(copy, folder)
+    embed_content(copy, folder)
     return onnx.numpy_helper.to_array(copy)
 
 
-def embed(tensor: onnx.TensorProto, folder: Path | None) -> None:
-    """Read the bytes of an external tensor into its message, in place; see `content`."""
-    data = content(tensor, folder).tobytes()
+def embed_content(tensor: onnx.TensorProto, folder: Path | None) -> None:
+    """Read the bytes of an external tensor into its message, in place; see `read_content`."""
+    data = read_content(tensor, folder).tobytes()
     tensor.ClearField("external_data")
     tensor.ClearField("data_location")
     tensor.raw_data = data
 
 
 def embed_all(model: onnx.ModelProto, folder: Path | None) -> None:
-    """Read the bytes of all external tensors into a model, in place; see `content`."""
+    """Read the bytes of all external tensors into a model, in place; see `read_content`."""
     for tensor in traversal.tensors(model):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            embed(tensor, folder)
+            embed_content(tensor, folder)
 
 
-def same(
+def are_same(
     a: onnx.TensorProto, a_folder: Path | None, b: onnx.TensorProto, b_folder: Path | None
 ) -> bool:
     """Tell whether two tensors have equal fields and equal bytes, embedded or external."""
@@ -230,7 +230,7 @@ def _read_chunks(tensor: onnx.TensorProto, folder: Path | None) -> Iterator[byte
             yield chunk
 
 
-def externalized(original: onnx.ModelProto, location: str) -> tuple[onnx.ModelProto, bytes]:
+def externalize_weights(original: onnx.ModelProto, location: str) -> tuple[onnx.ModelProto, bytes]:
     """Move the initializers of the main graph into external data.
 
     Tensors of less than 1 KiB stay in the model, and so does what is no initializer or external already.

@@ -34,7 +34,7 @@ class _Format(Enum):
     PYTORCH = ("a PyTorch file",)
 
 
-def advice(path: Path) -> str | None:
+def advise_export(path: Path) -> str | None:
     """Return what a file or folder is and the command that exports it; None if it is not known."""
     if path.name in _SAVED_MODEL:
         path = path.parent

@@ -22,7 +22,7 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.io import external_data, other_formats, validate
 from onnx_spatial.model.io.source import Model, Source, of_ir
 
-__all__ = ["Model", "Source", "freeze", "read", "read_source", "resolved", "serialize"]
+__all__ = ["Model", "Source", "freeze_dims", "read", "read_source", "resolved", "serialize"]
 
 #: protobuf's message, for valid and invalid data, where its memory runs out.
 _NO_MEMORY = "Arena alloc failed"
@@ -44,7 +44,7 @@ def read(model: Model | Source, *, data: bool = True) -> Source:
         return _read_form(model, data)
     except ModelFileError as error:
         if isinstance(model, str | os.PathLike) and error.code in (Code.UNREADABLE, Code.NOT_ONNX):
-            advice = other_formats.advice(Path(model))
+            advice = other_formats.advise_export(Path(model))
             if advice is not None:
                 raise ModelFileError(f"{model}: {advice}", code=Code.EXPORT_FIRST) from None
         raise
@@ -52,7 +52,7 @@ def read(model: Model | Source, *, data: bool = True) -> Source:
 
 def _read_form(model: Model | Source, data: bool) -> Source:
     if isinstance(model, Source):
-        external_data.check(model, files=data)
+        external_data.check_data(model, files=data)
         return model
     if isinstance(model, onnx.ModelProto):
         source = Source(model)
@@ -71,7 +71,7 @@ def _read_form(model: Model | Source, data: bool) -> Source:
         raise ModelFileError(f"{source.name}: is not an ONNX model: {reason}", code=Code.NOT_ONNX)
     try:
         validate.check(source.proto, source.name)
-        external_data.check(source, files=data)
+        external_data.check_data(source, files=data)
     except UnicodeDecodeError:
         raise ModelFileError(
             f"{source.name}: is damaged: a name in it is not UTF-8 text", code=Code.DAMAGED
@@ -141,14 +141,14 @@ def read_source(
     for name, size in static.items():
         if size < 0:
             raise UsageError(f"the size of dim {name} must be 0 or more, not {size}")
-    copy, missing = freeze(source.proto, dict(static))
+    copy, missing = freeze_dims(source.proto, dict(static))
     if missing:
         names = ", ".join(sorted(missing))
         raise UsageError(f"the model has no symbolic dim named {names}", code=Code.UNKNOWN_NAME)
     return source.holding(copy)
 
 
-def freeze(proto: onnx.ModelProto, sizes: dict[str, int]) -> tuple[onnx.ModelProto, set[str]]:
+def freeze_dims(proto: onnx.ModelProto, sizes: dict[str, int]) -> tuple[onnx.ModelProto, set[str]]:
     """Replace symbolic dims by sizes, in a copy; also return the names that the model lacks."""
     copy = deepcopy(proto)
     replaced: set[str] = set()
@@ -191,7 +191,7 @@ def resolved(source: Source) -> Source:
     try:
         root = Path(os.path.commonpath([path.parent for path in real.values()]))
         names = {name: path.relative_to(root).as_posix() for name, path in real.items()}
-        return Source(external_data.renamed(source.proto, names), base=root)
+        return Source(external_data.with_locations(source.proto, names), base=root)
     except ValueError:  # on several drives, or in a folder whose name is not text
         return source
 

@@ -12,7 +12,7 @@ import onnx
 Array = npt.NDArray[np.generic]
 
 
-def dense(
+def dense_array(
     sparse: onnx.SparseTensorProto, read: Callable[[onnx.TensorProto], Array | None]
 ) -> Array | None:
     """Return the array of a sparse tensor; None if one of its two tensors is not read.
@@ -27,10 +27,10 @@ def dense(
     values, indices = read(sparse.values), read(sparse.indices)
     if values is None or indices is None:
         return None
-    return scattered(values, indices, sparse.dims)
+    return scatter_values(values, indices, sparse.dims)
 
 
-def scattered(values: Array, indices: Array, dims: Sequence[int]) -> Array:
+def scatter_values(values: Array, indices: Array, dims: Sequence[int]) -> Array:
     """Return an array of zeros, or empty strings, with some values in it.
 
     Args:

@@ -56,10 +56,12 @@ def check(model: onnx.ModelProto, name: str) -> None:
         own_types = {f.name for f in model.functions if op_traits.is_standard_domain(f.domain)}
         for function in model.functions:
             place = traversal.Place(_identity_of(function))
-            opset = _opset(function.opset_import, place)
-            _Dataflow(place, opset, own_types).check(function)
+            opset = _standard_opset(function.opset_import, place)
+            _Dataflow(place, opset, own_types).check_graph(function)
         place = traversal.Place()
-        _Dataflow(place, _opset(model.opset_import, place), own_types).check(model.graph)
+        _Dataflow(place, _standard_opset(model.opset_import, place), own_types).check_graph(
+            model.graph
+        )
     except _InvalidError as error:
         raise ModelFileError(f"{name}: {error}", code=Code.INVALID_GRAPH) from None
 
@@ -106,7 +108,9 @@ def _check_functions(model: onnx.ModelProto) -> None:
             sizes[identity] = own + sum(sizes[callee] for callee in calls[identity])
     except CycleError as error:
         cycle = sorted(map(_function_label, set(error.args[1])))
-        raise _InvalidError(f"functions call each other in a cycle: {_listed(cycle)}") from None
+        raise _InvalidError(
+            f"functions call each other in a cycle: {_list_labels(cycle)}"
+        ) from None
     total = sum(sizes[callee] for callee in _called_functions(model.graph, bodies))
     if total > MAX_INLINED:
         count = f"{total} nodes, " if total < 10**15 else ""
@@ -122,12 +126,12 @@ def _called_functions(
             yield identity
 
 
-def _listed(labels: list[str], most: int = 5) -> str:
+def _list_labels(labels: list[str], most: int = 5) -> str:
     more = f" and {len(labels) - most} more" if len(labels) > most else ""
     return ", ".join(labels[:most]) + more
 
 
-def _opset(imports: Iterable[onnx.OperatorSetIdProto], place: traversal.Place) -> int:
+def _standard_opset(imports: Iterable[onnx.OperatorSetIdProto], place: traversal.Place) -> int:
     """Return the version of the standard operators; 0 if they are not imported.
 
     Raises:
@@ -187,7 +191,7 @@ class _Dataflow:
         #: Operator, domain, number of inputs and of outputs of legal nodes without attributes.
         self._legal = set[tuple[str, str, int, int]]()
 
-    def check(self, graph: traversal.GraphLike) -> set[str]:
+    def check_graph(self, graph: traversal.GraphLike) -> set[str]:
         """Check one graph; return the names that it captures from its outer graphs.
 
         Raises:
@@ -220,7 +224,7 @@ class _Dataflow:
             for attribute, inner in subgraphs:
                 outside = self._place
                 self._place = outside.inside(traversal.step(node.op_type, node.output, attribute))
-                names |= self.check(inner)
+                names |= self.check_graph(inner)
                 self._place = outside
             reads.append(names & produced)
             captured |= names
@@ -270,7 +274,7 @@ class _Dataflow:
                 )
 
     def _locate(self, node: onnx.NodeProto) -> str:
-        return f"{_named(node)} in {self._place}"
+        return f"{_named_node(node)} in {self._place}"
 
     def _produced_names(self, graph: traversal.GraphLike, declared: set[str]) -> set[str]:
         producers: dict[str, onnx.NodeProto] = {}
@@ -280,7 +284,8 @@ class _Dataflow:
                     first = producers.get(name)
                     raise _InvalidError(
                         f"{name!r} in {self._place} has two producers: "
-                        f"{_named(first) if first else 'an input or initializer'} and {_named(node)}"
+                        f"{_named_node(first) if first else 'an input or initializer'} and "
+                        f"{_named_node(node)}"
                     )
                 producers[name] = node
         return set(producers)
@@ -300,7 +305,7 @@ class _Dataflow:
         if not pending:
             return
         try:
-            traversal.waiting(
+            traversal.sort_waiting(
                 [node for node, _ in pending], [names for _, names in pending]
             ).prepare()
         except CycleError as error:
@@ -308,12 +313,11 @@ class _Dataflow:
             cycle = error.args[1][:0:-1]
             first = cycle.index(min(cycle))
             nodes = [pending[index][0] for index in (*cycle[first:], *cycle[:first])]
-            raise _InvalidError(
-                f"{self._locate(nodes[0])} is part of a cycle: {_listed([*map(traversal.label, nodes)])}"
-            ) from None
+            labels = _list_labels([*map(traversal.label, nodes)])
+            raise _InvalidError(f"{self._locate(nodes[0])} is part of a cycle: {labels}") from None
 
 
-def _named(node: onnx.NodeProto) -> str:
+def _named_node(node: onnx.NodeProto) -> str:
     return f"{node.op_type} {traversal.label(node)!r}"
 
 

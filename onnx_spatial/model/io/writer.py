@@ -94,7 +94,7 @@ def write(
     check(path, source)
     source, copies = _place_data(source, path)
     with _external_data(source, path) if external else nullcontext(source) as placed:
-        _write(path, _content_of(placed, str(path)), copies, progress)
+        _write_files(path, _content_of(placed, str(path)), copies, progress)
 
 
 @contextmanager
@@ -103,7 +103,7 @@ def _external_data(source: Source, path: Path) -> Iterator[Source]:
     numbers = itertools.chain([""], map("_{}".format, itertools.count(1)))
     names = (f"{path.name}.data{number}" for number in numbers)
     target = next(p for p in map(path.with_name, names) if not p.exists() and not p.is_symlink())
-    moved, data = external_data.externalized(source.proto, target.name)
+    moved, data = external_data.externalize_weights(source.proto, target.name)
     if not data:
         yield source
         return
@@ -118,7 +118,7 @@ def _external_data(source: Source, path: Path) -> Iterator[Source]:
         raise
 
 
-def copy(
+def copy_model(
     source: Source, output: str | os.PathLike[str], progress: Progress = lambda text: None
 ) -> None:
     """Write the file that a model was read from, byte for byte, and its external data.
@@ -130,10 +130,10 @@ def copy(
     path = Path(output)
     check(path, source)
     copies = _to_copy(source, external_data.locations(source), path.parent)
-    _write(path, _content_of(source, str(path)), copies, progress)
+    _write_files(path, _content_of(source, str(path)), copies, progress)
 
 
-def _write(path: Path, content: bytes, copies: _Pairs, progress: Progress) -> None:
+def _write_files(path: Path, content: bytes, copies: _Pairs, progress: Progress) -> None:
     try:
         with _copied_data(path, copies, progress):
             atomic_write(path, content)
@@ -316,7 +316,7 @@ def _place_data(source: Source, path: Path) -> tuple[Source, _Pairs]:
         if not path.with_name(name).exists():
             copies.append((origin, path.with_name(name)))
     if renamed:
-        source = source.holding(external_data.renamed(source.proto, renamed))
+        source = source.holding(external_data.with_locations(source.proto, renamed))
     return source, copies
 
 

@@ -26,7 +26,7 @@ from onnx_spatial.operators.spellings.call import (
 
 def _read_block(node: NodeFacts) -> Call:
     if len(node.inputs) == 4 or {"pads_begin", "crops_begin"} & node.attributes.keys():
-        return openvino.block(node)
+        return openvino.read_block(node)
     # "SpaceToBatch" with the inputs of the ND form: exporters that dropped the suffix.
     has_block_shape = "block_shape" in node.attributes or len(node.inputs) == 3
     return tensorflow.block_nd(node) if has_block_shape else tensorflow.block_4d(node)
@@ -34,7 +34,7 @@ def _read_block(node: NodeFacts) -> Call:
 
 def _read_image_patches(node: NodeFacts) -> Call:
     by_openvino = "ksizes" not in node.attributes and {"sizes", "auto_pad"} & node.attributes.keys()
-    return openvino.patches(node) if by_openvino else tensorflow.patches(node)
+    return openvino.read_patches(node) if by_openvino else tensorflow.read_patches(node)
 
 
 #: Block operators by type, whose parameters may be inputs.
@@ -47,8 +47,8 @@ _BLOCK_READERS: dict[str, Callable[[NodeFacts], Call]] = {
 #: Operators by type whose only input is the data.
 _FIXED_READERS: dict[str, Callable[[NodeFacts], Call]] = {
     "ExtractImagePatches": _read_image_patches,
-    "ExtractVolumePatches": tensorflow.patches,
-    "ReorgYolo": openvino.reorg,
+    "ExtractVolumePatches": tensorflow.read_patches,
+    "ReorgYolo": openvino.read_reorg,
     Rearrange.name: chain_ops.rearrange,
 }
 _READERS = _BLOCK_READERS | _FIXED_READERS

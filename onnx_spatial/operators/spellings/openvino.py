@@ -30,7 +30,7 @@ _AUTO_PAD: dict[str, AutoPad] = {
 }
 
 
-def block(node: NodeFacts) -> BlockCall:
+def read_block(node: NodeFacts) -> BlockCall:
     """Read SpaceToBatch / BatchToSpace with one entry per dim, the batch included."""
     kind, _ = BLOCKS[node.op_type]
     amounts = "pads" if kind is SpaceToBatch else "crops"
@@ -73,7 +73,7 @@ def block(node: NodeFacts) -> BlockCall:
     return BlockCall(kind, block_shape, begins, ends, "openvino", rank=rank)
 
 
-def patches(node: NodeFacts) -> FixedCall:
+def read_patches(node: NodeFacts) -> FixedCall:
     """Read ExtractImagePatches with `sizes` and `auto_pad`, channels first."""
     kernel, strides, rates = (_positive_pair(node, name) for name in ("sizes", "strides", "rates"))
     auto_pad = node.string("auto_pad").lower()
@@ -88,7 +88,7 @@ def patches(node: NodeFacts) -> FixedCall:
     return FixedCall(operator, "openvino")
 
 
-def reorg(node: NodeFacts) -> FixedCall:
+def read_reorg(node: NodeFacts) -> FixedCall:
     """Read ReorgYolo; of a list of strides OpenVINO uses the first."""
     strides = node.attributes.get("stride")
     if not isinstance(strides, tuple):

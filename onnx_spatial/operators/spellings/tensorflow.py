@@ -51,7 +51,7 @@ def block_nd(node: NodeFacts) -> BlockCall:
     return BlockCall(kind, block, begins, ends, dialect)
 
 
-def patches(node: NodeFacts) -> FixedCall:
+def read_patches(node: NodeFacts) -> FixedCall:
     """Read ExtractImagePatches and ExtractVolumePatches with `ksizes`, channels last."""
     volume = node.op_type == "ExtractVolumePatches"
     rank = 5 if volume else 4

@@ -68,7 +68,7 @@ class Definitions:
         self.original, self.converted = original, converted
         self.folders, self.renamed = folders, renamed
         numbers: dict[Hashable, int] = {}
-        stored = _stored((original, converted), folders)
+        stored = _stored_keys((original, converted), folders)
 
         def both_feed(name: str, place: traversal.Place) -> bool:
             return original.is_fed(name, place) and converted.is_fed(name, place)
@@ -95,11 +95,11 @@ class Definitions:
 
         A shared value is taken for the same, however it is defined.
         """
-        number = _find(self.before.reads, name, place)
-        return number is not None and _find(self.after.reads, name, place) == number
+        number = _find_number(self.before.reads, name, place)
+        return number is not None and _find_number(self.after.reads, name, place) == number
 
 
-def _find(
+def _find_number(
     numbers: Mapping[traversal.Place, Mapping[str, int]], name: str, place: traversal.Place
 ) -> int | None:
     """Return the number of a value that the graph at `place` can read."""
@@ -107,7 +107,7 @@ def _find(
     return next((number for number in known if number is not None), None)
 
 
-def _stored(
+def _stored_keys(
     models: tuple[Graphs, Graphs], folders: tuple[Path | None, Path | None]
 ) -> list[dict[Key, Hashable]]:
     """Return keys of the stored tensors of both models: equal where type, shape and bytes are.
@@ -115,28 +115,30 @@ def _stored(
     Tensors of one name are compared with each other; only those that differ there, and others of their
     type and shape, are read and hashed.
     """
-    found = [dict(_tensors(*model)) for model in zip(models, folders, strict=True)]
+    found = [dict(_stored_tensors(*model)) for model in zip(models, folders, strict=True)]
     before, after = found
     equal = {
         key
         for key in before.keys() & after.keys()
-        if external_data.same(before[key], folders[0], after[key], folders[1])
+        if external_data.are_same(before[key], folders[0], after[key], folders[1])
     }
-    odd = {_kind(t) for tensors in found for key, t in tensors.items() if key not in equal}
+    odd = {_tensor_kind(t) for tensors in found for key, t in tensors.items() if key not in equal}
     return [
         {
-            key: key if key in equal and _kind(t) not in odd else _digest(t, folder) or (side, key)
+            key: key
+            if key in equal and _tensor_kind(t) not in odd
+            else _digest_tensor(t, folder) or (side, key)
             for key, t in tensors.items()
         }
         for side, (tensors, folder) in enumerate(zip(found, folders, strict=True))
     ]
 
 
-def _kind(tensor: onnx.TensorProto) -> tuple[int, ...]:
+def _tensor_kind(tensor: onnx.TensorProto) -> tuple[int, ...]:
     return tensor.data_type, *tensor.dims
 
 
-def _tensors(graphs: Graphs, folder: Path | None) -> Iterator[tuple[Key, onnx.TensorProto]]:
+def _stored_tensors(graphs: Graphs, folder: Path | None) -> Iterator[tuple[Key, onnx.TensorProto]]:
     """Yield the initializers and dense Constant nodes of a model."""
     for place, graph in traversal.graphs(graphs.model):
         for tensor in graphs.folded.get(place, {}).values():
@@ -155,7 +157,7 @@ def _tensors(graphs: Graphs, folder: Path | None) -> Iterator[tuple[Key, onnx.Te
                     yield (place, node.output[0]), onnx.numpy_helper.from_array(array)
 
 
-def _digest(tensor: onnx.TensorProto, folder: Path | None) -> Hashable | None:
+def _digest_tensor(tensor: onnx.TensorProto, folder: Path | None) -> Hashable | None:
     """Return type, shape and a hash of the bytes; None if they cannot be read."""
     try:
         array = constant_value(tensor, folder)
@@ -204,11 +206,13 @@ class Numbering:
         self._functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self._bodies: dict[_Function, int] = {}
         self._random: set[_Function] = set()
-        for key in TopologicalSorter(self._calls()).static_order():  # a chain of any length
-            self._bodies[key] = self._body(key)
-        self._graph(traversal.Place(), model.graph, ChainMap(), _versions(model))
+        for key in TopologicalSorter(
+            self._function_calls()
+        ).static_order():  # a chain of any length
+            self._bodies[key] = self._number_body(key)
+        self._number_graph(traversal.Place(), model.graph, ChainMap(), _imported_versions(model))
 
-    def _calls(self) -> dict[_Function, set[_Function]]:
+    def _function_calls(self) -> dict[_Function, set[_Function]]:
         """Return the functions that each function calls; no valid model has a cycle."""
         return {
             key: {
@@ -219,10 +223,10 @@ class Numbering:
             for key, function in self._functions.items()
         }
 
-    def _body(self, key: _Function) -> int:
+    def _number_body(self, key: _Function) -> int:
         """Return the number of a function: of its results, as they depend on inputs and attributes."""
         function, place = self._functions[key], traversal.Place(key)
-        results = self._graph(place, function, ChainMap(), _versions(function))
+        results = self._number_graph(place, function, ChainMap(), _imported_versions(function))
         if any(self._is_random(node) for node in function.node):
             self._random.add(key)
         defaults = sorted(a.SerializeToString(deterministic=True) for a in function.attribute_proto)
@@ -239,7 +243,7 @@ class Numbering:
     def _number(self, *definition: Hashable) -> int:
         return self._numbers.setdefault(definition, len(self._numbers))
 
-    def _graph(
+    def _number_graph(
         self,
         place: traversal.Place,
         graph: traversal.GraphLike,
@@ -257,12 +261,12 @@ class Numbering:
             fed = is_main and tensor.name in self._overridable
             reads[tensor.name] = self._number("default", tensor.name, number) if fed else number
         for sparse in getattr(graph, "sparse_initializer", ()):
-            parts = [_digest(t, self._folder) for t in (sparse.values, sparse.indices)]
+            parts = [_digest_tensor(t, self._folder) for t in (sparse.values, sparse.indices)]
             content = sparse.SerializeToString() if None in parts else None
             reads[sparse.values.name] = self._number("sparse", *sparse.dims, *parts, content)
         values = dict(reads.maps[0])
         for node in traversal.in_order(graph):
-            numbers = self._node(place, node, reads, versions)
+            numbers = self._number_node(place, node, reads, versions)
             for name, number in zip(node.output, numbers, strict=False):
                 if name:
                     values[name] = number
@@ -273,7 +277,7 @@ class Numbering:
         self.fed[place] = tuple(n if self._both_feed(n, place) else None for n in inputs)
         return tuple(reads.get(name, _UNKNOWN) for name in outputs)
 
-    def _node(
+    def _number_node(
         self,
         place: traversal.Place,
         node: onnx.NodeProto,
@@ -281,8 +285,10 @@ class Numbering:
         versions: Mapping[str, int],
     ) -> list[int]:
         """Return the numbers of the definitions of a node's outputs."""
-        inputs = _trimmed([reads.get(n, _UNKNOWN) if n else _OMITTED for n in node.input], _OMITTED)
-        outputs = _trimmed(list(node.output), "")
+        inputs = _trim_empty(
+            [reads.get(n, _UNKNOWN) if n else _OMITTED for n in node.input], _OMITTED
+        )
+        outputs = _trim_empty(list(node.output), "")
         name = named_output(node)
         if name and name in self._folded.get(place, ()):
             keys = [self._stored.get((place, output)) for output in node.output]
@@ -294,9 +300,9 @@ class Numbering:
         domain = op_traits.canonical_domain(node.domain)
         meaning: Hashable = self._bodies.get((node.domain, node.op_type, node.overload))
         if meaning is None:
-            meaning = _meaning(domain, node.op_type, versions.get(domain))
+            meaning = _operator_meaning(domain, node.op_type, versions.get(domain))
         attributes = [
-            self._attribute(attribute)
+            self._attribute_key(attribute)
             for attribute in sorted(node.attribute, key=lambda a: a.name)
             if (attribute.ref_attr_name or attribute.type not in _GRAPHS)
             and not (isinstance(meaning, _Schema) and meaning.is_default(attribute))
@@ -307,7 +313,7 @@ class Numbering:
         bodies: list[Hashable] = []
         for attribute_name, body in sorted(traversal.subgraphs(node), key=lambda named: named[0]):
             inner = place.inside(traversal.step(node.op_type, node.output, attribute_name))
-            results = self._graph(inner, body, reads, versions)
+            results = self._number_graph(inner, body, reads, versions)
             bodies.append((attribute_name, self.fed[inner], results))
         draw = name if self._is_random(node) else ""
         if bodies and not draw:
@@ -315,12 +321,14 @@ class Numbering:
         key = self._number("node", operator, *bodies, "of", *inputs, draw)
         return [self._number("output", key, position) for position in range(len(node.output))]
 
-    def _attribute(self, attribute: onnx.AttributeProto) -> Hashable:
+    def _attribute_key(self, attribute: onnx.AttributeProto) -> Hashable:
         if attribute.ref_attr_name:
             return attribute.name, "of the function", attribute.ref_attr_name
         if attribute.HasField("t"):
             tensor = attribute.t
-            return attribute.name, _digest(tensor, self._folder) or tensor.SerializeToString()
+            return attribute.name, _digest_tensor(
+                tensor, self._folder
+            ) or tensor.SerializeToString()
         copy = onnx.AttributeProto()
         copy.CopyFrom(attribute)
         copy.ClearField("doc_string")
@@ -345,7 +353,7 @@ class _Schema:
 
 
 @cache
-def _meaning(domain: str, op_type: str, version: int | None) -> Hashable:
+def _operator_meaning(domain: str, op_type: str, version: int | None) -> Hashable:
     """Return the meaning of an operator in a version of its domain."""
     if version is None or not onnx.defs.has(op_type, version, domain):
         return "version", version
@@ -361,7 +369,7 @@ def _meaning(domain: str, op_type: str, version: int | None) -> Hashable:
     return _Schema(op_type, repr(declared), schema)
 
 
-def _versions(holder: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
+def _imported_versions(holder: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
     """Return the versions of the domains that a model or a function imports."""
     versions = op_traits.opsets_of(holder.opset_import)
     if isinstance(holder, onnx.ModelProto):
@@ -379,7 +387,7 @@ def _may_train(node: onnx.NodeProto) -> bool:
     return node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2])
 
 
-def _trimmed(values: list[T], empty: T) -> list[T]:
+def _trim_empty(values: list[T], empty: T) -> list[T]:
     """Return a list without empty values at its end."""
     while values and values[-1] == empty:
         values.pop()

@@ -46,8 +46,11 @@ def folded(
         return []
     if node.op_type in ("Expand", "Tile") and np.prod(arrays[node.input[1]], dtype=float) > _MOST:
         return []
-    values = [[onnx.ValueInfoProto(name=n) for n in names if n] for names in (arrays, node.output)]
-    graph = onnx.helper.make_graph([node], "fold", *values)
+    inputs, outputs = (
+        [onnx.ValueInfoProto(name=name) for name in names if name]
+        for names in (arrays, node.output)
+    )
+    graph = onnx.helper.make_graph([node], "fold", inputs, outputs)
     opset = min(opsets.get("", opsets.get("ai.onnx", 1)), onnx.defs.onnx_opset_version())
     try:
         with warnings.catch_warnings():

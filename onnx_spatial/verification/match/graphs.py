@@ -91,7 +91,9 @@ class Part:
         graph.input.extend(onnx.ValueInfoProto(name=n, type=t) for n, t in inputs.items())
         graph.output.append(onnx.ValueInfoProto(name=output))
         functions = self.imports.functions
-        model.functions.extend(functions[i] for i in sorted(called(graph.node, functions)))
+        model.functions.extend(
+            functions[i] for i in sorted(called_functions(graph.node, functions))
+        )
         domains = {op_traits.canonical_domain(n.domain) for _, _, n in traversal.nodes(model)}
         for function in model.functions:
             domains |= {op_traits.canonical_domain(o.domain) for o in function.opset_import}
@@ -131,16 +133,17 @@ class Graphs:
         self._producers = {place: {} for place in self._graphs}
         for place, _, node in self._messages:
             self._producers[place].update((name, node) for name in node.output if name)
-        self._stored = {place: _stored(graph) for place, graph in self._graphs.items()}
+        self._stored = {place: _stored_names(graph) for place, graph in self._graphs.items()}
         for place, graph_facts in known.items():
             constants = graph_facts.given.items()
             self._stored[place] |= {n: onnx.numpy_helper.from_array(v, n) for n, v in constants}
-        self._fed = {place: _fed(graph) for place, graph in self._graphs.items()}
+        self._fed = {place: _fed_inputs(graph) for place, graph in self._graphs.items()}
         self._imports: dict[tuple[str, str, str] | None, Imports] = {}
         #: The values that nodes compute from constants, by graph and name.
         self.folded: dict[traversal.Place, dict[str, onnx.TensorProto]] = {}
-        for place, _, node in self._messages if folder is not False else ():
-            self._fold(place, node, folder)
+        if folder is not False:
+            for place, _, node in self._messages:
+                self._fold(place, node, folder)
 
     def _fold(self, place: traversal.Place, node: onnx.NodeProto, folder: Path | None) -> None:
         """Note the outputs of a node if they are constants."""
@@ -321,7 +324,9 @@ class KnownTypes:
         return next((each for each in known if each is not None), None)
 
 
-def called(nodes: Iterable[onnx.NodeProto], functions: Sequence[onnx.FunctionProto]) -> set[int]:
+def called_functions(
+    nodes: Iterable[onnx.NodeProto], functions: Sequence[onnx.FunctionProto]
+) -> set[int]:
     """Return the positions of the functions that nodes call, directly or through other functions."""
     positions: dict[tuple[str, str], list[int]] = {}
     for position, function in enumerate(functions):
@@ -438,11 +443,13 @@ def _is_complete(known: onnx.TypeProto) -> bool:
     return not known.HasField("tensor_type") or bool(known.tensor_type.elem_type)
 
 
-def _fed(graph: traversal.GraphLike) -> set[str]:
+def _fed_inputs(graph: traversal.GraphLike) -> set[str]:
     return {v if isinstance(v, str) else v.name for v in graph.input}
 
 
-def _stored(graph: traversal.GraphLike) -> dict[str, onnx.TensorProto | onnx.SparseTensorProto]:
+def _stored_names(
+    graph: traversal.GraphLike,
+) -> dict[str, onnx.TensorProto | onnx.SparseTensorProto]:
     if not isinstance(graph, onnx.GraphProto):
         return {}
     return {

@@ -177,21 +177,21 @@ class Matches:
         common = set(holders[0].values()) & set(holders[1].values())
         self.holders = [{k: n for k, n in own.items() if n in common} for own in holders]
         self.original, self.converted = definitions.original, definitions.converted
-        self._constant, self._sized = _derived(self.original)
+        self._constant, self._sized = _derived_values(self.original)
         self.changed: list[ChangedPart] = []
         self.unmatched: list[Unmatched] = []
-        for place, name in self._differing():
-            found = self._part(place, name, self._is_boundary)
+        for place, name in self._differing_values():
+            found = self._smallest_part(place, name, self._is_boundary)
             if isinstance(found, ChangedPart):
                 self.changed.append(found)
             else:
                 self.unmatched.append(found)
         self.rest = [
-            *_redefined(self.original.model, self.converted.model),
+            *_redefined_functions(self.original.model, self.converted.model),
             *_added_and_unread(self.original, self.converted, definitions.renamed),
         ]
-        if not any(_disorder(self.original.model)):
-            self.rest += _disorder(self.converted.model)
+        if not any(_disordered_nodes(self.original.model)):
+            self.rest += _disordered_nodes(self.converted.model)
 
     def renaming(self, parts: Iterable[ChangedPart]) -> Matches | None:
         """Match again, where some more values only have the same name in both; None if all have more."""
@@ -215,7 +215,7 @@ class Matches:
             producer = self.original.find(name, place)
             return self.original.is_replaceable(producer) and self._is_boundary(name, place)
 
-        return self._part(part.place, part.output, stops)
+        return self._smallest_part(part.place, part.output, stops)
 
     def upstream(self, part: ChangedPart) -> Upstream:
         """Return how the original computes values that a part reads from others.
@@ -227,7 +227,7 @@ class Matches:
         read: set[str] = set()
         for name in part.inputs:
             try:
-                found = self._upstream(name, part)
+                found = self._find_upstream(name, part)
             except NoPartError:
                 continue
             names.add(name)
@@ -236,10 +236,10 @@ class Matches:
             read |= found.read
         read -= {output for node in nodes.values() for output in node.output}
         ordered = sorted(nodes.values(), key=self.original.order)
-        inputs = {name: self._type(name, part.place) for name in sorted(read)}
+        inputs = {name: self._type_of(name, part.place) for name in sorted(read)}
         return Upstream(names, ordered, list(stored.values()), inputs)
 
-    def _upstream(self, name: str, part: ChangedPart) -> Part:
+    def _find_upstream(self, name: str, part: ChangedPart) -> Part:
         """Return what computes a value that a part reads: a size from data, another value from others.
 
         Raises:
@@ -249,14 +249,14 @@ class Matches:
         if not isinstance(self.original.find(name, place), onnx.NodeProto):
             raise NoPartError("it is an input")
         size = self._is_size(name, place)
-        first = min((self._order(other, place) for other in others), default=None)
+        first = min((self._order_of(other, place) for other in others), default=None)
 
         def stops(other: str, producer: Producer | None) -> bool:
             if producer is not None and is_constant(producer):
                 return self.original.is_replaceable(producer)
             if size:
                 return not self._is_size(other, place)
-            if other not in others and (first is None or self._order(other, place) < first):
+            if other not in others and (first is None or self._order_of(other, place) < first):
                 raise NoPartError(f"it depends on {other!r}")
             return other in others
 
@@ -266,12 +266,12 @@ class Matches:
             raise NoPartError("it depends on other inputs")
         return growing.part()
 
-    def _order(self, name: str, place: traversal.Place) -> tuple[int, int]:
+    def _order_of(self, name: str, place: traversal.Place) -> tuple[int, int]:
         """Return when the original computes a value; stored values and inputs come first."""
         producer = self.original.find(name, place)
         return self.original.order(producer) if isinstance(producer, onnx.NodeProto) else (-1, -1)
 
-    def _differing(self) -> Iterator[Key]:
+    def _differing_values(self) -> Iterator[Key]:
         """Yield each value of both models that they define differently, then such outputs."""
         shared = set[Key]()
         for place, _, node in traversal.nodes(self.original.model):
@@ -286,7 +286,7 @@ class Matches:
             ):
                 yield MAIN, value.name
 
-    def _part(
+    def _smallest_part(
         self, place: traversal.Place, output: str, stops: Callable[[str, traversal.Place], bool]
     ) -> ChangedPart | Unmatched:
         """Find the smallest part with a value that ends at values which stop it."""
@@ -308,11 +308,11 @@ class Matches:
                         growing.include(value)
                 value = self._to_include(before.read, after.read, place)
             found = before.part(), after.part()
-            self._check(*found, place)
+            self._check_reads(*found, place)
         except NoPartError as error:
             positions = frozenset(map(self.original.position, before.nodes))
             return Unmatched(place, output, positions, str(error))
-        inputs = {name: self._type(name, place) for name in sorted(found[0].read)}
+        inputs = {name: self._type_of(name, place) for name in sorted(found[0].read)}
         positions = frozenset(map(self.original.position, found[0].nodes))
         fed = all(self._is_input(name, place) for name in inputs)
         return ChangedPart(place, output, *found, inputs, positions, fed)
@@ -323,10 +323,14 @@ class Matches:
         Of the values that only one part reads, the one that is computed last cannot be one that both
         begin with.
         """
-        latest = self._latest(before ^ after, place)
-        return self._latest(before | after, place) if latest is None and after - before else latest
+        latest = self._latest_value(before ^ after, place)
+        return (
+            self._latest_value(before | after, place)
+            if latest is None and after - before
+            else latest
+        )
 
-    def _latest(self, names: set[str], place: traversal.Place) -> str | None:
+    def _latest_value(self, names: set[str], place: traversal.Place) -> str | None:
         """Return the value that the original computes last among some; None if it computes none."""
         computed = [
             name
@@ -335,9 +339,9 @@ class Matches:
             and not is_set_by_call(producer)
             and self._definitions.read_alike(name, place)
         ]
-        return max(computed, key=lambda name: (self._order(name, place), name), default=None)
+        return max(computed, key=lambda name: (self._order_of(name, place), name), default=None)
 
-    def _check(self, before: Part, after: Part, place: traversal.Place) -> None:
+    def _check_reads(self, before: Part, after: Part, place: traversal.Place) -> None:
         """Check that what both parts read is the same, and that they keep their constants.
 
         Raises:
@@ -390,7 +394,7 @@ class Matches:
             and not any(fed(name, scope) for scope in inner)
         )
 
-    def _type(self, name: str, place: traversal.Place) -> onnx.TypeProto:
+    def _type_of(self, name: str, place: traversal.Place) -> onnx.TypeProto:
         producer = self.original.find(name, place)
         if isinstance(producer, onnx.NodeProto) and is_set_by_call(producer):
             return type_set_by_call(producer)
@@ -403,7 +407,7 @@ class Matches:
         return known or onnx.TypeProto()
 
 
-def _derived(graphs: Graphs) -> tuple[set[Key], set[Key]]:
+def _derived_values(graphs: Graphs) -> tuple[set[Key], set[Key]]:
     """Return the values that nodes compute from constants alone, and those from constants and sizes."""
     constant, sized = set[Key](), set[Key]()
     for place, _, node in traversal.nodes(graphs.model):
@@ -425,7 +429,7 @@ def _is_fixed(graphs: Graphs, producer: Producer | None) -> bool:
     return producer is not None and is_constant(producer) and not graphs.is_replaceable(producer)
 
 
-def _redefined(original: onnx.ModelProto, converted: onnx.ModelProto) -> Iterator[str]:
+def _redefined_functions(original: onnx.ModelProto, converted: onnx.ModelProto) -> Iterator[str]:
     """Yield the functions that the converted model adds in place of standard operators.
 
     Which of the two is meant is left to the runtime; onnxruntime runs its own kernel.
@@ -461,7 +465,7 @@ def _added_and_unread(
                 yield f"{described(node, place)} was added, and nothing reads it"
 
 
-def _disorder(model: onnx.ModelProto) -> Iterator[str]:
+def _disordered_nodes(model: onnx.ModelProto) -> Iterator[str]:
     """Yield the first node of each graph that comes before one that computes its input."""
     for place, graph in traversal.graphs(model):
         later = {name for node in graph.node for name in node.output if name}

@@ -117,7 +117,7 @@ class Formulas:
             return None
         candidates = [
             info
-            for info in self._operators.get(_signature(node), ())
+            for info in self._operators_by_node.get(_node_signature(node), ())
             if info.place.function == place.function
         ]
         here = [info for info in candidates if info.place == place]
@@ -132,21 +132,21 @@ class Formulas:
             info = self.operator(node, place)
             for parameter in () if info is None or info.call is None else info.call.parameters:
                 if parameter.vector.input is not None:
-                    shapes[node.input[parameter.vector.input]] = _shape(parameter.vector)
+                    shapes[node.input[parameter.vector.input]] = _parameter_shape(parameter.vector)
         return shapes
 
     @cached_property
-    def _operators(self) -> dict[tuple[object, ...], list[OperatorInfo]]:
+    def _operators_by_node(self) -> dict[tuple[object, ...], list[OperatorInfo]]:
         infos, source = self.infos, self.source
         if infos is None:
             infos = analysis.find(source.proto, self.domains, source.folder)
         table: dict[tuple[object, ...], list[OperatorInfo]] = {}
         for info in infos:
-            table.setdefault(_signature(info.node), []).append(info)
+            table.setdefault(_node_signature(info.node), []).append(info)
         return table
 
 
-def _signature(node: onnx.NodeProto) -> tuple[object, ...]:
+def _node_signature(node: onnx.NodeProto) -> tuple[object, ...]:
     return node.domain, node.op_type, *node.input, "->", *node.output
 
 
@@ -240,7 +240,7 @@ def operator_map(
     parameters = [
         [Polynomial.of(v) for v in parameter.vector.values]
         if parameter.vector.values is not None
-        else _entries(case, info, parameter, inputs, legal)
+        else _parameter_entries(case, info, parameter, inputs, legal)
         for parameter in call.parameters
     ]
     if legal:
@@ -255,12 +255,12 @@ def operator_map(
     return result
 
 
-def _shape(vector: Vector) -> tuple[int, ...]:
+def _parameter_shape(vector: Vector) -> tuple[int, ...]:
     """Return the shape of the input that holds a vector."""
     return (vector.rows,) if vector.step == 1 else (vector.rows, vector.step)
 
 
-def _entries(
+def _parameter_entries(
     case: Case,
     info: OperatorInfo,
     parameter: Parameter,
@@ -275,7 +275,7 @@ def _entries(
     tensor = inputs[vector.input] if vector.input is not None else None
     if tensor is None or not tensor.whole:
         raise UndecidedError(f"a parameter of {info.node.op_type} is unknown")
-    sizes = list(_shape(vector))
+    sizes = list(_parameter_shape(vector))
     if tensor.rank != len(sizes):
         sizes = [vector.rows * vector.step] if tensor.rank == 1 else [vector.length]
     for dim, size in zip(tensor.dims, sizes, strict=False):

@@ -29,7 +29,7 @@ from onnx_spatial.maps.expressions import (
     ELEMENT,
     FLOOR,
     INTEGER,
-    UNKNOWN,
+    UNKNOWN_PREFIX,
     IndexKind,
     LiteralKey,
     Symbol,
@@ -95,7 +95,7 @@ _SMALL_TRIALS, _MOST_ELEMENTS = 3, 2**24
 #: All values of a symbol below this are tried, and the most with those near constants.
 _SMALL, _MOST_VALUES = 7, 96
 #: The largest value of a symbol, and the most combinations of values that are kept.
-_LARGEST, _MOST_ROWS = 1 << 25, 1 << 13
+_MAX_VALUE, _MOST_ROWS = 1 << 25, 1 << 13
 
 
 def trials_of(part: ChangedPart, differences: Sequence[Difference]) -> tuple[Trial, ...]:
@@ -104,23 +104,23 @@ def trials_of(part: ChangedPart, differences: Sequence[Difference]) -> tuple[Tri
     A few small ones, by turns for each difference, and a large one: where a limit is only exceeded far
     behind it, the small ones show nothing.
     """
-    rows = [sorted(_trials(part, each), key=_size) for each in differences]
+    rows = [sorted(_trials_of(part, each), key=_trial_size) for each in differences]
     chosen: dict[object, Trial] = {}
     for number in range(_SMALL_TRIALS):
         for trials in rows:
             if number < len(trials) and len(chosen) < _SMALL_TRIALS:
                 chosen.setdefault(_key(trials[number]), trials[number])
-    large = [t for trials in rows for t in trials if _elements(t) <= _MOST_ELEMENTS]
+    large = [t for trials in rows for t in trials if _count_elements(t) <= _MOST_ELEMENTS]
     if large:
-        largest = max(large, key=_elements)
+        largest = max(large, key=_count_elements)
         chosen.setdefault(_key(largest), largest)
-    return tuple(sorted(chosen.values(), key=_size))
+    return tuple(sorted(chosen.values(), key=_trial_size))
 
 
-def _trials(part: ChangedPart, difference: Difference) -> Iterator[Trial]:
+def _trials_of(part: ChangedPart, difference: Difference) -> Iterator[Trial]:
     """Yield the shapes and parameters for each solution of a difference, each once."""
     seen = set[object]()
-    for symbols in _solutions(difference):
+    for symbols in _solve_difference(difference):
         shapes, values = {}, {}
         for name, known in part.inputs.items():
             shapes[name] = tuple(
@@ -148,25 +148,25 @@ def _elements_of(
     return [symbols.get(key, 0) for key in keys] if any(key in symbols for key in keys) else None
 
 
-def _elements(trial: Trial) -> int:
+def _count_elements(trial: Trial) -> int:
     return sum(math.prod(shape) for shape in trial.shapes.values())
 
 
-def _size(trial: Trial) -> tuple[int, int]:
-    return _elements(trial), sum(int(a.sum()) for a in trial.values.values())
+def _trial_size(trial: Trial) -> tuple[int, int]:
+    return _count_elements(trial), sum(int(a.sum()) for a in trial.values.values())
 
 
 def _key(trial: Trial) -> object:
     return tuple(trial.shapes.items()), tuple((n, a.tobytes()) for n, a in trial.values.items())
 
 
-def _solutions(difference: Difference) -> Iterator[dict[Hashable, int]]:
+def _solve_difference(difference: Difference) -> Iterator[dict[Hashable, int]]:
     """Yield values of the symbols of a difference, by kind and name, for which its sides may differ.
 
     The search is not exhaustive: it combines small values and those near constants.
     """
     try:
-        rows, count = _rows(difference, difference.symbols.values())
+        rows, count = _solution_rows(difference, difference.symbols.values())
         columns = {
             name: np.broadcast_to(evaluate(p, rows), count)
             for name, p in difference.symbols.items()
@@ -177,10 +177,12 @@ def _solutions(difference: Difference) -> Iterator[dict[Hashable, int]]:
         yield {name: int(column[row]) for name, column in columns.items()}
 
 
-def _rows(difference: Difference, sizes: Iterable[Polynomial]) -> tuple[dict[Atom, Values], int]:
+def _solution_rows(
+    difference: Difference, sizes: Iterable[Polynomial]
+) -> tuple[dict[Atom, Values], int]:
     """Return values of the symbols for which a case holds and its sides differ: columns, and rows."""
     facts = [f for f in difference.case if _is_computable(f)]
-    sides = [_coordinates(p) for p in _innermost(difference.left, difference.right)]
+    sides = [_coordinates_of(p) for p in _innermost_difference(difference.left, difference.right)]
     parts = [*facts, *sides[0], *sides[1], *sizes]
     atoms = sorted({a for p in parts for a in bases_of(p)}, key=lambda atom: atom.serial)
     atoms = [a for a in atoms if isinstance(a.key, Symbol)]
@@ -195,13 +197,13 @@ def _rows(difference: Difference, sizes: Iterable[Polynomial]) -> tuple[dict[Ato
         for fact in facts:
             bases = bases_of(fact)
             if atom in bases and bases <= rows.keys():
-                keep &= np.broadcast_to(_evaluated(fact, rows) >= 0, keep.shape)
+                keep &= np.broadcast_to(_evaluate_rows(fact, rows) >= 0, keep.shape)
         chosen = np.flatnonzero(keep)
         if len(chosen) > _MOST_ROWS:
             chosen = np.sort(rng.choice(chosen, _MOST_ROWS, replace=False))
         rows = {a: values[chosen] for a, values in rows.items()}
         count = len(chosen)
-    differs = _differ(sides[0], sides[1], rows, count)
+    differs = _rows_that_differ(sides[0], sides[1], rows, count)
     if differs.any():
         rows, count = {a: values[differs] for a, values in rows.items()}, int(differs.sum())
     return rows, count
@@ -220,10 +222,10 @@ def _values_near(atom: Atom, facts: Sequence[Polynomial]) -> Values:
         factors = {1, *(abs(f) for product, f in fact.terms.items() if atom in product)}
         for factor in factors:
             values.update(dict.fromkeys(constant // factor + d for d in (0, 1, -1, 2)))
-    return np.array([v for v in values if v <= _LARGEST][:_MOST_VALUES], np.int64)
+    return np.array([v for v in values if v <= _MAX_VALUE][:_MOST_VALUES], np.int64)
 
 
-def _differ(
+def _rows_that_differ(
     left: Sequence[Polynomial], right: Sequence[Polynomial], rows: Mapping[Atom, Values], count: int
 ) -> npt.NDArray[np.bool_]:
     """Tell for each row of values whether some coordinates are different there."""
@@ -231,11 +233,11 @@ def _differ(
         return np.ones(count, np.bool_)
     differs = np.zeros(count, np.bool_)
     for a, b in zip(left, right, strict=True):
-        differs |= _evaluated(a, rows) != _evaluated(b, rows)
+        differs |= _evaluate_rows(a, rows) != _evaluate_rows(b, rows)
     return differs
 
 
-def _coordinates(p: Polynomial) -> tuple[Polynomial, ...]:
+def _coordinates_of(p: Polynomial) -> tuple[Polynomial, ...]:
     """Return the coordinates of an element of the data, or a number itself."""
     atom = p.lone_atom
     if atom is not None and isinstance(atom.key, OperationKey) and atom.key.operator != FLOOR:
@@ -251,7 +253,7 @@ def _is_computable(p: Polynomial) -> bool:
     return all(isinstance(atom.key, Symbol) for atom in bases_of(p))
 
 
-def _evaluated(p: Polynomial, rows: Mapping[Atom, Values]) -> Values:
+def _evaluate_rows(p: Polynomial, rows: Mapping[Atom, Values]) -> Values:
     with np.errstate(divide="ignore"):
         return evaluate(p, rows)
 
@@ -259,14 +261,14 @@ def _evaluated(p: Polynomial, rows: Mapping[Atom, Values]) -> Values:
 # The difference in words
 
 #: Characters of an expression, at most.
-_LONGEST = 80
+_MAX_EXPRESSION_LETTERS = 80
 
 
 def difference_in_words(found: Difference) -> str:
     """Return how both sides differ, as the rest of a sentence about the converted one."""
     if found.index is None:
         return found.message
-    left, right = _innermost(found.left, found.right)
+    left, right = _innermost_difference(found.left, found.right)
     arrays = [stored_in(p) for p in (left, right)]
     if all(a is not None and a.array.size > 1 for a in arrays):
         return f"reads another constant than the original, at {show_place(found.index)}"
@@ -275,16 +277,15 @@ def difference_in_words(found: Difference) -> str:
         plain = not indices and all(_is_function(p) for p in (left, right))
         if ours != theirs and (indices or plain):
             where = f" at {show_place(found.index)}" if indices else ""
-            return f"computes {_short(ours)}{where}, the original {_short(theirs)}"
-    return (
-        f"computes {_short(ours)} of other values than the original, at {show_place(found.index)}"
-    )
+            return f"computes {_shorten_text(ours)}{where}, the original {_shorten_text(theirs)}"
+    at = f"at {show_place(found.index)}"
+    return f"computes {_shorten_text(ours)} of other values than the original, {at}"
 
 
-def _innermost(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Polynomial]:
+def _innermost_difference(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Polynomial]:
     """Return the innermost expressions that differ, if there is one such pair."""
     while True:
-        one, other = _operation(left), _operation(right)
+        one, other = _operation_of(left), _operation_of(right)
         if one is None or other is None or one.operator in (ELEMENT, CONSTANT):
             return left, right
         if (one.operator, one.details) != (other.operator, other.details):
@@ -296,15 +297,15 @@ def _innermost(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Polynom
         ((left, right),) = pairs
 
 
-def _operation(p: Polynomial) -> OperationKey | None:
+def _operation_of(p: Polynomial) -> OperationKey | None:
     atom = p.lone_atom
     key = atom.key if atom is not None else None
     return key if isinstance(key, OperationKey) else None
 
 
 def _is_function(p: Polynomial) -> bool:
-    key = _operation(p)
-    return key is not None and key.operator.startswith(UNKNOWN)
+    key = _operation_of(p)
+    return key is not None and key.operator.startswith(UNKNOWN_PREFIX)
 
 
 class _Text:
@@ -323,7 +324,7 @@ class _Text:
         key = atom.key
         if isinstance(key, LiteralKey):
             stored = stored_in(Polynomial({(atom,): 1}))
-            return "?" if stored is None else _number(stored.array[0])
+            return "?" if stored is None else _number_text(stored.array[0])
         if not isinstance(key, OperationKey):
             return show(Polynomial({(atom,): 1}))
         operands = list(key.operands)
@@ -332,21 +333,21 @@ class _Text:
             return f"{name}{show_place(operands)}" if self._indices else name
         if key.operator == PRODUCTS:
             return f"sum of {self.of(operands[1])} * {self.of(operands[0])}"
-        if not key.operator.startswith(UNKNOWN):
+        if not key.operator.startswith(UNKNOWN_PREFIX):
             return show(Polynomial({(atom,): 1}))
         kept = [q for q in operands if self._indices or not _is_index(q)]
         named = [d for d in key.details if isinstance(d, tuple) and len(d) == 2]
-        attributes = [f"{name}={_attribute(value)}" for name, value in named]
+        attributes = [f"{name}={_attribute_text(value)}" for name, value in named]
         arguments = ", ".join([*map(self.of, kept), *attributes])
-        return f"{key.operator.removeprefix(UNKNOWN)}({arguments})"
+        return f"{key.operator.removeprefix(UNKNOWN_PREFIX)}({arguments})"
 
 
-def _attribute(value: object) -> object:
+def _attribute_text(value: object) -> object:
     """Return the text of an attribute; its reals are float32."""
-    return _number(np.float32(value)) if isinstance(value, float) else value
+    return _number_text(np.float32(value)) if isinstance(value, float) else value
 
 
-def _number(value: np.floating[Any]) -> str:
+def _number_text(value: np.floating[Any]) -> str:
     """Return the digits that tell a number from others of its type."""
     short = f"{float(value):.6g}"
     return short if value.dtype.type(short) == value else str(value)
@@ -358,5 +359,9 @@ def _is_index(p: Polynomial) -> bool:
     return isinstance(key, Symbol) and isinstance(key.kind, IndexKind)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
+def _shorten_text(text: str) -> str:
+    return (
+        text
+        if len(text) <= _MAX_EXPRESSION_LETTERS
+        else f"{text[: _MAX_EXPRESSION_LETTERS - 4]} ..."
+    )

@@ -2,7 +2,7 @@
 
     1  both sides as formulas, in every case of sizes, parameters and indices     `formulas`
     2  the formulas are compared, case by case                                    `maps.compare`
-    3  parts that differ in names and weights only share a proof                  `_digest`
+    3  parts that differ in names and weights only share a proof                  `_digest_part`
     4  where formulas differ: in words, and at which sizes to try it              `proof`
 
 The work is counted in steps: the same files get the same verdict on every machine, however busy it is.
@@ -65,7 +65,7 @@ MAX_RANK = 8
 _MOST_MATCHES = 4
 
 #: Differences that are looked for: where two functions have different names, they may be the same.
-_DIFFERENCES = 6
+_MAX_DIFFERENCES = 6
 
 
 class Prover:
@@ -83,7 +83,7 @@ class Prover:
         self._after = Formulas(converted, models.domains, False, None, after)
         self._matches = matches
         self._budget = Budget(MODEL_STEPS)
-        #: By `_digest`: the proof for any finite weights; None if there is none to share.
+        #: By `_digest_part`: the proof for any finite weights; None if there is none to share.
         self._shared: dict[bytes, Proof | None] = {}
 
     @property
@@ -129,21 +129,21 @@ class Prover:
         return replace(proof, assumptions=(*proof.assumptions, *sorted(assumed)))
 
     def _found(self, part: ChangedPart) -> Proof:
-        proof = self._proven(part)
+        proof = self._prove_once(part)
         has_values = any(trial.values for trial in proof.trials)
         if proof.scope is not None or not proof.trials or part.may_be_fed(values=has_values):
             return proof
         # What the part reads may never have these sizes or values in the model: its inputs can.
         wider = self._matches.widened(part)
         if isinstance(wider, ChangedPart):
-            of_wider = self._proven(wider)
+            of_wider = self._prove_once(wider)
             if of_wider.scope is not None:
                 return of_wider
             if of_wider.trials:
                 return replace(proof, trials=of_wider.trials, wider=wider)
         return replace(proof, trials=()) if has_values else proof
 
-    def _proven(self, part: ChangedPart) -> Proof:
+    def _prove_once(self, part: ChangedPart) -> Proof:
         """Prove a part, or give it the proof of an equal one."""
         try:
             weights = _common_weights(part, self._before.source.folder, self._after.source.folder)
@@ -151,21 +151,21 @@ class Prover:
         except ModelFileError as error:
             return _gave_up(str(error))
         operators = (self._before.operator, self._after.operator)
-        key = _digest(part, upstream, operators, weights)
+        key = _digest_part(part, upstream, operators, weights)
         if key is None:  # graphs inside its nodes read outer values by name
-            return self._compared(part, upstream, {})
+            return self._compare_sides(part, upstream, {})
         if key not in self._shared:
-            proof = replace(self._compared(part, upstream, weights), digest=key)
+            proof = replace(self._compare_sides(part, upstream, weights), digest=key)
             proven = proof.scope is not None
             self._shared[key] = proof if proven and not _mentions_names(proof, part) else None
             if proven or not weights:
                 return proof
         shared = self._shared[key]
         if shared is None:
-            shared = replace(self._compared(part, upstream, {}), digest=key)
+            shared = replace(self._compare_sides(part, upstream, {}), digest=key)
         return shared
 
-    def _compared(
+    def _compare_sides(
         self, part: ChangedPart, upstream: Upstream, weights: Mapping[str, onnx.TypeProto]
     ) -> Proof:
         """Compare the formulas of both sides, with any finite numbers in some weights."""
@@ -202,7 +202,7 @@ class Prover:
         if len(unknown) > 1:
             raise UndecidedError(f"the ranks of {unknown[0]!r} and {unknown[1]!r} are unknown")
         (name,) = unknown
-        ranks = self._ranks(part, name)
+        ranks = self._likely_ranks(part, name)
         equal: Comparison | None = None
         for rank in ranks:
             ranked = _with_rank(part, name, rank)
@@ -217,7 +217,7 @@ class Prover:
             assumptions = (*assumptions, f"the rank is from {ranks[0]} to {ranks[-1]}")
         return replace(comparison, assumptions=assumptions), ranked
 
-    def _ranks(self, part: ChangedPart, name: str) -> list[int] | range:
+    def _likely_ranks(self, part: ChangedPart, name: str) -> list[int] | range:
         """Return the rank that a value has, by the nodes that read it; else a range of usual ones."""
         least = 1
         for node in part.before.nodes:
@@ -252,10 +252,12 @@ class Prover:
         """Compare a part with some of the values that it reads as the original computes them."""
         case = Case(Budget(PART_STEPS, within=self._budget))
         # Sums of products that became copies of elements are one-hot convolutions.
-        case.copies = _sums(part.before) != _sums(part.after)
-        return compare(case, partial(self._maps, part, upstream, names, weights), _DIFFERENCES)
+        case.copies = _count_sums(part.before) != _count_sums(part.after)
+        return compare(
+            case, partial(self._maps_of_sides, part, upstream, names, weights), _MAX_DIFFERENCES
+        )
 
-    def _maps(
+    def _maps_of_sides(
         self,
         part: ChangedPart,
         upstream: Upstream,
@@ -274,7 +276,7 @@ class Prover:
         if followed:
             read = free({n: part.inputs.get(n, t) for n, t in upstream.inputs.items()})
             ahead = self._before.of(case, upstream.nodes, upstream.stored, read, place, opset)
-            computed = {name: _value(ahead, name) for name in followed}
+            computed = {name: _formula_of(ahead, name) for name in followed}
         inputs = {name: t for name, t in computed.items() if t is not None and name in part.inputs}
         inputs |= free({n: t for n, t in part.inputs.items() if n not in inputs})
         stored = free(weights)
@@ -293,7 +295,7 @@ class Prover:
         return before, after
 
 
-def _value(formulas: GraphMaps, name: str) -> Tensor | None:
+def _formula_of(formulas: GraphMaps, name: str) -> Tensor | None:
     """Return the formula of a value; None if it has none."""
     try:
         return formulas.value(name)
@@ -301,7 +303,7 @@ def _value(formulas: GraphMaps, name: str) -> Tensor | None:
         return None
 
 
-def _sums(side: Part) -> int:
+def _count_sums(side: Part) -> int:
     """Return how many nodes of a side are sums of products."""
     return sum(Trait.PRODUCTS in op_traits.of(node).traits for node in side.nodes)
 
@@ -337,7 +339,7 @@ _REALS = (
     onnx.TensorProto.DOUBLE,
 )
 #: The fewest elements of a weight; a smaller constant may be a table, a mask, a bound.
-_FEWEST = 32
+_MIN_WEIGHT_ELEMENTS = 32
 
 #: Returns the spatial operator that a node of a graph is, None for other nodes.
 _Operators = Callable[[onnx.NodeProto, traversal.Place], OperatorInfo | None]
@@ -358,15 +360,15 @@ def _common_weights(
         tensor.name: onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
         for tensor in part.before.stored
         if tensor.data_type in _REALS
-        and math.prod(tensor.dims) >= _FEWEST
+        and math.prod(tensor.dims) >= _MIN_WEIGHT_ELEMENTS
         and tensor.name not in part.inputs
         and tensor.name in after
-        and external_data.same(tensor, folder, after[tensor.name], after_folder)
+        and external_data.are_same(tensor, folder, after[tensor.name], after_folder)
         and Stored(constant_value(tensor, folder)).finite
     }
 
 
-def _digest(
+def _digest_part(
     part: ChangedPart,
     upstream: Upstream,
     operators: tuple[_Operators, _Operators],

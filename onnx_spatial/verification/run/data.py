@@ -41,7 +41,7 @@ INTEGER_MODES = ("wide", "ids", "few", "binary", "ones")
 _IEEE = tuple(map(np.dtype, (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)))
 
 #: At most so many integers are more likely sizes, counts or steps than data: they are 2 or more.
-FEW = 8
+MAX_SIZE_INTEGERS = 8
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class Assignment:
         return replace(self, sizes={**self.sizes, **sizes})
 
 
-def feeds(inputs: Sequence[GraphInput], assignment: Assignment, seed: int) -> dict[str, Array]:
+def make_feeds(inputs: Sequence[GraphInput], assignment: Assignment, seed: int) -> dict[str, Array]:
     """Make the inputs of one run, by name; initializers keep their default unless assigned."""
     arrays: dict[str, Array] = {}
     flags = 0
@@ -249,7 +249,7 @@ def usual(
     """Make data for a whole model: reals in -1.5 .. 1.5, truth values, strings, integers by `mode`.
 
     Integers are "wide", different ones around 0; "ids", different ones from 0 on; "few", below 10;
-    "binary", 0 and 1; "ones". A `FEW` of the first two kinds begin at 2.
+    "binary", 0 and 1; "ones". A `MAX_SIZE_INTEGERS` of the first two kinds begin at 2.
     """
     count = math.prod(shape)
     if element_type == STRING:
@@ -320,6 +320,6 @@ def _make_integers(count: int, rng: np.random.Generator, mode: str) -> Array:
         return _make_booleans(count, rng).astype(np.int64)
     if mode == "few":
         return rng.integers(0, 10, count)
-    if count <= FEW:
+    if count <= MAX_SIZE_INTEGERS:
         return rng.permutation(np.arange(2, 2 + count))
     return rng.permutation(np.arange(count)) - (count // 2 if mode == "wide" else 0)

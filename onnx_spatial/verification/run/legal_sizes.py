@@ -37,7 +37,7 @@ from onnx_spatial.verification.run.data import (
     INTEGER_MODES,
     Assignment,
     GraphInput,
-    feeds,
+    make_feeds,
     named_dims,
 )
 from onnx_spatial.verification.run.sessions import RunError
@@ -59,13 +59,13 @@ _OTHERS_BELOW = 130
 #: The smallest likely size where more are open (volumes).
 _SMALL = 4
 #: Of the sizes that operators accept, so many are used: others differ too much from usual ones.
-_LEGAL = 7
+_MAX_LEGAL_SIZES = 7
 #: Other sizes of the second run, and other parameters of the first, that are tried.
 _TURNS = 3
 #: Sizes that are halved and doubled again, as in a U-Net, must be multiples of 8, 16 or 32.
 _ROUND = (64, 96, 128)
 #: Blocks and pads are drawn below this number, and so often until an operator accepts them.
-_AMOUNTS_BELOW, _DRAWS = 4, 60
+_AMOUNTS_BELOW, _MAX_DRAWS = 4, 60
 
 #: Symbols that nobody would know: a message names the inputs instead.
 _MADE_UP = re.compile(r"unk_*\d+|.*\[\d+\]")
@@ -200,7 +200,7 @@ class SizeSearch:
     ) -> LegalSizes | RunError:
         self._runs += 1
         assignment = self._with_parameters(assignment, override)
-        arrays = feeds(self._inputs, assignment, self._seed)
+        arrays = make_feeds(self._inputs, assignment, self._seed)
         self._progress(f"sizes {self._runs}/{_MOST_RUNS}: looking for legal ones")
         try:
             return LegalSizes(assignment, arrays, self._run_model(arrays))
@@ -272,7 +272,7 @@ class SizeSearch:
             )
 
         every = dict.fromkeys((*likely, *range(_SMALL, _OTHERS_BELOW), *range(1, _SMALL)))
-        return list(itertools.islice(filter(is_accepted, every), _LEGAL)) or [*every][:1]
+        return list(itertools.islice(filter(is_accepted, every), _MAX_LEGAL_SIZES)) or [*every][:1]
 
     def _likely_sizes(self, turn: int) -> dict[str, int]:
         """Return likely sizes that meet the demands; others in each turn."""
@@ -375,7 +375,7 @@ def _drawn_parameters(facts: NodeFacts, rng: np.random.Generator) -> dict[int, A
     data = facts.inputs[0]
     unknown = (None,) * (call.rank or call.axes)
     dims = unknown if data is None or data.shape is None else data.shape
-    for _ in range(_DRAWS):
+    for _ in range(_MAX_DRAWS):
         drawn: dict[int, Array] = {}
         block = np.array(call.block.values or rng.integers(1, _AMOUNTS_BELOW, call.blocked))
         for vector, neutral in ((call.block, 1), (call.begins, 0), (call.ends, 0)):

@@ -128,8 +128,8 @@ class Original:
         if registration.available() and all(map(_is_gathered, infos)):
             called = _replace_operators(model, infos)
             self._bytes = reader.serialize(model, source.name)
-            registration.provide(called)
-            weakref.finalize(self, registration.withdraw, [*called])
+            registration.provide_functions(called)
+            weakref.finalize(self, registration.withdraw_functions, [*called])
 
     def open(self, *, optimise: bool = False) -> Session | Evaluator:
         """Open a session, or onnx's evaluator where that is not possible.

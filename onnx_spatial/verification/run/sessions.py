@@ -32,7 +32,7 @@ ORIGINAL, CONVERTED = child.ORIGINAL, child.CONVERTED
 Stage = Literal["load", "run", "rule"]
 
 #: onnxruntime's severity of fatal errors: nothing below it is printed.
-_SILENT = 4
+_SEVERITY_FATAL = 4
 
 #: Threads of one node; more gain little at the sizes that are run.
 _THREADS = min(4, os.cpu_count() or 1)
@@ -185,7 +185,7 @@ class Session:
         doing = f"{self._of} runs{' on ' if data else ''}{data} ({self._level})"
         child.report(doing, self._of)
         options = ort.RunOptions()
-        options.log_severity_level = _SILENT
+        options.log_severity_level = _SEVERITY_FATAL
         try:
             with limits.stopping_in_time(options, doing), self._raising():
                 return self._run_session(feeds, options)
@@ -207,7 +207,7 @@ class Session:
 
 def _session_options(optimise: bool, folder: Path | None) -> ort.SessionOptions:
     options = ort.SessionOptions()
-    options.log_severity_level = _SILENT
+    options.log_severity_level = _SEVERITY_FATAL
     level = ort.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimise else level.ORT_DISABLE_ALL
     options.intra_op_num_threads = _THREADS
@@ -307,4 +307,6 @@ def _dense_output(value: Any) -> Any:
     """Return an output of onnxruntime; as an array if it is the sparse tensor of a Constant."""
     if not hasattr(value, "get_coo_data"):
         return value
-    return sparse.scattered(value.values(), value.get_coo_data().indices(), value.dense_shape())
+    return sparse.scatter_values(
+        value.values(), value.get_coo_data().indices(), value.dense_shape()
+    )
