@@ -205,6 +205,7 @@ cases(
             "y = M.SpaceToBatchND(w, block, none) w = Neg(y) z = Neg(y)",
             WAITS + "<y>, <w>",
         ),
+        "not sorted": ("z = Neg(y) y = M.SpaceToBatchND(w, block, none) w = Neg(x)", "converted"),
         "given twice": (
             "z = M.SpaceToBatchND(x, block, none) z = Neg(x)",
             "ModelFileError: model: 'z' in main graph has two producers: SpaceToBatchND '<z>' and",
