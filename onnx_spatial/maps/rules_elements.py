@@ -183,6 +183,8 @@ def _axis(node: NodeView, x: Tensor, default: int) -> int:
     return axes_of([node.get("axis", default)], x.rank)[0]
 
 
+#: Reductions that return a lone element as it is.
+_OF_ONE = ("ReduceMax", "ReduceMean", "ReduceMin")
 _GLOBAL_POOLS = ("GlobalAveragePool", "GlobalMaxPool")
 
 
@@ -205,6 +207,8 @@ def _map_reduction(case: Case, node: NodeView) -> list[Tensor]:
         full = [ZERO] * x.rank
         for place, axis in zip(index, kept, strict=True):
             full[axis] = place
+        if node.op_type in _OF_ONE and all(x.dims[a] == ONE for a in axes):
+            return element(x, case, tuple(full))
         return _over(case, node, x, details, tuple(full), axes, ())
 
     dims = [ONE if a in axes else x.dims[a] for a in kept]

@@ -156,6 +156,18 @@ REWRITES: dict[str, tuple[str, str, str, list[str]]] = {
             "y = Mul(x, half)",
         ],
     ),
+    "global pool": (
+        IMAGE,
+        "a = Mul(x, half_twice) y = GlobalAveragePool(a)",
+        "y = GlobalAveragePool(x)",
+        ["y = GlobalMaxPool(x)", "y = ReduceMax<axes = [2, 3]>(x)"],
+    ),
+    "mean of one element": (
+        "float[N,1] x",
+        "y = ReduceMean<axes = [1]>(x)",
+        "y = Identity(x)",
+        ["y = ReduceMean<axes = [0]>(x)", "y = ReduceL1<axes = [1]>(x)"],
+    ),
     "common subexpression": (
         TABLE,
         "a = Tanh(x) b = Tanh(x) y = Mul(a, b)",

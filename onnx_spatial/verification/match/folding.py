@@ -46,10 +46,8 @@ def folded(
         return []
     if node.op_type in ("Expand", "Tile") and np.prod(arrays[node.input[1]], dtype=float) > _MOST:
         return []
-    inputs, outputs = (
-        [onnx.ValueInfoProto(name=name) for name in names if name]
-        for names in (arrays, node.output)
-    )
+    names = [name for name in node.output if name]
+    inputs, outputs = ([onnx.ValueInfoProto(name=n) for n in row] for row in (arrays, names))
     graph = onnx.helper.make_graph([node], "fold", inputs, outputs)
     opset = min(opsets.get("", opsets.get("ai.onnx", 1)), onnx.defs.onnx_opset_version())
     try:
@@ -59,7 +57,6 @@ def folded(
             results = evaluator.run(None, dict(arrays))
         if not all(isinstance(r, np.ndarray) and r.size <= _MOST for r in results):
             return []
-        names = [name for name in node.output if name]
         return [onnx.numpy_helper.from_array(r, n) for r, n in zip(results, names, strict=True)]
     except Exception:  # of any type: the values stay unknown
         return []
