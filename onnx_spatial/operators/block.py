@@ -204,9 +204,18 @@ class SpaceToBatch(_Blocks):
     def plan(self, shape: tuple[int, ...]) -> Plan:
         """Return the copies for an input [N, D1.., rest]."""
         out = self.output_sizes(shape)
-        target = View((*self.block_shape, shape[0], *out[1:]))
-        moves = kept(math.prod(self.block_shape), partial(self._list_moves, shape))
-        return Plan(out, View(shape), target, moves)
+        blocked, block = len(self.block_shape), self.block_shape
+        tail = len(shape) - 1 - blocked
+        target = View((*block, shape[0], *out[1:]))
+        if any(map(any, self.pads)):
+            moves = kept(math.prod(block), partial(self._list_moves, shape))
+            return Plan(out, View(shape), target, moves, tail)
+        axes = zip(out[1:], block, strict=False)
+        parts = [size for axis in axes for size in axis]
+        cells = range(1, 2 * blocked, 2)
+        rest = range(1 + 2 * blocked, 1 + 2 * blocked + tail)
+        order = (*(cell + 1 for cell in cells), 0, *cells, *rest)
+        return Plan(out, View((shape[0], *parts, *shape[1 + blocked :]), order), target, None, tail)
 
     def _list_moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
         """Yield the moves from an input of that shape to [b1, .., bM, N, D1', .., DM', rest]."""
@@ -283,9 +292,16 @@ class BatchToSpace(_Blocks):
     def plan(self, shape: tuple[int, ...]) -> Plan:
         """Return the copies for an input [N, D1.., rest]; nothing is padded."""
         out = self.output_sizes(shape)
-        source = View((*self.block_shape, out[0], *shape[1:]))
-        moves = kept(math.prod(self.block_shape), partial(self._list_moves, shape))
-        return Plan(out, source, View(out), moves)
+        blocked, block = len(self.block_shape), self.block_shape
+        tail = len(shape) - 1 - blocked
+        split = (*block, out[0], *shape[1:])
+        if any(map(any, self.crops)):
+            moves = kept(math.prod(block), partial(self._list_moves, shape))
+            return Plan(out, View(split), View(out), moves, tail)
+        cells = range(blocked + 1, 2 * blocked + 1)
+        axes = (axis for offset, cell in enumerate(cells) for axis in (cell, offset))
+        order = (blocked, *axes, *range(2 * blocked + 1, len(split)))
+        return Plan(out, View(split, order), View(tuple(split[a] for a in order)), None, tail)
 
     def _list_moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
         """Yield the moves from an input of that shape, split to [b1, .., bM, N, D1, .., DM, rest]."""

@@ -226,7 +226,8 @@ class ExtractPatches(FixedOperator):
         places = range(first, first + len(self.kernel))
         order = (*places, *(a for a in range(len(dims)) if a not in places))
         moves = kept(math.prod(self.kernel), partial(self._list_moves, shape))
-        return Plan(out, View(shape), View(dims, order), moves)
+        together = self.layout == "channels_last" and self.major == "place"
+        return Plan(out, View(shape), View(dims, order), moves, int(together))
 
     def _list_moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
         """Yield the moves from an input of that shape to [kernel.., output with C channels]."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, takewhile
 
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.operators.operator import Arithmetic, FixedOperator, Size
@@ -138,7 +138,9 @@ class Rearrange(FixedOperator):
         sizes = tuple(int(size) for size in self.factors(shape))  # type: ignore[arg-type]
         out = self.output_sizes(shape)
         moved = tuple(sizes[factor] for factor in self.order)
-        return Plan(out, View(sizes, self.order), View(moved))
+        ends = zip(reversed(range(len(sizes))), reversed(self.order), strict=True)
+        tail = sum(1 for _ in takewhile(lambda end: end[0] == end[1], ends))
+        return Plan(out, View(sizes, self.order), View(moved), None, tail)
 
     def computed(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
         """Compute `factors` for dims that may be unknown."""

@@ -10,6 +10,7 @@ shape alone, so that a `Plan` of them is made once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +25,11 @@ Shape = tuple[int, ...]
 
 #: The most moves of an operator that are kept.
 _MOST_KEPT = 1024
+
+#: Bytes of neighbouring elements that are copied as one: numpy copies each row of an inner axis by a
+#: call of its own, which costs more than a few bytes. Only in arrays of at least so many elements, as
+#: it takes four more calls.
+_MOST_JOINED, _FEWEST_ELEMENTS = 128, 512
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,11 @@ class View:
         array = array.reshape(self.dims)
         return array if self.order is None else array.transpose(self.order)
 
+    def joined(self, array: Array, tail: int, dtype: np.dtype[np.void]) -> Array:
+        """Return the view of a contiguous array whose last `tail` axes are one element of a type."""
+        array = array.reshape(-1).view(dtype).reshape(self.dims[:-tail])
+        return array if self.order is None else array.transpose(self.order[:-tail])
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -80,30 +91,48 @@ class Plan:
         source: view of the input.
         target: view of the output.
         moves: returns copies between the views; None: every element of the source is copied.
+        tail: number of axes at the end of both views that are the same axes, and that no move cuts.
     """
 
     shape: Shape
     source: View
     target: View
     moves: Callable[[], Iterable[Move]] | None = None
+    tail: int = 0
 
     def run(self, x: Array, pad_value: object = None) -> Array:
         """Return the output, see `Operator.__call__`."""
         out: Array = np.empty(self.shape, x.dtype)
         if out.size == 0:
             return out
-        source, target = self.source.of(x), self.target.of(out)
+        joined = self._joined_type(x)
+        if joined is None:
+            source, target = self.source.of(x), self.target.of(out)
+        else:
+            source = self.source.joined(x, self.tail, joined)
+            target = self.target.joined(out, self.tail, joined)
         if self.moves is None:
             target[...] = source
             return out
+        padded = target if joined is None else self.target.of(out)
         value: Any = pad_value
         if value is None:
             value = "" if out.dtype.kind == "O" else out.dtype.type(0)
         for move in self.moves():
             target[move.region][move.cells] = source[move.elements]
             for gap in move.gaps:
-                target[move.region][gap] = value
+                padded[move.region][gap] = value
         return out
+
+    def _joined_type(self, x: Array) -> np.dtype[np.void] | None:
+        """Return the type of the elements of the last axes as one; None if they stay apart."""
+        if not self.tail or x.size < _FEWEST_ELEMENTS or x.dtype.hasobject:
+            return None
+        count = math.prod(self.source.dims[-self.tail :])
+        size = count * x.dtype.itemsize
+        if count == 1 or size > _MOST_JOINED or not x.flags.c_contiguous:
+            return None
+        return np.dtype((np.void, size))
 
 
 def kept(count: int, moves: Callable[[], Iterable[Move]]) -> Callable[[], Iterable[Move]]:

@@ -14,7 +14,7 @@ from commands import in_process
 from signals import below, heard, is_alive
 from validating import FOREIGN, HANGING, PLAIN, REFUSED, STRANGE_DOMAIN, save
 
-from onnx_spatial.cli.options import _memory as memory_size
+from onnx_spatial.cli.options import _parse_memory as memory_size
 from onnx_spatial.validation import ModelResult, Report
 
 

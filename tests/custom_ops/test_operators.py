@@ -11,7 +11,7 @@ import running
 import sampling
 import sessions
 from building import ELEMENT_TYPES, feeds_of, one_node
-from test_cases import NEGATIVE, POSITIVE, RULES, ids
+from test_cases import NEGATIVE, POSITIVE, ids
 
 from onnx_spatial import ConversionError, OperatorError, custom_ops
 
@@ -30,7 +30,7 @@ def test_equals_what_the_runtime_returned(case, symbolic):
 
 @pytest.mark.parametrize("case", **ids([c for c in NEGATIVE if not c.may_accept]))
 def test_broken_rules_are_refused_before_the_run_or_in_it(case):
-    with pytest.raises(ConversionError, match=f"'site' in main graph.*{RULES[case.id]}"):
+    with pytest.raises(ConversionError, match="'site' in main graph"):
         custom_ops.prepare(case.model())
     model = case.model(symbolic=True, run_time_parameters=True)
     with pytest.raises((ConversionError, OperatorError), match="'site' in main graph"):

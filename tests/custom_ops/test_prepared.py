@@ -191,3 +191,32 @@ def test_conversion_verifies_a_prepared_model_by_running_it():
     (table,) = (t for t in wrong.graph.initializer if list(t.dims) == [2, 2] and t.data_type == 7)
     table.CopyFrom(onnx.numpy_helper.from_array(np.array([[0, 1], [0, 0]]), table.name))
     assert onnx_spatial.verify(model(SPACE_TO_BATCH), wrong).status == "failed"
+
+
+@pytest.mark.parametrize(("op_type", "inverse"), [("SpaceToBatch", False), ("BatchToSpace", True)])
+def test_tables_of_the_run_with_an_entry_for_the_batch_are_lowered(op_type, inverse):
+    x = image(*((12, 3, 4) if inverse else (2, 5, 7)))
+    block, table = np.array([1, 2, 3]), np.array([[0, 0], [1, 2], [0, 2]])
+    given = one_node(
+        op_type, (x, block, table), domain=PYTHON_DOMAIN, run_time=(1, 2), batch_entry=1
+    )
+    converted = onnx_spatial.convert(given, verify=False).model
+    run = batch_to_space if inverse else space_to_batch
+    expected = run(x, [2, 3], table[1:].tolist())
+    feeds = {"x": x, "p1": block, "p2": table}
+    for level in running.LEVELS:
+        (result,) = running.run(converted, feeds, level)
+        assert running.same_bits(result, expected)
+    assert onnx_spatial.verify(given, converted)
+
+
+def test_in_a_loop_whose_state_changes_its_shape():
+    made = model("""g (float[?,?,?,?] x, int64 n) => (float[?,?,?,?] last)
+        <bool go = {1}, int32[2] block = {2, 1}, int32[2,2] none = {0, 0, 0, 0}> {
+            last = Loop (n, go, x) <
+                body = step (int64 i, bool c, float[?,?,?,?] s) => (bool c1, float[?,?,?,?] s1) {
+                    c1 = Identity(c)
+                    s1 = M.SpaceToBatchND(s, block, none)
+                }>
+        }""")
+    agree(made, {"x": image(1, 16, 1, 2), "n": np.array(3)})

@@ -305,3 +305,29 @@ def test_a_flood_of_ctrl_c_does_not_end_the_process():
         thread.join()
         """
     )
+
+
+def test_other_signals_with_a_handler_wait_for_the_end_of_the_run_too():
+    alone.python("""
+        import os, signal, time
+        import onnx_spatial
+        from onnx_spatial import operators
+        session = onnx_spatial.InferenceSession(model, mode="custom-op")
+
+        class Timeout(Exception):
+            pass
+
+        def handler(number, frame):
+            raise Timeout
+
+        signal.signal(signal.SIGALRM, handler)
+        stopped = 0
+        while stopped < 50:
+            signal.setitimer(signal.ITIMER_REAL, 0.003)
+            try:
+                while True:
+                    session.run(None, feeds)
+            except Timeout:
+                stopped += 1
+        assert session.run(None, feeds)[0].sum() == x.sum()
+    """)

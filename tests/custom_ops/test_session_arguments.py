@@ -191,3 +191,15 @@ def test_data_that_is_nowhere_is_named(tmp_path, mode):
             onnx_spatial.ModelFileError, match=r"'w\.bin' is missing.*put it beside"
         ):
             InferenceSession(tmp_path / "model.onnx", options, mode=mode)
+
+
+def test_conversion_in_memory_reads_no_weights(tmp_path):
+    partly, whole = added(), elsewhere(added())[0]
+    partly.graph.initializer[-1].CopyFrom(whole.graph.initializer[-1])
+    (tmp_path / "model.onnx").write_bytes(partly.SerializeToString())
+    for given in (partly, tmp_path / "model.onnx"):
+        assert onnx_spatial.convert(given, verify=False).changed
+        with pytest.raises(onnx_spatial.ModelFileError, match=r"w\.bin"):
+            onnx_spatial.convert(given)
+        with pytest.raises(onnx_spatial.ModelFileError, match=r"w\.bin"):
+            onnx_spatial.convert(given, tmp_path / "out.onnx", verify=False)

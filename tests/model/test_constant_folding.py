@@ -138,3 +138,8 @@ def test_tensors_that_lie_in_another_file_or_are_broken_are_not_known():
     graph = helper.make_graph([], "g", [], [], [external, broken, strange])
     ((scope, _),) = constant_folding.scopes(helper.make_model(graph))
     assert [scope.value(n) for n in "ebs"] == [None] * 3
+
+
+def test_deep_chains_do_not_overflow_the_stack():
+    nodes = "v0 = Identity(a) " + " ".join(f"v{i} = Add(v{i - 1}, one)" for i in range(1, 3000))
+    assert value(f"{nodes} v = Identity(v2999)") == [3001, 3002]

@@ -88,3 +88,15 @@ def test_external_data_of_constants_is_checked_too(external):
     made.graph.node[0].attribute[0].t.external_data[0].value = "gone.bin"
     external.write_bytes(made.SerializeToString())
     assert "'gone.bin' is missing" in _message(external)
+
+
+def test_pipes_are_read_too(path):
+    import os
+    import threading
+
+    pipe = path.parent / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(path.read_bytes()))
+    writer.start()
+    assert reader.read(pipe).proto == onnx.load(path)
+    writer.join()

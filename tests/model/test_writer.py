@@ -248,7 +248,7 @@ def test_an_interrupt_after_the_move_leaves_the_model_its_external_data(
         if len(calls) == 2:  # the first is for the weights
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(atomic, "_sync", interrupt)
+    monkeypatch.setattr(atomic, "_sync_folder", interrupt)
     with pytest.raises(KeyboardInterrupt):
         writer.write(edited(external), folder / "out.onnx")
     assert names(folder) == ["out.onnx", "weights.bin"]
@@ -272,3 +272,9 @@ def test_a_copy_of_a_file_has_its_bytes(tmp_path, monkeypatch, in_kernel):
     (tmp_path / "from").write_bytes(bytes(range(100)))
     atomic.atomic_write(tmp_path / "to", atomic.copy_of(tmp_path / "from"))
     assert (tmp_path / "to").read_bytes() == bytes(range(100))
+
+
+def test_external_data_in_subfolders_keeps_its_place(external, folder):
+    moved(external, "a/b/weights.bin")
+    writer.write(edited(external), folder / "new.onnx")
+    assert names(folder) == ["a", "a/b", "a/b/weights.bin", "new.onnx"]

@@ -188,3 +188,8 @@ def test_options_become_a_command_line():
         "--checked --max-rank 5 --prefer slices --domain 'a b' --static N=2 --shape x=1,2 "
         "--strict --strict-proof"
     )
+
+
+def test_a_worker_of_another_version_is_not_trusted(tmp_path):
+    work = Examination("m.onnx", str(tmp_path), Options(), version="0.0.1")
+    assert validate_model(work, 60, None).kind == "lost"
