@@ -222,6 +222,11 @@ def next_step(result: Verification, divergence: Divergence | None) -> str:
             f"both models compute {divergence.first.name!r} by the same {divergence.first.op_type} node "
             "from values that agree, so this node amplifies rounding: allow more with --rtol"
         )
+    if not result.operators:
+        return (
+            "no conversion by onnx-spatial explains this: whatever wrote the second model changed what "
+            "it computes. Report the first line above there, with the folder that --reproducer DIR saves"
+        )
     return (
         "convert again with --no-fuse, and if that differs too, with --prefer transpose. Use a form "
         "that passes, and report the first line above with the folder that --reproducer DIR saves"

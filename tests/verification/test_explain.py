@@ -57,6 +57,12 @@ def test_the_first_value_and_the_change_of_its_node_are_named(
     assert re.match(r"\d+ of \d+ elements differ, by at most ", found.reason)
 
 
+def test_without_operators_of_ours_no_lowering_is_advised() -> None:
+    original, other = model(CHAIN), model(CHAIN.replace("y = Neg(e)", "f = Exp(e) y = Neg(f)"))
+    result = verify(original, other)
+    assert result.status == "failed" and "no conversion by onnx-spatial" in str(result.advice)
+
+
 def test_a_model_with_other_weights_everywhere_is_another_model() -> None:
     names = ["x", *(f"v{i}" for i in range(9)), "y"]
     body = " ".join(f"{names[i + 1]} = Add({names[i]}, w{i})" for i in range(10))
