@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnx_spatial.chains.find_chains import Chain, find_chains
+    from onnx_spatial.chains.find_chains import Chain, list_chains
     from onnx_spatial.chains.illegal_reshape import NOTE as ILLEGAL
     from onnx_spatial.chains.illegal_reshape import with_legal_patches
     from onnx_spatial.chains.movements import Movement, find_movements
@@ -43,7 +43,7 @@ else:
         "Movement": ("movements", "Movement"),
         "NOTE": ("one_hot", "NOTE"),
         "NOTE_OF_SUMS": ("one_hot", "NOTE_OF_SUMS"),
-        "find_chains": ("find_chains", "find_chains"),
+        "list_chains": ("find_chains", "list_chains"),
         "find_movements": ("movements", "find_movements"),
         "find_one_hot": ("one_hot", "find_one_hot"),
         "op_type_of": ("named", "op_type_of"),
@@ -70,7 +70,7 @@ __all__ = [
     "NOTE_OF_SUMS",
     "Chain",
     "Movement",
-    "find_chains",
+    "list_chains",
     "find_movements",
     "find_one_hot",
     "op_type_of",

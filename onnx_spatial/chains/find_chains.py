@@ -62,7 +62,7 @@ class Chain:
     cost: float = 0.0
 
 
-def find_chains(
+def list_chains(
     proto: onnx.ModelProto,
     operators: analysis.Analysis | None = None,
     folder: FilePath | None = None,

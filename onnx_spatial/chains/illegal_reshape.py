@@ -70,7 +70,7 @@ def with_legal_patches(proto: onnx.ModelProto, folder: Path | None = None) -> Re
     if not illegal:
         return Repaired(proto)
     # Imported late: `convert` calls this for every model, and hardly any has an illegal Reshape.
-    from onnx_spatial.chains.find_chains import find_chains
+    from onnx_spatial.chains.find_chains import list_chains
     from onnx_spatial.chains.named import with_operators
 
     legal = onnx.ModelProto()
@@ -81,7 +81,7 @@ def with_legal_patches(proto: onnx.ModelProto, folder: Path | None = None) -> Re
         _make_legal(place, graph, illegal, weights)
     found = [
         replace(chain, patches=chain.patches.channels_last())
-        for chain in find_chains(legal, find_operators(legal, (), folder), folder)
+        for chain in list_chains(legal, find_operators(legal, (), folder), folder)
         if chain.one_hot and chain.patches is not None and _is_meant(chain, illegal)
     ]
     if not found or len(illegal) > sum(len(_illegal_reshapes(chain, illegal)) for chain in found):

@@ -25,8 +25,8 @@ from onnx_spatial.chains import (
     NOTE_OF_SUMS,
     Chain,
     Movement,
-    find_chains,
     find_movements,
+    list_chains,
     op_type_of,
     with_legal_patches,
     with_operators,
@@ -76,7 +76,7 @@ def optimize_operators(
         progress("converting 1/3: chains of standard nodes")
     legal, notes = with_legal_patches(proto, folder).model, list[str]()
     known = analysis.find(legal, options.domains, folder)
-    chains = find_chains(legal, known, folder, notes)
+    chains = list_chains(legal, known, folder, notes)
 
     def convert(some: Sequence[Chain | Movement]) -> EditResult:
         return _convert_with_chains(proto, legal, some, options, folder, progress)

@@ -11,7 +11,7 @@ from onnx import helper
 from vocabulary import BatchToSpace, SpaceToBatch
 
 import onnx_spatial
-from onnx_spatial.chains import find_chains
+from onnx_spatial.chains import list_chains
 
 S2B, B2S = SpaceToBatch, BatchToSpace
 
@@ -40,7 +40,7 @@ def test_lowerings_of_unknown_sizes(kind, sizes, first, opset):
     named = net.model(shape, net("Relu", x))
     named.opset_import.append(helper.make_opsetid(DOMAIN, 1))
     model = onnx_spatial.convert(named, fuse=False, prefer="transpose", verify=False).model
-    (chain,) = find_chains(model)
+    (chain,) = list_chains(model)
     assert _blocks(chain) == (kind, [2] * axes)
     assert [a.constant for a in chain.blocks.begins if a.constant] == [2] * axes
 
@@ -57,7 +57,7 @@ def test_a_batch_that_is_what_is_left(axes):
     x = net("Transpose", x, perm=[*places, 0, *rows, 2 * axes + 1])
     batch = net("Mul", n, [2**axes])
     x = net("Reshape", x, net("Concat", batch, *cells, c, axis=0))
-    (chain,) = find_chains(net.model(("n", *"hw"[:axes], 3), net("Relu", x)))
+    (chain,) = list_chains(net.model(("n", *"hw"[:axes], 3), net("Relu", x)))
     assert _blocks(chain) == (S2B, [2] * axes)
 
 
@@ -71,7 +71,7 @@ def test_a_batch_that_is_divided(axes, opset):
     x = net("Transpose", x, perm=[axes, *cells, 2 * axes + 1])
     twice = [net("Mul", size, [2]) for size in sizes]
     x = net("Reshape", x, net("Concat", images, *twice, c, axis=0))
-    (chain,) = find_chains(net.model(("n", *"dhw"[:axes], 4), net("Relu", x)))
+    (chain,) = list_chains(net.model(("n", *"dhw"[:axes], 4), net("Relu", x)))
     assert _blocks(chain) == (B2S, [2] * axes)
 
 
@@ -95,7 +95,7 @@ OTHERS = {
 def test_other_movements(first, perm, last):
     """Only axes in another order are an operator, between Transposes."""
     model = _moves(("Reshape", first, {}), ("Transpose", {"perm": perm}), ("Reshape", last, {}))
-    chains = find_chains(model)
+    chains = list_chains(model)
     swapped = perm == [2, 4, 0, 3, 1, 5]
     assert [c.blocks.behind for c in chains] == ([(0, 2, 1, 3)] if swapped else [])
 
@@ -107,7 +107,7 @@ def test_pads_of_another_value():
     model.graph.node.insert(0, one)
     pad = model.graph.node[1]
     pad.input.append("one")
-    chain = find_chains(model)[0]
+    chain = list_chains(model)[0]
     assert (chain.source, chain.nodes[0].op_type) == (pad.output[0], "Reshape")
 
 
@@ -119,7 +119,7 @@ def test_sizes_that_blocks_may_not_divide():
     x = net("Reshape", "x", net("Concat", [-1], rows, [2], columns, [2], c, axis=0))
     x = net("Transpose", x, perm=[2, 4, 0, 1, 3, 5])
     x = net("Reshape", x, net("Concat", [-1], rows, columns, c, axis=0))
-    assert find_chains(net.model(("n", "h", "w", 3), x)) == []
+    assert list_chains(net.model(("n", "h", "w", 3), x)) == []
 
 
 def test_pads_that_a_caller_gives():
@@ -133,7 +133,7 @@ def test_pads_that_a_caller_gives():
     x = net("Reshape", x, net("Concat", net("Mul", n, [4]), rows, columns, c, axis=0))
     model = net.model(("n", "h", "w", 3), x)
     model.graph.input.append(helper.make_tensor_value_info("p", onnx.TensorProto.INT64, [8]))
-    assert [c.nodes[0].op_type for c in find_chains(model)] == ["Reshape"]
+    assert [c.nodes[0].op_type for c in list_chains(model)] == ["Reshape"]
 
 
 def test_bad_parameters():
@@ -141,7 +141,7 @@ def test_bad_parameters():
     net = Net()
     x = net("Reshape", "x", [2, 4, 2, 6, 2, 5])
     x = net("Transpose", x, perm=[2, 4, 0, 1, 3])
-    assert find_chains(net.model((2, 8, 12, 3), net("Reshape", x, np.float32([1.0])))) == []
+    assert list_chains(net.model((2, 8, 12, 3), net("Reshape", x, np.float32([1.0])))) == []
 
 
 @pytest.mark.parametrize("op_type", ["Neg", "Mul"])
@@ -150,4 +150,4 @@ def test_crops_that_are_others_in_some_cases(op_type):
     model = chain_models.depth_to_space()
     (node,) = [n for n in model.graph.node if n.op_type == op_type]
     node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output))
-    assert all("Slice" not in [n.op_type for n in c.nodes] for c in find_chains(model))
+    assert all("Slice" not in [n.op_type for n in c.nodes] for c in list_chains(model))

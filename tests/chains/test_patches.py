@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from patch_models import one_hot
 
 import onnx_spatial
-from onnx_spatial.chains import find_chains
+from onnx_spatial.chains import list_chains
 
 K3 = {
     "valid": {},
@@ -32,13 +32,13 @@ def run(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
 
 
 def patches_of(model: onnx.ModelProto):
-    (chain,) = find_chains(model)
+    (chain,) = list_chains(model)
     return chain.patches
 
 
 def same_values(model: onnx.ModelProto, shape) -> None:
     """Compare the model with its chain as a named operator, by its numpy kernel."""
-    chains = find_chains(model)
+    chains = list_chains(model)
     named, _ = onnx_spatial.chains.with_operators(model, chains)
     x = np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
     converted = onnx_spatial.convert(named, domains=[onnx_spatial.chains.DOMAIN], verify=False)
@@ -60,7 +60,7 @@ def test_one_hot_convolutions(shape, attributes, major):
 def test_transposes_around_are_part_of_the_operator():
     shape = ("n", "h", "w", 3)
     model = patch_models.channels_last(one_hot((2, 4), 3), shape, strides=[2, 3])
-    (chain,) = find_chains(model)
+    (chain,) = list_chains(model)
     assert [node.op_type for node in chain.nodes] == ["Transpose", "Conv", "Transpose"]
     assert chain.patches.operator.layout == "channels_last"
     assert chain.patches.before == (0, 1, 2, 3)
@@ -77,7 +77,7 @@ def test_depthwise_convolutions_put_the_channels_first():
 @pytest.mark.parametrize("shape", [(1, 9, 11, 3), (2, 9, 11, 3)])
 def test_tf2onnx_form(shape):
     model = patch_models.tf2onnx(shape, stride=2)
-    (chain,) = find_chains(model)
+    (chain,) = list_chains(model)
     assert (chain.source, chain.output) == ("x", model.graph.output[0].name)
     assert chain.patches.channels == 3
     same_values(model, shape)
@@ -94,7 +94,7 @@ def test_tf2onnx_form(shape):
 def test_gathers_of_windows(arguments, computed):
     shape = ("n", 2, "h", "w") if computed else (2, 2, 13, 12)
     model = patch_models.im2col(shape, *arguments, computed=computed)
-    (chain,) = find_chains(model)
+    (chain,) = list_chains(model)
     assert chain.nodes[-1].op_type == "Reshape"
     assert not chain.one_hot
     same_values(model, (2, 2, 13, 12))
@@ -131,23 +131,23 @@ WRONG = {
 
 @pytest.mark.parametrize("weight", WRONG.values(), ids=WRONG)
 def test_other_convolutions_are_no_patches(weight):
-    assert find_chains(patch_models.channels_first(weight, (1, 2, 9, 9))) == []
+    assert list_chains(patch_models.channels_first(weight, (1, 2, 9, 9))) == []
 
 
 def test_a_bias_is_more_than_patches():
     net = Net()
     model = net.model((1, 2, 9, 9), net("Conv", "x", one_hot((3, 3), 2), np.ones(18, "f")))
-    assert find_chains(model) == []
+    assert list_chains(model) == []
 
 
 def test_a_weight_that_callers_may_replace_is_unknown():
     model = patch_models.channels_first(one_hot((3, 3), 2), (1, 2, 9, 9))
     weight = model.graph.initializer[0]
-    assert len(find_chains(model)) == 1
+    assert len(list_chains(model)) == 1
     model.graph.input.append(
         helper.make_tensor_value_info(weight.name, TensorProto.FLOAT, list(weight.dims))
     )
-    assert find_chains(model) == []
+    assert list_chains(model) == []
 
 
 @pytest.mark.parametrize("rows", [[0, 1, 2], [2, 1, 0], [0, 1, 1]])
@@ -157,7 +157,7 @@ def test_grids_that_are_no_windows(rows):
     value = net("Gather", net("Gather", "x", grid, axis=2), grid, axis=4)
     value = net("Transpose", value, perm=[0, 1, 2, 4, 3, 5])
     model = net.model((1, 2, 10, 10), net("Reshape", value, [1, 18, 64]))
-    assert len(find_chains(model)) == (rows == [0, 1, 2])
+    assert len(list_chains(model)) == (rows == [0, 1, 2])
 
 
 @pytest.mark.parametrize(
@@ -166,4 +166,4 @@ def test_grids_that_are_no_windows(rows):
 )
 def test_one_hot_convolutions_in_functions_and_branches(holder, place):
     model = patch_models.channels_first(one_hot((2, 2), 3), (1, 3, 64, 64), strides=[2, 2])
-    assert [str(chain.place) for chain in find_chains(holders.HOLDERS[holder](model))] == [place]
+    assert [str(chain.place) for chain in list_chains(holders.HOLDERS[holder](model))] == [place]
