@@ -59,8 +59,8 @@ def remove_layout_changes(
     todo = [_has_changes_near_windows(graph) for _, graph in traversal.graphs(proto)]
     if not any(todo):
         return None
-    windows = (i for i, (_, _, node) in enumerate(traversal.nodes(proto)) if _is_window(node))
-    model = ModelEditor(proto, analysis.find(proto, (), folder), near=windows)
+    near = (i for i, (_, _, node) in enumerate(traversal.nodes(proto)) if _is_window(node))
+    model = ModelEditor(proto, analysis.find(proto, (), folder), near=near)
     edited = False
     for editor, wanted in zip(model.editors(), todo, strict=True):
         if not wanted or editor.view.opset < MIN_OPSET:
