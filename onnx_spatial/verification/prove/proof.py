@@ -14,8 +14,9 @@ decides:
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -73,7 +74,7 @@ class Proof:
         assumptions: what the proof assumes, one sentence each.
         found: what was found instead of a proof; None if it is proven.
         reason: why it is not proven: "gave up: ...", or which formula differs.
-        trials: where the formulas differ, the smallest first; a run there decides.
+        find_trials: finds `trials`.
         wider: the part that the trials are of, up to the inputs of the graph; None: the part itself.
         digest: equal for parts that differ in names and in the numbers of weights; None if unknown.
     """
@@ -82,9 +83,14 @@ class Proof:
     assumptions: tuple[str, ...] = ()
     found: Found | None = None
     reason: str = ""
-    trials: tuple[Trial, ...] = ()
+    find_trials: Callable[[], tuple[Trial, ...]] = field(default=tuple, compare=False)
     wider: ChangedPart | None = None
     digest: bytes | None = None
+
+    @cached_property
+    def trials(self) -> tuple[Trial, ...]:
+        """Where the formulas differ, the smallest first; a run there decides."""
+        return self.find_trials()
 
 
 # Sizes to try

@@ -106,7 +106,7 @@ class Prover:
             proofs = []
             for number, part in enumerate(matches.changed, start=1):
                 progress(f"proof {number}/{len(matches.changed)}: {part.output}")
-                proofs.append(self.prove(part))
+                proofs.append(self._assuming(part, self._proven(part)))
             pairs = zip(matches.changed, proofs, strict=True)
             unproven = [part for part, proof in pairs if proof.scope is None]
             if not unproven and not matches.unmatched and not matches.rest:
@@ -114,8 +114,10 @@ class Prover:
             first = first or (matches, proofs)
             matches = matches.renaming(unproven)
         assert first is not None
-        self._follow(first[0])
-        return first
+        matches, proofs = first
+        self._follow(matches)
+        pairs = zip(matches.changed, proofs, strict=True)
+        return matches, [self._assuming(part, self._extended(part, proof)) for part, proof in pairs]
 
     def _follow(self, matches: Matches) -> None:
         self._matches = matches
@@ -123,15 +125,20 @@ class Prover:
 
     def prove(self, part: ChangedPart) -> Proof:
         """Prove that both sides of a part compute the same, or say what was found instead."""
-        proof, assumed = self._found(part), self._matches.assumptions(part)
-        if proof.scope is None or not assumed:
-            return proof
-        return replace(proof, assumptions=(*proof.assumptions, *sorted(assumed)))
+        return self._assuming(part, self._extended(part, self._prove_once(part)))
 
-    def _found(self, part: ChangedPart) -> Proof:
-        proof = self._prove_once(part)
+    def _assuming(self, part: ChangedPart, proof: Proof) -> Proof:
+        """Return a proof with what is assumed of the nodes of the converted model."""
+        known = {*proof.assumptions} if proof.scope else self._matches.assumptions(part)
+        added = sorted(self._matches.assumptions(part) - known)
+        return replace(proof, assumptions=(*proof.assumptions, *added)) if added else proof
+
+    def _extended(self, part: ChangedPart, proof: Proof) -> Proof:
+        """Return the proof of a part, or else of one that reaches back to the inputs of its graph."""
+        if proof.scope is not None or part.fed:
+            return proof
         has_values = any(trial.values for trial in proof.trials)
-        if proof.scope is not None or not proof.trials or part.may_be_fed(values=has_values):
+        if not proof.trials or part.may_be_fed(values=has_values):
             return proof
         # What the part reads may never have these sizes or values in the model: its inputs can.
         wider = self._matches.widened(part)
@@ -140,8 +147,8 @@ class Prover:
             if of_wider.scope is not None:
                 return of_wider
             if of_wider.trials:
-                return replace(proof, trials=of_wider.trials, wider=wider)
-        return replace(proof, trials=()) if has_values else proof
+                return replace(proof, find_trials=lambda: of_wider.trials, wider=wider)
+        return replace(proof, find_trials=tuple) if has_values else proof
 
     def _prove_once(self, part: ChangedPart) -> Proof:
         """Prove a part, or give it the proof of an equal one."""
@@ -178,11 +185,11 @@ class Prover:
                 return Proof("these sizes", comparison.assumptions)
             return Proof("all sizes", (*comparison.assumptions, *STANDING))
         if not comparison.differences:
-            tried = trials_of(ranked, comparison.failures)
-            return replace(_gave_up(comparison.reason or ""), trials=tried)
+            tried = partial(trials_of, ranked, comparison.failures)
+            return replace(_gave_up(comparison.reason or ""), find_trials=tried)
         reason = difference_in_words(comparison.differences[0])
-        tried = trials_of(ranked, comparison.differences)
-        return Proof(None, found="other formula", reason=reason, trials=tried)
+        tried = partial(trials_of, ranked, comparison.differences)
+        return Proof(None, found="other formula", reason=reason, find_trials=tried)
 
     def _of_all_ranks(
         self, part: ChangedPart, upstream: Upstream, weights: Mapping[str, onnx.TypeProto]
