@@ -183,6 +183,16 @@ def test_an_input_that_takes_fewer_sizes_is_sampled() -> None:
     assert verify(model(RELU), fixed).status == "failed"  # of two runs one has another size
 
 
+def test_names_that_are_used_again_are_proven_by_what_they_mean() -> None:
+    head = "g (float[N,4] x) => (float[N,4] y)"
+    before = model(f"{head} {{ a = Neg(x) b = Exp(a) y = Sin(b) }}")
+    swapped = model(f"{head} {{ b = Neg(x) a = Exp(b) y = Sin(a) }}")
+    result = verify(before, swapped)
+    assert (result.status, result.evidence) == ("passed", "proven"), result.message
+    wrong = model(f"{head} {{ b = Neg(x) a = Exp(b) y = Cos(a) }}")
+    assert verify(before, wrong).status == "failed"
+
+
 # FAILED
 
 

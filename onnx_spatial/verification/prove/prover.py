@@ -106,7 +106,7 @@ class Prover:
             proofs = []
             for number, part in enumerate(matches.changed, start=1):
                 progress(f"proof {number}/{len(matches.changed)}: {part.output}")
-                proofs.append(self._assuming(part, self._proven(part)))
+                proofs.append(self._assuming(part, self._prove_once(part)))
             pairs = zip(matches.changed, proofs, strict=True)
             unproven = [part for part, proof in pairs if proof.scope is None]
             if not unproven and not matches.unmatched and not matches.rest:
