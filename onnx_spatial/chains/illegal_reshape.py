@@ -187,8 +187,9 @@ def _is_channels_last(weight: Array) -> bool:
     if weight.ndim != 4 or weight.shape[2] != 1 or max(weight.shape[:2]) < 2:
         return False
     count = weight.shape[0] * weight.shape[1]
-    eye = np.eye(count)
-    return weight.shape[3] == count and bool((weight.reshape(count, count) == eye).all())
+    if weight.shape[3] != count:
+        return False  # before the identity takes count * count numbers of memory
+    return bool((weight.reshape(count, count) == np.eye(count)).all())
 
 
 def _channels_first(conv: onnx.NodeProto) -> list[onnx.NodeProto]:

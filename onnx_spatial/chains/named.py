@@ -127,7 +127,7 @@ class _Graphs:
     def value(self, place: traversal.Place, name: str) -> ir.Value:
         """Return a value that is visible in a graph."""
         while (place, name) not in self._values and place.steps:
-            place = traversal.Place(place.function, place.steps[:-1])
+            place = place.outer
         value = self._values[place, name]
         return self.replaced.get(value, value)
 

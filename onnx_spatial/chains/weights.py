@@ -22,8 +22,8 @@ from onnx_spatial.model.io import external_data
 #: The most elements of a weight, and of each value on the way to it.
 _MAX_ELEMENTS = 1 << 26
 
-#: The most nodes that compute a weight.
-_MAX_NODES = 32
+#: The longest path of nodes to a weight.
+_MAX_DEPTH = 32
 
 #: Operators that exporters compute weights with.
 _FOLDABLE = frozenset(
@@ -34,6 +34,10 @@ _FOLDABLE = frozenset(
 
 #: Operators whose result may be much larger than their inputs, which say how large.
 _GROWS = {"ConstantOfShape": 0, "Expand": 1}
+
+
+class _TooDeepError(Exception):
+    """A value is behind more nodes than are followed."""
 
 
 class Weights:
@@ -72,7 +76,7 @@ class Weights:
                 return place
             if not place.steps:
                 return None
-            place = traversal.Place(place.function, place.steps[:-1])
+            place = place.outer
 
     def dims(self, place: traversal.Place, name: str) -> tuple[int, ...] | None:
         """Return the shape of an initializer or a Constant; None for other values."""
@@ -92,20 +96,25 @@ class Weights:
 
     def array(self, place: traversal.Place, name: str) -> Array | None:
         """Return a value that is known before the model runs, if it is not too large."""
-        return self._array_within(place, name, _MAX_NODES)
+        try:
+            return self._array_within(place, name, _MAX_DEPTH)
+        except _TooDeepError:
+            return None
 
-    def _array_within(self, place: traversal.Place, name: str, far: int) -> Array | None:
+    def _array_within(self, place: traversal.Place, name: str, depth_left: int) -> Array | None:
         owner = self._owner_of(place, name)
-        if owner is None or not far:
+        if owner is None:
             return None
         key = (owner, name)
         if key not in self._known:
+            if not depth_left:
+                raise _TooDeepError  # not kept as unknown: from another value it is near enough
             tensor = self._tensor_of(owner, name)
             node = self._nodes.get(key)
             if tensor is not None:
                 self._known[key] = self._read_tensor(tensor)
             elif node is not None:
-                self._known[key] = self._compute_array(owner, node, name, far)
+                self._known[key] = self._compute_array(owner, node, name, depth_left)
             else:
                 return None
         return self._known[key]
@@ -119,7 +128,7 @@ class Weights:
             return None  # damaged, or not there
 
     def _compute_array(
-        self, place: traversal.Place, node: onnx.NodeProto, name: str, far: int
+        self, place: traversal.Place, node: onnx.NodeProto, name: str, depth_left: int
     ) -> Array | None:
         if node.op_type not in _FOLDABLE or not op_traits.is_standard(node):
             return None
@@ -129,7 +138,7 @@ class Weights:
             return constant_folding.held(node, self._read_tensor)
         feeds: dict[str, Array] = {}
         for source in filter(None, node.input):
-            value = self._array_within(place, source, far - 1)
+            value = self._array_within(place, source, depth_left - 1)
             if value is None:
                 return None
             feeds[source] = value
@@ -141,9 +150,8 @@ class Weights:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                (result,) = reference.ReferenceEvaluator(graph, opsets={"": self._opset}).run(
-                    None, feeds
-                )
+                evaluator = reference.ReferenceEvaluator(graph, opsets={"": self._opset})
+                (result,) = evaluator.run(None, feeds)
         except Exception:  # of any type: the value stays unknown
             return None
         return result if isinstance(result, np.ndarray) and result.size <= _MAX_ELEMENTS else None

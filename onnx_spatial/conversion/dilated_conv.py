@@ -116,8 +116,9 @@ def _describe_convolution(node: ir.Node, editor: GraphEditor) -> str:
     if node.op_type == "ConvTranspose":
         inputs, outputs = weight[0], weight[1] * group
     depthwise = group == inputs > 1
-    kind = "depthwise" if depthwise and node.op_type == "Conv" else node.op_type
-    kind = f"depthwise {kind}" if depthwise and kind != "depthwise" else kind
+    kind = node.op_type
+    if depthwise:
+        kind = "depthwise" if kind == "Conv" else f"depthwise {kind}"
     groups = f", {group} groups" if group > 1 and not depthwise else ""
     channels = f"{inputs}" if inputs == outputs else f"{inputs} -> {outputs}"
     return f"{kind} {_join_sizes(kernel)}, {dilation}, {channels} channels{groups}"

@@ -53,8 +53,8 @@ RULES: dict[str, Rule] = {
     **rules_elements.RULES,
 }
 
-#: The most nodes between a value and the inputs.
-MAX_NODES = 2000
+#: The most values on one stack; deeper ones recurse.
+_MAX_STACK = 2000
 
 
 class GraphMaps:
@@ -70,7 +70,8 @@ class GraphMaps:
         opset: version of ONNX's own operators.
         legal: whether a run succeeds at the sizes in question, as is assumed of the original.
         function: the local function that holds the nodes.
-        unknown: maps of nodes without a rule; whether the node is in a graph inside of this one.
+        unknown: maps of nodes without a rule; its last argument says whether the node is in a
+            function or a branch.
     """
 
     def __init__(
@@ -118,8 +119,8 @@ class GraphMaps:
                 todo.pop()
                 continue
             node = self._producers.get(current)
-            missing = [] if node is None else self._missing_rule(node)
-            if missing and len(todo) < MAX_NODES:
+            missing = [] if node is None else self._missing_inputs(node)
+            if missing and len(todo) < _MAX_STACK:
                 todo += missing
                 continue
             self._compute_value(current, node)
@@ -133,7 +134,7 @@ class GraphMaps:
     def _is_own(self, name: str) -> bool:
         return name in self._inputs or name in self._constants or name in self._producers
 
-    def _missing_rule(self, node: onnx.NodeProto) -> list[str]:
+    def _missing_inputs(self, node: onnx.NodeProto) -> list[str]:
         return [n for n in node.input if n and n not in self._values and self._is_own(n)]
 
     def _compute_value(self, name: str, node: onnx.NodeProto | None) -> None:

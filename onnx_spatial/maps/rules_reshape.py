@@ -343,7 +343,7 @@ def transposed(case: Case, x: Tensor, perm: Sequence[int]) -> Tensor:
     """Return the tensor with its axes in another order.
 
     Raises:
-        UndecidedError: it has another rank.
+        IllegalError: `perm` does not fit the rank.
     """
     if sorted(perm) != list(range(x.rank)):
         raise IllegalError(f"Transpose: perm {list(perm)} does not fit rank {x.rank}")
@@ -390,7 +390,7 @@ def rearranged(
     return moved(x, case, list(map(product, extents)), at, axes)
 
 
-def _space_to_depth(case: Case, node: NodeView) -> list[Tensor]:
+def _map_space_to_depth(case: Case, node: NodeView) -> list[Tensor]:
     b = _block_size(node)
     n, c, h, w = node.input(0).dims
     sizes = [n, c, _block_quotient(case, node, h, b), b, _block_quotient(case, node, w, b), b]
@@ -420,7 +420,7 @@ def _block_quotient(case: Case, node: NodeView, size: Polynomial, block: Polynom
     return case.divide(size, block, f"{show(size)} is divisible by {show(block)}")
 
 
-def _depth_to_space(case: Case, node: NodeView) -> list[Tensor]:
+def _map_depth_to_space(case: Case, node: NodeView) -> list[Tensor]:
     b = _block_size(node)
     n, c, h, w = node.input(0).dims
     depth = exact(c, b * b)
@@ -439,6 +439,6 @@ RULES: dict[str, Rule] = {
     "Squeeze": _map_squeeze,
     "Unsqueeze": _map_unsqueeze,
     "Transpose": _map_transpose,
-    "SpaceToDepth": _space_to_depth,
-    "DepthToSpace": _depth_to_space,
+    "SpaceToDepth": _map_space_to_depth,
+    "DepthToSpace": _map_depth_to_space,
 }

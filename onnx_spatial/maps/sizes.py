@@ -271,9 +271,8 @@ class SymbolicValues:
         tensors = [value.tensor if value is not None else None for value in values]
         rule = None if first_alone else RULES.get(node.op_type)
         if rule is not None and all(t or not n for n, t in zip(node.input, tensors, strict=True)):
-            with suppress(
-                Exception
-            ):  # it is open, or breaks its operator's rules and fails when run
+            # It may be open, or break its operator's rules and fail when run.
+            with suppress(Exception):
                 return rule(self.case, _view_of(node, tensors, scope))[
                     list(node.output).index(name)
                 ]

@@ -107,7 +107,7 @@ def reach_verdict(findings: Findings) -> Verification:
     """Return the verdict on the findings, with all evidence."""
     runs = findings.of_models
     notes = [*findings.interface.notes, *runs.warnings]
-    # Of operators it is among their assumptions; other parts have no place of their own.
+    # Operators list it among their assumptions; for parts without operators a note says it.
     if any(FINITE_DATA in p.proof.assumptions for p in findings.parts if not p.operators):
         notes.append(f"the proof assumes that {FINITE_DATA}")
     if findings.outputs_only:

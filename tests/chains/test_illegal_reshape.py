@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import patch_models
 import pytest
@@ -12,6 +13,8 @@ from vocabulary import ExtractPatches
 
 import onnx_spatial
 from onnx_spatial.chains import ILLEGAL, with_legal_patches
+from onnx_spatial.chains.weights import Weights
+from onnx_spatial.model import traversal
 
 BATCH, SIZES = (None, 11, 13, 3), (None, None, None, 3)
 #: Models, with stride, rate and padding of the operator.
@@ -69,3 +72,21 @@ def test_other_models_stay():
     for model in (legal, channels, behind, alone):
         assert with_legal_patches(model).model is model
     assert not onnx_spatial.convert(legal).changed
+
+
+def test_a_large_weight_behind_an_illegal_reshape_takes_no_memory():
+    """Of 4,000 x 4,000 places an identity would have 2.6e14 numbers."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n,h,w,3] x) => (y)
+        <int64[4] shape = {-3, -1, -1, 1}, int64[4] large = {4000, 4000, 1, 1}> {
+            r = Reshape (x, shape)  k = ConstantOfShape (large)  y = Conv (r, k) }"""
+    result = onnx_spatial.convert(onnx.parser.parse_model(text), verify=False)
+    assert not result.changed
+
+
+def test_what_is_known_of_a_weight_does_not_depend_on_what_was_asked_before():
+    nodes = " ".join(f"n{i + 1} = Identity (n{i})" for i in range(40))
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g () => (n40) <float[1] n0 = {{1}}>
+        {{ {nodes} }}"""
+    weights, main = Weights(onnx.parser.parse_model(text), None), traversal.Place()
+    assert weights.array(main, "n40") is None  # too many nodes
+    assert weights.array(main, "n20") == [1.0]

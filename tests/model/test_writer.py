@@ -222,7 +222,7 @@ def test_in_place_what_reads_back_differently_is_undone(path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "place", [(os, "fsync"), (atomic, "_move"), (atomic, "_sync_folder")], ids=str
+    "place", [(os, "fsync"), (atomic, "_move_file"), (atomic, "_sync_folder")], ids=str
 )
 @pytest.mark.parametrize("keep", [False, True])
 def test_in_place_an_interrupt_leaves_the_original_or_puts_it_back(path, monkeypatch, keep, place):

@@ -165,7 +165,8 @@ class Request:
             part = operator.multiple(axis)
             return part * max(1, TYPICAL_DIM // part)
         if isinstance(operator, SpaceToBatch | BatchToSpace):
-            part = (*operator.block_shape, *[1] * axis)[axis - 1]
+            blocks = operator.block_shape
+            part = blocks[axis - 1] if axis <= len(blocks) else 1
         elif isinstance(operator, ExtractPatches) and axis in operator.spatial_axes:
             part = operator.strides[axis - operator.spatial_axes.start]
         elif isinstance(operator, FixedOperator):

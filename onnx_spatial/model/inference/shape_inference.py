@@ -245,7 +245,8 @@ def _add_reached(graph: traversal.GraphLike, reached: set[str]) -> None:
         inner = [g for _, g in traversal.subgraphs(node)]
         bodies = [n for g in inner for _, _, n in traversal.graph_nodes(traversal.Place(), g)]
         # `starts` may be in the bodies.
-        if not all(map(reached.isdisjoint, (traversal.needs(node), *(n.output for n in bodies)))):
+        names = (traversal.needs(node), *(n.output for n in bodies))
+        if any(not reached.isdisjoint(each) for each in names):
             # The outputs of a loop body are its inputs in the next iteration: all of it depends.
             for body in inner:
                 reached.update(v.name for v in body.input)
