@@ -186,9 +186,8 @@ def _tiling_work(rows: int, columns: int, run: int, runs: float) -> Features:
         features["column edge"] = runs * (columns % tile) / columns
     for name, count, length in (("read", rows, columns), ("write", columns, rows)):
         apart = math.gcd(length * run, _ALIAS_BYTES)
-        crowd = (
-            count * apart / (_ALIAS_LINES * _ALIAS_BYTES)
-        )  # those that need a line, for each that there is
+        # Those that need a line, for each that there is.
+        crowd = count * apart / (_ALIAS_LINES * _ALIAS_BYTES)
         if apart >= _MIN_ALIAS_BYTES and crowd > 1:
             features[f"{name} apart"] = runs * min(4.0, 1 + math.log2(crowd))
     return features
