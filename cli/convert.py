@@ -5,6 +5,7 @@ each model    convert -> verify -> write    one line for what is unverified or b
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -139,6 +140,9 @@ def _convert_models(
         if result.output is not None:
             what = "wrote" if result.changed else "copied byte for byte to"
             say(output.out, f"{what} {result.output}")
+        if command == "convert" and not result.changed and not result.operators:
+            look = shlex.join(["onnx-spatial", "optimize", model])
+            say(output.out, f"to find operators that are written as standard nodes: {look}")
         if result.backup is not None:
             say(output.out, f"the original is kept as {result.backup}")
         if places.check and result.changed:

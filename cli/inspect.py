@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnx_spatial.cli import options
@@ -40,7 +40,8 @@ def inspect(models: tuple[str, ...], output: Output, **values: Any) -> int:
 
         render.outcome(output.out, result.describe(model, verbose=output.verbose, graphs=False))
         if result.command is not None and len(models) == 1:
-            command = _next_command(result.command, model, values)
+            unknown = [o.domain for o in result.operators if o.unknown_domain]
+            command = _next_command(result.command, model, values, unknown)
             output.out.print(f"do it with: {command}", soft_wrap=True)
 
     def conclude(result: Inspection) -> tuple[str, int]:
@@ -49,10 +50,13 @@ def inspect(models: tuple[str, ...], output: Output, **values: Any) -> int:
     return each_model(output, models, work, show, conclude, HtmlReport())
 
 
-def _next_command(name: str, model: str, values: Mapping[str, Any]) -> str:
-    """Return the command line that does what is listed."""
+def _next_command(
+    name: str, model: str, values: Mapping[str, Any], unknown_domains: Sequence[str]
+) -> str:
+    """Return the command line that does what is listed, and accepts the domains that were not."""
     words = ["onnx-spatial", name, model, "-o", "OUT.onnx"]
-    words += [f"--domain={domain}" for domain in values["domains"]]
+    domains = dict.fromkeys([*values["domains"], *unknown_domains])
+    words += [f"--domain={domain}" for domain in domains]
     words += [f"--static={dim}={size}" for dim, size in values["static"].items()]
     words += [f"--prefer={values['prefer']}"] if values["prefer"] else []
     words += [f"--max-rank={values['max_rank']}"] if values["max_rank"] else []

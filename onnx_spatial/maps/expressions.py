@@ -196,7 +196,7 @@ def _atom_name(atom: Atom) -> str:
             return f"floor(({show(operands[0])}) / ({show(operands[1])}))"
         name = key.operator.removeprefix(UNKNOWN_PREFIX)
         return f"{name}({', '.join(map(show, operands))})"
-    if isinstance(key, LiteralKey):
+    if isinstance(key, LiteralKey) and key.element_type:
         dtype = helper.tensor_dtype_to_np_dtype(key.element_type)
         return str(np.frombuffer(key.data, dtype)[0])
     return "?"

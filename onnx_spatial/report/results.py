@@ -383,6 +383,8 @@ class Conversion:
         verdict = "not verified" if self.verification is None else self.verification.status
         status = "failed" if error else verdict if self.changed else "nothing to do"
         what = self._nothing_done() if summary is None else headline(summary)
+        if left := sum(operator.left_over for operator in found.named):
+            what += f"; {count(left, 'operator')} left"
         outcome = Outcome(name or found.model, status, what)
         if graphs:
             after = self.model if self.changed else None

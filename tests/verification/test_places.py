@@ -78,8 +78,8 @@ def test_a_branch_that_no_run_takes_counts_whatever_its_value_is_called() -> Non
     renamed = model(never.replace("H] b)", "H] other)").replace("b = tf", "other = tf"))
     wrong = with_wrong_transpose(onnx_spatial.convert(renamed, verify=False).model)
     result = verify(model(never), wrong)
-    assert result.evidence != "proven"
-    assert result.operators[0].unproven is not None  # it is not left as it is
+    assert result.status == "failed"
+    assert "If node '<y>' (main graph)" in str(result.operators[0].reason)
 
 
 # Convolutions that onnxruntime refuses

@@ -291,3 +291,28 @@ def test_a_function_does_not_redefine_an_operator_of_onnxruntime() -> None:
     second.functions.append(parser.parse_function(f"{text} {{ d = Neg(a) c = MatMul(d, b) }}"))
     first = made(given, "d = Neg(x) y = MatMul(d, GT)")
     assert not prove(first, second).is_proven
+
+
+@pytest.mark.parametrize(
+    ("node", "op_type"),
+    [
+        ("r = Slice(c, nulls, twos, nulls)", "Slice"),
+        ("r = Flatten<axis = 5>(c)", "Flatten"),
+        ("r = Tile(c, one)", "Tile"),
+        ("r = Transpose<perm = [0, -1]>(c)", "Transpose"),
+        ("t = Equal(c, c) f = Add(t, t) r = Cast<to = 1>(f)", "Add"),
+    ],
+)
+def test_constants_that_no_runtime_computes_are_not_folded(node: str, op_type: str) -> None:
+    """onnx's evaluator computes all of them."""
+    head = '<ir_version: 9, opset_import: ["" : 17]> g (float[2,2] x) => (float[?,?] y)'
+    stored = """<float[2,2] c = {1, 2, 3, 4}, int64[2] nulls = {0, 0}, int64[2] twos = {2, 2},
+        int64[1] one = {1}>"""
+    before = parser.parse_model(f"{head} {stored} {{ y = Add(x, c) }}")
+    after = parser.parse_model(f"{head} {stored} {{ {node} y = Add(x, r) }}")
+    assert op_type in {n.op_type for n in after.graph.node}
+    with pytest.raises(Exception, match=r"."):
+        ort.InferenceSession(after.SerializeToString()).run(
+            None, {"x": np.ones((2, 2), np.float32)}
+        )
+    assert not prove(before, after).is_proven

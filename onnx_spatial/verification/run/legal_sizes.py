@@ -4,7 +4,7 @@
 
     what operators demand    4 divides H and W
     likely sizes             N = 2, H = 40, W = 24: small ones where dims are many
-    a repair                 the MatMul fails: W is 12, as its weight has 12 rows
+    a repair                 the MatMul fails: W is 12, 24, .., as its weight has 12 rows
     else                     a reason that says which shapes to give
 
 Each repair changes what most likely mends the node that failed, until a later one fails. Runs are
@@ -64,6 +64,8 @@ _MAX_LEGAL_SIZES = 7
 _TURNS = 3
 #: Sizes that are halved and doubled again, as in a U-Net, must be multiples of 8, 16 or 32.
 _ROUND = (64, 96, 128)
+#: Strides between the input and a value whose size a message names, and sizes next to one that fails.
+_STRIDES, _NEXT_SIZES = (1, 2, 4, 8, 16, 32), 8
 #: Blocks and pads are drawn below this number, and so often until an operator accepts them.
 _AMOUNTS_BELOW, _MAX_DRAWS = 4, 60
 
@@ -329,8 +331,12 @@ class SizeSearch:
         read_by = self._nodes[position].input if 0 <= position < len(self._nodes) else ()
         # The message of a MatMul does not have the sizes of its weights.
         numbers += [dim for name in read_by for dim in self._weights.get(name, ())]
-        for symbols, number in itertools.product(groups, dict.fromkeys(filter(None, numbers))):
-            yield base.resized(dict.fromkeys(symbols, number))
+        for stride in _STRIDES:
+            for symbols, number in itertools.product(groups, dict.fromkeys(filter(None, numbers))):
+                yield base.resized(dict.fromkeys(symbols, number * stride))
+            if stride == 1:
+                for symbols, step in itertools.product(groups, range(1, _NEXT_SIZES)):
+                    yield base.resized(dict.fromkeys(symbols, base.sizes[symbols[0]] + step))
 
     # Messages
 
