@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from onnx_spatial.maps import division
+from onnx_spatial.maps import division, values
 from onnx_spatial.maps.budget import Budget
 from onnx_spatial.maps.expressions import (
     ONE,
@@ -41,14 +41,7 @@ from onnx_spatial.maps.expressions import (
 )
 from onnx_spatial.maps.facts import Facts
 from onnx_spatial.maps.polynomial import Atom, Polynomial
-from onnx_spatial.maps.values import (
-    MAX_DECIDED,
-    SIZE_LIMIT,
-    Values,
-    evaluate,
-    grid_of,
-    holds_everywhere,
-)
+from onnx_spatial.maps.values import MAX_DECIDED, SIZE_LIMIT, Values, evaluate, grid_of
 
 _T = TypeVar("_T")
 
@@ -370,7 +363,7 @@ class Case(Splits):
 
     def everywhere(self, p: Polynomial, holds: Callable[[Values], npt.NDArray[np.bool_]]) -> bool:
         """Tell whether a polynomial has a property for all values of indices of known extents."""
-        return holds_everywhere(p, holds, self.extents, self.facts)
+        return values.holds_everywhere(p, holds, self.extents, self.facts)
 
     def is_inside(self, place: Polynomial, extents: Sequence[Polynomial]) -> bool:
         """Tell whether `place` is provably an index of an axis whose digits have these extents."""

@@ -25,7 +25,7 @@ from onnx_spatial.maps.tensor import Tensor
 NEVER_RUNS = "the original fails in every run"
 
 #: The most values of an index that are tried to find a contradiction.
-_MAX_TRIED_VALUES = 4
+_MAX_TRIED = 4
 
 
 @dataclass(frozen=True)
@@ -195,11 +195,7 @@ def _is_impossible(case: Case) -> bool:
         if case.surely(-fact - 1):
             return True
     inside = {atom for fact in facts for product in fact.terms for atom in product}
-    small = [
-        atom
-        for atom in inside
-        if case.extents.get(atom, _MAX_TRIED_VALUES + 1) <= _MAX_TRIED_VALUES
-    ]
+    small = [atom for atom in inside if case.extents.get(atom, _MAX_TRIED + 1) <= _MAX_TRIED]
     return _has_no_point(case, facts, sorted(small, key=lambda atom: atom.serial))
 
 

@@ -237,12 +237,10 @@ def _look_up(case: Case, stored: Stored, index: Index) -> Polynomial:
         return formula
     if min(case.extents[atom] for atom in bases) <= MAX_VALUES:
         case.split_by_value(bases)
-    return _lookup_element(case, stored, index, values)
+    return _lookup(case, stored, index, values)
 
 
-def _lookup_element(
-    case: Case, stored: Stored, index: Index, values: npt.NDArray[np.int64]
-) -> Polynomial:
+def _lookup(case: Case, stored: Stored, index: Index, values: npt.NDArray[np.int64]) -> Polynomial:
     """Return an element of a constant as an integer that is one of some values."""
     key = OperationKey(LOOKUP, (stored,), index)
     p = Polynomial.atom(key, nonnegative=bool((values >= 0).all()))

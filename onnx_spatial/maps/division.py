@@ -31,7 +31,7 @@ def floor_div(facts: Facts, a: Polynomial, b: Polynomial) -> Polynomial:
     if lone is not None and isinstance(lone.key, OperationKey) and lone.key.operator == FLOOR:
         inner, divisor = lone.key.operands
         return quotient + floor_div(facts, inner, divisor * b)
-    reduced = _reduce_division(facts, rest, b)
+    reduced = _reduce(facts, rest, b)
     if reduced is not None:
         dividend, divisor = reduced
         return quotient + (dividend if divisor == ONE else floor_div(facts, dividend, divisor))
@@ -58,9 +58,7 @@ def known_quotient(facts: Facts, a: Polynomial, b: Polynomial) -> Polynomial | N
     return None
 
 
-def _reduce_division(
-    facts: Facts, a: Polynomial, b: Polynomial
-) -> tuple[Polynomial, Polynomial] | None:
+def _reduce(facts: Facts, a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial] | None:
     """Return a smaller dividend and divisor with the same quotient, or None.
 
     floor((g*x + y) / (g*z)) is floor(x / z) for 0 <= y < g.

@@ -34,7 +34,7 @@ ELEMENT = "Element"
 UNKNOWN_PREFIX = "op:"
 
 #: Characters of a polynomial in messages, at most.
-_MAX_POLYNOMIAL_LETTERS = 160
+_MAX_LETTERS = 160
 
 #: Kind of the symbols for elements of parameters of operators.
 PARAMETER = "parameter"
@@ -172,11 +172,7 @@ def show(p: Polynomial) -> str:
         parts.append(f"{sign} {'*'.join(names)}")
     text = " ".join(parts) or "0"
     text = text.removeprefix("+ ") if text.startswith("+") else text
-    return (
-        text
-        if len(text) <= _MAX_POLYNOMIAL_LETTERS
-        else f"{text[: _MAX_POLYNOMIAL_LETTERS - 4]} ..."
-    )
+    return text if len(text) <= _MAX_LETTERS else f"{text[: _MAX_LETTERS - 4]} ..."
 
 
 def show_place(index: Sequence[Polynomial]) -> str:

@@ -175,7 +175,7 @@ class GraphMaps:
             raise UndecidedError(f"operator {_full_name(node)} has no index map")
         view = NodeView(
             node.op_type,
-            self._node_attributes(node),
+            self._attributes(node),
             inputs,
             list(node.output),
             self._opset,
@@ -197,7 +197,7 @@ class GraphMaps:
                 return unknown()
         return self._maps_of_if(node, condition)
 
-    def _stated_attributes(self, node: onnx.NodeProto) -> dict[str, onnx.AttributeProto]:
+    def _stated(self, node: onnx.NodeProto) -> dict[str, onnx.AttributeProto]:
         """Return the attributes of a node, those that refer to the call of the function included."""
         values = {
             a.name: self._referred.get(a.ref_attr_name) if a.ref_attr_name else a
@@ -205,13 +205,11 @@ class GraphMaps:
         }
         return {name: a for name, a in values.items() if a is not None}
 
-    def _node_attributes(self, node: onnx.NodeProto) -> dict[str, Any]:
-        return {
-            n: onnx.helper.get_attribute_value(a) for n, a in self._stated_attributes(node).items()
-        }
+    def _attributes(self, node: onnx.NodeProto) -> dict[str, Any]:
+        return {n: onnx.helper.get_attribute_value(a) for n, a in self._stated(node).items()}
 
     def _constant_value(self, node: onnx.NodeProto) -> Array:
-        ((name, value),) = self._node_attributes(node).items()
+        ((name, value),) = self._attributes(node).items()
         if name == "value":
             return numpy_helper.to_array(value)
         if name in ("value_int", "value_ints"):
@@ -242,9 +240,7 @@ class GraphMaps:
         bound = {n: t for n, t in zip(function.input, inputs, strict=False) if t is not None}
         body = self._inner_maps(node.output[0], function.node, bound, {})
         body._outer = None
-        body._referred = {a.name: a for a in function.attribute_proto} | self._stated_attributes(
-            node
-        )
+        body._referred = {a.name: a for a in function.attribute_proto} | self._stated(node)
         body._opset = op_traits.opset_of(function.opset_import) or self._opset
         body._function = (function.domain, function.name, function.overload)
         return [body.value(n) for n in function.output]

@@ -269,13 +269,11 @@ def broadcast(case: Case, shapes: Sequence[Dims], *, legal: bool = False) -> Dim
         if numbers and not case.splits:
             dims.append(numbers[0])  # the others are equal to it, or 1
         else:
-            dims.append(
-                case.size(partial(_common_size, case, others, legal=legal)) if others else ONE
-            )
+            dims.append(case.size(partial(_common, case, others, legal=legal)) if others else ONE)
     return tuple(dims)
 
 
-def _common_size(case: Case, sizes: Sequence[Polynomial], *, legal: bool) -> Polynomial:
+def _common(case: Case, sizes: Sequence[Polynomial], *, legal: bool) -> Polynomial:
     """Return the size that all sizes have; one that may be 1 is only right beside equal ones."""
     for size in sizes[1:]:
         if legal and not case.are_equal(size, sizes[0]):

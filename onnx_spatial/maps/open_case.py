@@ -68,13 +68,11 @@ class NearFacts(Facts):
         count, answer = self._answers.get(p, (-1, False))
         if answer or count == len(facts) or self._fruitless > _MAX_FRUITLESS:
             return answer
-        answer = self._follows_from(p, near, facts)
+        answer = self._follows(p, near, facts)
         self._answers[p] = (len(facts), answer)
         return answer
 
-    def _follows_from(
-        self, p: Polynomial, near: Iterable[Atom], facts: Iterable[Polynomial]
-    ) -> bool:
+    def _follows(self, p: Polynomial, near: Iterable[Atom], facts: Iterable[Polynomial]) -> bool:
         for atom in near:
             if not _is_quotient(atom):
                 self.samples.define(atom, 0)

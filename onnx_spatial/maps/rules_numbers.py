@@ -220,7 +220,7 @@ _TRUTHS: dict[str, _Scalar] = {
 }
 
 
-def _fit_node_type(
+def _fit_node(
     case: Case, node: NodeView, p: Polynomial, element_type: int, bits: int = 63
 ) -> Polynomial:
     """Return a number that provably fits an integer type; of a legal node this is assumed."""
@@ -249,7 +249,7 @@ def _map_elementwise(case: Case, node: NodeView) -> list[Tensor]:
             if truth is not None:
                 return truth(case, node, row)
             assert arithmetic is not None
-            return _fit_node_type(case, node, arithmetic(case, node, row), element_type)
+            return _fit_node(case, node, arithmetic(case, node, row), element_type)
 
         return case.function(node.op_type, details, lambda: row, number)
 
@@ -429,12 +429,8 @@ def _map_reduction(case: Case, node: NodeView) -> list[Tensor]:
                 rows = [[*row, Polynomial.of(i)] for row in rows for i in range(count)]
             else:
                 rows = [[*row, rest[axis - sum(a < axis for a in axes)]] for row in rows]
-        elements = [
-            _fit_node_type(case, node, x.at(tuple(row)), x.type, _EXACT_BITS) for row in rows
-        ]
-        return _fit_node_type(
-            case, node, _REDUCTIONS[node.op_type](case, elements), x.type, _EXACT_BITS
-        )
+        elements = [_fit_node(case, node, x.at(tuple(row)), x.type, _EXACT_BITS) for row in rows]
+        return _fit_node(case, node, _REDUCTIONS[node.op_type](case, elements), x.type, _EXACT_BITS)
 
     return [Tensor(case, dims, at, whole=True, type=x.type)]
 

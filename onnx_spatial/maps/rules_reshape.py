@@ -76,7 +76,7 @@ def _regroup_index(case: Case, groups: _Groups, before: Dims, after: Dims, index
     for inside, outside in groups:
         digits = [(index[axis], after[axis]) for axis in outside]
         sizes = [before[axis] for axis in inside]
-        places = _redistribute_digits(case, digits, sizes) or _divide_digits(case, digits, sizes)
+        places = _redistribute_digits(case, digits, sizes) or _divided(case, digits, sizes)
         for axis, place in zip(inside, places, strict=True):
             result[axis] = place
     return tuple(result)
@@ -114,9 +114,7 @@ def _redistribute_digits(
     return places[::-1] if not rest else None
 
 
-def _divide_digits(
-    case: Case, digits: list[_Digit], sizes: Sequence[Polynomial]
-) -> list[Polynomial]:
+def _divided(case: Case, digits: list[_Digit], sizes: Sequence[Polynomial]) -> list[Polynomial]:
     """Return the digits of a number for other sizes, by division."""
     flat = ZERO
     for value, extent in digits:
@@ -143,16 +141,14 @@ def _regrouped_axes(case: Case, x: Tensor, groups: _Groups, after: Dims) -> list
             continue
         extents = [e for a in inside for e in x.axes[a].extents]
         for axis in reversed(outside):
-            digits = _take_extents(case, extents, after[axis])
+            digits = _take(case, extents, after[axis])
             if digits is None:
                 break
             axes[axis] = Axis(digits)
     return axes
 
 
-def _take_extents(
-    case: Case, extents: list[Polynomial], size: Polynomial
-) -> list[Polynomial] | None:
+def _take(case: Case, extents: list[Polynomial], size: Polynomial) -> list[Polynomial] | None:
     """Remove the last extents whose product is a size, and return them; None if none fit.
 
     The first of them may be split: its other factor stays in the list.

@@ -232,11 +232,7 @@ class SymbolicValues:
         if entries is not None:
             return self._tabulated(entries)
         node = self._producer_of(key, small=small)
-        if (
-            node is not None
-            and not small
-            and (same := self._unchanged_input(key, node)) is not None
-        ):
+        if node is not None and not small and (same := self._unchanged(key, node)) is not None:
             return same
         result = None if node is None else self._map_of_output(key, node, small=small)
         dims = self._dims_of(key, None if result is None else result.dims)
@@ -244,7 +240,7 @@ class SymbolicValues:
             entries = self._computed_entries(key, dims, result)
         return self._unknown_value(key, dims, entries)
 
-    def _unchanged_input(self, key: _Key, node: onnx.NodeProto) -> _Value | None:
+    def _unchanged(self, key: _Key, node: onnx.NodeProto) -> _Value | None:
         """Return what is known of a node's first input if nothing else is known of its output.
 
         Most nodes of a large model are such ones: their cost is that of one look at a type.
@@ -265,17 +261,15 @@ class SymbolicValues:
         """Return the map of a node's output, or one with its dims alone; None if nothing is known."""
         scope, name = key
         first_alone = not small and _keeps_shape(node, name)
-        values = [
-            self._input_value(scope, n) for n in (node.input[:1] if first_alone else node.input)
-        ]
+        names = node.input[:1] if first_alone else node.input
+        values = [self._input_value(scope, n) for n in names]
         tensors = [value.tensor if value is not None else None for value in values]
         rule = None if first_alone else RULES.get(node.op_type)
         if rule is not None and all(t or not n for n, t in zip(node.input, tensors, strict=True)):
             # It may be open, or break its operator's rules and fail when run.
             with suppress(Exception):
-                return rule(self.case, _view_of(node, tensors, scope))[
-                    list(node.output).index(name)
-                ]
+                outputs = rule(self.case, _view(node, tensors, scope))
+                return outputs[list(node.output).index(name)]
         first = tensors[0] if tensors and name == node.output[0] else None
         if first is None or node.op_type not in _SAME_RANK:
             return None
@@ -286,11 +280,9 @@ class SymbolicValues:
         key = self._key(scope, name)
         if key is None:
             return None
-        return (
-            self._values[key]
-            if key in self._values
-            else self._unknown_value(key, self._dims_of(key))
-        )
+        if key in self._values:
+            return self._values[key]
+        return self._unknown_value(key, self._dims_of(key))
 
     def _dims_of(self, key: _Key, inferred: Sequence[Polynomial] | None = None) -> Dims | None:
         """Return the dims of a value: declared numbers, inferred dims, and else new unknowns."""
@@ -361,9 +353,7 @@ def _keeps_shape(node: onnx.NodeProto, output: str) -> bool:
     return node.op_type in _SAME_SHAPE and output == node.output[0]
 
 
-def _view_of(
-    node: onnx.NodeProto, inputs: Sequence[Tensor | None], scope: ConstantScope
-) -> NodeView:
+def _view(node: onnx.NodeProto, inputs: Sequence[Tensor | None], scope: ConstantScope) -> NodeView:
     """Return a node of a model that runs, for rules."""
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     return NodeView(node.op_type, attributes, inputs, list(node.output), scope.opset, legal=True)
