@@ -129,9 +129,10 @@ class Prover:
 
     def _assuming(self, part: ChangedPart, proof: Proof) -> Proof:
         """Return a proof with what is assumed of the nodes of the converted model."""
-        known = {*proof.assumptions} if proof.scope else self._matches.assumptions(part)
-        added = sorted(self._matches.assumptions(part) - known)
-        return replace(proof, assumptions=(*proof.assumptions, *added)) if added else proof
+        if proof.scope is None:
+            return proof
+        added = sorted(self._matches.assumptions(part) - {*proof.assumptions})
+        return replace(proof, assumptions=(*proof.assumptions, *added))
 
     def _extended(self, part: ChangedPart, proof: Proof) -> Proof:
         """Return the proof of a part, or else of one that reaches back to the inputs of its graph."""

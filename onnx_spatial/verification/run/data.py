@@ -258,9 +258,8 @@ def usual(
         return _make_booleans(count, rng).reshape(shape)
     dtype = dtype_of(element_type)
     if dtype.kind in "iu" or "int" in dtype.name:
-        return (
-            _make_integers(count, rng, mode).astype(dtype).reshape(shape)
-        )  # short types wrap around
+        # Short types wrap around.
+        return _make_integers(count, rng, mode).astype(dtype).reshape(shape)
     values: Array = np.linspace(-1.5, 1.4375, count) if count > 1 else np.full(count, 0.8125)
     values = rng.permutation(values)
     if dtype == ml_dtypes.float8_e8m0fnu:  # which has no sign
