@@ -12,7 +12,7 @@ hints: a value that is not the same is not proven, and is taken for another one 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 
 import onnx
@@ -70,6 +70,8 @@ def _behind_identities(
     name: str, node: onnx.NodeProto, producers: Mapping[str, onnx.NodeProto]
 ) -> str | None:
     """Return the value that the original copies to `name`, if it computes it by the same operator."""
+    if node.op_type == "Identity":  # of a long row of them, none is looked through
+        return None
     source, found = name, producers.get(name)
     while found is not None and found.op_type == "Identity" and op_traits.is_standard(found):
         source = found.input[0]
@@ -81,13 +83,14 @@ def _behind_identities(
 def _read_alike(original: onnx.GraphProto, converted: onnx.GraphProto) -> Iterator[tuple[str, str]]:
     """Yield the data of landmarks in the converted graph, with that in the original."""
     before, after = (list(_landmarks(graph)) for graph in (original, converted))
-    own = {name for node in original.node for name in node.output}
+    own = {value.name for value in original.input}.union(*(node.output for node in original.node))
+    if all(own.issuperset(_data(node)) for node, _ in after):
+        return  # the comparison below takes quadratic time
     pairs = SequenceMatcher(None, [k for _, k in before], [k for _, k in after], autojunk=False)
     for first, second, count in pairs.get_matching_blocks():
         for place in range(count):
             (node, _), (other, _) = before[first + place], after[second + place]
-            data = 2 if node.op_type in _JOINS else 1
-            for name, known in zip(other.input[:data], node.input[:data], strict=False):
+            for name, known in zip(_data(other), _data(node), strict=False):
                 if name not in own:
                     yield name, known
 
@@ -105,6 +108,10 @@ def _landmarks(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, Hashabl
             behind.update(node.output)
         elif node.op_type not in _SIZES and not behind.isdisjoint(node.input):
             behind.update(node.output)
+
+
+def _data(landmark: onnx.NodeProto) -> Sequence[str]:
+    return landmark.input[: 2 if landmark.op_type in _JOINS else 1]
 
 
 def _landmark(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> Hashable:
