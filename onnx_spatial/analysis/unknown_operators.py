@@ -50,14 +50,15 @@ def unknown_operators(
         spatial: domain and type of operators that could be converted if their domain were accepted.
     """
     functions = {(f.domain, f.name) for f in model.functions}
-    nodes: dict[tuple[str, str], list[str]] = {}
+    nodes: dict[tuple[str, str], list[onnx.NodeProto]] = {}
     for _, _, node in traversal.nodes(model):
-        key = (node.domain, node.op_type)
-        if key not in functions and node.domain != python_ops.DOMAIN and not is_known(*key):
-            nodes.setdefault(key, []).append(traversal.label(node))
+        nodes.setdefault((node.domain, node.op_type), []).append(node)
     return [
-        UnknownOperator(*key, labels[0], len(labels), _advice_on(*key, spatial=key in spatial))
-        for key, labels in nodes.items()
+        UnknownOperator(
+            *key, traversal.label(each[0]), len(each), _advice_on(*key, spatial=key in spatial)
+        )
+        for key, each in nodes.items()
+        if key not in functions and key[0] != python_ops.DOMAIN and not is_known(*key)
     ]
 
 

@@ -62,8 +62,8 @@ def insert_barriers(model: onnx.ModelProto, original: onnx.ModelProto, opset: in
 
 def _padded_pools(model: onnx.ModelProto) -> dict[int, tuple[Place, onnx.NodeProto]]:
     """Map positions in `traversal.nodes` to the pools that a Pad of zeros feeds, with their places."""
-    nodes = [(node.op_type, op_traits.is_standard(node)) for _, _, node in traversal.nodes(model)]
-    if ("Pad", True) not in nodes or not any((pool, True) in nodes for pool in _POOLS):
+    operators = {node.op_type for _, _, node in traversal.nodes(model)}
+    if "Pad" not in operators or operators.isdisjoint(_POOLS):
         return {}
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
     scopes = [scope for scope, _ in constant_folding.scopes(model)]

@@ -73,7 +73,8 @@ def find(model: onnx.ModelProto, folder: Path | None = None) -> dict[int, NodeFa
     suspects = {
         index
         for index, (_, _, node) in enumerate(traversal.nodes(model))
-        if _inputs_of(node) is not None
+        if node.attribute
+        and _inputs_of(node) is not None
         and (node.domain, node.op_type) not in local
         and _is_refused(analysis.attributes(node), unknown=True)
     }

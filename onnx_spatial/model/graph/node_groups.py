@@ -33,7 +33,7 @@ def mark_group(nodes: Iterable[ir.Node], main: ir.Node, data: str, result: str) 
 
 def merge_groups(model: onnx.ModelProto) -> onnx.ModelProto:
     """Merge every group into its main node, in a copy; return `model` itself if it has no groups."""
-    if not any(_metadata_of(node, DATA) for _, _, node in traversal.nodes(model)):
+    if not any(p.key == DATA for _, _, n in traversal.nodes(model) for p in n.metadata_props):
         return model
     copy = deepcopy(model)
     for _, graph in traversal.graphs(copy):

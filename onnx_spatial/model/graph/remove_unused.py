@@ -8,9 +8,8 @@ What the original did not read either stays as it was.
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import onnx
 
@@ -29,12 +28,14 @@ def remove_unused_constants(
     Returns:
         The names of the removed values, by graph.
     """
-    read = {place: _count_readers(graph).keys() for place, graph in traversal.graphs(original)}
+    read = {place: set(_names_read(graph)) for place, graph in traversal.graphs(original)}
     constants: dict[Place, set[str]] = {}
     unread: dict[Place, set[str]] = {}
     for place, graph in traversal.graphs(edited):
         constants[place] = constants_of(graph, constants.get(place.outer, set()))
-        unread[place] = (constants[place] & read.get(place, set())) - _count_readers(graph).keys()
+        unread[place] = (
+            constants[place].intersection(read.get(place, ())).difference(_names_read(graph))
+        )
     return remove_unused(edited, unread)
 
 
@@ -72,8 +73,7 @@ def _remove_from_graph(
     graph: traversal.GraphLike, names: set[str], annotated: Collection[str]
 ) -> tuple[set[str], set[str]]:
     """Remove unused values from one graph; return their names, and unread names of outer graphs."""
-    uses = _count_readers(graph)
-    uses.update(annotated)
+    uses = Counter((*_names_read(graph), *annotated))
     inputs = {v if isinstance(v, str) else v.name for v in graph.input}
     stored: set[str] = set()
     if isinstance(graph, onnx.GraphProto):
@@ -105,11 +105,12 @@ def _remove_from_graph(
     return gone, captured
 
 
-def _count_readers(graph: traversal.GraphLike) -> Counter[str]:
-    """Return the names that a graph reads, its outputs included, with the number of readers."""
-    uses = Counter(itertools.chain.from_iterable(map(traversal.needs, graph.node)))
-    uses.update(v if isinstance(v, str) else v.name for v in graph.output)
-    return uses
+def _names_read(graph: traversal.GraphLike) -> Iterator[str]:
+    """Yield the names that the nodes of a graph read, and its outputs, once for each reader."""
+    for node in graph.node:
+        yield from traversal.needs(node) if node.attribute else node.input
+    for output in graph.output:
+        yield output if isinstance(output, str) else output.name
 
 
 def constants_of(graph: traversal.GraphLike, outer: set[str]) -> set[str]:
@@ -148,5 +149,5 @@ def _annotated_names(model: onnx.ModelProto, graphs: Iterable[traversal.GraphLik
         for binding in (*training.initialization_binding, *training.update_binding):
             names.update((binding.key, binding.value))
         for graph in (training.initialization, training.algorithm):
-            names.update(_count_readers(graph))
+            names.update(_names_read(graph))
     return names
