@@ -20,7 +20,7 @@ from onnx_spatial.operators import (
     ReorgYolo,
     SpaceToBatch,
 )
-from onnx_spatial.operators.shapes import Dim
+from onnx_spatial.operators.operator import Dim
 from onnx_spatial.operators.spellings import (
     DOMAINS,
     LEFTOVER_OP_TYPES,
@@ -34,7 +34,7 @@ from onnx_spatial.operators.spellings import (
     read,
     recognise,
 )
-from onnx_spatial.operators.spellings.block_call import BLOCKS as PYTHON_BLOCKS
+from onnx_spatial.operators.spellings.call import BLOCKS as PYTHON_BLOCKS
 from onnx_spatial.operators.spellings.chain_ops import DOMAIN as CHAIN_DOMAIN
 from onnx_spatial.operators.spellings.python_ops import DOMAIN as PYTHON_DOMAIN
 from onnx_spatial.operators.spellings.python_ops import OP_TYPES as PYTHON_OP_TYPES

@@ -1,14 +1,15 @@
 """Find the spatial operators of a model; infer the types, shapes and parameters of each."""
 
-from onnx_spatial.analysis.graph_facts import Analysis, GraphFacts, find
-from onnx_spatial.analysis.node_facts import (
+from onnx_spatial.analysis.find_operators import Analysis, GraphFacts, find
+from onnx_spatial.analysis.operator_info import (
+    OperatorInfo,
     attributes,
     dtype_name,
     element_type_named,
     input_facts,
     join,
+    opset_of,
 )
-from onnx_spatial.analysis.operator_info import OperatorInfo, opset_of
 
 __all__ = [
     "Analysis",

@@ -1,15 +1,118 @@
-"""Describe one spatial operator: its node and what was inferred."""
+"""Describe a spatial operator: its node, and what is known of it at one call site, or at all of them.
+
+    float[2, n]   and   float[2, n]      float[2, ?]        n may be another size in each call
+    pads = [0, 1] and   pads = [0, 2]    pads: unknown
+
+What call sites disagree on becomes unknown.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 
+import numpy as np
 import onnx
 
-from onnx_spatial.errors import Code, SpatialError
+from onnx_spatial.errors import Code, OperatorError, SpatialError
 from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.operators import Dim
-from onnx_spatial.operators.spellings import Call, NodeFacts
+from onnx_spatial.operators.spellings import Call, Conflict, InputFacts, NodeFacts, read
+from onnx_spatial.operators.spellings.call import ANY_INTEGER, AttributeValue
+
+_KINDS = onnx.AttributeProto
+_READABLE = {_KINDS.INT, _KINDS.INTS, _KINDS.FLOAT, _KINDS.FLOATS, _KINDS.STRING}
+
+
+def attributes(node: onnx.NodeProto) -> dict[str, AttributeValue]:
+    """Return attributes as Python values; a reference to a function's attribute is a `Conflict`."""
+    return {a.name: _attribute_value(a) for a in node.attribute if a.name != shape_inference.NUMBER}
+
+
+def _attribute_value(attribute: onnx.AttributeProto) -> AttributeValue:
+    if attribute.ref_attr_name:
+        return Conflict()
+    if attribute.type not in _READABLE:
+        return object()
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def input_facts(known: onnx.TypeProto | None) -> InputFacts:
+    """Return element type and shape of an input."""
+    element_type = shape_inference.element_type(known)
+    if element_type is None:
+        return InputFacts(None, shape_inference.dims(known))
+    return InputFacts(dtype_name(element_type), shape_inference.dims(known))
+
+
+@cache
+def dtype_name(element_type: int) -> str:
+    """Return the numpy name of an ONNX element type; "string" for strings."""
+    if element_type == onnx.TensorProto.STRING:
+        return "string"
+    try:
+        return onnx.helper.tensor_dtype_to_np_dtype(element_type).name
+    except KeyError:
+        return f"element type {element_type}"
+
+
+@cache
+def element_type_named(dtype: str) -> int | None:
+    """Return the ONNX element type with this `dtype_name`; None if there is none."""
+    types = onnx.TensorProto.DataType.values()
+    return next((int(t) for t in types if t and dtype_name(t) == dtype), None)
+
+
+def join(each: Sequence[NodeFacts]) -> NodeFacts:
+    """Join the facts of one node at several call sites."""
+    if len(each) == 1:
+        return each[0]
+    width = max(len(f.inputs) for f in each)
+    inputs = tuple(
+        join_inputs([f.inputs[i] for f in each if i < len(f.inputs)]) for i in range(width)
+    )
+    return replace(each[0], inputs=inputs, attributes=_join_attributes(each))
+
+
+def _join_attributes(each: Sequence[NodeFacts]) -> dict[str, AttributeValue]:
+    first, *others = (f.attributes for f in each)
+    return {
+        name: value if all(o.get(name) == value for o in others) else Conflict()
+        for name, value in first.items()
+    }
+
+
+def join_inputs(each: Sequence[InputFacts | None]) -> InputFacts | None:
+    """Join the facts of one input; None if the input is missing at every call site."""
+    known = [f for f in each if f is not None]
+    if not known:
+        return None
+    first = known[0]
+    if len(known) == 1:
+        return first
+    dtype = first.dtype if all(f.dtype == first.dtype for f in known) else None
+    shape = first.shape
+    for other in known[1:]:
+        shape = join_shapes(shape, other.shape)
+    value = first.value
+    if value is not None and not all(
+        f.value is not None and np.array_equal(f.value, value) for f in known[1:]
+    ):
+        value = None
+    return InputFacts(dtype, shape, value)
+
+
+def join_shapes(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
+    """Join two shapes of one value; None if the ranks differ."""
+    if a is None or b is None or len(a) != len(b):
+        return None
+    # The same symbolic dim may have another size in another call.
+    return tuple(x if x == y and isinstance(x, int) else None for x, y in zip(a, b, strict=True))
 
 
 @dataclass
@@ -56,3 +159,160 @@ def opset_of(model: onnx.ModelProto, place: traversal.Place) -> int | None:
         if place.function == (function.domain, function.name, function.overload):
             imports = function.opset_import
     return op_traits.opset_of(imports)
+
+
+@dataclass
+class CallSite:
+    """A spatial node in the inlined model.
+
+    Attributes:
+        info: the operator in the model as given.
+        node: its node in the inlined model.
+        scope: the values visible to the node.
+        types: types of its inputs, one list for each inference (a Loop body is inferred twice).
+        declared: element type that the model declares for its output.
+    """
+
+    info: OperatorInfo
+    node: onnx.NodeProto
+    scope: constant_folding.ConstantScope | None = None
+    types: list[list[onnx.TypeProto | None]] = field(default_factory=list)
+    declared: int | None = None
+
+    def facts(self) -> NodeFacts:
+        """Return what is known of the node at this call site."""
+        inputs: list[InputFacts | None] = []
+        for index, name in enumerate(self.node.input):
+            if not name:
+                inputs.append(None)
+                continue
+            seen = [t[index] for t in self.types if index < len(t)]
+            if not seen and self.scope is not None:
+                seen = [self.scope.type(name)]
+            fact = join_inputs([input_facts(t) for t in seen]) or InputFacts()
+            # Only parameters are of interest as values: data is never looked at.
+            value = self._known_value(name) if index else None
+            if value is None and index:
+                value = _empty_parameter(fact)
+            if value is not None:
+                fact = InputFacts.of(value)
+            inputs.append(fact)
+        base = self.info.facts
+        return replace(base, inputs=tuple(inputs), attributes=attributes(self.node))
+
+    def _known_value(self, name: str) -> constant_folding.Array | None:
+        return None if self.scope is None else self.scope.value(name)
+
+    def known_parameters(self) -> int:
+        """Return the number of parameters whose values are known."""
+        return sum(self._known_value(name) is not None for name in self.node.input[1:] if name)
+
+    def check(self) -> None:
+        """Check that the data is a tensor and that stored parameters can be read.
+
+        Raises:
+            OperatorError: one of these does not hold.
+        """
+        kinds = {t.WhichOneof("value") for t in self._data_types() if t is not None}
+        if other := kinds - {None, "tensor_type"}:
+            kind = min(other).removesuffix("_type").replace("_", " ")
+            raise OperatorError(
+                f"the data input is of {kind} type, not a dense tensor", code=Code.PARAMETER
+            )
+        for name in self.node.input[1:]:
+            tensor = self.scope.damaged(name) if self.scope is not None else None
+            if tensor is not None:
+                declared = f"{dtype_name(tensor.data_type)}{list(tensor.dims)}"
+                raise OperatorError(
+                    f"the stored tensor {name!r} is damaged: it does not hold {declared}",
+                    code=Code.DAMAGED,
+                )
+
+    def _data_types(self) -> list[onnx.TypeProto | None]:
+        """Return the inferred types of the data input, else its declared type."""
+        seen = [types[0] for types in self.types if types]
+        if not seen and self.scope is not None and self.node.input:
+            seen = [self.scope.type(self.node.input[0])]
+        return seen
+
+    def element_types(self) -> list[int]:
+        """Return the ONNX element types of the data input, else the one declared for the output.
+
+        Behind an operator that onnx does not know nothing is inferred; the output, which has the same
+        type, may be declared nevertheless.
+        """
+        types = [t for t in map(shape_inference.element_type, self._data_types()) if t is not None]
+        if not types and self.declared is not None:
+            types = [self.declared]
+        return types
+
+
+def _empty_parameter(fact: InputFacts) -> constant_folding.Array | None:
+    """Return a parameter without elements, whatever computes it; None for others."""
+    dims = [dim for dim in fact.shape or () if isinstance(dim, int)]
+    if 0 not in dims or len(dims) < len(fact.shape or ()) or fact.dtype not in ANY_INTEGER:
+        return None
+    return np.zeros(dims, fact.dtype)
+
+
+def output_type(call_site: CallSite, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
+    """Return the output's type for these input types; None if the element type is unknown."""
+    element_type = shape_inference.element_type(types[0]) if types else None
+    if element_type is None:
+        return None
+    facts = call_site.facts()
+    facts = replace(facts, inputs=(input_facts(types[0]), *facts.inputs[1:]))
+    try:
+        shape = _output_shape(read(facts), facts)
+    except OperatorError:
+        shape = None
+    return onnx.helper.make_tensor_type_proto(element_type, shape)
+
+
+def join_call_sites(info: OperatorInfo, call_sites: Sequence[CallSite], symbols: set[str]) -> None:
+    """Join all call sites into `info`, with the first rule that one of them breaks."""
+    each = [_with_own_names(o.facts(), symbols) for o in call_sites] or [info.facts]
+    info.facts = join(each)
+    info.element_types = frozenset(t for o in call_sites for t in o.element_types())
+    try:
+        _check_node(info.node)
+        for call_site in call_sites:
+            call_site.check()
+        for facts in each if len(each) > 1 else ():
+            read(facts)
+        info.call = read(info.facts)
+        info.output_shape = _output_shape(info.call, info.facts)
+    except OperatorError as error:
+        info.call = None
+        info.refuse(error)
+
+
+def _output_shape(call: Call, facts: NodeFacts) -> tuple[Dim, ...] | None:
+    data = facts.inputs[0]
+    shape = data.shape if data is not None else None
+    if shape is None:
+        if call.rank is None:
+            return None
+        shape = (None,) * call.rank
+    return call.output_shape(shape)
+
+
+def _with_own_names(facts: NodeFacts, symbols: set[str]) -> NodeFacts:
+    """Replace dims that inference named, not the model, by None."""
+    inputs = []
+    for fact in facts.inputs:
+        if fact is not None and fact.shape is not None:
+            known = tuple(d if isinstance(d, int) or d in symbols else None for d in fact.shape)
+            fact = fact if known == fact.shape else replace(fact, shape=known)
+        inputs.append(fact)
+    return replace(facts, inputs=tuple(inputs))
+
+
+def _check_node(node: onnx.NodeProto) -> None:
+    if not node.output or not node.output[0]:
+        raise OperatorError("the node has no output")
+    names = [a.name for a in node.attribute]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise OperatorError(f"attribute {repeated[0]} is set more than once", code=Code.ATTRIBUTE)
+    if any(node.output[1:]):
+        raise OperatorError(f"the operator has one output, but the node has {len(node.output)}")

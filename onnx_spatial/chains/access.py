@@ -21,8 +21,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from onnx_spatial.maps.cases import Case
-from onnx_spatial.maps.expressions import ELEMENT, ONE, ZERO, Index, atoms_of
-from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.maps.polynomial import (
+    ELEMENT,
+    ONE,
+    ZERO,
+    Atom,
+    Index,
+    OperationKey,
+    Polynomial,
+    atoms_of,
+)
 from onnx_spatial.maps.tensor import Tensor
 
 #: Numbers of the two sides.

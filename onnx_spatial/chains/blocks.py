@@ -18,10 +18,9 @@ from onnx_spatial.chains.access import IN, OUT, Access, Digit, stack_digits
 from onnx_spatial.chains.chain_map import ChainMap
 from onnx_spatial.chains.formulas import Formula, UnnamedError, write_formula
 from onnx_spatial.chains.reading import Division
-from onnx_spatial.maps import expressions, operators
+from onnx_spatial.maps import operators, polynomial
 from onnx_spatial.maps.cases import Case
-from onnx_spatial.maps.expressions import ONE, ZERO, show
-from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.maps.polynomial import ONE, ZERO, Polynomial, show
 from onnx_spatial.maps.rules_reshape import transposed
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
@@ -199,7 +198,7 @@ def expected(blocks: Blocks[Formula], case: Case, chain: ChainMap) -> Tensor | N
         case.require(amount, "a pad or crop may be negative")
     x = transposed(case, chain.x, blocks.before)
     if blocks.kind is BatchToSpace:
-        count = expressions.product(block)
+        count = polynomial.product(block)
         case.divide(x.dims[0], count, f"{show(x.dims[0])} is divisible by {show(count)}")
         if not chain.may_run():
             return None

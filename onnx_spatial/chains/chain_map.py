@@ -24,11 +24,10 @@ from onnx_spatial.chains.formulas import ValueDim
 from onnx_spatial.chains.paths import Path, Step
 from onnx_spatial.chains.weights import Weights
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
-from onnx_spatial.maps.constants import Array
-from onnx_spatial.maps.expressions import product
+from onnx_spatial.maps.elements import Array
 from onnx_spatial.maps.graph import RULES, GraphMaps
 from onnx_spatial.maps.node import WHOLE
-from onnx_spatial.maps.polynomial import Atom, Polynomial
+from onnx_spatial.maps.polynomial import Atom, Polynomial, product
 from onnx_spatial.maps.sizes import SymbolicValues
 from onnx_spatial.maps.tensor import Tensor, input_map
 from onnx_spatial.maps.values import MAX_PLACES

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from onnx_spatial.maps.cases import Case
-from onnx_spatial.maps.expressions import FLOOR, Symbol, top_atoms
-from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.maps.polynomial import FLOOR, Atom, OperationKey, Polynomial, Symbol, top_atoms
 
 #: A size that is a multiple is one of this number: of every usual product of blocks.
 MULTIPLE = 2**8 * 3**4 * 5**2 * 7**2

@@ -25,7 +25,7 @@ from onnx_spatial.chains.paths import (
     Step,
 )
 from onnx_spatial.chains.reading import Readings
-from onnx_spatial.maps.budget import Budget
+from onnx_spatial.maps.facts import Budget
 
 #: Positions of the first and the last value of a part of a path.
 _Span = tuple[int, int]

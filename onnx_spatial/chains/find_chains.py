@@ -21,7 +21,7 @@ from onnx_spatial.chains.formulas import Formula
 from onnx_spatial.chains.one_hot import find_one_hot
 from onnx_spatial.chains.patches import Patches
 from onnx_spatial.chains.paths import DataGraph, Path
-from onnx_spatial.maps.budget import Budget
+from onnx_spatial.maps.facts import Budget
 from onnx_spatial.model import traversal
 from onnx_spatial.operators import Dim
 

@@ -29,7 +29,7 @@ from onnx_spatial.chains.reading import Readings
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.padding import numpy_dtype
 from onnx_spatial.lowering.core.sizes import typical_sides
-from onnx_spatial.maps.budget import Budget
+from onnx_spatial.maps.facts import Budget
 from onnx_spatial.operators.spellings.call import TYPICAL_BATCH
 
 #: The most guesses that are proven for a part.

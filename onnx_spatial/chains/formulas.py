@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from onnx_spatial.maps.expressions import FLOOR
-from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.maps.polynomial import FLOOR, Atom, OperationKey, Polynomial
 from onnx_spatial.operators import Arithmetic
 from onnx_spatial.operators.operator import Size
 

@@ -31,7 +31,7 @@ from onnx_spatial.chains.pricing import (
 )
 from onnx_spatial.chains.reading import Readings
 from onnx_spatial.chains.rearrangements import Movements, Selection
-from onnx_spatial.maps.budget import Budget
+from onnx_spatial.maps.facts import Budget
 from onnx_spatial.model import traversal
 from onnx_spatial.operators import Dim, Rearrange
 

@@ -25,10 +25,9 @@ from onnx_spatial.chains.paths import MOVING
 from onnx_spatial.chains.pricing import TYPICAL, estimate_dims
 from onnx_spatial.lowering.core.builder import Emitter, Size
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph import patch_proto, replace_nodes
-from onnx_spatial.model.graph.naming import Names
+from onnx_spatial.model.graph import new_nodes, patch_proto
+from onnx_spatial.model.graph.new_nodes import Draft, GraphEdit, Names
 from onnx_spatial.model.graph.remove_unused import remove_unused
-from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 from onnx_spatial.model.graph.strip import strip_types
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 from onnx_spatial.operators.spellings.chain_ops import DOMAIN
@@ -75,7 +74,7 @@ def with_operators(
         draft, operator = make(each, last, graphs)  # type: ignore[arg-type]
         operators.append(operator)
         initializers = proto.ir_version >= 4 and each.place.function is None
-        replace_nodes.apply_edit(GraphEdit([draft]), names, initializers=initializers)
+        new_nodes.apply_edit(GraphEdit([draft]), names, initializers=initializers)
         graphs.replaced.update(draft.results)
     result = patch.apply()
     remove_unused(result, unread)
@@ -157,7 +156,7 @@ def _draft_movement(
                 moved.get(v.name or "", graphs.replaced.get(v, v)) if v is not None else None
                 for v in node.inputs
             ]
-            copy = replace_nodes.copy_node(node, inputs, message)
+            copy = new_nodes.copy_node(node, inputs, message)
             graphs.copies.append((copy, node.name or ""))
             emit.nodes.append(copy)
             result = copy.outputs[0]

@@ -20,8 +20,7 @@ from onnx_spatial.chains.access import IN, OUT, Access, Digit
 from onnx_spatial.chains.chain_map import ChainMap
 from onnx_spatial.maps import operators
 from onnx_spatial.maps.cases import Case
-from onnx_spatial.maps.expressions import ONE, ZERO, product
-from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.maps.polynomial import ONE, ZERO, Polynomial, product
 from onnx_spatial.maps.rules_reshape import reshaped, transposed
 from onnx_spatial.maps.rules_select import padded
 from onnx_spatial.maps.tensor import Tensor

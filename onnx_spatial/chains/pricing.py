@@ -19,8 +19,7 @@ from onnx_spatial.errors import ConversionError, OperatorError
 from onnx_spatial.lowering import Request, lower
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM
-from onnx_spatial.maps.expressions import FLOOR
-from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.maps.polynomial import FLOOR, Atom, OperationKey, Polynomial
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.spellings import FixedCall, InputFacts, NodeFacts
 from onnx_spatial.operators.spellings.call import TYPICAL_BATCH

@@ -24,9 +24,9 @@ from onnx_spatial.chains.chain_map import ChainMap, GraphScope
 from onnx_spatial.chains.divided_sizes import DividedSizes, SizeKey
 from onnx_spatial.chains.formulas import UnnamedError
 from onnx_spatial.chains.paths import Path
-from onnx_spatial.maps.budget import Budget
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.compare import compare
+from onnx_spatial.maps.facts import Budget
 from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.maps.tensor import Tensor
 

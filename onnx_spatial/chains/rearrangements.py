@@ -17,8 +17,7 @@ from onnx_spatial.chains.reading import Division
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.maps import operators
 from onnx_spatial.maps.cases import Case, UndecidedError
-from onnx_spatial.maps.expressions import ZERO, Index, product
-from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.maps.polynomial import ZERO, Index, Polynomial, product
 from onnx_spatial.maps.tensor import Tensor, moved
 from onnx_spatial.operators import Rearrange
 

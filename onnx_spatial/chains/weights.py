@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import reference
 
-from onnx_spatial.maps.constants import Array
+from onnx_spatial.maps.elements import Array
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.model.io import external_data

@@ -11,8 +11,8 @@ import onnx
 
 from onnx_spatial.conversion.report import OperatorReport
 from onnx_spatial.model import traversal
-from onnx_spatial.model.graph.repeated_fields import remove_where
-from onnx_spatial.model.graph.replace_nodes import ORIGIN
+from onnx_spatial.model.graph.new_nodes import ORIGIN
+from onnx_spatial.model.graph.remove_unused import remove_where
 from onnx_spatial.model.traversal import Place
 
 

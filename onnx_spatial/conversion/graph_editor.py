@@ -1,34 +1,67 @@
 """Edit the graphs of a model step by step, and keep track of what replaced its nodes.
 
     message -> onnx_ir model -> edits of its graphs: regions, operators, layouts -> patch of the message
+            -> what the edit left behind goes, and what the model says of itself is true again
 
-Each step reads the graphs as the steps before it left them (`fusion.Matcher`).
+Each step reads the graphs as the steps before it left them (`fusion.Matcher`). Changes of layout
+(`fusion.layouts`) go beside fused operators, or anywhere in a model, if fewer or smaller ones are left:
+
+    Conv -> Squeeze -> Transpose -> Add -> Transpose -> Unsqueeze -> Conv       (converters of signals)
+    Conv (with the Add as its bias) -> Conv
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 
+from onnx_spatial import analysis
 from onnx_spatial.analysis import Analysis, OperatorInfo
+from onnx_spatial.conversion.onnxruntime_pads import insert_barriers
 from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.fusion import MatchedOp, Matcher
 from onnx_spatial.fusion.dilated_conv import RegionEdit
 from onnx_spatial.fusion.graph_view import GraphView
 from onnx_spatial.fusion.layouts import LayoutGraph, with_bias, with_fewer_changes
-from onnx_spatial.model import traversal
-from onnx_spatial.model.graph import replace_nodes
-from onnx_spatial.model.graph.naming import Names
-from onnx_spatial.model.graph.part import part_around
-from onnx_spatial.model.graph.patch_proto import Patch
-from onnx_spatial.model.graph.replace_nodes import GraphEdit
+from onnx_spatial.lowering import MIN_OPSET
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph import new_nodes, patch_proto
+from onnx_spatial.model.graph.new_nodes import GraphEdit, Names
+from onnx_spatial.model.graph.patch_proto import Patch, part_around
+from onnx_spatial.model.graph.remove_unused import remove_unused_constants
 from onnx_spatial.model.graph.strip import strip_types
+from onnx_spatial.model.inference import value_info
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.model.traversal import GraphLike, Place
+
+
+def finish(
+    result: EditResult,
+    original: onnx.ModelProto,
+    opset: int,
+    replaced: Iterable[tuple[Place, str]] = (),
+) -> None:
+    """Remove unused constants, part Pads from pools, and renew imports and declared types, in place.
+
+    Args:
+        result: of an edit that changed the model.
+        original: the model before.
+        opset: version of the default domain where it is not imported.
+        replaced: places and domains of the nodes that were replaced.
+    """
+    assert result.model is not None
+    for place, names in remove_unused_constants(original, result.model).items():
+        result.lost.setdefault(place, set()).update(names)
+    insert_barriers(result.model, original, opset)
+    patch_proto.adjust_imports(result.model, replaced, opset)
+    value_info.renew_value_info(result.model, result.types, result.lost, original)
 
 
 class ModelEditor:
@@ -152,7 +185,7 @@ class GraphEditor:
         read = [results.get(v, v) for node in nodes for v in node.inputs if v is not None]
         self.kept.update(value.name for value in kept if value.name)
         initializers = self._model.has_initializers(self.place)
-        made = replace_nodes.apply_edit(edit, self._model.names, initializers=initializers)
+        made = new_nodes.apply_edit(edit, self._model.names, initializers=initializers)
         for node, new in made.items():
             matcher.adopt_nodes(new, node)  # Constant nodes, too
         self._replacements |= made
@@ -217,7 +250,7 @@ class GraphEditor:
                 continue
             self._note_lost(node.outputs)
             todo += [value.producer() for value in node.inputs if value is not None]
-            replace_nodes.remove_nodes(node)
+            new_nodes.remove_nodes(node)
 
     def results(self, node: ir.Node) -> list[ir.Node]:
         """Return the nodes that replaced a node of the original, those of its own type first."""
@@ -253,3 +286,76 @@ def _innermost_message(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+_CHANGES = frozenset({"Squeeze", "Transpose", "Unsqueeze"})
+
+
+def improve_layouts(model: ModelEditor, fused: Mapping[int, Sequence[ir.Node]]) -> None:
+    """Remove changes of layout next to nodes in the place of operators, by `OperatorInfo.index`."""
+    if not fused:
+        return
+    for editor in model.editors():
+        here = {i: nodes for i, nodes in fused.items() if model.place(nodes[0]) == editor.place}
+        if not here:
+            continue
+        editor.fused.update(node for nodes in here.values() for node in nodes)
+        editor.improve_layouts()
+        editor.fold_biases()
+        for index, nodes in here.items():
+            count = sum(1 if n.graph is not None else len(editor.results(n)) for n in nodes)
+            operators = model.result.operator_at
+            operators[index] = replace(operators[index], nodes_after=count)
+        editor.note_values()
+
+
+def remove_layout_changes(
+    proto: onnx.ModelProto, folder: Path | None = None
+) -> onnx.ModelProto | None:
+    """Remove changes of layout between convolutions and pools; `proto` stays as it is.
+
+    Args:
+        proto: the model.
+        folder: where external data lies.
+
+    Returns:
+        The edited model; None if nothing changed.
+    """
+    todo = [_has_changes_near_windows(graph) for _, graph in traversal.graphs(proto)]
+    if not any(todo):
+        return None
+    near = (i for i, (_, _, node) in enumerate(traversal.nodes(proto)) if _is_window(node))
+    model = ModelEditor(proto, analysis.find(proto, (), folder), near=near)
+    edited = False
+    for editor, wanted in zip(model.editors(), todo, strict=True):
+        if not wanted or editor.view.opset < MIN_OPSET:
+            continue
+        windows = (n for n in editor.message.node if _is_window(n))
+        nodes = (model.matcher.node_of(editor.message, window) for window in windows)
+        editor.fused.update(node for node in nodes if node is not None)
+        if editor.improve_layouts():
+            editor.fold_biases()
+            editor.note_values()
+            edited = True
+    if not edited:
+        return None
+    result = model.finish()
+    finish(result, proto, op_traits.opset_of(proto.opset_import) or 1)
+    return result.model
+
+
+def number_of_changes(model: onnx.ModelProto) -> int:
+    """Count the nodes that only change the layout of a value."""
+    kinds = (n.op_type for _, _, n in traversal.nodes(model) if op_traits.is_standard(n))
+    return sum(kind in _CHANGES for kind in kinds)
+
+
+def _is_window(message: onnx.NodeProto) -> bool:
+    return op_traits.is_standard(message) and Trait.WINDOWS in op_traits.of(message).traits
+
+
+def _has_changes_near_windows(graph: traversal.GraphLike) -> bool:
+    """Return whether a graph has windows and at least two changes of layout."""
+    kinds = [node.op_type for node in graph.node]
+    changes = sum(kind in _CHANGES for kind in kinds)
+    return changes > 1 and any(map(_is_window, graph.node))

@@ -32,7 +32,7 @@ from onnx_spatial.chains import (
     with_operators,
 )
 from onnx_spatial.conversion import report
-from onnx_spatial.conversion.graph_layouts import number_of_changes, remove_layout_changes
+from onnx_spatial.conversion.graph_editor import number_of_changes, remove_layout_changes
 from onnx_spatial.conversion.limits import check_limits
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import Progress, convert_operators

@@ -22,13 +22,12 @@ from onnx_spatial import analysis
 from onnx_spatial.analysis import Analysis, OperatorInfo
 from onnx_spatial.chains.illegal_reshape import NOTE as ILLEGAL
 from onnx_spatial.conversion import report
-from onnx_spatial.conversion.finish import finish
-from onnx_spatial.conversion.local_functions import add_functions
-from onnx_spatial.conversion.marked_functions import WithoutForm, without_earlier_form
+from onnx_spatial.conversion.graph_editor import finish
+from onnx_spatial.conversion.local_functions import WithoutForm, add_functions, without_earlier_form
+from onnx_spatial.conversion.onnxruntime_pads import add_explicit_pads
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.replace import replace_operators
 from onnx_spatial.conversion.report import EditResult, OperatorReport
-from onnx_spatial.conversion.same_padding import add_explicit_pads
 from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.fusion import Writer
 from onnx_spatial.lowering import Lowered, Request, lower_preferring

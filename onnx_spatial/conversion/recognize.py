@@ -18,7 +18,7 @@ from onnx_spatial.conversion.pipeline import convert_operators
 from onnx_spatial.conversion.report import OperatorReport
 from onnx_spatial.errors import SpatialError
 from onnx_spatial.model import traversal
-from onnx_spatial.model.graph.replace_nodes import ORIGIN
+from onnx_spatial.model.graph.new_nodes import ORIGIN
 from onnx_spatial.model.io.reader import Source
 
 

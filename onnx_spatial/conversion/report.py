@@ -13,7 +13,7 @@ from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering import Candidate
 from onnx_spatial.model import traversal
 from onnx_spatial.operators import Dim, Rearrange
-from onnx_spatial.operators.shapes import show
+from onnx_spatial.operators.operator import show
 from onnx_spatial.operators.spellings import InputFacts
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any
 
 import onnx
 
-from onnx_spatial.conversion.dilated_conv import DILATED
+from onnx_spatial.conversion.replace import DILATED
 from onnx_spatial.conversion.report import CHAIN, OperatorReport
 from onnx_spatial.errors import count
 from onnx_spatial.model import traversal

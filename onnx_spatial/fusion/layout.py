@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnx_spatial.model.graph.replace_nodes import Draft
+from onnx_spatial.model.graph.new_nodes import Draft
 
 Array = npt.NDArray[np.generic]
 

@@ -17,7 +17,7 @@ from onnx_spatial.analysis import OperatorInfo, attributes
 from onnx_spatial.lowering import Request
 from onnx_spatial.maps.sizes import SymbolicValues
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph.replace_nodes import copy_node
+from onnx_spatial.model.graph.new_nodes import copy_node
 from onnx_spatial.operators.spellings import Conflict
 from onnx_spatial.operators.spellings.call import AttributeValue
 

@@ -20,7 +20,7 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.model import traversal
-from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
+from onnx_spatial.model.graph.new_nodes import Draft, GraphEdit
 from onnx_spatial.operators import Dim
 
 #: Lowers a request. Raises ConversionError where that cannot be done.

@@ -25,13 +25,15 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.maps import division, values
-from onnx_spatial.maps.budget import Budget
-from onnx_spatial.maps.expressions import (
+from onnx_spatial.maps.facts import Budget, Facts
+from onnx_spatial.maps.polynomial import (
     ONE,
     PARAMETER,
     ZERO,
+    Atom,
     Index,
     IndexKind,
+    Polynomial,
     Symbol,
     atoms_of,
     bases_of,
@@ -39,8 +41,6 @@ from onnx_spatial.maps.expressions import (
     show,
     substitute,
 )
-from onnx_spatial.maps.facts import Facts
-from onnx_spatial.maps.polynomial import Atom, Polynomial
 from onnx_spatial.maps.values import MAX_DECIDED, SIZE_LIMIT, Values, evaluate, grid_of
 
 _T = TypeVar("_T")

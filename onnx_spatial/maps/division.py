@@ -9,9 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from onnx_spatial.maps.expressions import FLOOR, ONE, ZERO, apart, shared_atoms
 from onnx_spatial.maps.facts import Facts
-from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.maps.polynomial import (
+    FLOOR,
+    ONE,
+    ZERO,
+    Atom,
+    OperationKey,
+    Polynomial,
+    apart,
+    shared_atoms,
+)
 
 
 def exact(a: Polynomial, b: Polynomial) -> Polynomial | None:

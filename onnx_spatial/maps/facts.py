@@ -3,25 +3,33 @@
     0 <= n < N, 0 <= w < W            is  n*W + w < N*W  ?
     N*W - 1 - n*W - w  =  W*(N - 1 - n) + (W - 1 - w)          yes: a sum of known ones
 
-Linear programming comes first (`linear`). Then a search cancels a term that may be negative with a
-multiple of a fact that has this term, until no such term is left. The search is bounded: "not proven"
-does not mean that the polynomial may be negative. All numbers are integers.
+Linear programming comes first, with products of atoms as unknowns of their own. It finds the factors in
+floating point, and they are checked exactly:
+
+    p = sum of c_i * fact_i + terms that are 0 or more + a number above -1      p is an integer
+
+Then a search cancels a term that may be negative with a multiple of a fact that has this term, until no
+such term is left. A `Budget` bounds the search: "not proven" does not mean that the polynomial may be
+negative. Its steps are the same on every machine, and so is what is proven within a number of them.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
+from fractions import Fraction
+from time import thread_time
 
 import numpy as np
 import numpy.typing as npt
 
-from onnx_spatial.maps import linear
-from onnx_spatial.maps.budget import Budget
-from onnx_spatial.maps.expressions import (
+from onnx_spatial.maps.polynomial import (
     FLOOR,
+    Atom,
     IndexKind,
+    OperationKey,
+    Polynomial,
     Symbol,
     apart,
     factor_of,
@@ -29,8 +37,155 @@ from onnx_spatial.maps.expressions import (
     shared_atoms,
     top_atoms,
 )
-from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
 from onnx_spatial.maps.values import Samples, is_far
+
+
+class Budget:
+    """Steps and processor seconds that are left for a computation, see `within` for parts of it."""
+
+    def __init__(
+        self, steps: float = math.inf, seconds: float = math.inf, *, within: Budget | None = None
+    ) -> None:
+        """Begin now.
+
+        Args:
+            steps: number of steps.
+            seconds: of processor time of this thread.
+            within: a budget that this one is a part of: what is spent of one is spent of both.
+        """
+        self._spent: list[int] = [0] if within is None else within._spent
+        self._last = self._spent[0] + steps
+        self._deadline = thread_time() + seconds
+        if within is not None:
+            self._last = min(self._last, within._last)
+            self._deadline = min(self._deadline, within._deadline)
+
+    def spend(self, steps: int = 1) -> None:
+        """Count some steps."""
+        self._spent[0] += steps
+
+    @property
+    def spent(self) -> int:
+        """Steps that were counted, of all budgets that it is a part of too."""
+        return self._spent[0]
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no steps or no time are left."""
+        return self._spent[0] >= self._last or self.is_timed_out
+
+    @property
+    def is_timed_out(self) -> bool:
+        """Whether no time is left: another machine may have had enough."""
+        return self._deadline < math.inf and thread_time() >= self._deadline
+
+
+_Unknown = tuple[Atom, ...]
+
+#: The most facts and products of atoms that are combined, and steps of the simplex method.
+_MAX_FACTS = 80
+_MAX_PRODUCTS = 80
+_MAX_SIMPLEX_STEPS = 120
+
+_EPSILON = 1e-9
+#: How far above -1 the number that is left must be at least.
+_MIN_REMAINDER = 1 / 64
+_MAX_DENOMINATOR = 4096
+
+
+def follows_from(p: Polynomial, facts: Sequence[Polynomial]) -> bool:
+    """Tell whether `p` is provably 0 or more as a sum of multiples of facts."""
+    if not facts or len(facts) > _MAX_FACTS:
+        return False
+    products = list(dict.fromkeys(m for q in (p, *facts) for m in q.terms if m))
+    if len(products) > _MAX_PRODUCTS:
+        return False
+    # One row for each product: its factor in the sum is at most its factor in p.
+    rows = [[float(f.terms.get(m, 0)) for f in facts] for m in products]
+    bounds = [float(p.terms.get(m, 0)) for m in products]
+    for m, row, bound in zip(products, rows[: len(products)], list(bounds), strict=True):
+        if not all(atom.nonnegative for atom in m):
+            rows.append([-value for value in row])
+            bounds.append(-bound)
+    rows.append([float(f.terms.get((), 0)) for f in facts])
+    bounds.append(p.terms.get((), 0) + 1 - _MIN_REMAINDER)
+    factors = _feasible_point(np.array(rows), np.array(bounds))
+    if factors is None:
+        return False
+    exact = [Fraction(float(c)).limit_denominator(_MAX_DENOMINATOR) for c in factors]
+    return all(c >= 0 for c in exact) and _is_sum(p, facts, exact)
+
+
+def related_facts(p: Polynomial, facts: Sequence[Polynomial]) -> list[Polynomial]:
+    """Return the facts that share products of atoms with `p`, or with one of these facts."""
+    seen = {m for m in p.terms if m}
+    if not seen:
+        return list(facts)
+    left, found = list(facts), list[Polynomial]()
+    while True:
+        new = [f for f in left if not seen.isdisjoint(f.terms)]
+        if not new:
+            return found
+        found += new
+        left = [f for f in left if seen.isdisjoint(f.terms)]
+        seen.update(m for f in new for m in f.terms if m)
+
+
+def _is_sum(p: Polynomial, facts: Sequence[Polynomial], factors: Sequence[Fraction]) -> bool:
+    """Tell whether `p` minus multiples of facts is above -1, term by term and exactly."""
+    rest: dict[_Unknown, Fraction] = {m: Fraction(f) for m, f in p.terms.items()}
+    for fact, factor in zip(facts, factors, strict=True):
+        if factor:
+            for m, f in fact.terms.items():
+                rest[m] = rest.get(m, Fraction(0)) - factor * f
+    number = rest.pop((), Fraction(0))
+    return number > -1 and all(
+        not f or (f > 0 and all(atom.nonnegative for atom in m)) for m, f in rest.items()
+    )
+
+
+def _feasible_point(
+    matrix: npt.NDArray[np.float64], bounds: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64] | None:
+    """Return some x of 0 or more with matrix * x at most `bounds`; None if there is none."""
+    count, size = matrix.shape
+    negative = np.flatnonzero(bounds < 0)
+    table = np.zeros((count + 1, size + count + len(negative) + 1))
+    table[:count, :size] = matrix
+    table[:count, size : size + count] = np.eye(count)
+    table[:count, -1] = bounds
+    table[negative] *= -1
+    basis = size + np.arange(count)
+    for number, start in enumerate(negative):
+        artificial = size + count + number
+        table[start, artificial] = 1
+        basis[start] = artificial
+        table[-1] -= table[start]
+        table[-1, artificial] = 0
+    for _ in range(_MAX_SIMPLEX_STEPS):
+        if table[-1, -1] > -_EPSILON:
+            x = np.zeros(table.shape[1] - 1)
+            x[basis] = table[:count, -1]
+            return x[:size]
+        # The steepest column would be fast, the first one never runs in circles.
+        candidates = np.flatnonzero(table[-1, : size + count] < -_EPSILON)
+        if not len(candidates):
+            return None
+        column = int(candidates[0])
+        entries = table[:count, column]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.where(entries > _EPSILON, table[:count, -1] / entries, np.inf)
+        least = ratios.min()
+        if not np.isfinite(least):
+            return None
+        ties = np.flatnonzero(ratios <= least + _EPSILON)
+        row = int(ties[np.argmin(basis[ties])])
+        table[row] /= table[row, column]
+        others = np.arange(count + 1) != row
+        table[others] -= np.outer(table[others, column], table[row])
+        basis[row] = column
+    return None
+
 
 _Product = tuple[Atom, ...]
 
@@ -183,9 +338,9 @@ class Facts:
     def _search_from(self, p: Polynomial) -> bool:
         found = self._is_trivial(p)
         if not found:
-            related = linear.related_facts(p, self._facts)
+            related = related_facts(p, self._facts)
             self._budget.spend(1 + len(related))
-            found = linear.follows_from(p, related)
+            found = follows_from(p, related)
         if not found:
             degree = max((len(m) for q in (p, *related) for m in q.terms), default=0)
             steps = _MAX_STEPS if degree > 1 else _MAX_ROUNDED

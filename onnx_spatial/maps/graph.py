@@ -19,17 +19,15 @@ from onnx import numpy_helper
 
 from onnx_spatial.maps import (
     rules_elements,
-    rules_fused,
     rules_numbers,
     rules_products,
     rules_reshape,
     rules_select,
 )
 from onnx_spatial.maps.cases import Case, UndecidedError
-from onnx_spatial.maps.constants import Array, constant
-from onnx_spatial.maps.expressions import ONE, ZERO, product
+from onnx_spatial.maps.elements import Array, constant
 from onnx_spatial.maps.node import MAX_OPSET, NodeView, Rule
-from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.maps.polynomial import ONE, ZERO, Polynomial, product
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.model import op_traits
 
@@ -160,7 +158,7 @@ class GraphMaps:
                 return [result]
         rules = RULES
         if not op_traits.is_standard(node):
-            rules = rules_fused.RULES if node.domain == rules_fused.DOMAIN else {}
+            rules = rules_products.FUSED_RULES if node.domain == rules_products.DOMAIN else {}
             function = self._functions.get((node.domain, node.op_type, node.overload))
             if function is not None and node.op_type not in rules:
                 return self._call_function(function, node, inputs)

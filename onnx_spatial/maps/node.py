@@ -16,8 +16,16 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
-from onnx_spatial.maps.expressions import ONE, ZERO, Index, Symbol, atoms_of, literal, show
-from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.maps.polynomial import (
+    ONE,
+    ZERO,
+    Index,
+    Polynomial,
+    Symbol,
+    atoms_of,
+    literal,
+    show,
+)
 from onnx_spatial.maps.tensor import Dims, Tensor
 
 #: Opset of nodes without one: the newest meaning of every operator.

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.division import exact
-from onnx_spatial.maps.expressions import ZERO, Index, product, show
-from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.maps.polynomial import ZERO, Index, Polynomial, product, show
 from onnx_spatial.maps.rules_numbers import div, maximum
 from onnx_spatial.maps.rules_reshape import rearranged
 from onnx_spatial.maps.rules_select import padded, window

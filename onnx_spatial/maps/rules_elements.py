@@ -17,7 +17,6 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_spatial.maps.cases import Case, UndecidedError
-from onnx_spatial.maps.constants import stored_in
 from onnx_spatial.maps.elements import (
     KEEP_ZERO,
     broadcast_element,
@@ -25,10 +24,10 @@ from onnx_spatial.maps.elements import (
     indices_of,
     is_scale,
     need_list,
+    stored_in,
 )
-from onnx_spatial.maps.expressions import ONE, ZERO, Index, product, unknown
 from onnx_spatial.maps.node import NodeView, Rule, axes_of, broadcast
-from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.maps.polynomial import ONE, ZERO, Index, Polynomial, product, unknown
 from onnx_spatial.maps.rules_numbers import INTEGER_RULES
 from onnx_spatial.maps.tensor import Axis, Tensor
 from onnx_spatial.model import op_traits

@@ -16,23 +16,26 @@ import onnx
 from onnx import TensorProto
 
 from onnx_spatial.maps.cases import Case, UndecidedError
-from onnx_spatial.maps.constants import constant
 from onnx_spatial.maps.division import exact
-from onnx_spatial.maps.expressions import (
+from onnx_spatial.maps.elements import constant
+from onnx_spatial.maps.node import INTEGERS, WHOLE, NodeView, Rule, broadcast, broadcast_at
+from onnx_spatial.maps.polynomial import (
     FLOOR,
     LOOKUP,
     ONE,
     UNKNOWN_PREFIX,
     ZERO,
+    Atom,
     Index,
+    OperationKey,
+    Polynomial,
+    computed,
     factor_of,
     product,
     show,
     top_atoms,
     unknown,
 )
-from onnx_spatial.maps.node import INTEGERS, WHOLE, NodeView, Rule, broadcast, broadcast_at
-from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial, computed
 from onnx_spatial.maps.tensor import Tensor, filled_tensor, only_dims, vector_of
 from onnx_spatial.maps.values import MAX_PLACES, MOST_ELEMENTS, SIZE_LIMIT, limit_of
 

@@ -15,9 +15,18 @@ from functools import partial
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.division import exact
 from onnx_spatial.maps.elements import flat
-from onnx_spatial.maps.expressions import FLOOR, ONE, ZERO, Index, product, show, top_atoms
 from onnx_spatial.maps.node import NodeView, Rule, assume_equal, axes_of
-from onnx_spatial.maps.polynomial import OperationKey, Polynomial
+from onnx_spatial.maps.polynomial import (
+    FLOOR,
+    ONE,
+    ZERO,
+    Index,
+    OperationKey,
+    Polynomial,
+    product,
+    show,
+    top_atoms,
+)
 from onnx_spatial.maps.tensor import Axis, Dims, Tensor, moved
 
 

@@ -14,9 +14,8 @@ from functools import partial
 
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.division import exact
-from onnx_spatial.maps.expressions import ZERO, Index, product
 from onnx_spatial.maps.node import MAX_OPSET, NodeView, Rule, axes_of, broadcast, broadcast_at
-from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.maps.polynomial import ZERO, Index, Polynomial, product
 from onnx_spatial.maps.tensor import Axis, Tensor, moved, only_dims
 
 #: Ends of a Slice from this number on are the end of the axis.

@@ -13,8 +13,16 @@ from typing import NamedTuple
 from onnx import TensorProto
 
 from onnx_spatial.maps.cases import Case, UndecidedError
-from onnx_spatial.maps.expressions import ELEMENT, PARAMETER, ZERO, Index, product, show
-from onnx_spatial.maps.polynomial import OperationKey, Polynomial
+from onnx_spatial.maps.polynomial import (
+    ELEMENT,
+    PARAMETER,
+    ZERO,
+    Index,
+    OperationKey,
+    Polynomial,
+    product,
+    show,
+)
 
 Dims = tuple[Polynomial, ...]
 

@@ -14,8 +14,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from onnx_spatial.maps.expressions import COMPUTED, FLOOR, LOOKUP, IndexKind, Symbol, bases_of
-from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.maps.polynomial import (
+    COMPUTED,
+    FLOOR,
+    LOOKUP,
+    Atom,
+    IndexKind,
+    OperationKey,
+    Polynomial,
+    Symbol,
+    bases_of,
+)
 
 #: Sizes and parameters of operators are below: their sums fit 32 bits.
 SIZE_LIMIT = 2**27

@@ -6,11 +6,10 @@ operators move data only: every bit of every element survives, NaN payloads and 
 """
 
 from onnx_spatial.operators.block import BatchToSpace, SpaceToBatch
-from onnx_spatial.operators.operator import Arithmetic, FixedOperator, Operator
+from onnx_spatial.operators.operator import Arithmetic, Dim, FixedOperator, Operator
 from onnx_spatial.operators.patches import AutoPad, ExtractPatches, Layout
 from onnx_spatial.operators.rearrange import Rearrange
 from onnx_spatial.operators.reorg import ReorgYolo
-from onnx_spatial.operators.shapes import Dim
 
 #: All operators. A new one is a module of its own and a line here.
 OPERATORS: tuple[type[Operator], ...] = (

@@ -25,8 +25,16 @@ from typing import ClassVar
 import numpy as np
 
 from onnx_spatial.errors import Code, OperatorError
-from onnx_spatial.operators.operator import Arithmetic, Operator, Size
-from onnx_spatial.operators.shapes import DIMS, INT64_MAX, Dim, integers, show
+from onnx_spatial.operators.operator import (
+    DIMS,
+    INT64_MAX,
+    Arithmetic,
+    Dim,
+    Operator,
+    Size,
+    integers,
+    show,
+)
 from onnx_spatial.operators.strided_copies import Move, Plan, View, gaps, kept
 
 Pairs = tuple[tuple[int, int], ...]

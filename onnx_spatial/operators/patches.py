@@ -24,8 +24,15 @@ from functools import partial
 from typing import Literal, get_args
 
 from onnx_spatial.errors import Code, OperatorError
-from onnx_spatial.operators.operator import Arithmetic, FixedOperator, Size
-from onnx_spatial.operators.shapes import INT32_MAX, Dim, integers, show
+from onnx_spatial.operators.operator import (
+    INT32_MAX,
+    Arithmetic,
+    Dim,
+    FixedOperator,
+    Size,
+    integers,
+    show,
+)
 from onnx_spatial.operators.strided_copies import Move, Plan, View, gaps, kept
 
 AutoPad = Literal["valid", "same_upper", "same_lower", "same_unclamped"]

@@ -19,8 +19,16 @@ from dataclasses import dataclass
 from itertools import accumulate, takewhile
 
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.operators.operator import Arithmetic, FixedOperator, Size
-from onnx_spatial.operators.shapes import DIMS, INT64_MAX, Dim, integers, show
+from onnx_spatial.operators.operator import (
+    DIMS,
+    INT64_MAX,
+    Arithmetic,
+    Dim,
+    FixedOperator,
+    Size,
+    integers,
+    show,
+)
 from onnx_spatial.operators.strided_copies import Plan, View
 
 #: A factor whose size follows from that of its axis.

@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.errors import Code, OperatorError
-from onnx_spatial.operators.operator import Arithmetic, FixedOperator, Size
-from onnx_spatial.operators.shapes import INT32_MAX, Dim, show
+from onnx_spatial.operators.operator import INT32_MAX, Arithmetic, Dim, FixedOperator, Size, show
 from onnx_spatial.operators.strided_copies import Copies, Plan, View
 
 

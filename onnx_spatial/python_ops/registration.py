@@ -25,7 +25,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from onnx_spatial.errors import Code, UsageError
-from onnx_spatial.operators.spellings.block_call import BLOCKS
+from onnx_spatial.operators.spellings.call import BLOCKS
 from onnx_spatial.operators.spellings.python_ops import (
     BATCH_ENTRY,
     DOMAIN,

@@ -43,9 +43,9 @@ from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering import Emitter, Lowered, Request
 from onnx_spatial.lowering.core.padding import numpy_dtype
 from onnx_spatial.model import traversal
-from onnx_spatial.model.graph import node_groups
+from onnx_spatial.model.graph import marks
 from onnx_spatial.operators.spellings import BlockCall, Vector
-from onnx_spatial.operators.spellings.block_call import BLOCKS
+from onnx_spatial.operators.spellings.call import BLOCKS
 from onnx_spatial.operators.spellings.python_ops import (
     BATCH_ENTRY,
     DOMAIN,
@@ -102,7 +102,7 @@ def write_python_op(request: Request, info: OperatorInfo) -> Lowered:
     if output is checked and info.place.function is not None:
         output = _emit_cast(request, emit, output)
     emit.prune(output)
-    node_groups.mark_group(emit.nodes, main, node.input[0], node.output[0])
+    marks.mark_group(emit.nodes, main, node.input[0], node.output[0])
     return Lowered(way, emit, output)
 
 

@@ -24,8 +24,8 @@ import onnx.helper
 from onnx_spatial.analysis import dtype_name
 from onnx_spatial.conversion.summary import Replacement, Summary
 from onnx_spatial.model import traversal
-from onnx_spatial.model.graph.replace_nodes import ORIGIN
-from onnx_spatial.operators.shapes import show
+from onnx_spatial.model.graph.new_nodes import ORIGIN
+from onnx_spatial.operators.operator import show
 from onnx_spatial.report.figures import file_size, type_text
 
 Document = Mapping[str, Any]

@@ -20,7 +20,7 @@ import onnx
 from onnx_spatial.errors import count, one_line
 from onnx_spatial.model.io import reader
 from onnx_spatial.operators import Rearrange
-from onnx_spatial.operators.shapes import show
+from onnx_spatial.operators.operator import show
 from onnx_spatial.report.figures import (
     duration,
     figure_rows,

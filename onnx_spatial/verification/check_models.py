@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.conversion.same_padding import find as find_refused
+from onnx_spatial.conversion.onnxruntime_pads import find as find_refused
 from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.operators.spellings.python_ops import DOMAIN

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onnx_spatial.operators.shapes import show
+from onnx_spatial.operators.operator import show
 from onnx_spatial.verification.arrays import (
     Array,
     differing_bits,

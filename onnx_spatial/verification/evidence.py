@@ -20,7 +20,7 @@ import numpy as np
 
 from onnx_spatial.errors import Code, VerificationError, one_line
 from onnx_spatial.model import traversal
-from onnx_spatial.operators.shapes import show
+from onnx_spatial.operators.operator import show
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.options import VerifyOptions
 from onnx_spatial.verification.prove.proof import Found, Scope

@@ -30,7 +30,7 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io import external_data
 from onnx_spatial.model.traversal import Place
-from onnx_spatial.operators.shapes import show
+from onnx_spatial.operators.operator import show
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
 from onnx_spatial.verification import reproducer
 from onnx_spatial.verification.arrays import constant_value

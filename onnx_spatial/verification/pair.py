@@ -19,12 +19,12 @@ import onnx
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import Analysis, GraphFacts
-from onnx_spatial.conversion.marked_functions import without_earlier_form
+from onnx_spatial.conversion.local_functions import without_earlier_form
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io import reader
-from onnx_spatial.operators.shapes import Dim, show
+from onnx_spatial.operators.operator import Dim, show
 from onnx_spatial.verification.arrays import STRING, Array, dtype_of, is_float
 from onnx_spatial.verification.kinds import Kinds
 from onnx_spatial.verification.options import Tolerances

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from onnx_spatial.conversion.same_padding import find as find_refused
+from onnx_spatial.conversion.onnxruntime_pads import find as find_refused
 from onnx_spatial.maps.elements import FINITE_DATA
 from onnx_spatial.model import traversal
 from onnx_spatial.verification.check_models import ModelRuns

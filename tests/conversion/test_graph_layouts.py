@@ -9,7 +9,7 @@ import running
 from onnx import numpy_helper, parser
 
 import onnx_spatial
-from onnx_spatial.conversion.graph_layouts import number_of_changes, remove_layout_changes
+from onnx_spatial.conversion.graph_editor import number_of_changes, remove_layout_changes
 
 RNG = np.random.default_rng(4)
 

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnx_spatial
-from onnx_spatial.model.graph import part
+from onnx_spatial.model.graph import patch_proto
 from tests.running import run
 
 DOMAIN = "ai.onnx.converters.tensorflow"
@@ -63,8 +63,8 @@ def test_nodes_far_from_operators_keep_their_order_and_the_result_is_that_of_the
 ) -> None:
     model = interleaved(seed, convolutions)
     whole = onnx_spatial.convert(model, fuse=fuse, verify=False).model
-    monkeypatch.setattr(part, "DISTANCE", distance)
-    near = part.part_around(model, [i for i, n in enumerate(model.graph.node) if n.domain])
+    monkeypatch.setattr(patch_proto, "DISTANCE", distance)
+    near = patch_proto.part_around(model, [i for i, n in enumerate(model.graph.node) if n.domain])
     assert near.main is not None and len(near.main) < len(model.graph.node)
     made = onnx_spatial.convert(model, fuse=fuse, verify=False).model
     onnx.checker.check_model(made, full_check=True)

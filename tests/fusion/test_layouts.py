@@ -17,7 +17,7 @@ from region_models import check, model
 
 from onnx_spatial.conversion import graph_editor
 from onnx_spatial.fusion.layout import Layout, single_steps
-from onnx_spatial.model.graph import layout_marks
+from onnx_spatial.model.graph import marks
 
 RNG = np.random.default_rng(8)
 CHANGES = {"Transpose", "Squeeze", "Unsqueeze"}
@@ -166,9 +166,7 @@ def row(layers: int) -> tuple[onnx.ModelProto, list[str]]:
 def test_every_convolution_of_a_row_can_be_compared_on_its_own() -> None:
     made, values = row(12)
     converted = check(made, *SHAPES)
-    marks = (
-        layout_marks.read_mark(p.value) for n in converted.graph.node for p in n.metadata_props
-    )
+    marks = (marks.read_mark(p.value) for n in converted.graph.node for p in n.metadata_props)
     assert sorted(mark[0] for mark in marks if mark) == sorted(values[1:-1])
     assert {site.proven for site in verify(made, converted).operators} == {"all sizes"}
 

@@ -25,11 +25,10 @@ from onnx import TensorProto, numpy_helper
 from onnx_spatial import analysis
 from onnx_spatial.maps import compare as comparison
 from onnx_spatial.maps import operators
-from onnx_spatial.maps.budget import Budget
 from onnx_spatial.maps.cases import Case, UndecidedError
-from onnx_spatial.maps.expressions import Index, LiteralKey, Symbol
+from onnx_spatial.maps.facts import Budget
 from onnx_spatial.maps.graph import GraphMaps
-from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.maps.polynomial import Atom, Index, LiteralKey, OperationKey, Polynomial, Symbol
 from onnx_spatial.maps.tensor import Tensor, input_map
 from onnx_spatial.maps.tensor import product as product_of
 

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from onnx import TensorProto
 
 from onnx_spatial.maps.cases import Case, UndecidedError
-from onnx_spatial.maps.expressions import INTEGER, Symbol
 from onnx_spatial.maps.facts import Facts
-from onnx_spatial.maps.polynomial import OperationKey, Polynomial
+from onnx_spatial.maps.polynomial import INTEGER, OperationKey, Polynomial, Symbol
 from onnx_spatial.maps.rules_numbers import fitting
 
 NAMES = "abcd"

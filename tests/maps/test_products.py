@@ -14,10 +14,8 @@ from onnx import numpy_helper, parser
 
 from onnx_spatial.maps.cases import Case
 from onnx_spatial.maps.compare import Comparison
-from onnx_spatial.maps.constants import CONSTANT
-from onnx_spatial.maps.elements import PRODUCTS
-from onnx_spatial.maps.expressions import ELEMENT
-from onnx_spatial.maps.polynomial import OperationKey, Polynomial
+from onnx_spatial.maps.elements import CONSTANT, PRODUCTS
+from onnx_spatial.maps.polynomial import ELEMENT, OperationKey, Polynomial
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.maps.values import evaluate, grid_of
 from onnx_spatial.verification.prove.proof import Proof

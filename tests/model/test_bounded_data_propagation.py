@@ -6,9 +6,9 @@ import onnx
 import pytest
 from onnx import parser
 
-from onnx_spatial.model.inference import bounded_data_propagation, shape_inference
+from onnx_spatial.model.inference import shape_inference
 
-LONGEST = bounded_data_propagation.MAX_SIZES
+LONGEST = shape_inference.MAX_SIZES
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 
 
@@ -47,4 +47,4 @@ def test_what_was_put_in_is_taken_out():
 )
 def test_a_bound_hides_long_vectors_negative_sizes_and_what_could_overflow(declared, shown):
     known = onnx.helper.make_tensor_type_proto(7, declared)
-    assert shape_inference.dims(bounded_data_propagation.output_type(known, LONGEST)) == shown
+    assert shape_inference.dims(shape_inference.output_type(known, LONGEST)) == shown

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import parser
 
-from onnx_spatial.model.graph.naming import Names
+from onnx_spatial.model.graph.new_nodes import Names
 
 MODEL = """<ir_version: 9, opset_import: ["" : 17, "local" : 1]>
 g (bool c, float[2] input) => (float[2] output) <float[2] init = {1, 2}, float[2] info> {

@@ -9,7 +9,7 @@ import pytest
 from adapter import prove
 from onnx import numpy_helper, parser
 
-from onnx_spatial.maps.folds import FOLDED
+from onnx_spatial.maps.compare import FOLDED
 
 rng = np.random.default_rng(7)
 

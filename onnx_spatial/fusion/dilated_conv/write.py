@@ -35,7 +35,7 @@ from onnx_spatial.fusion.layout import Layout
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core import padding
 from onnx_spatial.lowering.core.builder import INT64_MAX, Size, Tensor
-from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
+from onnx_spatial.model.graph.new_nodes import Draft, GraphEdit
 
 
 @dataclass

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from onnx_spatial.fusion.layout import Array, Layout
 from onnx_spatial.fusion.layouts.layout_graph import Forms, LayoutGraph
 from onnx_spatial.model import op_traits
-from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
+from onnx_spatial.model.graph.new_nodes import Draft, GraphEdit
 
 
 def with_bias(graph: LayoutGraph, fused: Collection[ir.Node]) -> Iterator[GraphEdit]:

@@ -18,8 +18,8 @@ from onnx_spatial.fusion import layout as layouts
 from onnx_spatial.fusion.layout import Layout
 from onnx_spatial.fusion.layouts.layout_graph import Forms, LayoutGraph
 from onnx_spatial.fusion.layouts.push import Move, Plan, values_near
-from onnx_spatial.model.graph import layout_marks
-from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
+from onnx_spatial.model.graph import marks
+from onnx_spatial.model.graph.new_nodes import Draft, GraphEdit
 
 
 @dataclass
@@ -152,15 +152,15 @@ class _Writer:
         Then no two convolutions lie between values that both models compute: a proof of several in a
         row takes far longer than one of each.
         """
-        known = layout_marks.read_mark(node.metadata_props.get(layout_marks.LAYOUT, ""))
+        known = marks.read_mark(node.metadata_props.get(marks.LAYOUT, ""))
         if known is not None:
             name, axes = known
             rank = sum(axis is not None for axis in axes)
-            layout_marks.mark_layout(copy, name, Layout(rank, axes).then(move.layout).axes)
+            marks.mark_layout(copy, name, Layout(rank, axes).then(move.layout).axes)
         elif self._graph.matcher.message(node) is not None and (
             len(move.adapted.inputs) > 1 or self._graph.is_read_by_window(node.outputs[0])
         ):
-            layout_marks.mark_layout(copy, node.outputs[0].name or "", move.layout.axes)
+            marks.mark_layout(copy, node.outputs[0].name or "", move.layout.axes)
 
     def _get(self, value: ir.Value, content: Layout, draft: Draft) -> ir.Value:
         """Return a value in a layout, and draft the nodes that make it."""

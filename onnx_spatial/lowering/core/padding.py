@@ -23,7 +23,7 @@ from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
 from onnx_spatial.lowering.core.cost_model import Work
 from onnx_spatial.lowering.core.nodes import NewerOpsetError
-from onnx_spatial.operators.shapes import is_countable
+from onnx_spatial.operators.operator import is_countable
 
 _PAD_TYPES = frozenset(
     {

@@ -1,4 +1,4 @@
-"""Remove nodes and initializers that nothing reads any more after an edit, in any graph of a model.
+"""Remove from a message what nothing reads any more after an edit, in any graph of a model.
 
     before    block_shape -> [SpaceToBatch] -> y      block_shape is an initializer
     after     [Conv] -> y                             block_shape goes
@@ -9,13 +9,27 @@ What the original did not read either stays as it was.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 import onnx
 
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph.repeated_fields import remove_named, remove_where
 from onnx_spatial.model.traversal import Place
+
+
+def remove_where(field: Any, condition: Callable[[Any], bool]) -> list[Any]:
+    """Remove the messages that fulfil a condition from a repeated field; return them in order."""
+    positions = [index for index, message in enumerate(field) if condition(message)]
+    removed = [field[index] for index in positions]
+    for index in reversed(positions):
+        del field[index]
+    return removed
+
+
+def remove_named(field: Any, names: Collection[str]) -> list[str]:
+    """Remove the messages with these names from a repeated field; return their names in order."""
+    return [message.name for message in remove_where(field, lambda m: m.name in names)]
 
 
 def remove_unused_constants(

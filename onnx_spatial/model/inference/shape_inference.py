@@ -1,26 +1,36 @@
 """Infer types and shapes of every value, with a callback for operators that onnx does not know.
 
+    Range -> Slice                       Range -> Bound -> Slice
+
 The caller replaces such nodes by probes: operator `PROBE` in the domain `DOMAIN`, which is registered
 with onnx once. onnx's C++ inference calls back for each probe during its pass, so that shapes flow
 through standard operators, subgraphs and probes in one pass.
+
+With `data_prop` onnx follows the values of shapes, one message per element, for every vector of known
+length, even of 10^9 elements. So each vector that another operator than Shape, Gather, Concat, Cast and
+so on computes gets a Bound node, which passes its type on without a length above a limit. A Conv whose
+window is larger than its input gets a negative dim from onnx, and a Slice behind it ends the process: an
+assertion in C++ fails (onnx 1.23). So Bound nodes make such dims unknown, too.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import math
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import cache
 
 import onnx
 import onnx.defs
 import onnx.shape_inference
 
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph.repeated_fields import remove_named
-from onnx_spatial.model.inference import bounded_data_propagation
+from onnx_spatial.model.graph.remove_unused import remove_named, remove_where
+from onnx_spatial.model.op_traits import Trait
 
 DOMAIN = "onnx_spatial.probe"
 PROBE = "Probe"
@@ -55,10 +65,10 @@ def _infer_probe(context: onnx.shape_inference.InferenceContext) -> None:
 def _infer_bound(context: onnx.shape_inference.InferenceContext) -> None:
     known = context.get_input_type(0)
     if known is not None:
-        most = context.get_attribute(bounded_data_propagation.MOST_ATTRIBUTE).i
+        most = context.get_attribute(MOST_ATTRIBUTE).i
         if any(dim.dim_value < 0 for dim in known.tensor_type.shape.dim):
-            _current.negative = context.get_attribute(bounded_data_propagation.VALUE).s.decode()
-        context.set_output_type(0, bounded_data_propagation.output_type(known, most))
+            _current.negative = context.get_attribute(VALUE).s.decode()
+        context.set_output_type(0, output_type(known, most))
 
 
 def _register_probe(
@@ -110,7 +120,7 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
     import_probes(model)
     with _registration:
         _register_probe(PROBE, _infer_probe)
-        _register_probe(bounded_data_propagation.BOUND, _infer_bound)
+        _register_probe(BOUND, _infer_bound)
     bounded = deepcopy(model)
     graphs = [graph for _, graph in traversal.graphs(bounded)]
     count = sum(len(graph.node) for graph in graphs)
@@ -121,7 +131,7 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
     for graph in graphs:
         _spell_standard_domain(graph, local)
         _forget_negative_dims(graph)
-    has_bounds = bounded_data_propagation.insert_bounds(bounded, DOMAIN)
+    has_bounds = insert_bounds(bounded, DOMAIN)
     try:
         with _with_rule(rule):
             inferred = onnx.shape_inference.infer_shapes(bounded, data_prop=True)
@@ -129,7 +139,7 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
         logger.info("onnx shape inference gave up: %s", error)
         return model
     if has_bounds:
-        bounded_data_propagation.remove_bounds(inferred, DOMAIN)
+        remove_bounds(inferred, DOMAIN)
     return inferred
 
 
@@ -262,3 +272,136 @@ def forget_shapes(model: onnx.ModelProto, names: Collection[str]) -> None:
         for output in graph.output if isinstance(graph, onnx.GraphProto) else ():
             if output.name in names and output.type.HasField("tensor_type"):
                 output.type.tensor_type.ClearField("shape")
+
+
+#: Operator type, in the domain of the probes.
+BOUND = "Bound"
+#: INT attribute: the longest vector that keeps its length.
+MOST_ATTRIBUTE = "most"
+#: Most elements of a vector of sizes; shapes have a few, index tables some more.
+MAX_SIZES = 4096
+
+#: STRING attribute: the name of the value.
+VALUE = "value"
+#: Operators that end the process at a negative dim, beside Slice, which propagates data.
+_CRASH = frozenset({"GatherND"})
+#: Larger dims become unknown: sums of them could exceed 64 bits and be negative.
+_LARGEST_DIM = 2**48
+#: Operators whose output may be a vector although the input is not.
+_LOSE_DIMS = frozenset({"Gather", "Squeeze"})
+_SIZES = op_traits.having(Trait.SIZES)
+
+_SUFFIX = "\n(bounded)"  # exporters write no line breaks in names
+
+
+def output_type(known: onnx.TypeProto, most: int) -> onnx.TypeProto:
+    """Return the output type of a Bound node."""
+    result = deepcopy(known)
+    dims = result.tensor_type.shape.dim
+    if len(dims) == 1 and dims[0].dim_value > most:
+        dims[0].Clear()
+    for dim in dims:
+        if not 0 <= dim.dim_value <= _LARGEST_DIM:
+            dim.Clear()
+    return result
+
+
+def insert_bounds(model: onnx.ModelProto, domain: str) -> bool:
+    """Insert Bound nodes in place; return whether there are any."""
+    lengths: dict[str, int] = {}
+    inserted = False
+    for _, graph in traversal.graphs(model):  # lazily: inner graphs are those of the edited nodes
+        if isinstance(graph, onnx.FunctionProto):
+            lengths = {}  # its names are its own
+        inserted |= _insert_in_graph(graph, domain, lengths)
+    return inserted
+
+
+def remove_bounds(model: onnx.ModelProto, domain: str) -> None:
+    """Remove Bound nodes and the value_info of their outputs, in place."""
+    for _, graph in traversal.graphs(model):
+        bounds = remove_where(graph.node, lambda n: n.op_type == BOUND and n.domain == domain)
+        sources = {node.output[0]: node.input[0] for node in bounds}
+        for node in graph.node if sources else ():
+            for index, name in enumerate(node.input):
+                if name in sources:
+                    node.input[index] = sources[name]
+        remove_named(graph.value_info, sources)
+
+
+@cache
+def _propagates_values(op_type: str) -> bool:
+    """Tell whether onnx propagates values through an operator."""
+    return onnx.defs.has(op_type) and bool(
+        onnx.defs.get_schema(op_type).has_data_propagation_function
+    )
+
+
+def _insert_in_graph(graph: traversal.GraphLike, domain: str, lengths: dict[str, int]) -> bool:
+    """Insert Bound nodes in one graph; `lengths` has the vectors of sizes up to here."""
+    if isinstance(graph, onnx.GraphProto):
+        for value in graph.input:  # a sibling of the graph may have used the name
+            lengths.pop(value.name, None)
+        lengths.update((t.name, _tensor_length(t)) for t in graph.initializer)
+    bounded: dict[tuple[str, int], str] = {}
+    nodes = []
+    for node in graph.node:
+        op_type = node.op_type
+        propagates = _propagates_values(op_type)
+        if not (propagates or op_type in _CRASH) or not op_traits.is_standard(node):
+            nodes.append(node)
+            for name in node.output:
+                lengths.pop(name, None)
+            if op_type == "Constant" and op_traits.is_standard(node) and node.output:
+                lengths[node.output[0]] = _constant_length(node)
+            continue
+        length, most = _output_length(node, lengths)
+        unknown = any(lengths.get(name, MAX_SIZES + 1) > MAX_SIZES for name in node.input)
+        for index, name in enumerate(node.input if op_type not in _SIZES else ()):
+            if name and (most == 0 or lengths.get(name, MAX_SIZES + 1) > MAX_SIZES):
+                if (name, most) not in bounded:
+                    bounded[name, most] = f"{name}{_SUFFIX}{most}"
+                    bound = onnx.helper.make_node(
+                        BOUND, [name], [bounded[name, most]], domain=domain
+                    )
+                    bound.attribute.append(onnx.helper.make_attribute(MOST_ATTRIBUTE, most))
+                    bound.attribute.append(onnx.helper.make_attribute(VALUE, name))
+                    nodes.append(bound)
+                node.input[index] = bounded[name, most]
+        nodes.append(node)
+        # The second may make a long vector of a bounded table.
+        if not propagates or (op_type in _LOSE_DIMS and unknown):
+            for name in node.output:
+                lengths.pop(name, None)
+        else:
+            lengths.update(dict.fromkeys(node.output, length))
+    if bounded:
+        del graph.node[:]
+        graph.node.extend(nodes)
+    return bool(bounded)
+
+
+def _output_length(node: onnx.NodeProto, lengths: dict[str, int]) -> tuple[int, int]:
+    """Return the most elements of a node's output, and the limit for its inputs."""
+    known = [min(lengths.get(name, MAX_SIZES), MAX_SIZES) for name in node.input if name]
+    if node.op_type in _SIZES:
+        return 64, MAX_SIZES
+    if node.op_type == "Concat":
+        length = sum(known)
+        return (length, MAX_SIZES) if length <= MAX_SIZES else (MAX_SIZES, 0)
+    return max(known, default=1), MAX_SIZES
+
+
+def _tensor_length(tensor: onnx.TensorProto) -> int:
+    """Return the number of elements; more than LONGEST if a dim is negative."""
+    return math.prod(tensor.dims) if min(tensor.dims, default=0) >= 0 else MAX_SIZES + 1
+
+
+def _constant_length(node: onnx.NodeProto) -> int:
+    return max(
+        (
+            _tensor_length(a.t) if a.HasField("t") else len(a.ints) + len(a.floats) + 1
+            for a in node.attribute
+        ),
+        default=1,
+    )

@@ -13,7 +13,7 @@ from copy import deepcopy
 import onnx
 
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph.repeated_fields import remove_named
+from onnx_spatial.model.graph.remove_unused import remove_named
 from onnx_spatial.model.graph.strip import strip_weights
 from onnx_spatial.model.inference import shape_inference
 

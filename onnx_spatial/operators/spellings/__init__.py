@@ -11,11 +11,13 @@ from collections.abc import Callable
 from functools import cache
 
 from onnx_spatial.errors import Code, OperatorError
+from onnx_spatial.operators.operator import show
 from onnx_spatial.operators.rearrange import Rearrange
-from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings import chain_ops, openvino, python_ops, tensorflow
-from onnx_spatial.operators.spellings.block_call import MAX_BLOCKED, BlockCall, Call
 from onnx_spatial.operators.spellings.call import (
+    MAX_BLOCKED,
+    BlockCall,
+    Call,
     Conflict,
     FixedCall,
     InputFacts,

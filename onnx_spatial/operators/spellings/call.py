@@ -1,5 +1,7 @@
 """Define the input and the result of reading a spelling: `NodeFacts`, and `FixedCall` or `BlockCall`.
 
+    SpaceToBatchND(x, [2, 2], pads)      BlockCall: block 2x2, pads in input 2 at run time
+
 A spelling never touches a graph. It reads a `NodeFacts`, the facts known before a run or all facts in a
 run, and returns the call: the operator of the node, each parameter either known or the location in the
 node's inputs where it is read at run time. `FixedCall` serves all operators whose parameters are
@@ -8,17 +10,18 @@ attributes; others need a class of their own with the same members, as `BlockCal
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.errors import Code, OperatorError
-from onnx_spatial.operators import Arithmetic, Dim, FixedOperator
-from onnx_spatial.operators.operator import Size
+from onnx_spatial.operators import Arithmetic, BatchToSpace, FixedOperator, SpaceToBatch
+from onnx_spatial.operators.operator import DIMS, Dim, Size, show
 
 #: An unknown number of images in estimates. Not 1: onnxruntime's kernels skip axes of 1.
 TYPICAL_BATCH = 2
@@ -252,3 +255,266 @@ class FixedCall:
     def with_reference(self, name: str, index: int) -> FixedCall:
         """Refuse: no attribute is referable."""
         raise ValueError(f"{self.operator.name} reads no attribute by reference")
+
+
+Array = npt.NDArray[np.generic]
+
+#: The most entries of a block shape; no runtime, nor numpy, has tensors of so many dims.
+MAX_BLOCKED = 1000
+
+#: The operators by name, and the name of their table of amounts.
+BLOCKS: dict[str, tuple[type[SpaceToBatch] | type[BatchToSpace], str]] = {
+    "SpaceToBatch": (SpaceToBatch, "paddings"),
+    "BatchToSpace": (BatchToSpace, "crops"),
+}
+
+#: An unknown block in estimates.
+TYPICAL_BLOCK = 2
+
+
+@dataclass(frozen=True)
+class BlockCall:
+    """The operator of a SpaceToBatch or BatchToSpace node.
+
+    Attributes:
+        kind: the operator.
+        block, begins, ends: M entries each; begins and ends are the pads or the crops.
+        rank: the input's rank if the spelling fixes it, else None.
+        dialect: name of the spelling.
+    """
+
+    kind: type[SpaceToBatch] | type[BatchToSpace]
+    block: Vector
+    begins: Vector
+    ends: Vector
+    dialect: str
+    rank: int | None = None
+
+    referable = frozenset(
+        "block_size block_shape paddings crops pads_begin pads_end crops_begin crops_end".split()
+    )
+
+    @property
+    def blocked(self) -> int:
+        """Number of blocked axes, M."""
+        return self.block.length
+
+    @cached_property
+    def operator(self) -> SpaceToBatch | BatchToSpace | None:
+        """The operator if all parameters are known, else None."""
+        if any(v.values is None for v in (self.block, self.begins, self.ends)):
+            return None
+        return self.bind(())
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The block and the pads or crops."""
+        return (
+            Parameter(self.block, 1, TYPICAL_BLOCK),
+            Parameter(self.begins, 0),
+            Parameter(self.ends, 0),
+        )
+
+    @property
+    def axes(self) -> int:
+        """Number of the batch axis and the blocked axes."""
+        return self.blocked + 1
+
+    @property
+    def may_pad(self) -> bool:
+        """Whether there are pads, or may be."""
+        amounts = (self.begins.values, self.ends.values)
+        return self.kind is SpaceToBatch and any(a is None or any(a) for a in amounts)
+
+    @property
+    def typical_batch(self) -> int:
+        """A legal size for an unknown batch in estimates."""
+        if self.kind is SpaceToBatch:
+            return TYPICAL_BATCH
+        return TYPICAL_BATCH * math.prod(self.block.values or (TYPICAL_BLOCK,) * self.blocked)
+
+    @property
+    def family(self) -> tuple[object, ...]:
+        """Key that is equal for calls that one function could serve."""
+        return (self.kind, self.blocked)
+
+    def check(self) -> None:
+        """Check the known parameters.
+
+        Raises:
+            OperatorError: one breaks a rule.
+        """
+        if self.operator is not None:
+            return
+        if self.blocked > MAX_BLOCKED:  # the declared length of a computed parameter
+            raise OperatorError(
+                f"block_shape has {self.blocked} entries; no tensor has so many dims",
+                code=Code.RANK,
+            )
+        self._neutral_operator()
+
+    def _neutral_operator(self) -> SpaceToBatch | BatchToSpace:
+        """Return the operator with blocks of 1 and amounts of 0 where they are unknown."""
+        none = (0,) * self.blocked
+        amounts = zip(self.begins.values or none, self.ends.values or none, strict=True)
+        return self.kind(self.block.values or (1,) * self.blocked, tuple(amounts))
+
+    def bind(self, inputs: Sequence[npt.NDArray[np.generic] | None]) -> SpaceToBatch | BatchToSpace:
+        """Return the operator of one run, its parameters read from the node's inputs."""
+        pairs = tuple(zip(self.begins.read(inputs), self.ends.read(inputs), strict=True))
+        return self.kind(self.block.read(inputs), pairs)
+
+    def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        """Return the output's shape; dims that depend on run-time values are None."""
+        if self.operator is not None:
+            return self.operator.output_shape(shape)
+        self._neutral_operator().check_batch(shape)
+        unknown = (None,) * self.blocked
+        vectors = (v.values or unknown for v in (self.block, self.begins, self.ends))
+        return tuple(self.kind.output_dims(DIMS, shape, *vectors))
+
+    def output_dims(
+        self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
+    ) -> list[Size]:
+        """Compute `output_shape` for dims and parameters that may be unknown."""
+        return self.kind.output_dims(sizes, dims, *parameters)
+
+    def constraints(
+        self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
+    ) -> list[Size]:
+        """Return sizes that are negative if a block does not divide a size, or crops exceed it."""
+        return self.kind.constraints(sizes, dims, *parameters)
+
+    def input_names(self, attributes: Container[str]) -> list[str]:
+        """Return the names of the data and the parameters that are no attributes."""
+        crops = self.kind is BatchToSpace
+        if self.dialect == "openvino":
+            amounts = "crops" if crops else "pads"
+            return ["data", "block_shape", f"{amounts}_begin", f"{amounts}_end"]
+        names = ["block_shape"] if "block_size" not in attributes else []
+        names.append("crops" if crops else "paddings")
+        return ["x", *(name for name in names if name not in attributes)]
+
+    def with_reference(self, name: str, index: int) -> BlockCall:
+        """Return the call with attribute `name` replaced by input number `index`."""
+        count = self.blocked
+        if name in ("paddings", "crops"):
+            begins, ends = Vector(count, None, index, 0, 2), Vector(count, None, index, 1, 2)
+            return replace(self, begins=begins, ends=ends)
+        # OpenVINO's vectors have an entry for the batch in front.
+        vector = Vector(count, None, index, 1 if self.dialect == "openvino" else 0)
+        if name.startswith("block"):
+            return replace(self, block=vector)
+        if name.endswith("begin"):
+            return replace(self, begins=vector)
+        return replace(self, ends=vector)
+
+
+#: The operator of a node, with parameters that may be unknown until run time.
+Call = FixedCall | BlockCall
+
+
+TF_TYPES = ("int32", "int64")
+ANY_INTEGER = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+
+
+def vector(
+    node: NodeFacts, name: str, index: int, types: tuple[str, ...], length: int | None = None
+) -> Vector:
+    """Read the 1-D parameter `name` from input number `index`, or an INTS attribute of that name.
+
+    Raises:
+        OperatorError: it is missing, has another type or rank, or its length is unknown.
+    """
+    values, known = _value_and_shape(node, name, index, types)
+    if values is not None:
+        if values.ndim != 1:
+            raise OperatorError(
+                f"{name} must be 1-D, not of shape {show(values.shape)}", code=Code.PARAMETER
+            )
+        return Vector(len(values), tuple(int(v) for v in values))
+    if known is not None and len(known) != 1:
+        raise OperatorError(f"{name} must be 1-D, not of shape {show(known)}", code=Code.PARAMETER)
+    size = known[0] if known is not None and isinstance(known[0], int) else length
+    if size is None:
+        raise OperatorError(
+            f"{name} is computed at run time and its length is unknown; the number of blocked "
+            "axes must be known: declare its shape, with --static NAME=N where the dim has a name",
+            code=Code.PARAMETER,
+        )
+    return Vector(size, None, index)
+
+
+def pairs(
+    node: NodeFacts, name: str, index: int, types: tuple[str, ...], length: int
+) -> tuple[Vector, Vector]:
+    """Read the [length, 2] parameter `name` as two columns, from an input or a flat attribute."""
+    values, known = _value_and_shape(node, name, index, types, columns=2)
+    shape = values.shape if values is not None else known
+    if shape is not None and not _fits_shape(shape, (length, 2)):
+        raise OperatorError(
+            f"{name} must have shape [{length}, 2], not {show(shape)}", code=Code.PARAMETER
+        )
+    if values is None:
+        return Vector(length, None, index, 0, 2), Vector(length, None, index, 1, 2)
+    columns = [tuple(int(v) for v in values[:, column]) for column in (0, 1)]
+    return Vector(length, columns[0]), Vector(length, columns[1])
+
+
+def length_of_pairs(node: NodeFacts, index: int) -> int | None:
+    """Return M if input number `index` has the known shape [M, 2], else None."""
+    fact = node.inputs[index] if index < len(node.inputs) else None
+    if fact is None or fact.shape is None or len(fact.shape) != 2:
+        return None
+    return fact.shape[0] if isinstance(fact.shape[0], int) else None
+
+
+def without_batch(name: str, entries: Vector, neutral: int) -> Vector:
+    """Return a parameter with one entry for each axis without that of the batch.
+
+    Raises:
+        OperatorError: the entry of the batch is not `neutral`.
+    """
+    if not entries.length:
+        raise OperatorError(
+            f"{name} is empty; its first entry is that of the batch axis", code=Code.PARAMETER
+        )
+    if entries.values is None:
+        start = entries.start + entries.step
+        return replace(entries, length=entries.length - 1, start=start)
+    if entries.values[0] != neutral:
+        raise OperatorError(
+            f"{name}[0] is {entries.values[0]}; the entry of the batch axis must be {neutral}",
+            code=Code.OUT_OF_RANGE,
+        )
+    return Vector(entries.length - 1, entries.values[1:])
+
+
+def _fits_shape(shape: tuple[Dim, ...], expected: tuple[int, ...]) -> bool:
+    return len(shape) == len(expected) and all(
+        not isinstance(d, int) or d == e for d, e in zip(shape, expected, strict=True)
+    )
+
+
+def _value_and_shape(
+    node: NodeFacts, name: str, index: int, types: tuple[str, ...], columns: int = 0
+) -> tuple[np.ndarray | None, tuple[Dim, ...] | None]:
+    """Return the value if it is known, and the shape if it is known."""
+    fact = node.inputs[index] if index < len(node.inputs) else None
+    if fact is None:
+        if name not in node.attributes:
+            raise OperatorError(
+                f"{name} is missing: neither input {index} nor an attribute", code=Code.PARAMETER
+            )
+        flat = np.asarray(node.integers(name), np.int64)
+        if columns and flat.size % columns:
+            raise OperatorError(
+                f"attribute {name} must hold {columns} entries per blocked axis, row by row, "
+                f"not {flat.size} entries",
+                code=Code.ATTRIBUTE,
+            )
+        return (flat.reshape(-1, columns) if columns else flat), None
+    if fact.dtype is not None and fact.dtype not in types:
+        allowed = "an integer type" if types == ANY_INTEGER else " or ".join(types)
+        raise OperatorError(f"{name} must be {allowed}, not {fact.dtype}", code=Code.PARAMETER)
+    return fact.value, fact.shape

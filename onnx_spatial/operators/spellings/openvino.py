@@ -18,10 +18,16 @@ from onnx_spatial.operators import (
     ReorgYolo,
     SpaceToBatch,
 )
-from onnx_spatial.operators.shapes import show
-from onnx_spatial.operators.spellings.block_call import BLOCKS, BlockCall
-from onnx_spatial.operators.spellings.call import FixedCall, NodeFacts
-from onnx_spatial.operators.spellings.parameters import ANY_INTEGER, vector, without_batch
+from onnx_spatial.operators.operator import show
+from onnx_spatial.operators.spellings.call import (
+    ANY_INTEGER,
+    BLOCKS,
+    BlockCall,
+    FixedCall,
+    NodeFacts,
+    vector,
+    without_batch,
+)
 
 _AUTO_PAD: dict[str, AutoPad] = {
     "valid": "valid",

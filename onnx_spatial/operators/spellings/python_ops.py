@@ -16,9 +16,12 @@ from typing import Any
 
 from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators import OPERATORS, FixedOperator
-from onnx_spatial.operators.spellings.block_call import BLOCKS, BlockCall, Call
-from onnx_spatial.operators.spellings.call import FixedCall, NodeFacts
-from onnx_spatial.operators.spellings.parameters import (
+from onnx_spatial.operators.spellings.call import (
+    BLOCKS,
+    BlockCall,
+    Call,
+    FixedCall,
+    NodeFacts,
     length_of_pairs,
     pairs,
     vector,

@@ -14,12 +14,16 @@ from __future__ import annotations
 
 from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators import AutoPad, ExtractPatches
-from onnx_spatial.operators.spellings.block_call import BLOCKS, BlockCall
-from onnx_spatial.operators.spellings.call import FixedCall, NodeFacts, Vector, quoted
-from onnx_spatial.operators.spellings.parameters import (
+from onnx_spatial.operators.spellings.call import (
+    BLOCKS,
     TF_TYPES,
+    BlockCall,
+    FixedCall,
+    NodeFacts,
+    Vector,
     length_of_pairs,
     pairs,
+    quoted,
     vector,
 )
 

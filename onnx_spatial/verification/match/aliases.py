@@ -111,7 +111,7 @@ def _landmarks(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, Hashabl
 
 
 def _data(landmark: onnx.NodeProto) -> Sequence[str]:
-    return landmark.input[: 2 if landmark.op_type in _JOINS else 1]
+    return list(landmark.input[: 2 if landmark.op_type in _JOINS else 1])
 
 
 def _landmark(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> Hashable:

@@ -20,7 +20,7 @@ import onnx
 
 from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph.repeated_fields import remove_named
+from onnx_spatial.model.graph.remove_unused import remove_named
 from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.verification.arrays import Array, constant_value
 from onnx_spatial.verification.match import folding

@@ -25,7 +25,7 @@ import onnx
 from onnx_spatial import analysis
 from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph import layout_marks
+from onnx_spatial.model.graph import marks
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings import recognise
@@ -140,7 +140,7 @@ _RANDOM = op_traits.having(Trait.RANDOM)
 def find(models: ModelPair) -> Matches:
     """Match an original and a converted model."""
     original, source = models.original.proto, models.converted
-    converted = layout_marks.with_original_values(source.proto)
+    converted = marks.with_original_values(source.proto)
     converted, assumed = blocks.without_blocks(converted, source.folder)
     converted = aliases.with_names_of(original, converted)
     functions = {(f.domain, f.name) for f in original.functions}

@@ -21,10 +21,17 @@ from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.maps import operators
 from onnx_spatial.maps.cases import Case, UndecidedError
-from onnx_spatial.maps.expressions import ELEMENT, INTEGER, PARAMETER, Index, Symbol
 from onnx_spatial.maps.graph import GraphMaps
 from onnx_spatial.maps.node import MAX_OPSET, NodeView, assume_equal
-from onnx_spatial.maps.polynomial import OperationKey, Polynomial
+from onnx_spatial.maps.polynomial import (
+    ELEMENT,
+    INTEGER,
+    PARAMETER,
+    Index,
+    OperationKey,
+    Polynomial,
+    Symbol,
+)
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.maps.tensor import input_map as data_map
 from onnx_spatial.model import traversal

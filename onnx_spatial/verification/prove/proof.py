@@ -24,24 +24,25 @@ import numpy.typing as npt
 import onnx
 
 from onnx_spatial.maps.compare import Difference
-from onnx_spatial.maps.constants import CONSTANT, stored_in
-from onnx_spatial.maps.elements import PRODUCTS
-from onnx_spatial.maps.expressions import (
+from onnx_spatial.maps.elements import CONSTANT, PRODUCTS, stored_in
+from onnx_spatial.maps.polynomial import (
     ELEMENT,
     FLOOR,
     INTEGER,
     UNKNOWN_PREFIX,
+    Atom,
     IndexKind,
     LiteralKey,
+    OperationKey,
+    Polynomial,
     Symbol,
     bases_of,
     show,
     show_place,
 )
-from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
 from onnx_spatial.maps.values import Values, evaluate
 from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.operators.shapes import is_countable
+from onnx_spatial.operators.operator import is_countable
 from onnx_spatial.verification.arrays import Array, dtype_of
 from onnx_spatial.verification.match.matches import ChangedPart
 from onnx_spatial.verification.prove.formulas import integer_symbol, size_symbol

@@ -28,12 +28,12 @@ import onnx
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ModelFileError, OperatorError
-from onnx_spatial.maps.budget import Budget
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.compare import NEVER_RUNS, Comparison, compare
-from onnx_spatial.maps.constants import Stored
-from onnx_spatial.maps.expressions import product
+from onnx_spatial.maps.elements import Stored
+from onnx_spatial.maps.facts import Budget
 from onnx_spatial.maps.graph import GraphMaps
+from onnx_spatial.maps.polynomial import product
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference

@@ -16,9 +16,8 @@ from onnx import shape_inference
 
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.elements import element, indices_of
-from onnx_spatial.maps.expressions import Index, unknown
 from onnx_spatial.maps.node import WHOLE, NodeView
-from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.maps.polynomial import Index, Polynomial, unknown
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait

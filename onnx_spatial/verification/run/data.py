@@ -23,7 +23,7 @@ from onnx_spatial.errors import Code, UsageError
 from onnx_spatial.model.graph.strip import strip_weights
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators import Dim
-from onnx_spatial.operators.shapes import show
+from onnx_spatial.operators.operator import show
 from onnx_spatial.verification.arrays import (
     BOOL,
     STRING,

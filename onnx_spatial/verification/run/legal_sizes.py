@@ -30,7 +30,7 @@ from onnx_spatial.maps.node import INTEGERS
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import functions
 from onnx_spatial.operators import Dim
-from onnx_spatial.operators.shapes import is_countable
+from onnx_spatial.operators.operator import is_countable
 from onnx_spatial.operators.spellings import BlockCall, InputFacts, NodeFacts, read
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.run.data import (

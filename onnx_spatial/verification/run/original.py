@@ -29,14 +29,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
-from onnx_spatial.conversion import same_padding
-from onnx_spatial.conversion.marked_functions import without_earlier_form
+from onnx_spatial.conversion import onnxruntime_pads
+from onnx_spatial.conversion.local_functions import without_earlier_form
 from onnx_spatial.errors import Code, OperatorError, UsageError
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph import insert_nodes
+from onnx_spatial.model.graph import new_nodes
 from onnx_spatial.model.inference import functions
 from onnx_spatial.model.io import reader
-from onnx_spatial.operators.shapes import show
+from onnx_spatial.operators.operator import show
 from onnx_spatial.operators.spellings import InputFacts, read
 from onnx_spatial.operators.spellings.python_ops import DOMAIN, SITE, VERSION
 from onnx_spatial.python_ops import registration
@@ -168,10 +168,10 @@ def _with_explicit_pads(model: onnx.ModelProto, folder: Path | None) -> onnx.Mod
     Raises:
         RunError: the pads of one cannot be computed.
     """
-    if not same_padding.find(model, folder):
+    if not onnxruntime_pads.find(model, folder):
         return model
     opset = op_traits.opset_of(model.opset_import) or 0
-    result = same_padding.add_explicit_pads(model, opset, folder)
+    result = onnxruntime_pads.add_explicit_pads(model, opset, folder)
     for each in result.operator_at.values():
         if not each.converted:
             raise RunError(f"{each.op_type} {each.node!r}: {each.reason}", "load", each.node)
@@ -190,7 +190,7 @@ def _replace_operators(
     """Replace spatial operators in place; return the functions that are called for them, by number."""
     opset = op_traits.opset_of(model.opset_import) or 0
     called: dict[int, Callable[..., Array]] = {}
-    inserted: dict[int, insert_nodes.Inserted] = {}
+    inserted: dict[int, new_nodes.Inserted] = {}
     for info in infos:
         present = [index for index, name in enumerate(info.node.input) if name]
         site = f"{info.node.op_type} {traversal.label(info.node)!r} in {info.place}"
@@ -207,8 +207,8 @@ def _replace_operators(
         called[id(function)] = function
         inputs = [info.node.input[i] for i in present]
         nodes = _fetching_nodes(info, inputs, opset, {SITE: site, KEY: id(function)})
-        inserted[info.index] = insert_nodes.Inserted(nodes, ())
-    insert_nodes.in_front(model, inserted)
+        inserted[info.index] = new_nodes.Inserted(nodes, ())
+    new_nodes.in_front(model, inserted)
     if inserted and not any(o.domain == DOMAIN for o in model.opset_import):
         model.opset_import.append(helper.make_opsetid(DOMAIN, VERSION))
     return called

@@ -20,7 +20,7 @@ import onnxruntime as ort
 
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.model.io import reader, sparse
-from onnx_spatial.operators.shapes import show
+from onnx_spatial.operators.operator import show
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
 from onnx_spatial.python_ops import registration
 from onnx_spatial.verification import child, limits

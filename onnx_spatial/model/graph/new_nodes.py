@@ -1,8 +1,13 @@
-"""Replace nodes by other nodes, in any graph or function of an onnx_ir model."""
+"""Write new nodes in the place of others, or in front of them, under names that nothing has.
+
+    x -> [SpaceToBatch s] -> y      x -> [Pad s] -> [Reshape s_1] -> [Transpose s_2] -> y
+
+Nodes are replaced in an onnx_ir model, and inserted in a ModelProto, which keeps every other field.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +15,35 @@ import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.model.graph.naming import Names
+from onnx_spatial.model import traversal
+
+
+class Names:
+    """Names in use in a model, in all its graphs and functions."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._used: set[str] = set()
+        for _, graph in traversal.graphs(model):
+            if isinstance(graph, onnx.GraphProto):
+                self._used.update(t.name for t in graph.initializer)
+                self._used.update(t.values.name for t in graph.sparse_initializer)
+                for infos in (graph.input, graph.output, graph.value_info):
+                    self._used.update(v.name for v in infos)
+            else:
+                self._used.update(graph.input, graph.output)
+            for node in graph.node:
+                self._used.add(node.name)
+                self._used.update(node.input, node.output)
+
+    def fresh(self, base: str) -> str:
+        """Return `base`, or `base_1`, `base_2`, ... if it is in use, and add it to the names."""
+        name, count = base, 0
+        while name in self._used:
+            count += 1
+            name = f"{base}_{count}"
+        self._used.add(name)
+        return name
+
 
 #: Metadata key on every new node: operator type and name of the node that it replaces.
 ORIGIN = "onnx_spatial.origin"
@@ -190,3 +223,75 @@ def _constant_node(value: ir.Value, base: str, names: Names) -> ir.Node:
     node.outputs[0].name = names.fresh(f"{node.name}:0")
     ir.convenience.replace_all_uses_with(value, node.outputs[0])
     return node
+
+
+@dataclass(frozen=True)
+class Inserted:
+    """Nodes as messages in order, and the initializers that they read."""
+
+    nodes: Sequence[onnx.NodeProto]
+    initializers: Sequence[onnx.TensorProto]
+
+
+def serialize_nodes(
+    node: onnx.NodeProto,
+    nodes: Iterable[ir.Node],
+    constants: Iterable[tuple[ir.Value, str]],
+    names: Names,
+    *,
+    initializers: bool,
+) -> Inserted:
+    """Serialize nodes to insert in front of `node`, named after it.
+
+    They are in topological order and in no graph. Each constant is a value and a hint for its name; it
+    becomes a Constant node where `initializers` are not allowed.
+    """
+    base = node.name or next(filter(None, node.output), node.op_type)
+    messages: list[onnx.NodeProto] = []
+    tensors: list[onnx.TensorProto] = []
+    for value, hint in constants:
+        assert value.const_value is not None
+        value.name = names.fresh(f"{base}/{hint}")
+        tensor = ir.serde.serialize_tensor(value.const_value)
+        if initializers:
+            tensor.name = value.name
+            tensors.append(tensor)
+        else:
+            messages.append(
+                onnx.helper.make_node("Constant", [], [value.name], value.name, value=tensor)
+            )
+    for new in nodes:
+        new.name = names.fresh(f"{base}/{new.op_type}")
+        for value in new.outputs:
+            value.name = names.fresh(f"{new.name}:0")
+        messages.append(ir.serde.serialize_node(new))
+    for message in messages:
+        mark_new(message, node)
+    return Inserted(messages, tensors)
+
+
+def mark_new(message: onnx.NodeProto, node: onnx.NodeProto) -> None:
+    """Note on a new node which node it replaces."""
+    origin = f"{node.op_type} {node.name}".strip()
+    for entry in message.metadata_props:
+        if entry.key == ORIGIN:
+            entry.value = origin
+            return
+    message.metadata_props.add(key=ORIGIN, value=origin)
+
+
+def in_front(model: onnx.ModelProto, inserted: Mapping[int, Inserted]) -> None:
+    """Insert nodes in front of others, given by their position in `traversal.nodes`, in place."""
+    every = list(traversal.nodes(model))  # ids are unique as long as the nodes are held
+    inserted_at = {id(every[index][2]): new for index, new in inserted.items()}
+    # Inner graphs first: extending a list of nodes copies them.
+    for _, graph in reversed(list(traversal.graphs(model))):
+        here = [(node, inserted_at.get(id(node))) for node in graph.node]
+        if not any(new is not None and new.nodes for _, new in here):
+            continue
+        nodes = [m for node, new in here for m in (*(new.nodes if new else ()), node)]
+        tensors = [t for _, new in here if new is not None for t in new.initializers]
+        del graph.node[:]
+        graph.node.extend(nodes)
+        if isinstance(graph, onnx.GraphProto):
+            graph.initializer.extend(tensors)

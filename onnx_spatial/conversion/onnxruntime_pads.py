@@ -1,12 +1,19 @@
-"""Give explicit pads to convolutions that onnxruntime refuses: auto_pad SAME with dilations.
+"""Write pads so that onnxruntime computes what ONNX means: of convolutions, and in front of pools.
 
     x -> Conv (SAME, dilations 2) -> y              x -> Conv (pads 2, dilations 2) -> y
     x -> Conv (SAME, dilations 2, strides 2) -> y   x -> Pad -> Conv (dilations 2, strides 2) -> y
 
-ONNX pads each axis by max(0, (ceil(in / stride) - 1) * stride + (kernel - 1) * dilation + 1 - in): half
-of it on each side, an odd one at the end (SAME_UPPER) or at the beginning (SAME_LOWER). With stride 1
-the size of the input cancels out; pads that depend on run-time sizes are computed in front of a Pad.
-Exporters write dilated layers in this way or with the spatial operators, often in one file.
+It refuses auto_pad SAME with dilations, which exporters write beside the spatial operators. ONNX pads
+each axis by max(0, (ceil(in / stride) - 1) * stride + (kernel - 1) * dilation + 1 - in): half of it on
+each side, an odd one at the end (SAME_UPPER) or at the beginning (SAME_LOWER). With stride 1 the size of
+the input cancels out; pads that depend on run-time sizes are computed in front of a Pad.
+
+    x -> Pad -> Transpose -> MaxPool -> y        x -> Pad -> Transpose -> Reshape -> MaxPool -> y
+
+Up to version 1.31 it adds the amounts of a Pad of zeros to the pads of a MaxPool or AveragePool behind
+it, Transposes between ignored. A MaxPool pads with minus infinity, an AveragePool may leave its pads out
+of the mean, and pads as large as the kernel are refused. A Reshape to the same sizes between the two
+copies nothing and is not merged. A Pad in front of a pool in the original is left alone.
 """
 
 from __future__ import annotations
@@ -21,20 +28,22 @@ import onnx
 import onnx_ir as ir
 
 from onnx_spatial import analysis
+from onnx_spatial.analysis import attributes
 from onnx_spatial.errors import Code, OperatorError, SpatialError
+from onnx_spatial.lowering import Emitter
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph import insert_nodes
-from onnx_spatial.model.graph.naming import Names
+from onnx_spatial.model.graph import new_nodes
+from onnx_spatial.model.graph.new_nodes import Names
 from onnx_spatial.model.graph.strip import strip_weights
 from onnx_spatial.model.inference import constant_folding, functions, shape_inference
+from onnx_spatial.model.traversal import Place
 from onnx_spatial.operators import Dim
-from onnx_spatial.operators.shapes import INT64_MAX, show
+from onnx_spatial.operators.operator import INT64_MAX, show
 from onnx_spatial.operators.spellings import Conflict, InputFacts, NodeFacts
 from onnx_spatial.operators.spellings.call import AttributeValue
 
 if TYPE_CHECKING:
     from onnx_spatial.conversion.report import EditResult
-    from onnx_spatial.lowering import Emitter
     from onnx_spatial.lowering.core.builder import Size
 
 logger = logging.getLogger(__name__)
@@ -158,7 +167,7 @@ def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = 
     copy.CopyFrom(model)
     names = Names(copy)
     nodes = list(traversal.nodes(copy))
-    inserted: dict[int, insert_nodes.Inserted] = {}
+    inserted: dict[int, new_nodes.Inserted] = {}
     for index, known in refused.items():
         place, _, node = nodes[index]
         # Files older than IR 4 list every initializer as an input too; functions have none at all.
@@ -175,7 +184,7 @@ def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = 
             operator = report.converted(info, "lower", STRATEGY, 1 + len(new.nodes))
         result.operator_at[index] = replace(operator, dialect=report.AUTO_PAD)
     if inserted:
-        insert_nodes.in_front(copy, inserted)
+        new_nodes.in_front(copy, inserted)
         result.model = copy
     return result
 
@@ -246,7 +255,7 @@ def _spatial_dims(known: NodeFacts, index: int, axes: int) -> tuple[Dim, ...]:
 
 def _write_pads(
     node: onnx.NodeProto, known: NodeFacts, opset: int, names: Names, *, initializers: bool
-) -> insert_nodes.Inserted:
+) -> new_nodes.Inserted:
     """Give a convolution its pads, in place, and write the Pad in front of it where one is needed.
 
     Raises:
@@ -272,7 +281,7 @@ def _write_pads(
             fixed[number] = begin, end
         else:
             computed[number] = begin, end
-    made = insert_nodes.Inserted((), ())
+    made = new_nodes.Inserted((), ())
     if any(pair != (0, 0) for pair in computed):
         if opset < _PAD_OPSET:
             raise OperatorError(
@@ -286,7 +295,7 @@ def _write_pads(
         fill = node.input[zero] if zero and zero < len(node.input) else ""
         filler = [ir.Value(name=fill)] if fill else []
         emit.op("Pad", data, emit.vector(amounts, "pads"), *filler)
-        made = insert_nodes.serialize_nodes(
+        made = new_nodes.serialize_nodes(
             node, emit.nodes, emit.constants, names, initializers=initializers
         )
         node.input[0] = made.nodes[-1].output[0]
@@ -296,7 +305,7 @@ def _write_pads(
     for attribute in node.attribute:
         if attribute.name == "auto_pad":
             attribute.CopyFrom(onnx.helper.make_attribute("pads", pads))
-    insert_nodes.mark_new(node, node)
+    new_nodes.mark_new(node, node)
     return made
 
 
@@ -314,3 +323,82 @@ def _output_shape(node: onnx.NodeProto, known: NodeFacts) -> tuple[Dim, ...] | N
         for size, step in zip(data.shape[2:], steps, strict=False)
     )
     return (data.shape[0], channels, *windows)
+
+
+_POOLS = frozenset({"AveragePool", "MaxPool"})
+#: Operators across which onnxruntime moves a Pad, or merges it.
+_PASSED = frozenset({"Cast", "Identity", "Transpose"})
+
+
+def insert_barriers(model: onnx.ModelProto, original: onnx.ModelProto, opset: int) -> None:
+    """Insert a Reshape in front of each pool that a Pad feeds, but not in the original, in place.
+
+    `opset` is the version of the default domain where it is not imported.
+    """
+    fed = _padded_pools(model)
+    if not fed:
+        return
+    before = {(place, node.output[0]) for place, node in _padded_pools(original).values()}
+    names, inserted = Names(model), {}
+    for index, (place, node) in fed.items():
+        if (place, node.output[0]) in before:
+            continue
+        emit, value = Emitter(opset), ir.Value(name=node.input[0])
+        kernel = attributes(node).get("kernel_shape")
+        if isinstance(kernel, tuple):
+            sizes = emit.ints([0] * (2 + len(kernel)), "same_sizes")
+        else:  # an attribute of a function, which each call gives
+            sizes = emit.op("Shape", value)
+        emit.op("Reshape", value, sizes)
+        # Files older than IR 4 list every initializer as an input too; functions have none at all.
+        initializers = model.ir_version >= 4 and place.function is None
+        new = new_nodes.serialize_nodes(
+            node, emit.nodes, emit.constants, names, initializers=initializers
+        )
+        node.input[0] = new.nodes[-1].output[0]
+        inserted[index] = new
+    new_nodes.in_front(model, inserted)
+
+
+def _padded_pools(model: onnx.ModelProto) -> dict[int, tuple[Place, onnx.NodeProto]]:
+    """Map positions in `traversal.nodes` to the pools that a Pad of zeros feeds, with their places."""
+    operators = {node.op_type for _, _, node in traversal.nodes(model)}
+    if "Pad" not in operators or operators.isdisjoint(_POOLS):
+        return {}
+    functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+    scopes = [scope for scope, _ in constant_folding.scopes(model)]
+    places = [place for place, _ in traversal.graphs(model)]
+    known = dict(zip(places, scopes, strict=True))
+    found = {}
+    for index, (place, _, node) in enumerate(traversal.nodes(model)):
+        if node.op_type not in _POOLS or not op_traits.is_standard(node) or len(node.output) > 1:
+            continue
+        if _is_padded(known, functions, place, node.input[0]):
+            found[index] = place, node
+    return found
+
+
+def _is_padded(
+    known: Mapping[Place, constant_folding.ConstantScope],
+    functions: Mapping[tuple[str, str, str], onnx.FunctionProto],
+    place: Place,
+    name: str,
+) -> bool:
+    """Return whether a Pad of zeros gives a value; calls of functions count as their bodies."""
+    while True:
+        scope = known[place]
+        node = scope.producer(name) if scope.owner(name) is scope else None
+        if node is None:
+            return False
+        key = (node.domain, node.op_type, node.overload)
+        if key in functions:
+            place, name = Place(key), functions[key].output[list(node.output).index(name)]
+        elif not op_traits.is_standard(node):
+            return False
+        elif node.op_type == "Pad":
+            fill = scope.value(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+            return not (attributes(node).get("value", 0.0) if fill is None else fill.any())
+        elif node.op_type in _PASSED and node.input:
+            name = node.input[0]
+        else:
+            return False
