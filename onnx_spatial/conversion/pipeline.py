@@ -5,7 +5,7 @@
     custom-op   a Python operator replaces it (`python_ops`)
 
 The form of an earlier conversion is undone first, so any form becomes any other. In every form
-convolutions that onnxruntime refuses get explicit pads (`same_padding`).
+convolutions that onnxruntime refuses get explicit pads (`onnxruntime_pads`).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _MAX_NAMED_OPERATORS = 10
 #: `OperatorReport.reason` of a node that mode "custom-op" leaves as it is.
 PREPARED = "it is in the form that the registered operators run"
 
-#: `OperatorReport.dialect` of a convolution that onnxruntime refuses (`same_padding`).
+#: `OperatorReport.dialect` of a convolution that onnxruntime refuses (`onnxruntime_pads`).
 AUTO_PAD = "onnx auto_pad"
 
 #: `OperatorReport.dialect` of a chain: an operator that is spelled in standard nodes.

@@ -4,20 +4,19 @@ An index map gives each element of a tensor as a function of its index: an eleme
 number, or an unknown function of such elements. Sizes, parameters and indices are symbols; numbers are
 polynomials over them. Two chains are equal if their maps are equal in every case.
 
-    polynomial                 integer combinations of products of atoms
-    expressions, division      polynomials over symbols, and their quotients
+    polynomial, division       integer combinations of products of atoms, and their quotients
     values                     which values symbols have: limits, grids, samples
-    facts, linear              inequalities between symbols, and which others follow from them; `budget`
+    facts                      inequalities between symbols, and which others follow from them
     cases                      the cases that sizes and indices can be in
-    tensor, constants          the map of a tensor
+    tensor                     the map of a tensor
     node                       what rules see of a node
-    elements                   elements that are computed: unknown functions, sums of products
-    rules_reshape, rules_select, rules_numbers, rules_elements, rules_products, rules_fused
+    elements                   elements of constants, and elements that are computed
+    rules_reshape, rules_select, rules_numbers, rules_elements, rules_products
                                the maps of ONNX's operators, and of those that onnxruntime fuses
     operators                  the maps of the spatial operators
     graph                      the maps of all values of a graph
-    compare, folds             the comparison of two maps: a proof; weights that a tool folded
-    open_case, sizes           a case that never splits, and the sizes of a graph in it: inference
+    compare                    the comparison of two maps: a proof
+    sizes                      the sizes of a graph, in a case that never splits: inference
 
 The words:
     index      position of an element in a tensor: one number for each axis
