@@ -82,6 +82,8 @@ def print_table(console: Console, shown: Table) -> None:
         for left_out in range(len(shown.spare) + 1):
             kept = {h: cells for h, cells in columns.items() if h not in shown.spare[:left_out]}
             if _print_aligned(console, shown, kept, indent):
+                if dropped := ", ".join(head for head in columns if head not in kept):
+                    say(console, f"too narrow for: {dropped}", style="dim")
                 return
     name, *others = columns
     for row, label in enumerate(columns[name]):

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from onnx_spatial.cli import options
 from onnx_spatial.cli.output import Output, append_markdown
+from onnx_spatial.cli.text import say
 from onnx_spatial.errors import one_line
 from onnx_spatial.report.report_file import check_file, require, write
 from onnx_spatial.validation import ModelResult, Options
@@ -87,6 +88,9 @@ def validate(paths: tuple[str, ...], output: Output, **values: Any) -> int:
     append_markdown(reports.github_summary(report))
     if output.json:
         output.document(report.to_dict())
+    if not (output.quiet or report.interrupted):
+        for path in filter(None, (junit_xml, html)):
+            say(output.err, f"report: {path}")
     validation.show_report(output, report, rows)
     return report.exit_code
 

@@ -111,7 +111,7 @@ def _model_figures(model: ModelResult, *, verbose: bool) -> str:
     sets = len({line["set"] for line in model.recorded})
     peak = model.peak_memory if verbose else None
     memory = "" if peak is None else f"{peak / 2**20:.0f} MB"
-    recorded = count(sets, "recorded set") if sets else ""
+    recorded = f"{count(sets, 'set')} of recorded data" if sets else ""
     time = duration(model.seconds * 1e6)
     return ", ".join(
         filter(None, (count(len(model.operators), "operator"), recorded, memory, time))

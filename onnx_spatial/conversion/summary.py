@@ -104,10 +104,10 @@ class Summary:
         before = sum(self.before.nodes.values()) - sum(r.nodes_before for r in self.replacements)
         after = sum(self.after.nodes.values()) - sum(r.nodes_after for r in self.replacements)
         stay = min(before, after)
-        around = ("around them", "shape arithmetic and layout" if before > after else "")
-        if before < after and self.calls:
-            around = ("local functions", "")
-        rows = [(*around, before - stay, after - stay), ("other nodes", "", stay, stay)]
+        beside = ("removed with them", "shape arithmetic and layout")
+        if before < after:
+            beside = ("local functions" if self.calls else "added with them", "")
+        rows = [(*beside, before - stay, after - stay), ("other nodes", "", stay, stay)]
         return [row for row in rows if any(row[2:])]
 
     def to_dict(self) -> dict[str, Any]:

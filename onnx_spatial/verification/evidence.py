@@ -261,6 +261,7 @@ class Verification:
         outputs: each output in each run.
         operators: each spatial operator of the original, each chain that is one, and each convolution
             that onnxruntime refuses.
+        parts: each changed part without operators, named after the node that computes its output.
         runs: sizes and seeds.
         first_difference: of the first part that differs (in the order of the file), else of the first
             output.
@@ -279,6 +280,7 @@ class Verification:
     problems: list[str] = field(default_factory=list)
     outputs: list[OutputResult] = field(default_factory=list)
     operators: list[OperatorResult] = field(default_factory=list)
+    parts: list[OperatorResult] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     first_difference: Difference | None = None
     first_value: FirstValue | None = None
@@ -345,20 +347,23 @@ def first_of(lines: Sequence[object]) -> str:
 
 
 def count_proofs(scopes: Sequence[str | None], noun: str = "operator") -> str:
-    """Say what is proven: "proven: 18 operators for every size, 2 for the fixed sizes in the file"."""
+    """Say what is proven: "proven: 18 of 21 operators for every size, 2 for the fixed sizes in the
+    file, 1 only run".
+    """
     where = {"all sizes": "for every size", "these sizes": "for the fixed sizes in the file"}
     total, proven = len(scopes), [scope for scope in scopes if scope is not None]
     of = f" of {total}" if len(proven) < total else ""
     what = f"{of} {noun}{'' if total == 1 else 's'}"
     counts = [f"{n}{{}} {text}" for scope, text in where.items() if (n := proven.count(scope))]
     first, *others = counts or ["0{}"]
-    return f"proven: {', '.join([first.format(what), *(other.format('') for other in others)])}"
+    rest = [f"{total - len(proven)} only run"] if of else []
+    return f"proven: {', '.join([first.format(what), *(o.format('') for o in others), *rest])}"
 
 
 #: Attributes that are keys of the JSON report, in order; of other classes all of them.
 _KEYS = {
     Verification: (
-        "status evidence code message problems unproven operators outputs runs first_difference "
+        "status evidence code message problems unproven operators parts outputs runs first_difference "
         "first_value advice reproducer notes outputs_only"
     ),
     Run: "seed inputs overridden",

@@ -118,6 +118,7 @@ def reach_verdict(findings: Findings) -> Verification:
         unproven=findings.unproven,
         outputs=runs.outputs,
         operators=findings.operators,
+        parts=[_part_result(f) for f in findings.parts if not f.operators],
         runs=runs.runs,
         notes=list(dict.fromkeys(notes)),
         outputs_only=findings.outputs_only,
@@ -141,6 +142,24 @@ def reach_verdict(findings: Findings) -> Verification:
     return result
 
 
+def _part_result(finding: PartFinding) -> OperatorResult:
+    """Return the result of a changed part without operators, by the node that computes its output."""
+    place, node = finding.part.place, finding.part.before.nodes[-1]
+    found = next(iter(finding.unproven), None)
+    return OperatorResult(
+        traversal.label(node),
+        str(place),
+        node.op_type,
+        node.domain,
+        finding.proof.scope,
+        tuple(finding.proof.assumptions),
+        found,
+        finding.ran,
+        finding.reason if finding.difference is None else finding.difference.message,
+        finding.counterexample,
+    )
+
+
 def _why_unverified(findings: Findings) -> str | None:
     """Return why nothing can be concluded; None if there is a pass."""
     not_run = findings.of_models.not_run
@@ -157,7 +176,8 @@ def _clauses_of_pass(findings: Findings) -> list[str]:
     """Say in a few clauses what a pass rests on."""
     clauses = [] if findings.outputs_only else [_count_proven(findings)]
     if findings.unproven:
-        clauses[0] = f"sampled, {clauses[0]}"
+        if "only run" not in clauses[0]:  # these are no operators
+            clauses[0] += ", other changes only run"
         clauses.append(first_of(findings.unproven))
     runs = findings.of_models
     if runs.not_run is not None:

@@ -103,7 +103,7 @@ def test_verbose_has_a_row_for_each_operator_and_every_problem(says, cli):
         "it is left as it is",
         "DIFFERS",
     ]
-    assert lines[5] == "FAILED  one (and 8 more)" and "  assumed: H is even" in lines
+    assert lines[5] == "FAILED  one" and "  assumed: H is even" in lines
     assert "  h" in lines and not any("more (-v" in line for line in lines)
     lines = cli("verify m.onnx m.onnx").lines
     assert "  and 2 more (-v shows them)" in lines and "  h" not in lines

@@ -72,6 +72,6 @@ def test_nodes_that_only_served_operators_are_a_row_of_their_own():
     path = Path(__file__).parents[2] / "models" / "wavenet" / "model.onnx"
     found = onnx_spatial.convert(path, verify=False).summary
     assert found.other_nodes() == [
-        ("around them", "shape arithmetic and layout", 66, 0),
+        ("removed with them", "shape arithmetic and layout", 66, 0),
         ("other nodes", "", 26, 26),
     ]

@@ -46,4 +46,4 @@ def test_without_two_times_nothing_is_said_of_them():
 
 def test_the_table_has_both_times():
     *_, row = figure_rows(replace(PLAIN, estimate=Estimate(2, 120.0, 40.0)))
-    assert row == ("time of 2 of 3 chains", "~120 us", "~40.0 us")
+    assert row == ("estimated time of 2 of 3 chains", "120 us", "40.0 us")
