@@ -179,7 +179,7 @@ def test_outputs_that_differ_come_first_and_errors_that_are_no_numbers_are_named
             changed = np.array([-1 if tensor.name == "k" else 0.5], np.float32)
             tensor.CopyFrom(numpy_helper.from_array(changed, tensor.name))
     page = Page(verification_html(onnx_spatial.verify(model, wrong), model, wrong))
-    rows = [row for row in page.rows if row[-1] in ("DIFFERS", "ok")]
+    rows = [row for row in page.rows if row[-1] in ("DIFFERS", "ok") and len(row) > 6]
     assert [row[-1] for row in rows] == sorted(row[-1] for row in rows)
     differing = {(row[0], row[4]) for row in rows if row[-1] == "DIFFERS"}
     assert differing == {("root", "NaN, inf"), ("flag", "-")}
