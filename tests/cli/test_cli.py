@@ -18,7 +18,7 @@ from running import LEVELS, session
 from validating import SCALED
 
 import onnx_spatial
-from onnx_spatial.cli import render
+from onnx_spatial.cli import output
 
 ZOO = Path(__file__).parents[2] / "models"
 TF = "ai.onnx.converters.tensorflow"
@@ -223,7 +223,7 @@ def test_a_net_converts_and_equals_its_recorded_outputs(name, cli):
 
 def test_operators_are_listed_where_a_table_would_not_fit():
     narrow = Console(file=io.StringIO(), width=60)
-    render.outcome(narrow, onnx_spatial.inspect(ZOO / "raft" / "model.onnx").describe())
+    output.print_outcome(narrow, onnx_spatial.inspect(ZOO / "raft" / "model.onnx").describe())
     shown = narrow.file.getvalue()
     found = " ".join(shown.split())
     place = "operator: ExtractImagePatches, in: main graph > Loop while_loop:0.body"

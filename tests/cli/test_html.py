@@ -15,7 +15,8 @@ from report_models import net
 
 import onnx_spatial
 from onnx_spatial import api
-from onnx_spatial.report import graphs, report_file
+from onnx_spatial.report import graphs
+from onnx_spatial.report import page as report_page
 from onnx_spatial.verification import Unproven
 
 GRAPHS = '<div class="graphs"'
@@ -79,7 +80,7 @@ def test_failures_are_in_the_report(page, tmp_path, monkeypatch):
 
 def test_what_cannot_be_written_is_one_line(page, cli, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(report_file.os, "access", lambda path, mode: not mode & report_file.os.W_OK)
+        patch.setattr(report_page.os, "access", lambda path, mode: not mode & report_page.os.W_OK)
         done = cli("convert net.onnx --dry-run --html r.html")
         reason = "error: r.html: cannot be written: its folder is read-only"
         assert (done.code, done.out, done.error) == (2, "", reason)  # before any work
@@ -87,7 +88,7 @@ def test_what_cannot_be_written_is_one_line(page, cli, monkeypatch):
     def full(path, content):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(report_file, "atomic_write", full)
+    monkeypatch.setattr(report_page, "atomic_write", full)
     done = cli("convert net.onnx -o out.onnx --html r.html -q")
     assert (done.code, done.error) == (
         2,

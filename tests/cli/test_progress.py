@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from rich.console import Console
 
 import onnx_spatial
-from onnx_spatial.cli.progress import Steps, bar
+from onnx_spatial.cli.output import Steps, progress_bar
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def model(cli):
 )
 def test_a_bar_has_the_fraction_of_its_text(text, fraction):
     file = io.StringIO()
-    with bar(Console(file=file, width=80, force_terminal=True, color_system=None)) as show:
+    with progress_bar(Console(file=file, width=80, force_terminal=True, color_system=None)) as show:
         show(text)
     lines = file.getvalue()
     assert text in lines

@@ -91,7 +91,7 @@ print("onnx_ir" in sys.modules, "sympy.core" in sys.modules)"""
     assert ran(code)[0] == ["True", "_LazyModule", "True False"]
 
 
-@pytest.mark.parametrize("first", ["verification.run.sessions", "api", "cli.verify"])
+@pytest.mark.parametrize("first", ["verification.run.sessions", "api", "cli.commands"])
 def test_functions_are_not_shadowed_by_modules(first):
     code = f"import onnx_spatial.{first}; print(onnx_spatial.verify, onnx_spatial.convert)"
     assert ran(code)[0][0].count("<function") == 2

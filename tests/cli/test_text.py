@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from onnx_spatial.cli import render
-from onnx_spatial.cli.text import PIPE_WIDTH, say, wrapped
+from onnx_spatial.cli import output
+from onnx_spatial.cli.output import PIPE_WIDTH, say, wrapped
 from onnx_spatial.report.outcome import describe_verification
 from onnx_spatial.verification import Unproven, Verification
 
@@ -44,7 +44,7 @@ def test_equal_reasons_are_one_line():
     parts.append(Unproven("other", "other formula", "computes Clip(x, 0, 6), the original Relu(x)"))
     message = f"passed: sampled; {parts[0]} (and 6 more); outputs are equal in every bit"
     result = Verification("passed", message, "sampled", unproven=parts)
-    shown = printed(PIPE_WIDTH, render.outcome, describe_verification(result, verbose=False))
+    shown = printed(PIPE_WIDTH, output.print_outcome, describe_verification(result, verbose=False))
     assert shown.splitlines() == [
         f"PASSED  {message.removeprefix('passed: ').replace(' (and 6 more)', '')}",
         "  n1, n2, n3 and 2 more are not proven: gave up: a loop",

@@ -38,7 +38,10 @@ USAGE = [
     ("inspect m.onnx --prefer magic", "magic"),
     ("convert m.onnx --dry-run --max-rank 0", "Invalid value"),
     ("inspect", "Missing argument"),
-    ("inspect .", ".: is a folder, not a model file; name a file in it, such as m.onnx"),
+    (
+        "inspect .",
+        ".: is a folder, not a model file; name a file in it, such as m.onnx, or give it to",
+    ),
     ("frobnicate m.onnx", "No such command"),
     (f"validate m.onnx --junit-xml {TOO_LONG}", TOO_LONG),
     ("convert m.onnx -j 2", "-j is an option of validate; onnx-spatial convert --help"),

@@ -13,7 +13,7 @@ from commands import S2B, write
 
 import onnx_spatial
 from onnx_spatial import Verification, api, verification
-from onnx_spatial.cli.text import PIPE_WIDTH
+from onnx_spatial.cli.output import PIPE_WIDTH
 from onnx_spatial.verification import Counterexample, OperatorResult, Unproven
 
 #: Nobody knows what `shape` may be.

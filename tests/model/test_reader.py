@@ -50,7 +50,8 @@ def test_paths_that_cannot_be_read_are_told(tmp_path):
     assert _message(tmp_path) == f"{what} a file, as no .onnx file is in it"
     (tmp_path / "c.onnx").touch()
     (tmp_path / "b.onnx").touch()
-    assert _message(tmp_path) == f"{what} a file in it, such as {tmp_path / 'b.onnx'}"
+    first = f"{what} a file in it, such as {tmp_path / 'b.onnx'}"
+    assert _message(tmp_path) == f"{first}, or give it to `onnx-spatial validate`"
     assert "cannot be read: No such file" in _message(tmp_path / "none.onnx")
     assert "cannot be read: embedded null byte" in _message("a\0b")
     with pytest.raises(UsageError, match="not int"):

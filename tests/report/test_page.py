@@ -14,7 +14,8 @@ from report_models import NASTY, net
 import onnx_spatial
 from onnx_spatial import UsageError
 from onnx_spatial.errors import one_line
-from onnx_spatial.report import report_file, verification_html
+from onnx_spatial.report import page as report_page
+from onnx_spatial.report import verification_html
 from onnx_spatial.report.figures import headline
 from onnx_spatial.report.page import render
 
@@ -186,7 +187,7 @@ def test_outputs_that_differ_come_first_and_errors_that_are_no_numbers_are_named
 
 
 def test_without_jinja2_one_line_says_what_to_install(monkeypatch, conversion):
-    monkeypatch.setattr(report_file.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(report_page.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
         UsageError, match=r"needs the package jinja2: python -m pip install jinja2$"
     ):

@@ -10,9 +10,8 @@ from broken_models import CASES
 
 from onnx_spatial.cli.main import run
 from onnx_spatial.validation import ModelResult, Options
-from onnx_spatial.validation.models import find
 from onnx_spatial.validation.result import KINDS
-from onnx_spatial.validation.run import validate
+from onnx_spatial.validation.run import find, validate
 
 #: Kinds that no model has by itself: no right converter makes a model that differs (tests/mutation
 #: breaks conversions on purpose), the others depend on the machines, the order and the expectations.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onnx_spatial.errors import UsageError
-from onnx_spatial.validation.models import find
+from onnx_spatial.validation.run import find
 
 
 @pytest.fixture

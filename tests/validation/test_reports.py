@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from validating import FOREIGN, PLAIN, REFUSED, ZOO, image, record, save
 
-from onnx_spatial.validation import Entry, ModelResult, Options, Report, page, reports
+from onnx_spatial.validation import Entry, ModelResult, Options, Report, reports
 from onnx_spatial.validation.result import KINDS
 from onnx_spatial.validation.run import validate
 
@@ -140,7 +140,8 @@ class TestGithub:
 
 
 @pytest.mark.parametrize(
-    "render", [reports.junit_xml, reports.github_annotations, reports.github_summary, page.render]
+    "render",
+    [reports.junit_xml, reports.github_annotations, reports.github_summary, reports.render],
 )
 def test_every_result_is_rendered_as_text(render):
     text = render(made_up())

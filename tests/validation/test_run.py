@@ -12,8 +12,7 @@ from validating import CRASHING, FOREIGN, HANGING, HUNGRY, PLAIN, REFUSED, S2B, 
 
 from onnx_spatial import UsageError
 from onnx_spatial.validation import ModelResult, Options, Report
-from onnx_spatial.validation.models import find
-from onnx_spatial.validation.run import Examination, validate, validate_model
+from onnx_spatial.validation.run import Examination, find, validate, validate_model
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
 

@@ -96,8 +96,10 @@ def _is_a_folder(path: Path) -> str:
     models: list[Path] = []
     with suppress(OSError):
         models = sorted(each for each in path.glob("*.onnx") if each.is_file())
-    instead = f"files, such as {models[0]}" if models else "files; no .onnx file is in it"
-    return f"{path}: is a folder; only validate takes folders, so name {instead}"
+    instead = "a file, as no .onnx file is in it"
+    if models:
+        instead = f"a file in it, such as {models[0]}, or give it to `onnx-spatial validate`"
+    return f"{path}: is a folder, not a model file; name {instead}"
 
 
 def _parse_bytes(data: bytes, name: str) -> onnx.ModelProto:
