@@ -137,7 +137,7 @@ def summarize(
     chains = sum(operator.dialect == CHAIN for operator in converted)
     left = sum(s.left_over or s.action == "refuse" for s in operators)
     return Summary(
-        text=_describe_outcome(converted, layouts),
+        text=describe_products(converted, layouts),
         before=_measure_model(original, len(converted) - chains + left, chains),
         after=_measure_model(result, left if not _is_kept(converted) else len(operators)),
         replacements=tuple(_list_replacements(converted)),
@@ -233,7 +233,7 @@ def layout_text(before: int, after: int) -> str:
     return f"{count(before - after, 'change')} of layout removed"
 
 
-def _describe_outcome(converted: Sequence[OperatorReport], layouts: tuple[int, int]) -> str:
+def describe_products(converted: Sequence[OperatorReport], layouts: tuple[int, int]) -> str:
     """Say what became of the operators, in one clause for each way."""
     operators = [operator for operator in converted if operator.spatial]
     cancelled = [operator for operator in operators if operator.lowering == "cancelled"]

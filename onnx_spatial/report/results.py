@@ -20,7 +20,7 @@ from onnx_spatial.analysis.unknown_operators import UnknownOperator, unknown_ope
 from onnx_spatial.conversion.changes import list_changes
 from onnx_spatial.conversion.limits import LimitReport
 from onnx_spatial.conversion.report import EditResult, OperatorReport
-from onnx_spatial.conversion.summary import Summary, layout_text, summarize
+from onnx_spatial.conversion.summary import Summary, describe_products, layout_text, summarize
 from onnx_spatial.errors import count, one_line
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import rebuild_ir
@@ -123,16 +123,12 @@ class Inspection:
         layouts = layout_text(*self.layouts)
         if not self.chains and not layouts:
             return None
-        fusions = Counter(chain.lowering or "" for chain in self.chains if chain.action == "fuse")
+        rewritten = [chain for chain in self.chains if chain.converted]
         above = sum(chain.above_limit for chain in self.chains)
-        alone = sum(chain.action == "lower" for chain in self.chains)
-        left = sum(chain.action == "leave" for chain in self.chains) - above
-        parts = [_describe_fusion(fusion, number) for fusion, number in fusions.items()]
-        nodes = "faster" if self.limits is None else "other"
-        parts += [f"{count(alone, 'chain')} written as {nodes} nodes"] if alone else []
+        left = len(self.chains) - len(rewritten) - above
+        parts = [describe_products(rewritten, self.layouts)] if rewritten or layouts else []
         parts += [f"{count(above, 'chain')} above the limit left"] if above else []
         parts += [f"{count(left, 'chain')} left, with nothing to gain"] if left else []
-        parts += [layouts] if layouts else []
         before, after = self.nodes
         return ", ".join(parts) + (f": {before} -> {after} nodes" if before != after else "")
 
@@ -240,13 +236,6 @@ def _count_actions(operators: Sequence[OperatorReport]) -> str:
     actions = Counter(operator.action for operator in operators)
     counts = ", ".join(f"{number} {action}" for action, number in actions.items())
     return f"{count(len(operators), 'operator')} ({counts})"
-
-
-def _describe_fusion(fusion: str, number: int) -> str:
-    """Say what some chains become, by `OperatorReport.lowering`."""
-    if fusion.endswith(" convolution"):
-        return f"{count(number, 'chain')} {f'is a {fusion}' if number == 1 else f'are {fusion}s'}"
-    return f"{count(number, 'chain')} {fusion}"
 
 
 @dataclass(repr=False)

@@ -28,6 +28,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+# Imported lazily by their libraries, which would happen in each fork.
+import numpy.ma
+import numpy.random  # noqa: F401
+import onnx.reference.ops  # noqa: F401
+
 import onnx_spatial
 from onnx_spatial.custom_ops import available
 from onnx_spatial.errors import Code, ModelFileError, UsageError, one_line

@@ -220,7 +220,7 @@ def _fetching_nodes(
     """Return nodes that fetch elements from where a call says; the operator becomes an Identity.
 
     The first Reshape changes nothing. It tells onnxruntime the sizes that are known, and fails where
-    the call has failed (`python_ops.failures`), unless it makes no elements.
+    the call has failed (`python_ops.kernels`), unless it makes no elements.
     """
     nodes: list[onnx.NodeProto] = []
 
