@@ -144,7 +144,7 @@ def test_inspect_lists_chains():
         ("BatchToSpaceND", "dilated convolution"),
     ]
     before, after = found.nodes
-    assert found.summary == f"2 chains became 2 dilated convolutions: {before} -> {after} nodes"
+    assert found.summary == f"2 chains became 1 dilated convolution: {before} -> {after} nodes"
     document = found.to_dict()
     assert document["summary"] == found.summary
     assert [each["dialect"] for each in document["operators"]] == ["standard nodes"] * 2
