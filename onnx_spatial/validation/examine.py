@@ -20,9 +20,16 @@ from onnx import TensorProto
 
 from onnx_spatial import analysis
 from onnx_spatial.api import edit_model, verify_conversion
-from onnx_spatial.conversion.options import ConvertOptions, Mode
+from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.custom_ops import available
-from onnx_spatial.errors import Code, ConversionError, ModelFileError, SpatialError, UsageError
+from onnx_spatial.errors import (
+    Code,
+    ConversionError,
+    ModelFileError,
+    SpatialError,
+    UsageError,
+    one_line,
+)
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.report.graphs import SideBySide
@@ -214,46 +221,28 @@ def _read_model(path: str, options: Options, note: Progress) -> ExaminedModel:
 
 def _convert_and_verify(subject: ExaminedModel) -> None:
     """Convert in every mode and verify; a model that conversion does not change must run."""
-    for mode in subject.options.modes:
-        form = _convert_form(subject, mode)
-        if form is None:
+    options = subject.options
+    same = "fuse prefer max_rank checked domains"
+    named = {name: getattr(options, name) for name in same.split()}
+    for mode in options.modes:
+        source = f"convert:{mode}"
+        subject.progress(source)("optimizing" if options.optimize else "converting")
+        asked = ConvertOptions(mode, chains=options.optimize, **named)
+        try:
+            done = edit_model(subject.source, asked, strict=options.strict)
+        except SpatialError as error:
+            _add_error(subject, source, error)
             continue
+        _set_inspection(subject, done.inspection)
+        form = ModelForm(mode, done)
         if form.changed:
             _verify_form(subject, form)
-            subject.forms.append(form)
         elif all(f.changed for f in subject.forms):
             form.mode = None
             _check_unchanged(subject, form)
-            subject.forms.append(form)
-
-
-def _convert_form(subject: ExaminedModel, mode: Mode) -> ModelForm | None:
-    """Convert the model in one mode; None if that fails."""
-    options, source = subject.options, f"convert:{mode}"
-    subject.progress(source)("optimizing" if options.optimize else "converting")
-    asked = ConvertOptions(
-        mode,
-        options.fuse,
-        options.optimize,
-        options.prefer,
-        options.max_rank,
-        options.checked,
-        options.domains,
-    )
-    try:
-        done = edit_model(subject.source, asked, strict=options.strict)
-    except ConversionError as error:
-        _add_refusals(subject, source, error)
-        return None
-    except SpatialError as error:
-        subject.add("error", source, str(error), _kind_of(error), code=error.code)
-        return None
-    _set_inspection(subject, done.inspection)
-    return ModelForm(mode, done)
-
-
-def _kind_of(error: SpatialError) -> Kind:
-    return "unreadable" if isinstance(error, ModelFileError) else "conversion"
+        else:
+            continue
+        subject.forms.append(form)
 
 
 def _set_inspection(subject: ExaminedModel, inspection: Inspection) -> None:
@@ -267,19 +256,21 @@ def _set_inspection(subject: ExaminedModel, inspection: Inspection) -> None:
             subject.add("info", "inspect", message, nodes=(operator.node,))
 
 
-def _add_refusals(subject: ExaminedModel, source: str, error: ConversionError) -> None:
+def _add_error(subject: ExaminedModel, source: str, error: SpatialError) -> None:
     """Add an error for each operator that is refused, or the error itself if there is none."""
     refused = []
-    if isinstance(error.inspection, Inspection):
+    if isinstance(error, ConversionError) and isinstance(error.inspection, Inspection):
         _set_inspection(subject, error.inspection)
-        refused = [
-            operator for operator in error.inspection.operators if operator.action == "refuse"
-        ]
+        refused = [each for each in error.inspection.operators if each.action == "refuse"]
     for operator in refused:
         message = f"{operator.op_type} node {operator.node!r} ({operator.graph}): {operator.reason}"
         subject.add("error", source, message, "conversion", (operator.node,), operator.code)
     if not refused:
-        subject.add("error", source, str(error), "conversion", code=error.code)
+        subject.add("error", source, str(error), _kind_of(error), code=error.code)
+
+
+def _kind_of(error: SpatialError) -> Kind:
+    return "unreadable" if isinstance(error, ModelFileError) else "conversion"
 
 
 def _verify_form(subject: ExaminedModel, form: ModelForm) -> None:
@@ -294,13 +285,12 @@ def _verify_form(subject: ExaminedModel, form: ModelForm) -> None:
         form.verification = result = verify_conversion(
             form.conversion, options, subject.options.domains, subject.progress(source)
         )
-    except UsageError as error:  # the shapes of the options do not fit
-        form.message = str(error)
-        subject.add(unverified, source, str(error), "unverified")
-        return
     except SpatialError as error:
         form.message = str(error)
-        subject.add("error", source, str(error), _kind_of(error), code=error.code)
+        if isinstance(error, UsageError):  # the shapes of the options do not fit
+            subject.add(unverified, source, str(error), "unverified")
+        else:
+            _add_error(subject, source, error)
         return
     if result.status == "failed":
         subject.add_differences(source, result)
@@ -322,12 +312,7 @@ def _check_unchanged(subject: ExaminedModel, form: ModelForm) -> None:
         is_valid = not error.lacks_kernel and _is_valid(subject)
         although = ", although onnx.checker accepts it" if is_valid else ""
         form.message = f"onnxruntime does not load it{although}: {error}"
-        if error.out_of_memory:
-            subject.add(subject.level_of_unverified(form), "run", form.message, "memory")
-        elif error.lacks_kernel or is_valid:
-            subject.add("warning", "run", form.message, "unverified")
-        else:
-            subject.add("error", "run", form.message, "does-not-run")
+        _add_run_error(subject, form, "run", form.message, error, "does-not-run", doubted=is_valid)
         return
     _verify_form(subject, form)
 
@@ -347,27 +332,22 @@ def _is_valid(subject: ExaminedModel) -> bool:
     return True
 
 
-def _judge_model(subject: ExaminedModel) -> Status:
-    if subject.has_failed():
-        return "failed"
-    unverified = any(e.kind in _UNDECIDED and e.level == "warning" for e in subject.entries)
-    return "unverified" if unverified else "passed"
-
-
 def _make_result(subject: ExaminedModel) -> ModelResult:
-    status = _judge_model(subject)
     problems = [e for e in subject.entries if e.level == "error"]
-    if status == "unverified":
-        problems = [e for e in subject.entries if e.kind in _UNDECIDED]
+    doubts = [e for e in subject.entries if e.kind in _UNDECIDED]
+    status: Status = "failed" if problems else "passed"
+    if not problems and any(doubt.level == "warning" for doubt in doubts):
+        status, problems = "unverified", doubts
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     message = f"{status}: {problems[0].message}{more}" if problems else _describe_pass(subject)
+    found = subject.inspection
     return ModelResult(
         str(subject.path),
         status,
-        Entry("info", "", message).message,
+        one_line(message),
         problems[0].kind if problems else None,
         subject.entries,
-        _operator_documents(subject),
+        [] if found is None else [operator.to_dict() for operator in found.operators],
         [_mode_document(form) for form in subject.forms],
         subject.recorded,
     )
@@ -388,12 +368,6 @@ def _describe_pass(subject: ExaminedModel) -> str:
     if sets:
         parts.append(f"matches the recorded data in {', '.join(sets)}")
     return f"passed: {'; '.join(parts)}"
-
-
-def _operator_documents(subject: ExaminedModel) -> list[dict[str, Any]]:
-    """Return the report of each operator; of an optimization that of each chain, too."""
-    found = subject.inspection
-    return [] if found is None else [operator.to_dict() for operator in found.operators]
 
 
 def _describe_page(subject: ExaminedModel) -> Outcome:
@@ -470,7 +444,9 @@ def _run_recorded(
         session = form.session(optimise=optimised)
     except RunError as error:
         if not subject.has_failed():  # else there is an entry already
-            _add_run_error(subject, form, f"verify:{form.name}", "it does not load", error)
+            _add_run_error(
+                subject, form, f"verify:{form.name}", f"it does not load: {error}", error
+            )
         return
     for data in subject.sets:
         source = f"recorded:{data.name}"
@@ -478,7 +454,8 @@ def _run_recorded(
         try:
             results = _compare_outputs(subject, data, session, kinds, optimised)
         except RunError as error:
-            _add_run_error(subject, form, source, f"it does not run on {data.name}", error)
+            message = f"it does not run on {data.name}: {error}"
+            _add_run_error(subject, form, source, message, error)
             continue
         form.matched |= any(result.passed is True for result in results)
         for result in results:
@@ -486,17 +463,23 @@ def _run_recorded(
 
 
 def _add_run_error(
-    subject: ExaminedModel, form: ModelForm, source: str, message: str, error: RunError
+    subject: ExaminedModel,
+    form: ModelForm,
+    source: str,
+    message: str,
+    error: RunError,
+    kind: Kind = "recorded-data",
+    *,
+    doubted: bool = False,
 ) -> None:
-    """Add an error, or a warning if onnxruntime lacks a kernel that the model needs."""
+    """Add an error, or a warning if onnxruntime lacks a kernel that the model needs, or is doubted."""
     verified = form.changed and form.verification is not None and bool(form.verification)
     if error.out_of_memory:
-        level = subject.level_of_unverified(form)
-        subject.add(level, source, f"{message}: {error}", "memory")
-    elif error.lacks_kernel and not verified:
-        subject.add("warning", source, f"{message}: {error}", "unverified")
+        subject.add(subject.level_of_unverified(form), source, message, "memory")
+    elif doubted or (error.lacks_kernel and not verified):
+        subject.add("warning", source, message, "unverified")
     else:
-        subject.add("error", source, f"{message}: {error}", "recorded-data")
+        subject.add("error", source, message, kind)
 
 
 def _compare_outputs(
