@@ -92,7 +92,7 @@ def print_table(console: Console, shown: Table) -> None:
                                     a                               nodes: 1 -> 5
                                         SpaceToBatchND  1 -> 5
     """
-    columns = {head: [*map(one_line, cells)] for head, cells in shown.columns.items()}
+    columns = shown.columns
     for indent in ("", "    "):
         for left_out in range(len(shown.spare) + 1):
             kept = {h: cells for h, cells in columns.items() if h not in shown.spare[:left_out]}

@@ -54,26 +54,22 @@ _MOST_ULP = 1_000_000
 _MARKED = {"action", "proven", "ran alone", "result"}
 NUMBERS = {"nodes", "estimated time", "before", "after"}
 _LEVELS = {
-    "passed": "passed xfailed lower fuse function custom-op ok agrees",
+    "passed": "passed xfailed lower fuse function custom-op ok agrees all these",
     "failed": "failed refuse DIFFERS",
-    "unverified": "unverified leave interrupted",
+    "unverified": "unverified leave interrupted gave other not",
 }
 #: "passed", "failed" or "unverified" by the first word of a verdict or of a cell.
-LEVELS = {word: level for level, words in _LEVELS.items() for word in words.split()} | {
-    "all sizes": "passed",
-    "these sizes": "passed",
-    "gave up": "unverified",
-    "other formula": "unverified",
-    "not compared": "unverified",
-}
+LEVELS = {word: level for level, words in _LEVELS.items() for word in words.split()}
 
 
 @dataclass
 class Table:
     """A table as cells by the head of their column; the first column names the rows.
 
+    Columns without a word are left out, and that of graphs if it names only the main graph.
+
     Attributes:
-        columns: cells by head.
+        columns: cells by head, each in one line.
         spare: heads of the columns that are left out where there is no room, the first one first.
         regions: position in the regions of the graphs for each row; None if it is in none.
     """
@@ -81,6 +77,13 @@ class Table:
     columns: dict[str, list[str]]
     spare: tuple[str, ...] = ()
     regions: Sequence[int | None] = ()
+
+    def __post_init__(self) -> None:
+        self.columns = {
+            head: list(map(one_line, cells))
+            for head, cells in self.columns.items()
+            if {*cells} - {"", "main graph" if head == "in" else ""}
+        }
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
@@ -90,7 +93,7 @@ class Table:
     @staticmethod
     def level(head: str, cell: str) -> str:
         """Return whether a cell is good, in doubt or wrong; "" if it does not say."""
-        return LEVELS.get(cell.partition(":")[0].partition(" with ")[0], "") * (head in _MARKED)
+        return LEVELS.get(re.split("[: ]", cell)[0], "") * (head in _MARKED)
 
     @property
     def failed(self) -> int | None:
@@ -196,13 +199,12 @@ class Outcome:
         rows += others
         columns = {
             "operator or region": [row[0] for row in rows],
-            "in": [row[1] for row in rows] if {row[1] for row in rows} - {"main graph", ""} else [],
+            "in": [row[1] for row in rows],
             "now": [row[2] for row in rows],
             "nodes": [f"{row[3]} -> {row[4]}" for row in rows],
         }
         regions = [*range(len(named)), *[None] * len(others)]
-        part = Part("Operators and regions")
-        part.table = Table({head: c for head, c in columns.items() if c}, ("in",), regions)
+        part = Part("Operators and regions", Table(columns, ("in",), regions))
         if any(r.nodes_before < r.nodes_after for r in each):
             part.lines = [
                 "nodes grow: an operator takes several, and more where sizes are computed that the "
@@ -324,12 +326,6 @@ def operator_table(
         "estimated time": [_time_cell(each) for each in operators],
         "proven": [_proven_cell(each) for each in checked],
         "ran alone": [_run_cell(each) for each in checked],
-    }
-    plain = {"": {""}, "in": {"main graph"}}
-    columns = {
-        head: list(map(one_line, cells))
-        for head, cells in columns.items()
-        if cells and {*cells} - plain.get(head, {""})
     }
     return Table(
         columns, ("estimated time", "data"), [regions.get(_node_place(each)) for each in every]
@@ -548,8 +544,7 @@ def _output_table(outputs: Sequence[Document]) -> Table:
         "allowed": [_allowed_cell(output) for output in outputs],
         "result": [results[output["passed"]] for output in outputs],
     }
-    said = {head: cells for head, cells in columns.items() if any(cells)}
-    return Table(said, ("mean", "99 %", "distance", "type", "shape"))
+    return Table(columns, ("mean", "99 %", "distance", "type", "shape"))
 
 
 def _largest_error(output: Document) -> str:
