@@ -39,7 +39,6 @@ from onnx_spatial.errors import Code, ModelFileError, UsageError, one_line
 from onnx_spatial.model.io import other_formats
 from onnx_spatial.report import graphs as page_graphs
 from onnx_spatial.report.page import versions
-from onnx_spatial.validation import data_sets
 from onnx_spatial.validation.examine import examine
 from onnx_spatial.validation.result import ModelResult, Options, Report, Status
 from onnx_spatial.verification import child, limits
@@ -62,7 +61,7 @@ def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
         UsageError: a path does not exist or holds no model.
         ModelFileError: a folder holds a model of another framework.
     """
-    models: dict[tuple[str, ...], str] = {}
+    models: dict[str, str] = {}
     for path in paths:
         expanded = list(_expand_path(path, exclude))
         if not expanded and (advice := other_formats.advise_export(Path(path))) is not None:
@@ -71,7 +70,7 @@ def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
             left = " (after --exclude)" if exclude else ""
             raise UsageError(f"{path}: contains no {_SUFFIX} file{left}", code=Code.NO_MODELS)
         for model in expanded:
-            models.setdefault(_file_identity(model), model)
+            models.setdefault(os.path.abspath(model), model)  # noqa: PTH100  links are models
     return list(models.values())
 
 
@@ -106,16 +105,6 @@ def _in_folder(folder: str, exclude: Sequence[str]) -> list[str]:
         folders[:] = [f for f in folders if not f.startswith(".")]
         models += [str(Path(parent) / n) for n in names if _is_model(n) and not n.startswith(".")]
     return sorted((m for m in models if not matches(m, exclude)), key=lambda m: Path(m).parts)
-
-
-def _file_identity(model: str) -> tuple[str, ...]:
-    """Return equal tuples for paths to the same model with the same weights and recorded data."""
-    archive = data_sets.archive_of(Path(model))
-    return (
-        os.path.realpath(Path(model).parent),
-        os.path.realpath(model),
-        os.path.realpath(archive) if archive.is_file() else "",
-    )
 
 
 def _refuse_folder(error: OSError) -> None:
