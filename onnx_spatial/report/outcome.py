@@ -16,8 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import onnx
-
 from onnx_spatial.errors import count, one_line
 from onnx_spatial.model.io import reader
 from onnx_spatial.operators import Rearrange
@@ -30,6 +28,7 @@ from onnx_spatial.report.figures import (
     listed,
     names_by_sentence,
 )
+from onnx_spatial.report.graphs import SideBySide
 from onnx_spatial.verification.evidence import UNCHANGED, count_proofs
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from onnx_spatial.conversion.report import OperatorReport
     from onnx_spatial.conversion.summary import Summary
     from onnx_spatial.model.io.source import Source
-    from onnx_spatial.report.graphs import SideBySide
     from onnx_spatial.verification import Verification
 
 Document = Mapping[str, Any]
@@ -164,23 +162,6 @@ class Outcome:
         largest = None if self.shown is None else self.shown.largest
         return failed[0] if failed else largest
 
-    def add_interface(self, model: onnx.ModelProto) -> None:
-        """Add the inputs and outputs of the model."""
-        self.facts = interface(model)
-
-    def add_graphs(
-        self,
-        before: onnx.ModelProto,
-        after: onnx.ModelProto | None,
-        summary: Summary | None,
-        operators: Sequence[OperatorReport] | Sequence[Document],
-    ) -> None:
-        """Add the graphs, for a page; without a summary each operator makes a region."""
-        from onnx_spatial.report.graphs import SideBySide
-
-        known = [each if isinstance(each, Mapping) else each.to_dict() for each in operators]
-        self.shown = SideBySide.of(before, after, summary, known)
-
     def add_figures(self, summary: Summary, *, types: bool) -> None:
         """Add the figures before and after; `types` names all types of nodes."""
         rows = map(list, zip(*figure_rows(summary, verbose=types), strict=True))
@@ -289,9 +270,8 @@ def describe_verification(
     if original is not None and converted is not None:
         before, after = (reader.read(each, data=False) for each in (original, converted))
         outcome.name = after.name
-        outcome.add_interface(before.proto)
-        outcome.add_graphs(before.proto, after.proto, None, document["operators"])  # type: ignore[arg-type]
-        assert outcome.shown is not None
+        outcome.facts = interface(before.proto)
+        outcome.shown = SideBySide.of(before.proto, after.proto, found.operators)
         regions = outcome.shown.regions()
     outcome.checks = describe_check(document, operators, verbose=verbose)
     outcome.headline = outcome.checks[0].message if outcome.name else ""

@@ -25,7 +25,8 @@ from onnx_spatial.errors import count, one_line
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import rebuild_ir
 from onnx_spatial.model.io.source import Source
-from onnx_spatial.report.figures import headline
+from onnx_spatial.report.figures import headline, interface
+from onnx_spatial.report.graphs import SideBySide
 from onnx_spatial.report.outcome import Outcome, Part, describe_check
 from onnx_spatial.verification import OperatorResult, Verification
 
@@ -177,10 +178,11 @@ class Inspection:
         summary = self.conversion
         status = "failed" if error or self.refused else "inspected"
         outcome = Outcome(name or self.model, status, self._describe_contents())
-        outcome.add_interface(self.original.proto)
+        outcome.facts = interface(self.original.proto)
         if graphs:
             after = None if summary is None or self.result is None else self.result.proto
-            outcome.add_graphs(self.original.proto, after, summary, self.named)
+            regions = self.named if summary is None else summary.replacements
+            outcome.shown = SideBySide.of(self.original.proto, after, regions)
         if summary is not None:
             outcome.remarks.append((f"after convert: {headline(summary)}", ""))
             if outcome.shown is not None:
@@ -377,9 +379,10 @@ class Conversion:
         outcome = Outcome(name or found.model, status, what)
         if graphs:
             after = self.model if self.changed else None
-            outcome.add_graphs(self.original.proto, after, summary, found.operators)
+            regions = found.operators if summary is None else summary.replacements
+            outcome.shown = SideBySide.of(self.original.proto, after, regions)
         if summary is not None:
-            outcome.add_interface(self.original.proto)
+            outcome.facts = interface(self.original.proto)
             if verbose:
                 outcome.add_figures(summary, types=not graphs)
             outcome.add_replacements(summary, verbose=verbose)
