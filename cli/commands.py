@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onnx_spatial.cli import options
-from onnx_spatial.cli.each_model import Destinations, HtmlReport, Progress, each_model, html_report
+from onnx_spatial.cli.each_model import Destinations, HtmlReport, Progress, each_model
 from onnx_spatial.cli.output import (
     Output,
     append_to_step_summary,
@@ -62,7 +62,7 @@ def inspect(models: tuple[str, ...], output: Output, **values: Any) -> int:
     def conclude(result: Inspection) -> tuple[str, int]:
         return "inspected", 3 if result.refused else 0
 
-    return each_model(output, models, work, show, conclude, HtmlReport())
+    return each_model(output, models, work, show, conclude, HtmlReport("inspect", None, output, ()))
 
 
 def _next_command(
@@ -212,7 +212,7 @@ def _convert_models(
         outcome = "written" if result.output else changed if result.changed else "unchanged"
         return outcome, 3 if _beyond_limits(result) else int(places.check and result.changed)
 
-    with html_report(command, html, output, [*models, *files.values()]) as report:
+    with HtmlReport(command, html, output, [*models, *files.values()]) as report:
         return each_model(output, models, work, show, conclude, report)
 
 
@@ -254,7 +254,7 @@ def verify(original: str, converted: str, output: Output, html: str | None, **va
     from onnx_spatial.verification import verify as compare
     from onnx_spatial.verification.evidence import check_verified
 
-    with html_report("verify", html, output, (original, converted)) as report:
+    with HtmlReport("verify", html, output, (original, converted)) as report:
         try:
             with output.progress() as progress:
                 frozen = read_source(original, values["static"])

@@ -11,8 +11,7 @@ import os
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -220,11 +219,35 @@ def _make_folders(path: str, targets: Sequence[Path]) -> None:
 
 
 class HtmlReport:
-    """The outcomes of a report; without a file nothing is collected."""
+    """The HTML report of a command, a context that writes it, also if a model fails.
 
-    def __init__(self, path: str | None = None) -> None:
+    Args:
+        command: name of the command, in the title.
+        path: file of the report; None: nothing is collected.
+        output: of the run.
+        others: files that the command reads or writes, if they are known.
+
+    Raises:
+        UsageError: jinja2 is missing.
+        ModelFileError: the report cannot be written.
+        click.UsageError: it would replace one of the other files.
+    """
+
+    def __init__(
+        self, command: str, path: str | None, output: Output, others: Iterable[str | None]
+    ) -> None:
+        self._command, self._output = command, output
         self.path = None if path is None else Path(path)
         self.outcomes: list[Outcome] = []
+        if self.path is None:
+            return
+        from onnx_spatial.report.page import check_file, require
+
+        require("jinja2")
+        check_file(self.path)
+        for other in filter(None, others):
+            if _is_same(self.path, Path(other)):
+                raise click.UsageError(f"--html {path} would replace the model {other}")
 
     def add(self, result: Inspection | Conversion, model: str, error: str = "") -> None:
         """Add what became of a model."""
@@ -241,46 +264,19 @@ class HtmlReport:
 
             self.outcomes.append(Outcome(model, "failed", str(error)))
 
+    def __enter__(self) -> HtmlReport:
+        return self
 
-@contextmanager
-def html_report(
-    command: str, path: str | None, output: Output, others: Iterable[str | None]
-) -> Iterator[HtmlReport]:
-    """Yield a report that is written in the end, also if a model fails.
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if self.path is None or not (error is None or isinstance(error, SpatialError)):
+            return
+        from onnx_spatial.report.page import render, run_facts, versions, write
 
-    Args:
-        command: name of the command, in the title.
-        path: file of the report; None: there is none.
-        output: of the run.
-        others: files that the command reads or writes, if they are known.
-
-    Raises:
-        UsageError: jinja2 is missing.
-        ModelFileError: the report cannot be written.
-        click.UsageError: it would replace one of the other files.
-    """
-    report, failure = HtmlReport(path), None
-    if report.path is None:
-        yield report
-        return
-    from onnx_spatial.report.page import check_file, render, require, run_facts, versions, write
-
-    require("jinja2")
-    check_file(report.path)
-    for other in filter(None, others):
-        if _is_same(report.path, Path(other)):
-            raise click.UsageError(f"--html {path} would replace the model {other}")
-    try:
-        yield report
-    except SpatialError as error:
-        failure = error
-    line = shlex.join(["onnx-spatial", *sys.argv[1:]])
-    facts = run_facts(line, datetime.now(UTC), versions())
-    write(report.path, render(command, report.outcomes, facts=facts).encode())
-    if not output.quiet:
-        say(output.err, f"report: {report.path}")
-    if failure is not None:
-        raise failure
+        line = shlex.join(["onnx-spatial", *sys.argv[1:]])
+        facts = run_facts(line, datetime.now(UTC), versions())
+        write(self.path, render(self._command, self.outcomes, facts=facts).encode())
+        if not self._output.quiet:
+            say(self._output.err, f"report: {self.path}")
 
 
 def _is_same(path: Path, other: Path) -> bool:
