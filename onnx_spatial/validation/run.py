@@ -21,7 +21,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -214,11 +214,6 @@ def _end_of(log: IO[bytes]) -> str | None:
     return log.read().decode("utf-8", "replace").strip() or None
 
 
-def _skipped_result(model: str) -> ModelResult:
-    message = "not validated: the run was interrupted"
-    return ModelResult.without(model, "skipped", "not-run", message)
-
-
 def validate(
     models: Sequence[str],
     options: Options | None = None,
@@ -247,17 +242,13 @@ def validate(
         watch: see `Watch`.
 
     Raises:
-        UsageError: a number is out of range.
+        UsageError: the timeout is out of range.
     """
     options = options or Options()
-    if jobs < 1:
-        raise UsageError(f"jobs must be 1 or more, not {jobs}")
     if timeout is not None and not 0 < timeout <= threading.TIMEOUT_MAX:
         raise UsageError(
             f"timeout must be above 0 and at most {threading.TIMEOUT_MAX:.0f} seconds, not {timeout:g}"
         )
-    if memory is not None and memory <= 0:
-        raise UsageError(f"memory must be above 0, not {memory}")
     shown = {"--timeout": f"{timeout or 0:g}"}
     if memory is not None:
         shown["--memory"] = str(memory)
@@ -267,18 +258,6 @@ def validate(
     folder = str(Path.cwd())
     results: dict[int, ModelResult] = {}
 
-    def take(number: int, future: Future[ModelResult]) -> None:
-        try:
-            result = future.result()
-        except Exception as error:  # of any class: executors differ in what they raise
-            message = f"its worker failed: {one_line(str(error) or type(error).__name__)}"
-            result = ModelResult.without(models[number], "failed", "lost", message)
-        if matches(result.model, expect_failure):
-            result = result.expected_to_fail(options)
-        results[number] = result
-        if watch is not None:
-            watch(number, result)
-
     workers: AbstractContextManager[Executor]
     if executor is None:
         call, workers = _validate_in_worker, _local_executor(min(jobs, len(models) or 1))
@@ -286,18 +265,27 @@ def validate(
         call, workers = validate_model, nullcontext(executor)
     try:
         with workers as pool:
-            numbers = {
-                pool.submit(
-                    call, Examination(model, folder, options, room), timeout, memory
-                ): number
-                for number, model in enumerate(models)
-            }
+            work = [Examination(model, folder, options, room) for model in models]
+            numbers = {pool.submit(call, w, timeout, memory): n for n, w in enumerate(work)}
             for future in as_completed(numbers):
-                take(numbers[future], future)
+                number = numbers[future]
+                try:
+                    result = future.result()
+                except Exception as error:  # of any class: executors differ in what they raise
+                    message = f"its worker failed: {one_line(str(error) or type(error).__name__)}"
+                    result = ModelResult.without(models[number], "failed", "lost", message)
+                if matches(result.model, expect_failure):
+                    result = result.expected_to_fail(options)
+                results[number] = result
+                if watch is not None:
+                    watch(number, result)
     except KeyboardInterrupt:
         report.interrupted = True
-    skipped = (results.get(number) or _skipped_result(model) for number, model in enumerate(models))
-    report.models = list(skipped)
+    message = "not validated: the run was interrupted"
+    report.models = [
+        results.get(number) or ModelResult.without(model, "skipped", "not-run", message)
+        for number, model in enumerate(models)
+    ]
     report.seconds = round(time.monotonic() - started, 3)
     return report
 

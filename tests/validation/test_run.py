@@ -147,13 +147,9 @@ def test_with_strict_proof_a_model_that_ends_its_process_fails(tmp_path):
     assert (result.status, result.kind) == ("failed", "crash")
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"jobs": 0}, {"timeout": math.nan}, {"memory": -1}],
-)
-def test_numbers_out_of_range_are_refused(wrong):
+def test_a_timeout_out_of_range_is_refused():
     with pytest.raises(UsageError):
-        validate([], **wrong)
+        validate([], timeout=math.nan)
 
 
 @pytest.mark.parametrize(
