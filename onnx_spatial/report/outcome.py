@@ -28,7 +28,6 @@ from onnx_spatial.report.figures import (
     listed,
     names_by_sentence,
 )
-from onnx_spatial.report.graphs import SideBySide
 from onnx_spatial.verification.evidence import UNCHANGED, count_proofs
 
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from onnx_spatial.conversion.report import OperatorReport
     from onnx_spatial.conversion.summary import Summary
     from onnx_spatial.model.io.source import Source
+    from onnx_spatial.report.graphs import SideBySide
     from onnx_spatial.verification import Verification
 
 Document = Mapping[str, Any]
@@ -270,6 +270,10 @@ def describe_verification(
     if original is not None and converted is not None:
         before, after = (reader.read(each, data=False) for each in (original, converted))
         outcome.name = after.name
+        from onnx_spatial.report.graphs import (
+            SideBySide,  # loads lowerings, which a screen does without
+        )
+
         outcome.facts = interface(before.proto)
         outcome.shown = SideBySide.of(before.proto, after.proto, found.operators)
         regions = outcome.shown.regions()
