@@ -181,8 +181,11 @@ class Inspection:
         outcome.facts = interface(self.original.proto)
         if graphs:
             after = None if summary is None or self.result is None else self.result.proto
-            regions = self.named if summary is None else summary.replacements
-            outcome.shown = SideBySide.of(self.original.proto, after, regions)
+            outcome.shown = SideBySide.of(
+                self.original.proto,
+                after,
+                self.named if summary is None else summary.replacements,
+            )
         if summary is not None:
             outcome.remarks.append((f"after convert: {headline(summary)}", ""))
             if outcome.shown is not None:
@@ -379,8 +382,11 @@ class Conversion:
         outcome = Outcome(name or found.model, status, what)
         if graphs:
             after = self.model if self.changed else None
-            regions = found.operators if summary is None else summary.replacements
-            outcome.shown = SideBySide.of(self.original.proto, after, regions)
+            outcome.shown = SideBySide.of(
+                self.original.proto,
+                after,
+                found.operators if summary is None else summary.replacements,
+            )
         if summary is not None:
             outcome.facts = interface(self.original.proto)
             if verbose:
