@@ -25,7 +25,7 @@ from onnx_spatial.errors import count, one_line
 from onnx_spatial.report.figures import duration, first
 from onnx_spatial.report.page import check_file, require, write
 from onnx_spatial.validation import ModelResult, Options, Report, reports, run
-from onnx_spatial.verification.evidence import count_proofs
+from onnx_spatial.verification.evidence import UNCHANGED, count_proofs
 
 #: Letters of the longest status.
 _STATUS_LETTERS = len("UNVERIFIED")
@@ -182,6 +182,7 @@ def _print_report(console: Console, report: Report, *, verbose: bool) -> None:
         if mode["status"] in ("passed", "unverified")
         and not mode["verification"].get("outputs_only")
         for operator in mode["verification"]["operators"]
+        if operator["reason"] != UNCHANGED
     ]:
         console.print(count_proofs(proven))
     _print_verdict(console, report)
