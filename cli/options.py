@@ -382,9 +382,9 @@ def _start_output(as_json: bool, quiet: bool, verbose: int) -> Output:
         logging.getLogger("onnx_spatial").setLevel(logging.DEBUG)
     # onnx_ir logs remarks about odd models; what matters is in the messages of this package.
     logging.getLogger("onnx_ir").setLevel(logging.WARNING if verbosity else logging.CRITICAL)
-    from onnx_spatial.verification import limits  # imports what help and completion do without
+    from onnx_spatial.verification import process  # imports what help and completion do without
 
-    limits.limit_to_machine()
+    process.limit_to_machine()
     gc.freeze()  # no collection has to look at what was imported
     gc.set_threshold(_NEW_OBJECTS)
     gc.enable()  # `main` disabled it
@@ -416,9 +416,9 @@ def verify_options(model: str, values: Mapping[str, Any]) -> VerifyOptions:
     """
     from onnx_spatial.model.io import reader
     from onnx_spatial.validation import data_sets
-    from onnx_spatial.verification import VerifyOptions, limits
+    from onnx_spatial.verification import VerifyOptions, process
 
     asked = {name: values[name] for name in VERIFYING.split()}
     if (path := asked["inputs"]) is not None:
         asked["inputs"] = data_sets.inputs(Path(path), reader.read(model).proto)
-    return VerifyOptions(**asked | {"memory": asked["memory"] or limits.default_memory()})
+    return VerifyOptions(**asked | {"memory": asked["memory"] or process.default_memory()})

@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper
 
 import onnx_spatial
 from onnx_spatial import ModelFileError
-from onnx_spatial.verification.arrays import constant_value
+from onnx_spatial.verification.values import constant_value
 
 X = np.arange(1 * 4 * 6 * 3, dtype=np.float32).reshape(1, 4, 6, 3)
 DATA = "model.onnx_data"

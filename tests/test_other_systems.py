@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 from onnx_spatial import ModelFileError
 from onnx_spatial.model.io import reader
-from onnx_spatial.verification import limits
+from onnx_spatial.verification import process
 
 X = np.zeros((1, 4, 6, 3), np.float32)
 
@@ -94,7 +94,7 @@ def test_a_bound_is_never_raised(monkeypatch):
     monkeypatch.setattr(resource, "setrlimit", lambda _, both: given.append(both))
     for now in ((most, most), (10, most), (most, 20), (10, 20)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, now=now: now)
-        assert limits.lower("RLIMIT_DATA", 15)
+        assert process.lower("RLIMIT_DATA", 15)
     assert given == [(15, most), (10, most), (15, 20), (10, 20)]
 
 

@@ -25,7 +25,7 @@ from onnx_spatial.validation.examined import ExaminedModel, ModelForm, nodes_by_
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, Kind, ModelResult, Status
 from onnx_spatial.verification import VerifyOptions
-from onnx_spatial.verification.child import Progress
+from onnx_spatial.verification.process import Progress
 from onnx_spatial.verification.run.sessions import RunError
 
 #: Kinds of warnings that leave a model unverified.

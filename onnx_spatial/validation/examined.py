@@ -13,8 +13,8 @@ from onnx_spatial.validation.data_sets import DataSet
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, Kind, Level
 from onnx_spatial.verification import Verification
-from onnx_spatial.verification.child import Progress
-from onnx_spatial.verification.run.legal_sizes import GIVE_DATA
+from onnx_spatial.verification.process import Progress
+from onnx_spatial.verification.run.data import GIVE_DATA
 from onnx_spatial.verification.run.sessions import CONVERTED, ORIGINAL, Session
 
 #: Number of problems of a verification that get an entry of their own.

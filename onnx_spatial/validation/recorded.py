@@ -18,10 +18,9 @@ from onnx_spatial.validation import data_sets
 from onnx_spatial.validation.data_sets import DataSet
 from onnx_spatial.validation.examined import ExaminedModel, ModelForm
 from onnx_spatial.verification import OutputResult, VerifyOptions
-from onnx_spatial.verification.comparison import compare
 from onnx_spatial.verification.evidence import plain
-from onnx_spatial.verification.kinds import RTOL, RTOL_OF_8_BITS, Kind, Kinds
 from onnx_spatial.verification.run.sessions import RunError, Session
+from onnx_spatial.verification.values import RTOL, RTOL_OF_8_BITS, Kind, Kinds, compare
 
 #: Allowed error, by the one between two forms of a model: other frameworks sum in another order, with
 #: other kernels.

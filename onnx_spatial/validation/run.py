@@ -40,7 +40,7 @@ from onnx_spatial.validation import models as selection
 from onnx_spatial.validation.examine import examine
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import ModelResult, Report, Status
-from onnx_spatial.verification import child, limits
+from onnx_spatial.verification import process
 
 #: Bytes of the output of a crashed process that are kept: a stack of 100 calls, and what is above it.
 _LOG_BYTES = 10_000
@@ -67,13 +67,13 @@ class Examination:
     graphs: int | None = None
     version: str = onnx_spatial.__version__
 
-    def __call__(self, note: child.Progress) -> ModelResult:
+    def __call__(self, note: process.Progress) -> ModelResult:
         """Examine the model."""
         try:
             os.chdir(self.folder)
             result = examine(self.model, self.options, note, graphs=self.graphs)
         except MemoryError:
-            message = f"it {child.lack_of_memory()}"
+            message = f"it {process.lack_of_memory()}"
             return ModelResult.without(
                 self.model, _undecided_status(self.options), "memory", message
             )
@@ -104,9 +104,9 @@ def validate_model(
     started = time.monotonic()
     with tempfile.TemporaryFile() as log:
         try:
-            bounds = child.Bounds(memory, seconds=timeout)
-            result = child.run(work, lambda text: None, bounds, log=log)
-        except child.Died as death:
+            bounds = process.Bounds(memory, seconds=timeout)
+            result = process.run(work, lambda text: None, bounds, log=log)
+        except process.Died as death:
             status = "failed" if death.status == "failed" else _undecided_status(work.options)
             result = ModelResult.without(work.model, status, death.ending, str(death))
         if result.kind == "crash":
@@ -229,10 +229,10 @@ def validate(
 def _local_executor(jobs: int) -> Iterator[Executor]:
     """Yield an executor of processes. If it is left by an exception, they and their children end.
 
-    A process has one thread, so that its children can be forked (`child.can_fork`).
+    A process has one thread, so that its children can be forked (`process.can_fork`).
     """
     available()  # imports onnxruntime-extensions, which would happen in each fork
-    start = multiprocessing.get_context("fork" if child.can_fork() else "spawn")
+    start = multiprocessing.get_context("fork" if process.can_fork() else "spawn")
     workers = ProcessPoolExecutor(jobs, start, _start_worker)
     try:
         yield workers
@@ -255,7 +255,7 @@ def _validate_in_worker(
 
 def _start_worker() -> None:
     """Leave Ctrl-C to the parent, which ends workers by SIGTERM."""
-    limits.die_with_parent()
+    process.die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 

@@ -14,20 +14,25 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from onnx_spatial.errors import Code, VerificationError, one_line
 from onnx_spatial.model import traversal
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.options import VerifyOptions
-from onnx_spatial.verification.prove.proof import Found, Scope
+
+if TYPE_CHECKING:
+    from onnx_spatial.verification.values import Array
 
 Status = Literal["passed", "failed", "unverified"]
 #: What a pass rests on: a proof of every part that differs, or runs.
 Evidence = Literal["proven", "sampled"]
+#: Sizes that a proof holds for: all, or those of the file, which are static.
+Scope = Literal["all sizes", "these sizes"]
+#: What the prover found instead of a proof: nothing, or another formula.
+Found = Literal["gave up", "other formula"]
 #: Reason of an operator that the converted model keeps: there is nothing to prove.
 UNCHANGED = "it is left as it is"
 
@@ -69,12 +74,17 @@ class Counterexample:
     value: str
 
     @property
+    def names_values(self) -> bool:
+        """Whether the reason says what an element should be, or why there is none."""
+        return self.reason.startswith(("is ", "cannot "))
+
+    @property
     def message(self) -> str:
         """The counterexample in one line."""
         data = [f"{n} {show(a.shape)}" for n, a in self.inputs.items() if n not in self.parameters]
         parameters = [f"{name} = {values}" for name, values in self.parameters.items()]
         where, what = "", self.reason
-        if not self.reason.startswith(("is ", "cannot ")):
+        if not self.names_values:
             what = f"differs: {self.reason}"
         elif self.element is not None:
             where = f"element {show(self.element)} of "

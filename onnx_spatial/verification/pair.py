@@ -25,10 +25,9 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io import reader
 from onnx_spatial.operators.shapes import Dim, show
-from onnx_spatial.verification.arrays import STRING, Array, dtype_of, is_float
-from onnx_spatial.verification.kinds import Kinds
 from onnx_spatial.verification.options import Tolerances
 from onnx_spatial.verification.run import data
+from onnx_spatial.verification.values import STRING, Array, Kinds, dtype_of, is_float
 
 _WITH_SIZE = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED, STRING}
 

@@ -15,7 +15,7 @@ import pytest
 from commands import S2B, in_process, ran, write
 from signals import below, heard
 
-from onnx_spatial.verification import child
+from onnx_spatial.verification import process
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="what Linux does")
 TAIL = """y = ai.onnx.converters.tensorflow.SpaceToBatchND(x, block, pads)
@@ -67,7 +67,7 @@ onnx_spatial.api.verify_conversion = wait"""
     assert os.listdir() == ["m.onnx"]
 
 
-@pytest.mark.skipif(sys.platform != "linux" or not child.can_fork(), reason="reads /proc")
+@pytest.mark.skipif(sys.platform != "linux" or not process.can_fork(), reason="reads /proc")
 def test_an_interrupt_leaves_no_process():
     write(ENDLESS, "m.onnx")
     with heard():

@@ -12,10 +12,16 @@ from hand_lowered import model
 from onnx import parser
 
 from onnx_spatial import analysis
-from onnx_spatial.verification.comparison import compare, describe_element, find_mismatch
 from onnx_spatial.verification.evidence import OutputResult
-from onnx_spatial.verification.kinds import RTOL, Kind, Kinds
 from onnx_spatial.verification.options import Tolerance
+from onnx_spatial.verification.values import (
+    RTOL,
+    Kind,
+    Kinds,
+    compare,
+    describe_element,
+    find_mismatch,
+)
 
 MOVED, SUMS = Kind(), Kind(rtol=1e-5)
 LABELS = Kind(rtol=1e-5, steps=True)

@@ -15,7 +15,7 @@ from hand_lowered import model, space_to_batch, space_to_batch_lowered
 import onnx_spatial
 from onnx_spatial import VerifyOptions
 from onnx_spatial.python_ops import registration
-from onnx_spatial.verification import limits
+from onnx_spatial.verification import process
 from onnx_spatial.verification.prove import prover
 from onnx_spatial.verification.run import sessions
 
@@ -369,7 +369,7 @@ def test_out_of_time_is_unverified() -> None:
 
 def test_what_was_found_in_time_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     late: list[bool] = []
-    monkeypatch.setattr(limits.Stopwatch, "seconds", property(lambda self: 1e9 if late else 0.0))
+    monkeypatch.setattr(process.Stopwatch, "seconds", property(lambda self: 1e9 if late else 0.0))
 
     def told(line: str) -> None:
         if "optimisations on" in line:

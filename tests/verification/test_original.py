@@ -17,10 +17,9 @@ from onnx_spatial import UsageError
 from onnx_spatial.model.io import reader
 from onnx_spatial.python_ops import registration
 from onnx_spatial.verification import evaluate
-from onnx_spatial.verification.arrays import dtype_of
 from onnx_spatial.verification.run.data import patterns
-from onnx_spatial.verification.run.original import Original
-from onnx_spatial.verification.run.sessions import RunError
+from onnx_spatial.verification.run.sessions import Original, RunError
+from onnx_spatial.verification.values import dtype_of
 
 KINDS = ("session", "evaluator")
 X = np.arange(2 * 4 * 6 * 3, dtype=np.float32).reshape(2, 4, 6, 3)

@@ -18,11 +18,11 @@ from hand_lowered import model, space_to_batch, space_to_batch_lowered
 
 import onnx_spatial
 from onnx_spatial import UsageError
-from onnx_spatial.verification import child
-from onnx_spatial.verification.child import CONVERTED, ORIGINAL, Bounds, Died
+from onnx_spatial.verification import process
+from onnx_spatial.verification.process import CONVERTED, ORIGINAL, Bounds, Died
 
 needs_fork = pytest.mark.skipif(
-    not child.can_fork(), reason="a new interpreter for each takes long"
+    not process.can_fork(), reason="a new interpreter for each takes long"
 )
 pytestmark = needs_fork
 
@@ -115,14 +115,14 @@ def test_errors_come_back() -> None:
     ],
 )
 def test_a_signal(number: int, model: str | None, ending: str, status: str, how: str) -> None:
-    def work(progress: child.Progress) -> None:
+    def work(progress: process.Progress) -> None:
         progress("run 1/1: x 2x3")
-        child.report("the last words", model)
+        process.report("the last words", model)
         os.kill(os.getpid(), number)
 
     lines: list[str] = []
     with pytest.raises(Died) as died:
-        child.run(work, lines.append, BOUNDS)
+        process.run(work, lines.append, BOUNDS)
     assert str(died.value).startswith(f"the process {how}")
     assert ": the last words" in str(died.value)
     assert ("--shape" in str(died.value)) == (model == ORIGINAL or number == signal.SIGKILL)
@@ -131,12 +131,12 @@ def test_a_signal(number: int, model: str | None, ending: str, status: str, how:
 
 
 def test_what_libraries_print_stays_in_the_child(capfd: pytest.CaptureFixture[str]) -> None:
-    def work(progress: child.Progress) -> int:
+    def work(progress: process.Progress) -> int:
         os.write(1, b"noise")
         os.write(2, b"noise")
         return 7
 
-    assert child.run(work, lambda _: None, BOUNDS) == 7
+    assert process.run(work, lambda _: None, BOUNDS) == 7
     assert capfd.readouterr() == ("", "")
 
 
@@ -155,7 +155,7 @@ def test_a_child_of_a_thread_waits_for_no_lock_of_another_thread(
     with ThreadPoolExecutor(2) as threads:
         imported = threads.submit(importlib.import_module, "slow")
         assert importing.wait(30)
-        result = threads.submit(child.run, work, lambda _: None, Bounds(seconds=30))
+        result = threads.submit(process.run, work, lambda _: None, Bounds(seconds=30))
         try:
             assert result.result() == "slow"
         finally:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from onnx_spatial.verification import limits
+from onnx_spatial.verification import process
 
 
 @pytest.mark.parametrize(("clock", "processor", "seconds"), [(50, 4, 4), (3, 12, 3)])
@@ -16,6 +16,6 @@ def test_neither_a_busy_machine_nor_many_threads_use_the_time_up(
     times = {"monotonic": 100, "process_time": 7}
     for name in times:
         monkeypatch.setattr(time, name, lambda name=name: times[name])
-    stopwatch = limits.Stopwatch()
+    stopwatch = process.Stopwatch()
     times.update(monotonic=100 + clock, process_time=7 + processor)
     assert stopwatch.seconds == seconds

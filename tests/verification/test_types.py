@@ -11,10 +11,9 @@ from onnx import TensorProto
 from onnx.helper import make_graph, make_node, make_opsetid
 
 from onnx_spatial.model.io import reader
-from onnx_spatial.verification.arrays import differing_bits, dtype_of
 from onnx_spatial.verification.run.data import patterns, usual
-from onnx_spatial.verification.run.original import Original
-from onnx_spatial.verification.run.sessions import RunError, Session
+from onnx_spatial.verification.run.sessions import Original, RunError, Session
+from onnx_spatial.verification.values import differing_bits, dtype_of
 
 TYPES = [
     *("float16", "bfloat16", "float", "double", "int8", "int16", "int32", "int64"),

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,14 +42,10 @@ from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
 from onnx_spatial.maps.values import Values, evaluate
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators.shapes import is_countable
-from onnx_spatial.verification.arrays import Array, dtype_of
+from onnx_spatial.verification.evidence import Found, Scope
 from onnx_spatial.verification.match.matches import ChangedPart
 from onnx_spatial.verification.prove.formulas import integer_symbol, size_symbol
-
-#: Sizes that a proof holds for: all, or those of the file, which are static.
-Scope = Literal["all sizes", "these sizes"]
-#: What the prover found instead of a proof: nothing, or another formula.
-Found = Literal["gave up", "other formula"]
+from onnx_spatial.verification.values import Array, Kind, describe_element, dtype_of, find_mismatch
 
 
 @dataclass(frozen=True)
@@ -275,9 +271,9 @@ def difference_in_words(found: Difference) -> str:
     if found.index is None:
         return found.message
     left, right = _innermost_difference(found.left, found.right)
-    arrays = [stored_in(p) for p in (left, right)]
-    if all(a is not None and a.array.size > 1 for a in arrays):
-        return f"reads another constant than the original, at {show_place(found.index)}"
+    was, now = (stored_in(p) for p in (left, right))
+    if was is not None and now is not None and min(was.array.size, now.array.size) > 1:
+        return _other_constant(was.array, now.array)
     for indices in (False, True):
         ours, theirs = _Text(indices).of(right), _Text(indices).of(left)
         plain = not indices and all(_is_function(p) for p in (left, right))
@@ -286,6 +282,20 @@ def difference_in_words(found: Difference) -> str:
             return f"computes {_shorten_text(ours)}{where}, the original {_shorten_text(theirs)}"
     at = f"at {show_place(found.index)}"
     return f"computes {_shorten_text(ours)} of other values than the original, {at}"
+
+
+def _other_constant(expected: Array, actual: Array) -> str:
+    mismatch = find_mismatch(expected, actual, Kind())
+    if mismatch is None:
+        return "reads other elements of a constant than the original"
+    reason, element = (
+        f"reads another constant than the original: {mismatch.reason}",
+        mismatch.element,
+    )
+    if element is None:
+        return reason
+    place = show_place([*map(Polynomial.of, element)])
+    return f"{reason}; {place} {describe_element(expected, actual, element, {})}"
 
 
 def _innermost_difference(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Polynomial]:

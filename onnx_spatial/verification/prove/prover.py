@@ -40,12 +40,12 @@ from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io import external_data
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators import Dim
-from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.match.graphs import Part
 from onnx_spatial.verification.match.matches import ChangedPart, Matches, Upstream
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.prove.formulas import Formulas, opset_of, value_read
 from onnx_spatial.verification.prove.proof import Proof, difference_in_words, trials_of
+from onnx_spatial.verification.values import constant_value
 
 #: Assumptions of every proof for all sizes.
 STANDING = (

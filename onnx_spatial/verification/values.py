@@ -1,11 +1,14 @@
-"""Compare two outputs: by bits where data is only moved, within a tolerance behind sums of reals.
+"""Values of two forms of a model: their arrays, how exactly they are determined, and whether they agree.
 
-moved data      every bit is the same
-sums of reals   |a - b| <= rtol * max|original| for every element; NaN and infinities are the same
-as asked        |a - b| <= atol + rtol * max|original|, by the options --rtol and --atol
+x -> [Transpose] -> t             moved data: every bit is the same
+t -> [Conv] -> c                  sums of reals: |a - b| <= rtol * max|original| for every element
+c -> [QuantizeLinear] -> q        behind a step: the last bit of a real decides which integer it is
+[RandomNormal] -> r               another value in each run: not compared
+
+With --rtol and --atol, |a - b| <= atol + rtol * max|original|. NaN and infinities must be the same.
 
 original    [1.0, 2.0, 4.0]
-converted   [1.0, 2.2, 4.0]     errors [0, 0.2, 0], 0.05 of the largest value
+converted   [1.0, 2.2, 4.0]       errors [0, 0.2, 0], 0.05 of the largest value
 
 Errors are relative to the largest value of the original: an element near zero has an error of the size
 of the terms that it is the sum of.
@@ -14,24 +17,240 @@ of the terms that it is the sum of.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+import onnx
 
+from onnx_spatial import analysis
+from onnx_spatial.analysis import GraphFacts, OperatorInfo
+from onnx_spatial.errors import Code, ModelFileError
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.inference import functions, shape_inference
+from onnx_spatial.model.inference.constant_folding import ConstantScope
+from onnx_spatial.model.io import external_data
+from onnx_spatial.model.op_traits import Trait
+from onnx_spatial.model.traversal import Place
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.verification.arrays import (
-    Array,
-    differing_bits,
-    dtype_name,
-    element_type_of,
-    is_float,
-)
 from onnx_spatial.verification.evidence import OutputResult, WorstElement
-from onnx_spatial.verification.kinds import Kind, rtol_of
 from onnx_spatial.verification.options import Tolerance
+
+Array = npt.NDArray[Any]
+
+STRING = onnx.TensorProto.STRING
+BOOL = onnx.TensorProto.BOOL
+
+
+def dtype_of(element_type: int) -> np.dtype[Any]:
+    """numpy's dtype for an ONNX element type; object for strings."""
+    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type))
+
+
+def element_type_of(array: Array) -> int:
+    """ONNX's element type for an array."""
+    if array.dtype.kind in "OUST":
+        return STRING
+    return int(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
+
+
+def type_of(array: Array) -> onnx.TypeProto:
+    """ONNX's type for arrays of the element type and rank of one, and of any sizes."""
+    return onnx.helper.make_tensor_type_proto(element_type_of(array), [None] * array.ndim)
+
+
+def dtype_name(array: Array) -> str:
+    """Return the element type in reports: float32, bfloat16, string."""
+    return "string" if array.dtype.kind in "OUST" else str(array.dtype.name)
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Return whether a dtype holds real floating-point numbers, ml_dtypes' included."""
+    return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
+
+
+def is_native(dtype: np.dtype[Any]) -> bool:
+    """Return whether a dtype is numpy's own: not bfloat16, nor a type shorter than float16 or int8."""
+    return dtype.isbuiltin == 1  # the kind does not tell: that of float8_e5m2 is "f"
+
+
+def bits_of(dtype: np.dtype[Any]) -> int:
+    """Number of bits of an element; in numpy it fills at least a byte."""
+    if is_native(dtype):
+        return 8 * dtype.itemsize
+    info = ml_dtypes.finfo if is_float(dtype) else ml_dtypes.iinfo
+    return int(info(dtype).bits)
+
+
+def constant_value(tensor: onnx.TensorProto, folder: Path | None) -> Array:
+    """Return the array in a tensor message, external data read from `folder`; strings as Python strings.
+
+    Raises:
+        ModelFileError: the data cannot be read, does not fill the shape, or has an unknown type.
+    """
+    try:
+        array = external_data.read_array(tensor, folder)
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
+        raise ModelFileError(
+            f"tensor {tensor.name!r} cannot be read: {error}", code=Code.DAMAGED
+        ) from None
+    if array.dtype.kind in "OS":
+        decoded = [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in array.flat]
+        array = np.array(decoded, object).reshape(array.shape)
+    return array
+
+
+def differing_bits(a: Array, b: Array) -> npt.NDArray[np.bool_]:
+    """Return elements in which two arrays of one type and shape differ by any bit of the type."""
+    if a.dtype.kind in "OUST":
+        return np.asarray(a.astype(object) != b.astype(object), np.bool_).reshape(a.shape)
+    width = min(a.dtype.itemsize, 8)
+    first, second = (np.ascontiguousarray(v).reshape(-1, 1).view(f"u{width}") for v in (a, b))
+    differences = first ^ second
+    if bits_of(a.dtype) < 8:  # the other bits of the byte have no meaning
+        differences &= 2 ** bits_of(a.dtype) - 1
+    return np.asarray(differences.any(axis=1)).reshape(a.shape)
+
+
+#: Largest error of sums of reals, relative to the largest value of an output, by their type. Conversions
+#: of the nets in models/, which are float32, are 5e-7 apart at most.
+RTOL: dict[int, float] = {
+    onnx.TensorProto.DOUBLE: 1e-11,
+    onnx.TensorProto.COMPLEX128: 1e-11,
+    onnx.TensorProto.FLOAT: 1e-5,
+    onnx.TensorProto.COMPLEX64: 1e-5,
+    onnx.TensorProto.FLOAT16: 2e-3,
+    onnx.TensorProto.BFLOAT16: 2e-2,
+}
+#: That of the 8-bit floats, which have two or three mantissa bits.
+RTOL_OF_8_BITS = 0.13
+
+_SIZES = op_traits.having(Trait.SIZES)
+_STEPS = op_traits.having(Trait.STEPS)
+_RANDOM = op_traits.having(Trait.RANDOM)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a value depends on; by default on moved data alone.
+
+    Attributes:
+        rtol: of the shortest type of reals in which it was computed; 0 if every bit is determined.
+        steps: whether it is behind a step from such reals to whole numbers.
+        random: the first node in front of it that draws random numbers; "" if none does.
+    """
+
+    rtol: float = 0.0
+    steps: bool = False
+    random: str = ""
+
+    def __or__(self, other: Kind) -> Kind:
+        return Kind(
+            max(self.rtol, other.rtol), self.steps or other.steps, self.random or other.random
+        )
+
+
+_MOVED = Kind()
+
+
+def rtol_of(element_type: int | None) -> float:
+    """Return the error that rounding makes in a type; 0 for types without rounding."""
+    if element_type is None or element_type in RTOL:
+        return RTOL.get(element_type or onnx.TensorProto.FLOAT, 0.0)
+    is_short = element_type != onnx.TensorProto.STRING and is_float(dtype_of(element_type))
+    return RTOL_OF_8_BITS if is_short else 0.0
+
+
+class Kinds:
+    """The kinds of the values of a model.
+
+    Args:
+        model: the model.
+        infos: its spatial operators, which move data.
+        facts: what is known of its graphs.
+    """
+
+    def __init__(
+        self, model: onnx.ModelProto, infos: Sequence[OperatorInfo], facts: Sequence[GraphFacts]
+    ) -> None:
+        self._movers = {(i.node.domain, i.node.op_type) for i in infos if i.known_domain}
+        if model.functions:
+            model = functions.inline(model)
+            facts = analysis.find(model, {domain for domain, _ in self._movers}).facts
+        self._graph = model.graph
+        self._scopes = {
+            place: each.scope
+            for (place, _), each in zip(traversal.graphs(model), facts, strict=True)
+        }
+
+    def of_values(self) -> dict[str, Kind]:
+        """Return the kinds of the values that the nodes of the main graph compute, by name."""
+        return self._kinds_along(Place(), traversal.in_order(self._graph), {})
+
+    def _kinds_along(
+        self, place: Place, nodes: Iterable[onnx.NodeProto], known: Mapping[str, Kind]
+    ) -> dict[str, Kind]:
+        kinds = dict(known)
+        for node in nodes:
+            kind = self._of_node(place, node, kinds)
+            kinds.update((name, kind) for name in node.output if name)
+        return kinds
+
+    def _of_node(self, place: Place, node: onnx.NodeProto, known: Mapping[str, Kind]) -> Kind:
+        kind = _MOVED
+        for name in node.input:
+            kind |= known.get(name, _MOVED)
+        for name, body in traversal.subgraphs(node):
+            inner = place.inside(traversal.step(node.op_type, node.output, name))
+            kind = self._of_body(inner, body, known, kind)
+        if (node.domain, node.op_type) in self._movers:
+            return kind
+        standard = op_traits.is_standard(node)
+        scope = self._scopes.get(place)
+        if standard and node.op_type in _SIZES and not (kind.steps or kind.random):
+            return _MOVED  # a shape depends on reals only behind a step to whole numbers
+        if standard and (node.op_type in _RANDOM or _may_drop_out(node, scope)):
+            return kind | Kind(random=f"{node.op_type} node {traversal.label(node)!r}")
+        moves = op_traits.is_bitwise(node) or (standard and any(traversal.subgraphs(node)))
+        types = [_element_type(scope, name) for name in (*node.input, *node.output) if name]
+        outputs = types[len(types) - sum(map(bool, node.output)) :]
+        if kind.rtol or not moves:
+            # Of reals, or of a type that is not known, which may be reals.
+            kind |= Kind(max(map(rtol_of, outputs if moves else types), default=0.0))
+        if kind.rtol and standard and node.op_type in _STEPS:
+            casts = node.op_type in ("Cast", "CastLike")
+            kind |= Kind(steps=not casts or None in outputs or not any(map(rtol_of, outputs)))
+        return kind
+
+    def _of_body(
+        self, place: Place, body: onnx.GraphProto, known: Mapping[str, Kind], inputs: Kind
+    ) -> Kind:
+        """Return the kind of the outputs of a branch, or of a loop after any number of iterations."""
+        nodes, kind, after = traversal.in_order(body), None, inputs
+        while kind != after:  # the outputs of one iteration are the inputs of the next
+            kind = after
+            fed = {value.name: kind for value in body.input}
+            kinds = self._kinds_along(place, nodes, {**known, **fed})
+            for value in body.output:
+                after |= kinds.get(value.name, _MOVED)
+        return after
+
+
+def _element_type(scope: ConstantScope | None, name: str) -> int | None:
+    return None if scope is None else shape_inference.element_type(scope.type(name))
+
+
+def _may_drop_out(node: onnx.NodeProto, scope: ConstantScope | None) -> bool:
+    """Return whether a node is a Dropout that may be in training mode."""
+    if node.op_type != "Dropout" or len(node.input) < 3 or not node.input[2]:
+        return False
+    mode = None if scope is None else scope.value(node.input[2])
+    return mode is None or bool(mode.any())
+
 
 #: Share of the elements that may differ behind a step from reals to whole numbers (QuantizeLinear,
 #: ArgMax, Cast, a comparison), where the last bit of a real decides. None differ in quantised forms of

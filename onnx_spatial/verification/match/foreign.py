@@ -1,4 +1,15 @@
-"""Read the nodes that onnxruntime writes for blocks of channels as the standard nodes that they are.
+"""Read what other tools write as what they read: constants that they fold, names, blocks of channels.
+
+    original    w -> [Transpose] -> t -> [Slice] -> u        w is an initializer: u is one, too
+
+    original    x -> [If] -> a -> [Identity] -> y        converted    x -> [If] -> y
+                                                         read as      x -> [If] -> a -> [Identity] -> y
+
+    original    x -> [Conv] -> b -> [Relu] -> c -> [Conv] ->        the second Conv of both reads c
+    converted   x -> [FusedConv] -> v -> [FusedConv] ->             read as  v -> [Identity]
+
+Values are matched by name, and those of a branch by the name of the first output of its If. Names are
+hints: a value that is not the same is not proven, and is taken for another one then.
 
     in memory    x[n, c/B, h, w, c%B]     B = 8 or 16 channels in a block, as the processor demands
     by name      x[n, c, h, w]            c is below the number of channels; the rest only fills a block
@@ -14,16 +25,177 @@ nodes compute the same of finite data. A graph with any other use of blocks is l
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import warnings
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, reference, shape_inference
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.verification.arrays import Array, constant_value
+from onnx_spatial.verification.values import Array, constant_value
+
+#: They move elements, compare them, or are rounded to the nearest number as IEEE 754 demands.
+_MOVE = frozenset(
+    "Concat Expand Flatten Gather Identity Reshape Slice Squeeze Tile Transpose Unsqueeze "
+    "Where".split()
+)
+_COMPUTE = frozenset(
+    "Add And Equal Greater GreaterOrEqual Less LessOrEqual Mul Not Or Sub Xor".split()
+)
+#: Types whose arithmetic numpy and runtimes have in common.
+_DTYPES = {np.dtype(t) for t in (np.bool_, np.int32, np.int64, np.float32, np.float64)}
+#: The most elements of a result, and of an input whose values onnx's inference looks at.
+_MOST_ELEMENTS, _FEW = 1 << 24, 64
+
+
+def is_foldable(node: onnx.NodeProto) -> bool:
+    """Tell whether a node of constants may be evaluated."""
+    return (
+        op_traits.is_standard(node)
+        and node.op_type in _MOVE | _COMPUTE
+        and not any(a.ref_attr_name for a in node.attribute)
+    )
+
+
+def folded(
+    node: onnx.NodeProto, arrays: Mapping[str, Array], opsets: Mapping[str, int]
+) -> Sequence[onnx.TensorProto]:
+    """Return the outputs of a node for the values of its inputs; nothing if they are not known."""
+    if node.op_type in _COMPUTE and not {a.dtype for a in arrays.values()} <= _DTYPES:
+        return []
+    if (
+        node.op_type in ("Expand", "Tile")
+        and np.prod(arrays[node.input[1]], dtype=float) > _MOST_ELEMENTS
+    ):
+        return []
+    names = [name for name in node.output if name]
+    outputs = [onnx.ValueInfoProto(name=name) for name in names]
+    small = {name for name, array in arrays.items() if array.size <= _FEW}  # axes, shapes, pads
+    inputs = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for n, a in arrays.items()
+        if n not in small
+    ]
+    stored = [numpy_helper.from_array(np.asarray(arrays[name]), name) for name in small]
+    graph = helper.make_graph([node], "fold", inputs, outputs, stored)
+    opset = min(opsets.get("", opsets.get("ai.onnx", 1)), onnx.defs.onnx_opset_version())
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # The evaluator also computes what runtimes refuse, such as an axis listed twice.
+            shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+            results = reference.ReferenceEvaluator(model).run(
+                None, {i.name: arrays[i.name] for i in inputs}
+            )
+        if not all(isinstance(r, np.ndarray) and r.size <= _MOST_ELEMENTS for r in results):
+            return []
+        return [numpy_helper.from_array(r, n) for r, n in zip(results, names, strict=True)]
+    except Exception:  # of any type: the values stay unknown
+        return []
+
+
+_LANDMARKS = op_traits.having(Trait.PRODUCTS, Trait.WINDOWS) | {"GlobalAveragePool"}
+_JOINS, _READS_SIZES = frozenset({"Add", "Sum"}), op_traits.having(Trait.SIZES)
+
+
+def with_names_of(original: onnx.ModelProto, converted: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy of the converted model with such names; the model itself if there are none."""
+    result = onnx.ModelProto()
+    result.CopyFrom(converted)
+    nodes = [node for _, _, node in traversal.nodes(converted)]
+    names = {name for node in nodes for name in (*node.input, *node.output)}
+    for _, graph in traversal.graphs(converted):
+        if isinstance(graph, onnx.GraphProto):
+            names.update(v.name for v in (*graph.input, *graph.output, *graph.initializer))
+    known = len(names)
+    _name(original.graph, result.graph, names)
+    return result if len(names) > known else converted
+
+
+def _name(original: onnx.GraphProto, converted: onnx.GraphProto, names: set[str]) -> None:
+    """Name values of a graph and of the graphs inside of it; `names` are in use."""
+    producers = {name: node for node in original.node for name in node.output if name}
+    found = dict(_read_alike(original, converted))
+    nodes = []
+    for node in converted.node:
+        nodes.append(node)
+        for place, name in enumerate(node.output):
+            source = _behind_identities(name, node, producers) or found.get(name, name)
+            if source in names or source not in producers:
+                continue
+            names.add(source)
+            node.output[place] = source
+            nodes.append(helper.make_node("Identity", [source], [name]))
+        inner = dict(traversal.subgraphs(producers.get(node.output[0], onnx.NodeProto())))
+        for attribute, graph in traversal.subgraphs(node):
+            if attribute in inner:
+                _name(inner[attribute], graph, names)
+    if len(nodes) > len(converted.node):
+        del converted.node[:]
+        converted.node.extend(nodes)
+
+
+def _behind_identities(
+    name: str, node: onnx.NodeProto, producers: Mapping[str, onnx.NodeProto]
+) -> str | None:
+    """Return the value that the original copies to `name`, if it computes it by the same operator."""
+    if node.op_type == "Identity":  # of a long row of them, none is looked through
+        return None
+    source, found = name, producers.get(name)
+    while found is not None and found.op_type == "Identity" and op_traits.is_standard(found):
+        source = found.input[0]
+        found = producers.get(source)
+    same = found is not None and (found.domain, found.op_type) == (node.domain, node.op_type)
+    return source if same and source != name else None
+
+
+def _read_alike(original: onnx.GraphProto, converted: onnx.GraphProto) -> Iterator[tuple[str, str]]:
+    """Yield the data of landmarks in the converted graph, with that in the original."""
+    before, after = (list(_landmarks(graph)) for graph in (original, converted))
+    own = {value.name for value in original.input}.union(*(node.output for node in original.node))
+    if all(own.issuperset(_data(node)) for node, _ in after):
+        return  # the comparison below takes quadratic time
+    pairs = SequenceMatcher(None, [k for _, k in before], [k for _, k in after], autojunk=False)
+    for first, second, count in pairs.get_matching_blocks():
+        for place in range(count):
+            (node, _), (other, _) = before[first + place], after[second + place]
+            for name, known in zip(_data(other), _data(node), strict=False):
+                if name not in own:
+                    yield name, known
+
+
+def _landmarks(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, Hashable]]:
+    """Yield products, windows, and what joins two values behind these; with what tells them apart."""
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    constants = ((n, a.t) for n in graph.node if n.op_type == "Constant" for a in n.attribute)
+    shapes |= {node.output[0]: tuple(tensor.dims) for node, tensor in constants}
+    behind: set[str] = set()
+    for node in graph.node:
+        joins = node.op_type in _JOINS and behind.issuperset(node.input)
+        if node.input and (joins or node.op_type.removeprefix("Fused") in _LANDMARKS):
+            yield node, _landmark(node, shapes)
+            behind.update(node.output)
+        elif node.op_type not in _READS_SIZES and not behind.isdisjoint(node.input):
+            behind.update(node.output)
+
+
+def _data(landmark: onnx.NodeProto) -> Sequence[str]:
+    return list(landmark.input)[: 2 if landmark.op_type in _JOINS else 1]
+
+
+def _landmark(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> Hashable:
+    """Return what two such nodes have in common if they read the same data."""
+    sizes = {a.name: [*a.ints, a.i] for a in node.attribute}
+    plain = {"group": 1, "pads": 0, "strides": 1}  # as they are if they are omitted
+    stated = [(n, *sizes[n]) for n, v in plain.items() if {*sizes.get(n, ())} - {0, v}]
+    weights = [shapes[name] for name in node.input[1:2] if name in shapes]
+    return node.op_type.removeprefix("Fused"), tuple(stated), tuple(weights)
+
 
 DOMAIN = "com.microsoft.nchwc"
 _POOLS = frozenset({"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"})
@@ -31,7 +203,7 @@ _POOLS = frozenset({"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPoo
 _ALIKE_STANDARD = op_traits.having(Trait.UNARY, Trait.BROADCASTS) - {"SwiGLU"}
 _ALIKE = frozenset({("com.microsoft", "QuickGelu")})
 #: Channels of a block on processors with AVX-512, and on others.
-_SIZES = (16, 8)
+_BLOCK_SIZES = (16, 8)
 
 
 def assumption(size: int) -> str:
@@ -60,7 +232,7 @@ def without_blocks(
     assumed: dict[str, str] = {}
     for _, graph in reversed(list(traversal.graphs(result))):  # a graph keeps those inside of it
         assert isinstance(graph, onnx.GraphProto)
-        for size in _SIZES:
+        for size in _BLOCK_SIZES:
             try:
                 blocks = _Blocks(graph, folder, size, names)
             except (_OtherUseError, ValueError):  # the weights do not fit blocks of this size
