@@ -25,8 +25,7 @@ from onnx_spatial.conversion.report import OperatorReport
 from onnx_spatial.verification import Tolerances, pair
 from onnx_spatial.verification.match.matches import ChangedPart, find
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.prove.proof import Proof
-from onnx_spatial.verification.prove.prover import Prover
+from onnx_spatial.verification.prove.prover import Proof, Prover
 
 
 @dataclass(frozen=True)

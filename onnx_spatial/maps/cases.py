@@ -265,8 +265,6 @@ class Case(Splits):
         self.extents: dict[Atom, int] = {}
         #: Integers that are parameters of an operator, and so below `limits.LIMIT`.
         self.bounded: set[Atom] = set()
-        #: Names of given tensors whose elements are all finite.
-        self.finite: set[str] = set()
         #: Whether a sum of one element times 1 and of others times 0 is that element (`FINITE_DATA`).
         self.copies = False
         #: Numbers of elements of tensors of the model, and so below `limits.MOST_ELEMENTS`.

@@ -22,7 +22,6 @@ from onnx import TensorProto
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.constants import stored_in
 from onnx_spatial.maps.expressions import (
-    ELEMENT,
     ONE,
     UNKNOWN_PREFIX,
     ZERO,
@@ -134,9 +133,6 @@ def finite(case: Case, weight: Polynomial) -> bool:
     stored = stored_in(weight)
     if stored is not None:
         return stored.finite
-    key = weight.lone_atom.key if weight.lone_atom is not None else None
-    if isinstance(key, OperationKey) and key.operator == ELEMENT and key.details[0] in case.finite:
-        return True
     case.assumptions["weights are finite"] = None
     return True
 

@@ -96,7 +96,9 @@ def test_a_trap_is_unverified():
 @linux
 def test_a_model_that_needs_too_much_memory_ends_with_one_line():
     write(DOUBLING, "m.onnx")
-    limited = "from onnx_spatial.verification import limits\nlimits.machine_memory = lambda: 2**30"
+    limited = (
+        "from onnx_spatial.verification import process\nprocess.machine_memory = lambda: 2**30"
+    )
     done = ran("convert m.onnx -o out.onnx --strict", limited)
     assert done.code == 1 and "Traceback" not in done.err
     assert done.err.count("needs more than 256 MiB of memory (--memory") == 1

@@ -20,7 +20,7 @@ from onnx_spatial.maps.expressions import ELEMENT
 from onnx_spatial.maps.polynomial import OperationKey, Polynomial
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.maps.values import evaluate, grid_of
-from onnx_spatial.verification.prove.proof import Proof
+from onnx_spatial.verification.prove.prover import Proof
 
 TF = "ai.onnx.converters.tensorflow"
 HEAD = f'<ir_version: 8, opset_import: ["" : 17, "{TF}" : 1]>\n'

@@ -20,8 +20,7 @@ import onnx_spatial
 from onnx_spatial.maps.elements import FINITE_DATA
 from onnx_spatial.verification.match.matches import ChangedPart, find
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.prove.proof import Proof
-from onnx_spatial.verification.prove.prover import STANDING, Prover
+from onnx_spatial.verification.prove.prover import STANDING, Proof, Prover
 
 
 def prover_of(original: onnx.ModelProto, converted: onnx.ModelProto) -> tuple[Prover, ChangedPart]:

@@ -25,7 +25,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -134,15 +134,26 @@ def fixed_sizes(
     Raises:
         UsageError: there is no such input, or it cannot have that shape.
     """
-    by_name = _by_name(inputs, shapes)
+    by_name = {known.name: known for known in inputs}
     sizes: dict[str, int] = {}
-    for name, shape in shapes.items():
-        shape = tuple(int(d) for d in shape)
-        dims = by_name[name].dims
+    for name, given in shapes.items():
+        if name not in by_name:
+            names = ", ".join(map(repr, by_name)) or "none"
+            unknown = f"the model has no input {name!r}; it has {names}"
+            raise UsageError(unknown, code=Code.UNKNOWN_NAME)
+        shape, dims = tuple(int(d) for d in given), by_name[name].dims
         if dims is None:
             dims = tuple(f"{name}[{axis}]" for axis in range(len(shape)))
             by_name[name] = replace(by_name[name], dims=dims)
-        _match_shape(name, dims, shape, sizes)
+        wrong = f"input {name!r} must have shape {show(dims)}, not {show(shape)}"
+        if len(dims) != len(shape):
+            raise UsageError(wrong, code=Code.INPUT_DATA)
+        for dim, size in zip(dims, shape, strict=True):
+            if size < 0 or (isinstance(dim, int) and dim != size):
+                raise UsageError(wrong, code=Code.INPUT_DATA)
+            if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
+                other = f"{wrong}: dim {dim} is {sizes[dim]} in another place"
+                raise UsageError(other, code=Code.INPUT_DATA)
     return list(by_name.values()), sizes
 
 
@@ -152,59 +163,26 @@ def check_user_data(inputs: Sequence[GraphInput], values: Mapping[str, Any]) -> 
     Raises:
         UsageError: an input is missing, unknown, or of another type or shape than the model's.
     """
-    by_name = _by_name(inputs, values)
+    arrays = {name: np.asarray(value) for name, value in values.items()}
+    fixed_sizes(inputs, {name: array.shape for name, array in arrays.items()})
     missing = [i.name for i in inputs if i.default is None and i.name not in values]
     if missing:
-        raise UsageError(
-            f"there is no data for input {', '.join(map(repr, missing))}", code=Code.INPUT_DATA
-        )
-    sizes: dict[str, int] = {}
-    arrays = {}
-    for name, value in values.items():
-        graph_input, array = by_name[name], np.asarray(value)
+        lacking = f"there is no data for input {', '.join(map(repr, missing))}"
+        raise UsageError(lacking, code=Code.INPUT_DATA)
+    types = {known.name: known.element_type for known in inputs}
+    for name, array in arrays.items():
         if array.dtype.kind in "UST":
             array = array.astype(object)
-        if (element_type := graph_input.element_type) is not None:
+        if (element_type := types[name]) is not None:
             wanted = dtype_of(element_type)
             if array.dtype.type is np.void and array.dtype.itemsize == wanted.itemsize:
                 array = array.view(wanted)  # .npz files keep only the bits of a bfloat16
             if array.dtype != wanted:
                 type_name = onnx.TensorProto.DataType.Name(element_type).lower()
-                raise UsageError(
-                    f"input {name!r} must be {type_name}, not {dtype_name(array)}",
-                    code=Code.INPUT_DATA,
-                )
-        if graph_input.dims is not None:
-            _match_shape(name, graph_input.dims, array.shape, sizes)
+                other = f"input {name!r} must be {type_name}, not {dtype_name(array)}"
+                raise UsageError(other, code=Code.INPUT_DATA)
         arrays[name] = array
     return arrays
-
-
-def _by_name(inputs: Sequence[GraphInput], wanted: Iterable[str]) -> dict[str, GraphInput]:
-    """Return the inputs by name, which all names from the user must be among."""
-    names = ", ".join(repr(i.name) for i in inputs) or "none"
-    for name in wanted:
-        if not any(name == i.name for i in inputs):
-            raise UsageError(
-                f"the model has no input {name!r}; it has {names}", code=Code.UNKNOWN_NAME
-            )
-    return {i.name: i for i in inputs}
-
-
-def _match_shape(
-    name: str, dims: Sequence[int | str], shape: Sequence[int], sizes: dict[str, int]
-) -> None:
-    """Check a shape from the user, and add the sizes of its symbols."""
-    wrong = f"input {name!r} must have shape {show(dims)}, not {show(shape)}"
-    if len(dims) != len(shape):
-        raise UsageError(wrong, code=Code.INPUT_DATA)
-    for dim, size in zip(dims, shape, strict=True):
-        if size < 0 or (isinstance(dim, int) and dim != size):
-            raise UsageError(wrong, code=Code.INPUT_DATA)
-        if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
-            raise UsageError(
-                f"{wrong}: dim {dim} is {sizes[dim]} in another place", code=Code.INPUT_DATA
-            )
 
 
 # Generated data
@@ -212,17 +190,15 @@ def _match_shape(
 
 @dataclass(frozen=True)
 class Assignment:
-    """The sizes and values that the inputs of a run are made of.
+    """What the inputs of a run are made of, beside the parameters of operators.
 
     Attributes:
         sizes: of every symbol.
-        values: parameters of operators, and overridden initializers.
         mode: how integers are filled, see `usual`.
         number: part of the seed: runs of other numbers have other data.
     """
 
     sizes: Mapping[str, int]
-    values: Mapping[str, Array] = field(default_factory=dict)
     mode: str = INTEGER_MODES[0]
     number: int = 0
 
@@ -235,15 +211,21 @@ class Assignment:
         """Return the assignment with other sizes of some symbols."""
         return replace(self, sizes={**self.sizes, **sizes})
 
+    def doubled(self, *groups: Sequence[str]) -> Assignment:
+        """Return the assignment with twice the sizes of some symbols."""
+        return self.resized({symbol: 2 * self.sizes[symbol] for each in groups for symbol in each})
 
-def make_feeds(inputs: Sequence[GraphInput], assignment: Assignment, seed: int) -> dict[str, Array]:
-    """Make the inputs of one run, by name; initializers keep their default unless assigned."""
+
+def make_feeds(
+    inputs: Sequence[GraphInput], assignment: Assignment, values: Mapping[str, Array], seed: int
+) -> dict[str, Array]:
+    """Make the inputs of one run, by name; initializers keep their default unless `values` has one."""
     arrays: dict[str, Array] = {}
     flags = 0
     for position, graph_input in enumerate(inputs):
         name, element_type = graph_input.name, graph_input.element_type
-        if name in assignment.values:
-            arrays[name] = assignment.values[name]
+        if name in values:
+            arrays[name] = values[name]
         elif graph_input.default is None:
             assert element_type is not None
             rng = np.random.default_rng([seed, assignment.number, position])
@@ -351,8 +333,8 @@ _MAX_RANK = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 _USUAL = (33, 40, 17, 24, 65, 48, 35, 32, 113, 64, 49, 16, 129, 96, 225, 128, 299, 224, 257, 256)
 _BATCH = (2, 3, 1, 4, 6, 8)
 _OTHERS_BELOW = 130
-#: The smallest likely size where more are open (volumes).
-_SMALL = 4
+#: The smallest likely size where more are open (volumes), or beside a batch of more than that.
+_SMALL, _LARGE_BATCH = 4, 64
 #: Of the sizes that operators accept, so many are used: others differ too much from usual ones.
 _MAX_LEGAL_SIZES = 7
 #: Other sizes of the second run, and other parameters of the first, that are tried.
@@ -382,13 +364,6 @@ class LegalSizes:
     assignment: Assignment
     feeds: dict[str, Array]
     outputs: dict[str, Any]
-
-
-class NoLegalSizesError(RunError):
-    """No run succeeded: the message says why, and what to do about it."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason, "run")
 
 
 @dataclass
@@ -445,8 +420,7 @@ class SizeSearch:
         """Run the model at likely sizes, and repair what fails, until a run succeeds.
 
         Raises:
-            NoLegalSizesError: no run succeeds.
-            RunError: it does not run, and other sizes of this kind would not help.
+            RunError: no run succeeds, or other sizes would not help.
         """
         proposals = iter([self._likely_start()])
         reached, furthest = (-2, -1), ""
@@ -496,8 +470,8 @@ class SizeSearch:
         self, assignment: Assignment, *, override: bool = False
     ) -> LegalSizes | RunError:
         self._runs += 1
-        assignment = self._with_parameters(assignment, override)
-        arrays = make_feeds(self._inputs, assignment, self._seed)
+        values = self._draw_parameters(assignment, override)
+        arrays = make_feeds(self._inputs, assignment, values, self._seed)
         self._progress(f"sizes {self._runs}/{_MOST_RUNS}: looking for legal ones")
         try:
             return LegalSizes(assignment, arrays, self._run_model(arrays))
@@ -510,24 +484,19 @@ class SizeSearch:
         """Return likely sizes.
 
         Raises:
-            NoLegalSizesError: no data can be made for an input.
+            RunError: no data can be made for an input.
         """
         for known in self._needed:
             if problem := _data_problem(known):
-                raise NoLegalSizesError(f"input {known.name!r} {problem}")
+                raise RunError(f"input {known.name!r} {problem}", "sizes")
         if unknown := [i for i in self._needed if i.dims is None]:
             names = ", ".join(i.name for i in unknown)
-            raise NoLegalSizesError(
-                f"the rank of input {names} is unknown; {_advise_shapes(unknown)}"
-            )
+            advice = _advise_shapes(unknown)
+            raise RunError(f"the rank of input {names} is unknown; {advice}", "sizes")
         self._groups = self._group_dims()
         for group in self._groups:
             group.legal = self._legal_sizes(group)
         start = Assignment(self._likely_sizes(0))
-        if self._exceeds_limit(start):  # such as batches that blocks of 18 x 18 divide
-            for group in self._groups:
-                group.legal = self._legal_sizes(group, small=True)
-            start = Assignment(self._likely_sizes(0))
         for known in self._needed:
             count, countable = _count_elements(known, start), is_countable(start.shape(known))
             if count > self._most or not countable:
@@ -550,15 +519,15 @@ class SizeSearch:
                     groups.setdefault(key, _Group([], batch)).symbols.append(dim)
         return list(groups.values())
 
-    def _legal_sizes(self, group: _Group, small: bool = False) -> Sequence[int]:
+    def _legal_sizes(self, group: _Group) -> Sequence[int]:
         """Return sizes that the operators accept for a group, the likely ones first."""
         symbols, calls = set(group.symbols), [i.call for i in self._infos if i.call is not None]
         batches = {s for g in self._groups if g.batch for s in g.symbols}
         inputs = (set(i.symbols) for i in self._needed)
         open_dims = min(len(each - batches) for each in inputs if each & symbols)
-        likely: Sequence[int] = _USUAL if open_dims < 3 and not small else ()
-        if group.batch:
-            likely = (*(call.typical_batch for call in calls), *_BATCH)
+        typical = [call.typical_batch for call in calls]  # that blocks of 18 x 18 divide
+        many = open_dims > 2 or max(typical, default=1) > _LARGE_BATCH
+        likely = (*typical, *_BATCH) if group.batch else () if many else _USUAL
 
         def is_accepted(size: int) -> bool:
             return all(
@@ -580,11 +549,8 @@ class SizeSearch:
             position += 0 if group.batch else 2  # in most lists odd or even like this one
         return sizes
 
-    def _with_parameters(self, assignment: Assignment, override: bool) -> Assignment:
-        """Return an assignment with values for inputs that are parameters of operators.
-
-        They are drawn for the data that comes to the operators.
-        """
+    def _draw_parameters(self, assignment: Assignment, override: bool) -> dict[str, Array]:
+        """Return values of the inputs that are parameters, for the data that comes to the operators."""
         fed = {i.name for i in self._inputs if i.default is None or override}
         rng = np.random.default_rng([self._seed, assignment.number])
         values: dict[str, Array] = {}
@@ -601,7 +567,7 @@ class SizeSearch:
             drawn = _drawn_parameters(replace(info.facts, inputs=tuple(inputs)), rng)
             named = {info.node.input[i]: value for i, value in drawn.items()}
             values |= {name: value for name, value in named.items() if name in fed}
-        return replace(assignment, values=values)
+        return values
 
     def _propose_repairs(
         self, base: Assignment, message: str, position: int
@@ -610,17 +576,14 @@ class SizeSearch:
         if any(i.element_type in INTEGERS for i in self._needed):  # data, or parameters
             yield from (replace(base, mode=mode) for mode in INTEGER_MODES)
             yield from (replace(base, number=base.number + n) for n in range(1, _TURNS + 1))
-        groups = [g.symbols for g in sorted(self._groups, key=lambda g: g.batch)]
-        sides = [symbol for group in self._groups if not group.batch for symbol in group.symbols]
+        sides = [group.symbols for group in self._groups if not group.batch]
         for turn in range(len(_ROUND)):  # other sizes for height and width: a swap is to be seen
-            size = {
-                s: _ROUND[(turn + n) % len(_ROUND)] for n, each in enumerate(groups) for s in each
-            }
-            yield base.resized({symbol: size[symbol] for symbol in sides})
-        larger, doubled = base, {symbol: 2 * base.sizes[symbol] for symbol in sides}
-        while sides and not self._exceeds_limit(larger := larger.resized(doubled)):
+            turned = zip(sides, itertools.cycle(_ROUND[turn:] + _ROUND[:turn]), strict=False)
+            yield base.resized({symbol: size for each, size in turned for symbol in each})
+        larger = base
+        while sides and not self._exceeds_limit(larger := larger.doubled(*sides)):
             yield larger
-            doubled = {symbol: 2 * size for symbol, size in doubled.items()}
+        groups = [*sides, *(group.symbols for group in self._groups if group.batch)]
         groups += [[symbol] for symbols in groups if len(symbols) > 1 for symbol in symbols]
         numbers = [int(n) for n in re.findall(r"\d+", message) if len(n) < 8]
         read_by = self._nodes[position].input if 0 <= position < len(self._nodes) else ()
@@ -639,7 +602,7 @@ class SizeSearch:
         """Tell whether an input with open dims has too many elements to be tried."""
         return any(_count_elements(known, assignment) > self._limit for known in self._needed)
 
-    def _no_sizes(self, failure: str) -> NoLegalSizesError:
+    def _no_sizes(self, failure: str) -> RunError:
         """Say why no legal sizes were found, and what to do."""
         integers = [repr(i.name) for i in self._needed if i.element_type in INTEGERS]
         open_inputs = [i for i in self._needed if i.symbols]
@@ -654,7 +617,7 @@ class SizeSearch:
             what = f"no legal values were found for {', '.join(integers)}"
         reason = f" ({failure})" if failure else ""
         advice = _advise_shapes(open_inputs) if open_inputs else GIVE_DATA
-        return NoLegalSizesError(f"{what}{reason}; {advice}")
+        return RunError(f"{what}{reason}; {advice}", "sizes")
 
 
 def _accepts_dims(facts: NodeFacts, dims: Sequence[Dim]) -> bool:

@@ -60,7 +60,7 @@ from onnx_spatial.verification.values import Array, dtype_of, element_type_of, i
 #: Models that sessions belong to, in messages.
 ORIGINAL, CONVERTED = process.ORIGINAL, process.CONVERTED
 
-Stage = Literal["load", "run", "rule"]
+Stage = Literal["load", "run", "rule", "sizes"]
 
 #: onnxruntime's severity of fatal errors: nothing below it is printed.
 _SEVERITY_FATAL = 4
@@ -106,7 +106,7 @@ class RunError(Exception):
 
     Attributes:
         stage: "load": it fails on any data; "run": on this data; "rule": this data breaks a rule of a
-            spatial operator.
+            spatial operator; "sizes": no data is known on which it runs.
         node: name of the node that failed, where it is known.
         lacks_kernel: onnxruntime does not know the operator, or not with this type or attribute.
         out_of_memory: it needs more memory than there is, or than is allowed.

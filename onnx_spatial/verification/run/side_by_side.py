@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
 from onnx_spatial import analysis
 from onnx_spatial.conversion.same_padding import find as find_refused
@@ -41,9 +42,9 @@ from onnx_spatial.verification.evidence import (
 from onnx_spatial.verification.match.matches import ChangedPart
 from onnx_spatial.verification.options import VerifyOptions
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.prove.proof import Proof, Trial
+from onnx_spatial.verification.prove.prover import Proof, Trial
 from onnx_spatial.verification.run import data
-from onnx_spatial.verification.run.data import NoLegalSizesError, SizeSearch
+from onnx_spatial.verification.run.data import SizeSearch
 from onnx_spatial.verification.run.sessions import (
     CONVERTED,
     Original,
@@ -129,8 +130,7 @@ class ModelRuns:
             self._run_original()
             self._run_converted()
         except RunError as error:
-            legal = isinstance(error, NoLegalSizesError)
-            self.not_run = error if legal else self._why_not_run(error)
+            self.not_run = error if error.stage == "sizes" else self._why_not_run(error)
 
     # What they show
 
@@ -412,6 +412,8 @@ def _not_run(reason: str, no_runtime: bool = False, out_of_memory: bool = False)
 
 #: Elements of the largest input of a part that runs on its own: 128 MiB of float32.
 _MOST_ELEMENTS = 2**25
+#: Bytes of a constant that is a parameter rather than a weight.
+_SMALL_BYTES = 256
 #: Type of values whose type is not known.
 _FLOAT = onnx.TensorProto.FLOAT
 
@@ -472,12 +474,12 @@ class PartRuns:
     Attributes:
         models: the models.
         options: seed of the data.
-        passed: digests of proven parts that ran: equal ones are one model to a runtime.
+        passed: forms of the proven parts that ran: equal ones are one model to a runtime.
     """
 
     models: ModelPair
     options: VerifyOptions
-    passed: set[bytes] = field(default_factory=set)
+    passed: set[Hashable] = field(default_factory=set)
 
     def check_part(
         self, finding: PartFinding, reused_names: frozenset[str], *, usual: bool
@@ -490,7 +492,8 @@ class PartRuns:
             usual: whether it runs on usual data.
         """
         part, proof = finding.part, finding.proof
-        if proof.scope is not None and proof.digest in self.passed:
+        form = None if proof.scope is None else _form_of(part)
+        if form in self.passed:
             finding.ran = True
             return
         try:
@@ -507,8 +510,8 @@ class PartRuns:
             finding.reason = str(error)
             return
         finding.ran = usual and finding.reason is None
-        if finding.ran and proof.digest is not None and proof.scope is not None:
-            self.passed.add(proof.digest)
+        if finding.ran and form is not None:
+            self.passed.add(form)
 
     def _find_differences(
         self, part: ChangedPart, proof: Proof, usual: bool
@@ -527,6 +530,16 @@ class PartRuns:
             sides = _Sides(part, self.models, self.options)
             if (shown := sides.first_difference(sides.data_of(proof.trials))) is not None:
                 yield part, shown
+
+
+def _form_of(part: ChangedPart) -> Hashable:
+    """Return the operators of both sides with their attributes and small constants."""
+    sides = part.before, part.after
+    stored = [t for side in sides for t in side.stored if t.ByteSize() < _SMALL_BYTES]
+    constants = [numpy_helper.to_array(t).tobytes() for t in stored if not t.external_data]
+    nodes = [node for side in sides for node in side.nodes]
+    attributes = [(n.op_type, *(a.SerializeToString() for a in n.attribute)) for n in nodes]
+    return (*attributes, *constants)
 
 
 def _add_difference(finding: PartFinding, shown: Counterexample) -> None:
