@@ -108,7 +108,7 @@ def test_a_refused_operator_is_an_error_that_names_it_and_no_file_is_left(tmp_pa
 def test_what_cannot_be_verified_is_not_written(path, tmp_path, monkeypatch):
     """A lowering that is wrong must be found out by the verification."""
     from onnx_spatial.lowering import stages
-    from onnx_spatial.lowering.stages import Stage
+    from onnx_spatial.lowering.permutation import Stage
 
     def wrong(kind, before, after):
         return Stage(kind, before, (after[1], after[0], *after[2:]))

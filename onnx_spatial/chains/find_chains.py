@@ -1,7 +1,7 @@
 """Find the chains of standard nodes that are spatial operators, by their index maps.
 
 For each path of data (`paths`) the parts are sought whose map is that of SpaceToBatch or BatchToSpace
-(`find_blocks`), or that of patches (`find_patches`). A chain is listed only if its map is that of the
+(`blocks`), or that of patches (`patches`). A chain is listed only if its map is that of the
 operator for all sizes that the original runs with.
 """
 
@@ -13,23 +13,24 @@ from pathlib import Path as FilePath
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.chains.blocks import Blocks
-from onnx_spatial.chains.chain_map import GraphScope, graph_scopes
-from onnx_spatial.chains.find_blocks import find_blocks, paths_of_blocks
-from onnx_spatial.chains.find_patches import find_patches, paths_of_patches
-from onnx_spatial.chains.formulas import Formula
+from onnx_spatial.chains.blocks import Blocks, find_blocks, paths_of_blocks
+from onnx_spatial.chains.chain_map import Formula, GraphScope, graph_scopes
 from onnx_spatial.chains.one_hot import find_one_hot
-from onnx_spatial.chains.patches import Patches
+from onnx_spatial.chains.patches import Patches, find_patches, paths_of_patches
 from onnx_spatial.chains.paths import DataGraph, Path
 from onnx_spatial.maps.budget import Budget
 from onnx_spatial.model import traversal
-from onnx_spatial.operators import Dim
+from onnx_spatial.operators import Dim, SpaceToBatch
 
 #: Steps (`Budget`) for a path, and for a model.
 _PATH_STEPS, _MODEL_STEPS = 200_000, 1_000_000
 
 #: Processor seconds for a model: many times of what its steps take.
 _MODEL_SECONDS = 300.0
+
+
+#: Operator type of patches, by the number of spatial axes; converters have none for one axis.
+_PATCHES = {2: "ExtractImagePatches", 3: "ExtractVolumePatches"}
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,14 @@ class Chain:
     patches: Patches | None = None
     one_hot: bool = False
     cost: float = 0.0
+
+    @property
+    def op_type(self) -> str:
+        """The operator type that the chain is."""
+        if self.blocks is not None:
+            return "SpaceToBatchND" if self.blocks.kind is SpaceToBatch else "BatchToSpaceND"
+        assert self.patches is not None
+        return _PATCHES.get(self.patches.axes, self.patches.operator.name)
 
 
 def list_chains(

@@ -26,7 +26,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from onnx_spatial.analysis import find as find_operators
-from onnx_spatial.chains.weights import Weights
+from onnx_spatial.chains.one_hot import Weights
 from onnx_spatial.maps.constants import Array
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.remove_unused import remove_unused

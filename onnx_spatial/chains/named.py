@@ -3,55 +3,44 @@
     x -> Pad -> Transpose -> SpaceToDepth -> Transpose -> y
     x -> SpaceToBatchND(block_shape, paddings) -> Transpose -> y
 
+    x -> [Transpose] -> [Pad] -> ExtractPatches -> [Reshape] -> [Transpose] -> [Reshape] -> y
+
 The block is an attribute. Pads and crops are an attribute too where they are known, else nodes compute
-them from the dims of values. The nodes of a chain go, unless others read them.
+them from the dims of values. The nodes around patches arrange their digits as the chain does. The nodes
+of a chain go, unless others read them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import chain as flatten
+from itertools import pairwise
+from typing import Any
 
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.chains import named_patches
-from onnx_spatial.chains.blocks import Blocks
+from onnx_spatial.chains.chain_map import Formula, ValueDim
 from onnx_spatial.chains.find_chains import Chain
-from onnx_spatial.chains.formulas import Formula, ValueDim
 from onnx_spatial.chains.movements import Movement
+from onnx_spatial.chains.patches import Patches
 from onnx_spatial.chains.paths import MOVING
 from onnx_spatial.chains.pricing import TYPICAL, estimate_dims
-from onnx_spatial.lowering.core.builder import Emitter, Size
+from onnx_spatial.lowering.emitter import Emitter, Size, Tensor, pad
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.remove_unused import remove_unused
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 from onnx_spatial.model.graph.strip import strip_types
-from onnx_spatial.operators import BatchToSpace, SpaceToBatch
+from onnx_spatial.operators import BatchToSpace, Dim, ExtractPatches, SpaceToBatch
+from onnx_spatial.operators.spellings import chain_ops, python_ops
 from onnx_spatial.operators.spellings.chain_ops import DOMAIN
 
-__all__ = ["DOMAIN", "op_type_of", "with_operators"]
-
-#: Operator type of each block operator, and the name of its pads or crops.
-_OP_TYPES = {
-    SpaceToBatch: ("SpaceToBatchND", "paddings"),
-    BatchToSpace: ("BatchToSpaceND", "crops"),
-}
-
-
-#: Operator type of patches, by the number of spatial axes; converters have none for one axis.
-_PATCHES = {2: "ExtractImagePatches", 3: "ExtractVolumePatches"}
-
-
-def op_type_of(chain: Chain) -> str:
-    """Return the operator type that a chain is, for reports."""
-    if chain.blocks is not None:
-        return _OP_TYPES[chain.blocks.kind][0]
-    assert chain.patches is not None
-    return _PATCHES.get(chain.patches.axes, chain.patches.operator.name)
+#: The name of the pads or crops of each block operator.
+_AMOUNTS = {SpaceToBatch: "paddings", BatchToSpace: "crops"}
 
 
 def with_operators(
@@ -182,23 +171,20 @@ def _draft_chain(chain: Chain, last: ir.Node, graphs: _Graphs) -> tuple[Draft, i
     emit, source = Emitter(graphs.opset(chain.place)), graphs.value(chain.place, chain.source)
     if chain.patches is not None and chain.input_shape is not None:
         shape, known_type = chain.input_shape, chain.element_type
-        operator, result = named_patches.write_patches(
-            emit, chain.patches, source, shape, known_type
-        )
+        operator, result = write_patches(emit, chain.patches, source, shape, known_type)
     else:
-        assert chain.blocks is not None
-        operator, result = _emit_blocks(
-            emit, chain.blocks, source, _Sizes(emit, chain.place, graphs)
-        )
+        operator, result = _emit_blocks(emit, chain, source, _Sizes(emit, chain.place, graphs))
     draft = Draft(last, emit.nodes, emit.constants, {last.outputs[0]: result}, successor=operator)
     return draft, operator
 
 
 def _emit_blocks(
-    emit: Emitter, blocks: Blocks[Formula], source: ir.Value, sizes: _Sizes
+    emit: Emitter, chain: Chain, source: ir.Value, sizes: _Sizes
 ) -> tuple[ir.Node, ir.Value]:
     """Emit a block operator between its Transposes; return it and the result."""
-    op_type, table = _OP_TYPES[blocks.kind]
+    blocks = chain.blocks
+    assert blocks is not None
+    table = _AMOUNTS[blocks.kind]
     pads = list(flatten.from_iterable(zip(blocks.begins, blocks.ends, strict=True)))
     attributes: dict[str, Sequence[int]] = {"block_shape": list(blocks.block)}
     inputs = [_emit_transpose(emit, source, blocks.before)]
@@ -208,7 +194,7 @@ def _emit_blocks(
     else:
         entries = [sizes.compute(amount) for amount in pads]
         inputs.append(emit.reshape_to(emit.vector(entries, table), [-1, 2]))
-    operator = ir.node(op_type, inputs, attributes, domain=DOMAIN)
+    operator = ir.node(chain.op_type, inputs, attributes, domain=DOMAIN)
     emit.nodes.append(operator)
     return operator, _emit_transpose(emit, operator.outputs[0], blocks.behind)
 
@@ -234,3 +220,110 @@ class _Sizes:
             value = self._graphs.value(self._place, dim.value)
             self._dims[dim] = self._emit.length(value, dim.axis)
         return self._dims[dim]
+
+
+def write_patches(
+    emit: Emitter, patches: Patches, source: ir.Value, shape: Sequence[Dim], element_type: int
+) -> tuple[ir.Node, ir.Value]:
+    """Emit the operator and the nodes around it; return the operator and the result.
+
+    Args:
+        emit: collects the nodes.
+        patches: the patches.
+        source: their data.
+        shape: of the data, as far as it is known.
+        element_type: ONNX element type of the data; 0 if it is unknown.
+    """
+    op, value = patches.operator, source
+    known: list[Dim] = [shape[axis] for axis in patches.before]
+    if list(patches.before) != sorted(patches.before):
+        value = emit.op("Transpose", value, perm=list(patches.before))
+    pads = dict(zip(op.spatial_axes, patches.pads, strict=True))
+    if any(map(any, patches.pads)):
+        types = frozenset({element_type}) if element_type else frozenset[int]()
+        x = emit.tensor(value, _dims_of(emit, value, known))
+        value = pad(emit, x, [pads.get(axis, (0, 0)) for axis in range(op.rank)], types).value
+        known = [
+            dim + sum(pads.get(axis, (0, 0))) if isinstance(dim, int) else None
+            for axis, dim in enumerate(known)
+        ]
+    op_type, attributes = _spell_operator(op)
+    operator = ir.node(op_type, [value], attributes, domain=chain_ops.DOMAIN)
+    emit.nodes.append(operator)
+    return operator, _arrange_digits(emit, patches, operator.outputs[0], known)
+
+
+def _spell_operator(op: ExtractPatches) -> tuple[str, dict[str, Any]]:
+    """Return operator type and attributes: those of TensorFlow, or of `chain_ops` for other patches."""
+    padding = {"valid": "VALID", "same_upper": "SAME"}.get(op.auto_pad)
+    usual = op.layout == "channels_last" and op.major == "place" and len(op.kernel) == 2
+    if not usual or padding is None or op.clamp_negative:
+        return op.name, {python_ops.PARAMETERS: python_ops.as_json(op)}
+    rows = {"ksizes": op.kernel, "strides": op.strides, "rates": op.rates}
+    lists = {name: [1, *values, 1] for name, values in rows.items()}
+    return "ExtractImagePatches", {**lists, "padding": padding}
+
+
+def _dims_of(emit: Emitter, value: ir.Value, known: Sequence[Dim]) -> list[Size]:
+    """Return the dims of a value; nodes read those that are not known."""
+    return [
+        dim if isinstance(dim, int) else emit.length(value, axis) for axis, dim in enumerate(known)
+    ]
+
+
+def _arrange_digits(
+    emit: Emitter, patches: Patches, value: ir.Value, image: Sequence[Dim]
+) -> ir.Value:
+    """Emit the nodes that bring the digits of the operator's output into the order of the result."""
+    op, order = patches.operator, patches.order
+    axes = [tuple(d for d in axis if d in order) for axis in patches.digits]
+    parts = _parts_in_order(axes, order)
+    if parts == list(patches.groups) and len(parts) == len(axes):
+        perm = [axes.index(part) for part in parts]
+        return value if perm == sorted(perm) else emit.op("Transpose", value, perm=perm)
+    dims = _dims_of(emit, value, op.output_shape(image))
+    size: dict[int, Size] = {
+        axis[0]: d for axis, d in zip(axes, dims, strict=True) if len(axis) == 1
+    }
+    size |= {1 + patches.axes + i: k for i, k in enumerate(op.kernel)}
+    channel = image[op.channel_axis]
+    size[2 * patches.axes + 1] = (
+        channel
+        if isinstance(channel, int)
+        else emit.div(dims[op.channel_axis], math.prod(op.kernel))
+    )
+    x = emit.tensor(value, dims)
+    split = [part for axis in axes for part in _split_axis(axis, parts)]
+    x = _emit_reshape(emit, x, [emit.product([size[d] for d in part]) for part in split])
+    x = emit.transpose(x, [split.index(part) for part in parts])
+    groups = [emit.product([size[d] for d in group]) for group in patches.groups]
+    return _emit_reshape(emit, x, groups).value
+
+
+def _emit_reshape(emit: Emitter, x: Tensor, dims: Sequence[Size]) -> Tensor:
+    """Reshape to dims of 1 or more; with -1 where one of them is new and unknown."""
+    kept = [axis < x.rank and dim == x.dims[axis] for axis, dim in enumerate(dims)]
+    entries = [
+        dim if isinstance(dim, int) else 0 if known else -1
+        for dim, known in zip(dims, kept, strict=True)
+    ]
+    if entries.count(-1) != 1:
+        return emit.reshape(x, dims)
+    return emit.tensor(emit.reshape_to(x.value, entries), dims)
+
+
+def _parts_in_order(axes: Sequence[tuple[int, ...]], order: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the longest parts of axes that follow each other in an order of their digits."""
+    following = {a: b for axis in axes for a, b in pairwise(axis)}
+    parts: list[tuple[int, ...]] = []
+    for digit in order:
+        if parts and following.get(parts[-1][-1]) == digit:
+            parts[-1] += (digit,)
+        else:
+            parts.append((digit,))
+    return parts
+
+
+def _split_axis(axis: tuple[int, ...], parts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return the parts that an axis consists of, in its order."""
+    return sorted((part for part in parts if part[0] in axis), key=lambda part: axis.index(part[0]))

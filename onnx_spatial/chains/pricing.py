@@ -16,9 +16,8 @@ from onnx_spatial.chains.chain_map import ChainMap
 from onnx_spatial.chains.one_hot import COPYING
 from onnx_spatial.chains.paths import REORDERING, Path
 from onnx_spatial.errors import ConversionError, OperatorError
-from onnx_spatial.lowering import Request, lower
-from onnx_spatial.lowering.core import cost_model
-from onnx_spatial.lowering.core.builder import TYPICAL_DIM
+from onnx_spatial.lowering import Request, cost_model, lower
+from onnx_spatial.lowering.emitter import TYPICAL_DIM
 from onnx_spatial.maps.expressions import FLOOR
 from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
 from onnx_spatial.operators import Dim, Rearrange
@@ -47,7 +46,7 @@ _Dims = Mapping[str, Sequence[int] | None]
 
 #: Microseconds of a Conv in onnxruntime with one thread: for the node, for an image, for an element of
 #: the windows that it gathers, and for a multiplication and addition. Fitted to 16 one-hot Convs of 5 to
-#: 7,000 microseconds, within 20 %, and scaled to the machine of `lowering.core.cost_model`.
+#: 7,000 microseconds, within 20 %, and scaled to the machine of `lowering.cost_model`.
 _CONV, _IMAGE, _GATHERED, _PRODUCT = 1.5, 0.05, 0.00018, 0.000006
 
 

@@ -1,4 +1,4 @@
-"""Remove changes of layout (`fusion.layouts`): beside fused operators, or anywhere in a model.
+"""Remove changes of layout (`fusion.push_layouts`): beside fused operators, or anywhere in a model.
 
     Conv -> Squeeze -> Transpose -> Add -> Transpose -> Unsqueeze -> Conv
     Conv -> Add -> Conv

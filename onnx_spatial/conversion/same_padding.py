@@ -35,7 +35,7 @@ from onnx_spatial.operators.spellings.call import AttributeValue
 if TYPE_CHECKING:
     from onnx_spatial.conversion.report import EditResult
     from onnx_spatial.lowering import Emitter
-    from onnx_spatial.lowering.core.builder import Size
+    from onnx_spatial.lowering.emitter import Size
 
 logger = logging.getLogger(__name__)
 

@@ -1,22 +1,271 @@
-"""Read-only views of a graph and its nodes, as earlier edits left them, for all rules."""
+"""Read-only views of the graphs of a model, as earlier edits left them, for all rules.
+
+    Matcher      producers, readers, names and Transposes around a node, in all graphs
+    GraphView    what is known of the values of one graph, by the names of the original
+    NodeView     a node, and what is known of its inputs before the model runs
+
+The graph is onnx_ir's. It has no types and attributes (`strip_types`), so attributes are read from the
+message of a node. New nodes have no message; the rules of `RULES` leave them alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.analysis import attributes
-from onnx_spatial.fusion.layout import Array
-from onnx_spatial.fusion.matcher import Matcher
+from onnx_spatial.analysis import OperatorInfo, attributes
+from onnx_spatial.lowering import Request
+from onnx_spatial.maps.constants import Array
 from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.maps.sizes import SymbolicValues
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph.replace_nodes import copy_node
 from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.operators.spellings import Conflict
 from onnx_spatial.operators.spellings.call import AttributeValue
+
+#: The most elementwise operators between a convolution and a Transpose.
+_MAX_ELEMENTWISE_NODES = 3
+
+_CONVOLUTIONS = frozenset({"Conv", "MaxPool", "AveragePool", "GlobalAveragePool"})
+#: Operators that onnxruntime fuses into a convolution, or runs on blocked channels.
+_ELEMENTWISE = frozenset(
+    {"Add", "BatchNormalization", "Clip", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sum", "Tanh"}
+)
+
+
+@dataclass(frozen=True)
+class MatchedOp:
+    """A spatial operator in the graph.
+
+    Attributes:
+        info: its analysis.
+        node: its node.
+        request: the request for its lowering.
+    """
+
+    info: OperatorInfo
+    node: ir.Node
+    request: Request
+
+    @property
+    def sizes(self) -> list[int]:
+        """The shape of the data, of known rank; unknown dims are guessed."""
+        shape = self.request.shape or ()
+        return [
+            d if isinstance(d, int) else self.request.typical(a)[0] for a, d in enumerate(shape)
+        ]
+
+
+class Matcher:
+    """View of the graphs of a model.
+
+    Args:
+        proto: the model before any edit.
+        messages: graph and message of each node of its onnx_ir form, in the order of `traversal.nodes`.
+        subjects: the spatial operators that may be rewritten.
+        sizes: infers the sizes in every graph, in the order of `traversal.graphs`.
+        outputs: names of values of the main graph that nodes without an onnx_ir form read.
+    """
+
+    def __init__(
+        self,
+        proto: onnx.ModelProto,
+        messages: dict[ir.Node, tuple[traversal.GraphLike, onnx.NodeProto]],
+        subjects: Iterable[MatchedOp],
+        sizes: Callable[[], Iterable[SymbolicValues]] = tuple,
+        outputs: Collection[str] = (),
+    ) -> None:
+        self._messages = messages
+        self._by_output = {
+            (id(graph), name): node
+            for node, (graph, message) in self._messages.items()
+            for name in message.output
+            if name
+        }
+        self._order = {node: number for number, node in enumerate(self._messages)}
+        self._subjects = {subject.node: subject for subject in subjects}
+        self._adopted: dict[ir.Node, traversal.GraphLike] = {}
+        self._given: dict[ir.Node, Mapping[str, AttributeValue]] = {}
+        self._local = {(f.domain, f.name) for f in proto.functions}
+        self._training = _read_in_training(proto)
+        self._captured: dict[int, set[str]] = {}
+        self._outputs = {id(proto.graph): _outer_names(proto.graph).union(outputs)}
+        self._proto = proto
+        self._inferred = sizes
+        self._sizes: dict[int, SymbolicValues] | None = None
+
+    def subject(self, node: ir.Node) -> MatchedOp | None:
+        """Return the spatial operator of a node that is still in its graph; None for other nodes."""
+        return self._subjects.get(node) if node.graph is not None else None
+
+    def node_of(self, graph: traversal.GraphLike, message: onnx.NodeProto) -> ir.Node | None:
+        """Return the node of a message; None if it has no named output."""
+        nodes = (self.producer(graph, name) for name in message.output)
+        return next((node for node in nodes if node is not None), None)
+
+    def message(self, node: ir.Node) -> onnx.NodeProto | None:
+        """Return the message of a node; None for a new node."""
+        return self._messages.get(node, (None, None))[1]
+
+    def adopt_nodes(self, nodes: Iterable[ir.Node], of: ir.Node) -> None:
+        """Add new nodes in the place of a node of the graph."""
+        graph = self.graph(of)
+        assert graph is not None
+        self._adopted.update((node, graph) for node in nodes)
+
+    def op_type(self, node: ir.Node) -> str | None:
+        """Return the operator type; None for a node that is neither of the model nor adopted."""
+        return node.op_type if self.graph(node) is not None else None
+
+    def note_attributes(self, node: ir.Node, given: Mapping[str, AttributeValue]) -> None:
+        """Note the attributes of a node in a function as all calls of the function give them."""
+        self._given[node] = given
+
+    def attributes(self, node: ir.Node) -> dict[str, AttributeValue]:
+        """Return the attributes of a node as Python values."""
+        message = self.message(node)
+        if message is not None:
+            known = attributes(message)
+        else:
+            known = {
+                name: _plain_attribute(attribute) for name, attribute in node.attributes.items()
+            }
+        given = self._given.get(node, {})
+        return {n: given.get(n, v) if isinstance(v, Conflict) else v for n, v in known.items()}
+
+    def copy(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Node:
+        """Copy a node for other inputs; the copy is in no graph."""
+        copy = copy_node(node, inputs, self.message(node))
+        if node in self._given:
+            self._given[copy] = self._given[node]
+        return copy
+
+    def graph(self, node: ir.Node | None) -> traversal.GraphLike | None:
+        """Return the graph of a node; None for a node that is neither of the model nor adopted."""
+        if node is None:
+            return None
+        return self._messages[node][0] if node in self._messages else self._adopted.get(node)
+
+    def sizes(self, node: ir.Node) -> SymbolicValues | None:
+        """Return the sizes in the graph of a node, by the names of the original; None if unknown."""
+        if self._sizes is None:
+            graphs = (graph for _, graph in traversal.graphs(self._proto))
+            self._sizes = {
+                id(graph): sizes for graph, sizes in zip(graphs, self._inferred(), strict=False)
+            }
+        return self._sizes.get(id(self.graph(node)))
+
+    def producer(self, graph: traversal.GraphLike, name: str) -> ir.Node | None:
+        """Return the node that computes a value of that name in the original graph."""
+        return self._by_output.get((id(graph), name))
+
+    def is_local(self, node: onnx.NodeProto | ir.Node) -> bool:
+        """Return whether a node calls a function of the model."""
+        return (node.domain, node.op_type) in self._local
+
+    def standard_message(self, node: ir.Node) -> onnx.NodeProto | None:
+        """Return the message of a standard operator that is still in its graph; None for other nodes."""
+        message = self.message(node) if node.graph is not None else None
+        if message is None or not op_traits.is_standard(message):
+            return None
+        return None if (message.domain, message.op_type) in self._local else message
+
+    def readers(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
+        """Return the nodes that read a value, in the order of the file, with the index of the input."""
+        # Drafts that were compared and not taken are in no graph.
+        uses = [(node, index) for node, index in value.uses() if node.graph is not None]
+        last = len(self._order)
+        return sorted(uses, key=lambda use: (self._order.get(use[0], last), use[1]))
+
+    def is_named(self, value: ir.Value) -> bool:
+        """Return whether a value is used by name: as a graph output, in a graph inside, in training,
+        or in a quantization annotation.
+        """
+        graph = self.graph(value.producer())
+        if graph is None or self.is_output(value):
+            return True
+        if id(graph) not in self._captured:
+            bodies = [body for node in graph.node for _, body in traversal.subgraphs(node)]
+            self._captured[id(graph)] = set[str]().union(*map(traversal.captured_names, bodies))
+        return value.name in self._captured[id(graph)]
+
+    def is_output(self, value: ir.Value) -> bool:
+        """Return whether anything but nodes uses a value by its name, here or in a graph inside."""
+        graph = self.graph(value.producer())
+        if graph is None or value.name is None:
+            return True
+        if id(graph) not in self._outputs:
+            self._outputs[id(graph)] = _outer_names(graph)
+        return value.name in self._outputs[id(graph)] or value.name in self._training
+
+    def follows_convolution(self, node: ir.Node) -> bool:
+        """Return whether a convolution feeds a Transpose, elementwise operators ignored."""
+        for _ in range(_MAX_ELEMENTWISE_NODES):
+            value = node.inputs[0]
+            producer = value.producer() if value is not None else None
+            kind = None if producer is None else self.op_type(producer)
+            if producer is None or kind not in _ELEMENTWISE:
+                return kind in _CONVOLUTIONS
+            node = producer
+        return False
+
+    def leads_to_convolution(self, node: ir.Node) -> bool:
+        """Return whether only convolutions read the output of a Transpose."""
+        kinds = {self.op_type(reader) for reader, _ in self.readers(node.outputs[0])} - {None}
+        return bool(kinds) and kinds <= _CONVOLUTIONS
+
+    def perm(self, node: ir.Node | None, rank: int) -> tuple[int, ...] | None:
+        """Return the permutation of a Transpose of `rank` axes, else None. The default is reversed."""
+        if node is None or node.graph is None or self.op_type(node) != "Transpose":
+            return None
+        if not op_traits.is_standard(node) or (node.domain, node.op_type) in self._local:
+            return None
+        if len(node.inputs) != 1 or len(node.outputs) != 1 or node.inputs[0] is None:
+            return None
+        message = self.message(node)
+        if message is not None and len(message.attribute) > 1:
+            return None
+        known = self.attributes(node)
+        perm = known.get("perm", tuple(reversed(range(rank))))
+        if known.keys() - {"perm"} or not isinstance(perm, tuple):
+            return None
+        return tuple(int(axis) for axis in perm) if sorted(perm) == list(range(rank)) else None
+
+
+def _plain_attribute(attribute: ir.Attr) -> AttributeValue:
+    if attribute.is_ref():
+        return Conflict()
+    value = attribute.value
+    return tuple(value) if isinstance(value, list | tuple) else value
+
+
+def _outer_names(graph: traversal.GraphLike) -> set[str]:
+    """Return the names of outputs and of annotated values, those of the graphs inside included.
+
+    onnx_ir does not link a graph's outputs to values of the graphs around it.
+    """
+    if isinstance(graph, onnx.FunctionProto):
+        names = set(graph.output)
+    else:
+        names = {v.name for v in graph.output}
+        names.update(a.tensor_name for a in graph.quantization_annotation)
+    bodies = (body for node in graph.node for _, body in traversal.subgraphs(node))
+    return names.union(*map(_outer_names, bodies))
+
+
+def _read_in_training(proto: onnx.ModelProto) -> set[str]:
+    graphs = (g for t in proto.training_info for g in (t.initialization, t.algorithm))
+    return {
+        name
+        for graph in graphs
+        for _, _, node in traversal.graph_nodes(traversal.Place(), graph)
+        for name in traversal.needs(node)
+    }
 
 
 @dataclass(frozen=True)

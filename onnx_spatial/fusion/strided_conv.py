@@ -38,10 +38,9 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.fusion.matcher import MatchedOp, Matcher
-from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule, blame
-from onnx_spatial.lowering import Emitter, Lowered, are_open, transpose_cost
-from onnx_spatial.lowering.core import cost_model
+from onnx_spatial.fusion.graph_view import MatchedOp, Matcher
+from onnx_spatial.fusion.rules import Lower, Reason, Rewrite, Rule, blame
+from onnx_spatial.lowering import Emitter, Lowered, are_open, cost_model, transpose_cost
 from onnx_spatial.operators import Dim, ExtractPatches
 
 #: Name of the rule.

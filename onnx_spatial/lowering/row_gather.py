@@ -27,20 +27,21 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
-from onnx_spatial.lowering.core.gather_indices import (
+from onnx_spatial.lowering.emitter import (
     MAX_INDEX_ENTRIES,
     MAX_STORED_ENTRIES,
+    Emitter,
+    Size,
+    Tensor,
     Term,
     computed_index,
     constant_index,
+    filled,
     index,
 )
-from onnx_spatial.lowering.core.nodes import NewerOpsetError
-from onnx_spatial.lowering.core.padding import filled
-from onnx_spatial.lowering.core.strategy import Request, zero_if_legal
-from onnx_spatial.lowering.factored_axes import Rearrangement
-from onnx_spatial.lowering.stages import transposed
+from onnx_spatial.lowering.nodes import NewerOpsetError
+from onnx_spatial.lowering.permutation import Rearrangement, transposed
+from onnx_spatial.lowering.request import Request, zero_if_legal
 from onnx_spatial.lowering.windows import Windows, computes_padding, patches
 from onnx_spatial.operators import ExtractPatches, ReorgYolo
 

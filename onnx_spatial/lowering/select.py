@@ -1,4 +1,9 @@
-"""Pick the cheapest strategy that can lower an operator within the limits."""
+"""Pick the cheapest strategy that can lower an operator within the limits.
+
+    request -> each of STRATEGIES that accepts the operator -> nodes, or why not -> the cheapest of them
+
+Two strategies stand here. What moves nothing is an Identity, and an empty tensor is zeros of its shape.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +15,14 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.errors import Code, ConversionError
-from onnx_spatial.lowering.core import cost_model
-from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Tensor
-from onnx_spatial.lowering.core.nodes import NewerOpsetError
-from onnx_spatial.lowering.core.strategy import Request, Strategy, guard_request
-from onnx_spatial.lowering.planes import ends_in_a_layout, planes
+from onnx_spatial.lowering import cost_model
+from onnx_spatial.lowering.emitter import TYPICAL_DIM, Emitter, Tensor, filled
+from onnx_spatial.lowering.nodes import NewerOpsetError
+from onnx_spatial.lowering.permutation import in_one, in_stages
+from onnx_spatial.lowering.request import Request, Strategy, checked_zero, guard_request
 from onnx_spatial.lowering.row_gather import element_gather, row_gather
-from onnx_spatial.lowering.slices import slices
-from onnx_spatial.lowering.space_to_depth import depth
-from onnx_spatial.lowering.stages import in_one, in_stages
-from onnx_spatial.lowering.trivial import copy, zeros
+from onnx_spatial.lowering.slices import depth, slices
+from onnx_spatial.lowering.windows import ends_in_a_layout, planes
 from onnx_spatial.operators import (
     BatchToSpace,
     ExtractPatches,
@@ -28,6 +31,36 @@ from onnx_spatial.operators import (
     ReorgYolo,
     SpaceToBatch,
 )
+
+
+def copy(request: Request, emit: Emitter) -> ir.Value:
+    """Emit an Identity, so that the output keeps its name.
+
+    For blocks of 1 without padding, windows of 1 with stride 1, and the like.
+    """
+    operator = request.call.operator
+    known = request.shape is not None and request.ranked
+    if not known or operator is None or not operator.is_identity:
+        raise ConversionError("the operator moves data")
+    return emit.op("Identity", request.inputs[0])
+
+
+def zeros(request: Request, emit: Emitter) -> ir.Value:
+    """Emit zeros of the output's shape where input or output hold no elements.
+
+    An empty tensor that is padded holds nothing else. Before opset 14 Reshape does not serve: a 0 in its
+    shape copies a dim.
+    """
+    if request.shape is None or len(request.element_types) > 1:
+        raise ConversionError("the shape is unknown, or the element type is")
+    if 0 not in request.shape and 0 not in request.call.output_shape(request.shape):
+        raise ConversionError("the tensor is not known to be empty")
+    x = request.data(emit)
+    dims = request.call.output_dims(emit, x.dims, *request.parameters(emit))
+    dims[0] = emit.add(dims[0], checked_zero(request, emit))
+    emit.tensor(request.inputs[0], dims)  # type: ignore[arg-type]
+    return filled(emit, dims, min(request.element_types, default=1))
+
 
 _BLOCKS = (SpaceToBatch, BatchToSpace)
 _ROWS = (*_BLOCKS, ExtractPatches, ReorgYolo)

@@ -41,7 +41,7 @@ from onnx import TensorProto
 from onnx_spatial.analysis import OperatorInfo, dtype_name
 from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering import Emitter, Lowered, Request
-from onnx_spatial.lowering.core.padding import numpy_dtype
+from onnx_spatial.lowering.emitter import numpy_dtype
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import node_groups
 from onnx_spatial.operators.spellings import BlockCall, Vector

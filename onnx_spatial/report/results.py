@@ -30,7 +30,7 @@ from onnx_spatial.report.outcome import Outcome, Part, describe_check
 from onnx_spatial.verification import OperatorResult, Verification
 
 if TYPE_CHECKING:
-    from onnx_spatial.chains import Chain
+    from onnx_spatial.chains.find_chains import Chain
 
 
 @dataclass(repr=False)

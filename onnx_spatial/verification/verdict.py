@@ -39,7 +39,7 @@ from onnx_spatial.verification.match.matches import Matches
 from onnx_spatial.verification.pair import Interface, ModelPair
 
 if TYPE_CHECKING:
-    from onnx_spatial.chains import Chain
+    from onnx_spatial.chains.find_chains import Chain
 
 #: What is said of mode custom-op: the runs of both models are one computation.
 _SAME_OPERATORS = "both models run the same Python operators, so no run of the whole adds to it"
@@ -230,8 +230,6 @@ def operators_of(models: ModelPair, chains: Sequence[Chain]) -> list[Operator]:
         operators.append(Operator(result, frozenset({index}), around))
     if not chains:
         return operators
-    from onnx_spatial.chains import op_type_of  # a file without chains loads no lowering
-
     makers = {
         (place, name): index for index, (place, _, node) in enumerate(nodes) for name in node.output
     }
@@ -239,7 +237,7 @@ def operators_of(models: ModelPair, chains: Sequence[Chain]) -> list[Operator]:
         node, values = chain.nodes[-1], ((chain.place, n.output[0]) for n in chain.nodes)
         positions = frozenset(makers[value] for value in values if value in makers)
         label = traversal.label(node)
-        result = OperatorResult(label, str(chain.place), op_type_of(chain), node.domain)
+        result = OperatorResult(label, str(chain.place), chain.op_type, node.domain)
         operators.append(Operator(result, positions))
     return operators
 

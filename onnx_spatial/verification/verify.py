@@ -34,7 +34,7 @@ from onnx_spatial.verification.prove.prover import Prover
 from onnx_spatial.verification.verdict import Findings
 
 if TYPE_CHECKING:
-    from onnx_spatial.chains import Chain
+    from onnx_spatial.chains.find_chains import Chain
 
 Model = reader.Model | reader.Source
 

@@ -11,7 +11,7 @@ from onnx import helper
 from vocabulary import BatchToSpace, SpaceToBatch
 
 import onnx_spatial
-from onnx_spatial.chains import list_chains
+from onnx_spatial.chains.find_chains import list_chains
 
 S2B, B2S = SpaceToBatch, BatchToSpace
 

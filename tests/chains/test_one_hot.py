@@ -13,7 +13,8 @@ from chain_models import Net, weights
 from patch_models import one_hot
 
 import onnx_spatial
-from onnx_spatial import chains
+from onnx_spatial.chains.one_hot import NOTE, NOTE_OF_SUMS
+from onnx_spatial.maps.elements import FINITE_DATA
 
 
 @pytest.fixture(scope="module")
@@ -30,20 +31,20 @@ def result(keras) -> onnx_spatial.Conversion:
 def test_optimize_says_which_values_differ(result):
     (site,) = result.inspection.chains
     assert (site.op_type, site.action) == ("ExtractImagePatches", "lower")
-    assert site.notes == (chains.NOTE,)
+    assert site.notes == (NOTE,)
     (proven,) = result.operators
     assert (proven.proven, proven.op_type) == ("all sizes", "ExtractImagePatches")
     document = json.loads(json.dumps(result.to_dict()))["operators"][0]
     assert document == proven.to_dict() | {"assumptions": [*proven.assumptions]}
     assert "NaN" in document["notes"][0] and document["dialect"] == "standard nodes"
-    assert chains.ASSUMPTION in proven.assumptions
+    assert FINITE_DATA in proven.assumptions
     assert any("every size" in assumption for assumption in proven.assumptions)
 
 
 def test_verify_passes_and_says_it(keras, result):
     verification = onnx_spatial.verify(keras, result.model)
     assert verification.evidence == "proven"
-    assert verification.notes == [f"the proof assumes that {chains.ASSUMPTION}"]
+    assert verification.notes == [f"the proof assumes that {FINITE_DATA}"]
 
 
 def test_values_differ_as_is_said(keras, result):
@@ -85,16 +86,16 @@ def of_tf2onnx() -> onnx.ModelProto:
     return patch_models.tf2onnx((1, 32, 32, 3))
 
 
-ASSUMED = [f"the proof assumes that {chains.ASSUMPTION}"]
+ASSUMED = [f"the proof assumes that {FINITE_DATA}"]
 
 
 @pytest.mark.parametrize(
     ("made", "lowering", "notes", "verified"),
     [
-        (strided, "strided convolution", (chains.NOTE_OF_SUMS,), ASSUMED),
+        (strided, "strided convolution", (NOTE_OF_SUMS,), ASSUMED),
         (between_blocks, "dilated convolution", (), []),
         (gathers, None, (), []),
-        (of_tf2onnx, None, (chains.NOTE,), ASSUMED),
+        (of_tf2onnx, None, (NOTE,), ASSUMED),
     ],
 )
 def test_where_patches_differ_from_convolutions_both_reports_say_so(

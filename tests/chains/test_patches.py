@@ -13,7 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 from patch_models import one_hot
 
 import onnx_spatial
-from onnx_spatial.chains import list_chains
+from onnx_spatial.chains.find_chains import list_chains
+from onnx_spatial.chains.named import with_operators
+from onnx_spatial.operators.spellings.chain_ops import DOMAIN
 
 K3 = {
     "valid": {},
@@ -39,9 +41,9 @@ def patches_of(model: onnx.ModelProto):
 def same_values(model: onnx.ModelProto, shape) -> None:
     """Compare the model with its chain as a named operator, by its numpy kernel."""
     chains = list_chains(model)
-    named, _ = onnx_spatial.chains.with_operators(model, chains)
+    named, _ = with_operators(model, chains)
     x = np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
-    converted = onnx_spatial.convert(named, domains=[onnx_spatial.chains.DOMAIN], verify=False)
+    converted = onnx_spatial.convert(named, domains=[DOMAIN], verify=False)
     assert all(node.op_type != "Conv" for node in converted.model.graph.node)
     np.testing.assert_array_equal(run(converted.model, x), run(model, x))
 

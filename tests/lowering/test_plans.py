@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnx_spatial.lowering.core import cost_model
-from onnx_spatial.lowering.stages import Problem, are_merged, cheapest_plan
+from onnx_spatial.lowering import cost_model
+from onnx_spatial.lowering.permutation import Problem, are_merged, cheapest_plan
 
 
 @st.composite

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from onnx_spatial import ConversionError
-from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
+from onnx_spatial.lowering.emitter import Emitter, Size, Tensor
 
 
 def value(name: str = "x") -> ir.Value:

@@ -16,8 +16,7 @@ from sampling import Form, Sample
 from vocabulary import LOWERINGS
 
 import onnx_spatial
-from onnx_spatial.lowering import row_gather, select
-from onnx_spatial.lowering.core import gather_indices
+from onnx_spatial.lowering import emitter, row_gather, select
 
 NAMES = list(LOWERINGS)
 
@@ -131,7 +130,7 @@ def test_a_rank_limit_is_kept_or_the_reason_given(rng):
 @pytest.fixture
 def long_indices(monkeypatch):
     """Indices are computed of tables however short they are, as those of large images are."""
-    for module in (gather_indices, row_gather):
+    for module in (emitter, row_gather):
         monkeypatch.setattr(module, "MAX_STORED_ENTRIES", 0)
 
 

@@ -31,17 +31,18 @@ from onnx_spatial.fusion.dilated_conv.amounts import (
     read_amounts,
     reordered,
 )
-from onnx_spatial.fusion.dilated_conv.operators import (
+from onnx_spatial.fusion.dilated_conv.nodes import (
+    KERNELS,
     Blocked,
     Commuted,
+    Convolution,
+    commute_convolution,
     commute_node,
     padding_of,
     pads_with_zeros,
 )
-from onnx_spatial.fusion.dilated_conv.windows import KERNELS, Convolution, commute_convolution
-from onnx_spatial.fusion.graph_view import GraphView, NodeView
-from onnx_spatial.fusion.matcher import MatchedOp, Matcher
-from onnx_spatial.fusion.rule import Reason
+from onnx_spatial.fusion.graph_view import GraphView, MatchedOp, Matcher, NodeView
+from onnx_spatial.fusion.rules import Reason
 from onnx_spatial.lowering import are_open
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait

@@ -17,7 +17,6 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.fusion import layout as layouts
 from onnx_spatial.fusion.dilated_conv.amounts import (
     Amount,
     AmountWriter,
@@ -27,14 +26,12 @@ from onnx_spatial.fusion.dilated_conv.amounts import (
     nothing,
     reordered,
 )
-from onnx_spatial.fusion.dilated_conv.operators import Blocked, Border, Commuted
+from onnx_spatial.fusion.dilated_conv.nodes import Blocked, Border, Commuted, Convolution, may_pad
 from onnx_spatial.fusion.dilated_conv.region import End, Regions, Step, UnwritableError
-from onnx_spatial.fusion.dilated_conv.windows import Convolution, may_pad
 from onnx_spatial.fusion.graph_view import GraphView, NodeView
-from onnx_spatial.fusion.layout import Layout
-from onnx_spatial.lowering import Emitter
-from onnx_spatial.lowering.core import padding
-from onnx_spatial.lowering.core.builder import INT64_MAX, Size, Tensor
+from onnx_spatial.fusion.layout import Layout, write_change
+from onnx_spatial.lowering import Emitter, emitter
+from onnx_spatial.lowering.emitter import INT64_MAX, Size, Tensor
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 
 
@@ -199,7 +196,7 @@ class _Writer:
             draft.nodes.append(draft.successor)
             return draft.successor.outputs
         assert inputs[0] is not None
-        value = layouts.write_change(form, inputs[0], draft, self._view.opset)
+        value = write_change(form, inputs[0], draft, self._view.opset)
         draft.successor = value.producer() if form.steps() else None
         return [value]
 
@@ -248,11 +245,11 @@ class _Writer:
         if part.border is None:
             raise ConversionError("the number beyond its border is not known")
         if not part.border:
-            return padding.pad(emit, x, sizes, part.types)
-        dtype = padding.numpy_dtype(*part.types) if len(part.types) == 1 else None
-        if dtype is None or not padding.has_pad_kernel(part.types, emit.opset):
+            return emitter.pad(emit, x, sizes, part.types)
+        dtype = emitter.numpy_dtype(*part.types) if len(part.types) == 1 else None
+        if dtype is None or not emitter.has_pad_kernel(part.types, emit.opset):
             raise ConversionError(f"a border of {part.border} cannot be written for its type")
-        return padding.pad(emit, x, sizes, part.types, np.array(part.border, dtype))
+        return emitter.pad(emit, x, sizes, part.types, np.array(part.border, dtype))
 
     def _with_slice(self, emit: Emitter, x: Tensor, layout: Blocked, crops: Pairs) -> Tensor:
         pairs = sorted(zip(layout.axes, crops, strict=True))

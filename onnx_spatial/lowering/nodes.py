@@ -14,8 +14,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnx_spatial.errors import Code, ConversionError
-from onnx_spatial.lowering.core import cost_model
-from onnx_spatial.lowering.core.cost_model import Work
+from onnx_spatial.lowering import cost_model
+from onnx_spatial.lowering.cost_model import Work
 
 T = TypeVar("T")
 

@@ -1,35 +1,48 @@
-"""Choose the layouts in which nodes are written: greedily, on labels, before any node is drafted.
+"""Remove changes of layout next to fused nodes: Transpose, Squeeze and Unsqueeze.
 
     Conv -> T -> Split -> Tanh, Sigmoid -> Mul -> T' -> Conv       two changes of layout
     Conv -> Split -> T, T -> Tanh, Sigmoid -> Mul -> T' -> Conv    three: Split took the layout of Conv
     Conv -> Split -> Tanh, Sigmoid -> Mul -> Conv                  none: so did those behind it
 
-A node that commutes with changes of layout may have a label: the layout of its outputs. The cost of a
-value are the nodes that make all layouts of it that are read. A *push* starts at a value and one of its
-layouts: all that commute and make or read the value do so in this layout, then those next to them, and
-so on, also while it gets a little worse. The labels are kept as far as they were best, if there are
-fewer changes of layout or Transposes, and no more elements to move. When no push pays, `write` writes
-all labels at once.
+Converters change the layout around every spatial operator and every convolution of signals. Without the
+spatial operators these changes meet, with only operators between them that do the same in any layout.
 
-Only values near fused nodes are looked at, so the work follows the operators, not the model.
+1. Layouts are chosen greedily, on labels, before any node is drafted. A node that commutes with changes
+   of layout may have a label: the layout of its outputs. The cost of a value are the nodes that make all
+   layouts of it that are read. A *push* starts at a value and one of its layouts: all that commute and
+   make or read the value do so in this layout, then those next to them, and so on, also while it gets a
+   little worse. The labels are kept as far as they were best, if there are fewer changes of layout or
+   Transposes, and no more elements to move. Only values near fused nodes are looked at, so the work
+   follows the operators, not the model.
+2. When no push pays, all labels are written at once. The forms of a value are dropped, and each layout
+   is made where it is first read, in the way that was counted. Values that others need by name keep it;
+   readers of doubles are copied.
+3. An Add of a constant for each channel becomes the bias of the Conv in front, across layouts.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import onnx_ir as ir
 
-from onnx_spatial.fusion import layout
-from onnx_spatial.fusion.layout import Layout
-from onnx_spatial.fusion.layouts import commuting
-from onnx_spatial.fusion.layouts.commuting import Adapted
-from onnx_spatial.fusion.layouts.layout_graph import Forms, LayoutGraph
+from onnx_spatial.fusion.layout import Array, Layout, ways_to_make, write_change
+from onnx_spatial.fusion.layout_graph import (
+    LEAST_RANK,
+    Adapted,
+    Forms,
+    LayoutGraph,
+    adapt_node,
+    rank_with_rule,
+)
 from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph import layout_marks
+from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 from onnx_spatial.model.op_traits import Trait
 
 #: Nodes that there may be more than at best before a push ends: 4 get it through a gate.
@@ -181,7 +194,7 @@ class Plan:
         if not is_moved and forms.root not in needed:
             names.append(self.content(forms.root))
         identities = Cost(len(names) - len(set(names)))
-        ways = layout.ways_to_make({*contents.values(), *asked}, len(self.layout(forms.root).axes))
+        ways = ways_to_make({*contents.values(), *asked}, len(self.layout(forms.root).axes))
         steps = (op_type for _, step in ways.values() for op_type, _ in step.steps())
         anew = self._weigh_forms(steps, forms).plus(identities)
         if is_moved:
@@ -259,7 +272,7 @@ class Plan:
                 yield node, forms.layouts[value].inverse.then(meeting)
 
     def _does_commute(self, node: ir.Node, change: Layout) -> bool:
-        return change.is_identity or commuting.adapt_node(node, self.graph, change) is not None
+        return change.is_identity or adapt_node(node, self.graph, change) is not None
 
     def _move_node(self, node: ir.Node, change: Layout) -> Cost:
         """Write a node in a layout, and return what there is more of."""
@@ -269,7 +282,7 @@ class Plan:
             total = total.plus(self.cost(forms), -1)
         self.moves.pop(node, None)
         if not change.is_identity:
-            adapted = commuting.adapt_node(node, self.graph, change)
+            adapted = adapt_node(node, self.graph, change)
             assert adapted is not None
             self.moves[node] = Move(change, adapted)
         for forms in about:
@@ -290,9 +303,9 @@ class Plan:
         """
         if node not in self._data:
             is_here = node in self.graph.order  # not in a graph around this one
-            rank = commuting.rank_with_rule(node, self.graph) if is_here else None
+            rank = rank_with_rule(node, self.graph) if is_here else None
             change = None if rank is None else Layout.identity(rank)
-            adapted = None if change is None else commuting.adapt_node(node, self.graph, change)
+            adapted = None if change is None else adapt_node(node, self.graph, change)
             inputs = {} if adapted is None else adapted.inputs
             values = {index: node.inputs[index] for index in inputs}
             fits = all(v and self.graph.rank(v) == inputs[i].rank for i, v in values.items())
@@ -335,5 +348,241 @@ def values_near(plan: Plan, fused: Collection[ir.Node]) -> list[Forms]:
                 if windows.get(other.root, -1) < left:
                     windows[other.root] = left
                     todo.append((other, steps + 1))
-    wide = [graph.forms(v) for v in windows if (graph.rank(v) or 0) >= commuting.LEAST_RANK]
+    wide = [graph.forms(v) for v in windows if (graph.rank(v) or 0) >= LEAST_RANK]
     return sorted(wide, key=lambda forms: graph.place_of(forms.root))
+
+
+@dataclass
+class LayoutEdit(GraphEdit):
+    """An edit that changes layouts.
+
+    Attributes:
+        moved: the nodes that are written in another layout.
+    """
+
+    moved: frozenset[ir.Node] = frozenset()
+
+
+def with_fewer_changes(
+    graph: LayoutGraph, fused: Collection[ir.Node], *, initializers: bool
+) -> LayoutEdit | None:
+    """Draft the edit after which there are fewer changes of layout near fused nodes.
+
+    Args:
+        graph: the graph.
+        fused: nodes that fusion has written.
+        initializers: whether constants are initializers; else they are nodes, and count.
+    """
+    plan = Plan(graph, initializers=initializers)
+    values = values_near(plan, fused)
+    plan.improve(values)
+    anew = [forms for forms in values if not plan.kept_forms(forms)]
+    return _Writer(plan, anew).run() if plan.moves or anew else None
+
+
+class _Writer:
+    """Writer of the edit.
+
+    Args:
+        plan: the labels.
+        anew: values whose forms are made anew, besides those that moved nodes read and make.
+    """
+
+    def __init__(self, plan: Plan, anew: list[Forms]) -> None:
+        self._plan, self._graph = plan, plan.graph
+        moved = {node: move for node, move in plan.moves.items() if node is not None}
+        inputs = (node.inputs[i] for node, move in moved.items() for i in move.adapted.inputs)
+        values = [*inputs, *(value for node in moved for value in node.outputs)]
+        every = [*anew, *(self._graph.forms(value) for value in values if value is not None)]
+        self._scope = list({id(forms): forms for forms in every}.values())
+        self._moved = frozenset(moved)
+        #: The layouts that were made of each value so far, and how the others are made.
+        self._available: dict[ir.Value, dict[Layout, ir.Value]] = {}
+        self._ways: dict[ir.Value, Mapping[Layout, tuple[Layout, Layout]]] = {}
+        #: Values that new ones replace under their names, by producer, and those read under others.
+        self._results: dict[ir.Node, list[ir.Value]] = {}
+        self._renamed: set[ir.Value] = set()
+        self._copied: set[ir.Node] = set()
+
+    def run(self) -> LayoutEdit:
+        """Draft the edit."""
+        dropped = [node for forms in self._scope for node in self._prepare_value(forms)]
+        drafted = {*self._moved, *self._copied, *self._results}
+        edit = LayoutEdit(moved=self._moved)
+        for node in sorted(drafted, key=self._graph.order.__getitem__):
+            edit.drafts.append(self._draft_node(node))
+        edit.removed = [node for node in dropped if node not in drafted]
+        return edit
+
+    def _prepare_value(self, forms: Forms) -> list[ir.Node]:
+        """Note what there is of a value, choose what keeps its name, and return what is dropped."""
+        if kept := self._plan.kept_forms(forms):
+            self._available[forms.root] = {forms.layouts[v]: v for v in reversed(kept)}
+            return []
+        needed = self._plan.needed_forms(forms)
+        contents = {*map(self._plan.content, needed), *self._plan.asked_forms(forms)}
+        self._ways[forms.root] = ways_to_make(contents, len(self._plan.layout(forms.root).axes))
+        available = self._available[forms.root] = {}
+        if forms.root.producer() not in self._moved:
+            available[Layout.identity(len(forms.layouts[forms.root].axes))] = forms.root
+            needed.pop(forms.root, None)
+        have = set(available)
+        stays = {value: self._plan.must_stay(readers) for value, readers in needed.items()}
+        for value in sorted(needed, key=lambda v: not stays[v]):
+            content, producer = self._plan.content(value), value.producer()
+            if stays[value] or content not in have:
+                have.add(content)
+                assert producer is not None
+                self._results.setdefault(producer, []).append(value)
+            else:
+                self._renamed.add(value)
+                self._copied.update(n for n in needed[value] if n and n not in self._moved)
+        return forms.nodes
+
+    def _draft_node(self, node: ir.Node) -> Draft:
+        draft = Draft(node)
+        move = self._plan.moves.get(node)
+        if move is not None or node in self._copied:
+            copy = self._copy_node(node, move, draft)
+            for old, new in zip(node.outputs, copy.outputs, strict=True):
+                if move is not None:
+                    self._available[old][Layout.identity(len(move.layout.axes))] = new
+                elif old.name:
+                    draft.results[old] = new
+        for value in self._results.get(node, ()):
+            draft.results[value] = self._get(value, self._plan.content(value), draft)
+        return draft
+
+    def _copy_node(self, node: ir.Node, move: Move | None, draft: Draft) -> ir.Node:
+        inputs: list[ir.Value | None] = list(node.inputs)
+        for index, value in enumerate(node.inputs):
+            if value is None:
+                continue
+            if move is not None and index in move.adapted.constants:
+                inputs[index] = draft.constant(move.adapted.constants[index], "constant")
+            elif move is not None and index in move.adapted.inputs:
+                change = move.adapted.inputs[index]
+                inputs[index] = self._get(value, self._plan.content(value).then(change), draft)
+            elif value in self._renamed:
+                inputs[index] = self._get(value, self._plan.content(value), draft)
+        copy = self._graph.matcher.copy(node, inputs)
+        if move is not None:
+            for name, changed in move.adapted.attributes.items():
+                copy.attributes[name] = ir.convenience.convert_attribute(name, changed)
+            self._mark_copy(node, copy, move)
+        draft.nodes.append(copy)
+        draft.successor = copy
+        return copy
+
+    def _mark_copy(self, node: ir.Node, copy: ir.Node, move: Move) -> None:
+        """Note which value of the original a new node computes, if values meet or a window reads it.
+
+        Then no two convolutions lie between values that both models compute: a proof of several in a
+        row takes far longer than one of each.
+        """
+        known = layout_marks.read_mark(node.metadata_props.get(layout_marks.LAYOUT, ""))
+        if known is not None:
+            name, axes = known
+            rank = sum(axis is not None for axis in axes)
+            layout_marks.mark_layout(copy, name, Layout(rank, axes).then(move.layout).axes)
+        elif self._graph.matcher.message(node) is not None and (
+            len(move.adapted.inputs) > 1 or self._graph.is_read_by_window(node.outputs[0])
+        ):
+            layout_marks.mark_layout(copy, node.outputs[0].name or "", move.layout.axes)
+
+    def _get(self, value: ir.Value, content: Layout, draft: Draft) -> ir.Value:
+        """Return a value in a layout, and draft the nodes that make it."""
+        root = self._graph.forms(value).root
+        available = self._available[root]
+        if content not in available:
+            base, step = self._ways[root][content]
+            source = self._get(value, base, draft)
+            available[content] = write_change(step, source, draft, self._graph.opset)
+        return available[content]
+
+
+def with_bias(graph: LayoutGraph, fused: Collection[ir.Node]) -> Iterator[GraphEdit]:
+    """Yield edits that fold an Add into a Conv, one of which fusion has written.
+
+    The edits do not depend on each other.
+    """
+    for conv in graph.order:
+        if conv.op_type != "Conv" or not op_traits.is_standard(conv):
+            continue
+        if any(value is not None for value in conv.inputs[2:]):
+            continue
+        forms = graph.forms(conv.outputs[0])
+        add = _only_reader(graph, forms)
+        if add is not None and (conv in fused or add in fused):
+            edit = _fold_bias(graph, conv, forms, add)
+            if edit is not None:
+                yield edit
+
+
+def _only_reader(graph: LayoutGraph, forms: Forms) -> ir.Node | None:
+    """Return the Add behind a value and its changes of layout, if each has one reader and no name."""
+    for value, node in zip(forms.layouts, (*forms.nodes, None), strict=True):
+        readers = graph.matcher.readers(value)
+        if graph.is_named(value) or len(readers) != 1 or value.is_graph_output():
+            return None
+        reader = readers[0][0]
+        if node is None:
+            is_add = reader.op_type == "Add" and op_traits.is_standard(reader)
+            return reader if is_add and reader in graph.order else None
+        if reader is not node:
+            return None
+    return None
+
+
+def _fold_bias(graph: LayoutGraph, conv: ir.Node, forms: Forms, add: ir.Node) -> GraphEdit | None:
+    value = list(forms.layouts)[-1]
+    addend = add.inputs[1 - list(add.inputs).index(value)]
+    kernel = conv.inputs[1]
+    channels = _channels(graph, conv)
+    known = graph.view.known(addend)
+    if graph.opset < 7 or addend is None or channels is None or known is None:
+        return None
+    bias = _bias_elements(known, forms.layouts[value], channels)
+    if bias is None:
+        return None
+    draft = Draft(conv)
+    # A Constant node may stand behind the convolution.
+    stored = known.ndim == 1 and addend.producer() is None
+    operand = addend if stored and known.size == channels else draft.constant(bias, "bias")
+    copy = graph.matcher.copy(conv, [conv.inputs[0], kernel, operand])
+    draft.nodes, draft.successor = [copy], copy
+    drafts, result = [draft], copy.outputs[0]
+    for node in forms.nodes:
+        draft = Draft(node)
+        copy = graph.matcher.copy(node, [result, *node.inputs[1:]])
+        draft.nodes, draft.successor, result = [copy], copy, copy.outputs[0]
+        drafts.append(draft)
+    drafts[-1].results[add.outputs[0]] = result
+    return GraphEdit(drafts, [add])
+
+
+def _channels(graph: LayoutGraph, conv: ir.Node) -> int | None:
+    """Return the number of output channels of a Conv; None if it is unknown."""
+    kernel = conv.inputs[1]
+    dims = graph.view.dims(kernel.name) if kernel is not None else None
+    if dims:
+        return dims[0].constant
+    known = graph.view.known(kernel)
+    if known is not None:
+        return int(known.shape[0])
+    for value, layout in graph.forms(conv.outputs[0]).layouts.items():
+        dims = graph.view.dims(value.name)
+        if dims and 1 in layout.axes:
+            return dims[layout.axes.index(1)].constant
+    return None
+
+
+def _bias_elements(addend: Array, change: Layout, channels: int) -> Array | None:
+    """Return the elements of a constant that is the same for all elements of a channel."""
+    rank = len(change.axes)
+    if addend.dtype == object or addend.ndim > rank or 1 not in change.axes:
+        return None
+    wide = addend.reshape((1,) * (rank - addend.ndim) + addend.shape)
+    if wide.size not in (1, channels) or wide.shape[change.place(1)] != wide.size:
+        return None
+    return np.ascontiguousarray(np.broadcast_to(wide.reshape(-1), (channels,)))

@@ -12,9 +12,8 @@ from onnx import TensorProto
 
 from onnx_spatial.analysis import element_type_named
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Size, Tensor
-from onnx_spatial.lowering.core.padding import numpy_dtype
-from onnx_spatial.lowering.core.sizes import typical_sides
+from onnx_spatial.lowering.emitter import TYPICAL_DIM, Emitter, Size, Tensor, numpy_dtype
+from onnx_spatial.lowering.sizes import typical_sides
 from onnx_spatial.operators import (
     BatchToSpace,
     Dim,

@@ -109,7 +109,7 @@ def total_time(works: Sequence[Work]) -> float:
 @cache
 def _load_prices() -> dict[str, list[Features]]:
     """Load regime -> prices of its features with one thread, with two."""
-    text = resources.files("onnx_spatial.lowering.core").joinpath("prices.json").read_text("utf-8")
+    text = resources.files("onnx_spatial.lowering").joinpath("prices.json").read_text("utf-8")
     prices: dict[str, list[Features]] = json.loads(text)["prices"]
     return prices
 

@@ -1,27 +1,42 @@
 """Emit operations on tensors whose dims may be known at run time only; what changes nothing is left out.
 
+    x = emit.tensor(value, [n, 6, w])           n, w: sizes (`sizes`)
+    emit.reshape(x, [n, 2, 3, w])               Reshape [0, 2, 3, w]: a literal shape if one is enough
+    pad(emit, x, pads, types)                   Pad, or Concat with zeros
+    emit.gather(x, index(emit, terms), 0)       rows in any order
+
 Older opsets hold in attributes what newer ones take as inputs: Slice has inputs, and steps, since opset
 10. Before, known bounds are attributes, and a Gather serves for computed ones.
+
+onnxruntime's Pad runs for f32 f64 i8 u8 i32 u32 i64 u64 and, from opset 13, bool; before opset 11 for
+f32 and f64 only, by amounts that are attributes. It takes f16 through a Cast, which turns signalling
+NaNs into quiet ones, and has nothing for bf16, i16, u16 and strings. For those, and for computed amounts
+before opset 11, each padded axis is one Concat with blocks of zeros.
+
+The index of a Gather of rows is a sum of one term for each axis of the index. A short index is one
+constant; a long one is stored as its terms, which runtimes add when they load. A term that depends on
+unknown sizes is computed at run time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
+from onnx import TensorProto
 
 from onnx_spatial.errors import Code, ConversionError
-from onnx_spatial.lowering.core import cost_model
-from onnx_spatial.lowering.core.cost_model import Work
-from onnx_spatial.lowering.core.nodes import INT64_MAX
-from onnx_spatial.lowering.core.sizes import (
-    LARGEST_RANGE,
-    TYPICAL_DIM,
-    Size,
-    SizeArithmetic,
-)
+from onnx_spatial.lowering import cost_model
+from onnx_spatial.lowering.cost_model import Work
+from onnx_spatial.lowering.nodes import INT64_MAX, NewerOpsetError
+from onnx_spatial.lowering.sizes import LARGEST_RANGE, TYPICAL_DIM, Size, SizeArithmetic
+from onnx_spatial.operators.shapes import is_countable
 
 __all__ = ["INT64_MAX", "TYPICAL_DIM", "Emitter", "Size", "Tensor"]
 
@@ -333,3 +348,320 @@ def _are_same(some: Sequence[Size], others: Sequence[Size]) -> bool:
 def _same_places(x: Tensor, dims: Sequence[Size]) -> list[bool]:
     """Tell for each of `dims` whether `x` has it in the same place."""
     return [axis < x.rank and dim == x.dims[axis] for axis, dim in enumerate(dims)]
+
+
+_PAD_TYPES = frozenset(
+    {
+        TensorProto.FLOAT,
+        TensorProto.DOUBLE,
+        TensorProto.INT8,
+        TensorProto.UINT8,
+        TensorProto.INT32,
+        TensorProto.UINT32,
+        TensorProto.INT64,
+        TensorProto.UINT64,
+    }
+)
+
+#: Pad has taken its amounts as an input since this opset; before, it has fewer kernels.
+PAD_INPUTS = 11
+_OLD_PAD_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
+
+#: ConstantOfShape came with this opset.
+_CONSTANT_OF_SHAPE = 9
+
+#: Blocks of zeros up to this many elements are constants; larger ones are made at run time.
+_LARGEST_CONSTANT = 1 << 14
+
+Pads = Sequence[tuple[Size, Size]]
+
+
+def is_zero(pair: tuple[Size, Size]) -> bool:
+    """Tell whether the amounts at both ends of an axis are known to be 0."""
+    return pair[0] == 0 and pair[1] == 0
+
+
+def has_pad_kernel(element_types: frozenset[int], opset: int) -> bool:
+    """Tell whether one Pad is exact for all of `element_types`; true if none is known."""
+    types = _PAD_TYPES | {TensorProto.BOOL} if opset >= 13 else _PAD_TYPES
+    if opset < PAD_INPUTS:
+        types = _OLD_PAD_TYPES
+    return element_types <= types
+
+
+def pad(
+    emit: Emitter,
+    x: Tensor,
+    pads: Pads,
+    element_types: frozenset[int],
+    pad_value: npt.NDArray[np.generic] | None = None,
+    signed: bool = False,
+) -> Tensor:
+    """Pad each axis of `x` by (begin, end).
+
+    Args:
+        emit: collects the nodes.
+        x: the data.
+        pads: one pair per axis.
+        element_types: ONNX element types that `x` may have.
+        pad_value: scalar to pad with; only for types that have a Pad kernel in newer opsets.
+        signed: whether amounts may be negative, which crops.
+
+    Raises:
+        ConversionError: `x` may have several types (or any, before opset 11) of which one has no
+            Pad kernel.
+    """
+    padded = [axis for axis, pair in enumerate(pads) if not is_zero(pair)]
+    if not padded:
+        return x
+    dims = [emit.add(emit.add(d, begin), end) for d, (begin, end) in zip(x.dims, pads, strict=True)]
+    amounts = [*(b for b, _ in pads), *(e for _, e in pads)]
+    literal = [amount for amount in amounts if isinstance(amount, int)]
+    written = emit.opset >= PAD_INPUTS or len(literal) == len(amounts)
+    if written and has_pad_kernel(element_types, emit.opset):
+        source = x
+
+        def work() -> Work:
+            run = emit.elements_in(source.dims[padded[-1] :])
+            size = emit.elements_in(dims) * source.itemsize
+            return cost_model.copies("pad", emit.elements_in(source.dims) // max(run, 1), size)
+
+        if emit.opset < PAD_INPUTS:
+            value = 0.0 if pad_value is None else float(pad_value)
+            outside = {} if value == 0 else {"value": ir.AttrFloat32("value", value)}
+            padding = emit.op("Pad", x.value, pads=literal, work=work, **outside)
+        else:
+            inputs = [emit.vector(amounts, "pads")]
+            inputs += [] if pad_value is None else [emit.constant(pad_value, "pad_value")]
+            padding = emit.op("Pad", x.value, *inputs, work=work)
+        return emit.tensor(padding, dims, x.itemsize)
+    if len(element_types) > 1:
+        raise ConversionError(
+            "the function is called with several element types and Pad has no kernel for one of them",
+            code=Code.ELEMENT_TYPE,
+        )
+    if not element_types:
+        what = "computed amounts of zeros of an unknown element type"
+        raise NewerOpsetError(what, PAD_INPUTS)
+    (element_type,) = element_types
+    if signed:
+        x, pads = _emit_crop(emit, x, pads)
+    for axis in padded:
+        begin, end = (
+            [] if amount == 0 else [_emit_block(emit, x, axis, amount, element_type, pad_value)]
+            for amount in pads[axis]
+        )
+        joined = (*x.dims[:axis], dims[axis], *x.dims[axis + 1 :])
+        x = replace(emit.concat([*begin, x, *end], axis), dims=joined)
+    return x
+
+
+def _emit_block(
+    emit: Emitter,
+    x: Tensor,
+    axis: int,
+    amount: Size,
+    element_type: int,
+    value: npt.NDArray[np.generic] | None,
+) -> Tensor:
+    """Return zeros, or another value, to join to `x` along `axis`."""
+    dims = [*x.dims[:axis], amount, *x.dims[axis + 1 :]]
+    return emit.tensor(filled(emit, dims, element_type, value), dims, x.itemsize)
+
+
+def _emit_crop(emit: Emitter, x: Tensor, pads: Pads) -> tuple[Tensor, Pads]:
+    """Crop `x` by the negative amounts; return it with the other amounts."""
+    cut = [(emit.max(emit.sub(0, begin), 0), emit.max(emit.sub(0, end), 0)) for begin, end in pads]
+    axes = [axis for axis, pair in enumerate(cut) if not is_zero(pair)]
+    left = [(emit.max(begin, 0), emit.max(end, 0)) for begin, end in pads]
+    if not axes:
+        return x, left
+    dims = list(x.dims)
+    ends: list[Size] = []
+    for axis in axes:
+        begin, end = cut[axis]
+        ends.append(emit.sub(x.dims[axis], end))
+        dims[axis] = emit.sub(ends[-1], begin)
+    return emit.slice(x, axes, [cut[axis][0] for axis in axes], ends, dims), left
+
+
+def filled(
+    emit: Emitter,
+    dims: Sequence[Size],
+    element_type: int,
+    value: npt.NDArray[np.generic] | None = None,
+) -> ir.Value:
+    """Return a tensor of zeros, or of another value, of any shape, empty ones included."""
+    dtype = numpy_dtype(element_type)
+    known = [d for d in dims if isinstance(d, int)]
+    small = math.prod(known) <= _LARGEST_CONSTANT and is_countable(known)
+    if len(known) == len(dims) and small:
+        return emit.constant(_filled_array(known, dtype, value), "zeros")
+    shape = emit.vector(dims, "zeros_shape")
+    if emit.opset < _CONSTANT_OF_SHAPE:
+        return emit.op(
+            "Tile", emit.constant(_filled_array([1] * len(dims), dtype, value), "zero"), shape
+        )
+    if dtype is None:  # ConstantOfShape has no strings
+        return emit.op("Expand", emit.constant(np.array("", object), "empty_string"), shape)
+    if dtype == ml_dtypes.bfloat16:  # and fails to load with bf16 inside functions, opset 13 to 19
+        plain = emit.op("ConstantOfShape", shape)
+        return emit.op("Cast", plain, to=int(TensorProto.BFLOAT16))
+    if dtype == np.float32 and value is None:
+        return emit.op("ConstantOfShape", shape)
+    zero = ir.Attr("value", ir.AttributeType.TENSOR, ir.tensor(_filled_array([1], dtype, value)))
+    return emit.op("ConstantOfShape", shape, value=zero)
+
+
+def _filled_array(
+    shape: Sequence[int],
+    dtype: np.dtype[np.generic] | None,
+    value: npt.NDArray[np.generic] | None,
+) -> npt.NDArray[np.generic]:
+    if dtype is None:
+        return np.full(shape, "", object)
+    return np.zeros(shape, dtype) if value is None else np.full(shape, value, dtype)
+
+
+def numpy_dtype(element_type: int) -> np.dtype[np.generic] | None:
+    """Return the numpy dtype of an ONNX element type; None for strings."""
+    if element_type == TensorProto.STRING:
+        return None
+    return ir.DataType(element_type).numpy()
+
+
+Numbers = npt.NDArray[np.int64]
+
+#: Entries of an index that is stored as one constant (int32: 32 KiB).
+MAX_STORED_ENTRIES = 1 << 13
+
+#: Entries that an Add of rows computes in the time that it takes to begin a row.
+_ENTRIES_PER_ROW_START = 32
+
+#: Entries of an index, at most: runtimes hold it for as long as the model is loaded (64 MiB).
+MAX_INDEX_ENTRIES = 1 << 24
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """One axis of an index: entry i adds steps[i] * stride to the row number.
+
+    Attributes:
+        steps: the number of entries, whose steps are 0, step, 2 * step, ..; or their steps, computed in
+            the run.
+        stride: rows from one step to the next.
+        step: see `steps`.
+    """
+
+    steps: Size | Tensor
+    stride: Size
+    step: int = 1
+
+    @property
+    def count(self) -> Size:
+        """Number of entries."""
+        return self.steps.dims[0] if isinstance(self.steps, Tensor) else self.steps
+
+    @property
+    def known(self) -> bool:
+        """Whether count and stride are known."""
+        return isinstance(self.steps, int) and isinstance(self.stride, int)
+
+    def offsets(self) -> Numbers:
+        """Return the summand of each entry of a known term."""
+        assert isinstance(self.steps, int) and isinstance(self.stride, int)
+        check_length(self.steps)
+        return np.arange(self.steps, dtype=np.int64) * (self.step * self.stride)
+
+
+def constant_index(emit: Emitter, axes: Sequence[Numbers], *, wide: bool = False) -> Tensor:
+    """Return the flat index.
+
+    Args:
+        emit: collects the nodes.
+        axes: summands of the row number for the entries of each axis, outermost first.
+        wide: whether it must be int64.
+    """
+    lengths = [len(axis) for axis in axes]
+    count = math.prod(lengths)
+    check_length(count)
+    largest = sum(int(axis.max(initial=0)) for axis in axes)
+    dtype = np.int64 if wide or largest >= 2**31 else np.int32
+    if count <= MAX_STORED_ENTRIES or len(axes) < 2:
+        return emit.tensor(emit.constant(outer_sum(axes).astype(dtype), "rows"), [count])
+    cut = min(range(1, len(axes)), key=lambda i: math.prod(lengths[:i]) + math.prod(lengths[i:]))
+    column = emit.constant(outer_sum(axes[:cut]).astype(dtype)[:, None], "rows")
+    row = emit.constant(outer_sum(axes[cut:]).astype(dtype)[None], "rows")
+    dims = [math.prod(lengths[:cut]), math.prod(lengths[cut:])]
+    return emit.reshape(emit.tensor(emit.op("Add", column, row), dims), [count])
+
+
+def index(emit: Emitter, terms: Sequence[Term], *, wide: bool = False) -> Tensor:
+    """Return the index: flat if it is a constant, else with one axis for each term, and int64."""
+    counts = [term.count for term in terms if term.known and isinstance(term.count, int)]
+    if len(counts) == len(terms) and math.prod(counts) <= MAX_INDEX_ENTRIES:
+        return constant_index(emit, [term.offsets() for term in terms], wide=wide)
+    return computed_index(emit, terms)
+
+
+def computed_index(emit: Emitter, terms: Sequence[Term]) -> Tensor:
+    """Return the index as int64 with one axis for each term that adds anything."""
+    terms = [term for term in terms if term.count != 1] or terms[:1]
+    dims = [term.count for term in terms]
+    columns = [
+        _emit_column(emit, term, [-1 if axis == place else 1 for axis in range(len(terms))])
+        for place, term in enumerate(terms)
+    ]
+    return emit.tensor(_sum_columns(emit, columns, dims), dims)
+
+
+def _sum_columns(emit: Emitter, columns: Sequence[ir.Value], dims: Sequence[Size]) -> ir.Value:
+    """Return the sum of one value for each axis, of which only the last Add is large."""
+    if len(columns) == 1:
+        return columns[0]
+    cuts = [(emit.elements_in(dims[:i]), emit.elements_in(dims[i:])) for i in range(len(dims))]
+    cut = min(range(1, len(dims)), key=lambda i: cuts[i][0] * _ENTRIES_PER_ROW_START + cuts[i][1])
+    parts = (
+        _sum_columns(emit, columns[:cut], dims[:cut]),
+        _sum_columns(emit, columns[cut:], dims[cut:]),
+    )
+
+    def work() -> Work:
+        outer, inner = emit.elements_in(dims[:cut]), emit.elements_in(dims[cut:])
+        return cost_model.copies("crop", outer, outer * inner * 8)
+
+    return emit.op("Add", *parts, work=work)
+
+
+def _emit_column(emit: Emitter, term: Term, column: list[int]) -> ir.Value:
+    """Return the summands of a term in the shape `column`; the innermost ones may stay 1-D."""
+    if term.known:
+        return emit.constant(term.offsets().reshape(column), "rows")
+    if isinstance(term.steps, Tensor):
+        return emit.reshape_to(term.steps.value, column)
+    if isinstance(term.stride, int):
+        numbers = emit.range(term.count, max(1, term.step * term.stride))  # 0 where all is empty
+    elif isinstance(term.count, int) and term.count <= LARGEST_RANGE:
+        steps = np.arange(term.count, dtype=np.int64) * term.step
+        return emit.op("Mul", emit.constant(steps.reshape(column), "steps"), emit.size(term.stride))
+    else:
+        numbers = emit.op("Mul", emit.range(term.count, term.step), emit.size(term.stride))
+    return numbers if column[-1] == -1 else emit.reshape_to(numbers, column)
+
+
+def check_length(count: int) -> None:
+    """Refuse an index of more than LARGEST entries.
+
+    Raises:
+        ConversionError: it has more.
+    """
+    if count > MAX_INDEX_ENTRIES:
+        raise ConversionError(f"it would take an index of {count} entries")
+
+
+def outer_sum(axes: Iterable[Numbers]) -> Numbers:
+    """Return every sum of one entry of each axis, the last axis fastest."""
+    total = np.zeros(1, np.int64)
+    for axis in axes:
+        total = np.add.outer(total, axis).reshape(-1)
+    return total
