@@ -25,12 +25,14 @@ factors before it, behind it, and both; prices come from `cost_model`.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Literal
+from operator import itemgetter
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +65,8 @@ from onnx_spatial.operators import (
     SpaceToBatch,
 )
 
+_T = TypeVar("_T")
+
 Order = tuple[int, ...]
 Cut = tuple[Size, Size] | None
 
@@ -73,11 +77,11 @@ class Rearrangement:
 
     Attributes:
         x: the data.
-        pads: zeros around each axis of `x`; negative amounts cut off.
         sizes: of the factors.
         inputs: factors of each axis of the padded data, outermost first.
         outputs: factors of each axis of the output.
-        crops: elements cut off each axis of the output in the end.
+        pads: zeros around each axis of `x`, () for none; negative amounts cut off.
+        crops: elements cut off each axis of the output in the end, () for none.
         element_types: ONNX element types that the data may have.
         signed: whether computed amounts of `pads` may be negative.
         cuts: (start, end) that each axis of `x` is cut to before it is padded, None for no cut.
@@ -88,12 +92,12 @@ class Rearrangement:
     """
 
     x: Tensor
-    pads: Pads
     sizes: tuple[Size, ...]
     inputs: tuple[Order, ...]
     outputs: tuple[Order, ...]
-    crops: Pads
-    element_types: frozenset[int]
+    pads: Pads = ()
+    crops: Pads = ()
+    element_types: frozenset[int] = frozenset()
     signed: bool = False
     cuts: tuple[Cut, ...] = ()
     tail: ir.Value | None = None
@@ -110,8 +114,21 @@ class Rearrangement:
         tail = None
         if x is None:
             x, tail = _data_of(request, emit)
-        plain = _OF[request.call.kind](request, emit, x)
-        return replace(plain, tail=tail)._with_transposes(request)
+        r = _OF[request.call.kind](request, emit, x)
+        r = replace(r, tail=tail, element_types=request.element_types)
+        if request.before is not None:
+            back = [request.before.index(axis) for axis in range(len(request.before))]
+            r = replace(
+                r,
+                x=replace(r.x, dims=_reordered(r.x.dims, back)),
+                inputs=_reordered(r.inputs, back),
+                pads=_reordered(r.pads, back),
+                cuts=_reordered(r.cuts, back),
+            )
+        if request.after is not None:
+            outputs, crops = (_reordered(row, request.after) for row in (r.outputs, r.crops))
+            r = replace(r, outputs=outputs, crops=crops)
+        return r
 
     @property
     def before(self) -> Order:
@@ -153,9 +170,12 @@ class Rearrangement:
         cropped = [axis for axis, pair in enumerate(self.crops) if not is_zero(pair)]
         if cropped:
             starts, cuts = zip(*(self.crops[axis] for axis in cropped), strict=True)
-            ends = [
-                slice_end(emit, whole[axis], cut) for axis, cut in zip(cropped, cuts, strict=True)
-            ]
+            ends: list[Size] = []
+            for axis, cut in zip(cropped, cuts, strict=True):
+                if isinstance(cut, int) and not isinstance(whole[axis], int):
+                    ends.append(-cut or INT64_MAX)  # -0 would mean empty
+                else:  # a negative end would count from the end
+                    ends.append(emit.max(emit.sub(whole[axis], cut), 0))
             x = emit.slice(x, cropped, starts, ends, self.final(emit))
         if self.tail is None:
             return x.value
@@ -163,11 +183,10 @@ class Rearrangement:
 
     def final(self, emit: Emitter) -> list[Size]:
         """Return the dims of the output."""
-        whole = (self.size(emit, factors) for factors in self.outputs)
-        return [
-            emit.sub(emit.sub(d, begin), end)
-            for d, (begin, end) in zip(whole, self.crops, strict=True)
-        ]
+        whole = [self.size(emit, factors) for factors in self.outputs]
+        for axis, (begin, end) in enumerate(self.crops):
+            whole[axis] = emit.sub(emit.sub(whole[axis], begin), end)
+        return whole
 
     def offsets(self) -> list[Numbers] | None:
         """Return what each axis of the output adds to the place of an element; None if unknown."""
@@ -183,40 +202,18 @@ class Rearrangement:
             strides[factor] = np.arange(sizes[factor]) * stride
             stride *= sizes[factor]
         tables = []
-        for factors, (begin, end) in zip(self.outputs, self.crops, strict=True):
+        crops = self.crops or ((0, 0),) * len(self.outputs)
+        for factors, (begin, end) in zip(self.outputs, crops, strict=True):
             table = outer_sum(strides[factor] for factor in factors if factor in strides)
             if not isinstance(begin, int) or not isinstance(end, int):
                 return None
             tables.append(table[begin : len(table) - end])
         return tables
 
-    def _with_transposes(self, request: Request) -> Rearrangement:
-        """Include `Request.before` and `after`."""
-        r = self
-        if request.before is not None:
-            back = [request.before.index(axis) for axis in range(len(request.before))]
-            r = replace(
-                r,
-                x=replace(r.x, dims=tuple(r.x.dims[j] for j in back)),
-                inputs=tuple(r.inputs[j] for j in back),
-                pads=tuple(r.pads[j] for j in back),
-                cuts=tuple(r.cuts[j] for j in back) if r.cuts else (),
-            )
-        if request.after is not None:
-            r = replace(
-                r,
-                outputs=tuple(r.outputs[j] for j in request.after),
-                crops=tuple(r.crops[j] for j in request.after),
-            )
-        return r
 
-
-def slice_end(emit: Emitter, size: Size, cut: Size) -> Size:
-    """Return the end of a Slice that cuts this much, at most all, off the end of an axis."""
-    if isinstance(cut, int) and not isinstance(size, int):
-        return -cut if cut else INT64_MAX  # -0 would mean empty
-    # A negative end would count from the end.
-    return emit.max(emit.sub(size, cut), 0)
+def _reordered(row: Sequence[_T], order: Sequence[int]) -> tuple[_T, ...]:
+    """Return a row of all axes in another order; () stays."""
+    return tuple(row[axis] for axis in order) if row else ()
 
 
 def _data_of(request: Request, emit: Emitter) -> tuple[Tensor, ir.Value | None]:
@@ -235,46 +232,33 @@ def _data_of(request: Request, emit: Emitter) -> tuple[Tensor, ir.Value | None]:
     return emit.tensor(flat, dims, request.itemsize), tail
 
 
-def _space_to_batch(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
+def _blocks_of(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
+    """Describe SpaceToBatch, or BatchToSpace, which is the same backwards."""
     block, begins, ends = request.parameters(emit)
-    blocked = len(block)
-    rest = x.rank - 1 - blocked
-    cells = [
-        emit.quotient(emit.add(emit.add(d, begin), end), b)
-        for d, begin, end, b in zip(x.dims[1:], begins, ends, block, strict=False)
-    ]
-    sizes, space, channels = _number_factors(x.dims[0], cells, block, x.dims[1 + blocked :])
+    sides, rest = x.dims[1 : len(block) + 1], x.dims[len(block) + 1 :]
+    amounts = ((0, 0), *zip(begins, ends, strict=True), *((0, 0) for _ in rest))
+    to_batch = request.call.kind is SpaceToBatch
+    if to_batch:
+        batch = x.dims[0]
+        cells = [
+            emit.quotient(emit.add(emit.add(d, begin), end), b)
+            for d, begin, end, b in zip(sides, begins, ends, block, strict=False)
+        ]
+        pairs = list(zip(cells, block, strict=True))
+    else:
+        factor = emit.product(block)
+        batch, cells = emit.quotient(x.dims[0], factor), list(sides)
+        pairs = [(batch, factor)]
+    sizes, space, channels = _number_factors(batch, cells, block, rest)
+    images = ((0,), *space, *channels)
+    blocks = ((*(b for _, b in space), 0), *((cell,) for cell, _ in space), *channels)
     return Rearrangement(
         x,
-        ((0, 0), *zip(begins, ends, strict=True), *[(0, 0)] * rest),
         sizes,
-        ((0,), *space, *channels),
-        ((*(b for _, b in space), 0), *((cell,) for cell, _ in space), *channels),
-        ((0, 0),) * x.rank,
-        request.element_types,
-        checks_division=any(
-            not isinstance(c, int) and b != 1 for c, b in zip(cells, block, strict=True)
-        ),
-    )
-
-
-def _batch_to_space(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
-    block, begins, ends = request.parameters(emit)
-    blocked = len(block)
-    factor = emit.product(block)
-    batch = emit.quotient(x.dims[0], factor)
-    crops = [(0, 0), *zip(begins, ends, strict=True), *[(0, 0)] * (x.rank - 1 - blocked)]
-    rest = x.dims[1 + blocked :]
-    sizes, space, channels = _number_factors(batch, x.dims[1 : 1 + blocked], block, rest)
-    return Rearrangement(
-        x,
-        ((0, 0),) * x.rank,
-        sizes,
-        ((*(b for _, b in space), 0), *((cell,) for cell, _ in space), *channels),
-        ((0,), *space, *channels),
-        tuple(crops),
-        request.element_types,
-        checks_division=not isinstance(batch, int) and factor != 1,
+        *((images, blocks) if to_batch else (blocks, images)),
+        pads=amounts if to_batch else (),
+        crops=() if to_batch else amounts,
+        checks_division=any(not isinstance(count, int) and b != 1 for count, b in pairs),
     )
 
 
@@ -300,12 +284,10 @@ def _tiles_of(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
     last = op.layout == "channels_last"
     return Rearrangement(
         x,
-        tuple(pads),
         sizes,
         ((0,), *space, *channels) if last else ((0,), *channels, *space),
         ((0,), *windows, depth) if last else ((0,), depth, *windows),
-        ((0, 0),) * x.rank,
-        request.element_types,
+        pads=tuple(pads),
         signed=op.signed_pads,
         cuts=tuple(cuts),
     )
@@ -321,16 +303,7 @@ def _factors_of_rearrange(request: Request, emit: Emitter, x: Tensor) -> Rearran
         if factor is not None:
             sizes[factor] = emit.quotient(dim, known)
             divides |= known > 1 and not isinstance(dim, int)
-    return Rearrangement(
-        x,
-        ((0, 0),) * x.rank,
-        tuple(sizes),
-        op.inputs,
-        op.outputs,
-        ((0, 0),) * len(op.outputs),
-        request.element_types,
-        checks_division=divides,
-    )
+    return Rearrangement(x, tuple(sizes), op.inputs, op.outputs, checks_division=divides)
 
 
 def _factors_of_reorg(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
@@ -344,20 +317,17 @@ def _factors_of_reorg(request: Request, emit: Emitter, x: Tensor) -> Rearrangeme
     image = [emit.quotient(size, s) for size in (height, width)]
     return Rearrangement(
         x,
-        ((0, 0),) * x.rank,
         sizes,
         tuple((factor,) for factor in range(5)),
         tuple((factor,) for factor in (0, 2, 4, 1, 3)),
-        ((0, 0),) * 5,
-        request.element_types,
         shape=(batch, channels * s * s, *image),
     )
 
 
 #: The operators that are permutations of factors.
 _OF: dict[type[Operator], Callable[[Request, Emitter, Tensor], Rearrangement]] = {
-    SpaceToBatch: _space_to_batch,
-    BatchToSpace: _batch_to_space,
+    SpaceToBatch: _blocks_of,
+    BatchToSpace: _blocks_of,
     ExtractPatches: _tiles_of,
     Rearrange: _factors_of_rearrange,
     ReorgYolo: _factors_of_reorg,
@@ -520,7 +490,8 @@ class Stage:
     @property
     def kept(self) -> tuple[int, int]:
         """Number of factors that stay in front, and at the end."""
-        return _kept_factors(self.before, self.after)
+        same = [a == b for a, b in zip(self.before, self.after, strict=True)]
+        return (*same, False).index(False), (*same[::-1], False).index(False)
 
 
 @dataclass(frozen=True)
@@ -545,127 +516,88 @@ class Problem:
     gathers: bool
     rank_limit: int
 
+    def price(self, stage: Stage) -> float:
+        """Return the nanoseconds of a stage, the mean of all cases; infinite beyond the rank limit."""
+        totals = [_count(max(1, size) for size in sizes) for sizes in self.cases]
+        price = self._price_gather if stage.kind == "gather" else self._price_transpose
+        prices = map(price, itertools.repeat(stage), self.cases, totals)
+        weighted = [p * (totals[0] / total) for p, total in zip(prices, totals, strict=True)]
+        return sum(weighted) / len(weighted)
+
+    def _price_transpose(self, stage: Stage, sizes: tuple[int, ...], _: int) -> float:
+        perm, dims = (
+            tuple(map(stage.before.index, stage.after)),
+            tuple(sizes[f] for f in stage.before),
+        )
+        rank, nanoseconds = _price_transpose(dims, perm, self.itemsize, self.rank_limit)
+        if rank > self.rank_limit:
+            return math.inf
+        return nanoseconds + cost_model.small().nanoseconds
+
+    def _price_gather(self, stage: Stage, sizes: tuple[int, ...], total: int) -> float:
+        (front, back), small = stage.kept, cost_model.small().nanoseconds
+        end = len(stage.before) - back
+        axes, computed = end - front, not self.unknown.isdisjoint(stage.before[front:end])
+        if computed and bool(front) + axes + bool(back) > self.rank_limit:
+            return math.inf
+        lead, row = (
+            max(1, _count(sizes[f] for f in factors))
+            for factors in (stage.before[:front], stage.before[end:])
+        )
+        rows = total // row
+        cost = cost_model.copies("gather", rows, total * self.itemsize).nanoseconds + 2 * small
+        if computed:
+            cost += _INDEX_NODES * axes * small + rows // lead * _INDEX_ENTRY
+        return cost
+
+    def cheapest_swaps(
+        self, changes: Iterable[tuple[Order, Order]]
+    ) -> list[tuple[float, tuple[Stage]]]:
+        """Return the possible Transposes with their prices, the cheapest first."""
+        stages = [Stage("transpose", *change) for change in changes]
+        priced = [(self.price(stage), (stage,)) for stage in stages]
+        return sorted((p for p in priced if p[0] < math.inf), key=itemgetter(0))
+
+
+def _count(sizes: Iterable[int]) -> int:
+    return min(cost_model.MAX_SIZE, math.prod(sizes))
+
 
 @lru_cache(maxsize=4096)
 def cheapest_plan(problem: Problem) -> tuple[Stage, ...] | None:
-    """Return the cheapest stages; None if there are none."""
-    return _Search(problem).best()
+    """Return the cheapest stages: a swap or none, any stage, a swap or none; None if there are none."""
+    before, after, kind = (
+        problem.before,
+        problem.after,
+        "gather" if problem.gathers else "transpose",
+    )
+    if before == after:
+        return None if problem.gathers else ()
+    none: tuple[float, tuple[Stage, ...]] = (0.0, ())
+    around = [(none, none)]
+    if len(before) <= _MOST_FACTORS:
+        firsts = problem.cheapest_swaps((before, order) for order in swaps(before))
+        lasts = problem.cheapest_swaps((order, after) for order in swaps(after))
+        around += [*((first, none) for first in firsts), *((none, last) for last in lasts)]
+        around += itertools.product(firsts[:_MOST_SWAPS], lasts[:_MOST_SWAPS])
+    least, plan = math.inf, None
+    for (head_price, head), (tail_price, tail) in around:
+        price = head_price + tail_price
+        start, end = head[-1].after if head else before, tail[0].before if tail else after
+        if price >= least or start == end:
+            continue
+        middle = Stage(kind, start, end)  # type: ignore[arg-type]
+        price += problem.price(middle)
+        stages = (*head, middle, *tail)
+        if price < least and not any(are_merged(a, b) for a, b in pairwise(stages)):
+            least, plan = price, stages
+    return plan
 
 
 def swaps(order: Order) -> Iterator[Order]:
     """Yield every order with two neighbouring groups of factors swapped."""
-    n = len(order)
-    for i in range(n - 1):
-        for j in range(i + 1, n):
-            for k in range(j + 1, n + 1):
-                yield order[:i] + order[j:k] + order[i:j] + order[k:]
-
-
-class _Search:
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.totals = [
-            min(cost_model.MAX_SIZE, math.prod(max(1, s) for s in sizes)) for sizes in problem.cases
-        ]
-        self.small = cost_model.small().nanoseconds
-        self.cost = math.inf
-        self.plan: tuple[Stage, ...] | None = None
-        self._gathers: dict[tuple[Order, Order], float] = {}
-
-    def best(self) -> tuple[Stage, ...] | None:
-        before, after = self.problem.before, self.problem.after
-        if before == after:
-            return None if self.problem.gathers else ()
-        self._try(0.0, (), before, after, ())
-        if len(before) > _MOST_FACTORS:
-            return self.plan
-        firsts = self._cheapest_changes((before, order) for order in swaps(before))
-        lasts = self._cheapest_changes((order, after) for order in swaps(after))
-        for cost, stage in firsts:
-            self._try(cost, (stage,), stage.after, after, ())
-        for cost, stage in lasts:
-            self._try(cost, (), before, stage.before, (stage,))
-        for first_cost, first in firsts[:_MOST_SWAPS]:
-            for last_cost, last in lasts[:_MOST_SWAPS]:
-                if first_cost + last_cost >= self.cost:
-                    break
-                if first.after != last.before:
-                    self._try(first_cost + last_cost, (first,), first.after, last.before, (last,))
-        return self.plan
-
-    def _cheapest_changes(
-        self, changes: Iterable[tuple[Order, Order]]
-    ) -> list[tuple[float, Stage]]:
-        """Return the possible Transposes with their costs, the cheapest first."""
-        priced = (
-            (self._price_transpose(*change), Stage("transpose", *change)) for change in changes
-        )
-        return sorted((p for p in priced if p[0] < math.inf), key=lambda pair: pair[0])
-
-    def _try(
-        self,
-        cost: float,
-        head: tuple[Stage, ...],
-        before: Order,
-        after: Order,
-        tail: tuple[Stage, ...],
-    ) -> None:
-        """Complete a plan of this cost by one stage between `before` and `after`, or none."""
-        if cost >= self.cost:
-            return
-        middle: tuple[Stage, ...] = ()
-        if self.problem.gathers:
-            middle = (Stage("gather", before, after),)
-            cost += self._price_gather(before, after) if before != after else math.inf
-        elif before != after:
-            middle = (Stage("transpose", before, after),)
-            cost += self._price_transpose(before, after)
-        plan = (*head, *middle, *tail)
-        if cost < self.cost and not any(are_merged(one, two) for one, two in pairwise(plan)):
-            self.cost, self.plan = cost, plan
-
-    def _mean_price(self, prices: Iterable[float]) -> float:
-        """Return the mean of the prices in all cases, by elements."""
-        first = self.totals[0]
-        weighted = [p * (first / total) for p, total in zip(prices, self.totals, strict=True)]
-        return sum(weighted) / len(weighted)
-
-    def _price_transpose(self, before: Order, after: Order) -> float:
-        """Return the price of a Transpose, infinite if its rank exceeds the limit."""
-        p, perm = self.problem, tuple(before.index(f) for f in after)
-        works = [
-            _price_transpose(tuple(sizes[f] for f in before), perm, p.itemsize, p.rank_limit)
-            for sizes in p.cases
-        ]
-        if works[0][0] > p.rank_limit:
-            return math.inf
-        return self._mean_price(nanoseconds + self.small for _, nanoseconds in works)
-
-    def _price_gather(self, before: Order, after: Order) -> float:
-        """Return the price of a Gather, infinite if its index would exceed the rank limit."""
-        p, (front, back) = self.problem, _kept_factors(before, after)
-        axes = len(before) - back - front
-        computed = not p.unknown.isdisjoint(before[front : front + axes])
-        if computed and bool(front) + axes + bool(back) > p.rank_limit:
-            return math.inf
-
-        def price(sizes: tuple[int, ...], total: int) -> float:
-            row, lead = (
-                min(cost_model.MAX_SIZE, math.prod(sizes[f] for f in factors))
-                for factors in (before[len(before) - back :], before[:front])
-            )
-            rows = total // max(row, 1)
-            cost = (
-                cost_model.copies("gather", rows, total * p.itemsize).nanoseconds + 2 * self.small
-            )
-            if computed:
-                cost += _INDEX_NODES * axes * self.small + rows // max(1, lead) * _INDEX_ENTRY
-            return cost
-
-        key = before[:front], before[len(before) - back :]
-        if key not in self._gathers:  # the price depends on what stays alone
-            self._gathers[key] = self._mean_price(map(price, p.cases, self.totals))
-        return self._gathers[key]
+    for i, j, k in itertools.combinations(range(len(order) + 1), 3):
+        yield order[:i] + order[j:k] + order[i:j] + order[k:]
 
 
 @lru_cache(maxsize=1 << 14)
@@ -704,10 +636,3 @@ def groups(before: Order, after: Order) -> list[Order]:
         else:
             grouped.append((factor,))
     return grouped
-
-
-def _kept_factors(before: Order, after: Order) -> tuple[int, int]:
-    n = len(before)
-    front = next((i for i in range(n) if before[i] != after[i]), n)
-    back = next((i for i in range(n) if before[n - 1 - i] != after[n - 1 - i]), n)
-    return front, back
