@@ -41,6 +41,7 @@ from onnx_spatial.errors import ConversionError
 from onnx_spatial.fusion.graph_view import MatchedOp, Matcher
 from onnx_spatial.fusion.rules import Lower, Reason, Rewrite, Rule, blame
 from onnx_spatial.lowering import Emitter, Lowered, are_open, cost_model, transpose_cost
+from onnx_spatial.lowering.emitter import pad
 from onnx_spatial.operators import Dim, ExtractPatches
 
 #: Name of the rule.
@@ -54,9 +55,6 @@ _CHANNEL_AXIS = 1
 
 #: What onnxruntime's Conv takes.
 _TYPES = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16})
-
-#: Pad has taken its amounts as an input since this opset.
-_PAD_INPUTS = 11
 
 #: Cost of an element of the kernel in each run, in microseconds. Fitted to 430 nets with patches in
 #: onnxruntime 1.31: the chosen form takes 1 % longer than the better one in the mean.
@@ -148,6 +146,22 @@ class _Match:
         """The nodes that go with the operator."""
         node = self.product.node
         return (*self.front.nodes, *self.product.path.nodes, node, *self.behind.nodes)
+
+    @property
+    def sizes(self) -> tuple[list[int], list[int], list[int]]:
+        """The dims [N, C, spatial..] of image, patches and result; unknown ones are guessed."""
+        patches, found, sizes = self.patches, self.product, self.subject.sizes
+        image = [sizes[axis] for axis in patches.spatial_axes]
+        windows = [
+            max(1, patches.output_size(number, max(size, patches.extent(number))))
+            for number, size in enumerate(image)
+        ]
+        channels = found.rows // math.prod(patches.kernel)
+        return (
+            [sizes[0], channels, *image],
+            [sizes[0], found.rows, *windows],
+            [sizes[0], found.channels, *windows],
+        )
 
     @property
     def shape(self) -> tuple[Dim, ...] | None:
@@ -356,95 +370,18 @@ def _find_border(
     return Border(None, room, tuple(more))
 
 
-def _with_room(image: ir.Value, border: Border, emit: Emitter) -> ir.Value:
-    """Emit the zeros that have to stand in front of a convolution with auto_pad."""
-    if not any(border.room):
-        return image
-    pads = [0, 0, *(0 for _ in border.room), 0, 0, *border.room]
-    if emit.opset < _PAD_INPUTS:
-        return emit.op("Pad", image, pads=pads)
-    return emit.op("Pad", image, emit.ints(pads, "pads"))
-
-
-def _without_more(value: ir.Value, border: Border, rank: int, emit: Emitter) -> ir.Value:
-    """Emit the Slice that drops the windows behind the last one."""
-    numbers = [number for number, count in enumerate(border.more) if count]
-    if not numbers:
-        return value
-    x = emit.tensor(value, [1] * rank)  # the dims serve estimates only
-    axes, ends = [number + 2 for number in numbers], [-border.more[number] for number in numbers]
-    return emit.slice(x, axes, [0] * len(axes), ends, x.dims).value
-
-
 # 3. Costs, and the nodes
 
 
-def _saved_time(match: _Match, lower: Lower) -> float:
-    """Estimate the microseconds that the convolution saves."""
-    patches, found, request = match.patches, match.product, match.subject.request
-    try:
-        saved = lower(request).cost
-    except ConversionError:  # nothing else can be written
-        return math.inf
-    sizes = match.subject.sizes
-    windows = [
-        max(1, patches.output_size(number, max(sizes[axis], patches.extent(number))))
-        for number, axis in enumerate(patches.spatial_axes)
-    ]
-    image = [sizes[0], found.rows // math.prod(patches.kernel)]
-    image += [sizes[axis] for axis in patches.spatial_axes]
-    blocks, result = ([sizes[0], count, *windows] for count in (found.rows, found.channels))
-    first = tuple(range(patches.rank))
-    for dims, orders, sign in (
-        (image, match.front.orders, 1),
-        (blocks, found.path.orders, 1),
-        (result, match.behind.orders, 1),
-        (image, (match.front.orders[0], first), -1),
-        (result, (first, match.behind.order), -1),
-    ):
-        for start, end in itertools.pairwise(orders):
-            if start != end:
-                shape = [dims[axis] for axis in start]
-                saved += sign * transpose_cost(shape, _perm_between(start, end), request.itemsize)
-    works = []
-    for dims, is_added in ((image, any(match.border.room)), (result, any(match.border.more))):
-        if is_added:  # a Pad and a Slice each copy all elements
-            count = math.prod(dims)
-            works.append(
-                cost_model.copies("pad", count // max(1, dims[-1]), count * request.itemsize)
-            )
-    saved -= cost_model.total_time(works) / 1000
-    if match.is_fed:  # then the kernel is written in each run
-        shape, perm = _kernel_order(found, patches)
-        saved -= transpose_cost(shape, perm, request.itemsize)
-    return saved - _UNPACKED_US * found.rows * found.channels
-
-
 def _rewrite_product(match: _Match, lower: Lower) -> Rewrite | Reason:
-    subject, patches, found = match.subject, match.patches, match.product
-    if _saved_time(match, lower) <= 0:
+    found = match.product
+    emit, value = _draft_convolution(match)
+    if _saved_time(match, emit, lower) <= 0:
         return f"{blame(found.node)} one strided convolution would not be faster"
-    emit, border, first = Emitter(subject.request.opset), match.border, tuple(range(patches.rank))
-    image = _emit_transpose(match.front.value, match.front.orders[0], first, emit)
-    same = "SAME_LOWER" if patches.auto_pad == "same_lower" else "SAME_UPPER"
-    pads = {"auto_pad": same} if border.pads is None else {"pads": border.pads}
-    value = emit.op(
-        "Conv",
-        *(_with_room(image, border, emit), _write_kernel(found, patches, emit)),
-        *(() if found.bias is None else (found.bias,)),
-        kernel_shape=patches.kernel,
-        strides=patches.strides,
-        dilations=patches.rates,
-        work=None,
-        **pads,
-    )
-    emit.nodes[-1].name = found.node.name or None
-    value = _without_more(value, border, patches.rank, emit)
-    value = _emit_transpose(value, first, match.behind.order, emit)
     emit.prune(value)
     return Rewrite(
         Lowered(STRIDED, emit, value),
-        (subject,),
+        (match.subject,),
         match.removed,
         (match.behind.value,),
         match.shape,
@@ -452,17 +389,64 @@ def _rewrite_product(match: _Match, lower: Lower) -> Rewrite | Reason:
     )
 
 
-def _perm_between(start: Order, end: Order) -> list[int]:
+def _draft_convolution(match: _Match) -> tuple[Emitter, ir.Value]:
+    """Draft the convolution and what stands around it; return its output."""
+    patches, found, border = match.patches, match.product, match.border
+    emit, itemsize = Emitter(match.subject.request.opset), match.subject.request.itemsize
+    image, _, result = match.sizes
+    x = emit.tensor(match.front.value, [image[a] for a in match.front.orders[0]], itemsize)
+    x = emit.transpose(x, _perm_between(match.front.orders[0], range(patches.rank)))
+    # For no type in particular: the zeros need not be exact for NaN.
+    x = pad(emit, x, [(0, 0), (0, 0), *((0, room) for room in border.room)], frozenset())
+    if not match.is_fed:
+        emit.note_constant(found.weight)
+    shape, perm = _kernel_order(found, patches)
+    rows = emit.op("Reshape", found.weight, emit.ints(shape, "shape"))
+    kernel = emit.transpose(emit.tensor(rows, shape, itemsize), perm).value
+    same = "SAME_LOWER" if patches.auto_pad == "same_lower" else "SAME_UPPER"
+    value = emit.op(
+        "Conv",
+        *(x.value, kernel, *(() if found.bias is None else (found.bias,))),
+        kernel_shape=patches.kernel,
+        strides=patches.strides,
+        dilations=patches.rates,
+        **({"auto_pad": same} if border.pads is None else {"pads": border.pads}),
+    )
+    emit.nodes[-1].name = found.node.name or None
+    y = emit.tensor(value, result, itemsize)
+    dropped = {number + 2: -count for number, count in enumerate(border.more) if count}
+    if dropped:
+        y = emit.slice(y, list(dropped), [0] * len(dropped), list(dropped.values()), result)
+    return emit, emit.transpose(y, match.behind.order).value
+
+
+def _saved_time(match: _Match, emit: Emitter, lower: Lower) -> float:
+    """Estimate the microseconds that the drafted convolution saves."""
+    found, request = match.product, match.subject.request
+    try:
+        saved = lower(request).cost
+    except ConversionError:  # nothing else can be written
+        return math.inf
+    paths = match.front, found.path, match.behind
+    for dims, path in zip(match.sizes, paths, strict=True):
+        for start, end in itertools.pairwise(path.orders):
+            if start != end:
+                shape, perm = [dims[axis] for axis in start], _perm_between(start, end)
+                saved += transpose_cost(shape, perm, request.itemsize)
+    saved += cost_model.small().nanoseconds / 1000 - emit.cost  # of the product, and of the Conv
+    return saved - _UNPACKED_US * found.rows * found.channels
+
+
+def _perm_between(start: Order, end: Sequence[int]) -> list[int]:
     """Return the permutation from one order to another."""
     return [start.index(axis) for axis in end]
 
 
-def _emit_transpose(value: ir.Value, start: Order, end: Order, emit: Emitter) -> ir.Value:
-    return value if start == end else emit.op("Transpose", value, perm=_perm_between(start, end))
-
-
 def _kernel_order(found: Product, patches: ExtractPatches) -> tuple[list[int], list[int]]:
-    """Return the weight's shape with an axis for each place, and the order of the axes in the kernel."""
+    """Return the weight's shape with an axis for each place, and the order of the axes in the kernel.
+
+    The kernel is [output channels, C, places in the window..].
+    """
     axes, channels = len(patches.kernel), found.rows // math.prod(patches.kernel)
     places = list(range(axes))
     rows = [*patches.kernel, channels]
@@ -470,17 +454,8 @@ def _kernel_order(found: Product, patches: ExtractPatches) -> tuple[list[int], l
     if patches.major == "channel":
         rows, order = [channels, *patches.kernel], [0, *(place + 1 for place in places)]
     if found.rows_first:
-        shape, perm = [*rows, found.channels], [axes + 1, *order]
-    else:
-        shape, perm = [found.channels, *rows], [0, *(place + 1 for place in order)]
-    return shape, perm
-
-
-def _write_kernel(found: Product, patches: ExtractPatches, emit: Emitter) -> ir.Value:
-    """Write the weight as [output channels, C, places in the window..]."""
-    shape, perm = _kernel_order(found, patches)
-    weight = emit.op("Reshape", found.weight, emit.ints(shape, "shape"))
-    return weight if perm == sorted(perm) else emit.op("Transpose", weight, perm=perm)
+        return [*rows, found.channels], [axes + 1, *order]
+    return [found.channels, *rows], [0, *(place + 1 for place in order)]
 
 
 #: ExtractPatches and a product of its channels become one Conv.

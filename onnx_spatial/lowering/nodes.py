@@ -102,6 +102,10 @@ class NodeList:
         self.nodes += behind
         self._outputs_of = known
 
+    def note_constant(self, value: ir.Value) -> None:
+        """Note that a value is known before the model runs: what it alone leads to takes no time."""
+        self._folded.add(value)
+
     def is_constant(self, value: ir.Value) -> bool:
         """Tell whether a value is a constant, or computed from constants only."""
         return value.const_value is not None or value in self._folded
