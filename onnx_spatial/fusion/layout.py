@@ -15,9 +15,9 @@ BatchNormalization                         axis 1
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -76,18 +76,40 @@ class Layout:
         return kept == sorted(kept)
 
     @property
+    def weight(self) -> int:
+        """What the nodes of the change cost in comparison to others."""
+        return sum(_WEIGHTS[op_type] for op_type, _ in self.steps)
+
+    @cached_property
     def inverse(self) -> Layout:
         """The change back."""
-        return _inverse_of(self)
+        places = (self.axes.index(a) if a in self.axes else None for a in range(self.rank))
+        return Layout(len(self.axes), tuple(places))
 
     def then(self, other: Layout) -> Layout:
         """Return this change followed by another one, with as few steps as possible."""
-        return _compose_layouts(self, other)
+        axes = (None if axis is None else self.axes[axis] for axis in other.axes)
+        return Layout(self.rank, tuple(axes)).paired
 
-    @property
+    @cached_property
     def paired(self) -> Layout:
         """The same change, with added axes that are removed ones where that takes fewer steps."""
-        return _pair_axes(self)
+        removed, added = self.removed, [i for i, axis in enumerate(self.axes) if axis is None]
+        if not removed or not added or max(len(removed), len(added)) > _MOST_PAIRED:
+            return self
+        count = min(len(removed), len(added))
+        places = itertools.combinations(added, count)
+        pairings = []
+        for pairs in itertools.product(places, itertools.permutations(removed, count)):
+            axes = dict(enumerate(self.axes)) | dict(zip(*pairs, strict=True))
+            pairings.append(Layout(self.rank, tuple(axes.values())))
+        return min(pairings, key=lambda pairing: (pairing.weight, pairing.inversions))
+
+    @property
+    def inversions(self) -> int:
+        """Number of pairs of axes that change their order."""
+        kept = [axis for axis in self.axes if axis is not None]
+        return sum(a > b for a, b in itertools.combinations(kept, 2))
 
     def place(self, axis: int) -> int:
         """Return the axis of the result that is an axis of the value, which may be negative."""
@@ -111,89 +133,48 @@ class Layout:
         )
         return np.ascontiguousarray(moved)
 
+    @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """Return the nodes: Squeeze, Transpose, Unsqueeze, as far as they are needed."""
-        return _steps_of(self)
+        """The nodes: Squeeze, Transpose, Unsqueeze, as far as they are needed."""
+        steps: list[Step] = []
+        if removed := self.removed:
+            steps.append(("Squeeze", removed))
+        kept = [axis for axis in self.axes if axis is not None]
+        if not self.keeps_order:
+            steps.append(("Transpose", tuple(sorted(kept).index(axis) for axis in kept)))
+        if added := tuple(place for place, axis in enumerate(self.axes) if axis is None):
+            steps.append(("Unsqueeze", added))
+        return tuple(steps)
+
+    def single_steps(self) -> list[Layout]:
+        """Cut the change into changes of one node each."""
+        parts, rank = [], self.rank
+        for op_type, numbers in self.steps:
+            axes: list[int | None] = [a for a in range(rank) if a not in numbers]
+            if op_type == "Transpose":
+                axes = list(numbers)
+            elif op_type == "Unsqueeze":
+                axes = list(range(rank))
+                for place in numbers:
+                    axes.insert(place, None)
+            parts.append(Layout(rank, tuple(axes)))
+            rank = len(axes)
+        return parts
 
 
 @cache
-def _pair_axes(layout: Layout) -> Layout:
-    removed = layout.removed
-    added = [place for place, axis in enumerate(layout.axes) if axis is None]
-    if not removed or not added or max(len(removed), len(added)) > _MOST_PAIRED:
-        return layout
-    return min(
-        _list_pairings(layout, removed, added),
-        key=lambda pairing: (weight_of(pairing), _count_inversions(pairing)),
-    )
-
-
-def _list_pairings(
-    layout: Layout, removed: Sequence[int], added: Sequence[int]
-) -> Iterator[Layout]:
-    count = min(len(removed), len(added))
-    for places in itertools.combinations(added, count):
-        for sources in itertools.permutations(removed, count):
-            axes = list(layout.axes)
-            for place, axis in zip(places, sources, strict=True):
-                axes[place] = axis
-            yield Layout(layout.rank, tuple(axes))
-
-
-def _count_inversions(layout: Layout) -> int:
-    kept = [axis for axis in layout.axes if axis is not None]
-    return sum(a > b for a, b in itertools.combinations(kept, 2))
-
-
-@cache
-def _steps_of(layout: Layout) -> tuple[Step, ...]:
-    steps: list[Step] = []
-    if removed := layout.removed:
-        steps.append(("Squeeze", removed))
-    kept = [axis for axis in layout.axes if axis is not None]
-    if kept != sorted(kept):
-        steps.append(("Transpose", tuple(sorted(kept).index(axis) for axis in kept)))
-    if added := tuple(place for place, axis in enumerate(layout.axes) if axis is None):
-        steps.append(("Unsqueeze", added))
-    return tuple(steps)
-
-
-@cache
-def _inverse_of(layout: Layout) -> Layout:
-    axes = layout.axes
-    places = (axes.index(axis) if axis in axes else None for axis in range(layout.rank))
-    return Layout(len(axes), tuple(places))
-
-
-@cache
-def _compose_layouts(first: Layout, second: Layout) -> Layout:
-    axes = (None if axis is None else first.axes[axis] for axis in second.axes)
-    return Layout(first.rank, tuple(axes)).paired
-
-
-@cache
-def weight_of(layout: Layout) -> int:
-    """Return what the nodes of a change cost in comparison to others."""
-    return sum(_WEIGHTS[op_type] for op_type, _ in _steps_of(layout))
-
-
-def ways_to_make(contents: Iterable[Layout], rank: int) -> Mapping[Layout, tuple[Layout, Layout]]:
+def ways_to_make(contents: frozenset[Layout], rank: int) -> Mapping[Layout, tuple[Layout, Layout]]:
     """Say how to make layouts of a value of this rank: each from which other one, and by which step.
 
     Intermediate layouts are included. A step without nodes only writes a layout in another way.
     """
-    return _find_ways(tuple(sorted(contents, key=weight_of)), rank)
-
-
-@cache
-def _find_ways(contents: tuple[Layout, ...], rank: int) -> Mapping[Layout, tuple[Layout, Layout]]:
     identity = Layout.identity(rank)
     made: dict[Layout, tuple[Layout, Layout]] = {}
-    for content in contents:
+    for content in sorted(contents, key=lambda content: content.weight):
         if content == identity or content in made:
             continue
-        base = min((identity, *made), key=lambda known: weight_of(known.inverse.then(content)))
-        for step in single_steps(base.inverse.then(content)):
+        base = min((identity, *made), key=lambda known: known.inverse.then(content).weight)
+        for step in base.inverse.then(content).single_steps():
             behind = base.then(step)
             if behind != identity:
                 made.setdefault(behind, (base, step))
@@ -204,7 +185,7 @@ def _find_ways(contents: tuple[Layout, ...], rank: int) -> Mapping[Layout, tuple
 
 def write_change(layout: Layout, value: ir.Value, draft: Draft, opset: int) -> ir.Value:
     """Draft the nodes of a change."""
-    for op_type, numbers in layout.steps():
+    for op_type, numbers in layout.steps:
         if op_type == "Transpose":
             node = ir.node(op_type, [value], {"perm": numbers})
         elif opset < 13:
@@ -215,22 +196,6 @@ def write_change(layout: Layout, value: ir.Value, draft: Draft, opset: int) -> i
         draft.nodes.append(node)
         value = node.outputs[0]
     return value
-
-
-def single_steps(layout: Layout) -> list[Layout]:
-    """Cut a change into changes of one node each."""
-    parts, rank = [], layout.rank
-    for op_type, numbers in layout.steps():
-        axes: list[int | None] = [a for a in range(rank) if a not in numbers]
-        if op_type == "Transpose":
-            axes = list(numbers)
-        elif op_type == "Unsqueeze":
-            axes = list(range(rank))
-            for place in numbers:
-                axes.insert(place, None)
-        parts.append(Layout(rank, tuple(axes)))
-        rank = len(axes)
-    return parts
 
 
 #: Operators that only change the order of the axes, or add and remove axes of size 1.

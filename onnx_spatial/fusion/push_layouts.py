@@ -194,8 +194,9 @@ class Plan:
         if not is_moved and forms.root not in needed:
             names.append(self.content(forms.root))
         identities = Cost(len(names) - len(set(names)))
-        ways = ways_to_make({*contents.values(), *asked}, len(self.layout(forms.root).axes))
-        steps = (op_type for _, step in ways.values() for op_type, _ in step.steps())
+        every = frozenset({*contents.values(), *asked})
+        ways = ways_to_make(every, len(self.layout(forms.root).axes))
+        steps = (op_type for _, step in ways.values() for op_type, _ in step.steps)
         anew = self._weigh_forms(steps, forms).plus(identities)
         if is_moved:
             return [], anew
@@ -420,8 +421,8 @@ class _Writer:
             self._available[forms.root] = {forms.layouts[v]: v for v in reversed(kept)}
             return []
         needed = self._plan.needed_forms(forms)
-        contents = {*map(self._plan.content, needed), *self._plan.asked_forms(forms)}
-        self._ways[forms.root] = ways_to_make(contents, len(self._plan.layout(forms.root).axes))
+        every = frozenset({*map(self._plan.content, needed), *self._plan.asked_forms(forms)})
+        self._ways[forms.root] = ways_to_make(every, len(self._plan.layout(forms.root).axes))
         available = self._available[forms.root] = {}
         if forms.root.producer() not in self._moved:
             available[Layout.identity(len(forms.layouts[forms.root].axes))] = forms.root

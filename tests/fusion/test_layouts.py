@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from region_models import check, model
 
 from onnx_spatial.conversion import graph_editor
-from onnx_spatial.fusion.layout import Layout, single_steps
+from onnx_spatial.fusion.layout import Layout
 from onnx_spatial.model.graph import layout_marks
 
 RNG = np.random.default_rng(8)
@@ -225,7 +225,7 @@ def some_layout(random: Random, rank: int) -> Layout:
 
 
 def applied(layout: Layout, array: np.ndarray) -> np.ndarray:
-    for op_type, numbers in layout.steps():
+    for op_type, numbers in layout.steps:
         if op_type == "Transpose":
             array = array.transpose(numbers)
         else:
@@ -244,10 +244,10 @@ def test_layouts_are_what_their_nodes_do() -> None:
         assert np.array_equal(applied(layout.inverse, changed), array)
         assert layout.then(layout.inverse).is_identity
         stepwise = array
-        for part in single_steps(layout):
-            assert len(part.steps()) == 1
+        for part in layout.single_steps():
+            assert len(part.steps) == 1
             stepwise = applied(part, stepwise)
         assert np.array_equal(stepwise, changed)
     squeezed, unsqueezed = Layout(4, (0, 1, 3)), Layout(3, (0, 1, None, 2))
     assert squeezed.then(unsqueezed).is_identity
-    assert [op for op, _ in squeezed.then(Layout(3, (0, None, 1, 2))).steps()] == ["Transpose"]
+    assert [op for op, _ in squeezed.then(Layout(3, (0, None, 1, 2))).steps] == ["Transpose"]

@@ -197,7 +197,7 @@ class _Writer:
             return draft.successor.outputs
         assert inputs[0] is not None
         value = write_change(form, inputs[0], draft, self._view.opset)
-        draft.successor = value.producer() if form.steps() else None
+        draft.successor = value.producer() if form.steps else None
         return [value]
 
     # Pads and Slices
