@@ -12,8 +12,8 @@ keep the order of the elements: another order rounds otherwise.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Container, Mapping
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile
 
@@ -70,8 +70,7 @@ class LayoutGraph:
         self.view, self.matcher = view, view.matcher
         self.opset = view.opset
         self.order = {node: number for number, node in enumerate(graph)}
-        self._ranks: dict[ir.Value, int | None] = {}
-        self._sizes: dict[ir.Value, int] = {}
+        self._dims: dict[ir.Value, tuple[int, ...] | None] = {}
         self._changes: dict[ir.Node, Layout | None] = {}
         self._forms: dict[ir.Value, Forms] = {}
 
@@ -93,34 +92,26 @@ class LayoutGraph:
 
     def rank(self, value: ir.Value) -> int | None:
         """Return the rank of a value; None if it is unknown."""
-        if value not in self._ranks:
-            for each in self._in_front(value, self._ranks):
-                self._ranks[each] = self._find_rank(each)
-        return self._ranks[value]
+        dims = self.dims(value)
+        return None if dims is None else len(dims)
 
-    def size_of(self, value: ir.Value) -> int:
-        """Return the number of elements of a value, about: some of its axes may be unknown."""
-        if value not in self._sizes:
-            for each in self._in_front(value, self._sizes):
-                self._sizes[each] = self._estimate_size(each)
-        return self._sizes[value]
+    def dims(self, value: ir.Value) -> tuple[int, ...] | None:
+        """Return the dims of a value, with estimates of unknown ones; None if the rank is unknown.
 
-    def _in_front(self, value: ir.Value, done: Container[ir.Value]) -> list[ir.Value]:
-        """List the values that must be known before `value`, in the order of the graph, and itself.
-
-        The search stops at values of known rank and at those in `done`. It is a loop, because a chain
-        may be thousands of nodes long.
+        What a value is computed from is looked at in order: a chain may be thousands of nodes long.
         """
         found, todo = dict[ir.Value, int](), [value]
         while todo:
             each = todo.pop()
-            if each in done or each in found:
+            if each in self._dims or each in found:
                 continue
             found[each] = self.place_of(each)
             producer = each.producer()
             if producer in self.order and self.view.dims(each.name) is None:
                 todo += [source for source in producer.inputs if source is not None]
-        return sorted(found, key=found.__getitem__)
+        for each in sorted(found, key=found.__getitem__):
+            self._dims[each] = self._find_dims(each)
+        return self._dims[value]
 
     def is_named(self, value: ir.Value) -> bool:
         """Return whether a value must keep its name."""
@@ -134,50 +125,31 @@ class LayoutGraph:
             for node, _ in self.matcher.readers(form)
         )
 
-    def _find_rank(self, value: ir.Value) -> int | None:
-        dims = self.view.dims(value.name)
-        if dims is not None:
-            return len(dims)
-        if (known := self.view.known(value)) is not None:
-            return known.ndim
+    def _find_dims(self, value: ir.Value) -> tuple[int, ...] | None:
+        known = self.view.dims(value.name)
+        if known is not None:
+            return tuple(_TYPICAL_LENGTH if d.constant is None else d.constant for d in known)
+        if (constant := self.view.known(value)) is not None:
+            return constant.shape
         node = value.producer()
-        rank = self._rank_behind(node) if node in self.order else None
-        for reader, _ in self.matcher.readers(value) if rank is None else ():
-            perm = self.matcher.attributes(reader).get("perm")
-            if reader.op_type == "Transpose" and isinstance(perm, tuple):
-                return len(perm)
-        return rank
-
-    def _rank_behind(self, node: ir.Node) -> int | None:
+        if node not in self.order or not op_traits.is_standard(node):
+            return None
+        rows = [self.dims(source) for source in node.inputs if source is not None]
+        if not rows or None in (rows if node.op_type in _BROADCASTING else rows[:1]):
+            return None
+        first, *others = (row or () for row in rows)
         change = self.change_of(node)
         if change is not None:
-            return len(change.axes)
-        if not op_traits.is_standard(node) or not node.inputs or node.inputs[0] is None:
-            return None
+            return tuple(1 if axis is None else first[axis] for axis in change.axes)
         if node.op_type in _BROADCASTING:
-            ranks = [self.rank(v) for v in node.inputs if v is not None]
-            return None if None in ranks else max(rank for rank in ranks if rank is not None)
-        return self.rank(node.inputs[0]) if node.op_type in _SAME_RANK else None
-
-    def _estimate_size(self, value: ir.Value) -> int:
-        dims = self.view.dims(value.name)
-        node = value.producer()
-        if dims is not None:
-            known = (dim.constant for dim in dims)
-            return math.prod(_TYPICAL_LENGTH if n is None else n for n in known)
-        return self._size_behind(node) if node in self.order else 1
-
-    def _size_behind(self, node: ir.Node) -> int:
-        sizes = [self.size_of(v) for v in node.inputs if v is not None and v.producer() is not None]
+            columns = itertools.zip_longest(*(row[::-1] for row in (first, *others)), fillvalue=1)
+            return tuple(map(max, columns))[::-1]
+        if node.op_type not in _SAME_RANK:
+            return None
         weight = op_traits.of(node).weight
-        if weight is not None and (kernel := node.inputs[weight]) is not None:
-            source, dims = node.inputs[0], self.view.dims(kernel.name)
-            if dims is not None and source is not None:
-                group = self.matcher.attributes(node).get("group", 1)
-                assert isinstance(group, int)
-                outputs, inputs = (dim.constant or 1 for dim in dims[:2])
-                return self.size_of(source) * outputs // max(1, inputs * group)
-        return max(sizes, default=1)
+        kernel = () if weight is None else self.view.dims((node.inputs[weight] or value).name)
+        channels = first[1:2] if not kernel else (kernel[0].constant or 1,)
+        return (*first[:1], *channels, *first[2:])
 
     # Changes of layout
 

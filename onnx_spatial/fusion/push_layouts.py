@@ -216,7 +216,9 @@ class Plan:
         kinds = list(op_types)
         transposes = kinds.count("Transpose")
         axes = self._nodes_of_axes * (len(kinds) - transposes)
-        return Cost(len(kinds) + axes, transposes, transposes * self.graph.size_of(forms.root))
+        return Cost(
+            len(kinds) + axes, transposes, transposes * math.prod(self.graph.dims(forms.root) or ())
+        )
 
     # Pushes
 
