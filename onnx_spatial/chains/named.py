@@ -22,7 +22,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.chains.chain_map import Formula, ValueDim
+from onnx_spatial.chains.chain_map import ValueDim
 from onnx_spatial.chains.find_chains import Chain
 from onnx_spatial.chains.movements import Movement
 from onnx_spatial.chains.patches import Patches
@@ -173,13 +173,13 @@ def _draft_chain(chain: Chain, last: ir.Node, graphs: _Graphs) -> tuple[Draft, i
         shape, known_type = chain.input_shape, chain.element_type
         operator, result = write_patches(emit, chain.patches, source, shape, known_type)
     else:
-        operator, result = _emit_blocks(emit, chain, source, _Sizes(emit, chain.place, graphs))
+        operator, result = _emit_blocks(emit, chain, source, graphs)
     draft = Draft(last, emit.nodes, emit.constants, {last.outputs[0]: result}, successor=operator)
     return draft, operator
 
 
 def _emit_blocks(
-    emit: Emitter, chain: Chain, source: ir.Value, sizes: _Sizes
+    emit: Emitter, chain: Chain, source: ir.Value, graphs: _Graphs
 ) -> tuple[ir.Node, ir.Value]:
     """Emit a block operator between its Transposes; return it and the result."""
     blocks = chain.blocks
@@ -192,7 +192,11 @@ def _emit_blocks(
     if all(amount is not None for amount in known):
         attributes[table] = [amount for amount in known if amount is not None]
     else:
-        entries = [sizes.compute(amount) for amount in pads]
+
+        def dim_size(dim: ValueDim) -> Size:
+            return emit.length(graphs.value(chain.place, dim.value), dim.axis)
+
+        entries: list[Size] = [amount.compute(emit, dim_size) for amount in pads]
         inputs.append(emit.reshape_to(emit.vector(entries, table), [-1, 2]))
     operator = ir.node(chain.op_type, inputs, attributes, domain=DOMAIN)
     emit.nodes.append(operator)
@@ -201,25 +205,6 @@ def _emit_blocks(
 
 def _emit_transpose(emit: Emitter, value: ir.Value, perm: Sequence[int]) -> ir.Value:
     return value if list(perm) == sorted(perm) else emit.op("Transpose", value, perm=list(perm))
-
-
-class _Sizes:
-    """Nodes that compute sizes from the dims of values."""
-
-    def __init__(self, emit: Emitter, place: traversal.Place, graphs: _Graphs) -> None:
-        self._emit, self._dims = emit, dict[ValueDim, Size]()
-        self._place, self._graphs = place, graphs
-
-    def compute(self, formula: Formula) -> Size:
-        """Compute a formula."""
-        result: Size = formula.compute(self._emit, self._dim_size)
-        return result
-
-    def _dim_size(self, dim: ValueDim) -> Size:
-        if dim not in self._dims:
-            value = self._graphs.value(self._place, dim.value)
-            self._dims[dim] = self._emit.length(value, dim.axis)
-        return self._dims[dim]
 
 
 def write_patches(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
 from typing import NamedTuple
 
 import onnx
@@ -16,7 +15,7 @@ from onnx_spatial.chains.chain_map import ChainMap
 from onnx_spatial.chains.one_hot import COPYING
 from onnx_spatial.chains.paths import REORDERING, Path
 from onnx_spatial.errors import ConversionError, OperatorError
-from onnx_spatial.lowering import Request, cost_model, lower
+from onnx_spatial.lowering import Request, cost_model, lower, rank
 from onnx_spatial.lowering.emitter import TYPICAL_DIM
 from onnx_spatial.maps.expressions import FLOOR
 from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial
@@ -118,10 +117,10 @@ class Prices:
             sizes = dims[path.values[reordering[0]]]
         if node is None or sizes is None or 0 in sizes:
             return 0.0, 0
-        rank, perm = len(sizes), _perm_of(node, len(sizes))
-        if sorted(perm) != list(range(rank)):
+        ones, perm = (1,) * len(sizes), _perm_of(node, len(sizes))
+        if sorted(perm) != list(range(len(sizes))):
             return 0.0, 0
-        alone = Rearrange(tuple(sizes), (1,) * rank, perm, (1,) * rank)
+        alone = Rearrange(tuple(sizes), ones, perm, ones)
         done = self.lower_rearrange(alone, sizes)
         if isinstance(done, str):
             return 0.0, 0
@@ -138,9 +137,15 @@ class Prices:
             shape: of its input.
             strategy: name of the strategy; None for the cheapest.
         """
-        return _lower_cached(
-            operator, tuple(shape), self._type, self._opset, self._max_rank, strategy
-        )
+        try:
+            request = _rearrange_request(operator, shape, self._type, self._opset)
+            ranking = rank(request, max_rank=self._max_rank, strategy=strategy)
+            if not ranking.fitting:
+                lower(request, max_rank=self._max_rank, strategy=strategy)  # raises, and says why
+        except (ConversionError, OperatorError) as error:
+            return str(error)
+        best = ranking.fitting[0]
+        return Lowering(best.lowering, best.estimated_us, ranking.nodes)
 
     def price_resized(
         self, operator: Rearrange, done: Lowering, typical: Sequence[int], small: Sequence[int]
@@ -198,23 +203,6 @@ def _rearrange_request(
     call, values = FixedCall(operator, "chains"), (ir.Value(name="x"),)
     node = NodeFacts(operator.name, "", (facts,))
     return Request.of(call, node, values, frozenset({element_type}), opset)
-
-
-@lru_cache(maxsize=4096)
-def _lower_cached(
-    operator: Rearrange,
-    shape: tuple[Dim, ...],
-    element_type: int,
-    opset: int,
-    max_rank: int | None,
-    strategy: str | None,
-) -> Lowering | str:
-    try:
-        request = _rearrange_request(operator, shape, element_type, opset)
-        done = lower(request, max_rank=max_rank, strategy=strategy)
-    except (ConversionError, OperatorError) as error:
-        return str(error)
-    return Lowering(done.strategy, done.cost, len(done.emitted.nodes))
 
 
 def _perm_of(node: onnx.NodeProto, rank: int) -> tuple[int, ...]:

@@ -95,24 +95,7 @@ MIN_OPSET = 7
 
 _COMPLEX = frozenset({TensorProto.COMPLEX64, TensorProto.COMPLEX128})
 #: Element types of standard operators since opset 9; bfloat16 since 13.
-_MOVABLE = frozenset(
-    {
-        TensorProto.FLOAT,
-        TensorProto.FLOAT16,
-        TensorProto.DOUBLE,
-        TensorProto.INT8,
-        TensorProto.INT16,
-        TensorProto.INT32,
-        TensorProto.INT64,
-        TensorProto.UINT8,
-        TensorProto.UINT16,
-        TensorProto.UINT32,
-        TensorProto.UINT64,
-        TensorProto.BOOL,
-        TensorProto.STRING,
-        TensorProto.BFLOAT16,
-    }
-)
+_MOVABLE = frozenset({*range(TensorProto.FLOAT, TensorProto.COMPLEX64), TensorProto.BFLOAT16})
 
 
 @dataclass(frozen=True)
@@ -157,6 +140,7 @@ class Ranking:
     Attributes:
         fitting: lowerings that are possible, the cheapest first.
         best: the strategy of the first of them.
+        nodes: number of its nodes.
         reasons: why the other strategies cannot, by name.
         newer_opset: the first of these reasons that a newer opset would remove.
         ranks: the ranks of strategies that exceed the limit.
@@ -164,6 +148,7 @@ class Ranking:
 
     fitting: tuple[Candidate, ...]
     best: Strategy | None
+    nodes: int
     reasons: dict[str, str]
     newer_opset: str | None = None
     ranks: tuple[int, ...] = ()
@@ -255,7 +240,7 @@ def _rank_present(
     request = request.with_inputs(present)
     reasons: dict[str, str] = {}
     newer_opset = None
-    priced: list[tuple[float, Strategy]] = []
+    priced: list[tuple[float, Strategy, int]] = []
     ranks = []
     for candidate in STRATEGIES:
         if strategy not in (None, candidate.name):
@@ -276,19 +261,19 @@ def _rank_present(
             reasons.setdefault(candidate.name, reason)
             ranks.append(emitted.max_rank)
         else:
-            priced.append((round(emitted.cost, 3), candidate))
-    least = min((price for price, _ in priced), default=0.0)
+            priced.append((round(emitted.cost, 3), candidate, len(emitted.nodes)))
+    least = min((price for price, _, _ in priced), default=0.0)
     computed = any(present[1:])
     limit = max(least + _NEGLIGIBLE, least * _UNSURE if computed else 0.0)
     # Among equals the first: it is the plainer one, and the easier to prove. A Gather has a table of
     # indices, which is computed where parameters are.
     priced.sort(key=lambda each: each[0] if each[0] > limit else 0.0)
     fitting: dict[str, Candidate] = {}
-    for price, candidate in priced:
+    for price, candidate, _ in priced:
         reasons.pop(candidate.name, None)
         fitting.setdefault(candidate.name, Candidate(candidate.name, price))
-    best = priced[0][1] if priced else None
-    return Ranking(tuple(fitting.values()), best, reasons, newer_opset, tuple(ranks))
+    _, best, nodes = priced[0] if priced else (0.0, None, 0)
+    return Ranking(tuple(fitting.values()), best, nodes, reasons, newer_opset, tuple(ranks))
 
 
 def _build_candidate(candidate: Strategy, request: Request, max_rank: int | None) -> Lowered:
