@@ -6,10 +6,8 @@
     blocks, patches  the parts that are SpaceToBatch, BatchToSpace, or patches
     movements        the chains that only permute parts of axes, and are better written again
     pricing          what nodes that move data cost
-    one_hot          convolutions that only copy, and the weights that say it
-    find_chains      the chains of a model that are operators
-    named            the model with named operators in the place of chains
-    illegal_reshape  patches that tf2onnx wrote and no runtime loads
+    one_hot          convolutions that only copy, also where no runtime loads them
+    find_chains      the chains of a model that are operators, and the model with these in their place
 
 A chain that is found goes the way of a named operator from there on. The package imports none of its
 modules: most models are converted and verified without them.

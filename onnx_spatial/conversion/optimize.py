@@ -19,11 +19,9 @@ from pathlib import Path
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.chains.find_chains import Chain, list_chains
-from onnx_spatial.chains.illegal_reshape import with_legal_patches
+from onnx_spatial.chains.find_chains import Chain, list_chains, with_operators
 from onnx_spatial.chains.movements import Movement, find_movements
-from onnx_spatial.chains.named import with_operators
-from onnx_spatial.chains.one_hot import NOTE, NOTE_OF_SUMS
+from onnx_spatial.chains.one_hot import NOTE, NOTE_OF_SUMS, with_legal_patches
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.graph_layouts import number_of_changes, remove_layout_changes
 from onnx_spatial.conversion.limits import check_limits

@@ -12,7 +12,7 @@ a rewrite that drafts nodes. Rules only read; `conversion` edits the graph.
     RULES                  a spatial operator and its neighbours   Reason   Rewrite
     dilated_conv           a node between SpaceToBatch and         Reason   Commuted, Convolution
                            BatchToSpace, by operator type
-    layout_graph           a node that is the same in any layout,  None     Adapted
+    layout                 a node that is the same in any layout,  None     Adapted
                            by operator type
 
 `layout` knows for both which axes an operator looks along, and which layout a Transpose makes.

@@ -31,14 +31,17 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from onnx_spatial.fusion.layout import Array, Layout, ways_to_make, write_change
-from onnx_spatial.fusion.layout_graph import (
+from onnx_spatial.fusion.layout import (
     LEAST_RANK,
     Adapted,
+    Array,
     Forms,
+    Layout,
     LayoutGraph,
     adapt_node,
     rank_with_rule,
+    ways_to_make,
+    write_change,
 )
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import layout_marks

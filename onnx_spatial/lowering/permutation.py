@@ -55,7 +55,7 @@ from onnx_spatial.lowering.emitter import (
     pad,
 )
 from onnx_spatial.lowering.request import Request
-from onnx_spatial.lowering.windows import windows_and_pads
+from onnx_spatial.lowering.slices import windows_and_pads
 from onnx_spatial.operators import (
     BatchToSpace,
     ExtractPatches,

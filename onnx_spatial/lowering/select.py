@@ -21,8 +21,7 @@ from onnx_spatial.lowering.nodes import NewerOpsetError
 from onnx_spatial.lowering.permutation import in_one, in_stages
 from onnx_spatial.lowering.request import Request, Strategy, checked_zero, guard_request
 from onnx_spatial.lowering.row_gather import element_gather, row_gather
-from onnx_spatial.lowering.slices import depth, slices
-from onnx_spatial.lowering.windows import ends_in_a_layout, planes
+from onnx_spatial.lowering.slices import depth, ends_in_a_layout, planes, slices
 from onnx_spatial.operators import (
     BatchToSpace,
     ExtractPatches,

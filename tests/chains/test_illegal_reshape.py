@@ -12,9 +12,7 @@ from chain_models import Net
 from vocabulary import ExtractPatches
 
 import onnx_spatial
-from onnx_spatial.chains.illegal_reshape import NOTE as ILLEGAL
-from onnx_spatial.chains.illegal_reshape import with_legal_patches
-from onnx_spatial.chains.one_hot import Weights
+from onnx_spatial.chains.one_hot import ILLEGAL, Weights, with_legal_patches
 from onnx_spatial.model import traversal
 
 BATCH, SIZES = (None, 11, 13, 3), (None, None, None, 3)

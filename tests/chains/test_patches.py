@@ -13,8 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from patch_models import one_hot
 
 import onnx_spatial
-from onnx_spatial.chains.find_chains import list_chains
-from onnx_spatial.chains.named import with_operators
+from onnx_spatial.chains.find_chains import list_chains, with_operators
 from onnx_spatial.operators.spellings.chain_ops import DOMAIN
 
 K3 = {
