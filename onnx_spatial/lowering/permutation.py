@@ -54,8 +54,7 @@ from onnx_spatial.lowering.emitter import (
     outer_sum,
     pad,
 )
-from onnx_spatial.lowering.request import Request
-from onnx_spatial.lowering.slices import windows_and_pads
+from onnx_spatial.lowering.request import Request, windows_and_pads
 from onnx_spatial.operators import (
     BatchToSpace,
     ExtractPatches,

@@ -41,8 +41,7 @@ from onnx_spatial.lowering.emitter import (
 )
 from onnx_spatial.lowering.nodes import NewerOpsetError
 from onnx_spatial.lowering.permutation import Rearrangement, transposed
-from onnx_spatial.lowering.request import Request, zero_if_legal
-from onnx_spatial.lowering.slices import Windows, computes_padding, patches
+from onnx_spatial.lowering.request import Request, Windows, computes_padding, patches, zero_if_legal
 from onnx_spatial.operators import ExtractPatches, ReorgYolo
 
 #: The opset that brought GatherND, and negative indices of Gather.
