@@ -81,6 +81,33 @@ class Emitter(SizeArithmetic):
         #: What was reshaped: another Reshape reads it.
         self._before_reshape: dict[ir.Value, Tensor] = {}
 
+    def copying(
+        self,
+        regime: str,
+        piece: Sequence[Size],
+        dims: Sequence[Size],
+        itemsize: int,
+        parts: int = 0,
+        single: str | None = None,
+    ) -> Callable[[], Work]:
+        """Return the work of a node that copies contiguous pieces to a tensor.
+
+        Args:
+            regime: of its kernel (`cost_model.copies`).
+            piece: dims of a piece.
+            dims: of the tensor.
+            itemsize: bytes of an element.
+            parts: outputs of a Split.
+            single: the regime for pieces of one element; None for the same.
+        """
+
+        def work() -> Work:
+            run, count = self.elements_in(piece), self.elements_in(dims)
+            kernel = single if single is not None and run == 1 else regime
+            return cost_model.copies(kernel, count // max(run, 1), count * itemsize, parts)
+
+        return work
+
     def tensor(self, value: ir.Value, dims: Sequence[Size], itemsize: int = 8) -> Tensor:
         """Return a value with its dims, and record its rank."""
         self.max_rank = max(self.max_rank, len(dims))
@@ -227,22 +254,10 @@ class Emitter(SizeArithmetic):
             inputs.append(self.ints(steps, "steps"))
         inner = max(axes)
         elementwise = steps[list(axes).index(inner)] != 1
-        work = self._slice_work(dims, inner + elementwise, x, strided, elementwise)
+        regime, single = "slice" if strided else "crop", "slice elements" if elementwise else None
+        piece = dims[inner + elementwise :]
+        work = self.copying(regime, piece, dims, x.itemsize, single=single)
         return self.tensor(self.op("Slice", x.value, *inputs, work=work), dims, x.itemsize)
-
-    def _slice_work(
-        self, dims: Sequence[Size], first: int, x: Tensor, strided: bool, elementwise: bool
-    ) -> Callable[[], Work]:
-        """Return the work of a Slice whose contiguous pieces are the axes from `first` on."""
-
-        def work() -> Work:
-            run, count = self.elements_in(dims[first:]), self.elements_in(dims)
-            regime = "slice" if strided else "crop"
-            if elementwise and run == 1:
-                regime = "slice elements"
-            return cost_model.copies(regime, count // max(run, 1), count * x.itemsize)
-
-        return work
 
     def _slice_by_attributes(
         self,
@@ -280,7 +295,7 @@ class Emitter(SizeArithmetic):
             axes=[axis for axis, _, _ in literal],
             starts=[start for _, start, _ in literal],
             ends=[end for _, _, end in literal],
-            work=self._slice_work(dims, first, x, False, False),
+            work=self.copying("crop", dims[first:], dims, x.itemsize),
         )
         return self.tensor(value, dims, x.itemsize)
 
@@ -292,12 +307,7 @@ class Emitter(SizeArithmetic):
             x = self.reshape(x, [*x.dims[:axis], parts, length, *x.dims[axis + 1 :]])
         part = list(x.dims)
         part[axis] = self.div(x.dims[axis], parts)
-
-        def work() -> Work:
-            run, count = self.elements_in(part[axis:]), self.elements_in(x.dims)
-            runs, size = count // max(run, 1), count * x.itemsize
-            return cost_model.copies("split elements" if run == 1 else "split", runs, size, parts)
-
+        work = self.copying("split", part[axis:], x.dims, x.itemsize, parts, "split elements")
         attributes = {"axis": axis} | ({"num_outputs": parts} if self.opset >= 18 else {})
         values = self.add_node("Split", [x.value], parts, work, attributes)
         return [self.tensor(value, part, x.itemsize) for value in values]
@@ -322,21 +332,13 @@ class Emitter(SizeArithmetic):
     def gather(self, x: Tensor, indices: Tensor, axis: int) -> Tensor:
         """Gather along `axis`; the dims of the indices replace it."""
         dims = (*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :])
-
-        def work() -> Work:
-            count, row = self.elements_in(dims), self.elements_in(x.dims[axis + 1 :])
-            return cost_model.copies("gather", count // max(row, 1), count * x.itemsize)
-
+        work = self.copying("gather", x.dims[axis + 1 :], dims, x.itemsize)
         value = self.op("Gather", x.value, indices.value, axis=axis, work=work)
         return self.tensor(value, dims, x.itemsize)
 
     def gather_elements(self, x: Tensor, indices: ir.Value, count: Size) -> Tensor:
         """Gather `count` elements of a 1-D tensor, by 1-D indices."""
-
-        def work() -> Work:
-            elements = self.elements_in([count])
-            return cost_model.copies("gather elements", elements, elements * x.itemsize)
-
+        work = self.copying("gather elements", [], [count], x.itemsize)
         value = self.op("GatherElements", x.value, indices, axis=0, work=work)
         return self.tensor(value, [count], x.itemsize)
 
@@ -625,12 +627,7 @@ def _sum_columns(emit: Emitter, columns: Sequence[ir.Value], dims: Sequence[Size
         _sum_columns(emit, columns[:cut], dims[:cut]),
         _sum_columns(emit, columns[cut:], dims[cut:]),
     )
-
-    def work() -> Work:
-        outer, inner = emit.elements_in(dims[:cut]), emit.elements_in(dims[cut:])
-        return cost_model.copies("crop", outer, outer * inner * 8)
-
-    return emit.op("Add", *parts, work=work)
+    return emit.op("Add", *parts, work=emit.copying("crop", dims[cut:], dims, 8))
 
 
 def _emit_column(emit: Emitter, term: Term, column: list[int]) -> ir.Value:

@@ -125,7 +125,10 @@ class Rearrangement:
                 cuts=_reordered(r.cuts, back),
             )
         if request.after is not None:
-            outputs, crops = (_reordered(row, request.after) for row in (r.outputs, r.crops))
+            outputs, crops = (
+                _reordered(r.outputs, request.after),
+                _reordered(r.crops, request.after),
+            )
             r = replace(r, outputs=outputs, crops=crops)
         return r
 
@@ -221,7 +224,7 @@ def _data_of(request: Request, emit: Emitter) -> tuple[Tensor, ir.Value | None]:
         return request.operand(emit), None
     value, lead = request.inputs[0], request.call.axes
     assert value is not None
-    shape = emit.shape_of(value)
+    shape = emit.op("Shape", value)
     # One dim is assumed, which affects the estimated cost alone.
     tail = emit.slice(emit.tensor(shape, [lead + 1]), [0], [lead], [INT64_MAX], [1]).value
     (rest,) = emit.elements(emit.op("ReduceProd", tail, keepdims=1), [0], 1)

@@ -162,7 +162,7 @@ class Request:
         value = self.inputs[0]
         assert value is not None and self.shape is not None
         rank = emit.ints([len(self.shape)], "rank")
-        shape = emit.op("Reshape", emit.shape_of(value), rank)
+        shape = emit.op("Reshape", emit.op("Shape", value), rank)
         extra: dict[str, Any] = {"allowzero": 1} if self.opset >= 14 else {}
         return emit.op("Reshape", value, shape, **extra)
 
@@ -321,7 +321,7 @@ def guard_request(request: Request, emit: Emitter) -> Request:
         return request
     data = request.inputs[0]
     assert data is not None
-    sizes = emit.op("Add", emit.shape_of(data), zero_if_legal(emit, constraints))
+    sizes = emit.op("Add", emit.op("Shape", data), zero_if_legal(emit, constraints))
     extra: dict[str, Any] = {"allowzero": 1} if emit.opset >= 14 else {}
     value = emit.op("Reshape", data, sizes, **extra)
     return replace(request, inputs=(value, *request.inputs[1:]))

@@ -34,7 +34,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, reduce
 from itertools import groupby
-from operator import or_
+from operator import attrgetter, or_
 
 import numpy as np
 import onnx_ir as ir
@@ -243,10 +243,6 @@ class SizeArithmetic(NodeList):
                 for index in range(len(node.inputs)):
                     node.replace_input_with(index, None)
 
-    def shape_of(self, x: ir.Value) -> ir.Value:
-        """Return the run-time shape of a value."""
-        return self.op("Shape", x)
-
     def less(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """Return a < b for int64 values; before opset 9 Less has floats only.
 
@@ -303,6 +299,9 @@ def _as_factor(size: Polynomial) -> Polynomial:
 
 #: The opsets since which Shape gives a part of the shape, Max has integers, Split has parts as input.
 _SHAPE_PART, _INTEGER_MAX, _SPLIT_INPUT = 15, 12, 13
+
+#: What atoms are sorted by: the oldest first.
+_AGE = attrgetter("serial")
 
 #: Operand that changes nothing, of each operator that has two operands.
 _NEUTRAL = {"Div": 1, "Max": -(2**62), "Add": 0, "Mul": 1}
@@ -500,7 +499,7 @@ class _Draft:
         if not at_once or len(products) > 1 or len(products[0]) < 2:
             return multiplied
         row = self.row(products[0])
-        if sorted(map(_atom_age, row.atoms)) != sorted(map(_atom_age, products[0])):
+        if sorted(map(_AGE, row.atoms)) != sorted(map(_AGE, products[0])):
             return multiplied
         reduced = self.op("ReduceProd", row.part, keepdims=1)
         return min(multiplied, reduced, key=self.count_nodes)
@@ -528,7 +527,7 @@ class _Draft:
         """Draft what is read, and what is read at once with it."""
         parts, held = [], list[Atom]()
         by_source: dict[tuple[ir.Value, int | None], list[int]] = {}
-        for atom in sorted(atoms, key=_atom_age):
+        for atom in sorted(atoms, key=_AGE):
             assert isinstance(atom.key, Read)
             by_source.setdefault((atom.key.source, atom.key.count), []).append(atom.key.place)
         for (source, count), places in by_source.items():
@@ -547,7 +546,10 @@ class _Draft:
     def _draft_computed(self, wanted: dict[Atom, None], top: int) -> _Row:
         """Draft a row of which some atoms are computed from an earlier row."""
         made = [atom for atom in wanted if _atom_level(atom) == top]
-        row = self.row([a for a in wanted if a not in made] + [*_atoms(_inner_atoms(made))])
+        row = self.row(
+            [a for a in wanted if a not in made]
+            + [*_atoms(p for atom in made for p in _operands(atom))]
+        )
         made_at: dict[Atom, list[Atom]] = {}
         for atom in made:
             inner = _atoms(_operands(atom))
@@ -669,10 +671,6 @@ def _cheapest_ways(draft: _Draft, wanted: Sequence[Wanted]) -> list[_Part]:
     return parts_of(min((improved(tuple(start)) for start in starts), key=cost))
 
 
-def _atom_age(atom: Atom) -> int:
-    return atom.serial
-
-
 @lru_cache(1 << 12)
 def _ordered_terms(p: Polynomial) -> list[tuple[tuple[Atom, ...], int]]:
     """Return the terms but the number, those that are subtracted last."""
@@ -693,10 +691,6 @@ def _operands(atom: Atom) -> tuple[Polynomial, ...]:
         return ()
     operands = atom.key.operands
     return operands if isinstance(operands, tuple) else tuple(sorted(operands, key=repr))
-
-
-def _inner_atoms(atoms: Iterable[Atom]) -> list[Polynomial]:
-    return [operand for atom in atoms for operand in _operands(atom)]
 
 
 def _atom_level(atom: Atom) -> int:

@@ -305,7 +305,7 @@ def _space_to_batch(r: Rearrangement, emit: Emitter) -> ir.Value:
         # Where a block does not divide, the part of the last offsets is smaller than the first, and this
         # Reshape fails. Concat would skip an empty part and leave its share of the result undefined.
         last = parts[-1]
-        value = emit.op("Reshape", last.value, emit.shape_of(parts[0].value))
+        value = emit.op("Reshape", last.value, emit.op("Shape", parts[0].value))
         parts[-1] = emit.tensor(value, last.dims, last.itemsize)
     return r.finished(emit, emit.concat(parts, target))
 
