@@ -34,14 +34,11 @@ from onnx import TensorProto
 from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering import cost_model
 from onnx_spatial.lowering.cost_model import Work
-from onnx_spatial.lowering.nodes import INT64_MAX, NewerOpsetError
+from onnx_spatial.lowering.nodes import INT64_MAX, SINCE, NewerOpsetError
 from onnx_spatial.lowering.sizes import LARGEST_RANGE, TYPICAL_DIM, Size, SizeArithmetic
 from onnx_spatial.operators.shapes import is_countable
 
 __all__ = ["INT64_MAX", "TYPICAL_DIM", "Emitter", "Size", "Tensor"]
-
-#: The opset in which Slice got its bounds as inputs.
-SLICE_INPUTS = 10
 
 
 @dataclass(frozen=True)
@@ -136,7 +133,7 @@ class Emitter(SizeArithmetic):
         else:
             kept = _same_places(x, dims)
             sizes = [
-                0 if self.opset < 14 and k and not isinstance(d, int) else d
+                0 if self.opset < SINCE["allowzero"] and k and not isinstance(d, int) else d
                 for d, k in zip(dims, kept, strict=True)
             ]
             value = self.reshape_exactly(x.value, sizes, kept)
@@ -168,7 +165,7 @@ class Emitter(SizeArithmetic):
             return None
         literal = [d for d in dims if isinstance(d, int)]
         allow_zero = any(d == 0 and not copied for d, copied in zip(literal, kept, strict=True))
-        if allow_zero and self.opset < 14:
+        if allow_zero and self.opset < SINCE["allowzero"]:
             if literal.count(0) > 1:
                 raise ConversionError(
                     f"a Reshape to {literal} needs allowzero, opset 14", code=Code.OPSET_TOO_OLD
@@ -189,7 +186,7 @@ class Emitter(SizeArithmetic):
             kept: for each dim whether it is the input's; a 0 is then copied. None by default.
         """
         shape = self.vector(dims, "shape")
-        if self.opset >= 14:
+        if self.opset >= SINCE["allowzero"]:
             return self.op("Reshape", value, shape, allowzero=1)
         instead = self.ints([0 if k else -1 for k in kept] or [-1], "instead_of_0")
         empty = self.op("Equal", shape, self.ints([0], "zero"))
@@ -246,7 +243,7 @@ class Emitter(SizeArithmetic):
     ) -> Tensor:
         """Slice to the dims `dims`; an end of INT64_MAX is the end of the axis."""
         steps = steps or [1] * len(axes)
-        if self.opset < SLICE_INPUTS:
+        if self.opset < SINCE["inputs of Slice"]:
             return self._slice_by_attributes(x, axes, starts, ends, dims, steps)
         inputs = [self.vector(starts, "starts"), self.vector(ends, "ends"), self.ints(axes, "axes")]
         strided = any(step != 1 for step in steps)
@@ -365,12 +362,8 @@ _PAD_TYPES = frozenset(
     }
 )
 
-#: Pad has taken its amounts as an input since this opset; before, it has fewer kernels.
-PAD_INPUTS = 11
+#: Types of its kernels before it took its amounts as an input.
 _OLD_PAD_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
-
-#: ConstantOfShape came with this opset.
-_CONSTANT_OF_SHAPE = 9
 
 #: Blocks of zeros up to this many elements are constants; larger ones are made at run time.
 _LARGEST_CONSTANT = 1 << 14
@@ -386,7 +379,7 @@ def is_zero(pair: tuple[Size, Size]) -> bool:
 def has_pad_kernel(element_types: frozenset[int], opset: int) -> bool:
     """Tell whether one Pad is exact for all of `element_types`; true if none is known."""
     types = _PAD_TYPES | {TensorProto.BOOL} if opset >= 13 else _PAD_TYPES
-    if opset < PAD_INPUTS:
+    if opset < SINCE["inputs of Pad"]:
         types = _OLD_PAD_TYPES
     return element_types <= types
 
@@ -419,7 +412,7 @@ def pad(
     dims = [emit.add(emit.add(d, begin), end) for d, (begin, end) in zip(x.dims, pads, strict=True)]
     amounts = [*(b for b, _ in pads), *(e for _, e in pads)]
     literal = [amount for amount in amounts if isinstance(amount, int)]
-    written = emit.opset >= PAD_INPUTS or len(literal) == len(amounts)
+    written = emit.opset >= SINCE["inputs of Pad"] or len(literal) == len(amounts)
     if written and has_pad_kernel(element_types, emit.opset):
         source = x
 
@@ -428,7 +421,7 @@ def pad(
             size = emit.elements_in(dims) * source.itemsize
             return cost_model.copies("pad", emit.elements_in(source.dims) // max(run, 1), size)
 
-        if emit.opset < PAD_INPUTS:
+        if emit.opset < SINCE["inputs of Pad"]:
             value = 0.0 if pad_value is None else float(pad_value)
             outside = {} if value == 0 else {"value": ir.AttrFloat32("value", value)}
             padding = emit.op("Pad", x.value, pads=literal, work=work, **outside)
@@ -444,7 +437,7 @@ def pad(
         )
     if not element_types:
         what = "computed amounts of zeros of an unknown element type"
-        raise NewerOpsetError(what, PAD_INPUTS)
+        raise NewerOpsetError(what, SINCE["inputs of Pad"])
     (element_type,) = element_types
     if signed:
         x, pads = _emit_crop(emit, x, pads)
@@ -500,7 +493,7 @@ def filled(
     if len(known) == len(dims) and small:
         return emit.constant(_filled_array(known, dtype, value), "zeros")
     shape = emit.vector(dims, "zeros_shape")
-    if emit.opset < _CONSTANT_OF_SHAPE:
+    if emit.opset < SINCE["ConstantOfShape"]:
         return emit.op(
             "Tile", emit.constant(_filled_array([1] * len(dims), dtype, value), "zero"), shape
         )

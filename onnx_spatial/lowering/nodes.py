@@ -25,6 +25,19 @@ Attribute = int | str | Sequence[int] | ir.Attr
 INT64_MAX = 2**63 - 1
 
 
+#: The opset that brought an operator, or a form of it; older ones need another way.
+SINCE = {
+    **dict.fromkeys(("ConstantOfShape", "Less of integers", "NonZero", "Where"), 9),
+    "inputs of Slice": 10,
+    **dict.fromkeys(("GatherElements", "GatherND", "negative indices of Gather"), 11),
+    **dict.fromkeys(("Range", "inputs of Pad"), 11),
+    "Max of integers": 12,
+    "parts of Split": 13,
+    "allowzero": 14,
+    "part of Shape": 15,
+}
+
+
 class NewerOpsetError(ConversionError):
     """Lowering that the model's opset cannot express; the message names the first one that can."""
 

@@ -54,6 +54,7 @@ from onnx_spatial.lowering.emitter import (
     outer_sum,
     pad,
 )
+from onnx_spatial.lowering.nodes import SINCE
 from onnx_spatial.lowering.request import Request, windows_and_pads
 from onnx_spatial.operators import (
     BatchToSpace,
@@ -229,7 +230,7 @@ def _data_of(request: Request, emit: Emitter) -> tuple[Tensor, ir.Value | None]:
     tail = emit.slice(emit.tensor(shape, [lead + 1]), [0], [lead], [INT64_MAX], [1]).value
     (rest,) = emit.elements(emit.op("ReduceProd", tail, keepdims=1), [0], 1)
     dims = (*(emit.length(value, axis) for axis in range(lead)), rest)
-    target: Sequence[Size] = dims if emit.opset >= 14 else [*[0] * lead, rest]
+    target: Sequence[Size] = dims if emit.opset >= SINCE["allowzero"] else [*[0] * lead, rest]
     flat = emit.reshape_exactly(value, target, [*[True] * lead, False])
     return emit.tensor(flat, dims, request.itemsize), tail
 

@@ -29,6 +29,7 @@ from onnx_spatial.lowering.emitter import (
     numpy_dtype,
     pad,
 )
+from onnx_spatial.lowering.nodes import SINCE
 from onnx_spatial.lowering.sizes import typical_sides
 from onnx_spatial.operators import (
     BatchToSpace,
@@ -163,7 +164,7 @@ class Request:
         assert value is not None and self.shape is not None
         rank = emit.ints([len(self.shape)], "rank")
         shape = emit.op("Reshape", emit.op("Shape", value), rank)
-        extra: dict[str, Any] = {"allowzero": 1} if self.opset >= 14 else {}
+        extra: dict[str, Any] = {"allowzero": 1} if self.opset >= SINCE["allowzero"] else {}
         return emit.op("Reshape", value, shape, **extra)
 
     def typical(self, axis: int) -> tuple[int, ...]:
@@ -322,7 +323,7 @@ def guard_request(request: Request, emit: Emitter) -> Request:
     data = request.inputs[0]
     assert data is not None
     sizes = emit.op("Add", emit.op("Shape", data), zero_if_legal(emit, constraints))
-    extra: dict[str, Any] = {"allowzero": 1} if emit.opset >= 14 else {}
+    extra: dict[str, Any] = {"allowzero": 1} if emit.opset >= SINCE["allowzero"] else {}
     value = emit.op("Reshape", data, sizes, **extra)
     return replace(request, inputs=(value, *request.inputs[1:]))
 

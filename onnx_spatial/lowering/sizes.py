@@ -40,16 +40,13 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_spatial.lowering import cost_model
-from onnx_spatial.lowering.nodes import NewerOpsetError, NodeList
+from onnx_spatial.lowering.nodes import SINCE, NewerOpsetError, NodeList
 from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial, computed
 
 Size = int | Polynomial
 
 #: Ranges up to this many elements are constants; longer ones are made at run time.
 LARGEST_RANGE = 1 << 14
-
-#: Opsets that brought Range, NonZero, Where and Less of integers.
-_RANGE, _NON_ZERO, _WHERE, _INTEGER_LESS = 11, 9, 9, 9
 
 #: Size of an unknown dim in estimates.
 TYPICAL_DIM = 64
@@ -120,7 +117,7 @@ class SizeArithmetic(NodeList):
 
         Before allowzero a Reshape copies a dim for a 0, so there it is the next larger quotient.
         """
-        if self.opset < 14 and not (isinstance(a, int) and isinstance(b, int)):
+        if self.opset < SINCE["allowzero"] and not (isinstance(a, int) and isinstance(b, int)):
             a = self.add(a, self.sub(b, 1))
         return self.div(a, b)
 
@@ -248,13 +245,13 @@ class SizeArithmetic(NodeList):
 
         Doubles round integers beyond 2**53, which changes no comparison with a smaller one.
         """
-        if self.opset < _INTEGER_LESS:
+        if self.opset < SINCE["Less of integers"]:
             a, b = (self.op("Cast", value, to=int(ir.DataType.DOUBLE)) for value in (a, b))
         return self.op("Less", a, b)
 
     def where(self, condition: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Value:
         """Return `yes` where the condition holds, else `no`; both are int64."""
-        if self.opset >= _WHERE:
+        if self.opset >= SINCE["Where"]:
             return self.op("Where", condition, yes, no)
         chosen = self.op("Cast", condition, to=int(ir.DataType.INT64))
         return self.op("Add", no, self.op("Mul", chosen, self.op("Sub", yes, no)))
@@ -267,9 +264,9 @@ class SizeArithmetic(NodeList):
         """Return 0, step, 2 * step, .. (count elements) as a 1-D int64 value."""
         if isinstance(count, int) and count <= LARGEST_RANGE:
             return self.ints([i * step for i in range(count)], "index")
-        if self.opset < _RANGE:
-            if self.opset < _NON_ZERO:
-                raise NewerOpsetError("indices that are computed at run time", _NON_ZERO)
+        if self.opset < SINCE["Range"]:
+            if self.opset < SINCE["NonZero"]:
+                raise NewerOpsetError("indices that are computed at run time", SINCE["NonZero"])
             one = ir.Attr("value", ir.AttributeType.TENSOR, ir.tensor(np.ones(1, np.int64)))
             ones = self.op("ConstantOfShape", self.size(count), value=one)
             places = self.op("Squeeze", self.op("NonZero", ones), axes=[0])
@@ -296,9 +293,6 @@ def _as_factor(size: Polynomial) -> Polynomial:
     terms = {product: factor // number for product, factor in size.terms.items()}
     return computed("Add", [Polynomial(terms)]) * number
 
-
-#: The opsets since which Shape gives a part of the shape, Max has integers, Split has parts as input.
-_SHAPE_PART, _INTEGER_MAX, _SPLIT_INPUT = 15, 12, 13
 
 #: What atoms are sorted by: the oldest first.
 _AGE = attrgetter("serial")
@@ -426,7 +420,7 @@ class _Draft:
 
     def draft_operation(self, op_type: str, a: _Part, b: _Part) -> _Part:
         """Draft an operation; before opset 12 Max has no int64."""
-        if op_type != "Max" or self.opset >= _INTEGER_MAX:
+        if op_type != "Max" or self.opset >= SINCE["Max of integers"]:
             return self.op(op_type, a, b)
         # max(a, b) = (a + b + |a - b|) / 2
         distance = self.op("Abs", self.op("Sub", a, b))
@@ -438,7 +432,9 @@ class _Draft:
         source: _Part = keys[0].source
         count, places = keys[0].count, tuple(key.place for key in keys)
         if count is None:
-            if self.opset >= _SHAPE_PART and places == (*range(places[0], places[-1] + 1),):
+            if self.opset >= SINCE["part of Shape"] and places == (
+                *range(places[0], places[-1] + 1),
+            ):
                 return self.op("Shape", source, start=places[0], end=places[-1] + 1)
             source = self.op("Shape", source)
         elif places == (*range(count),):
@@ -534,7 +530,7 @@ class _Draft:
             read = sorted(places)
             if count:
                 read = list(range(count))
-            elif count is None and self.opset >= _SHAPE_PART:
+            elif count is None and self.opset >= SINCE["part of Shape"]:
                 read = list(range(read[0], read[-1] + 1))
             some = [
                 atom for p in read for atom in _atoms([Polynomial.atom(Read(source, p, count))])
@@ -638,7 +634,7 @@ def _cheapest_ways(draft: _Draft, wanted: Sequence[Wanted]) -> list[_Part]:
         alone = [draft.draft_apart(vector), draft.in_lanes(vector)]
         alone += [draft.between_numbers(each, vector) for each in rows]
         alone = list(dict.fromkeys(alone))
-        can_join = len(vectors) > 1 and draft.opset >= _SPLIT_INPUT
+        can_join = len(vectors) > 1 and draft.opset >= SINCE["parts of Split"]
         ways.append([*sorted(alone, key=draft.count_nodes), *([None] if can_join else [])])
 
     @cache
