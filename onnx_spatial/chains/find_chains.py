@@ -35,6 +35,7 @@ from onnx_spatial.chains.one_hot import find_one_hot
 from onnx_spatial.chains.patches import Patches, find_patches, paths_of_patches
 from onnx_spatial.chains.paths import MOVING, DataGraph, Path
 from onnx_spatial.chains.pricing import TYPICAL, estimate_dims
+from onnx_spatial.chains.reading import MODEL_SECONDS, limit_of
 from onnx_spatial.lowering.emitter import Emitter, Size, Tensor, pad
 from onnx_spatial.maps.budget import Budget
 from onnx_spatial.model import op_traits, traversal
@@ -49,10 +50,6 @@ from onnx_spatial.operators.spellings.chain_ops import DOMAIN
 
 #: Steps (`Budget`) for a path, and for a model.
 _PATH_STEPS, _MODEL_STEPS = 200_000, 1_000_000
-
-#: Processor seconds for a model: many times of what its steps take.
-_MODEL_SECONDS = 300.0
-
 
 #: Operator type of patches, by the number of spatial axes; converters have none for one axis.
 _PATCHES = {2: "ExtractImagePatches", 3: "ExtractVolumePatches"}
@@ -112,21 +109,21 @@ def list_chains(
     """
     local = {(f.domain, f.name) for f in proto.functions}
     copying = find_one_hot(proto, folder)
-    graphs = [
-        _Graph.with_paths(place, DataGraph(graph, local, copying.get(place, ())))
-        for place, graph in traversal.graphs(proto)
-    ]
-    if not any(graph.may_hold_blocks or graph.may_hold_patches for graph in graphs):
+    graphs = []
+    for place, graph in traversal.graphs(proto):
+        data = DataGraph(graph, local, copying.get(place, ()))
+        graphs.append((place, data, paths_of_blocks(data), paths_of_patches(data)))
+    if not any(of_blocks or of_patches for *_, of_blocks, of_patches in graphs):
         return []
     if operators is None:
         operators = analysis.Analysis(proto, (), folder)
     scopes = graph_scopes(proto, operators, folder)
     chains: list[Chain] = []
-    budget = Budget(_MODEL_STEPS, _MODEL_SECONDS)
-    for graph, scope in zip(graphs, scopes, strict=True):
-        known = replace(scope, one_hot=copying.get(graph.place, {}))
+    budget = Budget(_MODEL_STEPS, MODEL_SECONDS)
+    for (place, data, of_blocks, of_patches), scope in zip(graphs, scopes, strict=True):
+        known = replace(scope, one_hot=copying.get(place, {}))
         of_graph: dict[str, Chain] = {}
-        for path in graph.may_hold_blocks:
+        for path in of_blocks:
             if budget.is_exhausted:
                 break
             share = Budget(_PATH_STEPS, within=budget)
@@ -136,10 +133,8 @@ def list_chains(
                 )
             if share.is_exhausted and notes is not None:
                 steps = _MODEL_STEPS if budget.is_exhausted else _PATH_STEPS
-                limit = (
-                    f"{_MODEL_SECONDS:.0f} seconds" if budget.is_timed_out else f"{steps:,} steps"
-                )
-                between = f"between {path.values[0]!r} and {path.values[-1]!r} in {graph.place}"
+                limit = limit_of(budget, steps)
+                between = f"between {path.values[0]!r} and {path.values[-1]!r} in {place}"
                 notes.append(f"the search for chains stopped after {limit}, {between}")
         patches = [
             replace(
@@ -148,25 +143,10 @@ def list_chains(
                 one_hot=found.one_hot,
                 cost=found.cost,
             )
-            for found in find_patches(known, graph.data, graph.may_hold_patches, budget)
+            for found in find_patches(known, data, of_patches, budget)
         ]
         chains += _without_overlaps(list(of_graph.values()), patches)
     return chains
-
-
-@dataclass(frozen=True)
-class _Graph:
-    """A graph, and its paths that may hold operators."""
-
-    place: traversal.Place
-    data: DataGraph
-    may_hold_blocks: list[Path]
-    may_hold_patches: list[Path]
-
-    @classmethod
-    def with_paths(cls, place: traversal.Place, data: DataGraph) -> _Graph:
-        """Find the paths of a graph."""
-        return cls(place, data, paths_of_blocks(data), paths_of_patches(data))
 
 
 def _without_overlaps(blocks: list[Chain], patches: list[Chain]) -> list[Chain]:

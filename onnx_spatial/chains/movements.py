@@ -30,7 +30,17 @@ from onnx_spatial.chains.pricing import (
     estimate_dims,
     is_worthwhile,
 )
-from onnx_spatial.chains.reading import IN, OUT, Access, Digit, Division, Readings, stack_digits
+from onnx_spatial.chains.reading import (
+    IN,
+    MODEL_SECONDS,
+    OUT,
+    Access,
+    Digit,
+    Division,
+    Readings,
+    limit_of,
+    stack_digits,
+)
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.maps import operators
 from onnx_spatial.maps.budget import Budget
@@ -133,9 +143,8 @@ def _assemble_rearrange(inputs: list[list[Digit]], outputs: list[list[Digit]]) -
         return None
 
 
-#: Steps (`Budget`) for all chains of a model, and of looking at a part; and processor seconds, many
-#: times of what the steps take.
-_MODEL_STEPS, _LOOK_STEPS, _MODEL_SECONDS = 400_000, 20, 300.0
+#: Steps (`Budget`) for all chains of a model, and of looking at a part.
+_MODEL_STEPS, _LOOK_STEPS = 400_000, 20
 
 _SHARED_REASON = "other nodes read what functions in it compute"
 
@@ -232,7 +241,7 @@ def find_movements(
     if operators is None:
         operators = analysis.Analysis(proto, (), folder)
     scopes = graph_scopes(proto, operators, folder)
-    budget = Budget(_MODEL_STEPS, _MODEL_SECONDS)
+    budget = Budget(_MODEL_STEPS, MODEL_SECONDS)
     movements: list[Movement] = []
     for (place, moves, paths), scope in zip(graphs, scopes, strict=True):
         search = _Search(place, moves, scope, max_rank, budget)
@@ -240,9 +249,7 @@ def find_movements(
         # Paths that part behind a chain have it in common.
         movements += search.without_shared({m.output: m for m in found if m is not None})
     if budget.is_exhausted and notes is not None:
-        limit = (
-            f"{_MODEL_SECONDS:.0f} seconds" if budget.is_timed_out else f"{_MODEL_STEPS:,} steps"
-        )
+        limit = limit_of(budget, _MODEL_STEPS)
         notes.append(f"the search for chains that only move data stopped after {limit}")
     return movements
 

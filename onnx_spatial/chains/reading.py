@@ -163,6 +163,9 @@ def _index_in_source(source: str, y: Tensor, index: Index) -> Index | None:
 
 _T = TypeVar("_T")
 
+#: Processor seconds for the chains of a model: many times of what the steps of its budget take.
+MODEL_SECONDS = 300.0
+
 #: The most cases in which a part is read.
 _MAX_CASES = 24
 
@@ -283,3 +286,8 @@ class Readings:
             return all(case.all(fails_or_divides))
         except UndecidedError:
             return False
+
+
+def limit_of(budget: Budget, steps: int) -> str:
+    """Return what has stopped a search, for people."""
+    return f"{MODEL_SECONDS:.0f} seconds" if budget.is_timed_out else f"{steps:,} steps"

@@ -612,15 +612,9 @@ def _adapt_along(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted |
 
 def _adapt_pad(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
     view = graph.view_of(node)
-    if view.has(3):
-        axes = view.known(3)
-        if axes is None:
-            return None
-        places = [layout.place(int(axis)) for axis in axes.reshape(-1)]
-        return Adapted({0: layout}, {3: np.array(places, axes.dtype)})
     known = view.known(1)
     pads = view.integers("pads", () if known is None else tuple(known.reshape(-1).tolist()))
-    if pads is None or len(pads) != 2 * layout.rank:
+    if pads is None or len(pads) != 2 * layout.rank or view.has(3):
         return None
     sides = (pads[: layout.rank], pads[layout.rank :])
     moved = tuple(0 if axis is None else side[axis] for side in sides for axis in layout.axes)

@@ -544,8 +544,8 @@ def _fold_bias(graph: LayoutGraph, conv: ir.Node, forms: Forms, add: ir.Node) ->
     value = list(forms.layouts)[-1]
     addend = add.inputs[1 - list(add.inputs).index(value)]
     kernel = conv.inputs[1]
-    channels = _channels(graph, conv)
-    known = graph.view.known(addend)
+    dims = None if kernel is None else graph.view.dims(kernel.name)
+    channels, known = dims[0].constant if dims else None, graph.view.known(addend)
     if graph.opset < 7 or addend is None or channels is None or known is None:
         return None
     bias = _bias_elements(known, forms.layouts[value], channels)
@@ -565,22 +565,6 @@ def _fold_bias(graph: LayoutGraph, conv: ir.Node, forms: Forms, add: ir.Node) ->
         drafts.append(draft)
     drafts[-1].results[add.outputs[0]] = result
     return GraphEdit(drafts, [add])
-
-
-def _channels(graph: LayoutGraph, conv: ir.Node) -> int | None:
-    """Return the number of output channels of a Conv; None if it is unknown."""
-    kernel = conv.inputs[1]
-    dims = graph.view.dims(kernel.name) if kernel is not None else None
-    if dims:
-        return dims[0].constant
-    known = graph.view.known(kernel)
-    if known is not None:
-        return int(known.shape[0])
-    for value, layout in graph.forms(conv.outputs[0]).layouts.items():
-        dims = graph.view.dims(value.name)
-        if dims and 1 in layout.axes:
-            return dims[layout.axes.index(1)].constant
-    return None
 
 
 def _bias_elements(addend: Array, change: Layout, channels: int) -> Array | None:
