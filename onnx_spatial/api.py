@@ -110,8 +110,7 @@ def convert(
             standard operators; an IR version below 8 is raised to 8, the first that has them) or
             "custom-op" (Python operators that `custom_ops.register` provides).
         fuse: in mode "lower", also rewrite neighbouring nodes: convolutions between the operators
-            become dilated, Transposes become part of a lowering, inverse operators cancel each
-            other (`onnx_spatial.fusion`).
+            become dilated, Transposes become part of a lowering (`onnx_spatial.fusion`).
         chains: also rewrite chains of standard nodes that are spatial operators, as `optimize` does. In
             the other modes each of them becomes its operator first.
         prefer: take this lowering wherever it applies, instead of the cheapest.

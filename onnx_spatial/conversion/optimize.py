@@ -6,7 +6,7 @@
 
 The operators are put in the place of their chains in memory, and converted with those of the file. A
 chain is only rewritten where its operator became part of something else (a dilated convolution, a region
-without blocks, a pair that cancels), where its price is clearly better (`chains.pricing`), or where a
+without blocks), where its price is clearly better (`chains.pricing`), or where a
 tensor of it exceeds the rank limit. All other chains stay as they are, byte for byte.
 """
 

@@ -49,8 +49,8 @@ class OperatorReport:
         op_type, domain: as in the file; of a chain, of the operator that it is, and "".
         dialect: its spelling; None if unknown. "standard nodes" for a chain. "onnx auto_pad" for a
             convolution that onnxruntime refuses, with auto_pad SAME and dilations.
-        action: "lower" (standard nodes replace it), "fuse" (it becomes part of other nodes, or they
-            cancel each other), "function" (a local function defines it), "custom-op" (a Python
+        action: "lower" (standard nodes replace it), "fuse" (it becomes part of other nodes, or it
+            undoes itself), "function" (a local function defines it), "custom-op" (a Python
             operator runs it), "refuse" (it breaks a rule or cannot be expressed) or "leave" (its
             domain is not accepted for these operators, nothing calls the function around it, it is
             in the form of the mode already, or, of a chain, nothing is gained).

@@ -2,7 +2,6 @@
 
     SpaceToBatch -> Conv -> BatchToSpace        a dilated Conv                `dilated_conv`
     ExtractPatches -> Conv 1x1, MatMul, ..      one strided Conv              `strided_conv`
-    BatchToSpace -> SpaceToBatch                a Pad, a Slice, or nothing    `rules.CANCELLED`
     Transpose -> operator -> Transpose          one permutation               `rules.ABSORBED`
 
 Every rule has the same three parts: a pattern in the graph, a check that may decline with a reason, and
@@ -35,7 +34,6 @@ from onnx_spatial.fusion.rules import Lower, Reason, Rewrite, Rule, Writer
 #: Every rule, in the order in which they are applied to an operator.
 RULES: tuple[Rule[Any], ...] = (
     strided_conv.RULE,
-    rules.CANCELLED,
     rules.ABSORBED,
 )
 

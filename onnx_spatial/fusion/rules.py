@@ -1,23 +1,15 @@
-"""Fusion rules: their shape, and the two short ones.
+"""Fusion rules: their shape, and the one that absorbs Transposes next to an operator.
 
     match(operator, matcher)  -> None         the pattern is not there
                               -> a Reason     the pattern is there, but the check declines
                               -> a match      rewrite(match, lower) -> a Rewrite, or a Reason
 
-`fusion.RULES` lists all rules.
+    x -> Transpose -> operator -> Transpose -> y        x -> permutation -> y
 
-CANCELLED     BatchToSpace crops c -> SpaceToBatch pads p     pads by (p - c) / block
-              A Pad, a Slice or an Identity is left, written as one of the two operators with blocks
-              of 1. Cropped elements do not come back, so on one side of an axis only one of the two
-              may do anything, and only by multiples of the block. SpaceToBatch -> BatchToSpace is a
-              region without nodes (`dilated_conv`).
-
-ABSORBED      x -> Transpose -> operator -> Transpose -> y    x -> permutation -> y
-              Converters put such pairs around every operator, to change between NHWC and NCHW. A
-              Transpose in front with other readers stays for them. Behind, all readers must be
-              Transposes of one permutation, and the operator's output must be unknown elsewhere: then
-              the outputs of these Transposes are one value. Costs decide which of them are absorbed: the
-              nodes to write, against those and the Transposes that stay.
+Converters put such pairs around every operator, to change between NHWC and NCHW. A Transpose in front
+with other readers stays for them. Behind, all readers must be Transposes of one permutation, and the
+operator's output must be unknown elsewhere: then the outputs of these Transposes are one value. Costs
+decide which of them are absorbed: the nodes to write, against those and the Transposes that stay.
 """
 
 from __future__ import annotations
@@ -28,18 +20,16 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Generic, TypeVar
 
-import numpy as np
 import onnx_ir as ir
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ConversionError, OperatorError
 from onnx_spatial.fusion.graph_view import MatchedOp, Matcher
-from onnx_spatial.lowering import Lowered, Request, are_open, transpose_cost
+from onnx_spatial.lowering import Lowered, Request, transpose_cost
 from onnx_spatial.lowering.emitter import TYPICAL_DIM
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
-from onnx_spatial.operators import BatchToSpace, Dim, SpaceToBatch
-from onnx_spatial.operators.spellings import BlockCall, Vector
+from onnx_spatial.operators import Dim
 
 #: Lowers a request. Raises ConversionError where that cannot be done.
 Lower = Callable[[Request], Lowered]
@@ -123,72 +113,6 @@ class Rule(Generic[Match]):
         if self.name is None or isinstance(rewrite, Reason):
             return rewrite
         return replace(rewrite, lowered=replace(rewrite.lowered, strategy=self.name))
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """A BatchToSpace, the SpaceToBatch behind it, and the operator that is left of the two."""
-
-    first: MatchedOp
-    second: MatchedOp
-    remainder: BlockCall
-
-
-def _match_pair(subject: MatchedOp, matcher: Matcher) -> _Pair | Reason | None:
-    call = subject.request.call
-    if not isinstance(call, BlockCall) or call.kind is not BatchToSpace:
-        return None
-    output = subject.node.outputs[0]
-    readers = matcher.readers(output)
-    others = [s for n, i in readers if i == 0 and (s := matcher.subject(n)) is not None]
-    opposite = [s for s in others if s.request.call.kind is SpaceToBatch]
-    if not opposite:
-        return None
-    other = opposite[0]
-    where = blame(other.node)
-    if len(readers) > 1 or matcher.is_named(output) or other.node.graph is not subject.node.graph:
-        return f"{where} other nodes read the value between the two"
-    assert isinstance(other.request.call, BlockCall)
-    if subject.request.checked and any(are_open(s.request) for s in (subject, other)):
-        return f"{where} without the two operators no run would be checked"
-    left = combine_pair(call, other.request.call)
-    if isinstance(left, str):
-        return f"{where} {left}"
-    return _Pair(subject, other, left)
-
-
-def _rewrite_pair(pair: _Pair, lower: Lower) -> Rewrite:
-    first, second = pair.first, pair.second
-    lowered = lower(replace(first.request, call=pair.remainder, inputs=first.request.inputs[:1]))
-    outputs = (second.node.outputs[0],)
-    return Rewrite(lowered, (first, second), (), outputs, second.info.output_shape)
-
-
-def combine_pair(first: BlockCall, second: BlockCall) -> BlockCall | Reason:
-    """Combine the two into one operator with blocks of 1, or say why that is impossible."""
-    crops, pads = first.operator, second.operator
-    if crops is None or pads is None:
-        return "their parameters are computed at run time"
-    if crops.block_shape != pads.block_shape:
-        return "their blocks differ"
-    assert isinstance(pads, SpaceToBatch) and isinstance(crops, BatchToSpace)
-    added, taken = np.ravel(pads.pads), np.ravel(crops.crops)
-    blocks = np.repeat(crops.block_shape, 2)
-    if np.logical_and(added, taken).any():
-        return "it pads the side that was cropped"
-    if (added % blocks).any() or (taken % blocks).any():
-        return "crops or paddings are not multiples of the block"
-    grown = (added - taken) // blocks
-    if grown.min(initial=0) < 0 < grown.max(initial=0):
-        return "together they both pad and crop"
-    kind = BatchToSpace if grown.min(initial=0) < 0 else SpaceToBatch
-    begins, ends = (Vector(first.blocked, tuple(abs(grown[i::2]).tolist())) for i in (0, 1))
-    ones = Vector(first.blocked, (1,) * first.blocked)
-    return BlockCall(kind, ones, begins, ends, first.dialect, first.rank)
-
-
-#: BatchToSpace and SpaceToBatch cancel each other.
-CANCELLED = Rule("cancelled", _match_pair, _rewrite_pair)
 
 
 #: Next to a convolution these cost nothing: onnxruntime's convolutions of blocked channels read and
