@@ -19,9 +19,9 @@ from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.fusion import MatchedOp, Matcher
 from onnx_spatial.fusion.dilated_conv import RegionEdit
-from onnx_spatial.fusion.graph_view import GraphView
 from onnx_spatial.fusion.layout import LayoutGraph
 from onnx_spatial.fusion.push_layouts import with_bias, with_fewer_changes
+from onnx_spatial.fusion.rules import GraphView
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import replace_nodes
 from onnx_spatial.model.graph.naming import Names

@@ -1,8 +1,8 @@
 """Fuse spatial operators with the nodes next to them.
 
     SpaceToBatch -> Conv -> BatchToSpace        a dilated Conv                `dilated_conv`
-    ExtractPatches -> Conv 1x1, MatMul, ..      one strided Conv              `strided_conv`
-    Transpose -> operator -> Transpose          one permutation               `rules.ABSORBED`
+    ExtractPatches -> Conv 1x1, MatMul, ..      one strided Conv              `neighbours.STRIDED`
+    Transpose -> operator -> Transpose          one permutation               `neighbours.ABSORBED`
 
 Every rule has the same three parts: a pattern in the graph, a check that may decline with a reason, and
 a rewrite that drafts nodes. Rules only read; `conversion` edits the graph.
@@ -27,14 +27,13 @@ convolutions may sum up in another order.
 
 from typing import Any
 
-from onnx_spatial.fusion import rules, strided_conv
-from onnx_spatial.fusion.graph_view import MatchedOp, Matcher
-from onnx_spatial.fusion.rules import Lower, Reason, Rewrite, Rule, Writer
+from onnx_spatial.fusion import neighbours
+from onnx_spatial.fusion.rules import Lower, MatchedOp, Matcher, Reason, Rewrite, Rule, Writer
 
 #: Every rule, in the order in which they are applied to an operator.
 RULES: tuple[Rule[Any], ...] = (
-    strided_conv.RULE,
-    rules.ABSORBED,
+    neighbours.STRIDED,
+    neighbours.ABSORBED,
 )
 
 __all__ = ["RULES", "Lower", "MatchedOp", "Matcher", "Reason", "Rewrite", "Rule", "Writer"]

@@ -34,8 +34,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnx_spatial.fusion.graph_view import GraphView, NodeView
-from onnx_spatial.fusion.rules import Reason
+from onnx_spatial.fusion.rules import GraphView, NodeView, Reason
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.graph.replace_nodes import Draft
 from onnx_spatial.model.op_traits import Trait

@@ -1,35 +1,435 @@
-"""Fusion rules: their shape, and the one that absorbs Transposes next to an operator.
+"""What fusion rules see, and the shape of a rule.
 
     match(operator, matcher)  -> None         the pattern is not there
                               -> a Reason     the pattern is there, but the check declines
                               -> a match      rewrite(match, lower) -> a Rewrite, or a Reason
 
-    x -> Transpose -> operator -> Transpose -> y        x -> permutation -> y
+    Matcher      producers, readers, names and Transposes around a node, in all graphs
+    GraphView    what is known of the values of one graph, by the names of the original
+    NodeView     a node, and what is known of its inputs before the model runs
 
-Converters put such pairs around every operator, to change between NHWC and NCHW. A Transpose in front
-with other readers stays for them. Behind, all readers must be Transposes of one permutation, and the
-operator's output must be unknown elsewhere: then the outputs of these Transposes are one value. Costs
-decide which of them are absorbed: the nodes to write, against those and the Transposes that stay.
+Views only read, and show the graphs as earlier edits left them. The graph is onnx_ir's. It has no types
+and attributes (`strip_types`), so attributes are read from the message of a node. New nodes have no
+message; the rules of `RULES` leave them alone.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
+from functools import cached_property
 from typing import Generic, TypeVar
 
+import onnx
 import onnx_ir as ir
 
-from onnx_spatial.analysis import OperatorInfo
-from onnx_spatial.errors import ConversionError, OperatorError
-from onnx_spatial.fusion.graph_view import MatchedOp, Matcher
-from onnx_spatial.lowering import Lowered, Request, transpose_cost
-from onnx_spatial.lowering.emitter import TYPICAL_DIM
-from onnx_spatial.model import traversal
-from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
+from onnx_spatial.analysis import OperatorInfo, attributes
+from onnx_spatial.lowering import Lowered, Request
+from onnx_spatial.maps.constants import Array
+from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.maps.sizes import SymbolicValues
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit, copy_node
+from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.operators import Dim
+from onnx_spatial.operators.spellings import Conflict
+from onnx_spatial.operators.spellings.call import AttributeValue
+
+#: The most elementwise operators between a convolution and a Transpose.
+_MAX_ELEMENTWISE_NODES = 3
+
+_CONVOLUTIONS = frozenset({"Conv", "MaxPool", "AveragePool", "GlobalAveragePool"})
+#: Operators that onnxruntime fuses into a convolution, or runs on blocked channels.
+_ELEMENTWISE = frozenset(
+    {"Add", "BatchNormalization", "Clip", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sum", "Tanh"}
+)
+
+
+@dataclass(frozen=True)
+class MatchedOp:
+    """A spatial operator in the graph.
+
+    Attributes:
+        info: its analysis.
+        node: its node.
+        request: the request for its lowering.
+    """
+
+    info: OperatorInfo
+    node: ir.Node
+    request: Request
+
+    @property
+    def sizes(self) -> list[int]:
+        """The shape of the data, of known rank; unknown dims are guessed."""
+        shape = self.request.shape or ()
+        return [
+            d if isinstance(d, int) else self.request.typical(a)[0] for a, d in enumerate(shape)
+        ]
+
+
+class Matcher:
+    """View of the graphs of a model.
+
+    Args:
+        proto: the model before any edit.
+        messages: graph and message of each node of its onnx_ir form, in the order of `traversal.nodes`.
+        subjects: the spatial operators that may be rewritten.
+        sizes: infers the sizes in every graph, in the order of `traversal.graphs`.
+        outputs: names of values of the main graph that nodes without an onnx_ir form read.
+    """
+
+    def __init__(
+        self,
+        proto: onnx.ModelProto,
+        messages: dict[ir.Node, tuple[traversal.GraphLike, onnx.NodeProto]],
+        subjects: Iterable[MatchedOp],
+        sizes: Callable[[], Iterable[SymbolicValues]] = tuple,
+        outputs: Collection[str] = (),
+    ) -> None:
+        self._messages = messages
+        self._by_output = {
+            (id(graph), name): node
+            for node, (graph, message) in self._messages.items()
+            for name in message.output
+            if name
+        }
+        self._order = {node: number for number, node in enumerate(self._messages)}
+        self._subjects = {subject.node: subject for subject in subjects}
+        self._adopted: dict[ir.Node, traversal.GraphLike] = {}
+        self._given: dict[ir.Node, Mapping[str, AttributeValue]] = {}
+        self._local = {(f.domain, f.name) for f in proto.functions}
+        self._training = _read_in_training(proto)
+        self._captured: dict[int, set[str]] = {}
+        self._outputs = {id(proto.graph): _outer_names(proto.graph).union(outputs)}
+        self._proto = proto
+        self._inferred = sizes
+        self._sizes: dict[int, SymbolicValues] | None = None
+
+    def subject(self, node: ir.Node) -> MatchedOp | None:
+        """Return the spatial operator of a node that is still in its graph; None for other nodes."""
+        return self._subjects.get(node) if node.graph is not None else None
+
+    def node_of(self, graph: traversal.GraphLike, message: onnx.NodeProto) -> ir.Node | None:
+        """Return the node of a message; None if it has no named output."""
+        nodes = (self.producer(graph, name) for name in message.output)
+        return next((node for node in nodes if node is not None), None)
+
+    def message(self, node: ir.Node) -> onnx.NodeProto | None:
+        """Return the message of a node; None for a new node."""
+        return self._messages.get(node, (None, None))[1]
+
+    def adopt_nodes(self, nodes: Iterable[ir.Node], of: ir.Node) -> None:
+        """Add new nodes in the place of a node of the graph."""
+        graph = self.graph(of)
+        assert graph is not None
+        self._adopted.update((node, graph) for node in nodes)
+
+    def op_type(self, node: ir.Node) -> str | None:
+        """Return the operator type; None for a node that is neither of the model nor adopted."""
+        return node.op_type if self.graph(node) is not None else None
+
+    def note_attributes(self, node: ir.Node, given: Mapping[str, AttributeValue]) -> None:
+        """Note the attributes of a node in a function as all calls of the function give them."""
+        self._given[node] = given
+
+    def attributes(self, node: ir.Node) -> dict[str, AttributeValue]:
+        """Return the attributes of a node as Python values."""
+        message = self.message(node)
+        if message is not None:
+            known = attributes(message)
+        else:
+            known = {
+                name: _plain_attribute(attribute) for name, attribute in node.attributes.items()
+            }
+        given = self._given.get(node, {})
+        return {n: given.get(n, v) if isinstance(v, Conflict) else v for n, v in known.items()}
+
+    def copy(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Node:
+        """Copy a node for other inputs; the copy is in no graph."""
+        copy = copy_node(node, inputs, self.message(node))
+        if node in self._given:
+            self._given[copy] = self._given[node]
+        return copy
+
+    def graph(self, node: ir.Node | None) -> traversal.GraphLike | None:
+        """Return the graph of a node; None for a node that is neither of the model nor adopted."""
+        if node is None:
+            return None
+        return self._messages[node][0] if node in self._messages else self._adopted.get(node)
+
+    def sizes(self, node: ir.Node) -> SymbolicValues | None:
+        """Return the sizes in the graph of a node, by the names of the original; None if unknown."""
+        if self._sizes is None:
+            graphs = (graph for _, graph in traversal.graphs(self._proto))
+            self._sizes = {
+                id(graph): sizes for graph, sizes in zip(graphs, self._inferred(), strict=False)
+            }
+        return self._sizes.get(id(self.graph(node)))
+
+    def producer(self, graph: traversal.GraphLike, name: str) -> ir.Node | None:
+        """Return the node that computes a value of that name in the original graph."""
+        return self._by_output.get((id(graph), name))
+
+    def is_local(self, node: onnx.NodeProto | ir.Node) -> bool:
+        """Return whether a node calls a function of the model."""
+        return (node.domain, node.op_type) in self._local
+
+    def standard_message(self, node: ir.Node) -> onnx.NodeProto | None:
+        """Return the message of a standard operator that is still in its graph; None for other nodes."""
+        message = self.message(node) if node.graph is not None else None
+        if message is None or not op_traits.is_standard(message):
+            return None
+        return None if (message.domain, message.op_type) in self._local else message
+
+    def readers(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
+        """Return the nodes that read a value, in the order of the file, with the index of the input."""
+        # Drafts that were compared and not taken are in no graph.
+        uses = [(node, index) for node, index in value.uses() if node.graph is not None]
+        last = len(self._order)
+        return sorted(uses, key=lambda use: (self._order.get(use[0], last), use[1]))
+
+    def is_named(self, value: ir.Value) -> bool:
+        """Return whether a value is used by name: as a graph output, in a graph inside, in training,
+        or in a quantization annotation.
+        """
+        graph = self.graph(value.producer())
+        if graph is None or self.is_output(value):
+            return True
+        if id(graph) not in self._captured:
+            bodies = [body for node in graph.node for _, body in traversal.subgraphs(node)]
+            self._captured[id(graph)] = set[str]().union(*map(traversal.captured_names, bodies))
+        return value.name in self._captured[id(graph)]
+
+    def is_output(self, value: ir.Value) -> bool:
+        """Return whether anything but nodes uses a value by its name, here or in a graph inside."""
+        graph = self.graph(value.producer())
+        if graph is None or value.name is None:
+            return True
+        if id(graph) not in self._outputs:
+            self._outputs[id(graph)] = _outer_names(graph)
+        return value.name in self._outputs[id(graph)] or value.name in self._training
+
+    def follows_convolution(self, node: ir.Node) -> bool:
+        """Return whether a convolution feeds a Transpose, elementwise operators ignored."""
+        for _ in range(_MAX_ELEMENTWISE_NODES):
+            value = node.inputs[0]
+            producer = value.producer() if value is not None else None
+            kind = None if producer is None else self.op_type(producer)
+            if producer is None or kind not in _ELEMENTWISE:
+                return kind in _CONVOLUTIONS
+            node = producer
+        return False
+
+    def leads_to_convolution(self, node: ir.Node) -> bool:
+        """Return whether only convolutions read the output of a Transpose."""
+        kinds = {self.op_type(reader) for reader, _ in self.readers(node.outputs[0])} - {None}
+        return bool(kinds) and kinds <= _CONVOLUTIONS
+
+    def perm(self, node: ir.Node | None, rank: int) -> tuple[int, ...] | None:
+        """Return the permutation of a Transpose of `rank` axes, else None. The default is reversed."""
+        if node is None or node.graph is None or self.op_type(node) != "Transpose":
+            return None
+        if not op_traits.is_standard(node) or (node.domain, node.op_type) in self._local:
+            return None
+        if len(node.inputs) != 1 or len(node.outputs) != 1 or node.inputs[0] is None:
+            return None
+        message = self.message(node)
+        if message is not None and len(message.attribute) > 1:
+            return None
+        known = self.attributes(node)
+        perm = known.get("perm", tuple(reversed(range(rank))))
+        if known.keys() - {"perm"} or not isinstance(perm, tuple):
+            return None
+        return tuple(int(axis) for axis in perm) if sorted(perm) == list(range(rank)) else None
+
+
+def _plain_attribute(attribute: ir.Attr) -> AttributeValue:
+    if attribute.is_ref():
+        return Conflict()
+    value = attribute.value
+    return tuple(value) if isinstance(value, list | tuple) else value
+
+
+def _outer_names(graph: traversal.GraphLike) -> set[str]:
+    """Return the names of outputs and of annotated values, those of the graphs inside included.
+
+    onnx_ir does not link a graph's outputs to values of the graphs around it.
+    """
+    if isinstance(graph, onnx.FunctionProto):
+        names = set(graph.output)
+    else:
+        names = {v.name for v in graph.output}
+        names.update(a.tensor_name for a in graph.quantization_annotation)
+    bodies = (body for node in graph.node for _, body in traversal.subgraphs(node))
+    return names.union(*map(_outer_names, bodies))
+
+
+def _read_in_training(proto: onnx.ModelProto) -> set[str]:
+    graphs = (g for t in proto.training_info for g in (t.initialization, t.algorithm))
+    return {
+        name
+        for graph in graphs
+        for _, _, node in traversal.graph_nodes(traversal.Place(), graph)
+        for name in traversal.needs(node)
+    }
+
+
+@dataclass(frozen=True)
+class GraphView:
+    """What is known of the values of one graph, by the names of the original.
+
+    Attributes:
+        matcher: the nodes.
+        scope: types and known values.
+        sizes: sizes as polynomials.
+        opset: version of the default domain.
+    """
+
+    matcher: Matcher
+    scope: constant_folding.ConstantScope
+    sizes: SymbolicValues
+    opset: int
+
+    def known(self, value: ir.Value | None) -> Array | None:
+        """Return the elements of a small tensor that is known before the model runs."""
+        if value is None:
+            return None
+        if value.const_value is not None:
+            return value.const_value.numpy()
+        node = value.producer()
+        if node is not None and self.matcher.message(node) is None:
+            if node.op_type != "Constant" or "value" not in node.attributes:
+                return None
+            tensor = node.attributes["value"].value
+            return None if tensor is None else tensor.numpy()
+        return self.scope.value(value.name) if value.name else None
+
+    def dims(self, name: str | None) -> tuple[Polynomial, ...] | None:
+        """Return the dims of a value; None if not even the rank is known."""
+        return self.sizes.dims(name) if name else None
+
+    def lengths(self, name: str | None, axes: Sequence[int]) -> list[int | None]:
+        """Return the lengths of some axes of a value, None where unknown."""
+        dims = self.dims(name)
+        return [None if dims is None else dims[axis].constant for axis in axes]
+
+    def attributes(self, message: onnx.NodeProto) -> dict[str, AttributeValue]:
+        """Return the attributes of a node; those of its function have the value that all calls give."""
+        if message.output and any(a.ref_attr_name for a in message.attribute):
+            known = self.scope.producer(message.output[0])
+            if known is not None and known.op_type == message.op_type:
+                message = known
+        return attributes(message)
+
+    def element_types(self, name: str) -> frozenset[int]:
+        """Return the ONNX element type of a value; empty if it is unknown."""
+        known = shape_inference.element_type(self.scope.type(name))
+        return frozenset() if known is None else frozenset({known})
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node of the graph, and what is known of its inputs before the model runs.
+
+    Attributes:
+        node: the node.
+        graph: the graph that holds it.
+    """
+
+    node: ir.Node
+    graph: GraphView
+
+    @property
+    def op_type(self) -> str:
+        """The operator type."""
+        return self.node.op_type
+
+    @property
+    def opset(self) -> int:
+        """The version of the default domain."""
+        return self.graph.opset
+
+    @cached_property
+    def input_names(self) -> list[str]:
+        """Names of the inputs; "" for one that is missing."""
+        return ["" if value is None else value.name or "" for value in self.node.inputs]
+
+    @cached_property
+    def output_names(self) -> list[str]:
+        """Names of the outputs; "" for one that is missing."""
+        return [value.name or "" for value in self.node.outputs]
+
+    @cached_property
+    def attributes(self) -> dict[str, AttributeValue]:
+        """The attributes as Python values; one that differs between calls of a function is no number."""
+        return self.graph.matcher.attributes(self.node)
+
+    @property
+    def differing(self) -> list[str]:
+        """Names of the attributes without a common value in all calls of the function.
+
+        Those of type FLOAT are left out: rules need no value of theirs, or ask for it themselves.
+        """
+        message = self.graph.matcher.message(self.node)
+        floats = {a.name for a in message.attribute if a.type == a.FLOAT} if message else set()
+        return [
+            name
+            for name, value in self.attributes.items()
+            if isinstance(value, Conflict) and name not in floats
+        ]
+
+    def input(self, index: int) -> ir.Value | None:
+        """Return an input; None if it is missing."""
+        return self.node.inputs[index] if index < len(self.node.inputs) else None
+
+    def has(self, index: int) -> bool:
+        """Return whether there is an input of this index."""
+        return self.input(index) is not None
+
+    def known(self, index: int) -> Array | None:
+        """Return the elements of an input; None if they are unknown."""
+        return self.graph.known(self.input(index))
+
+    def dims(self, index: int) -> tuple[Polynomial, ...] | None:
+        """Return the dims of an input; None if the rank is unknown."""
+        value = self.input(index)
+        return None if value is None else self.graph.dims(value.name)
+
+    def entries(self, index: int) -> tuple[Polynomial, ...] | None:
+        """Return the elements of an input that is a vector of sizes; None if it is none."""
+        value, known = self.input(index), self.known(index)
+        if known is not None:
+            return tuple(Polynomial.of(int(entry)) for entry in known.reshape(-1))
+        entries = self.graph.sizes.entries(value.name) if value is not None and value.name else None
+        return None if entries is None else tuple(entries)
+
+    def integer(self, name: str, default: int) -> int | None:
+        """Return an INT attribute; None if it is of another type."""
+        value = self.attributes.get(name, default)
+        return value if isinstance(value, int) else None
+
+    def integers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Return an INTS attribute; None if it is of another type."""
+        value = self.attributes.get(name, default)
+        if isinstance(value, tuple) and all(isinstance(v, int) for v in value):
+            return tuple(int(v) for v in value)
+        return None
+
+    def sizes(self, name: str, index: int) -> tuple[Polynomial, ...] | None:
+        """Return what an attribute lists, or in newer opsets an input; None if it is unknown."""
+        if name in self.attributes:
+            listed = self.integers(name, ())
+            return None if listed is None else tuple(map(Polynomial.of, listed))
+        return self.entries(index)
+
+    def axes(self, index: int) -> tuple[int, ...] | None:
+        """Return what the attribute `axes` lists, or in newer opsets an input; None if unknown."""
+        if "axes" in self.attributes:
+            return self.integers("axes", ())
+        known = self.known(index)
+        return None if known is None else tuple(int(v) for v in known.reshape(-1))
+
 
 #: Lowers a request. Raises ConversionError where that cannot be done.
 Lower = Callable[[Request], Lowered]
@@ -113,160 +513,3 @@ class Rule(Generic[Match]):
         if self.name is None or isinstance(rewrite, Reason):
             return rewrite
         return replace(rewrite, lowered=replace(rewrite.lowered, strategy=self.name))
-
-
-#: Next to a convolution these cost nothing: onnxruntime's convolutions of blocked channels read and
-#: write either layout (ReorderInput and ReorderOutput with channels_last).
-_TO_CHANNELS_LAST = (0, 2, 3, 1)
-_TO_CHANNELS_FIRST = (0, 3, 1, 2)
-
-
-@dataclass(frozen=True)
-class _Transposes:
-    """Transposes on one side of an operator.
-
-    Attributes:
-        nodes: those that go if they are absorbed; none where the only one has other readers.
-        perm: of all of them.
-        cost: microseconds that are saved without them.
-        value: input of the Transpose in front; None behind.
-        outputs: outputs of the Transposes behind, as in `Rewrite`.
-    """
-
-    nodes: tuple[ir.Node, ...]
-    perm: tuple[int, ...]
-    cost: float
-    value: ir.Value | None = None
-    outputs: tuple[ir.Value, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Match:
-    """An operator with the Transposes in front of it, behind it, or both.
-
-    Attributes:
-        subject: the operator.
-        front, behind: the Transposes of a side; None if it has none, or none that may go.
-        reasons: why the Transposes of a side may not go.
-    """
-
-    subject: MatchedOp
-    front: _Transposes | None
-    behind: _Transposes | None
-    reasons: tuple[Reason, ...]
-
-
-def _match_transposes(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
-    if subject.request.shape is None:
-        return None
-    sides = _front_transpose(subject, matcher), _transpose_behind(subject, matcher)
-    reasons = tuple(side for side in sides if isinstance(side, str))
-    front, behind = (side if isinstance(side, _Transposes) else None for side in sides)
-    if front is None and behind is None:
-        return "; ".join(reasons) or None
-    return _Match(subject, front, behind, reasons)
-
-
-def _absorb_cheapest(match: _Match, lower: Lower) -> Rewrite | Reason:
-    """Absorb the Transposes of one side, both or none, whichever is cheapest."""
-    forms: list[tuple[float, Lowered, _Transposes | None, _Transposes | None]] = []
-    sides = (match.front, match.behind)
-    options = [[None] if side is None else [None, side] for side in sides]
-    for front, behind in itertools.product(*options):
-        try:
-            lowered = lower(_extend_request(match.subject.request, front, behind))
-        except ConversionError:
-            if front is None and behind is None:
-                raise
-            continue
-        saved = sum(side.cost for side in (front, behind) if side is not None)
-        forms.append((lowered.cost - saved, lowered, front, behind))
-    _, lowered, front, behind = min(forms, key=itemgetter(0))
-    if front is None and behind is None:
-        kept = "the Transposes around it cost no more than absorbing them"
-        return "; ".join([*match.reasons, kept])
-    info, node = match.subject.info, match.subject.node
-    absorbed = front.nodes if front is not None else ()
-    outputs: tuple[ir.Value, ...] = (node.outputs[0],)
-    shape = info.output_shape
-    if behind is not None:
-        absorbed, outputs = absorbed + behind.nodes, behind.outputs
-        shape = tuple(shape[axis] for axis in behind.perm) if shape is not None else None
-    return Rewrite(lowered, (match.subject,), absorbed, outputs, shape)
-
-
-def _front_transpose(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None:
-    sizes = subject.sizes
-    data = subject.node.inputs[0]
-    node = data.producer() if data is not None else None
-    perm = matcher.perm(node, len(sizes))
-    if data is None or node is None or perm is None or node.graph is not subject.node.graph:
-        return None
-    if any(value is data for value in subject.node.inputs[1:]):
-        return f"the output of Transpose {traversal.label(node)!r} is a parameter as well"
-    if matcher.is_named(data) or matcher.readers(data) != [(subject.node, 0)]:
-        return _Transposes((), perm, 0.0, node.inputs[0])
-    dims = [sizes[perm.index(axis)] for axis in range(len(perm))]
-    cost = transpose_cost(dims, perm, subject.request.itemsize)
-    if perm == _TO_CHANNELS_LAST and matcher.follows_convolution(node):
-        cost = 0.0
-    return _Transposes((node,), perm, cost, node.inputs[0])
-
-
-def _transpose_behind(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None:
-    sizes, output = subject.sizes, subject.node.outputs[0]
-    readers = matcher.readers(output)
-    shape = _output_shape(subject, sizes)
-    perms = [matcher.perm(node, len(shape)) for node, _ in readers]
-    transposes = [(n, p) for (n, _), p in zip(readers, perms, strict=True) if p is not None]
-    if not transposes:
-        return None
-    node, perm = transposes[0]
-    where = blame(node)
-    if matcher.is_named(output):
-        return f"{where} the output before it is a graph output or read by name elsewhere"
-    if None in perms:
-        other = readers[perms.index(None)][0]
-        return f"{where} {other.op_type} {traversal.label(other)!r} also reads the output before it"
-    if any(p != perm for _, p in transposes):
-        return f"{where} other Transposes of the output have another permutation"
-    if any(n.graph is not subject.node.graph for n, _ in transposes):
-        return f"{where} not all Transposes of the output are in the graph of the operator"
-    costs = [
-        0.0
-        if perm == _TO_CHANNELS_FIRST and matcher.leads_to_convolution(n)
-        else transpose_cost(shape, perm, subject.request.itemsize)
-        for n, _ in transposes
-    ]
-    nodes = tuple(n for n, _ in transposes)
-    outputs = [n.outputs[0] for n in nodes]
-    named = [v for v in outputs if matcher.is_named(v)]
-    read = [v for v in outputs if v not in named and matcher.readers(v)]
-    # The first keeps its name at no cost; every other one becomes a copy.
-    return _Transposes(nodes, perm, sum(costs), outputs=(*named, *read) or (outputs[0],))
-
-
-def _output_shape(subject: MatchedOp, sizes: Sequence[int]) -> list[int]:
-    """Return the shape of the output for that of the input, with estimates of unknown dims."""
-    try:
-        shape = subject.request.call.output_shape(sizes)
-    except OperatorError:  # the size guessed for an unknown dim is not legal
-        shape = subject.info.output_shape or tuple(sizes)
-    guesses = sizes if len(shape) == len(sizes) else (TYPICAL_DIM,) * len(shape)
-    return [d if isinstance(d, int) else guess for d, guess in zip(shape, guesses, strict=True)]
-
-
-def _extend_request(
-    request: Request, front: _Transposes | None, behind: _Transposes | None
-) -> Request:
-    """Extend a request by the Transposes that are absorbed."""
-    if front is not None:
-        inputs = (front.value, *request.inputs[1:])
-        request = replace(request, inputs=inputs, before=front.perm)
-    if behind is not None:
-        request = replace(request, after=behind.perm)
-    return request
-
-
-#: Transposes around an operator become part of it; the lowering has the name that is reported.
-ABSORBED = Rule(None, _match_transposes, _absorb_cheapest)

@@ -20,7 +20,7 @@ from onnx import parser
 
 from onnx_spatial import ConversionError
 from onnx_spatial.conversion import pipeline as planning
-from onnx_spatial.fusion import rules
+from onnx_spatial.fusion import neighbours
 from onnx_spatial.lowering import Lowered, Request
 
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -29,7 +29,7 @@ TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 @pytest.fixture(autouse=True)
 def dear(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the lowerings cost: what can be absorbed is worth it."""
-    monkeypatch.setattr(rules, "transpose_cost", lambda dims, perm, itemsize: 1e9)
+    monkeypatch.setattr(neighbours, "transpose_cost", lambda dims, perm, itemsize: 1e9)
 
 
 def model(text: str) -> onnx.ModelProto:
@@ -309,7 +309,7 @@ def test_options_decide() -> None:
 def test_what_cannot_be_written_or_costs_more_is_not_absorbed(monkeypatch: Any) -> None:
     made, real = between_transposes(PATCHES, 4, **FRONT), planning.lower_preferring
     with monkeypatch.context() as patch:
-        patch.setattr(rules, "transpose_cost", lambda dims, perm, itemsize: 0.0)
+        patch.setattr(neighbours, "transpose_cost", lambda dims, perm, itemsize: 0.0)
         (site,) = plan(made).operators
         assert site.absorbed or "cost no more than absorbing them" in site.declined[0]
 

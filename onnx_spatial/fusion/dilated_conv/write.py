@@ -28,8 +28,8 @@ from onnx_spatial.fusion.dilated_conv.amounts import (
 )
 from onnx_spatial.fusion.dilated_conv.nodes import Blocked, Border, Commuted, Convolution, may_pad
 from onnx_spatial.fusion.dilated_conv.region import End, Regions, Step, UnwritableError
-from onnx_spatial.fusion.graph_view import GraphView, NodeView
 from onnx_spatial.fusion.layout import Layout, write_change
+from onnx_spatial.fusion.rules import GraphView, NodeView
 from onnx_spatial.lowering import Emitter, emitter
 from onnx_spatial.lowering.emitter import INT64_MAX, Size, Tensor
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit

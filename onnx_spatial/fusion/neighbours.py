@@ -1,10 +1,10 @@
-"""Fuse ExtractPatches with the product behind it into one strided Conv.
+"""Rules for an operator and its direct neighbours: a product of patches, and Transposes.
 
-    x -> ExtractImagePatches k, s, r -> Transpose -> Conv 1x1 -> y
-    x -> Transpose -> Conv k, strides s, dilations r -> y
+STRIDED    x -> ExtractImagePatches k, s, r -> Transpose -> Conv 1x1 -> y
+           x -> Transpose -> Conv k, strides s, dilations r -> y
 
-    x -> ExtractImagePatches k, s, r -> MatMul -> y
-    x -> Transpose -> Conv k, strides s, dilations r -> Transpose -> y
+           x -> ExtractImagePatches k, s, r -> MatMul -> y
+           x -> Transpose -> Conv k, strides s, dilations r -> Transpose -> y
 
 A patch holds the C channels of each place in the window, one place after the other: its channel number
 place * C + c (c * places + place where the channels come first) is multiplied with the kernel's weight
@@ -25,6 +25,13 @@ The same products are summed up in another order, so results agree within roundi
 3. Costs decide. Overlapping patches are many, and a convolution does without them. Patches side by side
    are a cheap permutation; a matrix of many rows is then faster by itself, because onnxruntime packs the
    second input of MatMul when it loads, and the kernel of Conv in every run.
+
+ABSORBED   x -> Transpose -> operator -> Transpose -> y        x -> permutation -> y
+
+Converters put such pairs around every operator, to change between NHWC and NCHW. A Transpose in front
+with other readers stays for them. Behind, all readers must be Transposes of one permutation, and the
+operator's output must be unknown elsewhere: then the outputs of these Transposes are one value. Costs
+decide which of them are absorbed: the nodes to write, against those and the Transposes that stay.
 """
 
 from __future__ import annotations
@@ -33,19 +40,20 @@ import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import onnx_ir as ir
 from onnx import TensorProto
 
-from onnx_spatial.errors import ConversionError
-from onnx_spatial.fusion.graph_view import MatchedOp, Matcher
-from onnx_spatial.fusion.rules import Lower, Reason, Rewrite, Rule, blame
-from onnx_spatial.lowering import Emitter, Lowered, are_open, cost_model, transpose_cost
-from onnx_spatial.lowering.emitter import pad
+from onnx_spatial.errors import ConversionError, OperatorError
+from onnx_spatial.fusion.rules import Lower, MatchedOp, Matcher, Reason, Rewrite, Rule, blame
+from onnx_spatial.lowering import Emitter, Lowered, Request, are_open, cost_model, transpose_cost
+from onnx_spatial.lowering.emitter import TYPICAL_DIM, pad
+from onnx_spatial.model import traversal
 from onnx_spatial.operators import Dim, ExtractPatches
 
 #: Name of the rule.
-STRIDED = "strided convolution"
+_NAME = "strided convolution"
 
 #: The axis of [N, C, spatial..] for each axis of a value.
 Order = tuple[int, ...]
@@ -120,7 +128,7 @@ class Border:
 
 
 @dataclass(frozen=True)
-class _Match:
+class _Sums:
     """Patches, the node that sums up their channels, and the Transposes around the two.
 
     Attributes:
@@ -180,7 +188,7 @@ def _order_of_axes(patches: ExtractPatches) -> Order:
     return axes if patches.layout == "channels_first" else (0, *axes[2:], 1)
 
 
-def _match_product(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
+def _match_product(subject: MatchedOp, matcher: Matcher) -> _Sums | Reason | None:
     patches, shape = subject.request.call.operator, subject.request.shape
     if not isinstance(patches, ExtractPatches) or shape is None:
         return None
@@ -209,7 +217,7 @@ def _match_product(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | No
     found, behind = _with_bias(found, behind, matcher)
     weight, is_main = found.weight, subject.info.place.function is None
     is_fed = is_main and weight.producer() is None and weight.const_value is None
-    return _Match(subject, patches, found, border, front, behind, is_fed)
+    return _Sums(subject, patches, found, border, front, behind, is_fed)
 
 
 # 1. The product
@@ -373,14 +381,14 @@ def _find_border(
 # 3. Costs, and the nodes
 
 
-def _rewrite_product(match: _Match, lower: Lower) -> Rewrite | Reason:
+def _rewrite_product(match: _Sums, lower: Lower) -> Rewrite | Reason:
     found = match.product
     emit, value = _draft_convolution(match)
     if _saved_time(match, emit, lower) <= 0:
         return f"{blame(found.node)} one strided convolution would not be faster"
     emit.prune(value)
     return Rewrite(
-        Lowered(STRIDED, emit, value),
+        Lowered(_NAME, emit, value),
         (match.subject,),
         match.removed,
         (match.behind.value,),
@@ -389,7 +397,7 @@ def _rewrite_product(match: _Match, lower: Lower) -> Rewrite | Reason:
     )
 
 
-def _draft_convolution(match: _Match) -> tuple[Emitter, ir.Value]:
+def _draft_convolution(match: _Sums) -> tuple[Emitter, ir.Value]:
     """Draft the convolution and what stands around it; return its output."""
     patches, found, border = match.patches, match.product, match.border
     emit, itemsize = Emitter(match.subject.request.opset), match.subject.request.itemsize
@@ -420,7 +428,7 @@ def _draft_convolution(match: _Match) -> tuple[Emitter, ir.Value]:
     return emit, emit.transpose(y, match.behind.order).value
 
 
-def _saved_time(match: _Match, emit: Emitter, lower: Lower) -> float:
+def _saved_time(match: _Sums, emit: Emitter, lower: Lower) -> float:
     """Estimate the microseconds that the drafted convolution saves."""
     found, request = match.product, match.subject.request
     try:
@@ -459,4 +467,161 @@ def _kernel_order(found: Product, patches: ExtractPatches) -> tuple[list[int], l
 
 
 #: ExtractPatches and a product of its channels become one Conv.
-RULE = Rule(STRIDED, _match_product, _rewrite_product)
+STRIDED = Rule(_NAME, _match_product, _rewrite_product)
+
+
+#: Next to a convolution these cost nothing: onnxruntime's convolutions of blocked channels read and
+#: write either layout (ReorderInput and ReorderOutput with channels_last).
+_TO_CHANNELS_LAST = (0, 2, 3, 1)
+_TO_CHANNELS_FIRST = (0, 3, 1, 2)
+
+
+@dataclass(frozen=True)
+class _Transposes:
+    """Transposes on one side of an operator.
+
+    Attributes:
+        nodes: those that go if they are absorbed; none where the only one has other readers.
+        perm: of all of them.
+        cost: microseconds that are saved without them.
+        value: input of the Transpose in front; None behind.
+        outputs: outputs of the Transposes behind, as in `Rewrite`.
+    """
+
+    nodes: tuple[ir.Node, ...]
+    perm: tuple[int, ...]
+    cost: float
+    value: ir.Value | None = None
+    outputs: tuple[ir.Value, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Match:
+    """An operator with the Transposes in front of it, behind it, or both.
+
+    Attributes:
+        subject: the operator.
+        front, behind: the Transposes of a side; None if it has none, or none that may go.
+        reasons: why the Transposes of a side may not go.
+    """
+
+    subject: MatchedOp
+    front: _Transposes | None
+    behind: _Transposes | None
+    reasons: tuple[Reason, ...]
+
+
+def _match_transposes(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
+    if subject.request.shape is None:
+        return None
+    sides = _front_transpose(subject, matcher), _transpose_behind(subject, matcher)
+    reasons = tuple(side for side in sides if isinstance(side, str))
+    front, behind = (side if isinstance(side, _Transposes) else None for side in sides)
+    if front is None and behind is None:
+        return "; ".join(reasons) or None
+    return _Match(subject, front, behind, reasons)
+
+
+def _absorb_cheapest(match: _Match, lower: Lower) -> Rewrite | Reason:
+    """Absorb the Transposes of one side, both or none, whichever is cheapest."""
+    forms: list[tuple[float, Lowered, _Transposes | None, _Transposes | None]] = []
+    sides = (match.front, match.behind)
+    options = [[None] if side is None else [None, side] for side in sides]
+    for front, behind in itertools.product(*options):
+        try:
+            lowered = lower(_extend_request(match.subject.request, front, behind))
+        except ConversionError:
+            if front is None and behind is None:
+                raise
+            continue
+        saved = sum(side.cost for side in (front, behind) if side is not None)
+        forms.append((lowered.cost - saved, lowered, front, behind))
+    _, lowered, front, behind = min(forms, key=itemgetter(0))
+    if front is None and behind is None:
+        kept = "the Transposes around it cost no more than absorbing them"
+        return "; ".join([*match.reasons, kept])
+    info, node = match.subject.info, match.subject.node
+    absorbed = front.nodes if front is not None else ()
+    outputs: tuple[ir.Value, ...] = (node.outputs[0],)
+    shape = info.output_shape
+    if behind is not None:
+        absorbed, outputs = absorbed + behind.nodes, behind.outputs
+        shape = tuple(shape[axis] for axis in behind.perm) if shape is not None else None
+    return Rewrite(lowered, (match.subject,), absorbed, outputs, shape)
+
+
+def _front_transpose(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None:
+    sizes = subject.sizes
+    data = subject.node.inputs[0]
+    node = data.producer() if data is not None else None
+    perm = matcher.perm(node, len(sizes))
+    if data is None or node is None or perm is None or node.graph is not subject.node.graph:
+        return None
+    if any(value is data for value in subject.node.inputs[1:]):
+        return f"the output of Transpose {traversal.label(node)!r} is a parameter as well"
+    if matcher.is_named(data) or matcher.readers(data) != [(subject.node, 0)]:
+        return _Transposes((), perm, 0.0, node.inputs[0])
+    dims = [sizes[perm.index(axis)] for axis in range(len(perm))]
+    cost = transpose_cost(dims, perm, subject.request.itemsize)
+    if perm == _TO_CHANNELS_LAST and matcher.follows_convolution(node):
+        cost = 0.0
+    return _Transposes((node,), perm, cost, node.inputs[0])
+
+
+def _transpose_behind(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None:
+    sizes, output = subject.sizes, subject.node.outputs[0]
+    readers = matcher.readers(output)
+    shape = _output_shape(subject, sizes)
+    perms = [matcher.perm(node, len(shape)) for node, _ in readers]
+    transposes = [(n, p) for (n, _), p in zip(readers, perms, strict=True) if p is not None]
+    if not transposes:
+        return None
+    node, perm = transposes[0]
+    where = blame(node)
+    if matcher.is_named(output):
+        return f"{where} the output before it is a graph output or read by name elsewhere"
+    if None in perms:
+        other = readers[perms.index(None)][0]
+        return f"{where} {other.op_type} {traversal.label(other)!r} also reads the output before it"
+    if any(p != perm for _, p in transposes):
+        return f"{where} other Transposes of the output have another permutation"
+    if any(n.graph is not subject.node.graph for n, _ in transposes):
+        return f"{where} not all Transposes of the output are in the graph of the operator"
+    costs = [
+        0.0
+        if perm == _TO_CHANNELS_FIRST and matcher.leads_to_convolution(n)
+        else transpose_cost(shape, perm, subject.request.itemsize)
+        for n, _ in transposes
+    ]
+    nodes = tuple(n for n, _ in transposes)
+    outputs = [n.outputs[0] for n in nodes]
+    named = [v for v in outputs if matcher.is_named(v)]
+    read = [v for v in outputs if v not in named and matcher.readers(v)]
+    # The first keeps its name at no cost; every other one becomes a copy.
+    return _Transposes(nodes, perm, sum(costs), outputs=(*named, *read) or (outputs[0],))
+
+
+def _output_shape(subject: MatchedOp, sizes: Sequence[int]) -> list[int]:
+    """Return the shape of the output for that of the input, with estimates of unknown dims."""
+    try:
+        shape = subject.request.call.output_shape(sizes)
+    except OperatorError:  # the size guessed for an unknown dim is not legal
+        shape = subject.info.output_shape or tuple(sizes)
+    guesses = sizes if len(shape) == len(sizes) else (TYPICAL_DIM,) * len(shape)
+    return [d if isinstance(d, int) else guess for d, guess in zip(shape, guesses, strict=True)]
+
+
+def _extend_request(
+    request: Request, front: _Transposes | None, behind: _Transposes | None
+) -> Request:
+    """Extend a request by the Transposes that are absorbed."""
+    if front is not None:
+        inputs = (front.value, *request.inputs[1:])
+        request = replace(request, inputs=inputs, before=front.perm)
+    if behind is not None:
+        request = replace(request, after=behind.perm)
+    return request
+
+
+#: Transposes around an operator become part of it; the lowering has the name that is reported.
+ABSORBED = Rule(None, _match_transposes, _absorb_cheapest)
