@@ -217,11 +217,11 @@ def move_inwards(perm: Sequence[int]) -> tuple[int, tuple[int, ...]] | None:
 
 
 def swap_inwards(
-    dims: tuple[int, ...], perm: tuple[int, ...], itemsize: int, rank_limit: int | None
+    dims: tuple[int, ...], perm: tuple[int, ...], itemsize: int, rank_limit: float
 ) -> tuple[int, tuple[int, ...]] | None:
     """Return what `move_inwards` returns if the Transpose is clearly faster that way, else None."""
     moved = move_inwards(perm)
-    if moved is None or (rank_limit is not None and len(dims) >= rank_limit):
+    if moved is None or len(dims) >= rank_limit:
         return None
     place, order = moved
     turned = transpose((*dims[:place], 1, *dims[place:]), order, itemsize)
@@ -230,7 +230,7 @@ def swap_inwards(
 
 
 def best_transpose(
-    dims: tuple[int, ...], perm: tuple[int, ...], itemsize: int, rank_limit: int | None
+    dims: tuple[int, ...], perm: tuple[int, ...], itemsize: int, rank_limit: float
 ) -> Work:
     """Return the work of a Transpose with or without the dim of `swap_inwards`."""
     moved = swap_inwards(dims, perm, itemsize, rank_limit)

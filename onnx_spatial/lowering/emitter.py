@@ -35,7 +35,7 @@ from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering import cost_model
 from onnx_spatial.lowering.cost_model import Work
 from onnx_spatial.lowering.nodes import INT64_MAX, SINCE, NewerOpsetError
-from onnx_spatial.lowering.sizes import LARGEST_RANGE, TYPICAL_DIM, Size, SizeArithmetic
+from onnx_spatial.lowering.sizes import LARGEST_CONSTANT, TYPICAL_DIM, Size, SizeArithmetic
 from onnx_spatial.operators.shapes import is_countable
 
 __all__ = ["INT64_MAX", "TYPICAL_DIM", "Emitter", "Size", "Tensor"]
@@ -65,14 +65,16 @@ class Emitter(SizeArithmetic):
     """The nodes that one operator is lowered to.
 
     Attributes:
-        rank_limit: the largest rank that the target of the lowering admits; None for any.
+        rank_limit: the largest rank that the target of the lowering admits.
         max_rank: the largest rank of any tensor so far.
         slices_by_gather: whether a Gather replaces a Slice that the opset lacks.
     """
 
-    def __init__(self, opset: int, rank_limit: int | None = None, *, defers: bool = False) -> None:
+    def __init__(
+        self, opset: int, rank_limit: float | None = None, *, defers: bool = False
+    ) -> None:
         super().__init__(opset, defers=defers)
-        self.rank_limit = rank_limit
+        self.rank_limit = math.inf if rank_limit is None else rank_limit
         self.max_rank = 0
         self.slices_by_gather = False
         #: What was reshaped: another Reshape reads it.
@@ -275,7 +277,7 @@ class Emitter(SizeArithmetic):
                 continue
             first = start if not isinstance(start, int) or known else self.add(x.dims[axis], start)
             count = dims[axis]
-            if isinstance(first, int) and isinstance(count, int) and count <= LARGEST_RANGE:
+            if isinstance(first, int) and isinstance(count, int) and count <= LARGEST_CONSTANT:
                 places = self.ints([first + i * step for i in range(count)], "index")
             else:
                 places = self.range(count, step)
@@ -364,9 +366,6 @@ _PAD_TYPES = frozenset(
 
 #: Types of its kernels before it took its amounts as an input.
 _OLD_PAD_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
-
-#: Blocks of zeros up to this many elements are constants; larger ones are made at run time.
-_LARGEST_CONSTANT = 1 << 14
 
 Pads = Sequence[tuple[Size, Size]]
 
@@ -489,7 +488,7 @@ def filled(
     """Return a tensor of zeros, or of another value, of any shape, empty ones included."""
     dtype = numpy_dtype(element_type)
     known = [d for d in dims if isinstance(d, int)]
-    small = math.prod(known) <= _LARGEST_CONSTANT and is_countable(known)
+    small = math.prod(known) <= LARGEST_CONSTANT and is_countable(known)
     if len(known) == len(dims) and small:
         return emit.constant(_filled_array(known, dtype, value), "zeros")
     shape = emit.vector(dims, "zeros_shape")
@@ -631,7 +630,7 @@ def _emit_column(emit: Emitter, term: Term, column: list[int]) -> ir.Value:
         return emit.reshape_to(term.steps.value, column)
     if isinstance(term.stride, int):
         numbers = emit.range(term.count, max(1, term.step * term.stride))  # 0 where all is empty
-    elif isinstance(term.count, int) and term.count <= LARGEST_RANGE:
+    elif isinstance(term.count, int) and term.count <= LARGEST_CONSTANT:
         steps = np.arange(term.count, dtype=np.int64) * term.step
         return emit.op("Mul", emit.constant(steps.reshape(column), "steps"), emit.size(term.stride))
     else:

@@ -352,9 +352,7 @@ def _number_factors(
 
 Kind = Literal["transpose", "gather"]
 
-_MAX_ANY_RANK = 64
-
-#: Permutations of more factors than this (five blocked axes) are not searched for three stages.
+#: Factors of five blocked axes; the swaps of more, whose number grows by the third power, are not tried.
 _MOST_FACTORS = 9
 
 #: In a plan of three stages, the first and the last are among this many of the cheapest swaps.
@@ -406,7 +404,7 @@ def _plan_stages(r: Rearrangement, emit: Emitter, *, gathers: bool) -> tuple[Sta
         r.x.itemsize,
         frozenset(i for i, is_known in enumerate(known) if not is_known),
         gathers,
-        emit.rank_limit or _MAX_ANY_RANK,
+        emit.rank_limit,
     )
     plan = cheapest_plan(problem)
 
@@ -442,7 +440,7 @@ def _stage_axes(emit: Emitter, r: Rearrangement, stage: Stage) -> list[Order]:
     moved = [group for group, other in zip(joined, inner, strict=True) if group != other]
     # onnxruntime has other kernels for two axes that change places.
     generic = len(moved) != 2 or all(len(_runs_of_factors(r, group)) == 1 for group in moved)
-    fits = len(apart) <= (emit.rank_limit or _MAX_ANY_RANK)
+    fits = len(apart) <= emit.rank_limit
     return apart if generic and fits else joined
 
 
@@ -517,7 +515,7 @@ class Problem:
     itemsize: int
     unknown: frozenset[int]
     gathers: bool
-    rank_limit: int
+    rank_limit: float
 
     def price(self, stage: Stage) -> float:
         """Return the nanoseconds of a stage, the mean of all cases; infinite beyond the rank limit."""
@@ -605,7 +603,7 @@ def swaps(order: Order) -> Iterator[Order]:
 
 @lru_cache(maxsize=1 << 14)
 def _price_transpose(
-    dims: tuple[int, ...], perm: Order, itemsize: int, rank_limit: int
+    dims: tuple[int, ...], perm: Order, itemsize: int, rank_limit: float
 ) -> tuple[int, float]:
     """Return the rank and the nanoseconds of a Transpose with as few axes as possible.
 

@@ -45,8 +45,8 @@ from onnx_spatial.maps.polynomial import Atom, OperationKey, Polynomial, compute
 
 Size = int | Polynomial
 
-#: Ranges up to this many elements are constants; longer ones are made at run time.
-LARGEST_RANGE = 1 << 14
+#: Ranges, and blocks of zeros, up to this many elements are constants; larger ones are made in the run.
+LARGEST_CONSTANT = 1 << 14
 
 #: Size of an unknown dim in estimates.
 TYPICAL_DIM = 64
@@ -262,7 +262,7 @@ class SizeArithmetic(NodeList):
 
     def range(self, count: Size, step: int = 1) -> ir.Value:
         """Return 0, step, 2 * step, .. (count elements) as a 1-D int64 value."""
-        if isinstance(count, int) and count <= LARGEST_RANGE:
+        if isinstance(count, int) and count <= LARGEST_CONSTANT:
             return self.ints([i * step for i in range(count)], "index")
         if self.opset < SINCE["Range"]:
             if self.opset < SINCE["NonZero"]:
