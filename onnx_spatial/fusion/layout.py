@@ -31,15 +31,13 @@ from functools import cache, cached_property
 from itertools import dropwhile
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from onnx_spatial.fusion.rules import GraphView, NodeView, Reason
+from onnx_spatial.maps.constants import Array
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.graph.replace_nodes import Draft
 from onnx_spatial.model.op_traits import Trait
-
-Array = npt.NDArray[np.generic]
 
 #: Axes added or removed that are paired with each other; more are left as they are.
 _MOST_PAIRED = 3
@@ -488,10 +486,10 @@ class LayoutGraph:
         if node.op_type not in CHANGES or not node.inputs or node.inputs[0] is None:
             return None
         rank = self.rank(node.inputs[0])
-        if not op_traits.is_standard(node) or rank is None or len(node.outputs) != 1:
+        if not self.matcher.is_standard(node) or rank is None or len(node.outputs) != 1:
             return None
         # A node without a type is of the lowering of another operator.
-        if self.matcher.op_type(node) is None or self.matcher.is_local(node):
+        if self.matcher.op_type(node) is None:
             return None
         change = change_of(self.view_of(node), rank)
         return None if isinstance(change, str) else change
@@ -529,9 +527,9 @@ _Rule = Callable[[ir.Node, LayoutGraph, Layout], Adapted | None]
 
 def rank_with_rule(node: ir.Node, graph: LayoutGraph) -> int | None:
     """Return the rank of the outputs of a node with a rule; None for others and for low ranks."""
-    if node.op_type not in RULES or not op_traits.is_standard(node) or graph.is_change(node):
+    if node.op_type not in RULES or not graph.matcher.is_standard(node) or graph.is_change(node):
         return None
-    if graph.matcher.is_local(node) or graph.matcher.op_type(node) is None:
+    if graph.matcher.op_type(node) is None:
         return None
     ranks = {graph.rank(value) for value in node.outputs}
     least = min((rank or 0 for rank in ranks), default=0)

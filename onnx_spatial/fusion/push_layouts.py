@@ -34,7 +34,6 @@ import onnx_ir as ir
 from onnx_spatial.fusion.layout import (
     LEAST_RANK,
     Adapted,
-    Array,
     Forms,
     Layout,
     LayoutGraph,
@@ -43,6 +42,7 @@ from onnx_spatial.fusion.layout import (
     ways_to_make,
     write_change,
 )
+from onnx_spatial.maps.constants import Array
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import layout_marks
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit

@@ -171,16 +171,14 @@ class Matcher:
         """Return the node that computes a value of that name in the original graph."""
         return self._by_output.get((id(graph), name))
 
-    def is_local(self, node: onnx.NodeProto | ir.Node) -> bool:
-        """Return whether a node calls a function of the model."""
-        return (node.domain, node.op_type) in self._local
+    def is_standard(self, node: onnx.NodeProto | ir.Node) -> bool:
+        """Return whether a node is a standard operator, which no function of the model hides."""
+        return op_traits.is_standard(node) and (node.domain, node.op_type) not in self._local
 
     def standard_message(self, node: ir.Node) -> onnx.NodeProto | None:
         """Return the message of a standard operator that is still in its graph; None for other nodes."""
         message = self.message(node) if node.graph is not None else None
-        if message is None or not op_traits.is_standard(message):
-            return None
-        return None if (message.domain, message.op_type) in self._local else message
+        return message if message is not None and self.is_standard(message) else None
 
     def readers(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
         """Return the nodes that read a value, in the order of the file, with the index of the input."""
@@ -230,16 +228,11 @@ class Matcher:
         """Return the permutation of a Transpose of `rank` axes, else None. The default is reversed."""
         if node is None or node.graph is None or self.op_type(node) != "Transpose":
             return None
-        if not op_traits.is_standard(node) or (node.domain, node.op_type) in self._local:
-            return None
-        if len(node.inputs) != 1 or len(node.outputs) != 1 or node.inputs[0] is None:
-            return None
-        message = self.message(node)
-        if message is not None and len(message.attribute) > 1:
+        if not self.is_standard(node) or (len(node.inputs), len(node.outputs)) != (1, 1):
             return None
         known = self.attributes(node)
         perm = known.get("perm", tuple(reversed(range(rank))))
-        if known.keys() - {"perm"} or not isinstance(perm, tuple):
+        if known.keys() - {"perm"} or not isinstance(perm, tuple) or node.inputs[0] is None:
             return None
         return tuple(int(axis) for axis in perm) if sorted(perm) == list(range(rank)) else None
 

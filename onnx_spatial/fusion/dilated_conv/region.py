@@ -241,7 +241,7 @@ class _Forward:
     def _add_step(
         self, node: ir.Node, message: onnx.NodeProto, layouts: Sequence[Blocked | None]
     ) -> Step | Reason:
-        if not op_traits.is_standard(message) or self._matcher.is_local(message):
+        if not self._matcher.is_standard(message):
             return f"{message.domain}:{message.op_type} is not known to be position-independent"
         if any(traversal.subgraphs(message)):
             return "it has subgraphs"
