@@ -151,6 +151,10 @@ class Regions:
                 first[name] = min(place, first.get(name, place))
         return [each[::-1] for each in nodes]
 
+    def demand_of(self, step: Step) -> Pairs:
+        """Return the demand of the outputs of a step."""
+        return next(self.demand[name] for name in step.outputs if name in self.demand)
+
     def common_origins(self, names: Iterable[str]) -> frozenset[str]:
         """Return the entries that values in blocks are computed from."""
         return frozenset[str]().union(*(self.origins[name] for name in names))
