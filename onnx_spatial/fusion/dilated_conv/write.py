@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -91,20 +92,22 @@ class _Writer:
             self._note_value(name, end.data, end.pads, 0, end.layout)
             self._write_shape(name)
         for part in regions.parts:
-            is_end = isinstance(part, End)
-            draft = Draft(part.subject.node if is_end else part.node)
+            inputs, outputs = (
+                ([part.name], []) if isinstance(part, End) else (part.inputs, part.outputs)
+            )
+            draft = Draft(part.subject.node if isinstance(part, End) else part.node)
             try:
-                if is_end:
+                if isinstance(part, End):
                     self._write_exit(part, draft)
                 elif isinstance(part.rewrite, Convolution):
                     self._write_convolution(part, part.rewrite, draft)
                 else:
                     self._write_commuted(part, part.rewrite, draft)
             except ConversionError as error:
-                origins = regions.common_origins([part.name] if is_end else part.inputs)
+                origins = regions.common_origins(inputs)
                 raise UnwritableError(dict.fromkeys(origins, str(error))) from None
             edit.drafts.append(draft)
-            for name in () if is_end else part.outputs:
+            for name in outputs:
                 self._write_shape(name)
         edit.elements = self._amounts.read
         entries = [end for name, end in regions.entries.items() if name not in regions.shared]
@@ -206,10 +209,8 @@ class _Writer:
             emit, rank = Emitter(self._view.opset), part.layout.rank
             sizes = [emit.length(part.value, axis) for axis in range(rank)]
             x = emit.tensor(part.value, sizes, 4)
-            begins, ends = (list(map(self._bounds.split_amount, side)) for side in zip(*amounts))
-            pads, crops = (
-                tuple((b[i], e[i]) for b, e in zip(begins, ends, strict=True)) for i in (0, 1)
-            )
+            split = [tuple(map(self._bounds.split_amount, pair)) for pair in amounts]
+            pads, crops = (tuple((begin[i], end[i]) for begin, end in split) for i in (0, 1))
             x = self._with_slice(emit, self._with_pad(emit, x, part, pads), part.layout, crops)
             emit.prune(x.value)
             draft.nodes += emit.nodes
@@ -222,9 +223,8 @@ class _Writer:
             return x
         # Not for some axes only: onnxruntime moves Transposes across a Pad and forgets its axes.
         pairs = reordered(pads, part.layout.axes, range(part.layout.rank))
-        sizes = [
-            (self._amounts.size(emit, begin), self._amounts.size(emit, end)) for begin, end in pairs
-        ]
+        size = partial(self._amounts.size, emit)
+        sizes = [(size(begin), size(end)) for begin, end in pairs]
         if part.border is None:
             raise ConversionError("the number beyond its border is not known")
         if not part.border:
