@@ -179,6 +179,8 @@ def _list_chain(graph: GraphScope, path: Path) -> Chain:
     return Chain(graph.place, source, output, tuple(path.nodes), None, *types)
 
 
+# Operators in the place of chains
+
 #: The name of the pads or crops of each block operator.
 _AMOUNTS = {SpaceToBatch: "paddings", BatchToSpace: "crops"}
 

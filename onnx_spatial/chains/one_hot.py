@@ -51,6 +51,8 @@ from onnx_spatial.operators.spellings.chain_ops import DOMAIN
 if TYPE_CHECKING:
     from onnx_spatial.chains.find_chains import Chain
 
+# 1. Weights
+
 #: The most elements of a weight, and of each value on the way to it.
 _MAX_ELEMENTS = 1 << 26
 
@@ -189,6 +191,8 @@ class Weights:
         return result if isinstance(result, np.ndarray) and result.size <= _MAX_ELEMENTS else None
 
 
+# 2. One-hot Convs
+
 #: The operator that takes the place of a one-hot Conv where maps are computed; its only input is the
 #: data. Attributes beside those of the Conv: `channels` of the input, and `order` (see `copied_order`).
 COPYING = ("onnx_spatial.chains", "CopyingConv")
@@ -289,6 +293,8 @@ def rule(
     view = NodeView(node.op_type, known, inputs, list(node.output), legal=True)
     return copying_conv(case, view, known["channels"], known["order"])
 
+
+# 3. What no runtime loads
 
 #: What is wrong with the operator in the file.
 ILLEGAL = (

@@ -206,6 +206,8 @@ def write_change(layout: Layout, value: ir.Value, draft: Draft, opset: int) -> i
     return value
 
 
+# 1. Along which axes
+
 #: Operators that only change the order of the axes, or add and remove axes of size 1.
 CHANGES = frozenset({"Transpose", "Squeeze", "Unsqueeze", "Reshape"})
 QUANTIZING = frozenset({"DequantizeLinear", "QuantizeLinear"})
@@ -329,6 +331,8 @@ def _change_of_reshape(node: NodeView, rank: int) -> Layout | Reason:
         return f"Reshape splits or joins axes{'' if is_known else ', or may do so'}"
     return Layout(rank, tuple(map(pairs.get, range(len(target))))).paired
 
+
+# 2. Values and their layouts
 
 #: The length that is assumed of an axis of unknown size.
 _TYPICAL_LENGTH = 32
@@ -498,6 +502,8 @@ class LayoutGraph:
         """Return a view of a node and its inputs."""
         return NodeView(node, self.view)
 
+
+# 3. In another layout
 
 _UNARY = op_traits.having(Trait.UNARY) - {"Dropout"}  # which may draw a mask for each place
 _BROADCASTS = op_traits.having(Trait.BROADCASTS) - {"SwiGLU"}

@@ -470,6 +470,8 @@ def _kernel_order(found: Product, patches: ExtractPatches) -> tuple[list[int], l
 STRIDED = Rule(_NAME, _match_product, _rewrite_product)
 
 
+# Transposes
+
 #: Next to a convolution these cost nothing: onnxruntime's convolutions of blocked channels read and
 #: write either layout (ReorderInput and ReorderOutput with channels_last).
 _TO_CHANNELS_LAST = (0, 2, 3, 1)

@@ -48,6 +48,8 @@ from onnx_spatial.model.graph import layout_marks
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 from onnx_spatial.model.op_traits import Trait
 
+# 1. Labels
+
 #: Nodes that there may be more than at best before a push ends: 4 get it through a gate.
 _PATIENCE_NODES = 4
 #: Nodes that a push labels without a gain.
@@ -358,6 +360,9 @@ def values_near(plan: Plan, fused: Collection[ir.Node]) -> list[Forms]:
     return sorted(wide, key=lambda forms: graph.place_of(forms.root))
 
 
+# 2. The nodes
+
+
 @dataclass
 class LayoutEdit(GraphEdit):
     """An edit that changes layouts.
@@ -505,6 +510,9 @@ class _Writer:
             source = self._get(value, base, draft)
             available[content] = write_change(step, source, draft, self._graph.opset)
         return available[content]
+
+
+# 3. Biases
 
 
 def with_bias(graph: LayoutGraph, fused: Collection[ir.Node]) -> Iterator[GraphEdit]:

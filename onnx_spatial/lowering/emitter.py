@@ -351,6 +351,8 @@ def _same_places(x: Tensor, dims: Sequence[Size]) -> list[bool]:
     return [axis < x.rank and dim == x.dims[axis] for axis, dim in enumerate(dims)]
 
 
+# Padding
+
 _PAD_TYPES = frozenset(
     {
         TensorProto.FLOAT,
@@ -525,6 +527,8 @@ def numpy_dtype(element_type: int) -> np.dtype[np.generic] | None:
 
 
 Numbers = npt.NDArray[np.int64]
+
+# The index of a Gather of rows
 
 #: Entries of an index that is stored as one constant (int32: 32 KiB).
 MAX_STORED_ENTRIES = 1 << 13

@@ -294,6 +294,8 @@ def _as_factor(size: Polynomial) -> Polynomial:
     return computed("Add", [Polynomial(terms)]) * number
 
 
+# Writing sizes as vectors
+
 #: What atoms are sorted by: the oldest first.
 _AGE = attrgetter("serial")
 

@@ -58,6 +58,8 @@ from onnx_spatial.lowering.request import (
 from onnx_spatial.operators import ExtractPatches, Layout, SpaceToBatch
 from onnx_spatial.operators.spellings import BlockCall
 
+# 1. Planes
+
 #: Bytes of the elements that onnxruntime transposes in tiles.
 _FAST = (1, 2, 4)
 
@@ -254,6 +256,8 @@ def _in_order(order: Sequence[Term], rows: Size) -> bool:
     return stride == rows
 
 
+# 2. Strided Slices
+
 #: The most Slices of one operator.
 MAX_SLICES = 256
 
@@ -382,6 +386,8 @@ def _strided_slice(
     ends = [INT64_MAX] * len(steps)
     return emit.slice(x, list(steps), starts, ends, dims, [step for _, step in steps.values()])
 
+
+# 3. SpaceToDepth
 
 #: Element types whose kernels all supported releases of onnxruntime have.
 _TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})

@@ -340,6 +340,8 @@ def _commute_change(node: NodeView, data: Blocked) -> Commuted | Reason:
     return Commuted(layout, _same, change if node.op_type == "Reshape" else None)
 
 
+# 4. Convolutions
+
 #: Convolutions, with the index of the input that holds the kernel.
 KERNELS = {"Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "QLinearConv": 3}
 
