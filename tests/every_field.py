@@ -216,60 +216,18 @@ def _tensors() -> Iterator[TensorProto]:
     yield elsewhere
 
 
-def _types() -> Iterator[onnx.TypeProto]:
-    tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, [1, "N", None, 0])
-    tensor.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
-    tensor.tensor_type.shape.dim[1].denotation = ""
-    tensor.denotation = "IMAGE"
-    yield tensor
-    yield helper.make_sequence_type_proto(tensor)
-    yield helper.make_optional_type_proto(helper.make_sequence_type_proto(tensor))
-    yield helper.make_map_type_proto(TensorProto.STRING, tensor)
-    yield helper.make_sparse_tensor_type_proto(TensorProto.INT32, [3, "M"])
-    opaque = onnx.TypeProto()
-    opaque.opaque_type.domain, opaque.opaque_type.name = "odd", "Opaque"
-    yield opaque
-    yield onnx.TypeProto(denotation="nothing else")
-
-
-def _sparse(name: str) -> onnx.SparseTensorProto:
-    values = numpy_helper.from_array(np.float32([1, 2]), name)
-    return helper.make_sparse_tensor(
-        values, numpy_helper.from_array(np.int64([0, 3]), f"{name} at"), [5]
-    )
-
-
 def _everything() -> onnx.NodeProto:
-    """A node of somebody else's with attributes of every kind."""
+    """A node of somebody else's with odd attributes; those of other kinds come by reflection."""
     node = helper.make_node("Everything", ["x", "", "w"], ["every", ""], "every", domain="odd")
     node.overload = "an overload"
-    inner = helper.make_graph([helper.make_node("Odd", [], [], domain="odd")], "", [], [])
     kinds = onnx.AttributeProto
-    values: list[tuple[str, int, object]] = [
-        ("f", kinds.FLOAT, 0.0),
-        ("i", kinds.INT, 0),
-        ("s", kinds.STRING, b"\xff\xfe no text"),
-        ("t", kinds.TENSOR, numpy_helper.from_array(np.float32([1]), "t")),
-        ("g", kinds.GRAPH, inner),
-        ("sparse_tensor", kinds.SPARSE_TENSOR, _sparse("in an attribute")),
-        ("tp", kinds.TYPE_PROTO, helper.make_tensor_type_proto(TensorProto.INT4, [7])),
-        ("floats", kinds.FLOATS, [0.0, -0.0, 1.5]),
-        ("ints", kinds.INTS, [0, -1, 2**63 - 1]),
-        ("strings", kinds.STRINGS, [b"", b"\xff"]),
-        ("tensors", kinds.TENSORS, list(_tensors())),
-        ("graphs", kinds.GRAPHS, [inner, inner]),
-        ("sparse_tensors", kinds.SPARSE_TENSORS, [_sparse("1"), _sparse("2")]),
-        ("type_protos", kinds.TYPE_PROTOS, list(_types())),
-    ]
-    for name, kind, value in values:
-        attribute = node.attribute.add(name=f"of kind {name}", type=kind, doc_string=name)
-        target = getattr(attribute, name)
-        if isinstance(value, list):
-            target.extend(value)
-        elif isinstance(value, Message):
-            target.CopyFrom(value)
-        else:
-            setattr(attribute, name, value)
+    node.attribute.add(name="zero", type=kinds.FLOAT, doc_string="zero").f = 0.0
+    node.attribute.add(name="no text", type=kinds.STRING).s = b"\xff\xfe no text"
+    node.attribute.add(name="tensors", type=kinds.TENSORS).tensors.extend(_tensors())
+    shaped = helper.make_tensor_type_proto(TensorProto.FLOAT, [1, "N", None, 0])
+    shaped.tensor_type.shape.dim[1].denotation = ""
+    held = helper.make_optional_type_proto(helper.make_sequence_type_proto(shaped))
+    node.attribute.add(name="types", type=kinds.TYPE_PROTOS).type_protos.extend([shaped, held])
     empty = node.attribute.add(name="explicitly empty", type=kinds.INTS)
     empty.ref_attr_name, empty.doc_string = "", ""
     return node
@@ -342,9 +300,9 @@ def build(*, odd: bool = True, sites: bool = True, ir_version: int = 10) -> onnx
     if odd:
         model.functions.append(_function("second", inner=sites, odd=True))
         graph.node.append(_everything())
-        graph.sparse_initializer.append(_sparse("sparse"))
-        for number, kind in enumerate(_types()):
-            graph.value_info.add(name=f"type {number}").type.CopyFrom(kind)
+        values = numpy_helper.from_array(np.float32([1, 2]), "sparse")
+        places = numpy_helper.from_array(np.int64([0, 3]), "sparse at")
+        graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [5]))
         training = model.training_info.add()
         training.initialization.CopyFrom(helper.make_graph([], "initialization", [], []))
         training.algorithm.CopyFrom(_branch("step", "SpaceToBatchND", inner=False))

@@ -20,19 +20,19 @@ SPATIAL = {
 }
 
 
-def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+def nodes(
+    held: onnx.ModelProto | onnx.GraphProto | onnx.FunctionProto,
+) -> Iterator[onnx.NodeProto]:
     """Every node, those in subgraphs and functions included."""
-    yield from _nodes(model.graph.node)
-    for function in model.functions:
-        yield from _nodes(function.node)
-
-
-def _nodes(held: object) -> Iterator[onnx.NodeProto]:
-    for node in held:
+    if isinstance(held, onnx.ModelProto):
+        for holder in (held.graph, *held.functions):
+            yield from nodes(holder)
+        return
+    for node in held.node:
         yield node
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
-                yield from _nodes(graph.node)
+                yield from nodes(graph)
 
 
 def ops(model: onnx.ModelProto) -> list[str]:

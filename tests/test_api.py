@@ -150,3 +150,16 @@ def test_progress_says_each_step_with_its_number():
     steps = [line.partition(":")[0] for line in lines if "/" in line.partition(":")[0]]
     assert steps[:3] == ["converting 1/3", "converting 2/3", "lowering 1/1"]
     assert steps[3] == "converting 3/3" and "proof 1/1" in steps[4:]
+
+
+def test_a_folder_is_said_to_be_one_whatever_the_system_says_of_it(tmp_path, monkeypatch):
+    real = Path.open
+
+    def denied(self: Path, *arguments: str, **named: object) -> object:
+        if self.is_dir():
+            raise PermissionError(13, "Permission denied", str(self))
+        return real(self, *arguments, **named)
+
+    monkeypatch.setattr(Path, "open", denied)
+    with pytest.raises(ModelFileError, match="is a folder, not a model file"):
+        convert(tmp_path)

@@ -13,31 +13,19 @@ import running
 import structure
 from adapter import run
 from definitions import space_to_batch
-from onnx import TensorProto, helper, parser
+from onnx import TensorProto, helper
+from parsing import model
 
 import onnx_spatial
 
-TF = "ai.onnx.converters.tensorflow"
-HEAD = f'<ir_version: 8, opset_import: ["" : 17, "{TF}" : 1, "loc" : 1, "my.own" : 1]>\n'
 PARAMETERS = "int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}"
-
-
-def model(text: str) -> onnx.ModelProto:
-    """Text in which M. stands for the domain of the operators."""
-    return parser.parse_model(HEAD + text.replace("M.", f"{TF}."))
-
-
-def save(made: onnx.ModelProto, path: os.PathLike[str]) -> str:
-    with open(path, "wb") as file:  # noqa: PTH123
-        file.write(made.SerializeToString())
-    return str(path)
 
 
 def test_a_shape_that_callers_may_override_is_not_baked_in():
     made = model(f"""g (float[n] x, int64[4] shape) => (float[a,b,c,d] z)
         <int64[4] shape = {{1, 4, 4, 1}}, {PARAMETERS}> {{
             y = Reshape(x, shape)
-            z = M.SpaceToBatchND(y, block, none)
+            z = tf.SpaceToBatchND(y, block, none)
         }}""")
     converted = onnx_spatial.convert(made).model
     x = np.arange(64, dtype=np.float32)
@@ -49,7 +37,7 @@ def test_parameters_may_be_default_attributes_of_the_function():
     made = model("""g (float[4,8,6,2] x) => (float[?,?,?,?] z) { z = loc.blocks(x) }
         <opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1], domain: "loc">
         blocks <size: ints = [2, 2]> (a) => (b) {
-            b = M.SpaceToBatchND <block_shape: ints = @size, paddings = [0, 0, 0, 0]> (a)
+            b = tf.SpaceToBatchND <block_shape: ints = @size, paddings = [0, 0, 0, 0]> (a)
         }
     """)
     assert onnx_spatial.convert(made).operators[0].output_shape == (16, 4, 3, 2)
@@ -64,7 +52,8 @@ def test_a_function_may_take_its_branches_as_attributes(read):
         body = helper.make_node("Mul", ["x", "x"] if name < "f" else ["x", "two"], [name])
         output = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
         branches[name] = helper.make_graph([body], name, [], [output])
-    made = site("y = loc.choose(c, x) z = M.SpaceToBatchND(y, block, none)", ", float two = {2}")
+    made = site("y = loc.choose(c, x) z = tf.SpaceToBatchND(y, block, none)")
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(2), "two"))
     made.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
     for name, graph in branches.items():
         made.graph.node[0].attribute.append(helper.make_attribute(name, graph))
@@ -79,20 +68,11 @@ def test_a_function_may_take_its_branches_as_attributes(read):
     assert result.model.functions == made.functions
 
 
-FOREIGN = f"""g (float[1,4,4,1] x) => (float[a,b,c,d] z) <{PARAMETERS}, float two = {{2}}> {{
-    w = Mul(x, two)
-    y = M.SpaceToBatchND(w, block, none)
-    z = my.own.Magic(y)
-}}"""
-
-
 @pytest.fixture
 def external(tmp_path):
     """A folder with a model whose weights lie in a file of their own."""
-    made = model(FOREIGN.replace("my.own.Magic", "Neg"))
-    made.graph.initializer[-1].CopyFrom(
-        onnx.numpy_helper.from_array(np.full((1, 4, 4, 64), 2, np.float32), "two")
-    )
+    weight = np.full((1, 4, 4, 64), 2, np.float32)
+    made = site("w = Mul(x, two) y = tf.SpaceToBatchND(w, block, none) z = Neg(y)", two=weight)
     path = tmp_path / "in" / "m.onnx"
     path.parent.mkdir()
     onnx.save(made, path, save_as_external_data=True, location="w.bin", size_threshold=1024)
@@ -136,7 +116,7 @@ REARRANGED = ("Reshape", "Transpose", "Reshape_1")
 
 def test_a_second_conversion_lists_only_what_it_added_itself():
     text = f"""g (float[1,4,4,1] x) => (float[a,b,c,d] z) <{PARAMETERS}> {{
-        [first] y = M.SpaceToBatchND(x, block, none)
+        [first] y = tf.SpaceToBatchND(x, block, none)
         [second] z = mine.BatchToSpaceND(y, block, none)
     }}"""
     once = onnx_spatial.convert(model(text), verify=False, prefer="transpose")
@@ -159,11 +139,11 @@ def test_domain_ai_onnx_leaves_known_sizes_known(imported):
     """Both spellings of ONNX's own domain give the same nodes; onnxruntime has two in main graphs."""
     made = model(f"""g (float[2,8,8,3] x) => (float[?,?,?,?] y) <{PARAMETERS}> {{
             r = Relu(x)
-            s = M.SpaceToBatchND(r, block, none)
+            s = tf.SpaceToBatchND(r, block, none)
             t = Transpose <perm = [0, 2, 1, 3]> (s)
             m = ReduceMax <keepdims = 1> (t)
             u = Add(t, m)
-            y = M.BatchToSpaceND(u, block, none)
+            y = tf.BatchToSpaceND(u, block, none)
         }}""")
     known = onnx_spatial.convert(made)
     for each in (*made.graph.node, *made.opset_import):
@@ -180,13 +160,14 @@ def test_domain_ai_onnx_leaves_known_sizes_known(imported):
 # What stands beside our operators
 
 
-def site(nodes: str = "z = M.SpaceToBatchND(x, block, none)", more: str = "") -> onnx.ModelProto:
-    return model(f"g (float[1,4,4,1] x) => (float[a,b,c,d] z) <{PARAMETERS}{more}> {{ {nodes} }}")
+def site(nodes: str, **arrays: object) -> onnx.ModelProto:
+    text = f"g (float[1,4,4,1] x) => (float[a,b,c,d] z) <{PARAMETERS}> {{ {nodes} }}"
+    return model(text, **arrays)
 
 
 @pytest.mark.parametrize("domain", ["", "loc"])
 def test_a_domain_that_is_not_imported_leaves_known_sizes_known(domain):
-    made = site("y = Neg(x) z = M.SpaceToBatchND(y, block, none) o = loc.Strange(x)")
+    made = site("y = Neg(x) z = tf.SpaceToBatchND(y, block, none) o = loc.Strange(x)")
     (forgotten,) = (each for each in made.opset_import if each.domain == domain)
     made.opset_import.remove(forgotten)
     (operator,) = onnx_spatial.inspect(made).operators
@@ -194,20 +175,19 @@ def test_a_domain_that_is_not_imported_leaves_known_sizes_known(domain):
 
 
 def test_a_weight_that_cannot_be_read_is_left_to_the_verification():
-    made = site("y = M.SpaceToBatchND(x, block, none) z = Mul(y, w)", ", float[1] w = {2}")
-    made.graph.initializer[-1].ClearField("float_data")
+    made = site("y = tf.SpaceToBatchND(x, block, none) z = Mul(y, w)", w=np.float32([2]))
+    made.graph.initializer[-1].ClearField("raw_data")
     result = onnx_spatial.convert(made)
     assert result.changed and result.verification.status == "unverified"
 
 
 def test_a_body_of_scan_keeps_the_rank_of_what_it_returns():
     """onnxruntime wants to see it, and inference does not find it before opset 14."""
-    made = parser.parse_model(f"""<ir_version: 7, opset_import: ["" : 13, "{TF}" : 1]>
-        g (float[3,N,H,W,C] x, int32[2] block, int32[2,2] pads) => (float[a,b,c,d,e] z) {{
-            z = Scan <num_scan_inputs = 1, body = body (float[N,H,W,C] v) => (float[?,?,?,?] w) {{
-                w = {TF}.SpaceToBatchND(v, block, pads)
-            }}> (x)
-    }}""")
+    text = """g (float[3,N,H,W,C] x, int32[2] block, int32[2,2] pads) => (float[a,b,c,d,e] z) {
+        z = Scan <num_scan_inputs = 1, body = body (float[N,H,W,C] v) => (float[?,?,?,?] w) {
+            w = tf.SpaceToBatchND(v, block, pads)
+        }> (x) }"""
+    made = model(text, opset=13, ir=7)
     converted = onnx_spatial.convert(made, verify=False).model
     x = np.arange(3 * 16, dtype=np.float32).reshape(3, 1, 4, 4, 1)
     parameters = {"block": np.int32([2, 2]), "pads": np.zeros((2, 2), np.int32)}

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import chain_models
 import holders
-import numpy as np
 import onnx
 import pytest
-import running
 from chain_models import Net
 from onnx import helper
 
@@ -35,23 +33,6 @@ def dilations(model: onnx.ModelProto) -> list[int]:
     ]
 
 
-def feeds(model: onnx.ModelProto, scale: int = 1) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(2)
-    known = {"n": 2, "h": 8 * scale, "w": 12 * scale, "t": 10 * scale}
-    return {
-        v.name: rng.standard_normal(
-            [d.dim_value or known[d.dim_param] for d in v.type.tensor_type.shape.dim]
-        ).astype(np.float32)
-        for v in model.graph.input
-    }
-
-
-def same(model: onnx.ModelProto, other: onnx.ModelProto, data: dict[str, np.ndarray]) -> None:
-    for a, b in zip(running.run(model, data), running.run(other, data), strict=True):
-        assert a.shape == b.shape
-        np.testing.assert_allclose(b, a, rtol=0, atol=1e-5)
-
-
 @pytest.mark.parametrize("model", FORMS.values(), ids=FORMS)
 def test_forms(model):
     result = onnx_spatial.optimize(model)
@@ -63,9 +44,6 @@ def test_forms(model):
     assert all(
         site.proven in ("all sizes", "these sizes") for site in result.verification.operators
     )
-    same(model, made, feeds(model))
-    if any(d.dim_param for v in model.graph.input for d in v.type.tensor_type.shape.dim):
-        same(model, made, feeds(model, 3))
 
 
 @pytest.mark.parametrize("rates", [(2, 3), (4, 2)])
@@ -76,7 +54,6 @@ def test_chains_that_follow_each_other(rates):
     assert result.verification
     assert dilations(result.model) == list(rates)
     assert len(result.model.graph.node) == 4
-    same(model, result.model, {"x": np.random.default_rng(3).random((2, 13, 14, 3), np.float32)})
 
 
 def test_chains_that_do_not_fuse_stay(tmp_path: Path):
@@ -98,10 +75,9 @@ def test_inner_values_that_others_read_stay():
     (pad,) = [n for n in model.graph.node if n.op_type == "Pad"]
     model.graph.node.append(helper.make_node("Relu", [pad.output[0]], ["r"]))
     model.graph.output.append(helper.make_tensor_value_info("r", 1, [2, 12, 16, 3]))
-    made = onnx_spatial.optimize(model, verify=False).model
-    assert dilations(made) == [2]
-    assert [n.op_type for n in made.graph.node].count("Pad") == 1
-    same(model, made, feeds(model))
+    result = onnx_spatial.optimize(model)
+    assert result.verification and dilations(result.model) == [2]
+    assert [n.op_type for n in result.model.graph.node].count("Pad") == 1
 
 
 def test_named_operators_and_chains():
@@ -123,17 +99,13 @@ def test_named_operators_and_chains():
 @pytest.mark.parametrize("holder", holders.HOLDERS)
 def test_branches_bodies_and_functions(holder):
     inner = chain_models.six_dims(("n", "h", "w", 3))
-    model = holders.HOLDERS[holder](inner)
-    result = onnx_spatial.optimize(model)
+    result = onnx_spatial.optimize(holders.HOLDERS[holder](inner))
     assert result.verification
     chains, (before, after) = result.inspection.chains, result.inspection.nodes
     assert {(s.lowering, s.graph != "main graph") for s in chains} == {
         ("dilated convolution", True)
     }
     assert after <= before - 5
-    x = feeds(inner)["x"]
-    data = {"x": np.stack([x] * 3) if holder == "scan" else x}
-    same(model, result.model, data | ({"take": np.array(True)} if holder == "branch" else {}))
 
 
 def test_inspect_lists_chains():

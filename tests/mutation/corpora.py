@@ -32,7 +32,7 @@ import subjects
 import wrong_models
 from judging import Pair
 from mutations import Mutation, Mutations
-from nets import KINDS
+from subjects import KINDS
 from wrong import DAMAGES
 
 import onnx_spatial
@@ -174,7 +174,7 @@ class Form:
         """Every class of mistakes, for the converted model."""
         model, original = _right(self), self.original
         subject = subjects.get(self.subject)
-        feeds = subject.random(np.random.default_rng(5))
+        feeds = subject.feeds(np.random.default_rng(5))
 
         def misread() -> Mutations:
             for mutation in mutations.misread(original):
@@ -216,7 +216,7 @@ def _judge(form: Form) -> judging.Judge:
     exact = subjects.moves(form.subject)
     rng = np.random.default_rng([ord(c) for c in form.subject])
     subject, kinds = subjects.get(form.subject), ("bits",) if exact else KINDS
-    feeds = (subject.random(rng, kinds[number % len(kinds)]) for number in range(INPUTS))
+    feeds = (subject.feeds(rng, kinds[number % len(kinds)]) for number in range(INPUTS))
     return judging.Judge(form.original, feeds, exact)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
+import parsing
 from onnx import helper, numpy_helper
 
 #: A graph or a function: what holds nodes.
@@ -43,8 +44,7 @@ def edited(
     model: onnx.ModelProto, number: int, change: Callable[[Holder, int, onnx.NodeProto], None]
 ) -> onnx.ModelProto:
     """A copy in which `change` was made to one node; it is given its holder and index there."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = copied(model)
     spot = spots(copy)[number]
     index = next(i for i, node in enumerate(spot.holder.node) if node is spot.node)
     change(spot.holder, index, spot.node)
@@ -121,3 +121,48 @@ def swapped(values: Sequence[Any], i: int, j: int) -> list[Any]:
     result = list(values)
     result[i], result[j] = result[j], result[i]
     return result
+
+
+def spliced(text: str, real: type = np.float32) -> Callable[[str, str], list[onnx.NodeProto]]:
+    """Make nodes of text that compute `t` of `s`, for values of other names."""
+
+    def make(source: str, target: str) -> list[onnx.NodeProto]:
+        nodes, stored = parsing.nodes(text, real)
+        held = [helper.make_node("Constant", [], [n], value=t) for n, t in stored.items()]
+        names = {n: f"{source}_{n}" for node in (*held, *nodes) for n in node.output}
+        names |= {"s": source, "t": target}
+        for node in (*held, *nodes):
+            node.input[:] = [names.get(n, n) for n in node.input]
+            node.output[:] = [names.get(n, n) for n in node.output]
+        return [*held, *nodes]
+
+    return make
+
+
+def copied(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the same model as another message."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
+def renamed(model: onnx.ModelProto, names: Mapping[str, str]) -> None:
+    """Rename values of the main graph, in bodies too."""
+
+    def inside(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+        for node in graph.node:
+            node.input[:] = [names.get(n, n) for n in node.input]
+            node.output[:] = [names.get(n, n) for n in node.output]
+            for attribute in node.attribute:
+                for body in (attribute.g, *attribute.graphs):
+                    made = {v.name for v in (*body.input, *body.initializer)}
+                    made |= {o for n in body.node for o in n.output}
+                    inside(body, {k: v for k, v in names.items() if k not in made})
+                    for value in body.output:
+                        if value.name not in made:
+                            value.name = names.get(value.name, value.name)
+        for tensor in graph.initializer:
+            tensor.name = names.get(tensor.name, tensor.name)
+
+    inside(model.graph, names)
+    del model.graph.value_info[:]

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import reference
 import running
-from nets import Feeds
+from subjects import Feeds
 
 #: Sums differ by rounding up to this share of the largest value; of float16 the second.
 ROUNDING = 1e-4, 2e-2

@@ -1,7 +1,7 @@
 """Wrong versions of a converted model, one small mistake each, by classes.
 
     numbers of a node  =  its attributes and the constants that it reads
-    mistake            =  other numbers, other operands, another operator, another interface
+    mistake            =  other numbers, other operands, another operator
 
 Every class finds all places of a model where that mistake can be made; the campaigns draw from them.
 Whether a mutant behaves otherwise than the original is not known here.
@@ -27,13 +27,12 @@ from editing import (
     constants,
     edited,
     feeding,
-    insert,
     set_attribute,
     setting,
+    spliced,
     spots,
     swapped,
 )
-from nets import copied, spliced
 from onnx import TensorProto, helper
 
 F = TensorProto
@@ -97,13 +96,8 @@ def _another(op_type: str) -> Change:
 # ---------------------------------------------------------------- numbers
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """Numbers that a node is given, and how to give it others."""
-
-    what: str
-    array: np.ndarray
-    put: Callable[[np.ndarray], Change]
+#: Numbers that a node is given: what they are, and how to give it others.
+Numbers = tuple[str, np.ndarray, Callable[[np.ndarray], Change]]
 
 
 def _numbers(node: onnx.NodeProto, known: dict[str, np.ndarray]) -> Iterator[Numbers]:
@@ -113,14 +107,13 @@ def _numbers(node: onnx.NodeProto, known: dict[str, np.ndarray]) -> Iterator[Num
         if name == "parameters" and isinstance(value, bytes):  # of an operator of this package
             fields = json.loads(value)
             for field in [f for f in ("kernel", "strides", "rates", "block") if f in fields]:
-                put = partial(_put_field, fields, field)
-                yield Numbers(field, np.array(fields[field]), put)
+                yield field, np.array(fields[field]), partial(_put_field, fields, field)
         elif np.array(value).dtype.kind in "if" and np.size(value):
-            yield Numbers(name, np.array(value), lambda a, n=name: setting(n, a.tolist()))
+            yield name, np.array(value), lambda a, n=name: setting(n, a.tolist())
     for position, name in enumerate(node.input):
         old = known.get(name)
         if old is not None and old.size and old.dtype.kind in "iuf":
-            yield Numbers(f"input {position}", old, partial(feeding, position))
+            yield f"input {position}", old, partial(feeding, position)
 
 
 def _put_field(fields: dict[str, object], field: str, array: np.ndarray) -> Change:
@@ -159,11 +152,11 @@ def _other(array: np.ndarray) -> Iterator[np.ndarray]:
 def _moved(array: np.ndarray) -> Iterator[np.ndarray]:
     """One whole number is larger by 1, one smaller: as pads that move data and keep sizes."""
     if array.dtype.kind == "i" and 1 < array.size <= 16:
-        flat = array.reshape(-1)
+        up, down = array.reshape(-1) + 1, array.reshape(-1) - 1
         for i, j in combinations(range(array.size), 2):
             if j - i in (1, array.size // 2):
-                for step in (1, -1):
-                    yield _changed(array, (i, flat[i] + step), (j, flat[j] - step))
+                yield _changed(array, (i, up[i]), (j, down[j]))
+                yield _changed(array, (i, down[i]), (j, up[j]))
 
 
 def _exchanged(array: np.ndarray) -> Iterator[np.ndarray]:
@@ -199,13 +192,11 @@ def _varied(
                 continue
             if id(spot.holder) not in known:
                 known[id(spot.holder)] = constants(spot.holder)
-            for given in _numbers(spot.node, known[id(spot.holder)]):
-                tried = vary(given.array) if given.array.ndim else _other(given.array)
-                for wrong in tried:
-                    if not np.array_equal(wrong, given.array):
-                        told = f"{wrong.tolist()}, not {given.array.tolist()}"
-                        what = f"{given.what} is {told if wrong.size <= 16 else 'another'}"
-                        yield spot, what, given.put(wrong)
+            for what, array, put in _numbers(spot.node, known[id(spot.holder)]):
+                for wrong in vary(array) if array.ndim else _other(array):
+                    if not np.array_equal(wrong, array):
+                        told = f"{wrong.tolist()}, not {array.tolist()}"
+                        yield spot, f"{what} is {told if array.size <= 16 else 'other'}", put(wrong)
 
     return find
 
@@ -241,22 +232,6 @@ def attributes_changed(model: onnx.ModelProto) -> Edits:
                 yield spot, f"{given.name} is {other.decode()}", setting(given.name, other)
             if spot.node.op_type != "Constant":
                 yield spot, f"without {given.name}", _dropping(number)
-
-
-def transposes_exchanged(model: onnx.ModelProto) -> Mutations:
-    perms = {
-        spot.number: list(perm)
-        for spot in spots(model)
-        if spot.node.op_type == "Transpose" and (perm := attribute(spot.node, "perm"))
-    }
-    for (first, a), (second, b) in combinations(perms.items(), 2):
-        if a != b and len(a) == len(b):
-
-            def make(first=first, a=a, second=second, b=b) -> onnx.ModelProto:
-                once = edited(model, first, setting("perm", b))
-                return edited(once, second, setting("perm", a))
-
-            yield Mutation(f"perms {a} and {b} of nodes {first} and {second} exchanged", make)
 
 
 def _dilated(rates: list[int], pads: np.ndarray) -> Change:
@@ -380,60 +355,6 @@ def sizes_baked_in(model: onnx.ModelProto, shapes: dict[str, np.ndarray]) -> Mut
         yield Mutation(what, partial(edited, model, spot.number, bake))
 
 
-# ---------------------------------------------------------------- the interface
-
-
-def _rename_output(g: onnx.GraphProto, n: int) -> None:
-    name = g.output[n].name
-    g.output[n].name = f"{name}_0"
-    g.node.append(helper.make_node("Identity", [name], [f"{name}_0"]))
-
-
-def _retype_output(g: onnx.GraphProto, n: int) -> None:
-    name, given = g.output[n].name, g.output[n].type.tensor_type
-    if given.elem_type != F.STRING:
-        other = given.elem_type = F.DOUBLE if given.elem_type != F.DOUBLE else F.FLOAT
-        at = next(i for i, node in enumerate(g.node) if name in node.output)
-        behind(g, at, lambda s, t: [helper.make_node("Cast", [s], [t], to=other)])
-
-
-def _rename_input(g: onnx.GraphProto, n: int) -> None:
-    name = g.input[n].name
-    g.input[n].name = f"{name}_0"
-    for tensor in g.initializer:  # its default, if it has one
-        tensor.name = f"{name}_0" if tensor.name == name else tensor.name
-    insert(g, 0, [helper.make_node("Identity", [f"{name}_0"], [name])])
-
-
-def _resize_input(g: onnx.GraphProto, n: int) -> None:
-    for last in g.input[n].type.tensor_type.shape.dim[-1:]:
-        last.dim_value = last.dim_value + 1
-
-
-#: What may become of an output or input; nothing where it cannot be.
-_INTERFACE: tuple[tuple[str, str, Callable[[onnx.GraphProto, int], None]], ...] = (
-    ("output", "renamed", _rename_output),
-    ("output", "dropped", lambda g, n: g.output.pop(n) and None),
-    ("output", "of another type", _retype_output),
-    ("output", "is the first one's place", lambda g, n: g.output.insert(n, g.output.pop(0))),
-    ("input", "renamed", _rename_input),
-    ("input", "of a size more", _resize_input),
-)
-
-
-def interface(model: onnx.ModelProto) -> Mutations:
-    """An output or input is renamed, dropped, in another place, of another type or size."""
-
-    def make(change: Callable[[onnx.GraphProto, int], None], number: int) -> onnx.ModelProto:
-        copy = copied(model)
-        change(copy.graph, number)
-        return copy
-
-    for side, what, change in _INTERFACE:
-        for number, value in enumerate(getattr(model.graph, side)):
-            yield Mutation(f"{side} {value.name!r} {what}", partial(make, change, number))
-
-
 # ---------------------------------------------------------------- other conversions
 
 
@@ -487,10 +408,8 @@ def misread(original: onnx.ModelProto) -> Mutations:
 #: Classes of mistakes that a conversion alone shows the places of.
 CLASSES: dict[str, Callable[[onnx.ModelProto], Mutations]] = {
     **{kind: _varied(vary, lambda node: True) for kind, vary in VARIATIONS.items()},
-    "Transposes exchanged": transposes_exchanged,
     "attributes changed": attributes_changed,
     "rates ignored": rates,
     "wrong dtype path": dtype_paths,
-    "inputs and outputs": interface,
     "operators and operands": operators_and_operands,
 }

@@ -16,14 +16,13 @@ from random import Random
 from typing import Any
 
 import editing
-import nets
 import numpy as np
 import onnx
 import onnxruntime
 import running
 import subjects
+from editing import copied, spliced
 from judging import Pair, alike
-from nets import copied, spliced
 from onnx import TensorProto, helper
 
 import onnx_spatial
@@ -64,7 +63,7 @@ def _renaming(kind: str) -> Rewriting:
     def rename(model: onnx.ModelProto, rng: Random, original: onnx.ModelProto) -> bool:
         outputs = {v.name for v in model.graph.output}
         known = [n for n in _inner(original) if n not in outputs]
-        nets.renamed(model, _NAMES[kind](rng, _inner(model), known))
+        editing.renamed(model, _NAMES[kind](rng, _inner(model), known))
         return True
 
     return rename
@@ -275,7 +274,7 @@ def draw(kind: str, number: int, seed: int = 0) -> Pair | None:
             return None
 
     def wrong() -> str | None:
-        feeds = base.random(np.random.default_rng(5))
+        feeds = base.feeds(np.random.default_rng(5))
         first, second = (running.run(m, feeds, running.LEVELS[0]) for m in (plain, made))
         return None if all(map(alike, first, second)) else "other values"
 

@@ -74,9 +74,9 @@ def test_mistakes_by_a_number_are_not_proven(number: int) -> None:
 @pytest.mark.parametrize(
     "form",
     [
-        Form("s2b_float", "slices", False),
-        Form("s2b_int64_dynamic_pads", None, True),
-        Form("patches_uint8", "gather", False),
+        Form("tf_space_to_batch_nd/dynamic", "slices", False),
+        Form("tf_space_to_batch_nd/computed", None, True),
+        Form("tf_extract_image_patches_same/dynamic", "row-gather", False),
         Form("dilated2d Add BatchNormalization Relu float", None, True),
     ],
     ids=str,

@@ -16,9 +16,12 @@ import editing
 import judging
 import numpy as np
 import onnx
+from building import TF
+from editing import copied
 from judging import Pair
-from nets import TF, copied, parsed, rows
 from onnx import TensorProto, helper, numpy_helper
+from parsing import nodes as parsed
+from parsing import rows
 
 import onnx_spatial
 
@@ -232,7 +235,7 @@ def _needed(nodes: list[onnx.NodeProto], result: str) -> list[onnx.NodeProto]:
 
 
 def read(table: str, words: Mapping[str, Mapping[str, Any]]) -> Iterator[Wrong]:
-    """Read models of a table as of `nets.rows`.
+    """Read models of a table as of `parsing.rows`.
 
     Options are a shape, dims (of the default base), pads that are fed, why it is wrong where no run
     shows it, or fields that `words` have: "1,200,4,1 | base: static | wrong: at 38 rows".

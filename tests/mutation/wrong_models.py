@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
-from nets import TF, parsed
+from building import TF
 from onnx import TensorProto, helper, numpy_helper
+from parsing import nodes as parsed
 from wrong import Base, Edit, Wrong, read
 
 # Integers: widths, overflow, rounding

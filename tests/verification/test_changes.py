@@ -5,12 +5,9 @@ from __future__ import annotations
 import onnx
 import pytest
 from adapter import verify
-from hand_lowered import (
-    model,
-    space_to_batch,
-    space_to_batch_lowered,
-)
+from hand_lowered import space_to_batch, space_to_batch_lowered
 from onnx import helper
+from parsing import model
 
 from onnx_spatial.model import traversal
 

@@ -8,8 +8,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from hand_lowered import model
-from onnx import parser
+from parsing import model
 
 from onnx_spatial import analysis
 from onnx_spatial.verification.comparison import compare, describe_element, find_mismatch
@@ -184,13 +183,7 @@ def test_the_first_element_that_differs_is_named() -> None:
 
 def kinds_of(body: str, inputs: str = "float[N,4] x", functions: str = "") -> dict[str, Kind]:
     text = f"g ({inputs}) => (float[A,B] y) <float[4,4] w = {{{','.join('1' * 16)}}}> {{ {body} }}"
-    made = (
-        model(text)
-        if not functions
-        else parser.parse_model(
-            f'<ir_version: 8, opset_import: ["" : 17, "f" : 1]> {text} {functions}'
-        )
-    )
+    made = model(f"{text} {functions}")
     known = analysis.find(made)
     return Kinds(made, known, known.facts).of_values()
 

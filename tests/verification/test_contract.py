@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 import pytest
 from adapter import verify
-from hand_lowered import model, space_to_batch, space_to_batch_lowered
+from hand_lowered import space_to_batch, space_to_batch_lowered
+from parsing import model
 
 import onnx_spatial
 from onnx_spatial import VerifyOptions

@@ -10,8 +10,9 @@ from typing import Any
 import onnx
 import pytest
 from adapter import verify
-from hand_lowered import dilated, model, space_to_batch, space_to_batch_lowered
+from hand_lowered import dilated, space_to_batch, space_to_batch_lowered
 from onnx import numpy_helper
+from parsing import model
 
 from onnx_spatial import Verification, convert
 

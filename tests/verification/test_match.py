@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from hand_lowered import model
 from onnx import helper, numpy_helper
+from parsing import model
 
 from onnx_spatial.verification.match import matches as matching
 from onnx_spatial.verification.match.matches import Matches

@@ -10,7 +10,8 @@ import onnx
 import pytest
 from building import one_node
 from definitions import space_to_batch
-from onnx import TensorProto, parser
+from onnx import TensorProto
+from parsing import model
 from running import same_bits
 
 from onnx_spatial import UsageError
@@ -48,11 +49,11 @@ def opener(request, monkeypatch):
 
 
 def two_operators() -> onnx.ModelProto:
-    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,4,6,3] x) => (float[A,B,C,D] y)
+    text = """g (float[2,4,6,3] x) => (float[A,B,C,D] y)
         <int64[2] block = {2, 2}, int64[2,2] none = {0, 0, 0, 0}> {
             s = SpaceToBatchND(x, block, none) e = Neg(s) y = BatchToSpaceND(e, block, none)
         }"""
-    return parser.parse_model(text)
+    return model(text)
 
 
 def type_number(name: str) -> int:
@@ -87,12 +88,11 @@ def test_every_bit_of_every_type_survives(name, kind):
 
 def test_data_whose_type_nobody_infers_is_padded():
     """onnx infers nothing behind an operator of com.microsoft."""
-    text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
-        g (float[2,4,6,3] x) => (float[A,B,C,D] y)
+    text = """g (float[2,4,6,3] x) => (float[A,B,C,D] y)
         <int64[2] block = {2, 2}, int64[2,2] one = {1, 1, 1, 1}> {
-            h = com.microsoft.Gelu(x) y = SpaceToBatchND(h, block, one)
+            h = M.Gelu(x) y = SpaceToBatchND(h, block, one)
         }"""
-    result = Original(reader.read(parser.parse_model(text))).open().run({"x": X})["y"]
+    result = Original(reader.read(model(text))).open().run({"x": X})["y"]
     assert result.shape == (8, 3, 4, 3) and not result[0, 0].any()
 
 
@@ -114,11 +114,11 @@ def test_what_nothing_here_runs_is_told(opened):
     with pytest.raises(RunError) as caught:
         opened(one_node("SpaceToBatchND", (X, BLOCK, NONE), domain="my.domain"))
     assert (caught.value.stage, caught.value.lacks_kernel) == ("load", True)
-    text = """<ir_version: 7, opset_import: ["" : 10]> g (float[N,1,H] x) => (float[A,B,C] y)
+    text = """g (float[N,1,H] x) => (float[A,B,C] y)
         <float[1,1,3] w = {1, 2, 3}>
         { y = Conv<auto_pad = "SAME_UPPER", strides = [2], dilations = [2]>(x, w) }"""
     with pytest.raises(RunError, match="needs opset 11"):
-        opened(parser.parse_model(text))
+        opened(model(text, opset=10, ir=7))
 
 
 def test_evaluate_says_in_one_line_what_does_not_fit():

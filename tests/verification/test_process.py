@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,11 +15,12 @@ import numpy as np
 import onnx
 import pytest
 from adapter import verify
-from hand_lowered import model, space_to_batch, space_to_batch_lowered
+from hand_lowered import space_to_batch, space_to_batch_lowered
+from parsing import model
 
 import onnx_spatial
 from onnx_spatial import UsageError
-from onnx_spatial.verification import child
+from onnx_spatial.verification import child, limits
 from onnx_spatial.verification.child import CONVERTED, ORIGINAL, Bounds, Died
 
 needs_fork = pytest.mark.skipif(
@@ -161,3 +163,26 @@ def test_a_child_of_a_thread_waits_for_no_lock_of_another_thread(
         finally:
             release.set()
         imported.result()
+
+
+@pytest.mark.parametrize(("clock", "processor", "seconds"), [(50, 4, 4), (3, 12, 3)])
+def test_neither_a_busy_machine_nor_many_threads_use_the_time_up(
+    monkeypatch, clock, processor, seconds
+):
+    times = {"monotonic": 100, "process_time": 7}
+    for name in times:
+        monkeypatch.setattr(time, name, lambda name=name: times[name])
+    stopwatch = limits.Stopwatch()
+    times.update(monotonic=100 + clock, process_time=7 + processor)
+    assert stopwatch.seconds == seconds
+
+
+def test_a_bound_is_never_raised(monkeypatch):
+    resource = pytest.importorskip("resource")
+    most = resource.RLIM_INFINITY
+    given = []
+    monkeypatch.setattr(resource, "setrlimit", lambda _, both: given.append(both))
+    for now in ((most, most), (10, most), (most, 20), (10, 20)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, now=now: now)
+        assert limits.lower("RLIMIT_DATA", 15)
+    assert given == [(15, most), (10, most), (15, 20), (10, 20)]

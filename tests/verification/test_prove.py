@@ -11,10 +11,10 @@ from hand_lowered import (
     batch_to_space,
     batch_to_space_lowered,
     dilated,
-    model,
     space_to_batch,
     space_to_batch_lowered,
 )
+from parsing import model
 
 import onnx_spatial
 from onnx_spatial.maps.elements import FINITE_DATA
@@ -206,24 +206,23 @@ def test_regions_that_became_convolutions(attribute: str, numbers: list[int]) ->
 
 
 CALLED_TWICE = """
-    <ir_version: 8, opset_import: ["" : 17, "loc" : 1, "ai.onnx.converters.tensorflow" : 1]>
     g (float[N,H,W,3] x) => (float[A,B,C,D] y, float[E,F,G,I] z)
     {
         y = loc.blocks <block = [2, 2], other = [4, 1]> (x)
         z = loc.blocks <block = [1, 3], other = [2, 2]> (x)
     }
-    <domain: "loc", opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
+    <domain: "loc", opset_import: ["" : 17]>
     blocks <block, other> (x) => (y)
     {
         b = Constant <value_ints: ints = @block> ()
         n = Constant <value = int64[2,2] {0, 0, 0, 0}> ()
-        y = ai.onnx.converters.tensorflow.SpaceToBatchND (x, b, n)
+        y = tf.SpaceToBatchND (x, b, n)
     }
 """
 
 
 def test_parameters_that_each_call_gives_are_proven_for_all_calls() -> None:
-    original = onnx.parser.parse_model(CALLED_TWICE)
+    original = model(CALLED_TWICE)
     converted = onnx_spatial.convert(original, verify=False).model
     assert verify(original, converted).evidence == "proven"
     attributes = (a for n in converted.functions[0].node for a in n.attribute)

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 from adapter import verify
-from hand_lowered import model
 from onnx import numpy_helper
+from parsing import model
 
 import onnx_spatial
 from onnx_spatial import UsageError, Verification, VerifyOptions

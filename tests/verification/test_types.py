@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import pytest
 from adapter import verify
-from hand_lowered import model
 from onnx import TensorProto
 from onnx.helper import make_graph, make_node, make_opsetid
+from parsing import model
 
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import differing_bits, dtype_of
