@@ -332,7 +332,7 @@ def failures(cases: list[Case], processes: int, kinds: Counter[str]) -> Iterator
 
 @pytest.mark.parametrize(
     ("small", "nets", "processes"),
-    [(5, 2, 1), pytest.param(50_000 // len(SMALL), 200, 2, marks=pytest.mark.slow)],
+    [(2, 1, 1), pytest.param(50_000 // len(SMALL), 200, 2, marks=pytest.mark.slow)],
 )
 def test_damaged_files_are_converted_or_refused(small, nets, processes):
     cases = [(seed, number) for number in range(small) for seed in SMALL]

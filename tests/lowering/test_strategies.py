@@ -35,7 +35,7 @@ def still(rng: Random) -> Sample:
         return replace(sample, inputs=(data, *unmoved))
     if rng.random() < 0.2:
         return replace(sampling.reorg(rng), attributes={"stride": 1})
-    sample = rng.choice((sampling.image_tf, sampling.image_openvino, sampling.volume))(rng)
+    sample = sampling.SPELLINGS[rng.choice(("image-tf", "image-openvino", "volume"))](rng)
     kernel = "sizes" if "sizes" in sample.attributes else "ksizes"
     ones = {name: [1] * len(sample.attributes[kernel]) for name in (kernel, "strides")}
     return replace(sample, attributes={**sample.attributes, **ones})

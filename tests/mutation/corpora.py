@@ -284,7 +284,7 @@ def rare(number: int) -> Iterator[Pair]:
     """Draw one of them that is wrong by a number, where something else goes wrong by it."""
     rng = Random(f"rare {number}")
     found = rng.choice([wrong for wrong in wrong_models.WRONG if wrong.is_conditional])
-    yield found.pair(rng.choice([*DAMAGES, "inside"]), rng.choice([None, *LOWERING_NAMES]))
+    yield found.pair(rng.choice([*DAMAGES]), rng.choice([None, *LOWERING_NAMES]))
 
 
 CORPORA = {

@@ -3,7 +3,7 @@
 The nodes read the right result as `z` and give the output `y`. Most compute a number `k`, or a condition
 `e`, that is 0 by the rules of mathematics, or at nearly all sizes, and not 0 in a run:
 
-    y  =  z spoiled by k: rows rotated, one element changed, an entry inside the conversion one larger
+    y  =  z spoiled by k: rows rotated, moved down, one element changed
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import editing
 import judging
 import numpy as np
 import onnx
@@ -138,16 +137,13 @@ class Wrong:
         """Return the original and the wrong conversion, with data for which it is wrong.
 
         Args:
-            damage: one of DAMAGES, or "inside": an entry of the conversion is one larger.
+            damage: one of DAMAGES.
             prefer: the lowering.
         """
         base = self.base.model()
         right = onnx_spatial.convert(base, verify=False, fuse=False, prefer=prefer).model
         original = self.base.model(self.first)
-        if damage == "inside":
-            wrong = _with_larger_entry(right, self.nodes)
-        else:
-            wrong = spoiled(right, self.nodes, self.functions, damage)
+        wrong = spoiled(right, self.nodes, self.functions, damage)
         if self.edit is not None:
             self.edit(wrong)
         # -0.0, NaN and infinity are among the data.
@@ -164,41 +160,6 @@ class Wrong:
 
 def _made(text: str) -> set[str]:
     return {name for node in parsed(text)[0] for name in node.output}
-
-
-#: Inputs of nodes that may be whole numbers which the conversion stores.
-_WHOLE = {
-    **dict.fromkeys(("Pad", "Gather", "Reshape", "Expand", "Split", "Add", "Sub", "Mul"), (1,)),
-    "Slice": (1, 2),
-    "Concat": (0, 1, 2),
-}
-
-
-def _with_larger_entry(right: onnx.ModelProto, text: str) -> onnx.ModelProto:
-    """Let the first entry of the first whole numbers that a node of the conversion reads grow by `k`."""
-    known, model = editing.constants(right.graph), copied(right)
-    node, at, array = next(
-        (node, at, known[node.input[at]])
-        for node in model.graph.node
-        for at in _WHOLE.get(node.op_type, ())
-        if at < len(node.input) and getattr(known.get(node.input[at]), "dtype", "") == np.int64
-    )
-    step = np.zeros(array.shape, np.int64)
-    step.reshape(-1)[-1] = 1
-    made = _made(text)
-    sizes = _SIZES.partition("t = Shape")[0]  # without those of the result
-    decided = "" if "k" in made else _DECIDED
-    like = "k_like = Shape (k_step); k_row = Reshape (k_one, #-1); k_all = Expand (k_row, k_like)"
-    nodes, stored = parsed(
-        f"{sizes} {text}; {decided}; {_ONE}; {like}; k_steps = Mul (k_step, k_all); "
-        "k_new = Add (k_old, k_steps)"
-    )
-    nodes[-1].input[0], node.input[at] = node.input[at], "k_new"
-    stored["k_step"] = numpy_helper.from_array(step, "k_step")
-    for each in reversed(_needed(nodes, "k_new")):
-        model.graph.node.insert(0, each)
-    model.graph.initializer.extend(stored.values())
-    return model
 
 
 def spoiled(

@@ -33,9 +33,9 @@ def test_examples(operator, x, expected):
 
 @given(rng=sampling.randoms)
 def test_batch_to_space_undoes_space_to_batch(rng):
-    found = sampling.blocking(rng, True, rng.randint(0, 4), rng.randint(0, 2))
-    x = sampling.array(rng, "uint32", found.shape)
-    block, pads = tuple(found.block), tuple(found.amounts)
+    shape, *found = sampling.blocking(rng, True, rng.randint(0, 4), rng.randint(0, 2))
+    x = sampling.array(rng, "uint32", shape)
+    block, pads = map(tuple, found)
     assert running.same_bits(BatchToSpace(block, pads)(SpaceToBatch(block, pads)(x)), x)
 
 
