@@ -216,7 +216,7 @@ def main(
         with click.progressbar(given, length=limit, label=corpus, file=sys.stderr) as shown:
             found += shown
     click.echo("\n".join(table(found)))
-    for tool in corpora.rewriting.missing():
+    for tool in corpora.missing():
         click.echo(f"\nright: without {tool}, which is not installed")
     if output is not None:
         output.write_text(json.dumps([asdict(each) for each in found], indent=1), "utf-8")

@@ -40,7 +40,7 @@ SAMPLE = (
 
 @pytest.mark.parametrize(("corpus", "make", "given"), [(c, m, g) for c, m, *g in SAMPLE])
 def test_the_gates_hold(verdicts, corpus, make, given) -> None:
-    if given[0] in verdicts.corpora.rewriting.missing():
+    if given[0] in verdicts.corpora.missing():
         pytest.skip(f"{given[0]} is not installed")
     pairs = [*verdicts.corpora.fitting(corpus, getattr(verdicts.corpora, make)(*given))]
     assert pairs

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-import editing
 import grid
+import mutations
 import numpy as np
 import onnx
 import sampling
@@ -82,7 +82,7 @@ def _filled(
         return bits
     if dtype.kind in "iu":
         return rng.integers(0, 100, shape).astype(dtype)
-    stored = [a.reshape(-1)[:64] for a in editing.constants(model.graph).values()]
+    stored = [a.reshape(-1)[:64] for a in mutations.constants(model.graph).values()]
     numbers = np.concatenate([a for a in stored if a.dtype.kind in "fiu"] + [[0.0, 1.0]])
     draw: dict[str, Callable[[], np.ndarray]] = {
         "normal": lambda: rng.uniform(-1.5, 1.5, shape),

@@ -16,8 +16,8 @@ import judging
 import numpy as np
 import onnx
 from building import TF
-from editing import copied
 from judging import Pair
+from mutations import copied
 from onnx import TensorProto, helper, numpy_helper
 from parsing import nodes as parsed
 from parsing import rows
