@@ -1,14 +1,19 @@
-"""`validate` passes on the models that runtimes refuse: the nets in models/, and the grid."""
+"""Nets and the grid pass `validate`, any form becomes any other, files of others keep their bytes."""
 
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 
 import grid
+import onnx
 import pytest
 from adapter import run
 from validating import ZOO
+from vocabulary import MODES
+
+import onnx_spatial
 
 #: A quarter of the cells and all nets are validated in one of these ways by default, all in all ways by
 #: the slow tests: golden tests convert every cell.
@@ -55,3 +60,54 @@ def test_the_grid_passes(shift, slow, way, tmp_path, capsys):
 def test_nets_pass(shift, slow, way, capsys):
     paths = sorted([*ZOO.glob("*/model.onnx"), *ZOO.glob("chains/*/model.onnx")])
     validate(paths[(WAYS.index(way) + shift) % len(WAYS) :: len(WAYS)], way, capsys)
+
+
+NAMES = sorted(p.parent.name for p in ZOO.glob("*/model.onnx"))
+
+#: From each form to each; every net takes two of these ways by default, all in the weekly run.
+CHANGES = list(product(["function", "custom-op"], MODES))
+BETWEEN = [
+    pytest.param(name, *change, marks=[] if (net + number) % 3 == 0 else pytest.mark.slow)
+    for net, name in enumerate(NAMES)
+    for number, change in enumerate(CHANGES)
+]
+
+
+@pytest.mark.parametrize(("name", "before", "after"), BETWEEN)
+def test_any_form_becomes_any_other(name, before, after):
+    pytest.importorskip("onnxruntime_extensions", reason="mode custom-op needs it")
+    original = onnx.load(ZOO / name / "model.onnx")
+    first = onnx_spatial.convert(original, mode=before, verify=False).model
+    second = onnx_spatial.convert(first, mode=after, verify=before != after)
+    if before == after:
+        assert not second.changed
+        assert second.model == first
+        return
+    assert second.verification
+    if after == "function":  # prepared operators go by their own names
+        assert all(s.function for s in second.operators)
+        return
+    direct = onnx_spatial.convert(original, mode=after, verify=False).model
+    assert {o.domain for o in second.model.opset_import} == {o.domain for o in direct.opset_import}
+    assert [f.name for f in second.model.functions] == [f.name for f in direct.functions]
+    assert sorted(n.op_type for n in second.model.graph.node) == sorted(
+        n.op_type for n in direct.graph.node
+    )
+
+
+FILES = sorted((Path(onnx.__file__).parent / "backend" / "test" / "data").rglob("*.onnx"))
+
+#: All of them where they are few, else a spread: the default run is to be short.
+SPREAD = FILES[:: max(1, len(FILES) // 100)]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [pytest.param(SPREAD, id="spread"), pytest.param(FILES, id="all", marks=pytest.mark.slow)],
+)
+def test_files_without_operators_keep_their_bytes(files, tmp_path):
+    assert len(files) >= 100
+    for number, source in enumerate(files):
+        output = tmp_path / f"{number}.onnx"
+        assert not onnx_spatial.convert(source, output).changed, source
+        assert output.read_bytes() == source.read_bytes(), source
