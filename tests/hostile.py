@@ -347,17 +347,6 @@ def chain(count: int, distance: int) -> onnx.ModelProto:
     return graph(f"{' '.join(texts)} z = Neg(v{count})")
 
 
-def ifs(count: int) -> onnx.ModelProto:
-    """So many branches in a row."""
-    texts = (
-        f"v{n + 1} = If (yes) <then_branch = a () => (t) {{ t = Neg(v{n}) }}, "
-        f"else_branch = b () => (e) {{ e = Neg(v{n}) }}>"
-        for n in range(count)
-    )
-    start = "yes = Constant <value = bool {1}> () v0 = tf.SpaceToBatchND(x, block, none)"
-    return graph(f"{start} {' '.join(texts)} z = Neg(v{count})")
-
-
 _RECURSIVE = """g (float[1,4,4,1] x) => (float[a,b,c,d] y) { y = loc.f(x) }
     <opset_import: ["" : 17, "loc" : 1], domain: "loc"> f (a) => (b) { b = If (a) <then_branch = t () =>
     (float[1] u) { u = loc.f(a) }, else_branch = e () => (float[1] v) { v = Neg(a) }> }"""
@@ -388,7 +377,6 @@ LARGE = {
     "100,000 nodes": lambda: chain(100_000, 100_000),
     "100,000 nodes, 5,000 operators": lambda: chain(100_000, 20),
     "20,000 operators": lambda: chain(20_000, 1),
-    "20,000 branches": lambda: ifs(20_000),
     "a chain of 10,000 functions": lambda: calls(10_000, 1),
 }
 

@@ -15,8 +15,7 @@ from vocabulary import MODES
 
 import onnx_spatial
 
-#: A quarter of the cells and all nets are validated in one of these ways by default, all in all ways by
-#: the slow tests: golden tests convert every cell.
+#: A quarter of the cells, and every net, are validated in one of these ways: all are golden.
 WAYS = ("--mode lower", "--mode function", "--mode custom-op", "--optimize")
 
 
@@ -37,39 +36,31 @@ def validate(paths: list[Path], way: str, capsys: pytest.CaptureFixture[str]) ->
     assert (len(models), code) == (len(paths), 0)
 
 
-def dealt(cell: grid.Cell, shift: int) -> str:
-    """A way for each cell, so that every row and every form meets all of them."""
-    row, form = grid.ROWS.index(cell.row), list(grid.FORMS).index(cell.form)
-    return WAYS[(row + form + shift) % len(WAYS)]
+def test_the_grid_passes(way, tmp_path, capsys):
+    """Every row and every form meets all ways."""
 
+    def dealt(cell: grid.Cell) -> str:
+        row, form = grid.ROWS.index(cell.row), list(grid.FORMS).index(cell.form)
+        return WAYS[(row + form) % len(WAYS)]
 
-SHIFTS = pytest.mark.parametrize(
-    ("shift", "slow"),
-    [(0, False), *(pytest.param(n, True, marks=pytest.mark.slow) for n in range(len(WAYS)))],
-)
-
-
-@SHIFTS
-def test_the_grid_passes(shift, slow, way, tmp_path, capsys):
-    cells = [cell for cell in grid.CELLS if dealt(cell, shift) == way]
-    cells = cells if slow else cells[::4]
+    cells = [cell for cell in grid.CELLS if dealt(cell) == way][::4]
     validate([grid.write(cell, tmp_path) for cell in cells], way, capsys)
 
 
-@SHIFTS
-def test_nets_pass(shift, slow, way, capsys):
+def test_nets_pass(way, capsys):
     paths = sorted([*ZOO.glob("*/model.onnx"), *ZOO.glob("chains/*/model.onnx")])
-    validate(paths[(WAYS.index(way) + shift) % len(WAYS) :: len(WAYS)], way, capsys)
+    validate(paths[WAYS.index(way) :: len(WAYS)], way, capsys)
 
 
 NAMES = sorted(p.parent.name for p in ZOO.glob("*/model.onnx"))
 
-#: From each form to each; every net takes two of these ways by default, all in the weekly run.
+#: From each form to each; every net takes two of these ways.
 CHANGES = list(product(["function", "custom-op"], MODES))
 BETWEEN = [
-    pytest.param(name, *change, marks=[] if (net + number) % 3 == 0 else pytest.mark.slow)
+    (name, *change)
     for net, name in enumerate(NAMES)
     for number, change in enumerate(CHANGES)
+    if (net + number) % 3 == 0
 ]
 
 
@@ -97,15 +88,9 @@ def test_any_form_becomes_any_other(name, before, after):
 
 FILES = sorted((Path(onnx.__file__).parent / "backend" / "test" / "data").rglob("*.onnx"))
 
-#: All of them where they are few, else a spread: the default run is to be short.
-SPREAD = FILES[:: max(1, len(FILES) // 100)]
 
-
-@pytest.mark.parametrize(
-    "files",
-    [pytest.param(SPREAD, id="spread"), pytest.param(FILES, id="all", marks=pytest.mark.slow)],
-)
-def test_files_without_operators_keep_their_bytes(files, tmp_path):
+def test_files_without_operators_keep_their_bytes(tmp_path):
+    files = FILES[:: max(1, len(FILES) // 100)]
     assert len(files) >= 100
     for number, source in enumerate(files):
         output = tmp_path / f"{number}.onnx"
