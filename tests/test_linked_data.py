@@ -120,7 +120,7 @@ def test_a_session_runs_it(linked, mode):
 
 def test_in_place_a_copy_takes_the_place_of_a_link_that_leads_out(tmp_path):
     path = data_elsewhere(with_data(tmp_path / "model.onnx"))
-    adapter.convert_in_place(path)
+    assert adapter.run(["convert", str(path), "--in-place"]) == 0
     check(ort.InferenceSession(path))
     assert sorted(os.listdir(path.parent)) == ["model.onnx", DATA, f"{DATA}_1"]
     assert not path.with_name(f"{DATA}_1").is_symlink()

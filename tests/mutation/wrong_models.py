@@ -321,10 +321,6 @@ a function with an attribute of its caller | functions: Outer
     q = my.Outer <place = 2> (s); k = Sub (q, h)
 an older opset in a function | 1,6,4,1 | functions: Halves
     q = my.Halves (z); y = Identity (q)
-a function with two overloads | functions: Same, right first | edit: second overload
-    y = my.Same (z)
-a function with two overloads, the right one last | functions: Same, wrong first | edit: first overload
-    y = my.Same (z)
 """
 _STORED = """
 a constant with the name of the original's, and other values | edit: other pads
@@ -336,8 +332,6 @@ a table of int8 wrong at one entry | 1,200,2,1 | dims: n 200 w c | edit: table o
     i = Cast <to = 7> (table); y = Gather <axis = 1> (z, i)
 a table of uint64 that wraps | edit: table of uint64
     i = Cast <to = 7> (table); a = ReduceMin (i); e = Less (a, #0)
-a sparse constant | edit: sparse
-    k = Identity (sparse)
 texts filled with 0 | base: padded texts | edit: texts | wrong: '0' around
     y = Identity (z)
 """
@@ -371,7 +365,6 @@ _TAKE = (
     "{i = Constant <value_int: int = @place> ()\n d = Constant <value_ints = [1]> ()\n"
     " j = Reshape (i, d)\n o = Gather (a, j)}"
 )
-_SAME = "Same (a) => (o) {o = Identity (a)}", "Same (a) => (o) {o = Neg (a)}"
 _BODIES = {
     "Identity": _functions("Identity (a) => (o) {o = Neg (a)}"),
     "Take": _functions("Take <place: int = 2> (a) => (o) " + _TAKE),
@@ -381,22 +374,7 @@ _BODIES = {
     ),
     "Halves": '<domain: "my", opset_import: ["" : 13]> '
     "Halves (a) => (o) {u, v = Split <axis = 1> (a)\n o = Concat <axis = 1> (u, v)}",
-    "Same, right first": _functions(*_SAME),
-    "Same, wrong first": _functions(*reversed(_SAME)),
 }
-
-
-def _call_overload(number: int) -> Edit:
-    """Give one of two functions with one name an overload, and call that."""
-
-    def edit(model: onnx.ModelProto) -> None:
-        model.ir_version = 10
-        model.functions[number].overload = "other"
-        for node in model.graph.node:
-            if node.domain == "my":
-                node.overload = "other"
-
-    return edit
 
 
 def _store(name: str, array: np.ndarray) -> Edit:
@@ -417,13 +395,6 @@ def _counted(size: int, wrong: int) -> np.ndarray:
     return table
 
 
-def _sparse(model: onnx.ModelProto) -> None:
-    """Store [1] as a sparse constant."""
-    values = helper.make_tensor("sparse", TensorProto.INT64, [1], [1])
-    places = helper.make_tensor("sparse_places", TensorProto.INT64, [1], [0])
-    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [1]))
-
-
 def _fill_text(model: onnx.ModelProto) -> None:
     """Write "0" in place of the empty text, as the text of a number."""
     graph = model.graph
@@ -433,13 +404,10 @@ def _fill_text(model: onnx.ModelProto) -> None:
 
 
 _EDITS: dict[str, Edit] = {
-    "first overload": _call_overload(0),
-    "second overload": _call_overload(1),
     "other pads": _store("pads", np.array([[1, 0], [0, 0]])),
     "large table": _store("table", _counted(1 << 21, 1000)),
     "table of int8": _store("table", _counted(100, 77).astype(np.int8)),
     "table of uint64": _store("table", np.array([2**64 - 2, 5], np.uint64)),
-    "sparse": _sparse,
     "texts": _fill_text,
 }
 
