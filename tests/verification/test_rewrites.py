@@ -77,6 +77,10 @@ STORED = {
     "infinite": np.float32([[[[np.inf, 1], [1, 1]]]]),
     "around": np.array([0, 0, 1, 1, 0, 0, 1, 1]),
     "table": np.zeros(100, np.float32),
+    **{"first": np.array([2, 3, 16, 12]), "last": np.array([2, 16, 12, 3])},
+    **{"turned": np.array([2, 12, 16, 3]), "scale": np.ones(6, np.float32)},
+    **{"six": np.float32(6), "many": np.float32(1000), "nine": np.array(9), "three": np.array(3)},
+    **{"ramp": np.arange(1, 7, dtype=np.float32), "near": np.float32([1.001, 2, 3, 4, 5, 6])},
     "U": np.nextafter(np.ones((3, 1, 1), np.float32), 2),
 }
 #: Words of the tables.
@@ -86,6 +90,7 @@ WORDS = {
     "FUSED": "M.FusedConv<pads = [1, 1, 1, 1], activation",
     "IMAGE": "float[1,3,H,7] x",
     "TABLE": "float[N,6] x",
+    "RESIZE": 'Resize<mode = "linear", coordinate_transformation_mode = "half_pixel">',
     "FED": "float[A,B] x, float[A,B] z, bool q, int64 n",
     "FRONT": "v = Identity(x) p = Tanh(z)",
     "BODY": "<body = b (int64 i, bool c, float[A,B] v0) => (bool c1, float[A,B] v1) { c1 = Identity(c)",
@@ -161,6 +166,9 @@ two inputs | float[N,2,H,W] x, float[N,P,Q,2] g
     r = Relu(x) y = GridSample<align_corners = 0>(r, g)
     ! r = Relu(x) y = GridSample<align_corners = 1>(r, g)
     ! r = Relu(x) h = Neg(g) y = GridSample(r, h) ! y = GridSample(x, g)
+resize | float[2,8,6,3] x
+    t = Transpose<perm = [0, 3, 1, 2]>(x) r = RESIZE(t, , , first) y = Transpose<perm = [0, 2, 3, 1]>(r)
+    --> y = RESIZE(x, , , last) ! y = RESIZE(x, , , turned) ! y = Resize<mode = "cubic">(x, , , last)
 rows | float[4,B] x, float[2,B] z
     a = Identity(x) b = Neg(a) c = Identity(z) y = ScatterND(b, ROWS, c) -->
     d = Neg(x) y = ScatterND(d, ROWS, z)
@@ -255,6 +263,21 @@ each sum vanishes for one of its two terms, neither as a whole | float[N,1,3,1] 
 0 times infinity is NaN, where the zeros are there | float[N,1,H,W] x
     y = ConvTranspose(x, infinite) -->
     q = Pad(x, around) y = ConvTranspose<pads = [1, 1, 1, 1]>(q, infinite)
+a limit that usual data does not reach | TABLE
+    y = Tanh(x) --> c = Min(x, six) y = Tanh(c)
+NaN becomes 0 | TABLE
+    y = Mul(x, half) --> n = IsNaN(x) c = Where(n, zero, x) y = Mul(c, half)
+another epsilon | TABLE
+    y = LayerNormalization<epsilon = 0.00001>(x, scale) -->
+    y = LayerNormalization<epsilon = 0.000011>(x, scale)
+a turn that does not come | TABLE
+    y = Loop (three, yes, x) <body = b (int64 i, bool go, float[N,6] a) => (bool o, float[N,6] c)
+    { o = Identity(go) late = Greater(i, nine) c = Where(late, a, a) }> -->
+    y = Loop (three, yes, x) <body = b (int64 i, bool go, float[N,6] a) => (bool o, float[N,6] c)
+    { o = Identity(go) late = Greater(i, nine) n = Neg(a) c = Where(late, n, a) }>
+another constant beside what is large | TABLE
+    a = Mul(x, ramp) b = Tanh(a) c = Mul(x, many) y = Add(b, c) -->
+    a = Mul(x, near) b = Tanh(a) c = Mul(x, many) y = Add(b, c)
 a node that nothing reads may fail, from N = 100 on | float[N] x
     c = Constant<value_float = 2.0>() y = Relu(x) --> s = Shape(x) c = Gather(table, s) y = Relu(x)
 random numbers are drawn for each dropout in training mode | float[N] x
