@@ -35,7 +35,7 @@ sys.path[:0] = [str(TESTS / f) for f in ("", "campaign", "fusion", "mutation")]
 
 import corpora  # noqa: E402
 from corpora import Task, Wanted  # noqa: E402
-from judging import Pair  # noqa: E402
+from subjects import Pair  # noqa: E402
 
 #: Pairs of a corpus at most, without --limit.
 MAX_PAIRS = 2000

@@ -28,7 +28,6 @@ from random import Random
 from typing import Any
 
 import grid
-import judging
 import mutations
 import numpy as np
 import onnx
@@ -36,11 +35,10 @@ import onnxruntime
 import running
 import subjects
 import wrong_models
-from judging import Pair, alike
 from mutations import Mutation, Mutations, copied, spliced
 from onnx import TensorProto, helper
-from subjects import KINDS
-from wrong import DAMAGES
+from subjects import KINDS, Pair, alike
+from wrong_models import DAMAGES
 
 import onnx_spatial
 from onnx_spatial import SpatialError
@@ -445,7 +443,7 @@ class Form:
         return {
             **{kind: lambda make=make: make(model) for kind, make in mutations.CLASSES.items()},
             "parameters misread": misread,
-            "size baked in": lambda: mutations.sizes_baked_in(model, judging.shapes(model, feeds)),
+            "size baked in": lambda: mutations.sizes_baked_in(model, subjects.shapes(model, feeds)),
         }
 
     def mutants(self, kind: str, seed: int) -> Iterator[Pair]:
@@ -474,12 +472,12 @@ def _right(form: Form) -> onnx.ModelProto:
 
 
 @cache
-def _judge(form: Form) -> judging.Judge:
+def _judge(form: Form) -> subjects.Judge:
     exact = subjects.moves(form.subject)
     rng = np.random.default_rng([ord(c) for c in form.subject])
     subject, kinds = subjects.get(form.subject), ("bits",) if exact else KINDS
     feeds = (subject.feeds(rng, kinds[number % len(kinds)]) for number in range(INPUTS))
-    return judging.Judge(form.original, feeds, exact)
+    return subjects.Judge(form.original, feeds, exact)
 
 
 def forms(names: Iterable[str] = subjects.NAMES) -> Iterator[Form]:

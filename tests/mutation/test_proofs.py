@@ -16,7 +16,7 @@ import pytest
 import subjects
 from adapter import prove, verify
 from corpora import Form
-from judging import Judge, Pair, apart
+from subjects import Judge, Pair, apart
 from wrong_models import WRONG
 
 from onnx_spatial import SpatialError
