@@ -64,6 +64,12 @@ COMPARED = {
         f"{_SIZE} t = Add(s, one) a = Mod(s, two) out = Mod(t, two)",
         {("a", "out"): [None], ("t", "s"): [1]},
     ),
+    "the pads of a dilated convolution, as tf2onnx computes them": (
+        f"{_SIZE} full = Add(s, pair_0) cells = Div(full, two) whole = Mul(cells, two) "
+        "over = Sub(full, whole) rest = Sub(two, over) more = Div(rest, two) twice = Mul(more, two) "
+        "crop = Sub(rest, twice) out = Add(crop, two) pair_0 = Constant <value_ints = [4]> ()",
+        {("out", "crop"): [2], ("rest", "crop"): [None]},
+    ),
     "detours through floating point": (
         f"{_SIZE} {_DETOUR}",
         {("a", "b"): [0], ("more", "b"): [1], ("a", "e"): [None]},

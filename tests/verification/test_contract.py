@@ -133,6 +133,23 @@ def test_rounding_that_grows_behind_proven_parts_is_a_warning(monkeypatch) -> No
     assert verify(model(RELU), model(CLIPPED)).status == "failed"  # what is sampled may be wrong
 
 
+QUANTISED = """g (int8[6,9,3] x) => (int8[2,24,3] y)
+    <float scale = {0.5}, int8 zero = {3}, int32[1] block = {3}, int32[1,2] crops = {1, 2}>
+    { r = DequantizeLinear(x, scale, zero) m = tf.BatchToSpaceND(r, block, crops)
+      y = QuantizeLinear(m, scale, zero) }"""
+
+
+def test_what_the_optimiser_breaks_in_both_models_is_a_warning() -> None:
+    """onnxruntime puts a QuantizeLinear of another type behind the Gather."""
+    before = model(QUANTISED, 21, 10)
+    after = onnx_spatial.convert(before, prefer="row-gather", verify=False).model
+    result = verify(before, after)
+    assert (result.status, result.evidence) == ("passed", "proven"), result.message
+    if result.notes:  # this onnxruntime does
+        assert "does not load with optimisations on" in result.notes[0]
+        assert "nor does the original" in result.notes[0]
+
+
 # PASSED, sampled
 
 
