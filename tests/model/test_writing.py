@@ -6,11 +6,16 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import onnx
+import onnxruntime
 import pytest
+from onnx import numpy_helper, parser
 
+import onnx_spatial
 from onnx_spatial import ModelFileError, UsageError
 from onnx_spatial.model.io import atomic, reader, writer
 
@@ -33,12 +38,6 @@ def edited(path: Path) -> reader.Source:
 
 def names(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
-
-
-def test_new_files_have_the_permissions_of_any_new_file(path, folder):
-    (folder / "any").touch()
-    writer.write(edited(path), folder / "out.onnx")
-    assert (folder / "out.onnx").stat().st_mode == (folder / "any").stat().st_mode
 
 
 def test_the_input_is_never_written_to(path):
@@ -67,17 +66,36 @@ def test_outputs_that_cannot_be_written_are_refused_before_any_work(path, tmp_pa
         writer.check(tmp_path / "out.onnx", source)
 
 
-def test_what_goes_wrong_leaves_what_was_there(path, folder, monkeypatch):
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let a method of paths fail, for targets of a name."""
+
+    def fail(method: str, error: BaseException, name: str = "") -> None:
+        real = getattr(Path, method)
+
+        def failed(self: Path, target: Path) -> None:
+            if name in ("", target.name):
+                raise error
+            real(self, target)
+
+        monkeypatch.setattr(Path, method, failed)
+
+    return fail
+
+
+DENIED = PermissionError(13, "Permission denied")
+
+
+def test_a_new_file_is_like_any_other_and_a_failure_leaves_what_was_there(path, folder, failing):
+    (folder / "any").touch()
+    writer.write(edited(path), folder / "out.onnx")
+    assert (folder / "out.onnx").stat().st_mode == (folder / "any").stat().st_mode
     (folder / "out.onnx").write_bytes(b"old")
-
-    def fail(self: Path, target: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "replace", fail)
+    failing("replace", DENIED)
     with pytest.raises(ModelFileError, match="cannot be written: Permission denied"):
         writer.write(edited(path), folder / "out.onnx")
     assert (folder / "out.onnx").read_bytes() == b"old"
-    assert names(folder) == ["out.onnx"]
+    assert names(folder) == ["any", "out.onnx"]
 
 
 FULL = """
@@ -109,71 +127,54 @@ def test_a_full_disk_leaves_no_file(external, folder, room):
 # External data
 
 
-def test_external_data_goes_along_to_another_folder(external, folder):
-    writer.write(edited(external), folder / "new.onnx")
-    theirs, ours = external.parent / "weights.bin", folder / "weights.bin"
-    assert ours.read_bytes() == theirs.read_bytes()
-    assert not ours.samefile(theirs), "a link would let a tool that edits one change both"
-    assert onnx.load(folder / "new.onnx").graph.initializer[0].raw_data  # it is found there
-    assert names(folder) == ["new.onnx", "weights.bin"]
-
-
-def test_external_data_beside_the_output_is_shared(external):
-    before = (external.parent / "weights.bin").stat()
-    writer.write(edited(external), external.parent / "new.onnx")
-    assert names(external.parent) == ["model.onnx", "new.onnx", "weights.bin"]
-    assert (external.parent / "weights.bin").stat().st_mtime_ns == before.st_mtime_ns
-
-
 def moved(external: Path, location: str) -> None:
-    """Put the weights of the model elsewhere."""
+    """Put the weights of the model elsewhere, or a link to them in their place."""
+    weights = external.parent / "weights.bin"
+    if location == "link":  # as model hubs keep files
+        weights.rename(external.parent / "blob")
+        weights.symlink_to(external.parent / "blob")
+        return
     model = onnx.load(external, load_external_data=False)
     model.graph.initializer[0].external_data[0].value = location
     target = external.parent / location
     target.parent.mkdir(parents=True, exist_ok=True)
-    (external.parent / "weights.bin").rename(target)
+    weights.rename(target)
     external.write_bytes(model.SerializeToString())
 
 
-def test_links_to_external_data_are_followed(external, folder, tmp_path):
-    """Model hubs keep files as links to blobs elsewhere; the copy must not depend on them."""
-    (external.parent / "weights.bin").rename(tmp_path / "blob")
-    (external.parent / "weights.bin").symlink_to(tmp_path / "blob")
-    writer.write(edited(external), folder / "new.onnx")
-    assert not (folder / "weights.bin").is_symlink()
-    assert (folder / "weights.bin").read_bytes() == (tmp_path / "blob").read_bytes()
+@pytest.mark.parametrize("location", ["weights.bin", "a/b/weights.bin", "link"])
+def test_external_data_goes_along_to_another_folder_and_keeps_its_place(external, folder, location):
+    moved(external, location)
+    location = location.replace("link", "weights.bin")
+    before = (external.parent / location).stat()
+    for target in (folder, external.parent):
+        writer.write(edited(external), target / "new.onnx")
+    assert onnx.load(folder / "new.onnx").graph.initializer[0].raw_data  # it is found there
+    theirs, ours = external.parent / location, folder / location
+    assert ours.read_bytes() == theirs.read_bytes() and not ours.is_symlink()
+    assert not ours.samefile(theirs), "a link would let a tool that edits one change both"
+    assert theirs.stat().st_mtime_ns == before.st_mtime_ns, "beside the model it is shared"
+    folders = [str(p) for p in Path(location).parents[::-1][1:]]
+    assert {*names(folder)} == {*folders, location, "new.onnx"}
 
 
-def test_another_file_of_that_name_is_never_overwritten(external, folder):
+def test_another_file_of_that_name_is_never_overwritten_and_an_equal_one_is_used(
+    external, folder, failing
+):
     (folder / "weights.bin").write_bytes(b"somebody else's")
     with pytest.raises(ModelFileError, match="exists and differs from the model's external data"):
         writer.write(edited(external), folder / "new.onnx")
-    assert names(folder) == ["weights.bin"]
     assert (folder / "weights.bin").read_bytes() == b"somebody else's"
-
-
-def test_the_same_file_is_used_and_left_there(external, folder, monkeypatch):
     shutil.copy(external.parent / "weights.bin", folder)
-
-    def fail(self: Path, target: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", fail)
+    failing("replace", OSError(28, "No space left on device"))
     with pytest.raises(ModelFileError, match="No space left on device"):
         writer.write(edited(external), folder / "new.onnx")
     assert names(folder) == ["weights.bin"], "it is not of our making"
 
 
-def test_what_was_copied_goes_again_if_the_model_cannot_be_written(external, folder, monkeypatch):
+def test_what_was_copied_goes_again_if_the_model_cannot_be_written(external, folder, failing):
     moved(external, "a/b/weights.bin")
-    replace = Path.replace
-
-    def interrupted(self: Path, target: Path) -> None:
-        if target.name == "new.onnx":
-            raise KeyboardInterrupt
-        replace(self, target)
-
-    monkeypatch.setattr(Path, "replace", interrupted)
+    failing("replace", KeyboardInterrupt(), "new.onnx")
     with pytest.raises(KeyboardInterrupt):
         writer.write(edited(external), folder / "new.onnx")
     assert names(folder) == []
@@ -201,15 +202,10 @@ def test_in_place_the_input_becomes_the_result(path):
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_in_place_works_where_files_have_no_second_names(path, monkeypatch):
-    def unsupported(self: Path, target: object) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(Path, "hardlink_to", unsupported)
+def test_in_place_works_where_files_have_no_second_names(path, failing):
+    failing("hardlink_to", OSError(95, "Operation not supported"))
     before = path.read_bytes()
-    backup = writer.replace(edited(path), path, keep=True)
-    assert backup is not None
-    assert backup.read_bytes() == before
+    assert writer.replace(edited(path), path, keep=True).read_bytes() == before
 
 
 def test_in_place_what_reads_back_differently_is_undone(path, monkeypatch):
@@ -274,7 +270,63 @@ def test_a_copy_of_a_file_has_its_bytes(tmp_path, monkeypatch, in_kernel):
     assert (tmp_path / "to").read_bytes() == bytes(range(100))
 
 
-def test_external_data_in_subfolders_keeps_its_place(external, folder):
-    moved(external, "a/b/weights.bin")
-    writer.write(edited(external), folder / "new.onnx")
-    assert names(folder) == ["a", "a/b", "a/b/weights.bin", "new.onnx"]
+WEIGHED = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+g (float[1,4,4,1] x) => (float[?,?,?,?] y) <int64[2] block = {2, 2}, int64[2,2] none = {0, 0, 0, 0}> {
+    b = com.microsoft.SpaceToBatchND(x, block, none)
+    c = Add(b, small)
+    d = Mul(c, large)
+    y = Mul(d, medium)
+}"""
+
+
+# Weights beside the model
+
+
+def saved(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
+    """A model with weights of several sizes, of which the large one stays in its file when read."""
+    rng = np.random.default_rng(0)
+    shapes = {"small": (1,), "medium": (4, 2, 2, 300), "large": (100, 1, 1, 1, 300)}
+    weights = {n: rng.random(s, dtype=np.float32) for n, s in shapes.items()}
+    model = parser.parse_model(WEIGHED)
+    model.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in weights.items())
+    path = folder / "m.onnx"
+    onnx.save(model, path)
+    return path, weights
+
+
+@pytest.mark.parametrize("given", ["path", "message"])
+def test_the_converted_model_has_its_weights_beside_it(given, tmp_path):
+    path, weights = saved(tmp_path)
+    out = tmp_path / "out" / "o.onnx"
+    out.parent.mkdir()
+    model = path if given == "path" else onnx.load(path)
+    result = onnx_spatial.convert(model, out, external_data=True)
+    assert result.verification and result.output == out
+    assert sorted(p.name for p in out.parent.iterdir()) == ["o.onnx", "o.onnx.data"]
+    proto = onnx.load(out, load_external_data=False)
+    external = {t.name for t in proto.graph.initializer if t.data_location}
+    assert external == {"medium", "large"}
+    offsets = [
+        int(e.value) for t in proto.graph.initializer for e in t.external_data if e.key == "offset"
+    ]
+    assert all(offset % 64 == 0 for offset in offsets)
+    for tensor in onnx.load(out).graph.initializer:
+        if tensor.name in weights:
+            assert (numpy_helper.to_array(tensor) == weights[tensor.name]).all()
+    x = np.ones((1, 4, 4, 1), np.float32)
+    (there,) = onnxruntime.InferenceSession(out).run(None, {"x": x})
+    (here,) = onnxruntime.InferenceSession(result.model.SerializeToString()).run(None, {"x": x})
+    assert (there == here).all()
+
+
+def test_other_files_are_never_overwritten_and_a_failure_leaves_none(tmp_path, monkeypatch):
+    path, _ = saved(tmp_path)
+    (tmp_path / "o.onnx.data").write_text("mine")
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, "_write_files", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            writer.write(reader.read(path), tmp_path / "o.onnx", external=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.onnx", "o.onnx.data"]
+    onnx_spatial.convert(path, tmp_path / "o.onnx", verify=False, external_data=True)
+    assert (tmp_path / "o.onnx.data").read_text() == "mine"
+    assert (tmp_path / "o.onnx.data_1").stat().st_size > 100_000
