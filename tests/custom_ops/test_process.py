@@ -5,10 +5,9 @@ from __future__ import annotations
 import alone
 import pytest
 
-extended = pytest.mark.skipif(
-    not pytest.importorskip("onnx_spatial").custom_ops.available(),
-    reason="needs onnxruntime-extensions",
-)
+from onnx_spatial import custom_ops
+
+extended = pytest.mark.skipif(not custom_ops.available(), reason="needs onnxruntime-extensions")
 
 
 @extended
@@ -104,7 +103,7 @@ FOREIGN = """
     ids=["own options", "library after ours", "library before ours"],
 )
 def test_other_python_operators_go_on_working(program):
-    alone.python(FOREIGN + program)
+    alone.python(FOREIGN, program)
 
 
 @extended
@@ -142,6 +141,7 @@ def test_whatever_goes_wrong_in_an_operator_names_the_node_and_the_session_goes_
     alone.python("""
         import logging
         from onnx_spatial import OperatorError, custom_ops
+        from onnx_spatial.operators.strided_copies import Plan
         session, real = opened(), Plan.run
         huge = {**feeds, "p2": np.array([[0, 2**41], [0, 0]])}
         broken = lambda self, *more: 1 / 0
@@ -168,7 +168,7 @@ def test_whatever_goes_wrong_in_an_operator_names_the_node_and_the_session_goes_
 @extended
 @pytest.mark.parametrize("runs", [40, pytest.param(1000, marks=pytest.mark.slow)])
 def test_valid_and_invalid_runs_on_many_threads(runs):
-    alone.python(f"RUNS = {runs}\n" + THREADS, timeout=1800)
+    alone.python(f"RUNS = {runs}", THREADS, timeout=1800)
 
 
 THREADS = """
@@ -216,9 +216,10 @@ assert len(found) == 8 * RUNS and all(each == True for each in found), found
 def test_ctrl_c_is_a_keyboard_interrupt_and_the_session_goes_on(when):
     # The signal arrives while an operator runs, or in onnxruntime just before it calls the next.
     alone.python(
-        f"WHEN = {when!r}"
-        + """
+        f"WHEN = {when!r}",
+        """
         import signal
+        from onnx_spatial.operators.strided_copies import Plan
         session, before, real = opened(), signal.getsignal(signal.SIGINT), Plan.run
 
         def interrupted(self, x, *more):
@@ -240,7 +241,7 @@ def test_ctrl_c_is_a_keyboard_interrupt_and_the_session_goes_on(when):
         assert signal.getsignal(signal.SIGINT) is before
         Plan.run = real
         works(session)
-    """
+    """,
     )
 
 
@@ -248,8 +249,8 @@ def test_ctrl_c_is_a_keyboard_interrupt_and_the_session_goes_on(when):
 @pytest.mark.parametrize("name", ["SIGINT", "SIGALRM"])
 def test_signals_with_a_handler_wait_for_the_end_of_the_run(name):
     alone.python(
-        f"NAME = {name!r}"
-        + """
+        f"NAME = {name!r}",
+        """
         import signal, threading, time
         session, done = opened(), threading.Event()
 
@@ -281,7 +282,7 @@ def test_signals_with_a_handler_wait_for_the_end_of_the_run(name):
         signal.signal(getattr(signal, NAME), lambda *_: None)
         done.set()
         works(session)
-    """
+    """,
     )
 
 
@@ -300,8 +301,8 @@ def test_importing_does_not_load_it():
 
 def test_without_extensions_python_operators_say_what_is_missing_and_the_rest_goes_on():
     alone.python(
-        BLOCKED
-        + """
+        BLOCKED,
+        """
         assert onnx_spatial.convert(model).verification
         works(onnx_spatial.InferenceSession(model))
         assert not onnx_spatial.custom_ops.available()
@@ -317,5 +318,5 @@ def test_without_extensions_python_operators_say_what_is_missing_and_the_rest_go
         ):
             with pytest.raises(onnx_spatial.UsageError, match="pip install onnxruntime-extensions"):
                 call()
-    """
+    """,
     )
