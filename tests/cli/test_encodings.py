@@ -6,35 +6,28 @@ import contextlib
 import io
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-import numpy as np
 import onnx
 import pytest
 from adapter import run
-from building import one_node
-from onnx import numpy_helper
+from commands import S2B, ran
 
 NAME = "swap/☃/é"
 REPORTS = ("--junit-xml", "--html")
-X = np.zeros((1, 4, 6, 3), np.float32)
+ENCODING = "cp1252"
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> str:
-    made = one_node("SpaceToBatchND", (X, np.array([2, 2]), np.zeros((2, 2), np.int64)))
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> onnx.ModelProto:
+    """A model, which lies in the current folder, too."""
+    monkeypatch.chdir(tmp_path)
+    made = onnx.parser.parse_model(S2B)
     made.graph.node[0].name = NAME
-    path = tmp_path / "☃.onnx"
-    onnx.save(made, path)
-    return str(path)
-
-
-@pytest.fixture
-def encoding() -> str:
-    return "cp1252"
+    onnx.save(made, "☃.onnx")
+    return made
 
 
 def printed(encoding: str, *arguments: str) -> tuple[int, str, str]:
@@ -46,58 +39,39 @@ def printed(encoding: str, *arguments: str) -> tuple[int, str, str]:
     return code, texts[0], texts[1]
 
 
-def escaped(text: str, encoding: str) -> str:
-    return text.encode(encoding, "backslashreplace").decode(encoding)
+def escaped(text: str) -> str:
+    return text.encode(ENCODING, "backslashreplace").decode(ENCODING)
 
 
-def test_names_are_escaped_where_the_encoding_lacks_them(model, encoding, tmp_path):
-    output = str(tmp_path / "é☃.onnx")
-    for command in (
-        ["inspect", model, "-v"],
-        ["convert", model, "-o", output, "-v"],
-        ["verify", model, output, "-v"],
-        ["validate", model, "-v"],
-    ):
-        code, out, err = printed(encoding, *command)
+def test_names_are_escaped_where_the_encoding_lacks_them_and_json_is_the_same(model):
+    for command in ("inspect ☃.onnx", "convert ☃.onnx -o é☃.onnx", "verify ☃.onnx é☃.onnx",
+                    "validate ☃.onnx"):  # fmt: skip
+        code, out, err = printed(ENCODING, *command.split(), "-v")
         assert code == 0, err
-        name = Path(model).name if command[0] == "validate" else NAME
-        assert escaped(name, encoding) in out, command
+        assert escaped("☃.onnx" if "validate" in command else NAME) in out, command
+    code, out, _ = printed(ENCODING, "inspect", "☃.onnx", "--json")
+    assert (code, json.loads(out)["operators"][0]["node"]) == (0, NAME)
 
 
-def test_errors_are_told(model, encoding, tmp_path):
-    made = onnx.load(model)
-    made.graph.initializer.append(numpy_helper.from_array(np.array([2, 0]), "zero"))
-    made.graph.node[0].input[1] = "zero"
-    onnx.save(made, model)
-    code, _, err = printed(encoding, "convert", model, "-o", str(tmp_path / "o.onnx"))
-    assert code == 3
-    assert escaped(NAME, encoding) in err
-    code, _, err = printed(encoding, "inspect", f"{model}☃")
-    assert code == 2
-    assert escaped("☃.onnx☃: cannot be read", encoding) in err
-
-
-def test_json_is_the_same_in_every_encoding(model, encoding):
-    code, out, _ = printed(encoding, "inspect", model, "--json")
-    assert code == 0
-    assert json.loads(out)["operators"][0]["node"] == NAME
-
-
-def test_reports_are_utf_8(model, tmp_path):
-    files = {option: tmp_path / option for option in REPORTS}
-    options = [word for option, path in files.items() for word in (option, str(path))]
-    assert printed("ascii", "validate", model, *options)[0] == 0
-    assert "☃" in files["--html"].read_text("utf-8")
-    cases = ElementTree.fromstring(files["--junit-xml"].read_bytes()).iter("testcase")
-    assert any("☃" in str(case.attrib) for case in cases)
+def test_errors_are_told(model):
+    model.graph.initializer[0].int32_data[1] = 0
+    onnx.save(model, "☃.onnx")
+    code, _, err = printed(ENCODING, "convert", "☃.onnx", "-o", "o.onnx")
+    assert code == 3 and escaped(NAME) in err
+    code, _, err = printed(ENCODING, "inspect", "none☃")
+    assert code == 2 and escaped("none☃: cannot be read") in err
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names of files are text")
-def test_names_of_files_that_are_no_text(model, tmp_path, monkeypatch):
-    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.onnx")
-    Path(model).rename(path)
+def test_reports_are_utf_8_and_names_of_files_may_be_no_text(model, monkeypatch):
+    reports = [word for option in REPORTS for word in (option, option[2:])]
+    assert printed("ascii", "validate", "☃.onnx", *reports)[0] == 0
+    assert "☃" in Path("html").read_text("utf-8")
+    cases = ElementTree.fromstring(Path("junit-xml").read_bytes()).iter("testcase")
+    assert any("☃" in str(case.attrib) for case in cases)
+    path = os.fsdecode(b"\xff.onnx")
+    Path("☃.onnx").rename(path)
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    reports = [word for option in REPORTS for word in (option, str(tmp_path / option))]
     for wanted, command in (
         (0, ["inspect", path]),
         (0, ["convert", path, "-o", f"{path}.out"]),
@@ -107,12 +81,10 @@ def test_names_of_files_that_are_no_text(model, tmp_path, monkeypatch):
         code, out, err = printed("ascii", *command)
         assert code == wanted, err
         assert r"\udcff.onnx" in out + err, command
-    assert all((tmp_path / option).exists() for option in REPORTS)
+    assert all(Path(option[2:]).exists() for option in REPORTS)
 
 
-def test_a_pipe_of_another_encoding(model, tmp_path):
-    environment = {**os.environ, "PYTHONIOENCODING": "cp1252", "LC_ALL": "C"}
-    command = [sys.executable, "-m", "onnx_spatial.cli", "inspect", model]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert escaped(NAME, "cp1252").encode("cp1252") in done.stdout
+def test_a_pipe_of_another_encoding(model):
+    environment = {**os.environ, "PYTHONIOENCODING": ENCODING, "LC_ALL": "C"}
+    done = ran("inspect ☃.onnx", env=environment, encoding=ENCODING)
+    assert (done.code, done.err) == (0, "") and escaped(NAME) in done.out

@@ -59,9 +59,8 @@ def test_every_bit_of_every_type_survives(dtype, op_type, shape):
     expected = definitions.node(op_type, inputs, {})
     declarations = (shape, ("n", "h", "w", "c"), None)
     for opset, declared in zip((13, 17, running.newest_opset()), declarations, strict=True):
-        model = one_node(
-            op_type, inputs, shape=declared, opset=opset, ir_version=running.ir_version_of(opset)
-        )
+        ir = running.ir_version_of(opset)
+        model = one_node(op_type, inputs, shape=declared, opset=opset, ir_version=ir)
         (result,) = sessions.run(model, {"x": x})
         assert running.same_bits(result, expected)
 
@@ -71,20 +70,16 @@ def test_opsets_older_than_lowering_knows(dtype):
     x = sampling.array(Random(0), dtype, (4, 2, 2, 3))
     inputs = (x, np.array([2, 2], np.int32), np.array([[1, 0], [0, 1]], np.int32))
     for opset, ir_version in ((7, 3), (9, 4), (10, 5)):
-        model = one_node(
-            "BatchToSpaceND", inputs, run_time=(2,), opset=opset, ir_version=ir_version
-        )
+        ir = {"opset": opset, "ir_version": ir_version}
+        model = one_node("BatchToSpaceND", inputs, run_time=(2,), **ir)
         (result,) = sessions.run(model, feeds_of(model, inputs))
         assert running.same_bits(result, definitions.node("BatchToSpaceND", inputs, {}))
 
 
 @pytest.mark.parametrize(("dtype", "opset"), [("float32", 5), ("float16", 10), ("bfloat16", 12)])
 def test_opsets_that_are_too_old_are_refused(dtype, opset):
-    inputs = (
-        sampling.array(Random(0), dtype, (4, 2, 2, 3)),
-        np.array([2, 2]),
-        np.zeros((2, 2), int),
-    )
+    x = sampling.array(Random(0), dtype, (4, 2, 2, 3))
+    inputs = (x, np.array([2, 2]), np.zeros((2, 2), int))
     model = one_node("BatchToSpaceND", inputs, opset=opset, ir_version=4)
     with pytest.raises(ConversionError, match=f"the model's opset is {opset}"):
         custom_ops.prepare(model)

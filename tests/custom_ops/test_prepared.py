@@ -18,7 +18,7 @@ from vocabulary import ORIGIN, PYTHON_DOMAIN
 import onnx_spatial
 from onnx_spatial import custom_ops
 
-pytest.importorskip("onnxruntime_extensions")
+extensions = pytest.importorskip("onnxruntime_extensions")
 
 
 def prepare(made: onnx.ModelProto) -> onnx.ModelProto:
@@ -93,12 +93,48 @@ def test_elements_that_cannot_enter_python_stay_outside(dtype, opset, expected):
         pytest.skip("BitCast came with opset 26")
     inputs = (image(4, 2, 2, 1).astype(dtype), np.array([2, 2]), np.zeros((2, 2), int))
     made = one_node("BatchToSpaceND", inputs, opset=opset, ir_version=running.ir_version_of(opset))
-    assert structure.ops(prepare(made)) == expected.split()
-    (result,) = sessions.own(prepare(made)).run(None, {"x": inputs[0]})
-    assert running.same_bits(result, batch_to_space(inputs[0], [2, 2], [(0, 0)] * 2))
+    prepared = agree(made, {"x": inputs[0]})
+    assert structure.ops(prepared) == expected.split()
+    again = custom_ops.prepare(prepared)
+    assert again is prepared
+    strict = onnx_spatial.VerifyOptions(strict=True)
+    done = onnx_spatial.convert(prepared, mode="custom-op", verify=strict)
+    assert not done.changed and [(s.action, s.lowering) for s in done.operators] == [
+        ("leave", None)
+    ]
 
 
 # Places
+
+
+@pytest.mark.parametrize("mode", ["lower", "function", "custom-op"])
+@pytest.mark.parametrize(("opset", "shape"), [(11, "[?,?,?,?]"), (17, "[1,4,4,1]")])
+@pytest.mark.parametrize(
+    ("pads", "declared"), [("0, 0, 0, 0", ""), ("1, 1, 0, 2", ", string[?] m")]
+)
+def test_behind_an_operator_of_onnxruntime_extensions_whose_type_onnx_does_not_know(
+    mode, opset, shape, pads, declared
+):
+    made = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : {opset}, "ai.onnx.contrib" : 1, "com.microsoft" : 1]>
+        g (string{shape} words) => (string[?,?,?,?] y)
+        <int64[2] block = {{2, 2}}, int64[2,2] table = {{{pads}}}{declared}> {{
+            x = ai.onnx.contrib.StringUpper(words)
+            m = com.microsoft.SpaceToBatchND(x, block, table)
+            y = Identity(m)
+        }}"""
+    )
+    for value in made.graph.value_info:
+        value.type.tensor_type.ClearField("shape")
+    options = sessions.options()
+    if mode != "custom-op":
+        options.register_custom_ops_library(extensions.get_library_path())
+    session = onnx_spatial.InferenceSession(made, options, mode=mode)
+    words = np.array([*"abcdefghijklmnop"], object).reshape(1, 4, 4, 1)
+    (y,) = session.run(None, {"words": words})
+    table = np.array(pads.split(", "), int).reshape(2, 2).tolist()
+    numbers = space_to_batch(np.arange(1, 17).reshape(1, 4, 4, 1), [2, 2], table)
+    assert y.tolist() == np.array(["", *"ABCDEFGHIJKLMNOP"], object)[numbers].tolist()
 
 
 @pytest.mark.parametrize("declared", [["N", 6, "C"], [None, None, None]])
@@ -165,19 +201,6 @@ def test_groups_are_lowered_in_functions_and_branches_and_in_pieces_too():
     prepared = agree(made, {"c": np.array(True), "x": x}, {"c": np.array(False), "x": x})
     inlined = onnx.inliner.inline_local_functions(prepared)
     assert not structure.spatial(onnx_spatial.convert(inlined).model)
-
-
-def test_preparing_again_says_that_nothing_is_to_be_done():
-    prepared = prepare(model(SPACE_TO_BATCH))
-    assert custom_ops.prepare(prepared) is prepared
-    again = onnx_spatial.convert(
-        prepared, mode="custom-op", verify=onnx_spatial.VerifyOptions(strict=True)
-    )
-    assert not again.changed
-    assert [(s.action, s.lowering) for s in again.operators] == [("leave", None)]
-    assert not onnx_spatial.convert(
-        prepared, mode="custom-op", verify=onnx_spatial.VerifyOptions(strict=True)
-    ).changed
 
 
 def test_conversion_verifies_a_prepared_model_by_running_it():
