@@ -23,13 +23,7 @@ def folder(cli, monkeypatch):
         ({"../pyproject.toml": f'{TABLE}domain = "my"\n[tool.onnx-spatial.inspect]\n'}, True),
         ({"pyproject.toml": '[tool.onnx-spatial.convert]\ndomain = ["my"]'}, True),
         ({"../pyproject.toml": f'{TABLE}domain = "my"', "pyproject.toml": "[tool"}, True),
-        (
-            {
-                "pyproject.toml": f'{TABLE}domain = "my"\n'
-                '[tool.onnx-spatial.convert]\ndomain = "other"'
-            },
-            False,
-        ),
+        ({"pyproject.toml": f'{TABLE}domain = "my"\nconvert.domain = "other"'}, False),
     ],
 )
 def test_options_of_the_nearest_file_are_defaults(files, used, cli):
