@@ -49,6 +49,34 @@ def test_inverse_chains_vanish(parts):
     np.testing.assert_array_equal(running.run(made, {"x": x})[0], running.run(given, {"x": x})[0])
 
 
+@pytest.mark.parametrize(
+    ("function", "made", "opset"),
+    [
+        ("LeakyRelu <alpha = 0.3> (p)", "float", 17),
+        ("Shrink <lambd = 0.3, bias = 0.1> (p)", "float", 17),
+        ('Gelu <approximate = "tanh"> (p)', "float", 20),
+        ("IsInf <detect_positive = 0> (p)", "bool", 17),
+        ("Clip <min = -20.0, max = 20.0> (p)", "float", 9),
+        ("Cast <to = 11> (p)", "double", 17),
+        ("Mod <fmod = 1> (p, seven)", "float", 17),
+    ],
+)
+def test_a_function_with_attributes_keeps_all_its_fields(function, made, opset):
+    original = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        g (float[N,8,H,16] x) => ({made}[?,?,?,?] y) <float seven = {{7}}> {{
+            {TO_LAST} [function] m = {function} {TO_FIRST} }}""")
+    kept = original.graph.node[1]
+    kept.doc_string = "keeps what it says"
+    result = onnx_spatial.optimize(original)
+    (node,) = result.model.graph.node
+    assert (node.op_type, node.name, node.doc_string) == (kept.op_type, kept.name, kept.doc_string)
+    assert sorted(map(str, node.attribute)) == sorted(map(str, kept.attribute))
+    x = 30 * np.random.default_rng(0).standard_normal((2, 8, 4, 16)).astype(np.float32)
+    x[0, 0, 0, :2] = np.inf, -np.inf
+    before, after = (running.run(model, {"x": x})[0] for model in (original, result.model))
+    np.testing.assert_array_equal(after, before)
+
+
 KEPT = {
     "a value is read elsewhere": (
         TO_LAST,
@@ -72,46 +100,3 @@ KEPT = {
 @pytest.mark.parametrize("parts", KEPT.values(), ids=KEPT)
 def test_others_stay(parts):
     assert not onnx_spatial.optimize(model(" ".join(parts)), verify=False).changed
-
-
-#: Operators with attributes: the attributes, the opset, and other inputs.
-WITH_ATTRIBUTES = {
-    "LeakyRelu": ("<alpha = 0.3>", 17),
-    "Shrink": ("<lambd = 0.3, bias = 0.1>", 17),
-    "Gelu": ('<approximate = "tanh">', 20),
-    "IsInf": ("<detect_positive = 0>", 17),
-    "Clip": ("<min = -20.0, max = 20.0>", 9),
-    "Cast": ("<to = 11>", 17),
-    "Mod": ("<fmod = 1>", 17),
-}
-
-
-def with_attributes(op_type: str) -> onnx.ModelProto:
-    """Transpose, a function with attributes, and the Transpose back."""
-    attributes, opset = WITH_ATTRIBUTES[op_type]
-    made = {"IsInf": "bool", "Cast": "double"}.get(op_type, "float")
-    number, other = ("<float number = {7}>", ", number") if op_type == "Mod" else ("", "")
-    model = parser.parse_model(
-        f"""<ir_version: 8, opset_import: ["" : {opset}]>
-        g (float[N,8,H,16] x) => ({made}[?,?,?,?] y) {number} {{
-            [to_last] p = Transpose <perm = [0, 2, 3, 1]> (x)
-            [function] m = {op_type} {attributes} (p{other})
-            [to_first] y = Transpose <perm = [0, 3, 1, 2]> (m)
-        }}"""
-    )
-    model.graph.node[1].doc_string = "keeps what it says"
-    return model
-
-
-@pytest.mark.parametrize("op_type", WITH_ATTRIBUTES)
-def test_function_with_attributes_keeps_all_its_fields(op_type):
-    original = with_attributes(op_type)
-    result = onnx_spatial.optimize(original)
-    (node,) = result.model.graph.node
-    function = original.graph.node[1]
-    assert (node.op_type, node.name, node.doc_string) == (op_type, "function", function.doc_string)
-    assert sorted(map(str, node.attribute)) == sorted(map(str, function.attribute))
-    x = 30 * np.random.default_rng(0).standard_normal((2, 8, 4, 16)).astype(np.float32)
-    x[0, 0, 0, :2] = np.inf, -np.inf
-    before, after = (running.run(model, {"x": x})[0] for model in (original, result.model))
-    np.testing.assert_array_equal(after, before)

@@ -230,7 +230,8 @@ def pooled(ops: str, opset: int = 17) -> onnx.ModelProto:
 
 
 IN_FUNCTION = """g (float[N,H,W,2] x) => (float[?,?,?,?] y)
-    <int64[2] one = {1, 1}, int64[2,2] pads = {1, 1, 1, 1}> { y = local.pool <size = [2, 2]> (x, one, pads) }
+    <int64[2] one = {1, 1}, int64[2,2] pads = {1, 1, 1, 1}>
+    { y = local.pool <size = [2, 2]> (x, one, pads) }
     <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]> pool <size> (x, one, pads) => (y) {
         a = M.SpaceToBatchND(x, one, pads) b = Transpose <perm = [0, 3, 1, 2]> (a)
         y = MaxPool <kernel_shape: ints = @size> (b) }"""

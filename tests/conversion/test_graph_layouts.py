@@ -124,7 +124,8 @@ def interleaved(seed: int, convolutions: int, count: int = 150) -> onnx.ModelPro
             values.append(add(f"M.BatchToSpaceND ({value}, block, pads)"))
         else:
             values.append(add(f"{'Max' if index % 2 else 'Add'} ({a}, {b})"))
-    made = parsing.model(f"""g (float[1,3,4,W] x) => (float[?,?,?,?] {values[-1]}, float[?,?,?,?] {values[7]})
+    made = parsing.model(f"""g (float[1,3,4,W] x)
+        => (float[?,?,?,?] {values[-1]}, float[?,?,?,?] {values[7]})
         <int64[2] block = {{1, 2}}, int64[2,2] pads = {{0, 0, 0, 0}}> {{ {" ".join(lines)} }}""")
     w = rng.uniform(0, 0.5, (3, 3, 1, 3)).astype(np.float32)
     made.graph.initializer.append(numpy_helper.from_array(w, "w"))
