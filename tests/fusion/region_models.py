@@ -71,6 +71,7 @@ def model(
 def check(made: onnx.ModelProto, *shapes: tuple[int, ...], **feeds: object) -> onnx.ModelProto:
     """The converted model, which gives what the definitions say, at these shapes of x."""
     converted = convert(made)
+    assert not structure.spatial(converted)
     for shape in shapes:
         fed = {"x": RNG.normal(size=shape).astype(np.float32)}
         fed |= {name: np.asarray(value) for name, value in feeds.items()}

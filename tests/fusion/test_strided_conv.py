@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -116,20 +115,10 @@ def build(
     )  # fmt: skip
 
 
-def agree(made: onnx.ModelProto, *shapes: tuple[int, ...], **feeds: np.ndarray) -> onnx.ModelProto:
-    """Convert; the result gives what the definitions say, and holds no patches."""
-    converted = check(made, *shapes, **feeds)
-    assert structure.spatial(converted) == []
-    return converted
-
-
-def conv_of(made: onnx.ModelProto) -> onnx.NodeProto:
+def conv_of(made: onnx.ModelProto) -> tuple[onnx.NodeProto, dict[str, object]]:
+    """The convolution, and its attributes."""
     (node,) = [n for n in structure.nodes(made) if n.op_type == "Conv"]
-    return node
-
-
-def known(node: onnx.NodeProto) -> dict[str, object]:
-    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    return node, {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
 sizes = st.integers(1, 4)
@@ -151,20 +140,12 @@ def test_any_window(
     made = build(form, window, outputs, dims="H,W" if dynamic else "")
     shape = [2, *image]
     shape.insert(3 if is_last(form) else 1, channels)
-    converted = agree(made, tuple(shape))
+    converted = check(made, tuple(shape))
     unknown_border = dynamic and padding == "SAME" and max(rates) > 1 and max(strides) > 1
     assert (lowerings(made) == FUSED) != unknown_border, declined(made)
     if not unknown_border:
-        node = known(conv_of(converted))
+        _, node = conv_of(converted)
         assert (node["kernel_shape"], node["strides"]) == (list(kernel), list(strides))
-
-
-def test_volumes() -> None:
-    window = Window((2, 3, 2), (1, 2, 2), (1, 1, 1), "SAME", (3, 4, 5))
-    made = build("TensorFlow, NCHW", window)
-    assert lowerings(made) == FUSED
-    agree(made, (2, 3, 3, 4, 5))
-    agree(build("matrix", window, dims="D,H,W"), (2, 3, 4, 5, 3), (1, 1, 0, 3, 3))
 
 
 FILLED, EMPTY = ((2, 9, 11, 3), (1, 3, 2, 3)), ((2, 2, 8, 3), (1, 7, 1, 3), (0, 2, 1, 3))
@@ -190,7 +171,7 @@ def test_what_is_left(form: str, left: list[str]) -> None:
     if is_last(form):
         empty = EMPTY if form != "TensorFlow" else ()  # without a window a Conv fails in both
         more = ["Slice"] if empty else []
-        assert structure.ops(agree(dynamic, *FILLED, *empty)) == [*left[:4], *more, *left[4:]]
+        assert structure.ops(check(dynamic, *FILLED, *empty)) == [*left[:4], *more, *left[4:]]
     assert {site.proven for site in verify(dynamic, convert(dynamic)).operators} == {"all sizes"}
 
 
@@ -198,13 +179,13 @@ def test_padding_that_depends_on_the_size() -> None:
     for strides, kernel in (((2, 3), (3, 2)), ((4, 1), (2, 3))):
         window = Window(kernel, strides, padding="SAME")
         shapes = [(1, 7, size, 3) for size in range(1, 8)]
-        converted = agree(build("TensorFlow", window, dims="H,W"), *shapes)
-        assert "auto_pad" in known(conv_of(converted))
-        converted = agree(build("matrix", window, dims="H,W"), *shapes, (2, 0, 4, 3))
+        converted = check(build("TensorFlow", window, dims="H,W"), *shapes)
+        assert "auto_pad" in conv_of(converted)[1]
+        converted = check(build("matrix", window, dims="H,W"), *shapes, (2, 0, 4, 3))
         assert structure.ops(converted).count("Slice") == structure.ops(converted).count("Pad") == 1
     # With a stride of 3, one element is legal for a window of 6, and one more window is not enough.
     shapes = [(2, size, 4, 3) for size in range(1, 8)]
-    agree(build("matrix", Window((6, 1), (3, 1)), dims="H,W"), *shapes)
+    check(build("matrix", Window((6, 1), (3, 1)), dims="H,W"), *shapes)
 
 
 def test_the_node_keeps_its_name_its_bias_and_what_is_said_of_it() -> None:
@@ -223,7 +204,7 @@ def test_the_node_keeps_its_name_its_bias_and_what_is_said_of_it() -> None:
     assert (site.nodes_before, site.nodes_after) == (4, 3)
     assert found.touched["nodes_replaced"][1:] == ["front", "turn", "conv"]
     assert found.model is not None
-    conv = conv_of(found.model)
+    conv, _ = conv_of(found.model)
     assert (conv.name, conv.doc_string) == ("conv", "said of it")
     noted = {p.key: p.value for p in conv.metadata_props}
     assert noted == {"note": "kept", "onnx_spatial.origin": "Conv conv"}
@@ -232,22 +213,22 @@ def test_the_node_keeps_its_name_its_bias_and_what_is_said_of_it() -> None:
     assert {"p", "t"}.isdisjoint(v.name for v in found.model.graph.value_info)
 
 
-BEHIND = "p = PATCHES (x)"
-
-
-@pytest.mark.parametrize(
-    ("rest", "left"),
-    [
-        ("m = MatMul (p, w)  y = Transpose <perm = [3, 1, 0, 2]> (m)", 1),
-        ("t = Transpose <perm = [2, 1, 0, 3]> (p)  m = MatMul (t, w)"
-         "  y = Transpose <perm = [2, 3, 1, 0]> (m)", 0),
-    ],
-)  # fmt: skip
-def test_transposes_around_a_matrix(rest: str, left: int) -> None:
-    made = build("matrix", Window(strides=(2, 2), padding="SAME"), rest=f"{BEHIND} {rest}")
-    converted = agree(made, (2, 7, 8, 3))
-    assert structure.ops(converted).count("Transpose") == 2 + left  # of the image and of the weight
+def test_volumes_and_transposes_around_a_matrix() -> None:
+    window = Window((2, 3, 2), (1, 2, 2), (1, 1, 1), "SAME", (3, 4, 5))
+    made = build("TensorFlow, NCHW", window)
     assert lowerings(made) == FUSED
+    check(made, (2, 3, 3, 4, 5))
+    check(build("matrix", window, dims="D,H,W"), (2, 3, 4, 5, 3), (1, 1, 0, 3, 3))
+    behind = "m = MatMul (p, w) y = Transpose <perm = [3, 1, 0, 2]> (m)"
+    around = """t = Transpose <perm = [2, 1, 0, 3]> (p) m = MatMul (t, w)
+        y = Transpose <perm = [2, 3, 1, 0]> (m)"""
+    for rest, count in ((behind, 3), (around, 2)):  # two: of the image and of the weight
+        made = build("matrix", Window(strides=(2, 2), padding="SAME"), rest=f"{BEHIND} {rest}")
+        assert structure.counts(check(made, (2, 7, 8, 3)))["Transpose"] == count
+        assert lowerings(made) == FUSED
+
+
+BEHIND = "p = PATCHES (x)"
 
 
 WEIGHTS = {
@@ -284,13 +265,13 @@ def test_why_not(reason: str) -> None:
     if "each" in read:
         made.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 5
     assert reason in declined(made)
-    agree(made, (2, 5 if "each" in read else 7, 8, 3))
+    check(made, (2, 5 if "each" in read else 7, 8, 3))
 
 
 def test_borders_that_no_convolution_has() -> None:
     inside = Window((1, 1, 1), (5, 1, 1), (1, 1, 1), "SAME", (10, 3, 3))
     assert "sampling starts inside the image" in declined(build("TensorFlow", inside))
-    agree(build("TensorFlow", inside), (2, 10, 3, 3, 3))
+    check(build("TensorFlow", inside), (2, 10, 3, 3, 3))
     may = Window((1, 3, 2), (3, 2, 2), (1, 1, 1), "SAME", (3, 3, 3))
     assert "sampling may start inside the image" in declined(build("matrix", may, dims="D,H,W"))
     assert "there are no patches" in declined(build("TensorFlow", Window(image=(2, 8))))
@@ -337,17 +318,8 @@ def test_in_other_places(place: str) -> None:
     made = model(text, v=numbers(6, 2), w=numbers(6, 2))
     assert lowerings(made) == FUSED, declined(made)
     feeds = {"b": np.array(True)} if condition else {}
-    converted = agree(made, (2, 7, 8, 3), **feeds)
+    converted = check(made, (2, 7, 8, 3), **feeds)
     assert not structure.counts(converted)["MatMul"]
-
-
-def test_external_weights_stay_where_they_are(tmp_path: Path) -> None:
-    made = build("TensorFlow", Window())
-    onnx.save(made, tmp_path / "in.onnx", save_as_external_data=True, size_threshold=0)
-    assert onnx_spatial.convert(tmp_path / "in.onnx", tmp_path / "out.onnx").verification
-    written = onnx.load(tmp_path / "out.onnx", load_external_data=False)
-    weight = next(t for t in written.graph.initializer if t.name == "w4")
-    assert weight.data_location == onnx.TensorProto.EXTERNAL
 
 
 @pytest.mark.usefixtures("prices")
