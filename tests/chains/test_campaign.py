@@ -22,7 +22,6 @@ import patch_models
 import pytest
 import running
 from adapter import plan
-from campaign_of_chains import GOOD, outcome
 from chain_models import Net
 from onnx import AttributeProto, helper, numpy_helper
 

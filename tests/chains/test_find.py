@@ -49,7 +49,7 @@ def test_lowerings_of_unknown_sizes(kind, sizes, first, opset):
 
 
 def blocked(axes: int, *, first: str | None = None, last: str | None = None, pads: bool = False):
-    """SpaceToBatch with blocks of 2, of sizes that are read; the batch is what `first` and `last` say."""
+    """SpaceToBatch with blocks of 2 of sizes that are read; both batches may be -1."""
     net = Net()
     x = net("Pad", "x", "p") if pads else "x"
     n, *sizes, c = net("Split", net("Shape", x), outputs=axes + 2)

@@ -7,6 +7,7 @@ TorchScript's exporter ("-script") and with the newer one ("-dynamo"), tf2onnx 1
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import chain_models
 import numpy as np
@@ -15,6 +16,7 @@ import onnx.parser
 import onnxruntime
 import patch_models
 import pytest
+import running
 from chain_models import Net, weights
 from patch_models import one_hot
 from vocabulary import ExtractPatches
@@ -22,6 +24,8 @@ from vocabulary import ExtractPatches
 import onnx_spatial
 from onnx_spatial import chains
 from onnx_spatial.chains import ILLEGAL, with_legal_patches
+from onnx_spatial.chains.weights import Weights
+from onnx_spatial.model import traversal
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +58,6 @@ def test_optimize_and_verify_say_which_values_differ(keras, result):
 
 
 def test_values_differ_as_is_said(keras, result):
-    import onnxruntime
-
     x = np.ones((1, 64, 64, 3), np.float32)
     x[0, 0, 0] = np.nan, np.inf, -0.0
     before, after = (

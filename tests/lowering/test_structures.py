@@ -1,110 +1,109 @@
-"""What each strategy writes: the nodes, their constants, and how little there is of both."""
+"""What is written at every opset for every element type, how little it is, or why nothing is."""
 
 from __future__ import annotations
 
+from random import Random
+
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+import running
+import sampling
 import structure
-from adapter import convert, plan, refusal
-from building import one_node
+from adapter import convert, refusal
+from building import ELEMENT_TYPES, one_node
+from sampling import OPSETS, Form, Sample
 
-from onnx_spatial import UsageError
+INT = np.int32
 
-I32 = np.int32
-
-
-def s2b(dims: tuple[int, ...], block: list[int], pads: list[list[int]], **options):
-    dtype = options.pop("dtype", np.float32)
-    data = np.zeros(dims, dtype) if dtype is not object else np.full(dims, "", object)
-    table = np.array(pads, I32).reshape(-1, 2)
-    return one_node("SpaceToBatchND", (data, np.array(block, I32), table), **options)
-
-
-def b2s(dims: tuple[int, ...], block: list[int], crops: list[list[int]], **options):
-    table = np.array(crops, I32).reshape(-1, 2)
-    data = np.zeros(dims, np.float32)
-    return one_node("BatchToSpaceND", (data, np.array(block, I32), table), **options)
+OPERATORS = {
+    "SpaceToBatchND": ((2, 3, 5, 2), ([2, 3], [[1, 0], [3, 1]]), {}),
+    "BatchToSpaceND": ((12, 2, 3, 2), ([2, 3], [[1, 0], [2, 4]]), {}),
+    "ExtractImagePatches": (
+        *((2, 5, 4, 2), ()),
+        {"ksizes": [1, 3, 2, 1], "strides": [1, 2, 1, 1], "rates": [1, 1, 2, 1], "padding": "SAME"},
+    ),
+    "ReorgYolo": ((2, 5, 4, 2), (), {"stride": 2}),  # with a channel left over
+}
 
 
-def patches(
-    dims: tuple[int, ...], k: int, s: int, r: int = 1, padding: str = "SAME", **options
-) -> onnx.ModelProto:
-    dtype = options.pop("dtype", np.float32)
-    ints = {"ksizes": [1, k, k, 1], "strides": [1, s, s, 1], "rates": [1, r, r, 1]}
-    return one_node(
-        "ExtractImagePatches", (np.zeros(dims, dtype),), **ints, padding=padding, **options
+def sample(op_type: str, dtype: str) -> Sample:
+    shape, parameters, attributes = OPERATORS[op_type]
+    data = sampling.array(Random(dtype), dtype, shape)
+    tables = (np.array(each, INT) for each in parameters)
+    return Sample(op_type, op_type, sampling.TF, (data, *tables), attributes)
+
+
+def missing(op_type: str, dtype: str, opset: int, *, static: bool, run_time: bool) -> str | None:
+    """What standard operators of the opset lack, in words of the refusal."""
+    if dtype == "bfloat16" and opset < 13:
+        return "bfloat16 needs 13 or newer"
+    if opset < 9 and not static and (op_type in ("ExtractImagePatches", "ReorgYolo") or run_time):
+        return "need opset 9"
+    if dtype == "string" and op_type == "ExtractImagePatches" and opset < 10:
+        return "slices of strings with computed bounds or with steps need opset 10"
+    return None
+
+
+@pytest.mark.parametrize("opset", [7, 9, 10, 13, OPSETS[-1]])
+@pytest.mark.parametrize("op_type", OPERATORS)
+def test_every_element_type_at_every_opset_that_brought_something(op_type, opset):
+    ir_version = max(4, running.ir_version_of(opset))
+    for number, dtype in enumerate(ELEMENT_TYPES):
+        made = sample(op_type, dtype)
+        static = number % 2 == 0
+        shape = made.inputs[0].shape if static else ("a", "b", "c", "d")
+        form = Form(shape, frozenset(), opset, ir_version, None)
+        reason = missing(op_type, dtype, opset, static=static, run_time=False)
+        if reason is not None:
+            assert reason in refusal(form.model(made)), dtype
+            continue
+        converted = convert(form.model(made))
+        assert converted.opset_import[0].version == opset and converted.ir_version == ir_version
+        sampling.check(made, form, converted)
+
+
+@pytest.mark.parametrize("opset", [7, 9])
+@pytest.mark.parametrize("op_type", [name for name in OPERATORS if "Batch" in name])
+def test_parameters_of_the_run_and_unknown_ranks_in_older_opsets(op_type, opset):
+    made = sample(op_type, "float32")
+    sampling.check(made, form := Form(None, frozenset(), opset, 4, None), convert(form.model(made)))
+    form = Form((None,) * 4, frozenset({1, 2}), opset, 4, None)
+    if opset < 9 and op_type.startswith("BatchTo"):
+        said = refusal(form.model(made))
+        assert said.startswith(f"the model's opset is {opset}: ") and "--static" in said
+        return
+    sampling.check(made, form, convert(form.model(made)))
+
+
+def test_what_nothing_runs_is_refused():
+    form = Form((None,) * 4, frozenset(), 6, 4, None)
+    said = refusal(form.model(sample("SpaceToBatchND", "float32")))
+    assert said.startswith("the model's opset is 6; lowering needs 7 or newer")
+    for name in ("float8_e4m3fn", "int4"):
+        inputs = (np.zeros((1, 2, 2, 1), getattr(ml_dtypes, name)), np.zeros((2, 2), INT))
+        model = one_node("SpaceToBatch", inputs, block_size=2, opset=21, ir_version=10)
+        assert refusal(model).endswith("is not supported")
+
+
+def test_before_ir_4_no_constant_becomes_an_initializer():
+    """There an initializer that is not an input is invalid, and one that is could be overridden."""
+    made = sample("SpaceToBatchND", "float32")
+    old, new = (
+        convert(one_node(made.op_type, made.inputs, ir_version=v, opset=11)) for v in (3, 4)
     )
+    assert [t.name for t in old.graph.initializer] == ["p1", "p2"]
+    assert [v.name for v in old.graph.input] == ["x", "p1", "p2"]
+    assert structure.counts(old)["Constant"] >= 3
+    assert structure.counts(new)["Constant"] == 0
+    onnx.checker.check_model(old)
 
 
 # SpaceToBatch and BatchToSpace
 
 
-@pytest.mark.parametrize(
-    ("model", "ops"),
-    [
-        (s2b((2, 4, 6, 3), [2, 3], [[0, 0], [0, 0]]), "Reshape Transpose Reshape"),
-        (s2b((2, 3, 6, 3), [1, 1], [[1, 0], [0, 0]]), "Pad"),
-        (s2b((2, 4, 6, 3), [1, 1], [[0, 0], [0, 0]]), "Identity"),
-        (s2b((1, 2, 2, 3), [2, 2], [[0, 0], [0, 0]]), "Reshape"),  # nothing changes places
-        (b2s((12, 4, 6, 3), [2, 3], [[0, 0], [1, 0]]), "Reshape Transpose Reshape Slice"),
-    ],
-)
-def test_blocks_of_static_shapes(model, ops):
-    assert structure.ops(convert(model, prefer="transpose")) == ops.split()
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.int16, np.uint16, object])
-def test_types_without_a_pad_kernel_are_padded_by_concat(dtype):
-    converted = convert(
-        s2b((2, 3, 6, 3), [2, 3], [[1, 0], [0, 0]], dtype=dtype), prefer="transpose"
-    )
-    assert structure.ops(converted) == ["Concat", "Reshape", "Transpose", "Reshape"]
-
-
 # Patches
 
 
-@pytest.mark.parametrize(
-    ("model", "ops"),
-    [
-        (patches((2, 7, 6, 3), 3, 3, padding="VALID"), "Slice Reshape Transpose Reshape"),
-        (patches((2, 7, 7, 3), 3, 3), "Pad Reshape Transpose Reshape"),
-        (patches((2, 7, 7, 3), 1, 1), "Identity"),
-    ],
-)
-def test_windows_that_tile_the_image(model, ops):
-    assert structure.ops(convert(model, prefer="transpose")) == ops.split()
-
-
 # Choosing
-
-
-RANKS = [((2, 4, 6, 3), [2, 2], 4), ((2, 4, 6, 4, 2), [2, 3, 2], 5)]
-
-
-def test_an_unknown_strategy_is_refused():
-    model = s2b((2, 4, 6, 3), [2, 3], [[0, 0], [0, 0]])
-    with pytest.raises(UsageError, match=r"prefer must be one of identity, .*, not 'no such'"):
-        plan(model, prefer="no such")
-
-
-@pytest.mark.parametrize("limit", [1, 3])
-@pytest.mark.parametrize(("shape", "block", "needed"), RANKS)
-def test_a_rank_limit_that_nothing_keeps_says_which_one_would_do(shape, block, needed, limit):
-    model = s2b(shape, block, [[0, 0]] * len(block))
-    assert refusal(model, max_rank=limit) == (
-        f"no lowering fits: it needs tensors of rank {needed}, the limit is {limit} "
-        f"(use --max-rank {needed} or more)"
-    )
-    assert plan(model, max_rank=needed)
-
-
-@pytest.mark.parametrize("strategy", ["transpose", "gather", "row-gather", "slices"])
-def test_a_rank_limit_takes_another_way_where_there_is_one(strategy):
-    model = s2b((2, 4, 6, 3), [2, 2], [[0, 0], [0, 0]])
-    assert structure.ops(convert(model, prefer="transpose")) == ["Reshape", "Transpose", "Reshape"]
-    (site,) = plan(model, prefer=strategy, max_rank=4).operators
-    assert site.lowering == strategy
-    staged = structure.counts(convert(model, prefer="transpose", max_rank=4))
-    assert staged["Transpose"] == 2

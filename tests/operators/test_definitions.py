@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -10,7 +11,7 @@ import running
 import sampling
 from building import ELEMENT_TYPES
 from hypothesis import given
-from vocabulary import ExtractPatches
+from vocabulary import BatchToSpace, ExtractPatches, Rearrange, SpaceToBatch
 
 from onnx_spatial.operators import strided_copies
 
@@ -58,3 +59,27 @@ def test_another_pad_value_marks_what_lies_outside(rng):
     x = sampling.array(rng, "int16", tuple(rng.randint(0, 5) for _ in range(axes + 2)))
     outside = operator(np.zeros_like(x), pad_value=1)
     assert np.array_equal(operator(x, pad_value=7), np.where(outside, 7, operator(x)))
+
+
+JOINED = [
+    (SpaceToBatch((2, 2), ((0, 0), (0, 0))), (2, 16, 12, 3)),
+    (SpaceToBatch((2, 3), ((1, 0), (2, 2))), (2, 15, 11, 3, 2)),
+    (BatchToSpace((2, 2), ((0, 0), (0, 0))), (8, 8, 9, 3)),
+    (BatchToSpace((2, 2), ((1, 0), (0, 3))), (8, 8, 9, 5)),
+    (ExtractPatches((3, 2), (2, 1), (1, 2), "same_upper"), (1, 15, 14, 4)),
+    (Rearrange((-1, 2, -1, 2, 3), (2, 2, 1), (0, 2, 1, 3, 4), (1, 1, 3)), (16, 16, 3)),
+]
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f4", "O"])
+@pytest.mark.parametrize(("operator", "shape"), JOINED, ids=lambda v: str(v)[:60])
+def test_neighbours_that_are_copied_as_one_end_where_elements_do(operator, shape, dtype):
+    # The same elements with the channels apart: none of them has a neighbour.
+    x = (np.arange(1, 1 + np.prod(shape)) % 251).reshape(shape)
+    apart = operator.plan(shape)
+    assert apart.tail and apart.run(x.astype(dtype)).size
+    expected = replace(apart, tail=0).run(x, 7)
+    for data in (x.astype(dtype), np.asfortranarray(x.astype(dtype))):
+        result = operator(data, 7)
+        assert result.dtype == data.dtype
+        np.testing.assert_array_equal(result.astype(x.dtype), expected)
