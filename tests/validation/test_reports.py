@@ -57,86 +57,70 @@ def real(tmp_path_factory) -> Report:
     return validate([str(p) for p in paths], options, jobs=2)
 
 
-class TestJson:
-    def test_figures_add_up(self, real):
-        document = real.to_dict()
-        summary = document["summary"]
-        assert summary["models"] == len(document["models"]) == 6
-        assert (summary["passed"], summary["failed"], summary["unverified"]) == (2, 3, 1)
-        assert (document["status"], document["exit_code"]) == ("failed", 1)
+def cases(report: Report) -> dict[str, ElementTree.Element]:
+    root = ElementTree.fromstring(reports.junit_xml(report))
+    return {case.get("name", ""): case for case in root.iter("testcase")}
 
 
-class TestJunit:
-    def cases(self, report: Report) -> dict[str, ElementTree.Element]:
-        root = ElementTree.fromstring(reports.junit_xml(report))
-        return {case.get("name", ""): case for case in root.iter("testcase")}
-
-    def test_it_is_what_the_schema_says(self, real, tmp_path):
-        xmlschema = pytest.importorskip("xmlschema")
-        schema = xmlschema.XMLSchema(SCHEMAS / "junit-10.xsd")
-        for report in (
-            real,
-            made_up(),
-            made_up(strict=True),
-            Report([], Options(), tools={"version": "0"}),
-        ):
-            schema.validate(ElementTree.fromstring(reports.junit_xml(report)))
-
-    def test_verdicts_are_what_ci_systems_count(self):
-        for strict, unverified in ((False, "skipped"), (True, "failure")):
-            cases = self.cases(made_up(strict))
-            outcomes = {
-                name: [c.tag for c in case if not c.tag.startswith("system")]
-                for name, case in cases.items()
-            }
-            assert outcomes["good.onnx"] == []
-            assert outcomes["recorded-data.onnx"] == outcomes["conversion.onnx"] == ["failure"]
-            assert outcomes["crash.onnx"] == outcomes["timeout.onnx"] == ["error"]
-            assert outcomes["unverified.onnx"] == [unverified]
-            assert outcomes["not-run.onnx"] == outcomes["known.onnx"] == ["skipped"]
-            (suite,) = ElementTree.fromstring(reports.junit_xml(made_up(strict)))
-            for tag, key in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
-                assert int(suite.get(key, "")) == sum(o == [tag] for o in outcomes.values())
-
-    def test_a_case_says_what_is_wrong_and_how_to_see_it_again(self):
-        (case,) = (c for n, c in self.cases(made_up()).items() if n.startswith("bad"))
-        failure, out = case.find("failure"), case.find("system-out")
-        assert failure is not None and out is not None
-        assert failure.get("type") == "difference"
-        assert failure.text is not None and failure.text.startswith("verify:lower: first")
-        assert failure.text.splitlines()[0].endswith("[different]")
-        assert "of no importance" not in failure.text
-        assert "run it again with: onnx-spatial validate" in (out.text or "")
-        assert case.findtext("system-err") == "Fatal\ufffd[0m\nerror"
+def test_junit_is_what_the_schema_says_and_figures_add_up(real):
+    document = real.to_dict()
+    summary = document["summary"]
+    assert summary["models"] == len(document["models"]) == 6
+    assert (summary["passed"], summary["failed"], summary["unverified"]) == (2, 3, 1)
+    assert (document["status"], document["exit_code"]) == ("failed", 1)
+    schema = pytest.importorskip("xmlschema").XMLSchema(SCHEMAS / "junit-10.xsd")
+    empty = Report([], Options(), tools={"version": "0"})
+    for report in (real, made_up(), made_up(strict=True), empty):
+        schema.validate(ElementTree.fromstring(reports.junit_xml(report)))
 
 
-class TestGithub:
-    @pytest.fixture(autouse=True)
-    def _no_workspace(self, monkeypatch):
-        monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
+@pytest.mark.parametrize(("strict", "unverified"), [(False, "skipped"), (True, "failure")])
+def test_verdicts_are_what_ci_systems_count(strict, unverified):
+    outcomes = {
+        name: [c.tag for c in case if not c.tag.startswith("system")]
+        for name, case in cases(made_up(strict)).items()
+    }
+    assert outcomes["good.onnx"] == []
+    assert outcomes["recorded-data.onnx"] == outcomes["conversion.onnx"] == ["failure"]
+    assert outcomes["crash.onnx"] == outcomes["timeout.onnx"] == ["error"]
+    assert outcomes["unverified.onnx"] == [unverified]
+    assert outcomes["not-run.onnx"] == outcomes["known.onnx"] == ["skipped"]
+    (suite,) = ElementTree.fromstring(reports.junit_xml(made_up(strict)))
+    for tag, key in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        assert int(suite.get(key, "")) == sum(o == [tag] for o in outcomes.values())
 
-    def test_each_model_that_is_not_all_right_gets_one_line(self):
-        lines = reports.github_annotations(made_up()).splitlines()
+
+def test_a_case_says_what_is_wrong_and_how_to_see_it_again():
+    (case,) = (c for n, c in cases(made_up()).items() if n.startswith("bad"))
+    failure = case.find("failure")
+    assert failure.get("type") == "difference"
+    assert failure.text.startswith("verify:lower: first")
+    assert failure.text.splitlines()[0].endswith("[different]")
+    assert "of no importance" not in failure.text
+    assert "run it again with: onnx-spatial validate" in case.findtext("system-out")
+    assert case.findtext("system-err") == "Fatal\ufffd[0m\nerror"
+
+
+def test_each_model_that_is_not_all_right_gets_one_line_of_its_file_in_the_checkout(
+    tmp_path, monkeypatch
+):
+    monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
+    for strict, level in ((False, "warning"), (True, "error")):
+        lines = reports.github_annotations(made_up(strict)).splitlines()
         right = [m for m in made_up().models if m.status in ("passed", "xfailed")]
         assert len(lines) == len(made_up().models) - len(right)
-        assert lines[0] == (
-            '::error file=a/bad%3A 100%25%2C <&">\x1b é\udcff.onnx,title=onnx-spatial%3A FAILED '
-            "[different]::"
-            "failed: first (and 1 more)%0Arun it again with: onnx-spatial validate "
-            "'a/bad: 100%25, <&\">\x1b é\udcff.onnx' --seed 0"
-        )
-
-    def test_what_was_not_verified_is_a_warning_unless_strict(self):
-        for strict, level in ((False, "warning"), (True, "error")):
-            lines = reports.github_annotations(made_up(strict)).splitlines()
-            (line,) = (x for x in lines if "unverified.onnx" in x)
-            assert line.startswith(f"::{level} file=unverified.onnx,")
-
-    def test_files_are_relative_to_the_checkout(self, tmp_path, monkeypatch):
-        monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
-        model = ModelResult.without(str(tmp_path / "x" / "m.onnx"), "failed", "crash", "no")
-        report = Report([model], Options())
-        assert reports.github_annotations(report).startswith("::error file=x/m.onnx,")
+        (line,) = (x for x in lines if "unverified.onnx" in x)
+        assert line.startswith(f"::{level} file=unverified.onnx,")
+    assert lines[0] == (
+        '::error file=a/bad%3A 100%25%2C <&">\x1b é\udcff.onnx,title=onnx-spatial%3A FAILED '
+        "[different]::"
+        "failed: first (and 1 more)%0Arun it again with: onnx-spatial validate "
+        "'a/bad: 100%25, <&\">\x1b é\udcff.onnx' --seed 0 --strict"
+    )
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
+    model = ModelResult.without(str(tmp_path / "x" / "m.onnx"), "failed", "crash", "no")
+    line = reports.github_annotations(Report([model], Options()))
+    assert line.startswith("::error file=x/m.onnx,")
 
 
 @pytest.mark.parametrize(
