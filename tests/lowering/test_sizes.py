@@ -1,4 +1,4 @@
-"""Sizes and the nodes written for them, as few as they need; plans of stages from one order to another."""
+"""Sizes and the nodes written for them, as few as they need; plans that lead from order to order."""
 
 from __future__ import annotations
 

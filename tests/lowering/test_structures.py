@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import ml_dtypes
@@ -11,7 +12,7 @@ import pytest
 import running
 import sampling
 import structure
-from adapter import convert, refusal
+from adapter import convert, plan, refusal
 from building import ELEMENT_TYPES, one_node
 from sampling import OPSETS, Form, Sample
 
@@ -100,10 +101,62 @@ def test_before_ir_4_no_constant_becomes_an_initializer():
     onnx.checker.check_model(old)
 
 
-# SpaceToBatch and BatchToSpace
+# How little it is
 
 
-# Patches
+def blocks(
+    op_type: str, dims: tuple[int, ...], block: list[int], table: list[list[int]], dtype=np.float32
+):
+    data = np.full(dims, "", object) if dtype is object else np.zeros(dims, dtype)
+    return one_node(op_type, (data, np.array(block, INT), np.array(table, INT)))
 
 
-# Choosing
+def patches(dims: tuple[int, ...], size: int, padding: str):
+    """Windows that tile the image."""
+    ints = {"ksizes": [1, size, size, 1], "strides": [1, size, size, 1], "rates": [1] * 4}
+    return one_node("ExtractImagePatches", (np.zeros(dims, np.float32),), **ints, padding=padding)
+
+
+NONE = [[0, 0], [0, 0]]
+S2B, B2S = partial(blocks, "SpaceToBatchND"), partial(blocks, "BatchToSpaceND")
+PLAIN = S2B((2, 4, 6, 3), [2, 2], NONE)
+
+
+@pytest.mark.parametrize(
+    ("model", "ops"),
+    [
+        (S2B((2, 4, 6, 3), [2, 3], NONE), "Reshape Transpose Reshape"),
+        (S2B((2, 3, 6, 3), [1, 1], [[1, 0], [0, 0]]), "Pad"),
+        (S2B((2, 4, 6, 3), [1, 1], NONE), "Identity"),
+        (S2B((1, 2, 2, 3), [2, 2], NONE), "Reshape"),  # nothing changes places
+        (B2S((12, 4, 6, 3), [2, 3], [[0, 0], [1, 0]]), "Reshape Transpose Reshape Slice"),
+        # Types without a kernel of Pad are padded by Concat.
+        *((S2B((2, 3, 6, 3), [2, 3], [[1, 0], [0, 0]], dtype), "Concat Reshape Transpose Reshape")
+          for dtype in (np.float16, np.int16, np.uint16, object)),
+        (patches((2, 7, 6, 3), 3, "VALID"), "Slice Reshape Transpose Reshape"),
+        (patches((2, 7, 7, 3), 3, "SAME"), "Pad Reshape Transpose Reshape"),
+        (patches((2, 7, 7, 3), 1, "SAME"), "Identity"),
+    ],
+)  # fmt: skip
+def test_no_more_is_written_than_needed(model, ops):
+    assert structure.ops(convert(model, prefer="transpose")) == ops.split()
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+@pytest.mark.parametrize(
+    ("model", "needed"), [(PLAIN, 4), (S2B((2, 4, 6, 4, 2), [2, 3, 2], [[0, 0]] * 3), 5)]
+)
+def test_a_rank_limit_that_nothing_keeps_says_which_one_would_do(model, needed, limit):
+    assert refusal(model, max_rank=limit) == (
+        f"no lowering fits: it needs tensors of rank {needed}, the limit is {limit} "
+        f"(use --max-rank {needed} or more)"
+    )
+    assert plan(model, max_rank=needed)
+
+
+@pytest.mark.parametrize("strategy", ["transpose", "gather", "row-gather", "slices"])
+def test_a_rank_limit_takes_another_way_where_there_is_one(strategy):
+    (site,) = plan(PLAIN, prefer=strategy, max_rank=4).operators
+    assert site.lowering == strategy
+    staged = structure.counts(convert(PLAIN, prefer="transpose", max_rank=4))
+    assert staged["Transpose"] == 2

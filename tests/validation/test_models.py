@@ -1,4 +1,4 @@
-"""Files, folders and globs become a list of models, each with its recorded data; what does not fit is said."""
+"""Files, folders and globs become a list of models, and recorded data what models are fed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,11 @@ ALL = "a.onnx a10.onnx b.onnx deep/er/c.ONNX deep/model.onnx"
         (["mod*"], [], ALL),
         (["models/a*.onnx"], [], "a.onnx a10.onnx"),
         (["models/**/model.*"], [], "deep/model.onnx"),
-        (["models/b.onnx", "models", "./models/a.onnx"], [], "b.onnx a.onnx a10.onnx " + ALL[19:]),
+        (
+            ["models/b.onnx", "models", "./models/a.onnx"],
+            [],
+            "b.onnx " + ALL.replace(" b.onnx", ""),
+        ),
         # What is excluded is left out of folders and globs only.
         (["models"], ["a*", "models/deep/*"], "b.onnx"),
         (["./models"], ["a*", "./models/deep/*"], "b.onnx"),
@@ -51,7 +55,7 @@ ALL = "a.onnx a10.onnx b.onnx deep/er/c.ONNX deep/model.onnx"
 def test_folders_and_globs_stand_for_models_each_once_in_order(paths, excluded, found, tree):
     (tree / "models" / "z-link.onnx").symlink_to("b.onnx")  # beside no other data: the same model
     names = [Path(p).relative_to("models").as_posix() for p in find(paths, excluded)]
-    assert names == found.replace("b.onnx deep", "b.onnx deep").split()
+    assert names == found.split()
     assert find([str(tree / "models" / "b*")]) == [str(tree / "models" / "b.onnx")]
 
 
