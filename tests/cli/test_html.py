@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import broken_models
 import numpy as np
@@ -38,17 +39,14 @@ def page(cli):
     return written
 
 
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
+def test_every_command_writes_a_report(page):
+    for words, code in (
         ("convert net.onnx --check", 1),
         ("verify net.onnx net.onnx", 1),
         ("validate net.onnx", 0),
-    ],
-)
-def test_every_command_writes_a_report(words, code, page):
-    text = page(words, code)
-    assert f"<title>onnx-spatial {words.split()[0]}: net.onnx</title>" in text and GRAPHS in text
+    ):
+        text, name = page(words, code), words.split()[0]
+        assert f"<title>onnx-spatial {name}: net.onnx</title>" in text and GRAPHS in text
 
 
 def test_failures_are_in_the_report(page, tmp_path, monkeypatch):
@@ -65,6 +63,16 @@ def test_failures_are_in_the_report(page, tmp_path, monkeypatch):
     assert "missing.onnx: cannot be read" in text and text.count('<details class="model"') == 2
     bad = broken_models.write("batch_not_divisible", tmp_path)
     assert "batch 8 is not divisible by 6" in page(f"convert {bad} --dry-run", 3)
+    refused = net(20, 1)
+    (block,) = [tensor for tensor in refused.graph.initializer if tensor.name == "block"]
+    block.CopyFrom(numpy_helper.from_array(np.array([3, 3]), "block"))
+    onnx.save(refused, "refused.onnx")
+    text = page(
+        "validate refused.onnx", 1
+    )  # drawn alone, with a link from the operator to its node
+    assert f'{GRAPHS} data-sides="1" data-opened="0">' in text and 'data-region="0"' in text
+    for found in (text, page("convert refused.onnx --dry-run", 3)):
+        assert "is not divisible by its block" in found
     real, part = api.verify_conversion, Unproven("Conv node 'c'", "gave up", "a gap in the proof")
 
     def verifying(*arguments):
@@ -83,16 +91,11 @@ def test_what_cannot_be_written_is_one_line(page, cli, monkeypatch):
         done = cli("convert net.onnx --dry-run --html r.html")
         reason = "error: r.html: cannot be written: its folder is read-only"
         assert (done.code, done.out, done.error) == (2, "", reason)  # before any work
-
-    def full(path, content):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(report_file, "atomic_write", full)
+    error = OSError(28, "No space left on device")
+    monkeypatch.setattr(report_file, "atomic_write", Mock(side_effect=error))
     done = cli("convert net.onnx -o out.onnx --html r.html -q")
-    assert (done.code, done.error) == (
-        2,
-        "error: r.html: cannot be written: No space left on device",
-    )
+    reason = "error: r.html: cannot be written: No space left on device"
+    assert (done.code, done.error) == (2, reason)
 
 
 def test_validation_has_a_section_for_each_model_and_graphs_within_its_room(page, monkeypatch):
@@ -108,16 +111,3 @@ def test_validation_has_a_section_for_each_model_and_graphs_within_its_room(page
     monkeypatch.setattr(graphs, "ROOM", 30_000)
     text = page(words)
     assert text.count(GRAPHS) == 2 and "nodes, are not drawn: they take" in text
-
-
-def test_a_model_that_validate_refuses_is_drawn_alone(page):
-    refused = net(20, 1)
-    for tensor in refused.graph.initializer:
-        if tensor.name == "block":
-            tensor.CopyFrom(numpy_helper.from_array(np.array([3, 3]), "block"))
-    onnx.save(refused, "refused.onnx")
-    text = page("validate refused.onnx", 1)
-    assert f'{GRAPHS} data-sides="1" data-opened="0">' in text
-    assert 'data-region="0"' in text  # a link from the operator to its node
-    for found in (text, page("convert refused.onnx --dry-run", 3)):
-        assert "is not divisible by its block" in found

@@ -18,32 +18,19 @@ from signals import below, heard
 from onnx_spatial.verification import child
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="what Linux does")
-TAIL = """y = ai.onnx.converters.tensorflow.SpaceToBatchND(x, block, pads)
-    n = Shape<start = 0, end = 1>(x) zero = Sub(n, n) """
-CONSTANTS = """pads = {1, 1, 0, 0}, int64[1] least = {-9223372036854775808}, int64[1] minus = {-1},
-    int64 forever = {9223372036854775807}, bool go = {1}, int64 many = {60}>"""
-SITE = (
-    S2B.replace("pads = {1, 1, 0, 0}>", CONSTANTS)
-    .replace("(y)", "(y, e)")
-    .replace(TAIL.splitlines()[0], TAIL)
-)
 #: A division that traps, a loop that does not end, and one that doubles a tensor 60 times.
-TRAP = SITE.replace("}\n", "l = Add(zero, least) e = Div(l, minus) }\n")
-ENDLESS = SITE.replace(
-    "}\n",
-    """e = Loop(forever, go, minus) <body = b (int64 i, bool c, int64[k] v) => (bool c2, int64[k] w)
-    { c2 = Identity(c) w = Identity(v) }> }\n""",
-)
-DOUBLING = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
-g (float[1,4,6,3] x) => (y)
-<int32[2] block = {2, 3}, int32[2,2] pads = {0, 0, 0, 0}, int64 n = {60}, bool go = {1}> {
-    z = Loop (n, go, x) <body = b (int64 i, bool c, float[d,e,f,g] v) => (bool c2, float[d2,e,f,g] w) {
-        c2 = Identity(c)
-        w = Concat <axis = 0> (v, v)
-    }>
-    [site] y = ai.onnx.converters.tensorflow.SpaceToBatchND(z, block, pads)
-}
-"""
+BESIDE = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
+g (float[1,4,6,3] x) => (y, e) <int32[2] block = {{2, 3}}, int32[2,2] pads = {{0, 0, 0, 0}},
+ int64 n = {{{}}}, bool go = {{1}}, int64[1] least = {{-9223372036854775808}}, int64[1] minus = {{-1}}>
+{{
+    y = ai.onnx.converters.tensorflow.SpaceToBatchND(x, block, pads)
+    s = Shape<start = 0, end = 1>(x) zero = Sub(s, s) {} }}"""
+LOOP = "e = Loop(n, go, {0}) <body = b (int64 i, bool c, {1}[k] v) => (bool d, {1}[l] w) {{"
+TRAP = BESIDE.format(1, "l = Add(zero, least) e = Div(l, minus)")
+COPY = LOOP.format("minus", "int64") + " d = Identity(c) w = Identity(v) }>"
+ENDLESS = BESIDE.format(2**63 - 1, COPY)
+TWICE = LOOP.format("flat", "float") + " d = Identity(c) w = Concat <axis = 0> (v, v) }>"
+DOUBLING = BESIDE.format(60, f"flat = Reshape(x, minus) {TWICE}")
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import onnx
 import onnxruntime as ort
 import pytest
+from building import element_type
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
@@ -61,26 +62,17 @@ def _names(trait: Trait) -> list[str]:
     return sorted(op_traits.having(trait) & _NEWEST.keys())
 
 
-def _type(x: Any) -> onnx.TypeProto:
-    if isinstance(x, list):
-        return helper.make_sequence_type_proto(_type(x[0]))
-    code = TensorProto.STRING if x.dtype == object else helper.np_dtype_to_tensor_dtype(x.dtype)
-    return helper.make_tensor_type_proto(code, None)
-
-
 def _run(op_type: str, inputs: list[Any], attributes: dict[str, Any] | None = None) -> list[Any]:
     """The outputs of one node by onnx's reference evaluator."""
     attributes = _ATTRIBUTES.get(op_type, {}) if attributes is None else attributes
-    names = [f"x{i}" for i in range(len(inputs))]
-    count = attributes.get("num_outputs", 1)
-    outputs = [f"y{i}" for i in range(count)]
-    node = helper.make_node(op_type, names, outputs, **attributes)
-    infos = [helper.make_value_info(n, _type(x)) for n, x in zip(names, inputs, strict=True)]
-    graph = helper.make_graph([node], "one", infos, [onnx.ValueInfoProto(name=n) for n in outputs])
-    imports = [helper.make_opsetid("", onnx.defs.onnx_opset_version())]
-    model = helper.make_model(graph, opset_imports=imports)
+    feeds = {f"x{i}": value for i, value in enumerate(inputs)}
+    outputs = [f"y{i}" for i in range(attributes.get("num_outputs", 1))]
+    node = helper.make_node(op_type, list(feeds), outputs, **attributes)
+    given = [helper.make_tensor_value_info(n, element_type(x), None) for n, x in feeds.items()]
+    made = [onnx.ValueInfoProto(name=name) for name in outputs]
+    model = helper.make_model(helper.make_graph([node], "one", given, made))
     with np.errstate(all="ignore"):
-        return ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=True)))
+        return ReferenceEvaluator(model).run(None, feeds)
 
 
 def _inputs(op_type: str, count: int, shape: tuple[int, ...] = (4, 6)) -> list[Array]:
@@ -161,24 +153,38 @@ def test_movement_keeps_what_its_traits_say(name: str) -> None:
     assert (result.ndim == inputs[0].ndim) == (Trait.SAME_RANK in traits)
 
 
-@pytest.mark.parametrize("name", ["ScatterElements", "ScatterND"])
-def test_scatter_with_a_reduction_computes(name: str) -> None:
-    def node(**attributes: str) -> onnx.NodeProto:
-        return helper.make_node(name, ["x", "i", "u"], ["y"], **attributes)
-
-    assert op_traits.is_bitwise(node())
-    assert op_traits.is_bitwise(node(reduction="none"))
-    for reduction in ("add", "mul", "max", "min", "new"):
-        assert not op_traits.is_bitwise(node(reduction=reduction))
-
-
 @pytest.mark.parametrize("name", _names(Trait.REDUCES))
 def test_reductions_drop_axes(name: str) -> None:
-    inputs, attributes = [_X, np.array([1])], dict[str, Any]()
-    if "axis" in _NEWEST[name].attributes:
-        inputs, attributes = [_X], {"axis": 1}
-    assert _run(name, inputs, {**attributes, "keepdims": 1})[0].shape == (4, 1)
-    assert _run(name, inputs, {**attributes, "keepdims": 0})[0].shape == (4,)
+    is_attribute = "axis" in _NEWEST[name].attributes
+    inputs = [_X] if is_attribute else [_X, np.array([1])]
+    for keepdims, shape in ((1, (4, 1)), (0, (4,))):
+        known = {"keepdims": keepdims, **({"axis": 1} if is_attribute else {})}
+        assert _run(name, inputs, known)[0].shape == shape
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attributes", "bitwise"),
+    [
+        *((op, {}, True) for op in ("ScatterElements", "ScatterND", "Identity")),
+        *((op, {"reduction": "none"}, True) for op in ("ScatterElements", "ScatterND")),
+        *((op, {"reduction": kind}, False) for op in ("ScatterElements", "ScatterND")
+          for kind in ("add", "mul", "max", "min", "new")),
+        ("Identity", {"domain": "x"}, False),
+        ("Identity", {"domain": "ai.onnx"}, True),
+    ],
+)  # fmt: skip
+def test_reductions_compute_and_other_domains_have_no_traits(op_type, attributes, bitwise) -> None:
+    node = helper.make_node(op_type, ["x", "i", "u"], ["y"], **attributes)
+    assert op_traits.is_bitwise(node) == bitwise
+    if attributes.get("domain") == "x":
+        assert op_traits.of(node) == op_traits.OpTraits()
+
+
+def test_versions_and_domains() -> None:
+    imports = [helper.make_opsetid("ai.onnx", 13), helper.make_opsetid("x", 2)]
+    assert op_traits.opsets_of(imports) == {"": 13, "x": 2}
+    assert (op_traits.opset_of(imports), op_traits.opset_of(imports[1:])) == (13, None)
+    assert [op_traits.assumed_opset(v) for v in (3, 6, 7, 8, 12)] == [11, 11, 13, 17, 17]
 
 
 @pytest.mark.parametrize("name", _names(Trait.RANDOM))
@@ -190,25 +196,10 @@ def test_random_operators_give_something_else_each_time(name: str) -> None:
     if name == "Multinomial":
         attributes = {"sample_size": 64}
     node = helper.make_node(name, ["x"] * len(inputs), ["y"], **attributes)
-    given = [helper.make_value_info("x", _type(x)) for x in inputs]
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, None) for _ in inputs]
     graph = helper.make_graph([node], "one", given, [onnx.ValueInfoProto(name="y")])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     fed = dict.fromkeys("x", *inputs) if inputs else {}
     session = ort.InferenceSession(model.SerializeToString())
     first, second = (session.run(None, fed)[0] for _ in range(2))
     assert (first != second).any()
-
-
-def test_other_domains_have_no_traits() -> None:
-    node = helper.make_node("Relu", ["x"], ["y"], domain="com.example")
-    assert op_traits.of(node) == op_traits.OpTraits()
-    assert not op_traits.is_bitwise(helper.make_node("Identity", ["x"], ["y"], domain="x"))
-    assert op_traits.is_bitwise(helper.make_node("Identity", ["x"], ["y"], domain="ai.onnx"))
-
-
-def test_versions_and_domains() -> None:
-    imports = [helper.make_opsetid("ai.onnx", 13), helper.make_opsetid("x", 2)]
-    assert op_traits.opsets_of(imports) == {"": 13, "x": 2}
-    assert op_traits.opset_of(imports) == 13
-    assert op_traits.opset_of(imports[1:]) is None
-    assert [op_traits.assumed_opset(v) for v in (3, 6, 7, 8, 12)] == [11, 11, 13, 17, 17]
