@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -38,8 +39,7 @@ def numbers(*shape: int) -> np.ndarray:
     return np.random.default_rng(list(shape)).standard_normal(shape).astype(np.float32)
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(NamedTuple):
     """Patches of 2 or 3 spatial axes, and the image that they are taken of."""
 
     kernel: tuple[int, ...] = (3, 2)
@@ -252,9 +252,8 @@ DECLINES = {
 
 @pytest.mark.parametrize("reason", DECLINES)
 def test_why_not(reason: str) -> None:
-    made = build(
-        "matrix", Window(strides=(2, 2), padding="SAME"), rest=f"{BEHIND} {DECLINES[reason]}"
-    )
+    rest = f"{BEHIND} {DECLINES[reason]}"
+    made = build("matrix", Window(strides=(2, 2), padding="SAME"), rest=rest)
     read = {name for node in made.graph.node for name in node.input}
     for name in sorted(read & WEIGHTS.keys()):
         made.graph.initializer.append(numpy_helper.from_array(WEIGHTS[name], name))
@@ -320,6 +319,15 @@ def test_in_other_places(place: str) -> None:
     feeds = {"b": np.array(True)} if condition else {}
     converted = check(made, (2, 7, 8, 3), **feeds)
     assert not structure.counts(converted)["MatMul"]
+
+
+def test_external_weights_stay_where_they_are(tmp_path: Path) -> None:
+    made = build("TensorFlow", Window())
+    onnx.save(made, tmp_path / "in.onnx", save_as_external_data=True, size_threshold=0)
+    assert onnx_spatial.convert(tmp_path / "in.onnx", tmp_path / "out.onnx").verification
+    written = onnx.load(tmp_path / "out.onnx", load_external_data=False)
+    weight = next(t for t in written.graph.initializer if t.name == "w4")
+    assert weight.data_location == onnx.TensorProto.EXTERNAL
 
 
 @pytest.mark.usefixtures("prices")
