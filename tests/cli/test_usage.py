@@ -1,8 +1,9 @@
-"""What is wrong with a command line, a file or an operator is one line, an exit code, and no file."""
+"""What is wrong with a command line, a file or an operator is one line; defaults of options."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -142,3 +143,66 @@ def test_a_name_with_control_characters_is_escaped(cli):
     onnx.save(model, "m.onnx")
     shown = cli("inspect m.onnx -v").out
     assert "\x1b" not in shown and "\\x1b[2Jgone" in shown
+
+
+TABLE = "[tool.onnx-spatial]\n"
+
+
+# [tool.onnx-spatial] of the nearest pyproject.toml sets defaults of options
+
+
+@pytest.fixture
+def folder(cli, monkeypatch):
+    write(S2B.replace("ai.onnx.converters.tensorflow", "my"), "models/m.onnx")
+    monkeypatch.chdir("models")
+
+
+@pytest.mark.parametrize(
+    ("files", "used"),
+    [
+        ({}, False),
+        ({"../pyproject.toml": f'{TABLE}domain = "my"\n[tool.onnx-spatial.inspect]\n'}, True),
+        ({"pyproject.toml": '[tool.onnx-spatial.convert]\ndomain = ["my"]'}, True),
+        ({"../pyproject.toml": f'{TABLE}domain = "my"', "pyproject.toml": "[tool"}, True),
+        ({"pyproject.toml": f'{TABLE}domain = "my"\nconvert.domain = "other"'}, False),
+    ],
+)
+def test_options_of_the_nearest_file_are_defaults(files, used, cli, folder):
+    for name, text in files.items():
+        Path(name).write_text(text)
+    words = "convert m.onnx --dry-run --json"
+    assert cli(words).document["changed"] is used
+    assert not cli(f"{words} --domain other").document["changed"]  # the command line goes first
+
+
+def test_options_of_validate(cli, folder):
+    Path("../pyproject.toml").write_text(
+        "[tool.onnx-spatial.validate]\njunit-xml = 'r.xml'\nno-fuse = true\nseed = 3\n"
+        "mode = ['lower', 'function']\ndomain = ['my']\n"
+        "expect-failure = ['other/*']\nexclude = ['other/*']"
+    )
+    done = cli("validate . --json")
+    asked = done.document["options"]
+    assert (asked["modes"], asked["fuse"], asked["seed"]) == (["lower", "function"], False, 3)
+    assert "other" not in done.err  # globs of a file may match nothing
+    assert Path("../r.xml").exists()  # paths are seen from the file
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{TABLE}domains = 1", "no command has an option 'domains'; did you mean 'domain'?"),
+        (
+            f"{TABLE}convert = 1",
+            "convert is a command; its options are a table [tool.onnx-spatial.convert]",
+        ),
+        ("[tool.onnx-spatial.convert]\noutput = 'x'", "convert has no option 'output'"),
+        ("[tool.onnx-spatial.convert]\nno-verify = 'x'", "is not a valid boolean"),
+        (f"{TABLE}domain = 'my'\nshape = ['x=9,9']", "'x'"),
+        ("[tool]\nonnx-spatial = 1", "tool.onnx-spatial must be a table"),
+    ],
+)
+def test_what_is_no_option_is_bad_usage(text, message, cli, folder):
+    Path("pyproject.toml").write_text(text)
+    done = cli("convert m.onnx --dry-run")
+    assert done.code == 2 and message in done.error

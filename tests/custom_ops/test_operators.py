@@ -6,10 +6,10 @@ from random import Random
 
 import definitions
 import numpy as np
+import programs
 import pytest
 import running
 import sampling
-import sessions
 from building import ELEMENT_TYPES, feeds_of, one_node
 from test_cases import NEGATIVE, POSITIVE, ids
 
@@ -24,7 +24,7 @@ def test_equals_what_the_runtime_returned(case, symbolic):
     for run_time_parameters in (False, True):
         model = case.model(symbolic=symbolic, run_time_parameters=run_time_parameters)
         feeds = case.feeds(run_time_parameters=run_time_parameters)
-        (result,) = sessions.run(model, feeds)
+        (result,) = programs.run(model, feeds)
         assert running.same_bits(result, case.expected)
 
 
@@ -34,7 +34,7 @@ def test_broken_rules_are_refused_before_the_run_or_in_it(case):
         custom_ops.prepare(case.model())
     model = case.model(symbolic=True, run_time_parameters=True)
     with pytest.raises((ConversionError, OperatorError), match="'site' in main graph"):
-        sessions.opened(model).run(None, case.feeds(run_time_parameters=True))
+        programs.opened(model).run(None, case.feeds(run_time_parameters=True))
 
 
 @pytest.mark.parametrize("count", [4, pytest.param(500, marks=pytest.mark.slow)])
@@ -45,7 +45,7 @@ def test_random_nodes_in_random_models(spelling, count):
         rng = Random(f"custom-op {spelling} {number}")
         sample = sampling.SPELLINGS[spelling](rng)
         form = sampling.form(rng, sample)
-        (result,) = sessions.run(form.model(sample), form.feeds(sample))
+        (result,) = programs.run(form.model(sample), form.feeds(sample))
         assert running.same_bits(result, sample.expected), f"{sample}\n{form}"
 
 
@@ -61,7 +61,7 @@ def test_every_bit_of_every_type_survives(dtype, op_type, shape):
     for opset, declared in zip((13, 17, running.newest_opset()), declarations, strict=True):
         ir = running.ir_version_of(opset)
         model = one_node(op_type, inputs, shape=declared, opset=opset, ir_version=ir)
-        (result,) = sessions.run(model, {"x": x})
+        (result,) = programs.run(model, {"x": x})
         assert running.same_bits(result, expected)
 
 
@@ -72,7 +72,7 @@ def test_opsets_older_than_lowering_knows(dtype):
     for opset, ir_version in ((7, 3), (9, 4), (10, 5)):
         ir = {"opset": opset, "ir_version": ir_version}
         model = one_node("BatchToSpaceND", inputs, run_time=(2,), **ir)
-        (result,) = sessions.run(model, feeds_of(model, inputs))
+        (result,) = programs.run(model, feeds_of(model, inputs))
         assert running.same_bits(result, definitions.node("BatchToSpaceND", inputs, {}))
 
 
@@ -91,7 +91,7 @@ def test_the_batch_entry_of_openvinos_spelling_is_checked_in_the_run():
     model = one_node(
         "SpaceToBatch", good, domain="org.openvinotoolkit", shape=list("nhwc"), run_time=(1, 2, 3)
     )
-    session = sessions.opened(model)
+    session = programs.opened(model)
     (result,) = session.run(None, feeds_of(model, good))
     assert running.same_bits(result, definitions.node("SpaceToBatch", good, {}))
     for number, wrong in ((1, [2, 2, 2, 1]), (2, [1, 0, 0, 0]), (3, [2, 0, 0, 0])):
@@ -112,6 +112,6 @@ def test_strings_keep_what_python_operators_would_lose():
     prepared.graph.node.add(op_type="Equal", input=["y", "y"], output=["same"])
     prepared.graph.output[0].type.tensor_type.elem_type = 9
     prepared.opset_import[0].version = 19
-    (same,) = sessions.own(prepared).run(None, {})
+    (same,) = programs.own(prepared).run(None, {})
     assert same.shape == (2, 4)
     assert same.all()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import programs
 import pytest
 import reference
 import running
-import sessions
 import structure
 from building import TF, one_node
 from definitions import batch_to_space, space_to_batch
@@ -36,7 +36,7 @@ def agree(made: onnx.ModelProto, *feeds: dict[str, np.ndarray]) -> onnx.ModelPro
     for each in feeds:
         expected = reference.run(made, each)
         for level in running.LEVELS:
-            results = running.run_session(sessions.own(prepared, level), each)
+            results = running.run_session(programs.own(prepared, level), each)
             for result, wanted in zip(results, expected, strict=True):
                 assert running.same_bits(result, np.asarray(wanted))
     return prepared
@@ -62,22 +62,16 @@ def test_a_node_becomes_one_of_ours_and_a_reshape_that_lets_errors_out():
     assert [each[ORIGIN] for each in told] == ["SpaceToBatchND aspp"] * 2
     assert (told[1]["owner"], prepared.graph.node[-1].doc_string) == ("me", "atrous")
     site, check = prepared.graph.node
-    assert (site.domain, site.op_type, site.name) == (
-        PYTHON_DOMAIN,
-        "SpaceToBatch",
-        "aspp/SpaceToBatch",
-    )
+    assert (site.domain, site.op_type) == (PYTHON_DOMAIN, "SpaceToBatch")
+    assert site.name == "aspp/SpaceToBatch"
     assert (check.op_type, list(check.output)) == ("Reshape", ["y"])
     attributes = {a.name: helper.get_attribute_value(a) for a in site.attribute}
     assert attributes == {"site": b"SpaceToBatchND 'aspp' in main graph", "batch_entry": 0}
     assert constant(prepared, site.input[1]) == [2, 2]
     assert constant(prepared, site.input[2]) == [[1, 0], [0, 0]]
     assert constant(prepared, check.input[1]) == [8, 2, 0, 0]  # 0: as it comes
-    assert {o.domain: o.version for o in prepared.opset_import} == {
-        "": 17,
-        "local": 1,
-        PYTHON_DOMAIN: 1,
-    }
+    imports = {o.domain: o.version for o in prepared.opset_import}
+    assert imports == {"": 17, "local": 1, PYTHON_DOMAIN: 1}
 
 
 @pytest.mark.parametrize(
@@ -99,9 +93,8 @@ def test_elements_that_cannot_enter_python_stay_outside(dtype, opset, expected):
     assert again is prepared
     strict = onnx_spatial.VerifyOptions(strict=True)
     done = onnx_spatial.convert(prepared, mode="custom-op", verify=strict)
-    assert not done.changed and [(s.action, s.lowering) for s in done.operators] == [
-        ("leave", None)
-    ]
+    assert not done.changed
+    assert [(s.action, s.lowering) for s in done.operators] == [("leave", None)]
 
 
 # Places
@@ -126,7 +119,7 @@ def test_behind_an_operator_of_onnxruntime_extensions_whose_type_onnx_does_not_k
     )
     for value in made.graph.value_info:
         value.type.tensor_type.ClearField("shape")
-    options = sessions.options()
+    options = programs.options()
     if mode != "custom-op":
         options.register_custom_ops_library(extensions.get_library_path())
     session = onnx_spatial.InferenceSession(made, options, mode=mode)
@@ -137,70 +130,78 @@ def test_behind_an_operator_of_onnxruntime_extensions_whose_type_onnx_does_not_k
     assert y.tolist() == np.array(["", *"ABCDEFGHIJKLMNOP"], object)[numbers].tolist()
 
 
-@pytest.mark.parametrize("declared", [["N", 6, "C"], [None, None, None]])
-def test_in_a_scan(declared):
-    made = model("""g (float[3,4,6,2] x) => (float[?,?,?,?] y)
-        <int32[1] block = {2}, int32[1,2] pads = {1, 1}> {
-            y = Scan <num_scan_inputs = 1,
-                body = step (float[4,6,2] s) => (float[8,4,2] p) {
-                    p = M.SpaceToBatchND(s, block, pads)
-                }> (x)
-        }""")
-    (body,) = (a.g for a in made.graph.node[0].attribute if a.HasField("g"))
-    body.input[0].CopyFrom(helper.make_tensor_value_info("s", 1, declared))
-    body.output[0].CopyFrom(helper.make_tensor_value_info("p", 1, [None, None, None]))
-    x = image(3, 4, 6, 2)
-    for level in running.LEVELS:
-        (y,) = sessions.own(prepare(made), level).run(None, {"x": x})
-        assert running.same_bits(y, np.stack([space_to_batch(e, (2,), [(1, 1)]) for e in x]))
+TABLES = "<int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}, bool go = {1}>"
+FUNCTION = """<domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
+    F (x, block, pads) => (y) { y = M.SpaceToBatchND(x, block, pads) }"""
+#: Models, and what they are fed.
+PLACES = {
+    "two types": (
+        f"""g (float[2,4,4,1] x, KIND[2,4,4,1] u) => (float[?,?,?,?] y, KIND[?,?,?,?] v) {TABLES}
+        {{ y = local.F(x, block, none) v = local.F(u, block, none) }} {FUNCTION}""",
+        {"x": image(2, 4, 4, 1), "u": image(2, 4, 4, 1)},
+    ),
+    "a branch": (
+        f"""g (bool c, float[4,4,4,3] x) => (float[?,?,?,?] y) {TABLES} {{ y = If (c) <
+            then_branch = a () => (float[?,?,?,?] t) {{ t = local.F(x, block, none) }},
+            else_branch = b () => (float[?,?,?,?] e) {{ e = M.BatchToSpaceND(x, block, none) }}> }}
+        {FUNCTION}""",
+        {"c": np.array(True), "x": image(4, 4, 4, 3)},
+    ),
+    "a loop whose state changes its shape": (
+        f"""g (float[?,?,?,?] x, int64 n) => (float[?,?,?,?] last) {TABLES} {{ last = Loop (n, go, x) <
+            body = step (int64 i, bool c, float[?,?,?,?] s) => (bool c1, float[?,?,?,?] s1) {{
+                c1 = Identity(c) s1 = M.SpaceToBatchND(s, block, none) }}> }}""",
+        {"x": image(1, 16, 8, 2), "n": np.array(3)},
+    ),
+    "a scan": (
+        """g (float[3,4,6,2] x) => (float[?,?,?,?] y) <int32[1] one = {2}, int32[1,2] pads = {1, 1}>
+        { y = Scan <num_scan_inputs = 1, body = step (float[SIZES] s) => (float[?,?,?] p) {
+            p = M.SpaceToBatchND(s, one, pads) }> (x) }""",
+        {"x": image(3, 4, 6, 2)},
+    ),
+}
 
 
-@pytest.mark.parametrize("second", [np.float16, np.int64])
-def test_in_a_function_that_is_called_with_two_types(second):
-    made = model("""g (float[2,4,4,1] x, float[2,4,4,1] u) => (float[?,?,?,?] y, float[?,?,?,?] v)
-        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
-            y = local.F(x, block, none)
-            v = local.F(u, block, none)
-        }
-        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
-        F (x, block, pads) => (y) { y = M.SpaceToBatchND(x, block, pads) }""")
-    for value in (made.graph.input[1], made.graph.output[1]):
-        value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(second))
-    agree(made, {"x": image(2, 4, 4, 1), "u": image(2, 4, 4, 1, dtype=second)})
+@pytest.mark.parametrize(
+    ("place", "change"),
+    [
+        ("two types", ("KIND", "float16")),
+        ("two types", ("KIND", "int64")),
+        ("a branch", ("", "")),
+        ("a loop whose state changes its shape", ("", "")),
+        ("a scan", ("SIZES", "N,6,C")),
+        ("a scan", ("SIZES", "?,?,?")),
+    ],
+)
+def test_in_other_places(place, change):
+    text, feeds = PLACES[place]
+    made = model(text.replace(*change) if change[0] else text)
+    if "KIND" in change:
+        feeds = {**feeds, "u": feeds["u"].astype(change[1])}
+    if place == "a scan":
+        for level in running.LEVELS:
+            (y,) = programs.own(prepare(made), level).run(None, feeds)
+            wanted = [space_to_batch(each, (2,), [(1, 1)]) for each in feeds["x"]]
+            assert running.same_bits(y, np.stack(wanted))
+        return
+    others = [{**feeds, "c": np.array(False)}] if "c" in feeds else []
+    inlined = onnx.inliner.inline_local_functions(agree(made, feeds, *others))
+    assert not structure.spatial(onnx_spatial.convert(inlined, verify=False).model)
 
 
 # Reading it again
 
 
 def test_a_prepared_model_is_lowered_to_what_the_original_is():
-    for given in (
-        one_node("BatchToSpaceND", (image(4, 2, 3, 1), np.array([2, 2]), np.array([[1, 0]] * 2))),
-        one_node(
-            "SpaceToBatchND",
-            (image(2, 4, 4, 1).astype("float16"), np.array([2, 2]), np.array([[1, 1]] * 2)),
-        ),
-        model(SPACE_TO_BATCH),
-    ):
+    b2s = (image(4, 2, 3, 1), np.array([2, 2]), np.array([[1, 0]] * 2))
+    s2b = (image(2, 4, 4, 1, dtype=np.float16), np.array([2, 2]), np.array([[1, 1]] * 2))
+    named = one_node("BatchToSpaceND", b2s), one_node("SpaceToBatchND", s2b)
+    for given in (*named, model(SPACE_TO_BATCH)):
         again = onnx_spatial.convert(prepare(given), verify=False)
         wanted = onnx_spatial.convert(given, verify=False).model
         assert structure.ops(again.model) == structure.ops(wanted)
         assert not {o.domain for o in again.model.opset_import} & {PYTHON_DOMAIN, TF}
         assert [s.dialect for s in again.operators] == ["prepared"]
-
-
-def test_groups_are_lowered_in_functions_and_branches_and_in_pieces_too():
-    made = model("""g (bool c, float[4,4,4,3] x) => (float[?,?,?,?] y)
-        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
-            y = If (c) <
-                then_branch = a () => (float[?,?,?,?] t) { t = local.F(x, block, none) },
-                else_branch = b () => (float[?,?,?,?] e) { e = M.BatchToSpaceND(x, block, none) }>
-        }
-        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
-        F (x, block, pads) => (y) { y = M.SpaceToBatchND(x, block, pads) }""")
-    x = image(4, 4, 4, 3)
-    prepared = agree(made, {"c": np.array(True), "x": x}, {"c": np.array(False), "x": x})
-    inlined = onnx.inliner.inline_local_functions(prepared)
-    assert not structure.spatial(onnx_spatial.convert(inlined).model)
 
 
 def test_conversion_verifies_a_prepared_model_by_running_it():
@@ -231,15 +232,3 @@ def test_tables_of_the_run_with_an_entry_for_the_batch_are_lowered(op_type, inve
         (result,) = running.run(converted, feeds, level)
         assert running.same_bits(result, expected)
     assert onnx_spatial.verify(given, converted)
-
-
-def test_in_a_loop_whose_state_changes_its_shape():
-    made = model("""g (float[?,?,?,?] x, int64 n) => (float[?,?,?,?] last)
-        <bool go = {1}, int32[2] block = {2, 1}, int32[2,2] none = {0, 0, 0, 0}> {
-            last = Loop (n, go, x) <
-                body = step (int64 i, bool c, float[?,?,?,?] s) => (bool c1, float[?,?,?,?] s1) {
-                    c1 = Identity(c)
-                    s1 = M.SpaceToBatchND(s, block, none)
-                }>
-        }""")
-    agree(made, {"x": image(1, 16, 1, 2), "n": np.array(3)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import alone
+import programs
 import pytest
 
 from onnx_spatial import custom_ops
@@ -12,7 +12,7 @@ extended = pytest.mark.skipif(not custom_ops.available(), reason="needs onnxrunt
 
 @extended
 def test_a_fork_goes_on_with_a_session_and_makes_its_own():
-    alone.python("""
+    programs.python("""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # onnxruntime's threads do not outlive a fork
         session = opened(options)
@@ -35,7 +35,7 @@ def test_a_fork_goes_on_with_a_session_and_makes_its_own():
 
 @extended
 def test_a_copy_of_another_version_is_told_so():
-    alone.python("""
+    programs.python("""
         import onnxruntime_extensions
         opened()
         onnxruntime_extensions._onnx_spatial_operators.version = 99
@@ -103,12 +103,12 @@ FOREIGN = """
     ids=["own options", "library after ours", "library before ours"],
 )
 def test_other_python_operators_go_on_working(program):
-    alone.python(FOREIGN, program)
+    programs.python(FOREIGN, program)
 
 
 @extended
 def test_registering_again_changes_nothing_nor_does_it_slow_child_processes_down():
-    alone.python("""
+    programs.python("""
         from onnx_spatial import custom_ops
         prepared = custom_ops.prepare(model).SerializeToString()
         options, more = onnxruntime.SessionOptions(), onnxruntime.SessionOptions()
@@ -123,7 +123,7 @@ def test_registering_again_changes_nothing_nor_does_it_slow_child_processes_down
 
 @extended
 def test_two_copies_of_the_package_share_one_registration():
-    alone.python("""
+    programs.python("""
         first = opened()
         kept = {n: sys.modules.pop(n) for n in list(sys.modules) if n.split(".")[0] == "onnx_spatial"}
         import onnx_spatial as copy
@@ -138,7 +138,7 @@ def test_two_copies_of_the_package_share_one_registration():
 
 @extended
 def test_whatever_goes_wrong_in_an_operator_names_the_node_and_the_session_goes_on():
-    alone.python("""
+    programs.python("""
         import logging
         from onnx_spatial import OperatorError, custom_ops
         from onnx_spatial.operators.strided_copies import Plan
@@ -168,7 +168,7 @@ def test_whatever_goes_wrong_in_an_operator_names_the_node_and_the_session_goes_
 @extended
 @pytest.mark.parametrize("runs", [40, pytest.param(1000, marks=pytest.mark.slow)])
 def test_valid_and_invalid_runs_on_many_threads(runs):
-    alone.python(f"RUNS = {runs}", THREADS, timeout=1800)
+    programs.python(f"RUNS = {runs}", THREADS, timeout=1800)
 
 
 THREADS = """
@@ -215,7 +215,7 @@ assert len(found) == 8 * RUNS and all(each == True for each in found), found
 @pytest.mark.parametrize("when", ["in an operator", "between operators"])
 def test_ctrl_c_is_a_keyboard_interrupt_and_the_session_goes_on(when):
     # The signal arrives while an operator runs, or in onnxruntime just before it calls the next.
-    alone.python(
+    programs.python(
         f"WHEN = {when!r}",
         """
         import signal
@@ -248,7 +248,7 @@ def test_ctrl_c_is_a_keyboard_interrupt_and_the_session_goes_on(when):
 @extended
 @pytest.mark.parametrize("name", ["SIGINT", "SIGALRM"])
 def test_signals_with_a_handler_wait_for_the_end_of_the_run(name):
-    alone.python(
+    programs.python(
         f"NAME = {name!r}",
         """
         import signal, threading, time
@@ -292,7 +292,7 @@ BLOCKED = "sys.modules['onnxruntime_extensions'] = None  # importing it fails fr
 
 
 def test_importing_does_not_load_it():
-    alone.python("""
+    programs.python("""
         assert not any(m.startswith("onnx_spatial.custom_ops") for m in sys.modules)
         onnx_spatial.InferenceSession
         assert "onnxruntime_extensions" not in sys.modules
@@ -300,7 +300,7 @@ def test_importing_does_not_load_it():
 
 
 def test_without_extensions_python_operators_say_what_is_missing_and_the_rest_goes_on():
-    alone.python(
+    programs.python(
         BLOCKED,
         """
         assert onnx_spatial.convert(model).verification

@@ -14,9 +14,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import parsing
+import programs
 import pytest
 import running
-import sessions
 from building import one_node
 from definitions import space_to_batch
 from onnx import external_data_helper, helper, numpy_helper
@@ -115,7 +115,7 @@ def test_a_model_without_spatial_operators_is_opened_as_it_is(tmp_path, mode):
 
 
 def test_files_in_onnxruntimes_own_format_are_left_to_it(tmp_path, mode):
-    options = sessions.options()
+    options = programs.options()
     options.optimized_model_filepath = str(tmp_path / "model.ort")
     options.add_session_config_entry("session.save_model_format", "ORT")
     onnxruntime.InferenceSession(onnx_spatial.convert(spatial()).model.SerializeToString(), options)
@@ -129,11 +129,11 @@ def test_external_weights_are_found_beside_the_model_or_where_the_options_say(
 ):
     file, _ = stored(tmp_path / "deep")
     monkeypatch.chdir(tmp_path)
-    elsewhere = sessions.options()
+    elsewhere = programs.options()
     elsewhere.add_session_config_entry(FOLDER, str(file.parent))
     for given, options in (
         (file, None),
-        (file, sessions.options()),
+        (file, programs.options()),
         ("deep/model.onnx", None),
         (file.read_bytes(), elsewhere),
     ):
@@ -143,7 +143,7 @@ def test_external_weights_are_found_beside_the_model_or_where_the_options_say(
         InferenceSession(file.read_bytes(), mode=mode)
     (file.parent / "w.bin").unlink()
     with pytest.raises(ModelFileError, match=r"'w\.bin' is missing.*put it beside"):
-        InferenceSession(file, sessions.options(), mode=mode)
+        InferenceSession(file, programs.options(), mode=mode)
 
 
 @pytest.mark.skipif(
@@ -156,7 +156,7 @@ def test_external_weights_are_found_beside_the_model_or_where_the_options_say(
 def test_external_data_may_be_given_in_memory(tmp_path, mode, only, by_name):
     file, data = stored(tmp_path, only=only)
     (tmp_path / "w.bin").write_bytes(bytes(len(data)))  # what is in memory goes before it
-    options = sessions.options()
+    options = programs.options()
     arrays = {t.name: numpy_helper.to_array(t) for t in added().graph.initializer}
     names = [name for name in arrays if only in ("", name)]
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(arrays[name]) for name in names]
@@ -202,7 +202,7 @@ def test_what_is_no_model_or_breaks_a_rule_is_said_in_one_line(tmp_path, mode):
     assert running.same_bits(y, EXPECTED)
     model = spatial(domain="com.mine")
     with pytest.raises(ConversionError, match=r"'site' .* use domains=\['com\.mine'\]"):
-        InferenceSession(model, sessions.options(), mode=mode)
+        InferenceSession(model, programs.options(), mode=mode)
     (y,) = InferenceSession(model, mode=mode, domains=["com.mine"]).run(None, {"x": X})
     assert running.same_bits(y, EXPECTED)
 
@@ -229,10 +229,10 @@ def test_providers_by_position_and_by_name_and_later(mode):
     cpu = "CPUExecutionProvider"
     arguments = [
         ((None, [cpu]), {}),
-        ((sessions.options(), [cpu], [{}]), {}),
+        ((programs.options(), [cpu], [{}]), {}),
         ((), {"providers": [(cpu, {})]}),
         ((), {"providers": [cpu], "provider_options": [{}]}),
-        ((), {"sess_options": sessions.options(), "disabled_optimizers": ["ConstantFolding"]}),
+        ((), {"sess_options": programs.options(), "disabled_optimizers": ["ConstantFolding"]}),
     ]
     for positional, named in arguments:
         session = InferenceSession(spatial(), *positional, mode=mode, **named)
@@ -243,7 +243,7 @@ def test_providers_by_position_and_by_name_and_later(mode):
 
 def test_options_are_followed_and_stay_as_they_were(tmp_path, mode):
     file, _ = stored(tmp_path / "deep")
-    options = sessions.options()
+    options = programs.options()
     options.intra_op_num_threads = 3
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     options.enable_profiling = True
@@ -317,7 +317,7 @@ def ways(session: InferenceSession, feeds: dict[str, np.ndarray]) -> Iterator[Ca
 def test_every_way_to_run_gives_the_output_or_an_exception_that_names_the_node(
     mode, level, parallel
 ):
-    options = sessions.options(level)
+    options = programs.options(level)
     if parallel:
         options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
     session = InferenceSession(spatial(run_time=(1, 2)), options, mode=mode)
@@ -342,7 +342,7 @@ def test_no_optimisation_swallows_an_error(chain):
     model = parsing.model(f"""g (float[4,4,6,3] x, int64[2,2] p2) => (float[?,?,?,?] {names[len(nodes)]})
         <int64[2] block = {{2, 2}}, int64[4] s = {{{str(EXPECTED.shape)[1:-1]}}}> {{ {body} }}""")
     for level in running.LEVELS:
-        session = sessions.opened(model, level)
+        session = programs.opened(model, level)
         assert running.same_bits(session.run(None, {"x": X, "p2": PADS})[0], EXPECTED)
         for wrong in (PADS - 1, PADS + np.eye(2, dtype=int), PADS + 2**40):
             with pytest.raises((OperatorError, MemoryError), match="'site' in main graph"):
@@ -350,7 +350,7 @@ def test_no_optimisation_swallows_an_error(chain):
 
 
 def test_a_program_with_sessions_of_its_own_gets_an_exception_and_may_ask_why(caplog):
-    session = sessions.own(onnx_spatial.custom_ops.prepare(spatial(run_time=(1, 2))))
+    session = programs.own(onnx_spatial.custom_ops.prepare(spatial(run_time=(1, 2))))
     with pytest.raises(Exception, match=r"Reshape node. Name:'site/Reshape'") as caught:
         session.run(None, WRONG)
     assert "SpaceToBatchND 'site' in main graph: SpaceToBatch: paddings" in caplog.text
@@ -364,7 +364,7 @@ def test_a_program_with_sessions_of_its_own_gets_an_exception_and_may_ask_why(ca
 
 
 def test_run_async_hands_the_output_or_the_reason_to_the_callback(mode):
-    options = sessions.options()
+    options = programs.options()
     options.intra_op_num_threads = 2
     session = InferenceSession(spatial(run_time=(1, 2)), options, mode=mode)
     answers: queue.Queue[tuple[list[np.ndarray], str]] = queue.Queue()

@@ -168,7 +168,6 @@ ROWS = {
         ((1, 9, 6, 3),),
         {"pads": [[0, 1], [0, 0]], "crops": [[2, 3], [1, 1]], "pair": np.ones(2, np.float32)},
     ),
-    "a bias": Row(behind("c = Add(k, bias)"), "Transpose Conv Transpose"),
     "along the channels": Row(
         behind("m = Softmax <axis = 1> (k) l = ReduceMax <axes = [1]> (m) c = Concat <axis = 1> (m, l)"),
         "Transpose Conv Softmax ReduceMax Concat Transpose",
@@ -176,10 +175,6 @@ ROWS = {
     "a matrix": Row(
         "s = SpaceToBatchND(x, block, pads) b = MatMul(s, matrix) y = BatchToSpaceND(b, block, crops)",
         "MatMul", options=ZEROS,
-    ),
-    "a gate": Row(
-        around("f = Conv(t, w) g = Conv(t, w) h = Tanh(f) k = Sigmoid(g) c = Mul(h, k)"),
-        "Transpose Conv Conv Tanh Sigmoid Mul Transpose",
     ),
     "a zero point around": Row(
         around("c = QuantizeLinear(t, step, point)"), "QuantizeLinear Pad",
@@ -192,10 +187,6 @@ ROWS = {
     "two layers": Row(TWO_LAYERS.format("Relu"), "Transpose Conv Relu Conv Transpose"),
     "the target of a Reshape": Row(
         around("k = Conv(t, w) n = Shape(k) c = Reshape(k, n)")
-    ),
-    "a Slice of everything": Row(
-        around("n = Shape(t) e = Gather(n, two) f = Sub(e, e) c = Slice(t, f, e, two)"),
-        "Pad",
     ),
     "a Slice of the channels": Row(
         around("c = Slice(t, starts, ends, axes)"), "Slice Pad",
