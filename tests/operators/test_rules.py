@@ -64,9 +64,11 @@ def test_examples(operator, x, expected):
 
 @given(rng=sampling.randoms)
 def test_batch_to_space_undoes_space_to_batch(rng):
-    found = sampling.blocking(rng, True, rng.randint(0, 4), rng.randint(0, 2))
-    x = sampling.array(rng, "uint32", found.shape)
-    block, pads = tuple(found.block), tuple(found.amounts)
+    block = tuple(rng.randint(1, 4) for _ in range(rng.randint(0, 4)))
+    pads = tuple((rng.randint(0, 3), rng.randint(0, 3)) for _ in block)
+    least = [-(-sum(pad) // b) for b, pad in zip(block, pads, strict=True)]
+    sizes = [b * rng.randint(n, n + 3) - sum(p) for b, p, n in zip(block, pads, least, strict=True)]
+    x = sampling.array(rng, "uint32", (rng.randint(0, 3), *sizes, *[2] * rng.randint(0, 2)))
     assert running.same_bits(BatchToSpace(block, pads)(SpaceToBatch(block, pads)(x)), x)
 
 
