@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import running
 import structure
 from adapter import convert, verify
 from onnx import numpy_helper
 from region_models import check, model
 
+import onnx_spatial
 from onnx_spatial.model.graph import layout_marks
 
 RNG = np.random.default_rng(8)
@@ -185,3 +187,51 @@ def test_transposes_behind_cancel_or_become_one(add: str, back: str, left: str) 
     )  # fmt: skip
     converted = check(made, (2, 3, 8, 12))
     assert sorted(op for op in structure.ops(converted) if op != "Identity") == sorted(left.split())
+
+
+# Between convolutions that nothing fuses `optimize` removes them
+
+
+def causal(x: str, y: str) -> str:
+    """A causal convolution of signals [batch, time, channels] and a Relu, as exporters write them."""
+    dilated = (
+        pointwise(f"{y}_p", f"{y}_b")
+        .replace("point", "w")
+        .replace("Conv", "Conv <dilations = [1, 2]> ")
+    )
+    return f"{y}_p = Pad({x}, past) {dilated} {y}_a = Add({y}_b, bias) {y} = Relu({y}_a)"
+
+
+def residual(blocks: int) -> str:
+    """Blocks of two causal convolutions with an Add around them."""
+    names = ["x", *(f"b{block}" for block in range(1, blocks)), "y"]
+    return " ".join(
+        f"{causal(x, f'{y}_1')} {causal(f'{y}_1', f'{y}_2')} {y} = Add({y}_2, {x})"
+        for x, y in itertools.pairwise(names)
+    )
+
+
+IF = f"""n = Size(x) limit = Constant <value_int = 100> () c = Greater(n, limit) y = If(c) <
+    then_branch = a () => (float[N,?,?] y_then) {{ {residual(2).replace("y =", "y_then =")} }},
+    else_branch = b () => (float[N,?,?] y_else) {{ y_else = Identity(x) }} >"""
+
+
+@pytest.mark.parametrize(("body", "before"), [(residual(3), 24), (IF, 16)], ids=["main", "If"])
+def test_optimize_removes_changes_between_convolutions(body: str, before: int) -> None:
+    given = build(body, past=[0, 4, 0, 0, 0, 0])
+    result = onnx_spatial.optimize(given)
+    assert (len(changes(given)), len(changes(result.model))) == (before, len(ENTRY + EXIT))
+    assert result.verification
+    for shape in ((1, 1, 4), (3, 17, 4)):
+        x = {"x": RNG.normal(size=shape).astype(np.float32)}
+        (expected,), (actual,) = running.run(given, x), running.run(result.model, x)
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
+    assert f"{before - 4} changes of layout removed" in result.summary.text
+    assert not onnx_spatial.optimize(result.model).changed
+    assert not onnx_spatial.convert(given).changed
+
+
+def test_a_change_in_front_of_a_sum_along_its_axis_stays() -> None:
+    turn = "<perm = [0, 2, 1]>"
+    body = f"t = Transpose {turn} (x) m = MatMul(t, x) y = Transpose {turn} (m)"
+    assert not onnx_spatial.optimize(build(body)).changed
