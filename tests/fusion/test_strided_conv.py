@@ -13,8 +13,8 @@ import structure
 from adapter import convert, plan, verify
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper, numpy_helper, parser
-from region_models import check, declined, lowerings
+from onnx import helper, numpy_helper
+from region_models import check, declined, lowerings, model
 
 import onnx_spatial
 from onnx_spatial.fusion import strided_conv
@@ -37,6 +37,12 @@ def prices() -> None:
 
 def numbers(*shape: int) -> np.ndarray:
     return np.random.default_rng(list(shape)).standard_normal(shape).astype(np.float32)
+
+
+WEIGHTS = {
+    "half": numbers(4, 9, 1, 1), "wide": numbers(4, 18, 2, 1), "other": numbers(4, 4, 1, 1),
+    "line": numbers(18), "four": numbers(4, 5), "each": numbers(3, 18, 5),
+}  # fmt: skip
 
 
 class Window(NamedTuple):
@@ -66,15 +72,6 @@ class Window(NamedTuple):
         known = ", ".join(f"{name} = {[1, *v, 1]}" for name, v in ints.items())
         kind = "Volume" if len(self.kernel) == 3 else "Image"
         return f'com.microsoft.Extract{kind}Patches <{known}, padding = "{self.padding}">'
-
-
-def model(text: str, **weights: np.ndarray) -> onnx.ModelProto:
-    head = '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>'
-    made = parser.parse_model(head + text)
-    read = {name for node in structure.nodes(made) for name in node.input}
-    for name in sorted(read & weights.keys()):
-        made.graph.initializer.append(numpy_helper.from_array(weights[name], name))
-    return made
 
 
 #: How the product is written behind patches p, with the first and last nodes around it.
@@ -109,9 +106,10 @@ def build(
     text = text.replace("TO_LAST", f"Transpose <perm = [0, {digits[3:]}, {axes + 1}, 1]>")
     unknown = ", ".join(f"d{axis}" for axis in range(axes + 2))
     return model(
-        f"g (float[{', '.join(map(str, shape))}] x) => (float[{unknown}] y) {{ {text} }}",
-        b=numbers(outputs), w=numbers(window.rows, outputs),
-        w2=numbers(outputs, window.rows), w4=numbers(outputs, window.rows, *(1,) * axes),
+        text, given=f"float[{', '.join(map(str, shape))}] x",
+        gives=f"float[{unknown}] y" + ", float z" * ("z =" in text),
+        b=numbers(outputs), w=numbers(window.rows, outputs), w2=numbers(outputs, window.rows),
+        w4=numbers(outputs, window.rows, *(1,) * axes), **WEIGHTS,
     )  # fmt: skip
 
 
@@ -229,12 +227,6 @@ def test_volumes_and_transposes_around_a_matrix() -> None:
 
 
 BEHIND = "p = PATCHES (x)"
-
-
-WEIGHTS = {
-    "half": numbers(4, 9, 1, 1), "wide": numbers(4, 18, 2, 1), "other": numbers(4, 4, 1, 1),
-    "line": numbers(18), "four": numbers(4, 5), "each": numbers(3, 18, 5),
-}  # fmt: skip
 TURN = "t = TO_FIRST (p)"
 DECLINES = {
     "it has group 2": f"{TURN} y = Conv <group = 2> (t, half)",
@@ -252,19 +244,15 @@ DECLINES = {
 
 @pytest.mark.parametrize("reason", DECLINES)
 def test_why_not(reason: str) -> None:
-    rest = f"{BEHIND} {DECLINES[reason]}"
-    made = build("matrix", Window(strides=(2, 2), padding="SAME"), rest=rest)
-    read = {name for node in made.graph.node for name in node.input}
-    for name in sorted(read & WEIGHTS.keys()):
-        made.graph.initializer.append(numpy_helper.from_array(WEIGHTS[name], name))
-    made.graph.output[0].type.tensor_type.ClearField("shape")
-    if "z =" in DECLINES[reason]:
-        element_type = 7 if "Shape" in DECLINES[reason] else 1
-        made.graph.output.add(name="z").type.tensor_type.elem_type = element_type
-    if "each" in read:
-        made.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 5
+    height = 5 if "each" in DECLINES[reason] else 7
+    window = Window(strides=(2, 2), padding="SAME", image=(height, 8))
+    made = build("matrix", window, rest=f"{BEHIND} {DECLINES[reason]}")
+    for value in made.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    if "Shape" in DECLINES[reason]:
+        made.graph.output[1].type.tensor_type.elem_type = 7
     assert reason in declined(made)
-    check(made, (2, 5 if "each" in read else 7, 8, 3))
+    check(made, (2, height, 8, 3))
 
 
 def test_borders_that_no_convolution_has() -> None:
@@ -297,27 +285,30 @@ def test_other_types(dtype: type) -> None:
 
 #: Patches in a branch of a function: x is the image, and the weight is given from outside.
 INNER = f"p = {Window((1, 2), (1, 2)).node()} (x) [conv] r = MatMul (p, v)"
+
+
+EMBED = """<domain: "own", opset_import: ["" : 17, "com.microsoft" : 1]> Embed"""
 PLACES = {
-    "a branch": f"""{{ y = If (b) < then_branch = yes () => (float[h, i, j, k] r) {{ {INNER} }},
-        else_branch = no () => (float[l, m, n, o] e) {{ e = Neg (x) }} > }}""",
-    "a function": f"""{{ y = local.Embed (x, v) }}
-        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
-        Embed (x, v) => (r) {{ {INNER} }}""",
-    "an attribute": f"""{{ y = local.Embed <m = float[6,2] {{1,2,3,4,5,6,7,8,9,10,11,12}}> (x) }}
-        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
-        Embed <m> (x) => (r) {{ v = Constant <value: tensor = @m> () {INNER} }}""",
-    "a computed weight": f"{{ n = Neg (w) {INNER.replace('r =', 'y =').replace('v)', 'n)')} }}",
-}
+    "a branch": (
+        f"""y = If (b) < then_branch = yes () => (float[h, i, j, k] r) {{ {INNER} }},
+            else_branch = no () => (float[l, m, n, o] e) {{ e = Neg (x) }} >""", "",
+    ),
+    "a function": ("y = own.Embed (x, v)", f"{EMBED} (x, v) => (r) {{ {INNER} }}"),
+    "an attribute": (
+        "y = own.Embed <m = float[6,2] {1,2,3,4,5,6,7,8,9,10,11,12}> (x)",
+        f"{EMBED} <m> (x) => (r) {{ v = Constant <value: tensor = @m> () {INNER} }}",
+    ),
+    "a computed weight": (f"n = Neg (v) {INNER.replace('r =', 'y =').replace('v)', 'n)')}", ""),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_in_other_places(place: str) -> None:
-    condition = "bool b, " if place == "a branch" else ""
-    text = f"g ({condition}float[N, H, W, 3] x) => (float[c, d, e, f] y) {PLACES[place]}"
-    made = model(text, v=numbers(6, 2), w=numbers(6, 2))
+    body, functions = PLACES[place]
+    given = "float[N, H, W, 3] x, bool b"
+    made = model(body, given=given, functions=functions, v=numbers(6, 2))
     assert lowerings(made) == FUSED, declined(made)
-    feeds = {"b": np.array(True)} if condition else {}
-    converted = check(made, (2, 7, 8, 3), **feeds)
+    converted = check(made, (2, 7, 8, 3), b=np.array(True))
     assert not structure.counts(converted)["MatMul"]
 
 
