@@ -1,9 +1,9 @@
 """Fit the prices of the cost model to lowerings that are measured on this machine.
 
-    python -m benchmarks.fit_prices --seconds 1200          writes onnx_spatial/lowering/core/prices.json
+    python -m benchmarks.fit_prices --seconds 1200          writes onnx_spatial/lowering/prices.json
 
 The time of a lowering is the sum over its nodes of (amount of a feature) x (its price in the node's
-regime), as `onnx_spatial.lowering.core.cost_model` defines them. The lowerings of random operators are
+regime), as `onnx_spatial.lowering.cost_model` defines them. The lowerings of random operators are
 timed inside a net with one thread and with two, and the prices fitted, none below zero; a price that few
 samples depend on stays what it is in the file. Run it on an idle machine, for ten minutes or more.
 
@@ -30,9 +30,8 @@ from onnx import TensorProto, helper
 
 from benchmarks import forms, grid, results, timing
 from onnx_spatial import lowering
-from onnx_spatial.lowering import Request
-from onnx_spatial.lowering.core import cost_model
-from onnx_spatial.lowering.core.cost_model import Features, Work
+from onnx_spatial.lowering import Request, cost_model
+from onnx_spatial.lowering.cost_model import Features, Work
 from onnx_spatial.operators import ExtractPatches
 from onnx_spatial.operators.spellings import FixedCall, InputFacts, NodeFacts, read
 

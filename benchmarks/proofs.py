@@ -28,8 +28,7 @@ from onnx_spatial.conversion.options import LOWERING_NAMES
 from onnx_spatial.errors import SpatialError
 from onnx_spatial.verification.match.matches import find
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.prove.proof import Proof
-from onnx_spatial.verification.prove.prover import Prover
+from onnx_spatial.verification.prove.prover import Proof, Prover
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 #: What may be proven of an operator, the strongest first.

@@ -35,7 +35,7 @@ sys.path[:0] = [str(TESTS / f) for f in ("", "campaign", "fusion", "mutation")]
 
 import corpora  # noqa: E402
 from corpora import Task, Wanted  # noqa: E402
-from judging import Pair  # noqa: E402
+from subjects import Pair  # noqa: E402
 
 #: Pairs of a corpus at most, without --limit.
 MAX_PAIRS = 2000
@@ -216,7 +216,7 @@ def main(
         with click.progressbar(given, length=limit, label=corpus, file=sys.stderr) as shown:
             found += shown
     click.echo("\n".join(table(found)))
-    for tool in corpora.rewriting.missing():
+    for tool in corpora.missing():
         click.echo(f"\nright: without {tool}, which is not installed")
     if output is not None:
         output.write_text(json.dumps([asdict(each) for each in found], indent=1), "utf-8")

@@ -2,10 +2,19 @@
 
 0 done    1 results differ, or a model failed    2 bad usage or unreadable file    3 cannot be converted
 130 interrupted
+
+Defaults of options stand in pyproject.toml. The nearest file with such a table counts, and options of
+the command line go before it. A key is the name of an option without dashes:
+
+    [tool.onnx-spatial]                    # for every command that has the option
+    domain = ["my.domain"]
+    [tool.onnx-spatial.validate]           # for one command
+    expect-failure = ["models/broken/*"]
 """
 
 from __future__ import annotations
 
+import difflib
 import gc
 import os
 import signal
@@ -13,19 +22,21 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import LazyLoader
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import click
 
 import onnx_spatial
-from onnx_spatial.cli import defaults, lazy_imports, options
-from onnx_spatial.cli.convert import convert, optimize
-from onnx_spatial.cli.inspect import inspect
+from onnx_spatial.cli import options
+from onnx_spatial.cli.commands import convert, inspect, optimize, validate, verify
 from onnx_spatial.cli.output import Output, PipeSafe, write_anything
-from onnx_spatial.cli.validate import validate
-from onnx_spatial.cli.verify import verify
 from onnx_spatial.errors import Code, SpatialError
 
 EPILOG = (
@@ -51,7 +62,7 @@ def commands(context: click.Context, quiet: bool, verbose: int) -> None:
     """Make ONNX models with SpaceToBatch, BatchToSpace or ExtractImagePatches nodes run anywhere."""
     if isinstance(context.obj, Output):
         context.obj.quiet, context.obj.verbosity = quiet, verbose
-    defaults.load_defaults(commands.commands, context, Path.cwd())
+    load_defaults(commands.commands, context, Path.cwd())
 
 
 commands.add_command(inspect)
@@ -63,7 +74,7 @@ commands.add_command(validate)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit the process."""
-    lazy_imports.install()
+    install()
     gc.disable()  # until all is loaded (`options`): what is imported stays, and is no garbage
     try:
         # All end like Ctrl-C does: no files stay behind.
@@ -161,3 +172,134 @@ def _describe_usage(error: click.ClickException) -> str:
     if context is None:
         return message
     return f"{message.rstrip('.')}; {context.command_path} --help lists the options"
+
+
+# Defaults of options
+
+
+_TABLE = "onnx-spatial"
+
+
+#: Options that say what a single call does; a file may not set them.
+_NEVER = {"help", "version", "output", "in-place", "json", "quiet", "verbose"}
+
+
+def load_defaults(
+    commands: Mapping[str, click.Command], context: click.Context, start: Path
+) -> None:
+    """Set the defaults that the nearest pyproject.toml in a folder or above it has, if there is one.
+
+    Args:
+        commands: the commands by name.
+        context: of the command line; the commands take their defaults from it.
+        start: the folder.
+
+    Raises:
+        click.UsageError: the file sets what is no option.
+    """
+    for folder in (start, *start.parents):
+        path = folder / "pyproject.toml"
+        if path.is_file() and (table := _read_table(path)) is not None:
+            context.default_map = _by_command(path, table, commands)
+            return
+
+
+def _read_table(path: Path) -> dict[str, Any] | None:
+    import tomllib  # most runs have no such file
+
+    try:
+        table = tomllib.loads(path.read_text("utf-8")).get("tool", {}).get(_TABLE)
+    except (OSError, ValueError):  # the matter of other tools
+        return None
+    if table is None or isinstance(table, dict):
+        return table
+    raise click.UsageError(f"{path}: tool.{_TABLE} must be a table")
+
+
+def _by_command(
+    path: Path, table: Mapping[str, Any], commands: Mapping[str, click.Command]
+) -> dict[str, dict[str, Any]]:
+    """Return the defaults of each command, by the names of its parameters."""
+    options = {name: _settable_options(command) for name, command in commands.items()}
+    common = {key: value for key, value in table.items() if key not in commands}
+    every = {key for names in options.values() for key in names}
+    _check_keys(f"{path}: no command has an option", common, every, also=commands)
+    defaults = {}
+    for name, known in options.items():
+        own = table.get(name, {})
+        if not isinstance(own, dict):
+            raise click.UsageError(
+                f"{path}: {name} is a command; its options are a table [tool.{_TABLE}.{name}]"
+            )
+        _check_keys(f"{path}: {name} has no option", own, known)
+        values = {key: value for key, value in common.items() if key in known} | own
+        defaults[name] = {
+            str(known[key].name): _parse_value(path, known[key], value)
+            for key, value in values.items()
+        }
+    return defaults
+
+
+def _settable_options(command: click.Command) -> dict[str, click.Option]:
+    """Return the options that a file may set, by name without dashes."""
+    return {
+        text.removeprefix("--"): option
+        for option in command.params
+        if isinstance(option, click.Option)
+        for text in option.opts
+        if text.startswith("--") and text.removeprefix("--") not in _NEVER
+    }
+
+
+def _check_keys(
+    what: str, keys: Iterable[str], known: Iterable[str], also: Iterable[str] = ()
+) -> None:
+    """Raise an error that names the most similar name, or all, if a key is not known."""
+    for key in sorted({*keys} - {*known}):
+        names = sorted({*known, *also})
+        near = difflib.get_close_matches(key, names, 1)
+        advice = f"did you mean {near[0]!r}?" if near else f"use {', '.join(names)}"
+        raise click.UsageError(f"{what} {key!r}; {advice}")
+
+
+def _parse_value(path: Path, option: click.Option, value: Any) -> Any:
+    """Return a value as the command line would have it; paths are relative to the file."""
+    if option.multiple:
+        return [str(each) for each in (value if isinstance(value, list) else [value])]
+    if isinstance(option.type, click.Path) and isinstance(value, str):
+        return str(path.parent / value)
+    return value if isinstance(value, bool) and option.is_flag else str(value)
+
+
+# Modules that no command needs, though libraries import them at once
+
+
+#: They are loaded on first use. onnx_ir imports sympy, with which it computes symbolic dims, which takes
+#: some 0.4 s of processor time, a fifth of a short command; onnx's evaluator and the others take 0.06 s.
+LAZY = frozenset(
+    {
+        "sympy",
+        "onnx_ir._symbolic_shapes",
+        "onnx.reference",
+        "onnx.compose",
+        "google.protobuf.json_format",
+    }
+)
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules of `LAZY` as usual, and loads them on first use."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a module of `LAZY`; None for all others."""
+        spec = PathFinder.find_spec(fullname, path, target) if fullname in LAZY else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = LazyLoader(spec.loader)
+        return spec
+
+
+def install() -> None:
+    """Load the modules of `LAZY` on first use from now on, in the whole process."""
+    sys.meta_path.insert(0, _Finder())

@@ -1,8 +1,14 @@
-"""Print what a command finds.
+"""Print what a command finds: sentences, tables, progress, errors, JSON.
+
+m.onnx: 2 spatial operators in domain 'my.domain', opset 13, IR 8       a headline
+node  operator        data                     action                   tables, or lists where they
+a     SpaceToBatchND  float32 1x4x4x3 -> ...   lower: slices            do not fit
+a, b: a note                                                            each sentence once
+PASSED  proven: 2 operators for every size                              the verdict
 
 Results go to stdout, everything else (progress, errors) to stderr. With --json stdout holds one JSON
 document and nothing else. A reader that closes a pipe early, as `| head` does, changes neither the
-work nor the exit code.
+work nor the exit code. Sentences are wrapped at spaces in a terminal, and one line each elsewhere.
 """
 
 from __future__ import annotations
@@ -10,20 +16,232 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
+import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from onnx_spatial.cli.progress import Steps, bar
-from onnx_spatial.cli.text import PIPE_WIDTH, say, wrapped
 from onnx_spatial.errors import Code, ConversionError, SpatialError, VerificationError, one_line
-from onnx_spatial.report.figures import duration
+from onnx_spatial.report.figures import duration, listed
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # help and completion do without
     from rich.console import Console
+    from rich.text import Text
+
+    from onnx_spatial.report.outcome import Outcome, Part, Table
+
+#: Style of each level of words, remarks and verdicts.
+STYLES = {"passed": "green", "failed": "bold red", "unverified": "yellow"}
+
+#: Width where there is no terminal: wide enough that no table is folded and no sentence wrapped.
+PIPE_WIDTH = 1000
+
+#: Spaces at which no line breaks: in "226 -> 68 nodes" and "1.2 ms".
+_BOUND = re.compile(
+    r"(?<=\S) (?=-> )|(?<= ->) (?=\S)|(?<=\d) (?=(?:us|ms|s|bytes|[kMG]B|nodes?)\b)"
+)
+#: Replaces these spaces until the lines are made. No name has this character: `one_line` removes
+#: control characters.
+_PLACE = "\0"
+
+
+def wrapped(text: str, width: int) -> str:
+    """Wrap each line of a text at spaces; a word that is longer than the width stays whole.
+
+    Numbers stay with their unit, and both sides of an arrow on one line. Further lines are indented
+    like the first one, and by two columns more.
+    """
+    if width >= PIPE_WIDTH:
+        return text
+    lines = []
+    for line in text.split("\n"):
+        lines += textwrap.wrap(
+            _BOUND.sub(_PLACE, line),
+            width,
+            subsequent_indent=" " * (len(line) - len(line.lstrip()) + 2),
+            break_long_words=False,
+            break_on_hyphens=False,
+            replace_whitespace=False,
+        ) or [""]
+    return "\n".join(lines).replace(_PLACE, " ")
+
+
+def say(console: Console, text: str, *, style: str = "", badge: tuple[str, str] = ("", "")) -> None:
+    """Print a text, wrapped at spaces if the console is a terminal.
+
+    `badge` is a word with a style of its own in front of the text.
+    """
+    from rich.text import Text
+
+    word, its_style = badge
+    line = wrapped(f"{word}  {text}" if word else text, console.width)
+    styled = Text(line, style=style)
+    styled.stylize(its_style, 0, len(word))
+    console.print(styled, soft_wrap=True)
+
+
+def print_table(console: Console, shown: Table) -> None:
+    """Print a table; where it does not fit, with the names on lines of their own, or else as a list.
+
+    node  operator        nodes     node                        node
+    a     SpaceToBatchND  1 -> 5        operator        nodes       operator: SpaceToBatchND,
+                                    a                               nodes: 1 -> 5
+                                        SpaceToBatchND  1 -> 5
+    """
+    columns = shown.columns
+    for indent in ("", "    "):
+        for left_out in range(len(shown.spare) + 1):
+            kept = {h: cells for h, cells in columns.items() if h not in shown.spare[:left_out]}
+            if _print_aligned(console, shown, kept, indent):
+                if dropped := ", ".join(head for head in columns if head not in kept):
+                    say(console, f"too narrow for: {dropped}", style="dim")
+                return
+    name, *others = columns
+    for row, label in enumerate(columns[name]):
+        console.print(_styled_text(label), soft_wrap=True)
+        cells = ", ".join(f"{head}: {columns[head][row]}" for head in others if columns[head][row])
+        say(console, f"    {cells}")
+
+
+def _print_aligned(
+    console: Console, shown: Table, columns: Mapping[str, Sequence[str]], indent: str
+) -> bool:
+    """Print a table if it fits, with an `indent` below lines of names; return whether it did."""
+    from rich.cells import cell_len
+
+    from onnx_spatial.report.outcome import NUMBERS
+
+    heads = [*columns][1:] if indent else [*columns]
+    widths = [max(map(cell_len, (head, *columns[head]))) for head in heads]
+    if not heads or len(indent) + sum(widths) + 2 * (len(heads) - 1) > console.width:
+        return False
+    name = next(iter(columns))
+    for row in range(-1, len(columns[name])):
+        if indent:
+            console.print(_styled_text(name if row < 0 else columns[name][row], bold=row < 0))
+        line = _styled_text(indent)
+        for head, width in zip(heads, widths, strict=True):
+            cell = head if row < 0 else columns[head][row]
+            gap = " " * (width - cell_len(cell))
+            style = "bold" if row < 0 else STYLES.get(shown.level(head, cell), "")
+            line.append(gap if head in NUMBERS else "").append(cell, style)
+            line.append("" if head in NUMBERS else gap).append("  ")
+        line.rstrip()
+        console.print(line, soft_wrap=True)
+    return True
+
+
+def _styled_text(text: str, *, bold: bool = False) -> Text:
+    from rich.text import Text
+
+    return Text(text, "bold" if bold else "")
+
+
+def badge(status: str, width: int = 0) -> tuple[str, str]:
+    """Return a verdict in capitals, and its style."""
+    from onnx_spatial.report.outcome import LEVELS
+
+    return status.upper().ljust(width), f"bold {STYLES.get(LEVELS.get(status, ''), '')}".strip()
+
+
+def print_outcome(console: Console, shown: Outcome) -> None:
+    """Print what became of a model."""
+    if shown.headline:
+        say(console, f"{one_line(shown.name)}: {shown.headline}")
+    for kind, values in shown.facts.items():
+        say(console, one_line(f"  {kind}: {listed(values)}"))
+    print_parts(console, shown.parts)
+    for text, level in shown.remarks:
+        say(console, text, style=STYLES.get(level, ""))
+    print_parts(console, shown.checks)
+
+
+def print_parts(console: Console, shown: list[Part]) -> None:
+    """Print parts of a description: a sentence, a table, and lines below."""
+    for part in shown:
+        if part.message:
+            say(console, part.message, badge=badge(part.status))
+        if part.table is not None:
+            print_table(console, part.table)
+        for line in part.lines:
+            say(console, f"  {line}" if part.message else line)
+
+
+def print_how_to_run(console: Console, model: Path) -> None:
+    """Print lines of Python that run a model of mode "custom-op"."""
+    console.print("run it in Python with:")
+    for line in (
+        "import onnxruntime, onnx_spatial",
+        "options = onnxruntime.SessionOptions(); onnx_spatial.custom_ops.register(options)",
+        f"session = onnxruntime.InferenceSession({str(model)!r}, options)",
+    ):
+        console.print(f"    {line}", soft_wrap=True)
+
+
+_FRACTION = re.compile(r"(?:[a-z]+ )?(\d+)/(\d+)\b")
+
+
+class Steps:
+    """The time that each step of a command takes."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._name = ""
+        self._start = time.perf_counter()
+
+    def begin(self, text: str) -> None:
+        """Begin the step that a line of progress names, or go on with it."""
+        self.end()
+        name = re.match(r"[^\d:,]*", text)
+        self._name = name[0].strip() if name is not None else ""
+
+    def end(self) -> None:
+        """Count the time until now for the step that runs."""
+        now = time.perf_counter()
+        if self._name:
+            self.seconds[self._name] = self.seconds.get(self._name, 0.0) + now - self._start
+        self._start = now
+
+    def __str__(self) -> str:
+        total = sum(self.seconds.values())
+        parts = [f"{name} {seconds:.2f} s" for name, seconds in self.seconds.items()]
+        return f"time: {', '.join(parts)}, {total:.2f} s in all"
+
+
+@contextmanager
+def progress_bar(console: Console) -> Iterator[Callable[[str], None]]:
+    """Show a bar while the block runs; yield a function that changes its text and its fraction."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+    from rich.text import Text
+
+    spinner = "line" if console.options.ascii_only else "dots"
+    columns = [
+        SpinnerColumn(spinner),
+        BarColumn(bar_width=20),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+    ]
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("reading", total=None)
+
+        def show(text: str) -> None:
+            fraction = _FRACTION.match(text)
+            room = max(console.width - 34, 10)
+            line = Text(text)
+            line.truncate(room, overflow="ellipsis")
+            if fraction is None:
+                progress.update(task, description=str(line), total=None)
+            else:
+                done, total = int(fraction[1]), int(fraction[2])
+                progress.update(task, description=str(line), completed=done, total=total)
+
+        yield show
+
 
 #: The variable with the file that GitHub Actions shows on the page of a run.
 _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -95,7 +313,6 @@ class Output:
     def explain(self, error: SpatialError) -> None:
         """Print the verdict on a conversion that failed."""
         if isinstance(error, VerificationError) and not (self.json or self.quiet):
-            from onnx_spatial.cli import render
             from onnx_spatial.report.outcome import describe_check
 
             self._explained = error.verification
@@ -103,7 +320,7 @@ class Output:
             verdict: Any = error.verification
             operators = () if made is None else [each.to_dict() for each in made.operators]
             shown = describe_check(verdict.to_dict(), operators, verbose=self.verbose)
-            render.parts(self.err, shown)
+            print_parts(self.err, shown)
 
     @contextmanager
     def progress(self, *, timed: bool = True) -> Iterator[Callable[[str], None] | None]:
@@ -112,7 +329,7 @@ class Output:
         With -v, and if `timed`, the time of each step is printed in the end.
         """
         steps = Steps() if timed and self.verbose and not self.quiet else None
-        show = bar(self.err) if self.interactive and not self.quiet else nullcontext()
+        show = progress_bar(self.err) if self.interactive and not self.quiet else nullcontext()
         start = time.perf_counter()
         with show as change:
             if steps is None:

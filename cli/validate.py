@@ -1,123 +1,108 @@
-"""Define the command `onnx-spatial validate`."""
+"""Validate the models of a command line, and print the report.
+
+PASSED  a/model.onnx  10 operators, 2.64 s    a line for each model, as soon as it is done
+FAILED  b/model.onnx                          the problems of each that did not pass,
+  load: is not an ONNX model
+  run it again with: onnx-spatial ...         and a command that validates it again
+FAILED  2 models: 1 passed, 1 failed          the verdict
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
+from rich.cells import cell_len
+from rich.console import Console
 
-from onnx_spatial.cli import options
-from onnx_spatial.cli.output import Output, append_markdown
-from onnx_spatial.errors import one_line
-from onnx_spatial.report.report_file import check_file, require, write
-from onnx_spatial.validation import ModelResult, Options
+from onnx_spatial.cli.output import Output, append_markdown, badge, print_parts, say
+from onnx_spatial.errors import count, one_line
+from onnx_spatial.report.figures import duration, first
+from onnx_spatial.report.page import check_file, require, write
+from onnx_spatial.validation import ModelResult, Options, Report, reports, run
+from onnx_spatial.verification.evidence import UNCHANGED, count_proofs
 
-if TYPE_CHECKING:
-    from onnx_spatial.cli import validation
-    from onnx_spatial.validation.run import Watch
+#: Letters of the longest status.
+_STATUS_LETTERS = len("UNVERIFIED")
+#: Problems of one model that are shown without -v.
+_MAX_SHOWN_PROBLEMS = 5
+#: Failed models that one command line names.
+_MAX_NAMED_MODELS = 20
 
 
-@options.command(
-    "Convert and verify every model of a folder, as a CI step.",
-    click.Argument(["paths"], nargs=-1, required=True, type=click.Path(), metavar="PATH..."),
-    options=(
-        "exclude expect_failure modes optimize no_fuse checked prefer max_rank domains static "
-        "shapes seed strict strict_proof memory timeout jobs executor scheduler "
-        f"html junit_xml {options.COMMON}"
-    ),
-    examples=(
-        "validate models/ -j 4 --junit-xml models.xml",
-        "validate models/ --mode lower --mode function --strict-proof",
-    ),
-)
-def validate(paths: tuple[str, ...], output: Output, **values: Any) -> int:
-    """Convert and verify every model in the given files, folders and globs.
+def validate_models(paths: Sequence[str], output: Output, values: Mapping[str, Any]) -> int:
+    """Validate models as the values of a command say, print the report, and return the exit code.
 
-    Each model has a process of its own: there it is read, converted in memory in each mode, verified,
-    and run on its recorded data (test_data_set_N beside it, or an .npz with its name). A model
-    without spatial operators must run and compute the recorded outputs. All models are validated,
-    also after one has failed.
-
-    Exit code 1 if a model failed, 2 if a path does not exist or holds no model, 130 if the run was
-    interrupted: the reports then hold the models that were finished.
+    Raises:
+        click.UsageError: options contradict each other.
+        SpatialError: a path holds no model, or a report cannot be written.
     """
     jobs, scheduler = values["jobs"], values["scheduler"]
-    junit_xml, html = values["junit_xml"], values["html"]
-    _check_executor(values["executor"], scheduler, jobs)
-    for path in filter(None, (junit_xml, html)):
-        check_file(Path(path))
-    if html is not None:
-        require("jinja2")
-
-    from onnx_spatial.cli import validation
-    from onnx_spatial.validation import reports, run
-    from onnx_spatial.validation.models import find
-
-    models = find(paths, values["exclude"])
-    rows = validation.Rows(output, models)
-    with (
-        nullcontext() if scheduler is None else run.dask_executor(scheduler) as cluster,
-        _watch_progress(output, models, rows) as watch,
-    ):
-        report = run.validate(
-            models,
-            _examination_options(values),
-            jobs=jobs or (1 if jobs is None else os.cpu_count() or 1),
-            timeout=values["timeout"],
-            memory=values["memory"],
-            expect_failure=values["expect_failure"],
-            graphs=html is not None,
-            executor=cluster,
-            watch=watch,
+    if scheduler is not None and values["executor"] == "local":
+        raise click.UsageError("--scheduler requires --executor dask")
+    if scheduler is None and values["executor"] != "local":
+        raise click.UsageError(f"--executor {values['executor']} requires --scheduler ADDRESS")
+    if scheduler is not None and jobs is not None:
+        raise click.UsageError(
+            "--jobs cannot be combined with --executor: the cluster decides how many run at a time"
         )
-    report.notes += _useless_globs(paths, models, values)
-    if junit_xml is not None:
-        write(Path(junit_xml), reports.junit_xml(report).encode("utf-8", "backslashreplace"))
-    if html is not None:
-        from onnx_spatial.validation import page
-
-        write(Path(html), page.render(report).encode("utf-8", "backslashreplace"))
-    if os.environ.get("GITHUB_ACTIONS", "").lower() == "true":
-        output.err.print(reports.github_annotations(report), end="", soft_wrap=True)
-    append_markdown(reports.github_summary(report))
-    if output.json:
-        output.document(report.to_dict())
-    validation.show_report(output, report, rows)
-    return report.exit_code
-
-
-def _examination_options(values: Mapping[str, Any]) -> Options:
-    """Return what is done with each model."""
+    render = {"junit_xml": reports.junit_xml, "html": reports.render}
+    files = {Path(values[name]): render[name] for name in render if values[name] is not None}
+    for path in files:
+        check_file(path)
+    if values["html"] is not None:
+        require("jinja2")
+    models = run.find(paths, values["exclude"])
     same = "optimize checked prefer max_rank domains seed strict strict_proof"
-    return Options(
+    options = Options(
         modes=tuple(dict.fromkeys(values["modes"])),
         fuse=not values["no_fuse"],
         static=tuple(values["static"].items()),
         shapes=tuple(values["shapes"].items()),
         **{name: values[name] for name in same.split()},
     )
-
-
-def _check_executor(executor: str, scheduler: str | None, jobs: int | None) -> None:
-    """Check that the options on where models are validated fit together.
-
-    Raises:
-        click.UsageError: they contradict each other.
-    """
-    if executor == "local":
-        if scheduler is not None:
-            raise click.UsageError("--scheduler requires --executor dask")
-    elif scheduler is None:
-        raise click.UsageError(f"--executor {executor} requires --scheduler ADDRESS")
-    elif jobs is not None:
-        raise click.UsageError(
-            "--jobs cannot be combined with --executor: the cluster decides how many run at a time"
+    with (
+        nullcontext() if scheduler is None else run.dask_executor(scheduler) as cluster,
+        output.progress(timed=False) as progress,
+    ):
+        rows = _Rows(output, models, progress)
+        report = run.validate(
+            models,
+            options,
+            jobs=jobs or (1 if jobs is None else os.cpu_count() or 1),
+            timeout=values["timeout"],
+            memory=values["memory"],
+            expect_failure=values["expect_failure"],
+            graphs=values["html"] is not None,
+            executor=cluster,
+            watch=rows.watch,
         )
+    report.notes += _useless_globs(paths, models, values)
+    if os.environ.get("GITHUB_ACTIONS", "").lower() == "true":
+        output.err.print(reports.github_annotations(report), end="", soft_wrap=True)
+    for path, rendered in files.items():
+        write(path, rendered(report).encode("utf-8", "backslashreplace"))
+        if not (output.quiet or report.interrupted):
+            say(output.err, f"report: {path}")
+    append_markdown(reports.github_summary(report))
+    if output.quiet:
+        for model in report.failed():
+            say(output.err, f"error: {one_line(model.model)}: {model.message}")
+    if output.json:
+        output.document(report.to_dict())
+        if not output.quiet:
+            _print_verdict(output.err, report)
+    elif not output.quiet:
+        rows.finish(report)
+        _print_report(output.out, report, verbose=output.verbose)
+    if report.interrupted:
+        output.err.print("error: interrupted")
+    return report.exit_code
 
 
 def _useless_globs(
@@ -127,40 +112,122 @@ def _useless_globs(
 
     Those of pyproject.toml are for other calls, too.
     """
-    from onnx_spatial.validation.models import find, matches
-
     source = click.get_current_context().get_parameter_source
-    globs = {
-        name: values[name]
-        for name in ("exclude", "expect_failure")
-        if source(name) == ParameterSource.COMMANDLINE
-    }
-    all_models = find(paths) if globs.get("exclude") else []
-    for glob in globs.get("exclude", ()):
-        if not any(matches(model, [glob]) for model in all_models):
-            advice = f"for a folder write '{glob.rstrip('/')}/*'"
-            yield f"--exclude {glob}: leaves out no model; {advice}"
-    for glob in globs.get("expect_failure", ()):
-        if not any(matches(model, [glob]) for model in models):
-            yield f"--expect-failure {glob}: matches no model"
+    for name, advice in (("exclude", "; for a folder write '{}/*'"), ("expect_failure", "")):
+        if values[name] and source(name) == ParameterSource.COMMANDLINE:
+            every = run.find(paths) if name == "exclude" else models
+            for glob in values[name]:
+                if not any(run.matches(model, [glob]) for model in every):
+                    option = name.replace("_", "-")
+                    yield f"--{option} {glob}: matches no model{advice.format(glob.rstrip('/'))}"
 
 
-@contextmanager
-def _watch_progress(
-    output: Output, models: Sequence[str], rows: validation.Rows
-) -> Iterator[Watch]:
-    """Show progress: in one line on a terminal, by a row for each model elsewhere."""
-    with output.progress(timed=False) as progress:
-        done = 0
+class _Rows:
+    """A line for each model, printed as soon as it and those before it are done.
 
-        def watch(number: int, result: ModelResult) -> None:
-            nonlocal done
-            done += 1
-            if progress is not None:
-                progress(one_line(f"{done}/{len(models)} {result.model}: {result.status}"))
-            else:
-                rows.add(number, result)
+    On a terminal a line of progress stands there instead, and the rows follow in the end.
 
+    Args:
+        output: of the run; with --json and --quiet it gets none.
+        models: paths, as the results have them.
+        progress: changes the line of progress; None without one.
+    """
+
+    def __init__(
+        self, output: Output, models: Sequence[str], progress: Callable[[str], None] | None
+    ) -> None:
+        self._output, self._progress = output, progress
+        self._width = max((cell_len(one_line(model)) for model in models), default=0)
+        self._total, self._printed = len(models), 0
+        self._done: dict[int, ModelResult] = {}
         if progress is not None:
-            progress(f"0/{len(models)}")
-        yield watch
+            progress(f"0/{self._total}")
+
+    def watch(self, number: int, model: ModelResult) -> None:
+        """Take the result of the model at this position in the list."""
+        self._done[number] = model
+        if self._progress is not None:
+            count_done = f"{len(self._done)}/{self._total}"
+            self._progress(one_line(f"{count_done} {model.model}: {model.status}"))
+        elif not (self._output.json or self._output.quiet):
+            while (done := self._done.get(self._printed)) is not None:
+                self._print(done)
+
+    def finish(self, report: Report) -> None:
+        """Print the rows that are missing: after a run that was interrupted, or all."""
+        for model in report.models[self._printed :]:
+            self._print(model)
+
+    def _print(self, model: ModelResult) -> None:
+        name = one_line(model.model)
+        gap = " " * (self._width - cell_len(name))
+        row = f"{name}{gap}  {_model_figures(model, verbose=self._output.verbose)}".rstrip()
+        say(self._output.out, row, badge=badge(model.status, _STATUS_LETTERS))
+        self._printed += 1
+
+
+def _print_report(console: Console, report: Report, *, verbose: bool) -> None:
+    for model in report.models:
+        _print_details(console, report, model, verbose=verbose)
+    again = report.failed()
+    if 1 < len(again) <= _MAX_NAMED_MODELS:
+        command = one_line(report.command(*again))
+        console.print(f"\nrun the failed models again with: {command}", soft_wrap=True)
+    for note in report.notes:
+        say(console, note)
+    if proven := [
+        operator["proven"]
+        for model in report.models
+        for mode in model.modes
+        if mode["status"] in ("passed", "unverified")
+        and not mode["verification"].get("outputs_only")
+        for operator in mode["verification"]["operators"]
+        if operator["reason"] != UNCHANGED
+    ]:
+        console.print(count_proofs(proven))
+    _print_verdict(console, report)
+
+
+def _print_verdict(console: Console, report: Report) -> None:
+    time = f" in {duration(report.seconds * 1e6)}" if report.models else ""
+    say(console, f"{report.message}{time}", badge=badge(_run_word(report)))
+
+
+def _run_word(report: Report) -> str:
+    """Return the status of a run, or "unverified" if no model of it was verified."""
+    statuses = {model.status for model in report.models}
+    if report.status == "passed" and statuses and statuses <= {"unverified", "skipped"}:
+        return "unverified" if "unverified" in statuses else "skipped"
+    return report.status
+
+
+def _model_figures(model: ModelResult, *, verbose: bool) -> str:
+    if model.kind == "not-run":
+        return ""
+    sets = len({line["set"] for line in model.recorded})
+    peak = model.peak_memory if verbose else None
+    memory = "" if peak is None else f"{peak / 2**20:.0f} MB"
+    recorded = f"{count(sets, 'set')} of recorded data" if sets else ""
+    time = duration(model.seconds * 1e6)
+    return ", ".join(
+        filter(None, (count(len(model.operators), "operator"), recorded, memory, time))
+    )
+
+
+def _print_details(console: Console, report: Report, model: ModelResult, *, verbose: bool) -> None:
+    shown = reports.describe(report, model, verbose=verbose)
+    if not verbose and (model.status in ("skipped", "xfailed") or not model.problems()):
+        return
+    console.print()
+    say(console, one_line(model.model), badge=badge(model.status))
+    if verbose and (model.status != "passed" or not shown.checks):
+        say(console, f"  {model.message}")
+    for line in first(
+        [text for text, _ in shown.remarks], None if verbose else _MAX_SHOWN_PROBLEMS
+    ):
+        say(console, f"  {one_line(line)}")
+    print_parts(console, shown.checks)
+    if verbose and shown.log:
+        console.print("\n".join(f"  | {one_line(line)}" for line in shown.log.splitlines()))
+    if model.status not in ("passed", "xfailed"):
+        console.print(f"  run it again with: {one_line(shown.command)}", soft_wrap=True)

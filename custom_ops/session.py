@@ -2,7 +2,8 @@
 
     from onnxruntime import InferenceSession   ->   from onnx_spatial import InferenceSession
 
-The model is converted in memory. External data stays in its files: onnxruntime gets their folder.
+The model is converted in memory. External data stays in its files: onnxruntime gets their folder. The
+options of the program are copied before they are changed.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ from typing import Any, TypedDict, Unpack
 import onnx
 import onnxruntime as ort
 from google.protobuf.message import DecodeError
+from onnx import TensorProto
 
 from onnx_spatial.api import edit_model
 from onnx_spatial.conversion.options import ConvertOptions, Mode
 from onnx_spatial.conversion.pipeline import convert_operators
 from onnx_spatial.conversion.report import refusal
-from onnx_spatial.custom_ops import options
 from onnx_spatial.errors import Code, ConversionError, ModelFileError, SpatialError, of_model
 from onnx_spatial.model.io import external_data, reader
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
 from onnx_spatial.python_ops import registration
+from onnx_spatial.python_ops.registration import loads, one_node, open_session, silence_options
 from onnx_spatial.report.results import Conversion
 from onnx_spatial.verification.options import VerifyOptions
 
@@ -168,7 +170,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
     ) -> tuple[str | os.PathLike[str] | bytes, ort.SessionOptions | None]:
         """Return the model and the options that onnxruntime gets."""
         locations = external_data.locations(source)
-        supplied = sess_options is not None and options.supplies_data(sess_options, locations)
+        supplied = sess_options is not None and supplies_data(sess_options, locations)
         # Without a path and a folder no value is read from external data.
         readable = replace(source, path=None, base=None, data=None) if supplied else source
         self.conversion = conversion = convert(readable)
@@ -178,7 +180,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         self._runs_python = any(o.domain == DOMAIN for o in proto.opset_import)
         own = sess_options
         if self._runs_python:
-            own = sess_options if supplied else options.private_copy(sess_options, proto)
+            own = sess_options if supplied else private_copy(sess_options, proto)
             if own is sess_options and sess_options is not None:
                 registration.register(sess_options)
             else:
@@ -190,10 +192,10 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         ):
             return reader.serialize(proto, source.name), own
         if own is sess_options and not supplied:
-            own = options.private_copy(sess_options, proto)
+            own = private_copy(sess_options, proto)
         rewritten = reader.resolved(source.holding(proto))
         assert own is not None and rewritten.folder is not None
-        own.add_session_config_entry(options.FOLDER, str(rewritten.folder.resolve()))
+        own.add_session_config_entry(FOLDER, str(rewritten.folder.resolve()))
         return reader.serialize(rewritten.proto, source.name), own
 
     def _clearer_error(self, source: reader.Source, error: str) -> SpatialError | None:
@@ -281,7 +283,7 @@ def _read_model(
     model: reader.Model, sess_options: ort.SessionOptions | None, *, data: bool
 ) -> reader.Source:
     """Read a model; for bytes, the options may name the folder of the external data."""
-    folder = options.config_entry(sess_options, options.FOLDER)
+    folder = config_entry(sess_options, FOLDER)
     if folder and isinstance(model, bytes):
         try:
             return reader.Source(onnx.ModelProto.FromString(model), base=Path(folder))
@@ -292,8 +294,103 @@ def _read_model(
 
 def _is_ort_format(model: object, sess_options: ort.SessionOptions | None) -> bool:
     """Return whether a model is in onnxruntime's own format, which is not ONNX."""
-    if known := options.config_entry(sess_options, _FORMAT):
+    if known := config_entry(sess_options, _FORMAT):
         return known == "ORT"
     if isinstance(model, bytes):
         return model[4:8] == b"ORTM"
     return isinstance(model, str | os.PathLike) and Path(model).suffix == ".ort"
+
+
+# Options of a session
+
+
+#: Config entry with the folder of external data for a model that is passed as bytes.
+FOLDER = "session.model_external_initializers_file_folder_path"
+
+
+#: Domains of the operators in onnxruntime, onnxruntime-extensions and this package.
+_BUILT_IN = frozenset(
+    {
+        "",
+        "ai.onnx",
+        "ai.onnx.contrib",
+        "ai.onnx.ml",
+        "ai.onnx.preview.training",
+        "ai.onnx.training",
+        "com.microsoft",
+        "com.microsoft.experimental",
+        "com.microsoft.extensions",
+        "com.microsoft.nchwc",
+        "onnx_spatial.ops",
+        "org.pytorch.aten",
+    }
+)
+
+
+def private_copy(options: ort.SessionOptions | None, model: onnx.ModelProto) -> ort.SessionOptions:
+    """Return a copy of options that may be changed for one session of `model`.
+
+    onnxruntime copies options only when it makes a session, so a session of one Identity is made with
+    them and returns its copy. The copy lacks libraries of custom operators and providers that were
+    registered on the options. If the model may need one of these, or no such session can be made, the
+    program's own options are returned.
+    """
+    if options is None:
+        return ort.SessionOptions()
+    if _holds_more(options, model):
+        return options
+    with silence_options(options) as kept:
+        session = open_session(one_node("Identity"), options)
+    if session is None:  # the options fit only the program's model
+        return options
+    copy = session.get_session_options()
+    for name, value in kept.items():
+        setattr(copy, name, value)
+    return copy
+
+
+def supplies_data(options: ort.SessionOptions, locations: Iterable[str]) -> bool:
+    """Return whether options hold external data in memory, which a copy of them would lack.
+
+    They hold initializers by name if no session of another model can be made with them. They hold a
+    file if a session without a folder can read a tensor from it.
+
+    Args:
+        options: options of the program.
+        locations: files of external data that the model names.
+    """
+    names = list(locations)
+    if not names:
+        return False
+    if not loads(one_node("Identity"), options):
+        return True
+    # Where options take no files, a tensor that cannot be found is missed in a run only.
+    files = hasattr(options, "add_external_initializers_from_files_in_memory")
+    return files and any(loads(_model_reading(name), options) for name in names)
+
+
+def config_entry(options: ort.SessionOptions | None, key: str) -> str:
+    """Return a config entry of the options; empty if there is none."""
+    if options is None:
+        return ""
+    try:
+        return str(options.get_session_config_entry(key))
+    except RuntimeError:
+        return ""
+
+
+def _holds_more(options: ort.SessionOptions, model: onnx.ModelProto) -> bool:
+    """Return whether the model may need providers or operators that a copy of the options lacks."""
+    if getattr(options, "has_providers", lambda: False)():
+        return True
+    local = {f.domain for f in model.functions}
+    return bool({o.domain for o in model.opset_import} - local - _BUILT_IN)
+
+
+def _model_reading(location: str) -> bytes:
+    """Return a model whose output is the first byte of a file."""
+    tensor = onnx.TensorProto(name="x", data_type=TensorProto.UINT8, dims=[1])
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", "0"), ("length", "1")):
+        tensor.external_data.add(key=key, value=value)
+    return one_node("Identity", element_type=TensorProto.UINT8, stored=tensor)

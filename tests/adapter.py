@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import onnx
 
 import onnx_spatial
 from onnx_spatial import (
-    Conversion,
     ConversionError,
     Inspection,
     Verification,
@@ -25,8 +23,7 @@ from onnx_spatial.conversion.report import OperatorReport
 from onnx_spatial.verification import Tolerances, pair
 from onnx_spatial.verification.match.matches import ChangedPart, find
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.prove.proof import Proof
-from onnx_spatial.verification.prove.prover import Prover
+from onnx_spatial.verification.prove.prover import Proof, Prover
 
 
 @dataclass(frozen=True)
@@ -156,14 +153,6 @@ def prove(original: Any, converted: Any) -> Proofs:
     rest = [*found.blocking, *found.types, *found.narrowed, *matches.rest]
     rest += [each.reason for each in matches.unmatched]
     return Proofs(list(zip(matches.changed, proofs, strict=True)), rest)
-
-
-def convert_in_place(path: Path) -> Conversion:
-    """What `convert --in-place` does, as an object."""
-    from onnx_spatial.api import edit_model
-    from onnx_spatial.conversion.options import ConvertOptions
-
-    return edit_model(path, ConvertOptions(), verify=VerifyOptions(), in_place=True)
 
 
 def run(arguments: Sequence[str]) -> int:

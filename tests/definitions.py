@@ -185,31 +185,19 @@ def node(op_type: str, inputs: Sequence[np.ndarray], attributes: Mapping[str, An
     An input that is left out, because an attribute takes its place, is None.
     """
     x, *tensors = (array for array in inputs if array is not None)
-    if op_type == "ExtractPatches":
-        return _prepared_patches(x, _parameters(attributes))
+    # What this project writes for Python has a JSON object.
+    fields = json.loads(attributes["parameters"]) if "parameters" in attributes else attributes
     if op_type == "ReorgYolo":
-        given = (
-            attributes["stride"] if "stride" in attributes else _parameters(attributes)["stride"]
-        )
-        return reorg_yolo(x, given[0] if isinstance(given, list | tuple) else given)
+        stride = fields["stride"]
+        return reorg_yolo(x, stride[0] if isinstance(stride, list | tuple) else stride)
     if op_type == "Rearrange":
-        return rearrange(x, attributes if "sizes" in attributes else _parameters(attributes))
+        return rearrange(x, fields)
+    if op_type.endswith("Patches"):
+        return _patches(op_type, x, fields)
     if attributes.get("batch_entry"):
         block, table = (tensor[1:] for tensor in tensors)
         run = space_to_batch if op_type == "SpaceToBatch" else batch_to_space
         return run(x, block.tolist(), _pairs(table))
-    if op_type == "ExtractVolumePatches":
-        padding = {"SAME": "SAME_VOLUME", "VALID": "VALID"}[attributes["padding"]]
-        kernel, strides = attributes["ksizes"][1:-1], attributes["strides"][1:-1]
-        return extract_patches(x, kernel, strides, (1, 1, 1), padding)
-    if op_type == "ExtractImagePatches" and "ksizes" in attributes:
-        padding = {"SAME": "SAME_UPPER", "VALID": "VALID"}[attributes["padding"]]
-        sizes = (attributes[name][1:-1] for name in ("ksizes", "strides", "rates"))
-        return extract_patches(x, *sizes, padding)
-    if op_type == "ExtractImagePatches":
-        padding = attributes["auto_pad"].upper().replace("VALID", "VALID_CLAMPED")
-        sizes = (attributes[name] for name in ("sizes", "strides", "rates"))
-        return extract_patches(x, *sizes, padding, channels_first=True)
 
     forward = op_type in ("SpaceToBatch", "SpaceToBatchND", "SpaceToDepth")
     run = space_to_batch if forward else batch_to_space
@@ -231,19 +219,18 @@ def node(op_type: str, inputs: Sequence[np.ndarray], attributes: Mapping[str, An
     return run(x, given["block_shape"].tolist(), _pairs(given[table_name]))
 
 
-def _parameters(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Of an operator that this project writes for Python: a JSON object."""
-    return dict(json.loads(attributes["parameters"]))
-
-
-def _prepared_patches(x: np.ndarray, given: Mapping[str, Any]) -> np.ndarray:
-    """Of the operators that this project writes for Python, where the rest is a JSON object."""
-    padding = {
-        "valid": "VALID_CLAMPED" if given["clamp_negative"] else "VALID",
-        "same_unclamped": "SAME_VOLUME",
-    }.get(given["auto_pad"], given["auto_pad"].upper())
-    sizes = (given[name] for name in ("kernel", "strides", "rates"))
-    first = given["layout"] == "channels_first"
+def _patches(op_type: str, x: np.ndarray, given: Mapping[str, Any]) -> np.ndarray:
+    if "ksizes" in given:
+        same = "SAME_VOLUME" if op_type == "ExtractVolumePatches" else "SAME_UPPER"
+        padding = {"SAME": same, "VALID": "VALID"}[given["padding"]]
+        ones = [1] * x.ndim
+        sizes = (given.get(n, ones)[1:-1] for n in ("ksizes", "strides", "rates"))
+        return extract_patches(x, *sizes, padding)
+    valid = "VALID_CLAMPED" if given.get("clamp_negative", True) else "VALID"
+    words = {"valid": valid, "same_unclamped": "SAME_VOLUME"}
+    padding = words.get(given["auto_pad"], given["auto_pad"].upper())
+    sizes = (given[n] for n in ("kernel" if "kernel" in given else "sizes", "strides", "rates"))
+    first = given.get("layout", "channels_first") == "channels_first"
     return extract_patches(x, *sizes, padding, channels_first=first)
 
 

@@ -7,6 +7,7 @@ that the fields of a newer onnx come in by themselves.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ import running
 from building import TF
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 #: Of a field number that onnx.proto does not have: 5000, length-delimited, "beyond".
 UNKNOWN = b"\xc2\xb8\x02\x06beyond"
@@ -129,70 +130,26 @@ def _second(model: onnx.ModelProto, wanted: str) -> Message:
 
 # The frame
 
-
-def _described(info: onnx.ValueInfoProto, words: str) -> onnx.ValueInfoProto:
-    info.doc_string = f"about {words}"
-    info.metadata_props.add(key=f"{words} key", value=f"{words} value")
-    return info
-
-
-def _value(name: str, dims: object, element_type: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
-    return _described(helper.make_tensor_value_info(name, element_type, dims), name)
-
-
-def _bare(name: str) -> onnx.ValueInfoProto:
-    """Declared as explicitly as can be that nothing is known."""
-    return onnx.ValueInfoProto(name=name, doc_string="")
-
-
-def _spatial(op_type: str, data: str, output: str, name: str) -> onnx.NodeProto:
-    node = helper.make_node(op_type, [data, "block", "none"], [output], name, domain=TF)
-    node.doc_string = f"doc of {name}"
-    node.metadata_props.add(key="from", value=name)
-    return node
-
-
-def _branch(name: str, op_type: str, *, inner: bool, stored: bool = True) -> onnx.GraphProto:
-    """A branch with one operator of ours, or none, and maybe an initializer of its own."""
-    last = _spatial(op_type, f"{name}.a", f"{name}.z", f"{name} site")
-    if not inner:
-        last = helper.make_node("Neg", [f"{name}.a"], [f"{name}.z"], f"{name} neg")
-    factor = f"{name}.w" if stored else "w"
-    nodes = [helper.make_node("Mul", ["y", factor], [f"{name}.a"], f"{name} mul"), last]
-    weights = [numpy_helper.from_array(np.float32([2]), factor)] if stored else []
-    graph = helper.make_graph(nodes, name, [], [_bare(f"{name}.z")], weights)
-    graph.doc_string = ""
-    graph.value_info.append(_value(f"{name}.a", [4, None, None, "C"]))
-    graph.metadata_props.add(key=f"{name} key", value="")
-    return graph
-
-
-def _function(overload: str, *, inner: bool, odd: bool) -> onnx.FunctionProto:
-    block = numpy_helper.from_array(np.int64([1, 1]), "block of one")
-    none = numpy_helper.from_array(np.zeros((2, 2), np.int32), "no paddings")
-    site = _spatial("SpaceToBatchND", "scaled", "result", "function site")
-    neg = helper.make_node("Neg", ["scaled"], ["result"], "function neg")
-    alpha = helper.make_node("LeakyRelu", ["data"], ["scaled"], "scale")
-    alpha.attribute.add(name="alpha", ref_attr_name="alpha", type=onnx.AttributeProto.FLOAT)
-    nodes = [
-        helper.make_node("Constant", [], ["block"], "block", value=block),
-        helper.make_node("Constant", [], ["none"], "none", value=none),
-        alpha,
-        site if inner else neg,
-    ]
-    imports = [helper.make_opsetid("", running.newest_opset()), helper.make_opsetid("odd", 3)]
-    if inner:
-        imports.append(helper.make_opsetid(TF, 1))
-    function = helper.make_function("local", "blocks", ["data"], ["result"], nodes, imports)
-    function.overload = overload
-    function.doc_string = "a function"
-    function.attribute.append("required")
-    function.attribute_proto.append(helper.make_attribute("alpha", 0.5, "its default"))
-    function.metadata_props.add(key="function key", value="function value")
-    function.value_info.append(_value("scaled", [None, None, None, None]))
-    if odd:
-        function.node.append(helper.make_node("Odd", ["data"], ["odd"], "odd", domain="odd"))
-    return function
+MAIN = """main (float[N,4,4,1] x, bool flag, float[1] w) => (float[?,?,?,?] z) <float[1] w = {3},
+    int32[2,2] none = {0, 0, 0, 0}, double[2] never_read = {5, 6}, int64[2] block = {2, 2}> {
+    [scale] a = Mul(x, w)
+    [main_site] y = SITE(a, block, none)
+    [choice] u = If (flag) <
+        then_branch = then () => (then_z) <float[1] then_w = {2}> {
+            [then_mul] then_a = Mul(y, then_w) [then_site] then_z = SITE(then_a, block, none) },
+        else_branch = els () => (els_z) <float[1] els_w = {2}> {
+            [els_mul] els_a = Mul(y, els_w) [els_neg] els_z = Neg(els_a) }>
+    [call] v = local.blocks <required = 1> (u)
+    [last] z = Neg(v)
+}"""
+FUNCTION = """<domain: "local", opset_import: ["" : OPSET, "odd" : 3, "TF" : 1]>
+blocks <required, alpha: float = 0.5> (data) => (result) {
+    [block] block = Constant <value = int64[2] {1, 1}> ()
+    [none] none = Constant <value = int32[2,2] {0, 0, 0, 0}> ()
+    [leaky] scaled = LeakyRelu <alpha: float = @alpha> (data)
+    [function_site] result = SITE(scaled, block, none)
+    [odd] odd = odd.Odd(data)
+}"""
 
 
 def _tensors() -> Iterator[TensorProto]:
@@ -216,63 +173,36 @@ def _tensors() -> Iterator[TensorProto]:
     yield elsewhere
 
 
-def _types() -> Iterator[onnx.TypeProto]:
-    tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, [1, "N", None, 0])
-    tensor.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
-    tensor.tensor_type.shape.dim[1].denotation = ""
-    tensor.denotation = "IMAGE"
-    yield tensor
-    yield helper.make_sequence_type_proto(tensor)
-    yield helper.make_optional_type_proto(helper.make_sequence_type_proto(tensor))
-    yield helper.make_map_type_proto(TensorProto.STRING, tensor)
-    yield helper.make_sparse_tensor_type_proto(TensorProto.INT32, [3, "M"])
-    opaque = onnx.TypeProto()
-    opaque.opaque_type.domain, opaque.opaque_type.name = "odd", "Opaque"
-    yield opaque
-    yield onnx.TypeProto(denotation="nothing else")
-
-
-def _sparse(name: str) -> onnx.SparseTensorProto:
-    values = numpy_helper.from_array(np.float32([1, 2]), name)
-    return helper.make_sparse_tensor(
-        values, numpy_helper.from_array(np.int64([0, 3]), f"{name} at"), [5]
-    )
-
-
 def _everything() -> onnx.NodeProto:
-    """A node of somebody else's with attributes of every kind."""
+    """A node of somebody else's with odd attributes; those of other kinds come by reflection."""
     node = helper.make_node("Everything", ["x", "", "w"], ["every", ""], "every", domain="odd")
     node.overload = "an overload"
-    inner = helper.make_graph([helper.make_node("Odd", [], [], domain="odd")], "", [], [])
     kinds = onnx.AttributeProto
-    values: list[tuple[str, int, object]] = [
-        ("f", kinds.FLOAT, 0.0),
-        ("i", kinds.INT, 0),
-        ("s", kinds.STRING, b"\xff\xfe no text"),
-        ("t", kinds.TENSOR, numpy_helper.from_array(np.float32([1]), "t")),
-        ("g", kinds.GRAPH, inner),
-        ("sparse_tensor", kinds.SPARSE_TENSOR, _sparse("in an attribute")),
-        ("tp", kinds.TYPE_PROTO, helper.make_tensor_type_proto(TensorProto.INT4, [7])),
-        ("floats", kinds.FLOATS, [0.0, -0.0, 1.5]),
-        ("ints", kinds.INTS, [0, -1, 2**63 - 1]),
-        ("strings", kinds.STRINGS, [b"", b"\xff"]),
-        ("tensors", kinds.TENSORS, list(_tensors())),
-        ("graphs", kinds.GRAPHS, [inner, inner]),
-        ("sparse_tensors", kinds.SPARSE_TENSORS, [_sparse("1"), _sparse("2")]),
-        ("type_protos", kinds.TYPE_PROTOS, list(_types())),
-    ]
-    for name, kind, value in values:
-        attribute = node.attribute.add(name=f"of kind {name}", type=kind, doc_string=name)
-        target = getattr(attribute, name)
-        if isinstance(value, list):
-            target.extend(value)
-        elif isinstance(value, Message):
-            target.CopyFrom(value)
-        else:
-            setattr(attribute, name, value)
+    node.attribute.add(name="zero", type=kinds.FLOAT, doc_string="zero").f = 0.0
+    node.attribute.add(name="no text", type=kinds.STRING).s = b"\xff\xfe no text"
+    node.attribute.add(name="tensors", type=kinds.TENSORS).tensors.extend(_tensors())
+    shaped = helper.make_tensor_type_proto(TensorProto.FLOAT, [1, "N", None, 0])
+    shaped.tensor_type.shape.dim[1].denotation = ""
+    held = helper.make_optional_type_proto(helper.make_sequence_type_proto(shaped))
+    node.attribute.add(name="types", type=kinds.TYPE_PROTOS).type_protos.extend([shaped, held])
     empty = node.attribute.add(name="explicitly empty", type=kinds.INTS)
     empty.ref_attr_name, empty.doc_string = "", ""
     return node
+
+
+def _value(name: str, dims: object) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+
+
+def _described(model: onnx.ModelProto) -> None:
+    """Give every message with room for them a doc string, some empty, and metadata."""
+    held = (m for m in messages(model) if not isinstance(m, TensorProto))  # these have them
+    for number, message in enumerate(held):
+        fields = message.DESCRIPTOR.fields_by_name
+        if "doc_string" in fields:
+            message.doc_string = f"about {number}" if number % 3 else ""
+        if "metadata_props" in fields and number % 2:
+            message.metadata_props.add(key=f"key {number}", value=f"value {number}" * (number % 4))
 
 
 def build(*, odd: bool = True, sites: bool = True, ir_version: int = 10) -> onnx.ModelProto:
@@ -284,40 +214,30 @@ def build(*, odd: bool = True, sites: bool = True, ir_version: int = 10) -> onnx
         sites: with our operators; without there is nothing to do.
         ir_version: below 4 the initializers are inputs too, and there are no functions.
     """
-    first = _spatial("SpaceToBatchND", "a", "y", "main site")
-    if not sites:
-        first = helper.make_node("Neg", ["a"], ["y"], "main neg")
-    call = helper.make_node("blocks", ["u"], ["v"], "call", domain="local", required=1)
-    call.overload = "second" if odd else ""
-    choice = helper.make_node("If", ["flag"], ["u"], "choice")
-    choice.attribute.add(
-        name="then_branch",
-        type=5,
-        g=_branch("then", "SpaceToBatchND", inner=sites, stored=ir_version >= 4),
-    )
-    choice.attribute.add(
-        name="else_branch",
-        type=5,
-        g=_branch("else", "BatchToSpaceND", inner=False, stored=ir_version >= 4),
-    )
-    last = helper.make_node("Neg", ["v" if ir_version >= 8 else "u"], ["z"], "last")
-    nodes = [helper.make_node("Mul", ["x", "w"], ["a"], "scale"), first, choice, call, last]
+    text, functions = MAIN, [FUNCTION, FUNCTION] if odd else [FUNCTION]
+    if odd or not sites:
+        functions[0] = functions[0].replace("SITE(scaled, block, none)", "Neg(scaled)")
+        functions[0] = functions[0].replace(', "TF" : 1', "")
+    if not odd:
+        functions[0] = functions[0].replace("[odd] odd = odd.Odd(data)", "")
     if ir_version < 8:
-        nodes.remove(call)
-    nodes[0].doc_string = nodes[0].domain = nodes[0].overload = ""
-    graph = helper.make_graph(
-        nodes,
-        "main",
-        [_value("x", ["N", 4, 4, 1]), _value("flag", [], TensorProto.BOOL), _value("w", [1])],
-        [_value("z", [None, None, None, None])],
-        [
-            numpy_helper.from_array(np.float32([3]), "w"),
-            numpy_helper.from_array(np.int32([[0, 0], [0, 0]]), "none"),
-            numpy_helper.from_array(np.float64([5, 6]), "never read"),
-            numpy_helper.from_array(np.int64([2, 2]), "block"),
-        ],
-        "about the graph",
+        functions = []
+        text = re.sub(r"\[call\].*\n", "", text).replace("Neg(v)", "Neg(u)")
+    if ir_version < 4:
+        text = re.sub(r"<float\[1\] (then|els)_w = \{2\}>", "", text)
+        text = re.sub(r"(then|els)_w", "w", text)
+    text = "\n".join([text, *functions])
+    if not sites:
+        text = re.sub(r"SITE\((\w+), block, none\)", r"Neg(\1)", text).replace(', "TF" : 1', "")
+    text = (
+        text.replace("SITE", "TF.SpaceToBatchND")
+        .replace("TF", TF)
+        .replace("OPSET", str(running.newest_opset()))
     )
+    ours = f', "{TF}" : 1' if sites else ""
+    imports = f'"" : {running.newest_opset()}{ours}, "local" : 1, "odd" : 3'
+    model = parser.parse_model(f"<ir_version: {ir_version}, opset_import: [{imports}]> {text}")
+    graph = model.graph
     if ir_version < 4:
         graph.input.extend(
             helper.make_tensor_value_info(t.name, t.data_type, t.dims)
@@ -325,37 +245,33 @@ def build(*, odd: bool = True, sites: bool = True, ir_version: int = 10) -> onnx
         )
     graph.value_info.extend([_value("a", ["N", 4, 4, 1]), _value("y", [7, 7, 7, 7])])
     graph.value_info.append(_value("of nothing", [1]))
-    graph.metadata_props.add(key="graph key", value="graph value")
+    branch = graph.node[2].attribute[0].g
+    branch.value_info.append(_value("then_a", [4, None, None, "C"]))
+    branch.output[0].doc_string = ""
     graph.quantization_annotation.add(tensor_name="a").quant_parameter_tensor_names.add(
         key="SCALE_TENSOR", value="w"
     )
-    imports = [helper.make_opsetid("", running.newest_opset()), helper.make_opsetid("local", 1)]
-    imports += [helper.make_opsetid("odd", 3)]
-    if sites:
-        imports.insert(1, helper.make_opsetid(TF, 1))
-    model = helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
     model.producer_name, model.producer_version = "a producer", "1.2.3"
-    model.domain, model.model_version, model.doc_string = "a.domain", 0, ""
-    model.metadata_props.add(key="model key", value="model value")
-    if ir_version >= 8:
-        model.functions.append(_function("", inner=sites and not odd, odd=odd))
+    model.domain, model.model_version = "a.domain", 0
+    for function in model.functions:
+        function.value_info.append(_value("scaled", [None, None, None, None]))
     if odd:
-        model.functions.append(_function("second", inner=sites, odd=True))
+        model.functions[1].overload = "second"
+        graph.node[3].overload = "second"
         graph.node.append(_everything())
-        graph.sparse_initializer.append(_sparse("sparse"))
-        for number, kind in enumerate(_types()):
-            graph.value_info.add(name=f"type {number}").type.CopyFrom(kind)
+        values = numpy_helper.from_array(np.float32([1, 2]), "sparse")
+        places = numpy_helper.from_array(np.int64([0, 3]), "sparse at")
+        graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [5]))
         training = model.training_info.add()
         training.initialization.CopyFrom(helper.make_graph([], "initialization", [], []))
-        training.algorithm.CopyFrom(_branch("step", "SpaceToBatchND", inner=False))
+        training.algorithm.CopyFrom(graph.node[2].attribute[1].g)
         training.initialization_binding.add(key="w", value="w0")
         training.update_binding.add(key="w", value="w1")
-        # make_model copied the graph
-        model.graph.CopyFrom(graph)
-        model.graph.node[-1].attribute.add(name="carrier", type=4).t.CopyFrom(
+        graph.node[-1].attribute.add(name="carrier", type=4).t.CopyFrom(
             TensorProto(name="carrier", data_type=TensorProto.FLOAT, dims=[0])
         )
         complete(model)
+    _described(model)
     for message in list(messages(model)):
         message.MergeFromString(UNKNOWN)
     return model

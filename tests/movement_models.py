@@ -8,12 +8,8 @@ from typing import Any
 import numpy as np
 import onnx
 from chain_models import Net
-from onnx import TensorProto
 
 Shape = Sequence[int | str]
-
-#: Sizes of the symbolic dims of the models.
-SIZES = {"n": 2, "h": 8, "w": 12, "c": 3, "m": 24}
 
 
 def finished(net: Net, shape: Shape, output: str, rank: int = 4, type_: int = 1) -> onnx.ModelProto:
@@ -135,17 +131,6 @@ FORMS = {
     "unfold": moved((1, 8, 32, 48), [-1, 8, 16, 2, 24, 2], [3, 5, 0, 2, 4, 1], [4, 384, 8]),
     "there and back": there_and_back(),
 }
-
-
-def feeds(model: onnx.ModelProto, scale: int = 1) -> dict[str, np.ndarray]:
-    """Data of the declared type, with `scale` times the usual batch, height and width."""
-    (x,) = model.graph.input
-    type_ = x.type.tensor_type
-    shape = [d.dim_value or SIZES[d.dim_param] * scale for d in type_.shape.dim]
-    numbers = np.arange(np.prod(shape)).reshape(shape)
-    if type_.elem_type == TensorProto.STRING:
-        return {"x": numbers.astype(str).astype(object)}
-    return {"x": numbers.astype(onnx.helper.tensor_dtype_to_np_dtype(type_.elem_type))}
 
 
 def largest_rank(model: onnx.ModelProto) -> int:

@@ -122,19 +122,10 @@ def _split(rng: Random, total: int) -> tuple[int, int]:
     return (begin, 0) if kind < 0.5 else (begin, rng.randint(0, max(0, total - 1 - begin)))
 
 
-@dataclass(frozen=True)
-class Blocking:
-    """Shape of the data, block and amounts of one SpaceToBatch or BatchToSpace."""
-
-    shape: tuple[int, ...]
-    block: list[int]
-    amounts: list[tuple[int, int]]
-
-
 def blocking(
     rng: Random, forward: bool, blocked: int, rest: int, block: int | None = None
-) -> Blocking:
-    """One that fits; `block` is for all axes alike."""
+) -> tuple[tuple[int, ...], list[int], list[tuple[int, int]]]:
+    """Shape of the data, block and amounts that fit; `block` is for all axes alike."""
     most = 3 if blocked <= 2 else 2
     blocks = [block or rng.choice((1, 2, 2, 3, 4)[: most + 2]) for _ in range(blocked)]
     if prod(blocks) > 36:
@@ -143,21 +134,14 @@ def blocking(
     cells = [_dim(rng, most=most) for _ in range(blocked)]
     amounts = [_split(rng, cell * b) for cell, b in zip(cells, blocks, strict=True)]
     tail = [_dim(rng) for _ in range(rest)]
-    if forward:
-        dims = [
-            cell * b - begin - end
-            for cell, b, (begin, end) in zip(cells, blocks, amounts, strict=True)
-        ]
-        return Blocking((batch, *dims, *tail), blocks, amounts)
-    return Blocking((batch * prod(blocks), *cells, *tail), blocks, amounts)
+    if not forward:
+        return (batch * prod(blocks), *cells, *tail), blocks, amounts
+    axes = zip(cells, blocks, amounts, strict=True)
+    return (batch, *(cell * b - sum(pair) for cell, b, pair in axes), *tail), blocks, amounts
 
 
-def _integers(values: object, dtype: str) -> np.ndarray:
-    return np.array(values, dtype)
-
-
-def _table(amounts: list[tuple[int, int]], dtype: str) -> np.ndarray:
-    return np.array(amounts, dtype).reshape(len(amounts), 2)
+def _table(rng: Random, amounts: list[tuple[int, int]]) -> np.ndarray:
+    return np.array(amounts, _tf_integer(rng)).reshape(len(amounts), 2)
 
 
 def _tf_integer(rng: Random) -> str:
@@ -167,48 +151,34 @@ def _tf_integer(rng: Random) -> str:
 def tf4d(rng: Random, forward: bool) -> Sample:
     """TensorFlow's 4-D operators with `block_size`."""
     size = rng.randint(2, 4)
-    found = blocking(rng, forward, 2, 1, size)
-    inputs = (
-        array(rng, _dtype(rng), found.shape),
-        _table(found.amounts, _tf_integer(rng)),
-    )
-    attributes = {"block_size": size}
-    if rng.random() < 0.2:
-        attributes["Tidx"] = 3
-    name = "SpaceToBatch" if forward else "BatchToSpace"
-    return Sample("tf4d", name, TF, inputs, attributes)
+    shape, _, amounts = blocking(rng, forward, 2, 1, size)
+    inputs = (array(rng, _dtype(rng), shape), _table(rng, amounts))
+    attributes = {"block_size": size} | ({"Tidx": 3} if rng.random() < 0.2 else {})
+    return Sample("tf4d", "SpaceToBatch" if forward else "BatchToSpace", TF, inputs, attributes)
 
 
 def tfnd(rng: Random, forward: bool) -> Sample:
     """TensorFlow's ND operators, 0 to 4 blocked axes, ranks 1 to 7."""
-    found = blocking(rng, forward, rng.choice((0, 1, 1, 2, 2, 2, 3, 4)), rng.choice((0, 1, 1, 2)))
-    inputs = (
-        array(rng, _dtype(rng), found.shape),
-        _integers(found.block, _tf_integer(rng)),
-        _table(found.amounts, _tf_integer(rng)),
-    )
+    axes, rest = rng.choice((0, 1, 1, 2, 2, 2, 3, 4)), rng.choice((0, 1, 1, 2))
+    shape, block, amounts = blocking(rng, forward, axes, rest)
+    data = array(rng, _dtype(rng), shape)
+    inputs = (data, np.array(block, _tf_integer(rng)), _table(rng, amounts))
     return Sample("tfnd", "SpaceToBatchND" if forward else "BatchToSpaceND", TF, inputs)
 
 
 def leftover(rng: Random, forward: bool) -> Sample:
     """What tf2onnx leaves of the ND operators: renamed, in the default domain."""
-    found = tfnd(rng, forward)
     name = "SpaceToDepth" if forward else "DepthToSpace"
-    return Sample("leftover", name, "", found.inputs)
+    return Sample("leftover", name, "", tfnd(rng, forward).inputs)
 
 
 def openvino(rng: Random, forward: bool) -> Sample:
     """OpenVINO's operators, ranks 2 to 5, with an entry for the batch."""
-    found = blocking(rng, forward, rng.choice((1, 2, 2, 3, 3, 4)), 0)
-    begins, ends = ([0, *(pair[i] for pair in found.amounts)] for i in (0, 1))
-    inputs = (
-        array(rng, _dtype(rng), found.shape),
-        _integers([1, *found.block], rng.choice(INTEGERS)),
-        _integers(begins, rng.choice(INTEGERS)),
-        _integers(ends, rng.choice(INTEGERS)),
-    )
-    name = "SpaceToBatch" if forward else "BatchToSpace"
-    return Sample("openvino", name, OPENVINO, inputs)
+    shape, block, amounts = blocking(rng, forward, rng.choice((1, 2, 2, 3, 3, 4)), 0)
+    lists = [1, *block], *([0, *(pair[i] for pair in amounts)] for i in (0, 1))
+    data = array(rng, _dtype(rng), shape)
+    inputs = (data, *(np.array(values, rng.choice(INTEGERS)) for values in lists))
+    return Sample("openvino", "SpaceToBatch" if forward else "BatchToSpace", OPENVINO, inputs)
 
 
 def attributes(rng: Random, forward: bool) -> Sample:
@@ -216,78 +186,62 @@ def attributes(rng: Random, forward: bool) -> Sample:
     spelling = rng.choice(("tf4d", "tfnd", "tfnd", "openvino"))
     found = SPELLINGS_OF_BLOCKS[spelling](rng, forward)
     data, *parameters = found.inputs
+    half = "pads" if forward else "crops"
     table = "paddings" if forward else "crops"
     names = {
         "tf4d": [table],
         "tfnd": ["block_shape", table],
-        "openvino": ["block_shape", "pads_begin", "pads_end"]
-        if forward
-        else ["block_shape", "crops_begin", "crops_end"],
+        "openvino": ["block_shape", f"{half}_begin", f"{half}_end"],
     }[spelling]
     # Which parameters move: all; of two, either one may stay an input.
-    moved = set(names)
-    if spelling == "tfnd" and rng.random() < 0.5:
-        moved = {rng.choice(names)}
-    given = dict(zip(names, parameters, strict=True))
-    if any(given[name].size == 0 for name in moved):
-        moved -= {name for name in moved if given[name].size == 0}  # an empty INTS has no type
-    ints = {name: [int(v) for v in given[name].reshape(-1)] for name in names if name in moved}
-    kept = [given[name] for name in names if name not in moved]
-    return Sample(
-        "attributes", found.op_type, found.domain, (data, *kept), {**found.attributes, **ints}
-    )
+    moved = {rng.choice(names)} if spelling == "tfnd" and rng.random() < 0.5 else set(names)
+    ints, kept = {}, []
+    for name, values in zip(names, parameters, strict=True):
+        if name in moved and values.size:  # an empty INTS has no type
+            ints[name] = [int(v) for v in values.reshape(-1)]
+        else:
+            kept.append(values)
+    given = {**found.attributes, **ints}
+    return Sample("attributes", found.op_type, found.domain, (data, *kept), given)
 
 
-def _patch_axis(rng: Random, strides: int, rates: int) -> tuple[int, int, int, int]:
-    """(size, kernel, stride, rate) of one axis."""
-    kernel = rng.choice((1, 2, 2, 3, 3, 4))
-    stride = kernel if rng.random() < 0.25 else rng.randint(1, strides)
-    rate = 1 if rng.random() < 0.5 else rng.randint(1, rates)
-    return _dim(rng, most=9), kernel, stride, rate
+def _patches(rng: Random, axes: int) -> tuple[list[tuple[int, ...]], Callable[[str], np.ndarray]]:
+    """Kernel, strides and rates; and what draws sizes that a padding accepts."""
+    strides, rates = (4, 3) if axes == 2 else (4, 1)
+    kernel = [rng.choice((1, 2, 2, 3, 3, 4)) for _ in range(axes)]
+    steps = [k if rng.random() < 0.25 else rng.randint(1, strides) for k in kernel]
+    apart = [1 if rng.random() < 0.5 else rng.randint(1, rates) for _ in range(axes)]
+
+    def sizes(padding: str) -> tuple[int, ...]:
+        found = [_dim(rng, most=9 if axes == 2 else 6) for _ in range(axes)]
+        if padding == "VALID":  # C division: -stride < span gives 0
+            least = [(k - 1) * r + 2 - 2 * s for k, s, r in zip(kernel, steps, apart, strict=True)]
+            found = [max(pair) for pair in zip(found, least, strict=True)]
+        return tuple(found)
+
+    return [tuple(kernel), tuple(steps), tuple(apart)], sizes
 
 
-def _holds(size: int, kernel: int, stride: int, rate: int) -> int:
-    """The smallest size from `size` on for which VALID gives no negative count."""
-    effective = (kernel - 1) * rate + 1
-    return max(size, effective - 2 * stride + 1)  # C division: -stride < span gives 0
-
-
-def image_tf(rng: Random) -> Sample:
-    """TensorFlow's ExtractImagePatches."""
-    axes = [_patch_axis(rng, 4, 3) for _ in range(2)]
-    padding = rng.choice(("SAME", "VALID"))
-    sizes, kernel, strides, rates = zip(*axes, strict=True)
-    if padding == "VALID":
-        sizes = tuple(_holds(*axis) for axis in axes)
-    data = array(rng, _dtype(rng), (_dim(rng, most=2), *sizes, _dim(rng)))
-    given = {"ksizes": kernel, "strides": strides, "rates": rates}
+def patches_tf(rng: Random, axes: int) -> Sample:
+    """TensorFlow's ExtractImagePatches and ExtractVolumePatches, strides beyond the kernel included."""
+    (kernel, strides, rates), sizes = _patches(rng, axes)
+    padding = rng.choice(("SAME", "SAME", "VALID"))
+    data = array(rng, _dtype(rng), (_dim(rng, most=2), *sizes(padding), _dim(rng, most=2)))
+    given = {"ksizes": kernel, "strides": strides} | ({"rates": rates} if axes == 2 else {})
     ints = {name: [1, *values, 1] for name, values in given.items()}
-    return Sample("image-tf", "ExtractImagePatches", TF, (data,), {**ints, "padding": padding})
+    name, op_type = ("image-tf", "Image") if axes == 2 else ("volume", "Volume")
+    return Sample(name, f"Extract{op_type}Patches", TF, (data,), {**ints, "padding": padding})
 
 
 def image_openvino(rng: Random) -> Sample:
     """OpenVINO's ExtractImagePatches, whose windows may exceed the image."""
-    axes = [_patch_axis(rng, 4, 3) for _ in range(2)]
-    sizes, kernel, strides, rates = zip(*axes, strict=True)
-    data = array(rng, _dtype(rng), (_dim(rng, most=2), _dim(rng), *sizes))
-    given = {"sizes": kernel, "strides": strides, "rates": rates}
-    ints = {name: list(values) for name, values in given.items()}
+    values, sizes = _patches(rng, 2)
     auto_pad = rng.choice(("valid", "same_upper", "same_lower"))
+    data = array(rng, _dtype(rng), (_dim(rng, most=2), _dim(rng), *sizes(auto_pad)))
+    ints = dict(zip(("sizes", "strides", "rates"), map(list, values), strict=True))
     return Sample(
         "image-openvino", "ExtractImagePatches", OPENVINO, (data,), {**ints, "auto_pad": auto_pad}
     )
-
-
-def volume(rng: Random) -> Sample:
-    """TensorFlow's ExtractVolumePatches, strides beyond the kernel included."""
-    axes = [(_dim(rng, most=6), rng.randint(1, 3), rng.randint(1, 4), 1) for _ in range(3)]
-    padding = rng.choice(("SAME", "SAME", "VALID"))
-    sizes, kernel, strides, _ = zip(*axes, strict=True)
-    if padding == "VALID":
-        sizes = tuple(_holds(*axis) for axis in axes)
-    data = array(rng, _dtype(rng), (_dim(rng, most=2), *sizes, _dim(rng, most=2)))
-    ints = {"ksizes": [1, *kernel, 1], "strides": [1, *strides, 1]}
-    return Sample("volume", "ExtractVolumePatches", TF, (data,), {**ints, "padding": padding})
 
 
 def reorg(rng: Random) -> Sample:
@@ -346,9 +300,9 @@ SPELLINGS: dict[str, Callable[[Random], Sample]] = {
         for spelling, make in SPELLINGS_OF_BLOCKS.items()
         for forward in (True, False)
     },
-    "image-tf": image_tf,
+    "image-tf": lambda rng: patches_tf(rng, 2),
     "image-openvino": image_openvino,
-    "volume": volume,
+    "volume": lambda rng: patches_tf(rng, 3),
     "reorg-openvino": reorg,
     "rearrange": rearrange,
 }

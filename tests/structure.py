@@ -20,19 +20,19 @@ SPATIAL = {
 }
 
 
-def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+def nodes(
+    held: onnx.ModelProto | onnx.GraphProto | onnx.FunctionProto,
+) -> Iterator[onnx.NodeProto]:
     """Every node, those in subgraphs and functions included."""
-    yield from _nodes(model.graph.node)
-    for function in model.functions:
-        yield from _nodes(function.node)
-
-
-def _nodes(held: object) -> Iterator[onnx.NodeProto]:
-    for node in held:
+    if isinstance(held, onnx.ModelProto):
+        for holder in (held.graph, *held.functions):
+            yield from nodes(holder)
+        return
+    for node in held.node:
         yield node
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
-                yield from _nodes(graph.node)
+                yield from nodes(graph)
 
 
 def ops(model: onnx.ModelProto) -> list[str]:
@@ -65,35 +65,6 @@ def dims(model: onnx.ModelProto, name: str) -> list[int | str | None] | None:
                 for d in info.type.tensor_type.shape.dim
             ]
     return None
-
-
-def idle(model: onnx.ModelProto) -> list[str]:
-    """Nodes of a statically shaped model that move, change and compute nothing."""
-    known = onnx.shape_inference.infer_shapes(model, strict_mode=True)
-    constants = {t.name: list(t.dims) for t in model.graph.initializer}
-
-    def shape(name: str) -> list[int | str | None] | None:
-        return constants.get(name, dims(known, name))
-
-    found = []
-    for node in known.graph.node:
-        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-        kept = shape(node.input[0]) == shape(node.output[0]) if node.input else False
-        if (
-            node.op_type in ("Identity", "Dropout")
-            or (node.op_type in ("Reshape", "Slice", "Pad", "Expand", "Cast") and kept)
-            or (node.op_type == "Transpose" and _stays(attributes["perm"], shape(node.input[0])))
-            or (node.op_type == "Concat" and len(node.input) == 1)
-            or (node.op_type == "Concat" and any(0 in (shape(i) or ()) for i in node.input))
-        ):
-            found.append(f"{node.op_type} {shape(node.input[0])} -> {shape(node.output[0])}")
-    return found
-
-
-def _stays(perm: list[int], shape: list[int | str | None] | None) -> bool:
-    assert shape is not None
-    moved = [p for p in perm if shape[p] != 1]
-    return moved == sorted(moved)
 
 
 def initializer(model: onnx.ModelProto, name: str) -> object:

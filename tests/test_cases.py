@@ -7,7 +7,6 @@ import definitions
 import numpy as np
 import pytest
 import running
-import structure
 from adapter import convert
 
 from onnx_spatial import ConversionError
@@ -63,27 +62,3 @@ def test_what_only_one_runtime_refuses_or_breaks_no_rule_runs_checked_too():
 def test_complex_tensors_are_refused(case):
     with pytest.raises(ConversionError, match=r"'site'.*onnxruntime has no complex tensors"):
         convert(case.model())
-
-
-def most_nodes(case: cases.Case) -> int:
-    """How many nodes a statically shaped model of the case may hold."""
-    if "Extract" not in case.op_type:
-        return 7  # a second stage is a Transpose and a Reshape more
-    attributes = case.attributes
-    kernel = attributes.get("ksizes", attributes.get("sizes"))
-    if kernel == attributes["strides"] and set(attributes.get("rates", [1])) == {1}:
-        return 5
-    return 4 + case.inputs[0].ndim - 1
-
-
-@pytest.mark.parametrize("case", **ids([c for c in POSITIVE[::3] if not c.quantised]))
-def test_static_shapes_make_few_nodes_and_none_that_is_idle(case):
-    textbook = "row-gather" if "Extract" in case.op_type else "transpose"
-    assert 1 <= len(convert(case.model(), prefer=textbook).graph.node) <= most_nodes(case)
-    converted = convert(case.model())
-    counts = structure.counts(converted)
-    assert not counts.keys() & {"Shape", "Where", "Constant", "If"}
-    if structure.ops(converted) == ["Identity"]:  # the output needs a node that gives it its name
-        assert case.expected.size == 0 or np.array_equal(case.inputs[0], case.expected)
-    else:
-        assert not structure.idle(converted)

@@ -15,11 +15,12 @@ import onnx
 import onnxruntime as ort
 import pytest
 from definitions import space_to_batch
-from onnx import helper, numpy_helper
+from onnx import helper
+from parsing import model
 
 import onnx_spatial
 from onnx_spatial import ModelFileError
-from onnx_spatial.verification.arrays import constant_value
+from onnx_spatial.verification.values import constant_value
 
 X = np.arange(1 * 4 * 6 * 3, dtype=np.float32).reshape(1, 4, 6, 3)
 DATA = "model.onnx_data"
@@ -30,30 +31,28 @@ EXPECTED = space_to_batch(X, [2, 2], [(1, 1), (0, 2)]) + np.float32(2)  # the la
 def network(*, in_node: bool) -> onnx.ModelProto:
     """A weight that numpy has to look up, as it is an output too: large in a node, else small."""
     weight = np.arange(2**15 if in_node else 3, dtype=np.float32)
-    stored = numpy_helper.from_array(weight, "w")
-    amounts = [numpy_helper.from_array(np.array(v), n) for n, v in AMOUNTS.items()]
-    nodes = [helper.make_node("Constant", [], ["w"], value=stored)] if in_node else []
-    nodes += [
-        helper.make_node("SpaceToBatchND", ["x", "block", "pads"], ["y"], name="s2b"),
-        helper.make_node("ReduceMax", ["w"], ["m"], keepdims=0),
-        helper.make_node("Add", ["y", "m"], ["z"]),
-    ]
-    value = helper.make_tensor_value_info
-    ends = [value("x", 1, X.shape)], [value("z", 1, None), value("w", 1, weight.shape)]
-    graph = helper.make_graph(nodes, "g", *ends, [*amounts, *([] if in_node else [stored])])
-    imports = [helper.make_opsetid("", 13)]
-    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+    made = model(
+        f"""g (float[1,4,6,3] x) => (float z, float[{len(weight)}] w) {{
+        y = SpaceToBatchND(x, block, pads) m = ReduceMax <keepdims = 0> (w) z = Add(y, m) }}""",
+        opset=13,
+        **{**AMOUNTS, "w": weight},
+    )
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    if in_node:
+        stored = made.graph.initializer.pop()
+        made.graph.node.insert(0, helper.make_node("Constant", [], ["w"], value=stored))
+    return made
 
 
 def with_data(path: Path) -> Path:
     """The model with its weight in a file beside it."""
-    model = network(in_node=False)
-    weight = model.graph.initializer[-1]
+    made = network(in_node=False)
+    weight = made.graph.initializer[-1]
     path.with_name(DATA).write_bytes(weight.raw_data)
     weight.ClearField("raw_data")
     weight.data_location = onnx.TensorProto.EXTERNAL
     weight.external_data.add(key="location", value=DATA)
-    path.write_bytes(model.SerializeToString())
+    path.write_bytes(made.SerializeToString())
     return path
 
 
@@ -121,7 +120,7 @@ def test_a_session_runs_it(linked, mode):
 
 def test_in_place_a_copy_takes_the_place_of_a_link_that_leads_out(tmp_path):
     path = data_elsewhere(with_data(tmp_path / "model.onnx"))
-    adapter.convert_in_place(path)
+    assert adapter.run(["convert", str(path), "--in-place"]) == 0
     check(ort.InferenceSession(path))
     assert sorted(os.listdir(path.parent)) == ["model.onnx", DATA, f"{DATA}_1"]
     assert not path.with_name(f"{DATA}_1").is_symlink()

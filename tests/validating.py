@@ -40,11 +40,6 @@ g (float[2,4] x) => (float[2,4] y) { y = RandomNormalLike(x) }
 SEQUENCE = """<ir_version: 8, opset_import: ["" : 17]>
 g (seq(float[2,4]) x, int64 i) => (float[2,4] y) { y = SequenceAt(x, i) }
 """
-#: Loads nowhere: the weights do not fit.
-MISFIT = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[2,4] x) => (float[2,3] y) <float[2,3] w = {1, 2, 3, 4, 5, 6}> { y = MatMul(x, w) }
-"""
-
 #: INT64_MIN / -1 ends the process by a signal, while onnxruntime folds constants.
 CRASHING = """<ir_version: 8, opset_import: ["" : 17]>
 g (int64[1] x) => (int64[1] y)

@@ -4,13 +4,14 @@ Tests take these names from here and not from the modules that define them, whic
 divided otherwise: then only this module changes.
 """
 
+# ruff: noqa: F401
+
 from __future__ import annotations
 
 from onnx_spatial.conversion.options import LOWERING_NAMES as LOWERINGS
 from onnx_spatial.conversion.options import MODES
 from onnx_spatial.operators import (
     OPERATORS,
-    AutoPad,
     BatchToSpace,
     ExtractPatches,
     FixedOperator,
@@ -20,14 +21,11 @@ from onnx_spatial.operators import (
     ReorgYolo,
     SpaceToBatch,
 )
-from onnx_spatial.operators.operator import Dim
 from onnx_spatial.operators.spellings import (
     DOMAINS,
     LEFTOVER_OP_TYPES,
     OP_TYPES,
-    BlockCall,
     Call,
-    Conflict,
     FixedCall,
     InputFacts,
     NodeFacts,
@@ -35,45 +33,9 @@ from onnx_spatial.operators.spellings import (
     recognise,
 )
 from onnx_spatial.operators.spellings.call import BLOCKS as PYTHON_BLOCKS
-from onnx_spatial.operators.spellings.chain_ops import DOMAIN as CHAIN_DOMAIN
 from onnx_spatial.operators.spellings.python_ops import DOMAIN as PYTHON_DOMAIN
 from onnx_spatial.operators.spellings.python_ops import OP_TYPES as PYTHON_OP_TYPES
 from onnx_spatial.operators.spellings.python_ops import as_json, from_json
-
-__all__ = [
-    "CHAIN_DOMAIN",
-    "DOMAINS",
-    "LEFTOVER_OP_TYPES",
-    "LOWERINGS",
-    "MARK",
-    "MODES",
-    "OPERATORS",
-    "OP_TYPES",
-    "ORIGIN",
-    "PYTHON_BLOCKS",
-    "PYTHON_DOMAIN",
-    "PYTHON_OP_TYPES",
-    "AutoPad",
-    "BatchToSpace",
-    "BlockCall",
-    "Call",
-    "Conflict",
-    "Dim",
-    "ExtractPatches",
-    "FixedCall",
-    "FixedOperator",
-    "InputFacts",
-    "Layout",
-    "NodeFacts",
-    "Operator",
-    "Rearrange",
-    "ReorgYolo",
-    "SpaceToBatch",
-    "as_json",
-    "from_json",
-    "read",
-    "recognise",
-]
 
 #: Metadata keys: of a new node, the node that it stands for; of a function, the operator's name.
 ORIGIN = "onnx_spatial.origin"

@@ -1,25 +1,37 @@
-"""Read SpaceToBatch and BatchToSpace off an access form, and say which index map they have.
+"""Find the parts of a path that are SpaceToBatch or BatchToSpace, between Transposes if need be.
 
     y[(r1, r2, n); o1; o2; c] = x[n; 2*o1 + r1 - 1; 2*o2 + r2 - 1; c]     SpaceToBatch, block 2, pads 1
 
-The digits of the batch are the places in the block and the image. BatchToSpace is the same with the
-sides swapped. Axes may be in another order on both sides: the operator then stands between Transposes.
+1. What an operator is: parameters, and the index map that a proof compares.
+2. Reading: the digits of the batch are the places in the block and the image. BatchToSpace is the same
+   with the sides swapped. Axes may be in another order on both sides.
+3. The search starts from the smallest parts that may be an operator, from one node that regroups axes
+   to another, and takes the longest part around each.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from operator import itemgetter
 from typing import Generic, TypeVar
 
-from onnx_spatial.chains.access import IN, OUT, Access, Digit, stack_digits
-from onnx_spatial.chains.chain_map import ChainMap
-from onnx_spatial.chains.formulas import Formula, UnnamedError, write_formula
-from onnx_spatial.chains.reading import Division
+from onnx_spatial.chains.chain_map import ChainMap, Formula, GraphScope, UnnamedError, write_formula
+from onnx_spatial.chains.paths import (
+    MOVING,
+    REGROUPING,
+    REORDERING,
+    SELECTING,
+    DataGraph,
+    Path,
+    Step,
+)
+from onnx_spatial.chains.reading import IN, OUT, Access, Digit, Division, Readings, stack_digits
 from onnx_spatial.maps import operators, polynomial
 from onnx_spatial.maps.cases import Case
+from onnx_spatial.maps.facts import Budget
 from onnx_spatial.maps.polynomial import ONE, ZERO, Polynomial, show
 from onnx_spatial.maps.rules_reshape import transposed
 from onnx_spatial.maps.tensor import Tensor
@@ -52,11 +64,59 @@ class Blocks(Generic[_T]):
         """Number of Transposes that are not the identity."""
         return sum(list(perm) != sorted(perm) for perm in (self.before, self.behind))
 
+    def expected(self: Blocks[Formula], case: Case, chain: ChainMap) -> Tensor | None:
+        """Return the map of the operator on the data of a chain; None where the chain does not run."""
+        block, begins, ends = self._parameters(case, chain)
+        for amount in (*begins, *ends):
+            case.require(amount, "a pad or crop may be negative")
+        x = transposed(case, chain.x, self.before)
+        if self.kind is BatchToSpace:
+            count = polynomial.product(block)
+            case.divide(x.dims[0], count, f"{show(x.dims[0])} is divisible by {show(count)}")
+            if not chain.may_run():
+                return None
+            for axis, (b, begin, end) in enumerate(zip(block, begins, ends, strict=True), 1):
+                left = x.dims[axis] * b - begin - end
+                _check_crop(case, left, chain.y.dims[self.behind.index(axis)])
+        y = operators.apply(case, self.kind, None, x, block, begins, ends)
+        return transposed(case, y, self.behind) if chain.may_run() else None
+
+    def divisions(self: Blocks[Formula], case: Case, chain: ChainMap) -> list[Division] | None:
+        """Return the padded sizes of a SpaceToBatch and their blocks; None for BatchToSpace.
+
+        BatchToSpace only fuses with the SpaceToBatch that has made the batch a multiple of the blocks.
+        """
+        if self.kind is BatchToSpace:
+            return None
+        _, begins, ends = self._parameters(case, chain)
+        sizes = [chain.x.dims[axis] for axis in self.before[1:]]
+        each = zip(sizes, begins, ends, self.block, strict=False)
+        return [(size + begin + end, block) for size, begin, end, block in each if block > 1]
+
+    def _parameters(
+        self: Blocks[Formula], case: Case, chain: ChainMap
+    ) -> tuple[list[Polynomial], list[Polynomial], list[Polynomial]]:
+        sizes = operators.CaseArithmetic(case)
+        begins, ends = (
+            [sizes.polynomial(amount.compute(sizes, chain.size)) for amount in amounts]
+            for amounts in (self.begins, self.ends)
+        )
+        return [Polynomial.of(b) for b in self.block], begins, ends
+
+
+def _check_crop(case: Case, left: Polynomial, size: Polynomial) -> None:
+    """Require that crops leave what the chain gives: where they leave nothing, an empty tensor."""
+    if case.decide(left - 1):
+        case.require_equal(left, size, "a crop may differ")
+    else:
+        case.require(-size, "the operator gives nothing, but the chain does")
+        case.assume(left - 1)
+
 
 # Reading
 
 
-def read(chain: ChainMap, access: Access) -> Iterator[Blocks[Formula]]:
+def read_blocks(chain: ChainMap, access: Access) -> Iterator[Blocks[Formula]]:
     """Yield the operators that a form may be, with pads by the dims of the chain's values."""
     seen = set[Blocks[Formula]]()
     for found in _block_operators(access):
@@ -188,56 +248,100 @@ def _assemble_operator(
     return Blocks(kind, block, begins, ends, tuple(inputs), behind)
 
 
-# The index map
+#: Positions of the first and the last value of a part of a path.
+_Span = tuple[int, int]
+
+_DEPTH = REGROUPING & REORDERING
 
 
-def expected(blocks: Blocks[Formula], case: Case, chain: ChainMap) -> Tensor | None:
-    """Return the map of the operator on the data of a chain; None where the chain does not run."""
-    block, begins, ends = _block_parameters(blocks, case, chain)
-    for amount in (*begins, *ends):
-        case.require(amount, "a pad or crop may be negative")
-    x = transposed(case, chain.x, blocks.before)
-    if blocks.kind is BatchToSpace:
-        count = polynomial.product(block)
-        case.divide(x.dims[0], count, f"{show(x.dims[0])} is divisible by {show(count)}")
-        if not chain.may_run():
-            return None
-        for axis, (b, begin, end) in enumerate(zip(block, begins, ends, strict=True), 1):
-            _check_crop(
-                case, x.dims[axis] * b - begin - end, chain.y.dims[blocks.behind.index(axis)]
-            )
-    y = operators.apply(case, blocks.kind, None, x, block, begins, ends)
-    return transposed(case, y, blocks.behind) if chain.may_run() else None
+def paths_of_blocks(data: DataGraph) -> list[Path]:
+    """Return the paths of a graph that may hold block operators."""
+    return [path for path in data.longest_paths(_admits_step) if _may_be_one(path)]
 
 
-def _check_crop(case: Case, left: Polynomial, size: Polynomial) -> None:
-    """Require that crops leave what the chain gives: where they leave nothing, an empty tensor."""
-    if case.decide(left - 1):
-        case.require_equal(left, size, "a crop may differ")
-    else:
-        case.require(-size, "the operator gives nothing, but the chain does")
-        case.assume(left - 1)
+def _admits_step(step: Step) -> bool:
+    """Return whether a step moves all elements, pads or crops."""
+    return step.last.op_type in MOVING - SELECTING | {"Pad", "Slice"}
 
 
-def divisions(blocks: Blocks[Formula], case: Case, chain: ChainMap) -> list[Division] | None:
-    """Return the padded sizes of a SpaceToBatch and their blocks; None for BatchToSpace.
+def _may_be_one(path: Path) -> bool:
+    """Return whether nodes may be an operator: those that split axes, reorder them, and join them."""
+    kinds = path.kinds
+    if not _DEPTH.isdisjoint(kinds):
+        return True
+    places = [i for i, kind in enumerate(kinds) if kind in REGROUPING]
+    return bool(places) and "Transpose" in kinds[places[0] : places[-1]]
 
-    BatchToSpace only fuses with the SpaceToBatch that has made the batch a multiple of the blocks.
+
+def find_blocks(
+    graph: GraphScope, path: Path, budget: Budget
+) -> Iterator[tuple[Path, Blocks[Formula]]]:
+    """Yield the parts of a path that are block operators, in order.
+
+    Args:
+        graph: the graph.
+        path: the path.
+        budget: of the search.
     """
-    if blocks.kind is BatchToSpace:
+    yield from _Search(graph, path, budget).find_parts()
+
+
+class _Search:
+    """The search for operators along one path, within a budget."""
+
+    def __init__(self, graph: GraphScope, path: Path, budget: Budget) -> None:
+        self._path, self._budget, self._readings = path, budget, Readings(graph, budget)
+        self._ranks = [None if (d := graph.dims(v)) is None else len(d) for v in path.values]
+        self._read: dict[_Span, Iterator[Blocks[Formula]]] = {}
+
+    def find_parts(self) -> Iterator[tuple[Path, Blocks[Formula]]]:
+        """Yield the parts of the path that are operators, in order."""
+        cores, first = self._find_cores(), 0
+        while cores:
+            # Several in a row may be one operator, written axis by axis.
+            same = len(list(itertools.takewhile(lambda c: c[1] is cores[0][1], cores)))
+            for count in range(same, 0, -1):
+                last = cores[count][0][0] if count < len(cores) else len(self._path.steps)
+                starts = range(first, cores[0][0][0] + 1)
+                ends = range(cores[count - 1][0][1], last + 1)
+                longest = self._longest_operator(itertools.product(starts, ends))
+                if longest is not None:
+                    (start, first), found = longest
+                    yield self._path.part(start, first), found
+                    break
+            del cores[:count]
+
+    def _find_cores(self) -> list[tuple[_Span, type]]:
+        """Return the smallest parts that may be operators, and which operators."""
+        kinds = self._path.kinds
+        # Shapes may be computed from the sizes in front of a Pad.
+        starts = [i for i, kind in enumerate(kinds) if kind in REGROUPING or kind == "Pad"]
+        ends = [i + 1 for i, kind in enumerate(kinds) if kind in REGROUPING]
+        spans = [span for span in itertools.product(starts, ends) if span[0] < span[1]]
+        cores: dict[_Span, type] = {}
+        for start, end in sorted(spans, key=lambda span: (span[1] - span[0], span)):
+            apart = all(end <= first or last <= start for first, last in cores)
+            if apart and _may_be_one(self._path.part(start, end)):
+                for found in islice(self._read_candidates((start, end)), 1):
+                    cores[start, end] = found.kind
+        return sorted(cores.items())
+
+    def _longest_operator(self, spans: Iterable[_Span]) -> tuple[_Span, Blocks[Formula]] | None:
+        """Return the longest of some parts that is an operator, and the operator."""
+        for span in sorted(spans, key=lambda span: (span[0] - span[1], span)):
+            for found in self._read_candidates(span):
+                # Fewer nodes than before, and images stay images on one side at least.
+                better = span[1] - span[0] > found.transposes
+                better = better and 0 in (found.before[0], found.behind[0])
+                if better and self._readings.is_operator(self._path.part(*span), found):
+                    return span, found
         return None
-    _, begins, ends = _block_parameters(blocks, case, chain)
-    sizes = [chain.x.dims[axis] for axis in blocks.before[1:]]
-    each = zip(sizes, begins, ends, blocks.block, strict=False)
-    return [(size + begin + end, block) for size, begin, end, block in each if block > 1]
 
-
-def _block_parameters(
-    blocks: Blocks[Formula], case: Case, chain: ChainMap
-) -> tuple[list[Polynomial], list[Polynomial], list[Polynomial]]:
-    sizes = operators.CaseArithmetic(case)
-    begins, ends = (
-        [sizes.polynomial(amount.compute(sizes, chain.size)) for amount in amounts]
-        for amounts in (blocks.begins, blocks.ends)
-    )
-    return [Polynomial.of(b) for b in blocks.block], begins, ends
+    def _read_candidates(self, span: _Span) -> Iterator[Blocks[Formula]]:
+        """Yield what a part of the path may be, read in several cases; each is read once."""
+        first, last = self._ranks[span[0]], self._ranks[span[1]]
+        if first is None or last not in (None, first) or self._budget.is_exhausted:
+            return iter(())
+        read = self._read.get(span) or self._readings.read_path(self._path.part(*span), read_blocks)
+        self._read[span], again = itertools.tee(read)
+        return again

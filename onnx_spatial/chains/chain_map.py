@@ -5,12 +5,19 @@
 The dims of the input are symbols. What the nodes read besides data (pads, starts, shapes) is followed
 back to constants and to the dims of other values, which are symbols as well; values that are neither
 make the map unknown.
+
+Symbols live as long as a proof. A `Formula` refers to a size by the name of a value and the axis, so
+that it can be computed as a polynomial of another proof, or as nodes. The index maps of many chains are
+only known where nothing is rounded: `DividedSizes` notes how nodes divide sizes, to read the chain where
+the divisors divide them.
+
+    rows = (h + 5) / 2        h is read as 2*k - 5: then rows is k, and a Reshape by it is legal
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path as FilePath
@@ -19,27 +26,169 @@ import onnx
 
 from onnx_spatial import analysis
 from onnx_spatial.chains import one_hot
-from onnx_spatial.chains.divided_sizes import MULTIPLE, NAMED, UNNAMED, SizeKey
-from onnx_spatial.chains.formulas import ValueDim
+from onnx_spatial.chains.one_hot import Weights
 from onnx_spatial.chains.paths import Path, Step
-from onnx_spatial.chains.weights import Weights
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.elements import Array
 from onnx_spatial.maps.graph import RULES, GraphMaps
 from onnx_spatial.maps.node import WHOLE
-from onnx_spatial.maps.polynomial import Atom, Polynomial, product
+from onnx_spatial.maps.polynomial import (
+    FLOOR,
+    Atom,
+    OperationKey,
+    Polynomial,
+    Symbol,
+    product,
+    top_atoms,
+)
 from onnx_spatial.maps.sizes import SymbolicValues
 from onnx_spatial.maps.tensor import Tensor, input_map
 from onnx_spatial.maps.values import MAX_PLACES
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.model.op_traits import Trait
+from onnx_spatial.operators import Arithmetic
+from onnx_spatial.operators.operator import Size
+
+
+@dataclass(frozen=True)
+class ValueDim:
+    """One dim of a value: its name, and the axis."""
+
+    value: str
+    axis: int
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """A quotient that is rounded down; the dividend is not negative, the divisor is 1 or more."""
+
+    dividend: Formula
+    divisor: Formula
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A sum of products of dims and quotients.
+
+    Attributes:
+        terms: each product and its factor; the empty product has the constant.
+    """
+
+    terms: tuple[tuple[tuple[ValueDim | Quotient, ...], int], ...] = ()
+
+    @property
+    def constant(self) -> int | None:
+        """The value, if it is known, else None."""
+        if not self.terms:
+            return 0
+        ((factors, value), *others) = self.terms
+        return None if factors or others else value
+
+    def compute(self, sizes: Arithmetic, dim: Callable[[ValueDim], Size]) -> Size:
+        """Compute it with the arithmetic `sizes`, from the dims that `dim` returns."""
+        total: Size = 0
+        # What is added first makes that less is subtracted from: no sum in between is negative.
+        for factors, count in sorted(self.terms, key=lambda term: term[1] < 0):
+            term: Size = abs(count)
+            for factor in factors:
+                value = (
+                    dim(factor)
+                    if isinstance(factor, ValueDim)
+                    else sizes.div(
+                        factor.dividend.compute(sizes, dim), factor.divisor.compute(sizes, dim)
+                    )
+                )
+                term = sizes.mul(term, value)
+            total = sizes.sub(total, term) if count < 0 else sizes.add(total, term)
+        return total
+
+
+class UnnamedError(Exception):
+    """A polynomial holds a number that is no dim of a value."""
+
+
+def write_formula(p: Polynomial, dims: Mapping[Atom, ValueDim]) -> Formula:
+    """Write a polynomial of the symbols of a proof as a formula of the dims that they stand for.
+
+    Raises:
+        UnnamedError: it holds another symbol, or a quotient that may be negative.
+    """
+    terms = [
+        (tuple(_write_factor(atom, dims) for atom in product), factor)
+        for product, factor in p.terms.items()
+    ]
+    return Formula(tuple(sorted(terms, key=repr)))
+
+
+def _write_factor(atom: Atom, dims: Mapping[Atom, ValueDim]) -> ValueDim | Quotient:
+    if atom in dims:
+        return dims[atom]
+    key = atom.key
+    if not isinstance(key, OperationKey) or key.operator != FLOOR or not atom.nonnegative:
+        raise UnnamedError
+    dividend, divisor = key.operands
+    return Quotient(write_formula(dividend, dims), write_formula(divisor, dims))
+
+
+#: A size that is a multiple is one of this number: of every usual product of blocks.
+MULTIPLE = 2**8 * 3**4 * 5**2 * 7**2
+
+#: Kind and name of the symbol for a size (`Symbol`).
+SizeKey = tuple[str, str]
+
+#: Kinds of the symbols for sizes: those that the model names, and single dims of values.
+NAMED, UNNAMED = "size", "dim"
+
+#: The most numbers added to one size that are tried.
+_MAX_SUMMANDS = 3
+
+
+class DividedSizes:
+    """The sizes of the data of a chain, each with the numbers that nodes add before they divide it."""
+
+    def __init__(self) -> None:
+        self._added: dict[SizeKey, dict[int, None]] = {}
+
+    def note_sizes(self, case: Case, dims: Sequence[Polynomial]) -> None:
+        """Note the sizes in the dims of the data, and the quotients that a case knows facts about."""
+        for key in filter(None, map(_size_key, (atom for dim in dims for atom in top_atoms(dim)))):
+            self._added.setdefault(key, {})
+        for fact in case.facts:
+            for atom in top_atoms(fact):
+                if isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR:
+                    self._note_dividend(next(iter(atom.key.operands)))
+
+    def _note_dividend(self, dividend: Polynomial) -> None:
+        added = dividend.terms.get((), 0)
+        atom = (dividend - added).lone_atom
+        key = None if atom is None else _size_key(atom)
+        if key in self._added:
+            self._added[key].setdefault(added)
+
+    def as_multiples(self) -> Iterator[Mapping[SizeKey, int]]:
+        """Yield sizes to take for multiples, and what to subtract: of each alone, then of all."""
+        rows = {key: list(added)[:_MAX_SUMMANDS] or [0] for key, added in self._added.items()}
+        if len(rows) > 1:
+            yield from ({key: less} for key, row in rows.items() for less in row)
+        yield from self.all_as_multiples()
+
+    def all_as_multiples(self) -> Iterator[Mapping[SizeKey, int]]:
+        """Yield all sizes as multiples, and what to subtract."""
+        rows = [(key, list(added)[:_MAX_SUMMANDS] or [0]) for key, added in self._added.items()]
+        for place in range(max((len(row) for _, row in rows), default=0)):
+            yield {key: row[min(place, len(row) - 1)] for key, row in rows}
+
+
+def _size_key(atom: Atom) -> SizeKey | None:
+    """Return the key of a size; None for other atoms."""
+    key = atom.key
+    if not isinstance(key, Symbol) or key.kind not in (NAMED, UNNAMED):
+        return None
+    return str(key.kind), key.name
+
 
 _SIZES = op_traits.having(Trait.SIZES)
-
-#: Operators through which dims are followed back to those of the data that they move: where two values
-#: differ by a Pad, their dims have symbols in common.
-_FOLLOWED = frozenset("Identity Pad Squeeze Transpose Unsqueeze".split())
 
 #: The most nodes that are followed back from the parameters of a chain.
 _MAX_FOLLOWED_NODES = 400
@@ -147,15 +296,12 @@ class ChainMap:
             for step in path.steps
             for node in (_moving_alone(step) if step.changes else step.nodes)
         ]
-        self._sized: dict[str, Sequence[Polynomial]] = {}
-        self._inputs: dict[str, Tensor] = {}
-        self._constants: dict[str, Callable[[], Array]] = {}
-        self._followed: list[str] = []  # values whose Shape is read, behind those that are given
         element_type = graph.element_type(self.source)
-        self.x = input_map(case, self.source, self._source_dims(), type=element_type)
+        self.x = input_map(case, self.source, self._input_dims(self.source), type=element_type)
         case.counts.append(product(self.x.dims))
         inner = {name for node in self._nodes for name in node.output}
-        self._inputs, self._constants, self._followed = {self.source: self.x}, {}, []
+        self._inputs = {self.source: self.x}
+        self._constants: dict[str, Callable[[], Array]] = {}
         read = [name for node in self._nodes for name in node.input if name not in inner]
         nodes = [*self._nodes, *self._follow_parameters(read, inner)]
         if any(attribute.ref_attr_name for node in nodes for attribute in node.attribute):
@@ -165,17 +311,9 @@ class ChainMap:
             opset=graph.scope.opset,
             legal=True,
         )
-        # Dims are named by values that stay: not by inner ones of another chain, which may go.
-        for name in self._followed:
-            self._name_dims(name, self._maps.value(name).dims)
-        self._name_dims(self.source, self.x.dims)
-
-    def _name_dims(self, name: str, dims: Sequence[Polynomial]) -> None:
-        """Name the symbols that are dims of a value by this value."""
-        self._sized[name] = dims
-        for axis, dim in enumerate(dims):
-            if (atom := dim.lone_atom) is not None and atom in self.dims:
-                self.dims[atom] = ValueDim(name, axis)
+        for axis, size in enumerate(self.x.dims):
+            if (atom := size.lone_atom) is not None and atom in self.dims:
+                self.dims[atom] = ValueDim(self.source, axis)
 
     @property
     def y(self) -> Tensor:
@@ -208,34 +346,8 @@ class ChainMap:
 
     def size(self, dim: ValueDim) -> Polynomial:
         """Return the symbol of a dim, or the dim if it is known."""
-        dims = self._sized.get(dim.value)
-        return (self._input_dims(dim.value) if dims is None else dims)[dim.axis]
-
-    def _source_dims(self) -> list[Polynomial]:
-        """Return the dims of the source, by those of the data that it is moved from."""
-        name = self.source
-        known = self._input_dims(name)
-        if all(dim.constant is not None for dim in known) or not self._is_followed(name):
-            return known
-        try:
-            nodes = self._follow_parameters([name], ())
-            maps = GraphMaps(
-                self._case,
-                nodes,
-                self._inputs,
-                self._constants,
-                {},
-                opset=self._graph.scope.opset,
-                legal=True,
-            )
-            followed = maps.value(name).dims
-        except UndecidedError:
-            return known
-        return [a if a.constant is not None else b for a, b in zip(known, followed, strict=True)]
-
-    def _is_followed(self, name: str) -> bool:
-        node = self._graph.scope.producer(name)
-        return node is not None and op_traits.is_standard(node) and node.op_type in _FOLLOWED
+        dims = self.x.dims if dim.value == self.source else self._input_dims(dim.value)
+        return dims[dim.axis]
 
     def _input_dims(self, name: str) -> list[Polynomial]:
         known = self._graph.dims(name)
@@ -273,7 +385,7 @@ class ChainMap:
                 self._constants[name] = partial(_same_value, value)
                 continue
             node = self._graph.scope.producer(name)
-            if name in measured and not self._is_followed(name) and self._is_data(name):
+            if name in measured and self._is_data(name):
                 self._inputs[name] = input_map(self._case, name, self._input_dims(name))
                 continue
             if node is None or not op_traits.is_standard(node) or node.op_type not in RULES:
@@ -282,12 +394,6 @@ class ChainMap:
                 raise UndecidedError("the parameters of the chain are computed by too many nodes")
             if name in measured or node.op_type in _SIZES:
                 measured.add(node.input[0])
-            if (
-                node.op_type in _SIZES
-                and node.input[0] not in inner
-                and self._is_followed(node.input[0])
-            ):
-                self._followed.append(node.input[0])
             nodes[node.output[0]] = node
             todo += filter(None, node.input)
         return list(nodes.values())

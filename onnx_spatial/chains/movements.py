@@ -1,25 +1,26 @@
 """Find chains of nodes that only move data, and say which of them are better written again.
 
-A chain is read as one Rearrange (`rearrangements`). The price of its lowering is compared with that of
-the nodes that go with the chain (`pricing`). It is listed if it pays, or if a tensor of it exceeds the
-rank limit, and is proven to be the Rearrange for all sizes. What cannot
-pay is not read at all: nets are full of Reshapes beside single Transposes.
+    y[h, w, (r, s, c)] = x[2*h + r, 2*w + s, c]        sizes [h, 2, w, 2, c], order [0, 2, 1, 3, 4]
+
+1. A chain is read as one Rearrange: along each axis of both sides of its form the digits count one after
+   another. A constant rest is a part of an axis.
+2. The price of its lowering is compared with that of the nodes that go with the chain (`pricing`). It is
+   listed if it pays, or if a tensor of it exceeds the rank limit, and is proven to be the Rearrange for
+   all sizes. What cannot pay is not read at all: nets are full of Reshapes beside single Transposes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path as FilePath
 
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.chains import rearrangements
-from onnx_spatial.chains.access import Access
-from onnx_spatial.chains.chain_map import ChainMap, GraphScope, graph_scopes
-from onnx_spatial.chains.divided_sizes import DividedSizes
+from onnx_spatial.chains.chain_map import ChainMap, DividedSizes, GraphScope, graph_scopes
 from onnx_spatial.chains.paths import MOVING, REORDERING, SELECTING, DataGraph, Path, Step
 from onnx_spatial.chains.pricing import (
     SMALL,
@@ -29,15 +30,120 @@ from onnx_spatial.chains.pricing import (
     estimate_dims,
     is_worthwhile,
 )
-from onnx_spatial.chains.reading import Readings
-from onnx_spatial.chains.rearrangements import Movements, Selection
+from onnx_spatial.chains.reading import (
+    IN,
+    MODEL_SECONDS,
+    OUT,
+    Access,
+    Digit,
+    Division,
+    Readings,
+    limit_of,
+    stack_digits,
+)
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.maps import operators
+from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.facts import Budget
+from onnx_spatial.maps.polynomial import ZERO, Index, Polynomial, product
+from onnx_spatial.maps.tensor import Tensor, moved
 from onnx_spatial.model import traversal
 from onnx_spatial.operators import Dim, Rearrange
 
-#: Steps (`Budget`) for all chains of a model, and of looking at a part; and processor seconds, many
-#: times of what the steps take.
-_MODEL_STEPS, _LOOK_STEPS, _MODEL_SECONDS = 400_000, 20, 300.0
+
+@dataclass(frozen=True)
+class Selection:
+    """A part of an axis: `size` elements from `start` on."""
+
+    axis: int
+    start: int
+    size: int
+
+
+@dataclass(frozen=True)
+class SlicedRearrange:
+    """A Rearrange of parts of axes."""
+
+    operator: Rearrange
+    selections: tuple[Selection, ...] = ()
+
+    def expected(self, case: Case, chain: ChainMap) -> Tensor:
+        """Return the map of the operator on the data of a chain."""
+        x = _select_parts(case, chain.x, self.selections)
+        return operators.apply(case, Rearrange, self.operator, x)
+
+    def divisions(self, case: Case, chain: ChainMap) -> list[Division]:
+        """Return the sizes that a Rearrange splits by known factors, and these."""
+        del case
+        pairs = [(dim, self.operator.multiple(axis)) for axis, dim in enumerate(chain.x.dims)]
+        return [(dim, factor) for dim, factor in pairs if dim.constant is None and factor > 1]
+
+
+def _select_parts(case: Case, x: Tensor, selections: Sequence[Selection]) -> Tensor:
+    starts, dims = dict[int, int](), list(x.dims)
+    for each in selections:
+        if not (each.start >= 0 and each.size >= 1):
+            raise UndecidedError("a part begins in front of its axis")
+        case.require(dims[each.axis] - each.start - each.size, "a part exceeds its axis")
+        starts[each.axis], dims[each.axis] = each.start, Polynomial.of(each.size)
+
+    def at(index: Index) -> Polynomial:
+        return x.at(tuple(place + starts.get(axis, 0) for axis, place in enumerate(index)))
+
+    return moved(x, case, dims, at) if selections else x
+
+
+def read_rearrange(access: Access) -> Iterator[SlicedRearrange]:
+    """Yield the Rearrange that a form may be."""
+    inputs, selections = list[list[Digit]](), list[Selection]()
+    if any(rest != ZERO for rest in access.rests[OUT]) or not access.dims[IN]:
+        return
+    for axis, (dim, rest) in enumerate(zip(access.dims[IN], access.rests[IN], strict=True)):
+        row = stack_digits(access.digits_along(IN, axis), IN)
+        if row is None:
+            return
+        count = product([d.extent for d in row])
+        if count != dim or rest != ZERO:
+            start, size = rest.constant, count.constant
+            if start is None or size is None or dim.constant is None:
+                return
+            selections.append(Selection(axis, start, size))
+        inputs.append(row[::-1])
+    outputs = [access.digits_along(OUT, axis) for axis in range(len(access.dims[OUT]))]
+    operator = _assemble_rearrange(inputs, outputs)
+    if operator is not None:
+        yield SlicedRearrange(operator, tuple(selections))
+
+
+def _assemble_rearrange(inputs: list[list[Digit]], outputs: list[list[Digit]]) -> Rearrange | None:
+    """Return the operator with neighbouring factors merged; None if a size does not follow."""
+    follower = {a: b for axis in outputs for a, b in pairwise(axis)}
+    sizes, splits, number = list[int](), list[int](), dict[Digit, int]()
+    for axis in inputs:
+        merged: list[list[Digit]] = []
+        for digit in axis:
+            if merged and follower.get(merged[-1][-1]) == digit:
+                merged[-1].append(digit)
+            else:
+                merged.append([digit])
+        for group in merged:
+            size = 1
+            for digit in group:
+                known = digit.extent.constant
+                size = -1 if known is None or size < 0 else size * known
+                number[digit] = len(sizes)
+            sizes.append(size)
+        splits.append(len(merged))
+    rows = [list(dict.fromkeys(number[digit] for digit in axis)) for axis in outputs]
+    order, joins = tuple(f for row in rows for f in row), tuple(map(len, rows))
+    try:
+        return Rearrange(tuple(sizes), tuple(splits), order, joins)
+    except OperatorError:
+        return None
+
+
+#: Steps (`Budget`) for all chains of a model, and of looking at a part.
+_MODEL_STEPS, _LOOK_STEPS = 400_000, 20
 
 _SHARED_REASON = "other nodes read what functions in it compute"
 
@@ -134,7 +240,7 @@ def find_movements(
     if operators is None:
         operators = analysis.Analysis(proto, (), folder)
     scopes = graph_scopes(proto, operators, folder)
-    budget = Budget(_MODEL_STEPS, _MODEL_SECONDS)
+    budget = Budget(_MODEL_STEPS, MODEL_SECONDS)
     movements: list[Movement] = []
     for (place, moves, paths), scope in zip(graphs, scopes, strict=True):
         search = _Search(place, moves, scope, max_rank, budget)
@@ -142,9 +248,7 @@ def find_movements(
         # Paths that part behind a chain have it in common.
         movements += search.without_shared({m.output: m for m in found if m is not None})
     if budget.is_exhausted and notes is not None:
-        limit = (
-            f"{_MODEL_SECONDS:.0f} seconds" if budget.is_timed_out else f"{_MODEL_STEPS:,} steps"
-        )
+        limit = limit_of(budget, _MODEL_STEPS)
         notes.append(f"the search for chains that only move data stopped after {limit}")
     return movements
 
@@ -174,7 +278,7 @@ def _trim_functions(path: Path) -> Path | None:
 class _Reading:
     """The Rearrange that a chain may be, and dims of its values: typical ones, and small ones."""
 
-    movements: Movements
+    movements: SlicedRearrange
     typical: Mapping[str, list[int]]
     small: Mapping[str, list[int]]
 
@@ -388,7 +492,7 @@ class _Search:
         dims = self._graph.dims(path.values[0])
 
         def read(chain: ChainMap, form: Access) -> Iterator[_Reading]:
-            for found in rearrangements.read(form):
+            for found in read_rearrange(form):
                 sizes = (
                     estimate_dims(dims, scale, found.operator) or () for scale in (TYPICAL, SMALL)
                 )
@@ -401,8 +505,8 @@ class _Search:
 
         return next(self._readings.read_path(path, read, DividedSizes.all_as_multiples), None)
 
-    def _is_proven(self, path: Path, movements: Movements) -> bool:
-        return self._readings.is_operator(path, rearrangements, movements)
+    def _is_proven(self, path: Path, movements: SlicedRearrange) -> bool:
+        return self._readings.is_operator(path, movements)
 
     def _prices_of(self, listed: Movement) -> Prices:
         opset = self._graph.scope.opset

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
 from typing import NamedTuple
 
 import onnx
@@ -16,9 +15,8 @@ from onnx_spatial.chains.chain_map import ChainMap
 from onnx_spatial.chains.one_hot import COPYING
 from onnx_spatial.chains.paths import REORDERING, Path
 from onnx_spatial.errors import ConversionError, OperatorError
-from onnx_spatial.lowering import Request, lower
-from onnx_spatial.lowering.core import cost_model
-from onnx_spatial.lowering.core.builder import TYPICAL_DIM
+from onnx_spatial.lowering import Request, cost_model, lower, rank
+from onnx_spatial.lowering.emitter import TYPICAL_DIM
 from onnx_spatial.maps.polynomial import FLOOR, Atom, OperationKey, Polynomial
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.spellings import FixedCall, InputFacts, NodeFacts
@@ -46,7 +44,7 @@ _Dims = Mapping[str, Sequence[int] | None]
 
 #: Microseconds of a Conv in onnxruntime with one thread: for the node, for an image, for an element of
 #: the windows that it gathers, and for a multiplication and addition. Fitted to 16 one-hot Convs of 5 to
-#: 7,000 microseconds, within 20 %, and scaled to the machine of `lowering.core.cost_model`.
+#: 7,000 microseconds, within 20 %, and scaled to the machine of `lowering.cost_model`.
 _CONV, _IMAGE, _GATHERED, _PRODUCT = 1.5, 0.05, 0.00018, 0.000006
 
 
@@ -118,10 +116,10 @@ class Prices:
             sizes = dims[path.values[reordering[0]]]
         if node is None or sizes is None or 0 in sizes:
             return 0.0, 0
-        rank, perm = len(sizes), _perm_of(node, len(sizes))
-        if sorted(perm) != list(range(rank)):
+        ones, perm = (1,) * len(sizes), _perm_of(node, len(sizes))
+        if sorted(perm) != list(range(len(sizes))):
             return 0.0, 0
-        alone = Rearrange(tuple(sizes), (1,) * rank, perm, (1,) * rank)
+        alone = Rearrange(tuple(sizes), ones, perm, ones)
         done = self.lower_rearrange(alone, sizes)
         if isinstance(done, str):
             return 0.0, 0
@@ -138,9 +136,15 @@ class Prices:
             shape: of its input.
             strategy: name of the strategy; None for the cheapest.
         """
-        return _lower_cached(
-            operator, tuple(shape), self._type, self._opset, self._max_rank, strategy
-        )
+        try:
+            request = _rearrange_request(operator, shape, self._type, self._opset)
+            ranking = rank(request, max_rank=self._max_rank, strategy=strategy)
+            if not ranking.fitting:
+                lower(request, max_rank=self._max_rank, strategy=strategy)  # raises, and says why
+        except (ConversionError, OperatorError) as error:
+            return str(error)
+        best = ranking.fitting[0]
+        return Lowering(best.lowering, best.estimated_us, ranking.nodes)
 
     def price_resized(
         self, operator: Rearrange, done: Lowering, typical: Sequence[int], small: Sequence[int]
@@ -174,7 +178,7 @@ def price_node(
     if node.op_type == "Transpose" and sorted(perm) == list(range(len(dims))):
         # A dim of 1 may make it faster, but is no reason to rewrite what runtimes fuse with others.
         merged = cost_model.merged(dims, perm)
-        work = cost_model.best_transpose(*merged, itemsize, None)
+        work = cost_model.best_transpose(*merged, itemsize, math.inf)
     elif node.op_type in ("DepthToSpace", "SpaceToDepth") and len(dims) == 4:
         block, to_depth = _integer_attribute(node, "blocksize", 1), node.op_type == "SpaceToDepth"
         inner = max(1, dims[3] // block if to_depth else block)
@@ -198,23 +202,6 @@ def _rearrange_request(
     call, values = FixedCall(operator, "chains"), (ir.Value(name="x"),)
     node = NodeFacts(operator.name, "", (facts,))
     return Request.of(call, node, values, frozenset({element_type}), opset)
-
-
-@lru_cache(maxsize=4096)
-def _lower_cached(
-    operator: Rearrange,
-    shape: tuple[Dim, ...],
-    element_type: int,
-    opset: int,
-    max_rank: int | None,
-    strategy: str | None,
-) -> Lowering | str:
-    try:
-        request = _rearrange_request(operator, shape, element_type, opset)
-        done = lower(request, max_rank=max_rank, strategy=strategy)
-    except (ConversionError, OperatorError) as error:
-        return str(error)
-    return Lowering(done.strategy, done.cost, len(done.emitted.nodes))
 
 
 def _perm_of(node: onnx.NodeProto, rank: int) -> tuple[int, ...]:

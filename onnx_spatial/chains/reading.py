@@ -2,36 +2,177 @@
 
     part of a path -> index map, in one case of sizes -> access form -> reader -> guess -> proof
 
-A guess is read in one case. Where the map of a part has no form, sizes are taken for multiples of all
-usual blocks (`divided_sizes`). The proof compares the maps of the part and of the operator in all cases
-of sizes. What the operator's definition assumes of them (that blocks divide sizes) has to hold wherever
-the part runs: all that may be left of the sizes is tried, and either nothing is, or a node fails.
+1. The access form says which digit of the output's index goes to which axis of the input:
 
-    Reshape [n, h, w, c] -> [n, h/2, 2, w/2, 2, c]        fails for odd h, because elements would be left
+       y[(r, n); o; c] = x[n; 2*o + r - 1; c]         SpaceToBatch, block 2, pad 1
+
+       digit   extent   output: axis, factor   input: axis, factor
+       r       2        0, N                   1, 1
+       n       N        0, 1                   0, 1
+       o       O        1, 1                   1, 2        rests of the input: 0, -1, 0
+       c       C        2, 1                   2, 1
+
+   Both sides are sums of digits with factors, and a rest. So the form of the inverse is the same table
+   with its sides swapped. The digits are those of the map (`Tensor.axes`); a Concat, or a Gather by a
+   list, leaves none. All operators are read off this table (`blocks`, `patches`, `movements`).
+2. A guess is read in one case. Where the map of a part has no form, sizes are taken for multiples of
+   all usual blocks (`DividedSizes`). The proof compares the maps of the part and of the operator in all
+   cases of sizes. What the operator assumes of them (that blocks divide sizes) has to hold where it
+   runs: all that may be left of the sizes is tried, and either nothing is, or a node fails.
+
+       Reshape [n, h, w, c] -> [n, h/2, 2, w/2, 2, c]        fails for odd h: elements would be left
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from onnx_spatial.chains import access
-from onnx_spatial.chains.access import Access
-from onnx_spatial.chains.chain_map import ChainMap, GraphScope
-from onnx_spatial.chains.divided_sizes import DividedSizes, SizeKey
-from onnx_spatial.chains.formulas import UnnamedError
+from onnx_spatial.chains.chain_map import ChainMap, DividedSizes, GraphScope, SizeKey, UnnamedError
 from onnx_spatial.chains.paths import Path
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.compare import compare
 from onnx_spatial.maps.facts import Budget
-from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.maps.polynomial import (
+    ELEMENT,
+    ONE,
+    ZERO,
+    Atom,
+    Index,
+    OperationKey,
+    Polynomial,
+    atoms_of,
+)
 from onnx_spatial.maps.tensor import Tensor
 
+#: Numbers of the two sides.
+OUT, IN = 0, 1
+
+
+@dataclass(frozen=True)
+class Digit:
+    """A digit: its extent, and its axis and factor in the output and in the input."""
+
+    extent: Polynomial
+    axes: tuple[int, int]
+    factors: tuple[Polynomial, Polynomial]
+
+
+@dataclass(frozen=True)
+class Access:
+    """An access form.
+
+    Attributes:
+        digits: the digits, in the order of the output, the most significant of an axis first.
+        dims: the dims of the output and of the input.
+        rests: what is added to the digits along each axis of both.
+    """
+
+    digits: tuple[Digit, ...]
+    dims: tuple[tuple[Polynomial, ...], tuple[Polynomial, ...]]
+    rests: tuple[tuple[Polynomial, ...], tuple[Polynomial, ...]]
+
+    def swapped(self) -> Access:
+        """Return the form of the inverse."""
+        digits = (Digit(d.extent, d.axes[::-1], d.factors[::-1]) for d in self.digits)
+        return Access(tuple(digits), self.dims[::-1], self.rests[::-1])
+
+    def digits_along(self, side: int, axis: int) -> list[Digit]:
+        """Return the digits along an axis of a side."""
+        return [d for d in self.digits if d.axes[side] == axis]
+
+
+def stack_digits(digits: Iterable[Digit], side: int) -> list[Digit] | None:
+    """Order digits so that each counts what those before it have counted; None if they do not count."""
+    left, row, count = list(digits), list[Digit](), ONE
+    while left:
+        nearest = next((d for d in left if d.factors[side] == count), None)
+        if nearest is None:
+            return None
+        left.remove(nearest)
+        row.append(nearest)
+        count = count * nearest.extent
+    return row
+
+
+def of_digits(case: Case, source: str, x: Tensor, y: Tensor) -> Access | None:
+    """Return the form of a map in one case, by its digits; None if it is no such map.
+
+    Args:
+        case: the case.
+        source: name of the input.
+        x, y: input and output.
+    """
+    if y.order is not None or not all(case.decide(d - 1) for d in y.dims):
+        return None
+    places = y.index()
+    coordinates = _index_in_source(source, y, places)
+    if coordinates is None:
+        return None
+    found: dict[Atom, tuple[int, Polynomial]] = {}
+    number = 0
+    for axis, place in enumerate(places):
+        inside = {atom for product in place.terms for atom in product}
+        for group in y.axes[axis].groups:
+            for extent in group.extents:
+                atom = case.index(f"i{number}", extent, group).lone_atom
+                number += 1
+                if atom in inside:
+                    found[atom] = axis, extent
+    sides = [_taken_apart(row, found) for row in (places, coordinates)]
+    outputs, inputs = sides
+    if outputs is None or inputs is None or found.keys() != inputs[0].keys():
+        return None
+    digits = [
+        Digit(extent, (axis, inputs[0][atom][0]), (outputs[0][atom][1], inputs[0][atom][1]))
+        for atom, (axis, extent) in found.items()
+    ]
+    return Access(tuple(digits), (y.dims, x.dims), (outputs[1], inputs[1]))
+
+
+_Sums = tuple[dict[Atom, tuple[int, Polynomial]], tuple[Polynomial, ...]]
+
+
+def _taken_apart(index: Index, digits: Mapping[Atom, object]) -> _Sums | None:
+    """Return axis and factor of each digit, and the rests; None unless each is in one place."""
+    places: dict[Atom, tuple[int, Polynomial]] = {}
+    rests: list[Polynomial] = []
+    for axis, p in enumerate(index):
+        factors: dict[Atom, Polynomial] = {}
+        rest = p
+        for product, factor in p.terms.items():
+            own = [atom for atom in product if atom in digits]
+            if len(own) > 1:
+                return None
+            if own:
+                others = tuple(atom for atom in product if atom is not own[0])
+                part = Polynomial({others: factor})
+                factors[own[0]] = factors.get(own[0], ZERO) + part
+                rest = rest - Polynomial({product: factor})
+        if places.keys() & factors.keys() or any(atom in digits for atom in atoms_of(rest)):
+            return None
+        places |= {atom: (axis, factor) for atom, factor in factors.items()}
+        rests.append(rest)
+    return places, tuple(rests)
+
+
+def _index_in_source(source: str, y: Tensor, index: Index) -> Index | None:
+    """Return the index in the input of an element of the output; None for padding and others."""
+    element = y.at(index).lone_atom
+    key = element.key if element is not None else None
+    if not isinstance(key, OperationKey) or key.operator != ELEMENT or key.details != (source,):
+        return None
+    return tuple(key.operands)
+
+
 _T = TypeVar("_T")
-_Operator = TypeVar("_Operator", contravariant=True)
+
+#: Processor seconds for the chains of a model: many times of what the steps of its budget take.
+MODEL_SECONDS = 300.0
 
 #: The most cases in which a part is read.
 _MAX_CASES = 24
@@ -46,15 +187,13 @@ Attempts = Callable[[DividedSizes], Iterator[Mapping[SizeKey, int]]]
 Division = tuple[Polynomial, int]
 
 
-class Definition(Protocol[_Operator]):
-    """What an operator computes of the data of a chain: `blocks`, `patches` or `rearrangements`."""
+class Operator(Protocol):
+    """What a chain may be: `Blocks`, `Patches` or `SlicedRearrange`."""
 
-    def expected(self, operator: _Operator, case: Case, chain: ChainMap, /) -> Tensor | None:
+    def expected(self, case: Case, chain: ChainMap, /) -> Tensor | None:
         """Return the map of the operator on the chain's data; None where the chain does not run."""
 
-    def divisions(
-        self, operator: _Operator, case: Case, chain: ChainMap, /
-    ) -> Sequence[Division] | None:
+    def divisions(self, case: Case, chain: ChainMap, /) -> Sequence[Division] | None:
         """Return the sizes that it divides, and by what; None if it may assume that it can."""
 
 
@@ -107,40 +246,36 @@ class Readings:
         """Return what a path may be in one case; note the sizes that its nodes divide."""
         chain = ChainMap(case, self._graph, path, multiples)
         try:
-            form = access.of_digits(case, chain.source, chain.x, chain.y)
+            form = of_digits(case, chain.source, chain.x, chain.y)
             return [] if form is None else list(reader(chain, form))
         except (IllegalError, UnnamedError):
             return []  # other sizes may be legal, or have a name
         finally:
             divided.note_sizes(case, chain.x.dims)
 
-    def is_operator(
-        self, path: Path, definition: Definition[_Operator], operator: _Operator
-    ) -> bool:
+    def is_operator(self, path: Path, operator: Operator) -> bool:
         """Return whether a path is provably an operator, in every run that succeeds."""
         needs_division = False
 
         def maps(case: Case) -> tuple[Tensor, Tensor]:
             nonlocal needs_division
             chain = ChainMap(case, self._graph, path)
-            result = definition.expected(operator, case, chain)
-            needs_division = definition.divisions(operator, case, chain) is not None
+            result = operator.expected(case, chain)
+            needs_division = operator.divisions(case, chain) is not None
             return (chain.x, chain.x) if result is None else (result, chain.y)
 
         comparison = compare(self._new_case(), maps)
         if comparison.equal and comparison.assumptions and needs_division:
-            return self._runs_only_divided(path, partial(definition.divisions, operator))
+            return self._runs_only_divided(path, operator)
         return comparison.equal
 
-    def _runs_only_divided(
-        self, path: Path, divisions: Callable[[Case, ChainMap], Sequence[Division] | None]
-    ) -> bool:
+    def _runs_only_divided(self, path: Path, operator: Operator) -> bool:
         """Return whether a path provably fails where a number does not divide its size."""
         case = self._new_case()
 
         def fails_or_divides() -> bool:
             chain = ChainMap(case, self._graph, path)
-            pairs = divisions(case, chain) or ()
+            pairs = operator.divisions(case, chain) or ()
             try:
                 exact = (
                     case.are_equal(case.floor_div(p, Polynomial.of(b)) * b, p) for p, b in pairs
@@ -159,3 +294,8 @@ class Readings:
             return all(case.all(fails_or_divides))
         except UndecidedError:
             return False
+
+
+def limit_of(budget: Budget, steps: int) -> str:
+    """Return what has stopped a search, for people."""
+    return f"{MODEL_SECONDS:.0f} seconds" if budget.is_timed_out else f"{steps:,} steps"

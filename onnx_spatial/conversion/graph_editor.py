@@ -4,7 +4,8 @@
             -> what the edit left behind goes, and what the model says of itself is true again
 
 Each step reads the graphs as the steps before it left them (`fusion.Matcher`). Changes of layout
-(`fusion.layouts`) go beside fused operators, or anywhere in a model, if fewer or smaller ones are left:
+(`fusion.push_layouts`) go beside fused operators, or anywhere in a model, if fewer or smaller ones are
+left:
 
     Conv -> Squeeze -> Transpose -> Add -> Transpose -> Unsqueeze -> Conv       (converters of signals)
     Conv (with the Add as its bias) -> Conv
@@ -28,8 +29,9 @@ from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.fusion import MatchedOp, Matcher
 from onnx_spatial.fusion.dilated_conv import RegionEdit
-from onnx_spatial.fusion.graph_view import GraphView
-from onnx_spatial.fusion.layouts import LayoutGraph, with_bias, with_fewer_changes
+from onnx_spatial.fusion.layout import LayoutGraph
+from onnx_spatial.fusion.push_layouts import with_bias, with_fewer_changes
+from onnx_spatial.fusion.rules import GraphView
 from onnx_spatial.lowering import MIN_OPSET
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import new_nodes, patch_proto

@@ -1,4 +1,4 @@
-"""Define the spatial operators of a model by local functions, or take these away again.
+"""Add local functions that define the spatial operators of a model.
 
     node a: SpaceToBatchND, node b: SpaceToBatchND        function SpaceToBatchND (x, block, pads) => (y)
     both stay, and call                                   { Pad, Reshape, Transpose, Reshape }
@@ -7,35 +7,30 @@ A body has the nodes of mode "lower" under names of its own: no name in it comes
 equal bodies are equal messages. Each operator gets the smallest body for its known sizes. Operators with
 outputs of unknown size share one body per operator type, spelling and rank, unless that takes a quarter
 more nodes than a body for each: it reads block shapes, pads and crops from its inputs and attributes.
-A mark in its metadata tells a function of this package from others.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import onnx
 import onnx_ir as ir
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
-from onnx_spatial.chains.illegal_reshape import with_legal_patches
 from onnx_spatial.conversion import report
+from onnx_spatial.conversion.marked_functions import Spelled, mark
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.errors import Code, ConversionError, OperatorError
 from onnx_spatial.lowering import Emitter, Request, lower_preferring
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph import marks, patch_proto
+from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.model.graph.new_nodes import Names
 from onnx_spatial.operators.spellings import (
-    LEFTOVER_OP_TYPES,
-    OP_TYPES,
     Call,
     Conflict,
     InputFacts,
@@ -43,108 +38,6 @@ from onnx_spatial.operators.spellings import (
     python_ops,
     read,
 )
-
-#: Metadata key of a marked function: "domain:op_type" of the nodes that call it, as in the file.
-MARK = "onnx_spatial.function"
-
-#: Most nodes of a body. Written ones have fewer than a hundred; longer ones would multiply when inlined.
-_LARGEST_BODY = 1000
-
-
-class Spelled(NamedTuple):
-    """Domain and operator type of a node in the file."""
-
-    domain: str
-    op_type: str
-
-
-def mark(function: onnx.FunctionProto, spelled: Spelled) -> None:
-    """Mark a function."""
-    function.metadata_props.add(key=MARK, value=f"{spelled.domain}:{spelled.op_type}")
-
-
-def spelled(function: onnx.FunctionProto) -> Spelled | None:
-    """Return the operator that the calls of a function were; None for a function of the user's own.
-
-    A marked function of another form than `local_functions` writes is the user's own, too.
-    """
-    value = next((p.value for p in function.metadata_props if p.key == MARK), None)
-    if value is None:
-        return None
-    domain, separator, op_type = value.rpartition(":")
-    is_ours = (
-        separator == ":"
-        and op_type in OP_TYPES | LEFTOVER_OP_TYPES
-        and not function.overload
-        and len(function.input) >= 1
-        and len(function.output) == 1
-        and len(function.node) <= _LARGEST_BODY
-        and all(n.domain == "" and not any(traversal.subgraphs(n)) for n in function.node)
-    )
-    return Spelled(domain, op_type) if is_ours else None
-
-
-@dataclass(frozen=True)
-class WithoutForm:
-    """A model without local functions of this package, and these functions.
-
-    Attributes:
-        model: the model; the given one if it has no such functions.
-        functions: the function of each node that called one, by its position in `traversal.nodes`.
-        removed: names of the functions, as domain:name.
-        domains: domains of these nodes, which hold spatial operators.
-        repaired: graphs and outputs of operators in the place of nodes that no runtime loads.
-    """
-
-    model: onnx.ModelProto
-    functions: Mapping[int, onnx.FunctionProto] = field(default_factory=dict)
-    removed: tuple[str, ...] = ()
-    domains: frozenset[str] = frozenset()
-    repaired: frozenset[tuple[str, str]] = frozenset()
-
-
-def without_earlier_form(
-    model: onnx.ModelProto, *, groups_too: bool = True, folder: Path | None = None
-) -> WithoutForm:
-    """Undo mode "function" and, with `groups_too`, the node groups of mode "custom-op", in a copy.
-
-    Patches that tf2onnx wrote, and that no runtime loads, become operators again, too
-    (`chains.illegal_reshape`); `folder` is where their external data lies.
-    """
-    legal = with_legal_patches(model, folder)
-    model = marks.merge_groups(legal.model) if groups_too else legal.model
-    result = remove_functions(model)
-    return replace(
-        result, domains=result.domains | legal.domains, repaired=frozenset(legal.outputs)
-    )
-
-
-def remove_functions(model: onnx.ModelProto) -> WithoutForm:
-    """Remove marked functions; `model` stays as it is."""
-    marked = {(f.domain, f.name): (f, known) for f in model.functions if (known := spelled(f))}
-    if not marked:
-        return WithoutForm(model)
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    kept = [f for f in copy.functions if spelled(f) is None]
-    del copy.functions[:]
-    copy.functions.extend(kept)
-    called: dict[int, onnx.FunctionProto] = {}
-    changed = []
-    for index, (place, _, node) in enumerate(traversal.nodes(copy)):
-        key = (node.domain, node.op_type)
-        if node.overload or key not in marked:
-            continue
-        called[index], (domain, op_type) = marked[key]
-        changed.append((place, node.domain))
-        node.domain, node.op_type = domain, op_type
-    # The domain of the functions may be imported for nothing now.
-    patch_proto.adjust_imports(
-        copy, changed + [(traversal.Place(), domain) for domain, _ in marked], None
-    )
-    removed = tuple(f"{domain}:{name}" for domain, name in marked)
-    return WithoutForm(copy, called, removed, frozenset(s.domain for _, s in marked.values()))
-
 
 #: FunctionProto came with this IR version.
 MIN_IR_VERSION = 8

@@ -30,7 +30,6 @@ import onnx_ir as ir
 from onnx_spatial import analysis
 from onnx_spatial.analysis import attributes
 from onnx_spatial.errors import Code, OperatorError, SpatialError
-from onnx_spatial.lowering import Emitter
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import new_nodes
 from onnx_spatial.model.graph.new_nodes import Names
@@ -44,7 +43,8 @@ from onnx_spatial.operators.spellings.call import AttributeValue
 
 if TYPE_CHECKING:
     from onnx_spatial.conversion.report import EditResult
-    from onnx_spatial.lowering.core.builder import Size
+    from onnx_spatial.lowering import Emitter
+    from onnx_spatial.lowering.emitter import Size
 
 logger = logging.getLogger(__name__)
 
@@ -338,6 +338,8 @@ def insert_barriers(model: onnx.ModelProto, original: onnx.ModelProto, opset: in
     fed = _padded_pools(model)
     if not fed:
         return
+    from onnx_spatial.lowering import Emitter  # whoever only looks for them does without it
+
     before = {(place, node.output[0]) for place, node in _padded_pools(original).values()}
     names, inserted = Names(model), {}
     for index, (place, node) in fed.items():

@@ -19,18 +19,9 @@ from pathlib import Path
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.chains import (
-    DOMAIN,
-    NOTE,
-    NOTE_OF_SUMS,
-    Chain,
-    Movement,
-    find_movements,
-    list_chains,
-    op_type_of,
-    with_legal_patches,
-    with_operators,
-)
+from onnx_spatial.chains.find_chains import Chain, list_chains, with_operators
+from onnx_spatial.chains.movements import Movement, find_movements
+from onnx_spatial.chains.one_hot import NOTE, NOTE_OF_SUMS, with_legal_patches
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.graph_editor import number_of_changes, remove_layout_changes
 from onnx_spatial.conversion.limits import check_limits
@@ -40,6 +31,7 @@ from onnx_spatial.conversion.report import EditResult, OperatorReport
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.remove_unused import remove_unused
 from onnx_spatial.operators import Rearrange
+from onnx_spatial.operators.spellings.chain_ops import DOMAIN
 
 #: A chain is replaced by its operator alone if the estimated time is shorter by this factor.
 _MIN_SPEEDUP = 1.5
@@ -217,7 +209,7 @@ def _report_remaining(
     }
     for chain in chains:
         if _chain_key(chain) not in done and not any(id(node) in listed for node in chain.nodes):
-            yield _report_left(chain, op_type_of(chain), _ALONE)
+            yield _report_left(chain, chain.op_type, _ALONE)
     for move in moves:
         if move.required and _chain_key(move) not in done:
             yield _report_left(move, Rearrange.name, move.reason or _HINDERS)
@@ -274,7 +266,7 @@ def _describe_chain(chain: Chain | Movement, operator: OperatorReport) -> Operat
                 operator, action="fuse", lowering="cancelled", estimated_us=chain.after_us
             )
     else:
-        before, op_type = chain.cost or None, op_type_of(chain)
+        before, op_type = chain.cost or None, chain.op_type
         if chain.one_hot:
             notes = (NOTE if operator.action == "lower" else NOTE_OF_SUMS,)
     return replace(

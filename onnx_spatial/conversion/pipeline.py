@@ -20,10 +20,11 @@ from google.protobuf.message import DecodeError
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import Analysis, OperatorInfo
-from onnx_spatial.chains.illegal_reshape import NOTE as ILLEGAL
+from onnx_spatial.chains.one_hot import ILLEGAL
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.graph_editor import finish
-from onnx_spatial.conversion.local_functions import WithoutForm, add_functions, without_earlier_form
+from onnx_spatial.conversion.local_functions import add_functions
+from onnx_spatial.conversion.marked_functions import WithoutForm, without_earlier_form
 from onnx_spatial.conversion.onnxruntime_pads import add_explicit_pads
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.replace import replace_operators

@@ -17,7 +17,7 @@ from onnx_spatial.operators.operator import show
 from onnx_spatial.operators.spellings import InputFacts
 
 if TYPE_CHECKING:
-    from onnx_spatial.chains import Chain
+    from onnx_spatial.chains.find_chains import Chain
     from onnx_spatial.conversion.limits import LimitReport
 
 #: For which sizes an operator is proven: for all, or for those of the file, which are static.

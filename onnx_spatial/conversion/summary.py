@@ -104,10 +104,10 @@ class Summary:
         before = sum(self.before.nodes.values()) - sum(r.nodes_before for r in self.replacements)
         after = sum(self.after.nodes.values()) - sum(r.nodes_after for r in self.replacements)
         stay = min(before, after)
-        around = ("around them", "shape arithmetic and layout" if before > after else "")
-        if before < after and self.calls:
-            around = ("local functions", "")
-        rows = [(*around, before - stay, after - stay), ("other nodes", "", stay, stay)]
+        beside = ("removed with them", "shape arithmetic and layout")
+        if before < after:
+            beside = ("local functions" if self.calls else "added with them", "")
+        rows = [(*beside, before - stay, after - stay), ("other nodes", "", stay, stay)]
         return [row for row in rows if any(row[2:])]
 
     def to_dict(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def summarize(
     chains = sum(operator.dialect == CHAIN for operator in converted)
     left = sum(s.left_over or s.action == "refuse" for s in operators)
     return Summary(
-        text=_describe_outcome(converted, layouts),
+        text=describe_products(converted, layouts),
         before=_measure_model(original, len(converted) - chains + left, chains),
         after=_measure_model(result, left if not _is_kept(converted) else len(operators)),
         replacements=tuple(_list_replacements(converted)),
@@ -233,7 +233,7 @@ def layout_text(before: int, after: int) -> str:
     return f"{count(before - after, 'change')} of layout removed"
 
 
-def _describe_outcome(converted: Sequence[OperatorReport], layouts: tuple[int, int]) -> str:
+def describe_products(converted: Sequence[OperatorReport], layouts: tuple[int, int]) -> str:
     """Say what became of the operators, in one clause for each way."""
     operators = [operator for operator in converted if operator.spatial]
     cancelled = [operator for operator in operators if operator.lowering == "cancelled"]

@@ -1,9 +1,9 @@
 """Fuse spatial operators with the nodes next to them.
 
     SpaceToBatch -> Conv -> BatchToSpace        a dilated Conv                `dilated_conv`
-    BatchToSpace -> SpaceToBatch                a Pad, a Slice, or nothing    `inverse_pair`
-    ExtractPatches -> Conv 1x1, MatMul, ..      one strided Conv              `strided_conv`
-    Transpose -> operator -> Transpose          one permutation               `transposes`
+    ExtractPatches -> Conv 1x1, MatMul, ..      one strided Conv              `neighbours.STRIDED`
+    BatchToSpace -> SpaceToBatch                a Pad, a Slice, or nothing    `neighbours.CANCELLED`
+    Transpose -> operator -> Transpose          one permutation               `neighbours.ABSORBED`
 
 Every rule has the same three parts: a pattern in the graph, a check that may decline with a reason, and
 a rewrite that drafts nodes. Rules only read; `conversion` edits the graph.
@@ -12,15 +12,15 @@ a rewrite that drafts nodes. Rules only read; `conversion` edits the graph.
     RULES                  a spatial operator and its neighbours   Reason   Rewrite
     dilated_conv           a node between SpaceToBatch and         Reason   Commuted, Convolution
                            BatchToSpace, by operator type
-    layouts.commuting      a node that is the same in any layout,  None     Adapted
+    layout                 a node that is the same in any layout,  None     Adapted
                            by operator type
 
-`operators` knows for both which axes an operator looks along, and which layout a Transpose makes.
+`layout` knows for both which axes an operator looks along, and which layout a Transpose makes.
 
 Regions between SpaceToBatch and BatchToSpace come first, a graph at a time, and then the changes of
-layout next to them (`layouts`). Then the rules in `RULES` are applied to each operator that is left, in
-the order of the file: the first rewrite is taken, reasons are reported in `OperatorReport.declined`,
-and an operator without a rewrite is lowered on its own.
+layout next to them (`push_layouts`). Then the rules in `RULES` are applied to each operator that is
+left, in the order of the file: the first rewrite is taken, reasons are reported in
+`OperatorReport.declined`, and an operator without a rewrite is lowered on its own.
 
 Whatever a rule writes must be exact, bit for bit, at every size that the original runs with; only
 convolutions may sum up in another order.
@@ -28,15 +28,14 @@ convolutions may sum up in another order.
 
 from typing import Any
 
-from onnx_spatial.fusion import inverse_pair, strided_conv, transposes
-from onnx_spatial.fusion.matcher import MatchedOp, Matcher
-from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule, Writer
+from onnx_spatial.fusion import neighbours
+from onnx_spatial.fusion.rules import Lower, MatchedOp, Matcher, Reason, Rewrite, Rule, Writer
 
 #: Every rule, in the order in which they are applied to an operator.
 RULES: tuple[Rule[Any], ...] = (
-    strided_conv.RULE,
-    inverse_pair.RULE,
-    transposes.RULE,
+    neighbours.STRIDED,
+    neighbours.CANCELLED,
+    neighbours.ABSORBED,
 )
 
 __all__ = ["RULES", "Lower", "MatchedOp", "Matcher", "Reason", "Rewrite", "Rule", "Writer"]

@@ -4,8 +4,8 @@ Every strategy is exact, bit for bit, for every request that it does not refuse.
 function that builds it, in a module of its own, and list it in `select.STRATEGIES`.
 """
 
-from onnx_spatial.lowering.core.builder import Emitter
-from onnx_spatial.lowering.core.strategy import Request, Strategy, are_open
+from onnx_spatial.lowering.emitter import Emitter
+from onnx_spatial.lowering.request import Request, Strategy, are_open
 from onnx_spatial.lowering.select import (
     MIN_OPSET,
     STRATEGIES,

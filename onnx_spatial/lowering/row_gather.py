@@ -27,27 +27,22 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
-from onnx_spatial.lowering.core.gather_indices import (
+from onnx_spatial.lowering.emitter import (
     MAX_INDEX_ENTRIES,
     MAX_STORED_ENTRIES,
+    Emitter,
+    Size,
+    Tensor,
     Term,
     computed_index,
     constant_index,
+    filled,
     index,
 )
-from onnx_spatial.lowering.core.nodes import NewerOpsetError
-from onnx_spatial.lowering.core.padding import filled
-from onnx_spatial.lowering.core.strategy import Request, zero_if_legal
-from onnx_spatial.lowering.factored_axes import Rearrangement
-from onnx_spatial.lowering.stages import transposed
-from onnx_spatial.lowering.windows import Windows, computes_padding, patches
+from onnx_spatial.lowering.nodes import SINCE, NewerOpsetError
+from onnx_spatial.lowering.permutation import Rearrangement, transposed
+from onnx_spatial.lowering.request import Request, Windows, computes_padding, patches, zero_if_legal
 from onnx_spatial.operators import ExtractPatches, ReorgYolo
-
-#: The opset that brought GatherND, and negative indices of Gather.
-_GATHER_ND = 11
-
-_GATHER_ELEMENTS = 11
 
 #: The most elements of a result that are gathered one by one: each has an entry in a table.
 _MOST_ELEMENTS = 1 << 20
@@ -81,8 +76,8 @@ def row_gather(request: Request, emit: Emitter, *, single: bool = False) -> ir.V
         _refuse_long_index(request, operator)
     elif request.call.may_pad and len(request.element_types) > 1:
         raise ConversionError("the function is called with several element types")
-    if request.opset < _GATHER_ND and _holds_strings(request):
-        raise ConversionError(f"strings need GatherND, opset {_GATHER_ND}")
+    if request.opset < SINCE["GatherND"] and _holds_strings(request):
+        raise ConversionError(f"strings need GatherND, opset {SINCE['GatherND']}")
     places = _known_index(request, emit, x.dims[:lead])
     if places is None and isinstance(operator, ExtractPatches):
         return _of_padded_windows(request, emit, single)
@@ -118,8 +113,8 @@ def element_gather(request: Request, emit: Emitter) -> ir.Value:
         raise ConversionError(f"its table would have more than {_MOST_ELEMENTS:,} entries")
     if TensorProto.STRING in request.element_types:
         raise ConversionError("the elements are strings")
-    if request.opset < _GATHER_ELEMENTS:
-        raise ConversionError(f"GatherElements needs opset {_GATHER_ELEMENTS}")
+    if request.opset < SINCE["GatherElements"]:
+        raise ConversionError(f"GatherElements needs opset {SINCE['GatherElements']}")
     return row_gather(request, emit, single=True)
 
 
@@ -226,7 +221,7 @@ def _known_index(request: Request, emit: Emitter, lead: Sequence[Size]) -> Tenso
     ):
         return None
     # Gather counts from the end since opset 11.
-    zero_row = -1 if emit.opset >= _GATHER_ND else rows
+    zero_row = -1 if emit.opset >= SINCE["negative indices of Gather"] else rows
     numbers = operator(np.arange(rows).reshape(dims), zero_row).reshape(-1)
     wide = _holds_strings(request)  # GatherND has int64 only
     return emit.tensor(
@@ -238,8 +233,8 @@ def _rearrange_numbers(
     request: Request, emit: Emitter, dims: Sequence[Size]
 ) -> tuple[Tensor, list[Size]]:
     """Emit a block operator on row numbers; return these, in any shape, and the shape of the result."""
-    if request.opset < _GATHER_ND and request.call.may_pad:
-        raise NewerOpsetError("rows of zeros", _GATHER_ND)  # whose Gather counts from the end
+    if request.opset < SINCE["negative indices of Gather"] and request.call.may_pad:
+        raise NewerOpsetError("rows of zeros", SINCE["negative indices of Gather"])
     assert request.shape is not None
     plain = replace(
         request,

@@ -1,4 +1,9 @@
-"""Pick the cheapest strategy that can lower an operator within the limits."""
+"""Pick the cheapest strategy that can lower an operator within the limits.
+
+    request -> each of STRATEGIES that accepts the operator -> nodes, or why not -> the cheapest of them
+
+Two strategies stand here. What moves nothing is an Identity, and an empty tensor is zeros of its shape.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +15,13 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.errors import Code, ConversionError
-from onnx_spatial.lowering.core import cost_model
-from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Tensor
-from onnx_spatial.lowering.core.nodes import NewerOpsetError
-from onnx_spatial.lowering.core.strategy import Request, Strategy, guard_request
-from onnx_spatial.lowering.planes import ends_in_a_layout, planes
+from onnx_spatial.lowering import cost_model
+from onnx_spatial.lowering.emitter import TYPICAL_DIM, Emitter, Tensor, filled
+from onnx_spatial.lowering.nodes import NewerOpsetError
+from onnx_spatial.lowering.permutation import in_one, in_stages
+from onnx_spatial.lowering.request import Request, Strategy, checked_zero, guard_request
 from onnx_spatial.lowering.row_gather import element_gather, row_gather
-from onnx_spatial.lowering.slices import slices
-from onnx_spatial.lowering.space_to_depth import depth
-from onnx_spatial.lowering.stages import in_one, in_stages
-from onnx_spatial.lowering.trivial import copy, zeros
+from onnx_spatial.lowering.slices import depth, ends_in_a_layout, planes, slices
 from onnx_spatial.operators import (
     BatchToSpace,
     ExtractPatches,
@@ -28,6 +30,36 @@ from onnx_spatial.operators import (
     ReorgYolo,
     SpaceToBatch,
 )
+
+
+def copy(request: Request, emit: Emitter) -> ir.Value:
+    """Emit an Identity, so that the output keeps its name.
+
+    For blocks of 1 without padding, windows of 1 with stride 1, and the like.
+    """
+    operator = request.call.operator
+    known = request.shape is not None and request.ranked
+    if not known or operator is None or not operator.is_identity:
+        raise ConversionError("the operator moves data")
+    return emit.op("Identity", request.inputs[0])
+
+
+def zeros(request: Request, emit: Emitter) -> ir.Value:
+    """Emit zeros of the output's shape where input or output hold no elements.
+
+    An empty tensor that is padded holds nothing else. Before opset 14 Reshape does not serve: a 0 in its
+    shape copies a dim.
+    """
+    if request.shape is None or len(request.element_types) > 1:
+        raise ConversionError("the shape is unknown, or the element type is")
+    if 0 not in request.shape and 0 not in request.call.output_shape(request.shape):
+        raise ConversionError("the tensor is not known to be empty")
+    x = request.data(emit)
+    dims = request.call.output_dims(emit, x.dims, *request.parameters(emit))
+    dims[0] = emit.add(dims[0], checked_zero(request, emit))
+    emit.tensor(request.inputs[0], dims)  # type: ignore[arg-type]
+    return filled(emit, dims, min(request.element_types, default=1))
+
 
 _BLOCKS = (SpaceToBatch, BatchToSpace)
 _ROWS = (*_BLOCKS, ExtractPatches, ReorgYolo)
@@ -62,24 +94,7 @@ MIN_OPSET = 7
 
 _COMPLEX = frozenset({TensorProto.COMPLEX64, TensorProto.COMPLEX128})
 #: Element types of standard operators since opset 9; bfloat16 since 13.
-_MOVABLE = frozenset(
-    {
-        TensorProto.FLOAT,
-        TensorProto.FLOAT16,
-        TensorProto.DOUBLE,
-        TensorProto.INT8,
-        TensorProto.INT16,
-        TensorProto.INT32,
-        TensorProto.INT64,
-        TensorProto.UINT8,
-        TensorProto.UINT16,
-        TensorProto.UINT32,
-        TensorProto.UINT64,
-        TensorProto.BOOL,
-        TensorProto.STRING,
-        TensorProto.BFLOAT16,
-    }
-)
+_MOVABLE = frozenset({*range(TensorProto.FLOAT, TensorProto.COMPLEX64), TensorProto.BFLOAT16})
 
 
 @dataclass(frozen=True)
@@ -124,6 +139,7 @@ class Ranking:
     Attributes:
         fitting: lowerings that are possible, the cheapest first.
         best: the strategy of the first of them.
+        nodes: number of its nodes.
         reasons: why the other strategies cannot, by name.
         newer_opset: the first of these reasons that a newer opset would remove.
         ranks: the ranks of strategies that exceed the limit.
@@ -131,6 +147,7 @@ class Ranking:
 
     fitting: tuple[Candidate, ...]
     best: Strategy | None
+    nodes: int
     reasons: dict[str, str]
     newer_opset: str | None = None
     ranks: tuple[int, ...] = ()
@@ -222,7 +239,7 @@ def _rank_present(
     request = request.with_inputs(present)
     reasons: dict[str, str] = {}
     newer_opset = None
-    priced: list[tuple[float, Strategy]] = []
+    priced: list[tuple[float, Strategy, int]] = []
     ranks = []
     for candidate in STRATEGIES:
         if strategy not in (None, candidate.name):
@@ -243,19 +260,19 @@ def _rank_present(
             reasons.setdefault(candidate.name, reason)
             ranks.append(emitted.max_rank)
         else:
-            priced.append((round(emitted.cost, 3), candidate))
-    least = min((price for price, _ in priced), default=0.0)
+            priced.append((round(emitted.cost, 3), candidate, len(emitted.nodes)))
+    least = min((price for price, _, _ in priced), default=0.0)
     computed = any(present[1:])
     limit = max(least + _NEGLIGIBLE, least * _UNSURE if computed else 0.0)
     # Among equals the first: it is the plainer one, and the easier to prove. A Gather has a table of
     # indices, which is computed where parameters are.
     priced.sort(key=lambda each: each[0] if each[0] > limit else 0.0)
     fitting: dict[str, Candidate] = {}
-    for price, candidate in priced:
+    for price, candidate, _ in priced:
         reasons.pop(candidate.name, None)
         fitting.setdefault(candidate.name, Candidate(candidate.name, price))
-    best = priced[0][1] if priced else None
-    return Ranking(tuple(fitting.values()), best, reasons, newer_opset, tuple(ranks))
+    _, best, nodes = priced[0] if priced else (0.0, None, 0)
+    return Ranking(tuple(fitting.values()), best, nodes, reasons, newer_opset, tuple(ranks))
 
 
 def _build_candidate(candidate: Strategy, request: Request, max_rank: int | None) -> Lowered:

@@ -35,7 +35,7 @@ from onnx_spatial.operators.spellings.python_ops import (
     VERSION,
 )
 from onnx_spatial.python_ops import kernels
-from onnx_spatial.python_ops.failures import Failures, Signals, exception_of
+from onnx_spatial.python_ops.kernels import Failures, Signals, exception_of
 
 #: Attribute of the module onnxruntime_extensions that holds the state, and of
 #: onnxruntime.SessionOptions that holds the modules of onnxruntime_extensions.

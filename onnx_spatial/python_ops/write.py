@@ -41,7 +41,7 @@ from onnx import TensorProto
 from onnx_spatial.analysis import OperatorInfo, dtype_name
 from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering import Emitter, Lowered, Request
-from onnx_spatial.lowering.core.padding import numpy_dtype
+from onnx_spatial.lowering.emitter import numpy_dtype
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import marks
 from onnx_spatial.operators.spellings import BlockCall, Vector
@@ -167,7 +167,7 @@ def _emit_positions(
             flat = emit.op("Concat", emit.constant(zero, "zero"), flat, axis=0)
         return emit.op("Gather", flat, moved, axis=0)
 
-    sizes = emit.shape_of(x)
+    sizes = emit.op("Shape", x)
     if emit.opset >= _ALLOW_ZERO:
         positions = emit.op("Reshape", count_positions(sizes), sizes, allowzero=1)
     elif shape is not None and all(isinstance(d, int) and d > 0 for d in shape):
@@ -199,7 +199,7 @@ def _emit_shape(request: Request, emit: Emitter) -> ir.Value:
     rank = len(request.shape) if request.shape is not None else request.call.rank
     if rank is None:  # it is that of the data
         assert request.inputs[0] is not None
-        shape = emit.shape_of(request.inputs[0])
+        shape = emit.op("Shape", request.inputs[0])
         return emit.op("Sub", shape, shape)
     known = request.call.output_shape(request.shape or (None,) * rank)
     return emit.ints([d if isinstance(d, int) else 0 for d in known], "shape")

@@ -56,7 +56,7 @@ def figure_rows(summary: Summary, *, verbose: bool = False) -> Iterator[tuple[st
         yield "largest rank", str(before.rank), str(after.rank)
     if (times := summary.estimate) is not None:
         chains = _priced_chains(times, before.chains)
-        yield f"time of {chains}", f"~{duration(times.before_us)}", f"~{duration(times.after_us)}"
+        yield f"estimated time of {chains}", duration(times.before_us), duration(times.after_us)
 
 
 def interface(model: onnx.ModelProto) -> dict[str, list[str]]:

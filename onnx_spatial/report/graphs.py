@@ -22,13 +22,13 @@ import onnx
 import onnx.helper
 
 from onnx_spatial.analysis import dtype_name
-from onnx_spatial.conversion.summary import Replacement, Summary
+from onnx_spatial.conversion.report import OperatorReport
+from onnx_spatial.conversion.summary import Replacement
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.new_nodes import ORIGIN
 from onnx_spatial.operators.operator import show
 from onnx_spatial.report.figures import file_size, type_text
-
-Document = Mapping[str, Any]
+from onnx_spatial.verification.evidence import OperatorResult
 
 #: Letters of an attribute that are shown.
 _MAX_ATTRIBUTE_LETTERS = 120
@@ -309,29 +309,22 @@ class SideBySide:
         cls,
         original: onnx.ModelProto,
         result: onnx.ModelProto | None,
-        summary: Summary | None = None,
-        operators: Sequence[Document] = (),
+        operators: Sequence[Replacement | OperatorReport | OperatorResult] = (),
     ) -> SideBySide:
         """Compare two models.
 
         Args:
             original: the model.
             result: what it was converted to; None if there is only one model.
-            summary: of the conversion.
-            operators: without a summary, each makes a region: dicts of an `OperatorReport` or an
-                `OperatorResult`.
+            operators: what makes regions: the replacements of a conversion, or operators.
         """
-        sides = ("before", "after") if result is not None else ("the model",)
-        made = cls(sides)
-        regions: Sequence[Replacement]
-        if summary is None:
-            regions = [_operator_region(each) for each in operators]
-        else:
-            regions = summary.replacements
-            sizes = [each.nodes_before + each.nodes_after for each in regions]
-            made.largest = sizes.index(max(sizes)) if sizes else None
-        made.graphs = compare(original, result, regions)
-        return made
+        regions = [each if isinstance(each, Replacement) else _region(each) for each in operators]
+        sizes = [each.nodes_before + each.nodes_after for each in regions]
+        return cls(
+            ("before", "after") if result is not None else ("the model",),
+            sizes.index(max(sizes)) if sizes else None,
+            compare(original, result, regions),
+        )
 
     def leave_out(self, most: int) -> None:
         """Leave the graphs out if their data has more than so many characters."""
@@ -356,6 +349,6 @@ class SideBySide:
         return "" if self.graphs is None else script_json(self.graphs)
 
 
-def _operator_region(operator: Document) -> Replacement:
-    members = (operator["node"], *operator.get("absorbed", ()))
-    return Replacement(operator["node"], operator["graph"], "", len(members), 0, members)
+def _region(operator: OperatorReport | OperatorResult) -> Replacement:
+    members = (operator.node, *getattr(operator, "absorbed", ()))
+    return Replacement(operator.node, operator.graph, "", len(members), 0, members)

@@ -11,11 +11,10 @@ The tables are made of the JSON documents of results, since those of other proce
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-import onnx
 
 from onnx_spatial.errors import count, one_line
 from onnx_spatial.model.io import reader
@@ -29,6 +28,7 @@ from onnx_spatial.report.figures import (
     listed,
     names_by_sentence,
 )
+from onnx_spatial.verification.evidence import UNCHANGED, count_proofs
 
 if TYPE_CHECKING:
     from onnx_spatial.conversion.limits import LimitReport, NodeBeyond
@@ -49,29 +49,25 @@ _PROBLEMS, _REPLACEMENTS, _REASONS = 6, 12, 8
 _MOST_ULP = 1_000_000
 
 #: Columns of words that have a level, and of numbers.
-_MARKED = {"action", "proven", "ran", "result"}
-NUMBERS = {"nodes", "time", "before", "after"}
+_MARKED = {"action", "proven", "ran alone", "result"}
+NUMBERS = {"nodes", "estimated time", "before", "after"}
 _LEVELS = {
-    "passed": "passed xfailed lower fuse function custom-op ok agrees",
+    "passed": "passed xfailed lower fuse function custom-op ok agrees all these",
     "failed": "failed refuse DIFFERS",
-    "unverified": "unverified leave interrupted",
+    "unverified": "unverified leave interrupted gave other not",
 }
 #: "passed", "failed" or "unverified" by the first word of a verdict or of a cell.
-LEVELS = {word: level for level, words in _LEVELS.items() for word in words.split()} | {
-    "all sizes": "passed",
-    "these sizes": "passed",
-    "gave up": "unverified",
-    "other formula": "unverified",
-    "not compared": "unverified",
-}
+LEVELS = {word: level for level, words in _LEVELS.items() for word in words.split()}
 
 
 @dataclass
 class Table:
     """A table as cells by the head of their column; the first column names the rows.
 
+    Columns without a word are left out, and that of graphs if it names only the main graph.
+
     Attributes:
-        columns: cells by head.
+        columns: cells by head, each in one line.
         spare: heads of the columns that are left out where there is no room, the first one first.
         regions: position in the regions of the graphs for each row; None if it is in none.
     """
@@ -79,6 +75,13 @@ class Table:
     columns: dict[str, list[str]]
     spare: tuple[str, ...] = ()
     regions: Sequence[int | None] = ()
+
+    def __post_init__(self) -> None:
+        self.columns = {
+            head: list(map(one_line, cells))
+            for head, cells in self.columns.items()
+            if {*cells} - {"", "main graph" if head == "in" else ""}
+        }
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
@@ -88,7 +91,7 @@ class Table:
     @staticmethod
     def level(head: str, cell: str) -> str:
         """Return whether a cell is good, in doubt or wrong; "" if it does not say."""
-        return LEVELS.get(cell.partition(":")[0].partition(" with ")[0], "") * (head in _MARKED)
+        return LEVELS.get(re.split("[: ]", cell)[0], "") * (head in _MARKED)
 
     @property
     def failed(self) -> int | None:
@@ -159,23 +162,6 @@ class Outcome:
         largest = None if self.shown is None else self.shown.largest
         return failed[0] if failed else largest
 
-    def add_interface(self, model: onnx.ModelProto) -> None:
-        """Add the inputs and outputs of the model."""
-        self.facts = interface(model)
-
-    def add_graphs(
-        self,
-        before: onnx.ModelProto,
-        after: onnx.ModelProto | None,
-        summary: Summary | None,
-        operators: Sequence[OperatorReport] | Sequence[Document],
-    ) -> None:
-        """Add the graphs, for a page; without a summary each operator makes a region."""
-        from onnx_spatial.report.graphs import SideBySide
-
-        known = [each if isinstance(each, Mapping) else each.to_dict() for each in operators]
-        self.shown = SideBySide.of(before, after, summary, known)
-
     def add_figures(self, summary: Summary, *, types: bool) -> None:
         """Add the figures before and after; `types` names all types of nodes."""
         rows = map(list, zip(*figure_rows(summary, verbose=types), strict=True))
@@ -194,13 +180,18 @@ class Outcome:
         rows += others
         columns = {
             "operator or region": [row[0] for row in rows],
-            "in": [row[1] for row in rows] if {row[1] for row in rows} - {"main graph", ""} else [],
+            "in": [row[1] for row in rows],
             "now": [row[2] for row in rows],
             "nodes": [f"{row[3]} -> {row[4]}" for row in rows],
         }
         regions = [*range(len(named)), *[None] * len(others)]
-        table = Table({head: cells for head, cells in columns.items() if cells}, ("in",), regions)
-        self.parts.append(Part("Operators and regions", table))
+        part = Part("Operators and regions", Table(columns, ("in",), regions))
+        if any(r.nodes_before < r.nodes_after for r in each):
+            part.lines = [
+                "nodes grow: an operator takes several, and more where sizes are computed that the "
+                "file leaves open"
+            ]
+        self.parts.append(part)
 
     def add_operators(
         self,
@@ -279,14 +270,18 @@ def describe_verification(
     if original is not None and converted is not None:
         before, after = (reader.read(each, data=False) for each in (original, converted))
         outcome.name = after.name
-        outcome.headline = found.message.removeprefix(f"{found.status}: ")
-        outcome.add_interface(before.proto)
-        outcome.add_graphs(before.proto, after.proto, None, document["operators"])  # type: ignore[arg-type]
-        assert outcome.shown is not None
+        from onnx_spatial.report.graphs import (
+            SideBySide,  # loads lowerings, which a screen does without
+        )
+
+        outcome.facts = interface(before.proto)
+        outcome.shown = SideBySide.of(before.proto, after.proto, found.operators)
         regions = outcome.shown.regions()
     outcome.checks = describe_check(document, operators, verbose=verbose)
-    if verbose and found.operators:
-        outcome.parts = [Part("Operators", operator_table((), document, regions))]
+    outcome.headline = outcome.checks[0].message if outcome.name else ""
+    if verbose and (found.operators or found.parts):
+        title = "Operators and changed parts" if found.parts else "Operators"
+        outcome.parts = [Part(title, operator_table((), document, regions))]
     return outcome
 
 
@@ -300,8 +295,9 @@ def operator_table(
         check: a `Verification.to_dict()`; None if nothing was verified.
         regions: of the nodes.
     """
-    results = {} if check is None else {_node_place(each): each for each in check["operators"]}
-    every = operators or list(results.values())
+    found = [] if check is None else [*check["operators"], *check.get("parts", ())]
+    results = {_node_place(each): each for each in found}
+    every = operators or found
     checked = [results.get(_node_place(each)) for each in every] if results else []
     columns = {
         "node": [each["node"] for each in every],
@@ -311,17 +307,13 @@ def operator_table(
         "data": [_data_cell(each) for each in operators],
         "action": [_action_cell(each) for each in operators],
         "nodes": [f"{each['nodes_before']} -> {each['nodes_after']}" for each in operators],
-        "time": [_time_cell(each) for each in operators],
+        "estimated time": [_time_cell(each) for each in operators],
         "proven": [_proven_cell(each) for each in checked],
-        "ran": [_run_cell(each) for each in checked],
+        "ran alone": [_run_cell(each) for each in checked],
     }
-    plain = {"": {""}, "in": {"main graph"}}
-    columns = {
-        head: list(map(one_line, cells))
-        for head, cells in columns.items()
-        if cells and {*cells} - plain.get(head, {""})
-    }
-    return Table(columns, ("time", "data"), [regions.get(_node_place(each)) for each in every])
+    return Table(
+        columns, ("estimated time", "data"), [regions.get(_node_place(each)) for each in every]
+    )
 
 
 def _node_place(operator: Document) -> tuple[str, str]:
@@ -344,7 +336,7 @@ def _action_cell(operator: Document) -> str:
 
 def _time_cell(lowering: Document) -> str:
     """Format the estimated time of a lowering."""
-    return "" if lowering["estimated_us"] is None else f"~{duration(lowering['estimated_us'])}"
+    return "" if lowering["estimated_us"] is None else duration(lowering["estimated_us"])
 
 
 def _proven_cell(result: Document | None) -> str:
@@ -381,7 +373,7 @@ def operator_lines(
     for name, operator in named if verbose and shown else ():
         if len(operator["candidates"]) > 1:
             each = ", ".join(f"{c['lowering']} ({_time_cell(c)})" for c in operator["candidates"])
-            yield f"lowerings of {name}: {each}"
+            yield f"lowerings of {name}, with estimated times: {each}"
 
 
 def _by_reason(state: str, reasons: Iterable[tuple[str, str]]) -> list[str]:
@@ -424,6 +416,7 @@ def describe_check(
     if not check["problems"]:
         others = (each for each in unproven if "{} is not proven: {}".format(*each) not in message)
         lines = _by_reason("{} not proven", others)
+    message = re.sub(r" \(and \d+ more\)", "", message)  # the lines below have them
     part = Part("Verification", status=check["status"], message=message)
     if of:
         part.title, part.message = f"Verification: {of}", f"{of}: {message}"
@@ -432,6 +425,9 @@ def describe_check(
         *_explain_difference(check, operators),
     ]
     part.lines += [note for note in check["notes"] if note not in message]
+    changed = [each["proven"] for each in check["operators"] if each["reason"] != UNCHANGED]
+    if check["status"] == "unverified" and changed and not check["outputs"]:
+        part.lines.append(f"no outputs of the whole models were compared; {count_proofs(changed)}")
     if verbose:
         part.lines += list_assumptions(check["operators"])
     if (value := check["first_value"]) is not None:
@@ -524,16 +520,15 @@ def _output_table(outputs: Sequence[Document]) -> Table:
         "mode": [output.get("mode") or "" for output in outputs],
         "type": [output["dtype"] for output in outputs],
         "shape": [show(output["shape"]) for output in outputs],
-        "optimised": ["yes" if output["optimised"] else "no" for output in outputs],
+        "optimisations": ["on" if output["optimised"] else "off" for output in outputs],
         "largest error": [_largest_error(output) for output in outputs],
         "mean": [_error_cell(output["mean_relative_error"]) for output in outputs],
         "99 %": [_error_cell(output["p99_relative_error"]) for output in outputs],
-        "apart": [_ulp_cell(output["max_steps"]) for output in outputs],
+        "distance": [_ulp_cell(output["max_steps"]) for output in outputs],
         "allowed": [_allowed_cell(output) for output in outputs],
         "result": [results[output["passed"]] for output in outputs],
     }
-    said = {head: cells for head, cells in columns.items() if any(cells)}
-    return Table(said, ("mean", "99 %", "apart", "type", "shape"))
+    return Table(columns, ("mean", "99 %", "distance", "type", "shape"))
 
 
 def _largest_error(output: Document) -> str:

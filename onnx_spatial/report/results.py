@@ -20,17 +20,18 @@ from onnx_spatial.analysis.unknown_operators import UnknownOperator, unknown_ope
 from onnx_spatial.conversion.changes import list_changes
 from onnx_spatial.conversion.limits import LimitReport
 from onnx_spatial.conversion.report import EditResult, OperatorReport
-from onnx_spatial.conversion.summary import Summary, layout_text, summarize
+from onnx_spatial.conversion.summary import Summary, describe_products, layout_text, summarize
 from onnx_spatial.errors import count, one_line
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import rebuild_ir
 from onnx_spatial.model.io.source import Source
-from onnx_spatial.report.figures import headline
+from onnx_spatial.report.figures import headline, interface
+from onnx_spatial.report.graphs import SideBySide
 from onnx_spatial.report.outcome import Outcome, Part, describe_check
 from onnx_spatial.verification import OperatorResult, Verification
 
 if TYPE_CHECKING:
-    from onnx_spatial.chains import Chain
+    from onnx_spatial.chains.find_chains import Chain
 
 
 @dataclass(repr=False)
@@ -123,16 +124,12 @@ class Inspection:
         layouts = layout_text(*self.layouts)
         if not self.chains and not layouts:
             return None
-        fusions = Counter(chain.lowering or "" for chain in self.chains if chain.action == "fuse")
+        rewritten = [chain for chain in self.chains if chain.converted]
         above = sum(chain.above_limit for chain in self.chains)
-        alone = sum(chain.action == "lower" for chain in self.chains)
-        left = sum(chain.action == "leave" for chain in self.chains) - above
-        parts = [_describe_fusion(fusion, number) for fusion, number in fusions.items()]
-        nodes = "faster" if self.limits is None else "other"
-        parts += [f"{count(alone, 'chain')} written as {nodes} nodes"] if alone else []
+        left = len(self.chains) - len(rewritten) - above
+        parts = [describe_products(rewritten, self.layouts)] if rewritten or layouts else []
         parts += [f"{count(above, 'chain')} above the limit left"] if above else []
         parts += [f"{count(left, 'chain')} left, with nothing to gain"] if left else []
-        parts += [layouts] if layouts else []
         before, after = self.nodes
         return ", ".join(parts) + (f": {before} -> {after} nodes" if before != after else "")
 
@@ -181,10 +178,14 @@ class Inspection:
         summary = self.conversion
         status = "failed" if error or self.refused else "inspected"
         outcome = Outcome(name or self.model, status, self._describe_contents())
-        outcome.add_interface(self.original.proto)
+        outcome.facts = interface(self.original.proto)
         if graphs:
             after = None if summary is None or self.result is None else self.result.proto
-            outcome.add_graphs(self.original.proto, after, summary, self.named)
+            outcome.shown = SideBySide.of(
+                self.original.proto,
+                after,
+                self.named if summary is None else summary.replacements,
+            )
         if summary is not None:
             outcome.remarks.append((f"after convert: {headline(summary)}", ""))
             if outcome.shown is not None:
@@ -240,13 +241,6 @@ def _count_actions(operators: Sequence[OperatorReport]) -> str:
     actions = Counter(operator.action for operator in operators)
     counts = ", ".join(f"{number} {action}" for action, number in actions.items())
     return f"{count(len(operators), 'operator')} ({counts})"
-
-
-def _describe_fusion(fusion: str, number: int) -> str:
-    """Say what some chains become, by `OperatorReport.lowering`."""
-    if fusion.endswith(" convolution"):
-        return f"{count(number, 'chain')} {f'is a {fusion}' if number == 1 else f'are {fusion}s'}"
-    return f"{count(number, 'chain')} {fusion}"
 
 
 @dataclass(repr=False)
@@ -388,9 +382,13 @@ class Conversion:
         outcome = Outcome(name or found.model, status, what)
         if graphs:
             after = self.model if self.changed else None
-            outcome.add_graphs(self.original.proto, after, summary, found.operators)
+            outcome.shown = SideBySide.of(
+                self.original.proto,
+                after,
+                found.operators if summary is None else summary.replacements,
+            )
         if summary is not None:
-            outcome.add_interface(self.original.proto)
+            outcome.facts = interface(self.original.proto)
             if verbose:
                 outcome.add_figures(summary, types=not graphs)
             outcome.add_replacements(summary, verbose=verbose)

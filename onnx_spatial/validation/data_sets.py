@@ -24,8 +24,8 @@ from onnx import numpy_helper
 
 from onnx_spatial.errors import Code, ModelFileError, UsageError
 from onnx_spatial.model.io import other_formats
-from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.run.data import check_user_data, graph_inputs
+from onnx_spatial.verification.values import Array
 
 _SET = re.compile(r"test_data_set_(\d+)")
 
@@ -54,11 +54,6 @@ class DataSet:
         return all(isinstance(value, np.ndarray) for value in self.inputs.values())
 
 
-def archive_of(model: Path) -> Path:
-    """Return the path of a model's .npz archive, which may not exist."""
-    return model.with_suffix(".npz")
-
-
 def find(model: Path) -> list[Path]:
     """Find the recorded data of a model: folders by number, then the archive; also dangling links."""
     try:
@@ -66,7 +61,7 @@ def find(model: Path) -> list[Path]:
     except OSError:  # a folder without permission to list it
         folders = []
     sets = sorted(folders, key=lambda p: (int(p.name.removeprefix("test_data_set_")), p.name))
-    archive = archive_of(model)
+    archive = model.with_suffix(".npz")
     exists = archive.is_file() or archive.is_symlink()
     return [*sets, archive] if exists and archive != model else sets
 

@@ -1,4 +1,4 @@
-"""Validate the models of a list, each in a child process, and collect the report.
+"""Find the models of a run, validate each in a child process, and collect the report.
 
 An executor, as `concurrent.futures` has it, calls `validate_model` for each model: processes here, or
 the workers of a Dask cluster. Each call starts a child process, keeps its limits, and returns a result
@@ -10,6 +10,8 @@ in any case: that a child crashes, hangs or takes too much memory is the result 
 
 from __future__ import annotations
 
+import fnmatch
+import glob
 import multiprocessing
 import os
 import signal
@@ -19,7 +21,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,14 +35,89 @@ import onnx.reference.ops  # noqa: F401
 
 import onnx_spatial
 from onnx_spatial.custom_ops import available
-from onnx_spatial.errors import Code, UsageError, one_line
+from onnx_spatial.errors import Code, ModelFileError, UsageError, one_line
+from onnx_spatial.model.io import other_formats
 from onnx_spatial.report import graphs as page_graphs
-from onnx_spatial.report.report_file import versions
-from onnx_spatial.validation import models as selection
+from onnx_spatial.report.page import versions
 from onnx_spatial.validation.examine import examine
-from onnx_spatial.validation.options import Options
-from onnx_spatial.validation.result import ModelResult, Report, Status
-from onnx_spatial.verification import child, limits
+from onnx_spatial.validation.result import ModelResult, Options, Report, Status
+from onnx_spatial.verification import process
+
+_SUFFIX = ".onnx"
+
+
+def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
+    """Return the models in paths, each once, in the order of the paths and sorted within each.
+
+    A file is a model whatever its name. A folder stands for every *.onnx below it, except in folders
+    whose name begins with a dot; links to folders are not followed. A glob stands for the files and
+    folders that it matches; `**` matches any number of folders.
+
+    Args:
+        paths: files, folders, globs.
+        exclude: globs of paths or names to leave out of folders and globs.
+
+    Raises:
+        UsageError: a path does not exist or holds no model.
+        ModelFileError: a folder holds a model of another framework.
+    """
+    models: dict[str, str] = {}
+    for path in paths:
+        expanded = list(_expand_path(path, exclude))
+        if not expanded and (advice := other_formats.advise_export(Path(path))) is not None:
+            raise ModelFileError(f"{path}: {advice}", code=Code.EXPORT_FIRST)
+        if not expanded:
+            left = " (after --exclude)" if exclude else ""
+            raise UsageError(f"{path}: contains no {_SUFFIX} file{left}", code=Code.NO_MODELS)
+        for model in expanded:
+            models.setdefault(os.path.abspath(model), model)  # noqa: PTH100  links are models
+    return list(models.values())
+
+
+def matches(path: str, patterns: Sequence[str]) -> bool:
+    """Return whether a path or its file name matches one of the globs; `*` also spans folders."""
+    names = (Path(path).as_posix(), Path(path).name)
+    globs = [Path(pattern).as_posix() for pattern in patterns]  # ./a becomes a, as in the path
+    return any(fnmatch.fnmatch(name, pattern) for pattern in globs for name in names)
+
+
+def _expand_path(path: str, exclude: Sequence[str]) -> Iterator[str]:
+    """Yield the models in a file, folder or glob."""
+    if os.path.lexists(path):
+        yield from _in_folder(path, exclude) if Path(path).is_dir() else [path]
+        return
+    if not glob.has_magic(path):
+        raise UsageError(f"{path}: there is no such file or folder", code=Code.NO_MODELS)
+    names = sorted(glob.glob(path, recursive=True))  # noqa: PTH207  the pattern may be absolute
+    if not names:
+        raise UsageError(f"{path}: matches no file", code=Code.NO_MODELS)
+    for name in names:
+        if Path(name).is_dir():
+            yield from _in_folder(name, exclude)
+        elif not matches(name, exclude) and _is_model(name):
+            yield name
+
+
+def _in_folder(folder: str, exclude: Sequence[str]) -> list[str]:
+    """Return the models below a folder, sorted so that those of one folder stand together."""
+    models = []
+    for parent, folders, names in os.walk(folder, onerror=_refuse_folder):
+        folders[:] = [f for f in folders if not f.startswith(".")]
+        models += [str(Path(parent) / n) for n in names if _is_model(n) and not n.startswith(".")]
+    return sorted((m for m in models if not matches(m, exclude)), key=lambda m: Path(m).parts)
+
+
+def _refuse_folder(error: OSError) -> None:
+    """Refuse a folder that cannot be listed, as its models would be missed."""
+    raise UsageError(f"{error.filename}: cannot be listed: {error.strerror or error}")
+
+
+def _is_model(name: str) -> bool:
+    return name.lower().endswith(_SUFFIX)
+
+
+# Imported lazily by their libraries, which would happen in each fork.
+
 
 #: Bytes of the output of a crashed process that are kept: a stack of 100 calls, and what is above it.
 _LOG_BYTES = 10_000
@@ -67,13 +144,13 @@ class Examination:
     graphs: int | None = None
     version: str = onnx_spatial.__version__
 
-    def __call__(self, note: child.Progress) -> ModelResult:
+    def __call__(self, note: process.Progress) -> ModelResult:
         """Examine the model."""
         try:
             os.chdir(self.folder)
             result = examine(self.model, self.options, note, graphs=self.graphs)
         except MemoryError:
-            message = f"it {child.lack_of_memory()}"
+            message = f"it {process.lack_of_memory()}"
             return ModelResult.without(
                 self.model, _undecided_status(self.options), "memory", message
             )
@@ -104,9 +181,9 @@ def validate_model(
     started = time.monotonic()
     with tempfile.TemporaryFile() as log:
         try:
-            bounds = child.Bounds(memory, seconds=timeout)
-            result = child.run(work, lambda text: None, bounds, log=log)
-        except child.Died as death:
+            bounds = process.Bounds(memory, seconds=timeout)
+            result = process.run(work, lambda text: None, bounds, log=log)
+        except process.Died as death:
             status = "failed" if death.status == "failed" else _undecided_status(work.options)
             result = ModelResult.without(work.model, status, death.ending, str(death))
         if result.kind == "crash":
@@ -137,11 +214,6 @@ def _end_of(log: IO[bytes]) -> str | None:
     return log.read().decode("utf-8", "replace").strip() or None
 
 
-def _skipped_result(model: str) -> ModelResult:
-    message = "not validated: the run was interrupted"
-    return ModelResult.without(model, "skipped", "not-run", message)
-
-
 def validate(
     models: Sequence[str],
     options: Options | None = None,
@@ -170,17 +242,13 @@ def validate(
         watch: see `Watch`.
 
     Raises:
-        UsageError: a number is out of range.
+        UsageError: the timeout is out of range.
     """
     options = options or Options()
-    if jobs < 1:
-        raise UsageError(f"jobs must be 1 or more, not {jobs}")
     if timeout is not None and not 0 < timeout <= threading.TIMEOUT_MAX:
         raise UsageError(
             f"timeout must be above 0 and at most {threading.TIMEOUT_MAX:.0f} seconds, not {timeout:g}"
         )
-    if memory is not None and memory <= 0:
-        raise UsageError(f"memory must be above 0, not {memory}")
     shown = {"--timeout": f"{timeout or 0:g}"}
     if memory is not None:
         shown["--memory"] = str(memory)
@@ -190,18 +258,6 @@ def validate(
     folder = str(Path.cwd())
     results: dict[int, ModelResult] = {}
 
-    def take(number: int, future: Future[ModelResult]) -> None:
-        try:
-            result = future.result()
-        except Exception as error:  # of any class: executors differ in what they raise
-            message = f"its worker failed: {one_line(str(error) or type(error).__name__)}"
-            result = ModelResult.without(models[number], "failed", "lost", message)
-        if selection.matches(result.model, expect_failure):
-            result = result.expected_to_fail(options)
-        results[number] = result
-        if watch is not None:
-            watch(number, result)
-
     workers: AbstractContextManager[Executor]
     if executor is None:
         call, workers = _validate_in_worker, _local_executor(min(jobs, len(models) or 1))
@@ -209,18 +265,27 @@ def validate(
         call, workers = validate_model, nullcontext(executor)
     try:
         with workers as pool:
-            numbers = {
-                pool.submit(
-                    call, Examination(model, folder, options, room), timeout, memory
-                ): number
-                for number, model in enumerate(models)
-            }
+            work = [Examination(model, folder, options, room) for model in models]
+            numbers = {pool.submit(call, w, timeout, memory): n for n, w in enumerate(work)}
             for future in as_completed(numbers):
-                take(numbers[future], future)
+                number = numbers[future]
+                try:
+                    result = future.result()
+                except Exception as error:  # of any class: executors differ in what they raise
+                    message = f"its worker failed: {one_line(str(error) or type(error).__name__)}"
+                    result = ModelResult.without(models[number], "failed", "lost", message)
+                if matches(result.model, expect_failure):
+                    result = result.expected_to_fail(options)
+                results[number] = result
+                if watch is not None:
+                    watch(number, result)
     except KeyboardInterrupt:
         report.interrupted = True
-    skipped = (results.get(number) or _skipped_result(model) for number, model in enumerate(models))
-    report.models = list(skipped)
+    message = "not validated: the run was interrupted"
+    report.models = [
+        results.get(number) or ModelResult.without(model, "skipped", "not-run", message)
+        for number, model in enumerate(models)
+    ]
     report.seconds = round(time.monotonic() - started, 3)
     return report
 
@@ -229,10 +294,10 @@ def validate(
 def _local_executor(jobs: int) -> Iterator[Executor]:
     """Yield an executor of processes. If it is left by an exception, they and their children end.
 
-    A process has one thread, so that its children can be forked (`child.can_fork`).
+    A process has one thread, so that its children can be forked (`process.can_fork`).
     """
     available()  # imports onnxruntime-extensions, which would happen in each fork
-    start = multiprocessing.get_context("fork" if child.can_fork() else "spawn")
+    start = multiprocessing.get_context("fork" if process.can_fork() else "spawn")
     workers = ProcessPoolExecutor(jobs, start, _start_worker)
     try:
         yield workers
@@ -255,7 +320,7 @@ def _validate_in_worker(
 
 def _start_worker() -> None:
     """Leave Ctrl-C to the parent, which ends workers by SIGTERM."""
-    limits.die_with_parent()
+    process.die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 

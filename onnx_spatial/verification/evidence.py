@@ -14,20 +14,25 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from onnx_spatial.errors import Code, VerificationError, one_line
 from onnx_spatial.model import traversal
 from onnx_spatial.operators.operator import show
-from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.options import VerifyOptions
-from onnx_spatial.verification.prove.proof import Found, Scope
+
+if TYPE_CHECKING:
+    from onnx_spatial.verification.values import Array
 
 Status = Literal["passed", "failed", "unverified"]
 #: What a pass rests on: a proof of every part that differs, or runs.
 Evidence = Literal["proven", "sampled"]
+#: Sizes that a proof holds for: all, or those of the file, which are static.
+Scope = Literal["all sizes", "these sizes"]
+#: What the prover found instead of a proof: nothing, or another formula.
+Found = Literal["gave up", "other formula"]
 #: Reason of an operator that the converted model keeps: there is nothing to prove.
 UNCHANGED = "it is left as it is"
 
@@ -69,12 +74,17 @@ class Counterexample:
     value: str
 
     @property
+    def names_values(self) -> bool:
+        """Whether the reason says what an element should be, or why there is none."""
+        return self.reason.startswith(("is ", "cannot "))
+
+    @property
     def message(self) -> str:
         """The counterexample in one line."""
         data = [f"{n} {show(a.shape)}" for n, a in self.inputs.items() if n not in self.parameters]
         parameters = [f"{name} = {values}" for name, values in self.parameters.items()]
         where, what = "", self.reason
-        if not self.reason.startswith(("is ", "cannot ")):
+        if not self.names_values:
             what = f"differs: {self.reason}"
         elif self.element is not None:
             where = f"element {show(self.element)} of "
@@ -261,6 +271,7 @@ class Verification:
         outputs: each output in each run.
         operators: each spatial operator of the original, each chain that is one, and each convolution
             that onnxruntime refuses.
+        parts: each changed part without operators, named after the node that computes its output.
         runs: sizes and seeds.
         first_difference: of the first part that differs (in the order of the file), else of the first
             output.
@@ -279,6 +290,7 @@ class Verification:
     problems: list[str] = field(default_factory=list)
     outputs: list[OutputResult] = field(default_factory=list)
     operators: list[OperatorResult] = field(default_factory=list)
+    parts: list[OperatorResult] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     first_difference: Difference | None = None
     first_value: FirstValue | None = None
@@ -345,20 +357,23 @@ def first_of(lines: Sequence[object]) -> str:
 
 
 def count_proofs(scopes: Sequence[str | None], noun: str = "operator") -> str:
-    """Say what is proven: "proven: 18 operators for every size, 2 for the fixed sizes in the file"."""
+    """Say what is proven: "proven: 18 of 21 operators for every size, 2 for the fixed sizes in the
+    file, 1 only run".
+    """
     where = {"all sizes": "for every size", "these sizes": "for the fixed sizes in the file"}
     total, proven = len(scopes), [scope for scope in scopes if scope is not None]
     of = f" of {total}" if len(proven) < total else ""
     what = f"{of} {noun}{'' if total == 1 else 's'}"
     counts = [f"{n}{{}} {text}" for scope, text in where.items() if (n := proven.count(scope))]
     first, *others = counts or ["0{}"]
-    return f"proven: {', '.join([first.format(what), *(other.format('') for other in others)])}"
+    rest = [f"{total - len(proven)} only run"] if of else []
+    return f"proven: {', '.join([first.format(what), *(o.format('') for o in others), *rest])}"
 
 
 #: Attributes that are keys of the JSON report, in order; of other classes all of them.
 _KEYS = {
     Verification: (
-        "status evidence code message problems unproven operators outputs runs first_difference "
+        "status evidence code message problems unproven operators parts outputs runs first_difference "
         "first_value advice reproducer notes outputs_only"
     ),
     Run: "seed inputs overridden",

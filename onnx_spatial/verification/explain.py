@@ -1,4 +1,4 @@
-"""Complete a failed verification: where the models part, what causes it, and what to do.
+"""Complete a failed verification: where the models part, what causes it, what to do, and what shows it.
 
 The first cause that applies is put in front of the problems:
 
@@ -7,49 +7,64 @@ The first cause that applies is put in front of the problems:
     edited             nodes and constants that no conversion changes
     none               then advice follows from the kind of the difference
 
-    original    x -> [Conv, w, pads = 1] -> c
-    converted   x -> [Conv, w, pads = 0] -> c      it has another 'pads': [0, 0], not [1, 1]
+Converted models keep the names of the original's values. So both run once more with every value that
+both compute as an output, and these are compared in the order in which the original computes them:
 
-A conversion gives new names to what it computes. So what keeps its name and reads the same values, but
-differs, was edited.
+    a, b, c agree,  d differs     the nodes between a, b, c and d are wrong
+
+    DIR/original.onnx     the part of the original that leads to the first value that differs
+    DIR/converted.onnx    the part of the converted model that leads there
+    DIR/inputs.npz        data on which they differ, by input name
+    DIR/reproduce.py      compares both on this data, and exits with 1 while they differ
+
+Each pair of parts runs before it is saved, and differs; where no part does, the whole models are saved.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnxruntime
 
 from onnx_spatial import analysis
-from onnx_spatial.errors import ModelFileError
+from onnx_spatial.errors import Code, ModelFileError, SpatialError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.model.io import external_data
+from onnx_spatial.model.io import external_data, reader
 from onnx_spatial.model.traversal import Place
-from onnx_spatial.operators.operator import show
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
-from onnx_spatial.verification import reproducer
-from onnx_spatial.verification.arrays import constant_value
-from onnx_spatial.verification.comparison import describe_element, find_mismatch
-from onnx_spatial.verification.evidence import Difference, Verification, first_of
-from onnx_spatial.verification.kinds import Kind
-from onnx_spatial.verification.match.definitions import Definitions
-from onnx_spatial.verification.match.graphs import Graphs, described
-from onnx_spatial.verification.options import VerifyOptions
+from onnx_spatial.verification.evidence import Difference, FirstValue, Verification, first_of
+from onnx_spatial.verification.match.graphs import (
+    MAIN,
+    Graphs,
+    GrowingPart,
+    NoPartError,
+    Producer,
+    is_computed,
+)
+from onnx_spatial.verification.options import Tolerance, VerifyOptions
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.reproducer import Divergence
+from onnx_spatial.verification.run.sessions import Original, RunError, open_converted
+from onnx_spatial.verification.values import (
+    REALS,
+    Array,
+    Kind,
+    dtype_name,
+    find_mismatch,
+    is_native,
+    type_of,
+)
 
-#: Reals whose precision users choose, by element type.
-_REALS: dict[int, str] = {
-    onnx.TensorProto.DOUBLE: "float64",
-    onnx.TensorProto.FLOAT: "float32",
-    onnx.TensorProto.FLOAT16: "float16",
-    onnx.TensorProto.BFLOAT16: "bfloat16",
-}
+#: Changes that are named; a model that differs in more is another model.
+_MOST_CHANGES = 8
 #: Error relative to the largest value from which on another precision does not explain it.
 _MOST_OF_PRECISION = 0.25
 
@@ -76,6 +91,7 @@ def add_explanation(
     verify: Callable[..., Verification],
     *,
     of_run: Difference | None = None,
+    edits: Sequence[str] = (),
 ) -> None:
     """Complete a failed verification, in place.
 
@@ -85,27 +101,21 @@ def add_explanation(
         options: tolerances, and the folder of the reproducer.
         verify: compares the models of a reproducer, as its script will.
         of_run: the first difference in a run of both models; the result's may be of a part.
+        edits: nodes that somebody edited, in one line each.
     """
-    original, converted = (Graphs(each.proto) for each in (models.original, models.converted))
-    definitions = Definitions(original, converted, models.folders)
-    difference, divergence = result.first_difference, None
-    tolerance = None if of_run is None else options.tolerances.of_output(of_run.name)
+    difference, divergence, tolerance = result.first_difference, None, None
     if of_run is not None:
-        divergence = reproducer.find_first_value(
-            models,
-            definitions,
-            of_run.inputs,
-            optimised=of_run.optimised,
-            tolerance=tolerance,
-        )
+        tolerance = options.tolerances.of_output(of_run.name)
+        divergence = find_first_value(models, of_run, tolerance)
         result.first_value = None if divergence is None else divergence.first
     cause = (
         wrong_models(models)
         or other_precision(models, result)
-        or (None if difference is None else _edited_nodes(models, definitions))
+        or (None if difference is None else edited_nodes(edits))
         or Cause((), next_step(result, divergence))
     )
-    result.problems = [*cause.problems, *([] if cause.alone else result.problems)]
+    others = () if cause.alone else result.problems
+    result.problems = list(dict.fromkeys((*cause.problems, *others)))
     result.message = f"failed: {first_of(result.problems)}"
     result.advice = cause.advice
     if options.reproducer is None or difference is None:
@@ -113,9 +123,7 @@ def add_explanation(
     try:
         folder = Path(options.reproducer)
         allowed = tolerance if difference is of_run else None  # it is about outputs of the whole
-        result.reproducer = reproducer.save_reproducer(
-            folder, models, difference, divergence, verify, allowed
-        )
+        result.reproducer = save_reproducer(folder, models, difference, divergence, verify, allowed)
     except ModelFileError as error:
         result.problems.append(f"no reproducer: {error}")
 
@@ -175,7 +183,7 @@ def _change_of_precision(original: onnx.ModelProto, converted: onnx.ModelProto) 
     before, after = _real_types(original), _real_types(converted)
     if not before or not after - before:
         return None
-    now, was = (", ".join(sorted(_REALS[t] for t in each)) for each in (after - before, before))
+    now, was = (", ".join(sorted(REALS[t] for t in each)) for each in (after - before, before))
     return f"the second model computes in {now}, the first in {was}"
 
 
@@ -185,7 +193,7 @@ def _real_types(model: onnx.ModelProto) -> set[int]:
     types |= {shape_inference.element_type(value.type) or 0 for value in model.graph.input}
     casts = (node for _, _, node in traversal.nodes(model) if node.op_type == "Cast")
     types |= {a.i for node in casts for a in node.attribute if a.name == "to"}
-    return types & _REALS.keys()
+    return types & REALS.keys()
 
 
 def _quantising_types(model: onnx.ModelProto) -> set[str]:
@@ -193,6 +201,15 @@ def _quantising_types(model: onnx.ModelProto) -> set[str]:
     kinds = {node.op_type for _, _, node in traversal.nodes(model)}
     words = ("quantize", "integer", "qlinear")
     return {kind for kind in kinds if any(word in kind.lower() for word in words)}
+
+
+def edited_nodes(edits: Sequence[str]) -> Cause | None:
+    """Name the nodes that were edited; None if there are none, or too many for the same model."""
+    advice = (
+        "use the model as `onnx-spatial convert` wrote it, or find the tool that edited it later: the "
+        "conversion does not change this"
+    )
+    return Cause(tuple(edits), advice) if 0 < len(edits) <= _MOST_CHANGES else None
 
 
 def next_step(result: Verification, divergence: Divergence | None) -> str:
@@ -233,112 +250,220 @@ def next_step(result: Verification, divergence: Divergence | None) -> str:
     )
 
 
-# What was edited
+# The first value that differs
 
-#: Changes that are named; a model that differs in more is another model.
-_MOST_CHANGES = 8
-#: Bytes of a constant whose elements are compared.
+#: Bytes of a model that is copied to give it more outputs.
 _MOST_BYTES = 2**28
-#: Characters of an attribute's value that are shown.
-_MOST_CHARACTERS = 40
 
 
-def _edited_nodes(models: ModelPair, definitions: Definitions) -> Cause | None:
-    """Name each node and constant that was edited; None if there are none, or too many.
+@dataclass(frozen=True)
+class Divergence:
+    """Where the values of two models part in a run.
 
-    Spatial operators of the original are none: a conversion replaces them.
+    Attributes:
+        first: the first value that differs; None if those that both compute agree.
+        agreed: tensors that agree and come before it, the inputs included, by name.
+        grows: whether both models compute it by the same node from the same values: then that node
+            amplifies a difference that rounding makes.
     """
-    replaced = {info.index for info in models.infos if info.known_domain}
-    lines: list[str] = []
-    for index, (place, _, node) in enumerate(traversal.nodes(models.original.proto)):
-        edits = [] if index in replaced else list(_find_edits(models, definitions, place, node))
-        more = f" (and {len(edits) - 1} more changes)" if len(edits) > 1 else ""
-        lines += [f"{described(node, place)} was changed: {edit}{more}" for edit in edits[:1]]
-    advice = (
-        "use the model as `onnx-spatial convert` wrote it, or find the tool that edited it later: the "
-        "conversion does not change this"
-    )
-    return Cause(tuple(lines), advice) if 0 < len(lines) <= _MOST_CHANGES else None
+
+    first: FirstValue | None
+    agreed: Mapping[str, Array]
+    grows: bool = False
 
 
-def _find_edits(
-    models: ModelPair, definitions: Definitions, place: Place, before: onnx.NodeProto
-) -> Iterator[str]:
-    """Yield what was changed in a node of the original, as ends of sentences."""
-    original, converted = definitions.original, definitions.converted
-    stored = (onnx.TensorProto, onnx.SparseTensorProto)
+def find_first_value(
+    models: ModelPair, difference: Difference, tolerance: Tolerance | None
+) -> Divergence | None:
+    """Find the first value of the main graph that differs; None if the models cannot be run so.
 
-    def computed_inputs(graphs: Graphs, node: onnx.NodeProto) -> list[str]:
-        """Return the inputs of a node that are no constants."""
-        return sorted(n for n in node.input if not isinstance(graphs.find(n, place), stored))
-
-    output = next(filter(None, before.output), "")
-    after = converted.find(output, place) if definitions.is_shared(output, place) else None
-    if definitions.defined_alike(output, place) or not isinstance(after, onnx.NodeProto):
-        after = None
-    if after is not None and computed_inputs(original, before) != computed_inputs(converted, after):
-        after = None
-    if after is not None and (was := _type_of(before)) != (now := _type_of(after)):
-        yield f"it is {now}, not {was}"
-        return
-    for old, new in zip(before.input, (after or before).input, strict=False):
-        tensors = original.find(old, place), converted.find(new, place)
-        if change := _compare_tensors(models, *tensors):
-            words = f"its constant {new!r} differs"
-            yield f"{words if after is None else f'it reads another constant {new!r}'}: {change}"
-    if after is not None:
-        yield from _changed_attributes(models, before, after)
-        if sorted(before.input) == sorted(after.input) and list(before.input) != list(after.input):
-            yield f"it reads its inputs in another order: {', '.join(after.input)}"
-
-
-def _type_of(node: onnx.NodeProto) -> str:
-    return ".".join(filter(None, (node.domain, node.op_type)))
-
-
-def _changed_attributes(
-    models: ModelPair, before: onnx.NodeProto, after: onnx.NodeProto
-) -> Iterator[str]:
-    old, new = ({a.name: a for a in node.attribute} for node in (before, after))
-    for name in sorted(old.keys() | new.keys()):
-        was, now = old.get(name), new.get(name)
-        if was is None or now is None:
-            yield f"it has {'no' if now is None else 'a new'} attribute {name!r}"
-        elif was.HasField("t") and now.HasField("t"):
-            if change := _compare_tensors(models, was.t, now.t):
-                yield f"it has another {name!r}: {change}"
-        elif (texts := (_show_attribute(now), _show_attribute(was)))[0] != texts[1]:
-            yield f"it has another {name!r}: {texts[0]}, not {texts[1]}"
-
-
-def _compare_tensors(models: ModelPair, was: object, now: object) -> str | None:
-    """Say how two tensors differ; None if their values are the same, or they are no tensors."""
-    if not isinstance(was, onnx.TensorProto) or not isinstance(now, onnx.TensorProto):
+    Args:
+        models: the original and the converted model.
+        difference: of a run of both, with its data.
+        tolerance: that the caller sets for the output that differs.
+    """
+    original, converted = models.original.proto, models.converted.proto
+    if max(original.ByteSize(), converted.ByteSize()) > _MOST_BYTES:
         return None
-    folders = models.folders
-    if external_data.are_same(was, folders[0], now, folders[1]):
-        return None
-    if max(was.ByteSize(), now.ByteSize()) > _MOST_BYTES:
-        return "its bytes differ"
+    made = {name: node for node in converted.graph.node for name in node.output if name}
+    makers = {
+        name: node
+        for node in traversal.in_order(original.graph)
+        for name in node.output
+        if name in made
+    }
+    feeds, optimised = difference.inputs, difference.optimised
     try:
-        before, after = constant_value(was, folders[0]), constant_value(now, folders[1])
-    except ModelFileError as error:
-        return str(error)
-    mismatch = find_mismatch(before, after, Kind())
-    if mismatch is None or mismatch.element is None:
-        return None if mismatch is None else mismatch.reason
-    element = describe_element(before, after, mismatch.element, {})
-    return f"{mismatch.reason}; {show(mismatch.element)} {element}"
+        runner = Original(models.original, models.domains, values=list(makers)).open()
+        expected = runner.run(feeds)
+        session = open_converted(models.converted, makers, optimise=optimised)
+        actual = session.run(models.as_fed(feeds))
+    except (RunError, SpatialError):
+        return None
+    kinds, agreed = models.kinds.of_values(), dict(feeds)
+    for name, node in makers.items():
+        value, kind = expected[name], kinds.get(name, Kind())
+        mismatch = None if kind.random else find_mismatch(value, actual[name], kind, tolerance)
+        if mismatch is not None:
+            first = FirstValue(
+                name,
+                traversal.label(node),
+                node.op_type,
+                str(MAIN),
+                dtype_name(value) if isinstance(value, np.ndarray) else type(value).__name__,
+                np.shape(value),
+                optimised,
+                str(mismatch.reason),
+            )
+            return Divergence(first, agreed, _computation(node) == _computation(made[name]))
+        if isinstance(value, np.ndarray):
+            agreed[name] = value
+    return Divergence(None, agreed)
 
 
-def _show_attribute(attribute: onnx.AttributeProto) -> str:
-    """Show the value of an attribute; graphs are all alike, as their nodes are named by themselves."""
-    if attribute.ref_attr_name:
-        return f"attribute {attribute.ref_attr_name!r} of the function"
-    if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-        return "a graph"
-    value = onnx.helper.get_attribute_value(attribute)
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
-    text = str(value if isinstance(value, str | int | float) else list(value))
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 3]}..."
+def _computation(node: onnx.NodeProto) -> tuple[object, ...]:
+    """Return what tells nodes of different results apart, beside the values that they read."""
+    attributes = sorted(a.SerializeToString(deterministic=True) for a in node.attribute)
+    return node.domain, node.op_type, *node.input, *attributes
+
+
+# The two small models
+
+_SCRIPT = '''"""{message}
+
+Compares converted.onnx with original.onnx on inputs.npz, and exits with 1 while they differ.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import onnx_spatial
+
+here = Path(__file__).parent
+with np.load(here / "inputs.npz") as inputs:
+    options = onnx_spatial.VerifyOptions(inputs=dict(inputs), outputs_only=True{tolerance})
+result = onnx_spatial.verify(here / "original.onnx", here / "converted.onnx", options{domains})
+print(result.message)
+for output in result.outputs:
+    for worst in output.worst_elements:
+        element = f"{{output.name}}{{list(worst.index)}}"
+        print(f"{{element}} is {{worst.converted}} instead of {{worst.original}}")
+sys.exit(not result)
+'''
+
+
+#: An original, its conversion, and data of their inputs.
+_SmallPair = tuple[onnx.ModelProto, onnx.ModelProto, Mapping[str, Array]]
+
+
+def save_reproducer(
+    folder: Path,
+    models: ModelPair,
+    difference: Difference,
+    divergence: Divergence | None,
+    verify: Callable[..., Verification],
+    tolerance: Tolerance | None = None,
+) -> Path:
+    """Write a reproducer of the first difference and return the path of its script.
+
+    Args:
+        folder: where it is written.
+        models: the original and the converted model.
+        difference: the first one that was found.
+        divergence: the first value that differs in a run of both models, if that is known.
+        verify: compares two models, as the script will.
+        tolerance: that the caller sets for the output that differs.
+
+    Raises:
+        ModelFileError: nothing that can be saved shows the difference, or it cannot be written.
+    """
+    rtol, atol = (None, None) if tolerance is None else (tolerance.rtol, tolerance.atol)
+    for pair in _candidate_pairs(models, difference, divergence):
+        options = VerifyOptions(inputs=pair[2], outputs_only=True, rtol=rtol, atol=atol)
+        with suppress(OSError, ValueError, SpatialError):  # a larger one can stand alone
+            for proto, outer in zip(pair[:2], models.folders, strict=True):
+                external_data.embed_all(proto, outer)
+            result = verify(*pair[:2], options, domains=models.domains)
+            files = [reader.serialize(proto) for proto in pair[:2]]
+            if result.status == "failed":
+                break
+    else:
+        raise ModelFileError(
+            "not saved: no part of the models shows the difference on its own",
+            code=Code.NO_REPRODUCER,
+        )
+    script = _SCRIPT.format(
+        message=difference.message.replace("\\", "/").replace('"""', "'''"),
+        tolerance="" if tolerance is None else f", rtol={rtol!r}, atol={atol!r}",
+        domains=f", domains={sorted(models.domains)!r}" if models.domains else "",
+    )
+    path = folder / "reproduce.py"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in zip(("original", "converted"), files, strict=True):
+            (folder / f"{name}.onnx").write_bytes(content)
+        with zipfile.ZipFile(folder / "inputs.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, array in pair[2].items():  # np.savez takes no array called "file"
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, _plain_array(array), allow_pickle=False)
+        path.write_text(script, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or error
+        raise ModelFileError(
+            f"{os.fspath(folder)}: cannot be written: {reason}", code=Code.UNWRITABLE
+        ) from None
+    return path
+
+
+def _candidate_pairs(
+    models: ModelPair, difference: Difference, divergence: Divergence | None
+) -> Iterator[_SmallPair]:
+    """Yield pairs of models that may show the difference, the smallest first."""
+    cuts = []
+    if difference.value is not None and difference.place is not None:
+        cuts.append((difference.place, difference.value, difference.inputs))
+    if divergence is not None and divergence.first is not None:
+        cuts.append((MAIN, divergence.first.name, divergence.agreed))
+    for cut in cuts:
+        with suppress(NoPartError):
+            if (pair := _cut_out(models, *cut)) is not None:
+                yield pair
+    if difference.kind in ("output", "model"):
+        original, converted = onnx.ModelProto(), onnx.ModelProto()
+        original.CopyFrom(models.original.proto)
+        converted.CopyFrom(models.converted.proto)
+        yield original, converted, difference.inputs
+
+
+def _cut_out(
+    models: ModelPair, place: Place, output: str, known: Mapping[str, Array]
+) -> _SmallPair | None:
+    """Cut out what leads from known values to an output; None if it needs other values.
+
+    Raises:
+        NoPartError: nothing computes the output, or its nodes cannot be taken out of a function.
+    """
+
+    def stops_at(name: str, producer: Producer | None) -> bool:
+        return name in known and (producer is None or is_computed(producer))
+
+    parts = []
+    for source in (models.original, models.converted):
+        growing = GrowingPart(Graphs(source.proto), place, stops_at)
+        growing.include(output)
+        parts.append(growing.part())
+    read = sorted(parts[0].read | parts[1].read)
+    if not known.keys() >= set(read):
+        return None
+    types = {name: type_of(known[name]) for name in read}
+    original, converted = (part.model(types, output) for part in parts)
+    return original, converted, {name: known[name] for name in read}
+
+
+def _plain_array(array: Array) -> Array:
+    """Return an array without Python objects; of a type that numpy lacks, its bits."""
+    if array.dtype.kind == "O":
+        return array.astype(np.str_)
+    return array if is_native(array.dtype) else array.view(f"V{array.dtype.itemsize}")

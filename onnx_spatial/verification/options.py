@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from onnx_spatial.errors import Code, UsageError
 
 if TYPE_CHECKING:
-    from onnx_spatial.verification.arrays import Array
+    from onnx_spatial.verification.values import Array
 
 #: What a caller gives: a number for all outputs, or numbers by output name; "" is for all others.
 Bound = float | Mapping[str, float] | None
@@ -98,7 +98,7 @@ def _by_name(bound: Bound) -> dict[str, float]:
 
 
 #: Seconds of processor time that a verification may take: a last resort, since runs are bounded by
-#: their work (`limits`).
+#: their work (`process`).
 TIME_LIMIT = 60.0
 
 

@@ -19,16 +19,15 @@ import onnx
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import Analysis, GraphFacts
-from onnx_spatial.conversion.local_functions import without_earlier_form
+from onnx_spatial.conversion.marked_functions import without_earlier_form
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io import reader
 from onnx_spatial.operators.operator import Dim, show
-from onnx_spatial.verification.arrays import STRING, Array, dtype_of, is_float
-from onnx_spatial.verification.kinds import Kinds
 from onnx_spatial.verification.options import Tolerances
 from onnx_spatial.verification.run import data
+from onnx_spatial.verification.values import REALS, STRING, Array, Kinds, dtype_of, is_float
 
 _WITH_SIZE = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED, STRING}
 
@@ -135,15 +134,6 @@ def _as_type(array: Array, element_type: int | None) -> Array:
 
 # Inputs and outputs
 
-_REALS = frozenset(
-    {
-        onnx.TensorProto.DOUBLE,
-        onnx.TensorProto.FLOAT,
-        onnx.TensorProto.FLOAT16,
-        onnx.TensorProto.BFLOAT16,
-    }
-)
-
 
 @dataclass
 class Interface:
@@ -182,7 +172,7 @@ def compare_interfaces(models: ModelPair, tolerances: Tolerances) -> Interface:
                 continue
             old, new = map(shape_inference.type_name, (was, now))
             line = f"{what} {name!r} is declared as {new}, not {old}"
-            if not {was, now} <= _REALS:
+            if not {was, now} <= REALS.keys():
                 found.blocking.append(line)
             elif tolerances if what == "input" else tolerances.of_output(name):
                 found.notes.append(f"{line}; the tolerance allows it")
@@ -193,15 +183,14 @@ def compare_interfaces(models: ModelPair, tolerances: Tolerances) -> Interface:
         was_dims, now_dims = shape_inference.dims(value.type), shapes.get(value.name)
         if now_dims is None:
             continue
-        line = f"input {value.name!r} is declared as {show(now_dims)}, not "
-        if was_dims is None:
-            found.narrowed.append(f"{line}without a shape")
-        elif not _fits_shape(was_dims, now_dims):
-            found.blocking.append(f"{line}{show(was_dims)}")
-        elif any(
+        old = "without a shape" if was_dims is None else show(was_dims)
+        line = f"input {value.name!r} is declared as {show(now_dims)}, not {old}"
+        if not _fits_shape(was_dims, now_dims):
+            found.blocking.append(line)
+        elif was_dims is None or any(
             isinstance(now, int) and now != was for was, now in zip(was_dims, now_dims, strict=True)
         ):
-            found.narrowed.append(f"{line}{show(was_dims)}")
+            found.narrowed.append(line)
     if (
         original.ir_version >= 4
     ):  # before, initializers were listed as inputs, and none could be fed

@@ -12,6 +12,7 @@ wrong: OpenVINO's CPU SpaceToBatch reads a neighbour instead of 0 where a block 
 from __future__ import annotations
 
 import os
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -20,8 +21,7 @@ import numpy as np
 import pytest
 import running
 import sampling
-from building import ELEMENT_TYPES
-from building import OPENVINO as OPENVINO_DOMAIN
+from building import ELEMENT_TYPES, OPENVINO
 from sampling import Sample
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -37,23 +37,22 @@ def tensorflow(sample: Sample) -> np.ndarray | None:
     """TensorFlow's eager CPU kernel."""
     import tensorflow as tf
 
-    if sample.domain == OPENVINO_DOMAIN:
+    if sample.domain == OPENVINO:
         return None
     data, *parameters = sample.inputs
-    raw = tf.raw_ops
-    name = {"SpaceToDepth": "SpaceToBatchND", "DepthToSpace": "BatchToSpaceND"}.get(
-        sample.op_type, sample.op_type
-    )
+    renamed = {"SpaceToDepth": "SpaceToBatchND", "DepthToSpace": "BatchToSpaceND"}
+    name = renamed.get(sample.op_type, sample.op_type)
     x = tf.constant(data, tf.bfloat16) if data.dtype == ml_dtypes.bfloat16 else tf.constant(data)
-    attributes = sample.attributes
+    named = {n: v for n, v in sample.attributes.items() if n != "Tidx"}
+    if not name.startswith("Extract"):
+        table = "paddings" if name.startswith("Space") else "crops"
+        tables = ("block_shape", table) if name.endswith("ND") else (table,)
+        wanted = [n for n in tables if n not in named]
+        named |= dict(zip(wanted, parameters, strict=True))
+        named[table] = np.asarray(named[table]).reshape(-1, 2)
     try:
-        if name.startswith("Extract"):
-            sizes = {k: v for k, v in attributes.items() if k in ("ksizes", "strides", "rates")}
-            call = raw.ExtractImagePatches if "Image" in name else raw.ExtractVolumePatches
-            data_name = "images" if "Image" in name else "input"
-            out = call(**{data_name: x}, **sizes, padding=attributes["padding"])
-        else:
-            out = _blocks(raw, name, x, parameters, attributes)
+        call = getattr(tf.raw_ops, name)
+        out = call(**{"images" if name == "ExtractImagePatches" else "input": x}, **named)
     except (tf.errors.NotFoundError, tf.errors.UnimplementedError):
         return None  # no kernel for this element type or number of blocked dims
     except tf.errors.InvalidArgumentError as error:
@@ -65,21 +64,6 @@ def tensorflow(sample: Sample) -> np.ndarray | None:
         texts = [t.decode() for t in result.reshape(-1)]
         return np.array(texts, object).reshape(result.shape)
     return np.asarray(result)
-
-
-def _blocks(raw: Any, name: str, x: Any, parameters: list, attributes: dict[str, Any]) -> Any:
-    table = "paddings" if name.startswith("Space") else "crops"
-    rest = list(parameters)
-    if "block_size" in attributes:
-        pairs = attributes[table] if table in attributes else rest.pop(0)
-        pairs = np.asarray(pairs).reshape(2, 2)
-        call = raw.SpaceToBatch if name == "SpaceToBatch" else raw.BatchToSpace
-        return call(input=x, **{table: pairs}, block_size=attributes["block_size"])
-    block = attributes["block_shape"] if "block_shape" in attributes else rest.pop(0)
-    pairs = attributes[table] if table in attributes else rest.pop(0)
-    call = raw.SpaceToBatchND if name.startswith("Space") else raw.BatchToSpaceND
-    pairs = np.asarray(pairs).reshape(-1, 2)
-    return call(input=x, block_shape=np.asarray(block), **{table: pairs})
 
 
 def openvino(sample: Sample) -> np.ndarray | None:
@@ -109,15 +93,11 @@ def openvino(sample: Sample) -> np.ndarray | None:
     return np.array(compiled(data)[0])
 
 
-_CORE: list[Any] = []
-
-
+@cache
 def _core() -> Any:
-    if not _CORE:
-        import openvino as ov
+    import openvino as ov
 
-        _CORE.append(ov.Core())
-    return _CORE[0]
+    return ov.Core()
 
 
 def _openvino_is_right(sample: Sample) -> bool:

@@ -1,169 +1,197 @@
-"""One-hot Convs and Gathers of windows are patches, if all that they copy is a whole window."""
+"""Patches that became operators again: of one-hot convolutions, of illegal Reshapes, in exported files.
+
+Each chain in exported/ stands between two functions of single elements. torch 2.13 wrote them with
+TorchScript's exporter ("-script") and with the newer one ("-dynamo"), tf2onnx 1.17 the others.
+"""
 
 from __future__ import annotations
 
-import holders
+import json
+from pathlib import Path
+
+import chain_models
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import patch_models
 import pytest
-from chain_models import Net
-from onnx import TensorProto, helper, numpy_helper
+import running
+from chain_models import Net, weights
 from patch_models import one_hot
+from vocabulary import ExtractPatches
 
 import onnx_spatial
-from onnx_spatial.chains import list_chains
-
-K3 = {
-    "valid": {},
-    "pads": {"pads": [1, 1, 1, 1]},
-    "auto_pad": {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
-    "uneven pads": {"pads": [0, 2, 1, 3], "strides": [2, 1]},
-    "one window": {"strides": [8, 10]},
-}
+from onnx_spatial.chains.one_hot import ILLEGAL, NOTE, NOTE_OF_SUMS, with_legal_patches
+from onnx_spatial.maps.elements import FINITE_DATA
 
 
-def run(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    return session.run(None, {"x": x})[0]
+@pytest.fixture(scope="module")
+def keras() -> onnx.ModelProto:
+    """Like Keras 3: one-hot Conv between Transposes, on images of any number."""
+    return patch_models.channels_last(one_hot((8, 8), 3), ("n", 64, 64, 3), strides=[8, 8])
 
 
-def patches_of(model: onnx.ModelProto):
-    (chain,) = list_chains(model)
-    return chain.patches
+@pytest.fixture(scope="module")
+def result(keras) -> onnx_spatial.Conversion:
+    return onnx_spatial.optimize(keras)
 
 
-def same_values(model: onnx.ModelProto, shape) -> None:
-    """Compare the model with its chain as a named operator, by its numpy kernel."""
-    chains = list_chains(model)
-    named, _ = onnx_spatial.chains.with_operators(model, chains)
-    x = np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
-    converted = onnx_spatial.convert(named, domains=[onnx_spatial.chains.DOMAIN], verify=False)
-    assert all(node.op_type != "Conv" for node in converted.model.graph.node)
-    np.testing.assert_array_equal(run(converted.model, x), run(model, x))
+ASSUMED = [f"the proof assumes that {FINITE_DATA}"]
+
+
+def test_optimize_and_verify_say_which_values_differ(keras, result):
+    (site,) = result.inspection.chains
+    assert (site.op_type, site.action) == ("ExtractImagePatches", "lower")
+    assert site.notes == (NOTE,)
+    (proven,) = result.operators
+    assert (proven.proven, proven.op_type) == ("all sizes", "ExtractImagePatches")
+    document = json.loads(json.dumps(result.to_dict()))["operators"][0]
+    assert document == proven.to_dict() | {"assumptions": [*proven.assumptions]}
+    assert "NaN" in document["notes"][0] and document["dialect"] == "standard nodes"
+    assert FINITE_DATA in proven.assumptions
+    assert any("every size" in assumption for assumption in proven.assumptions)
+    verification = onnx_spatial.verify(keras, result.model)
+    assert (verification.evidence, verification.notes) == ("proven", ASSUMED)
+
+
+def test_values_differ_as_is_said(keras, result):
+    x = np.ones((1, 64, 64, 3), np.float32)
+    x[0, 0, 0] = np.nan, np.inf, -0.0
+    before, after = (
+        onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
+        for model in (keras, result.model)
+    )
+    assert np.isnan(after).sum() == 1
+    assert np.isnan(before[0, 0, 0]).all()
+    assert np.signbit(after[0, 0, 0, 2]) and after[0, 0, 0, 2] == 0
+
+
+def strided() -> onnx.ModelProto:
+    """With a product behind the patches."""
+    net = Net()
+    conv = net("Conv", "x", one_hot((3, 3), 4, major="channel"), pads=[1, 1, 1, 1])
+    return net.model(("n", 4, "h", "w"), net("Conv", conv, weights(8, 36, 1, 1), weights(8)))
+
+
+def between_blocks() -> onnx.ModelProto:
+    """The Conv is still there then, and spreads NaN as before."""
+    net, shape = Net(), (1, 64, 64, 3)
+    x = chain_models.to_batch(net, net("Pad", "x", [0, 2, 2, 0, 0, 2, 2, 0]), shape, 4, 2)
+    conv = net("Conv", net("Transpose", x, perm=[0, 3, 1, 2]), one_hot((3, 3), 3))
+    x = net("Transpose", conv, perm=[0, 2, 3, 1])
+    return net.model(shape, chain_models.to_space(net, x, 2, None, channels=27))
 
 
 @pytest.mark.parametrize(
-    ("shape", "major"), [((2, 3, 9, 11), "place"), (("n", 3, "h", "w"), "channel")]
-)
-@pytest.mark.parametrize("attributes", K3.values(), ids=K3)
-def test_one_hot_convolutions(shape, attributes, major):
-    model = patch_models.channels_first(one_hot((3, 3), 3, major=major), shape, **attributes)
-    found = patches_of(model)
-    assert (found.operator.kernel, found.operator.major) == ((3, 3), major)
-    same_values(model, (2, 3, 9, 11))
-
-
-def test_transposes_around_are_part_of_the_operator():
-    shape = ("n", "h", "w", 3)
-    model = patch_models.channels_last(one_hot((2, 4), 3), shape, strides=[2, 3])
-    (chain,) = list_chains(model)
-    assert [node.op_type for node in chain.nodes] == ["Transpose", "Conv", "Transpose"]
-    assert chain.patches.operator.layout == "channels_last"
-    assert chain.patches.before == (0, 1, 2, 3)
-    same_values(model, (2, 9, 11, 3))
-
-
-def test_depthwise_convolutions_put_the_channels_first():
-    weight = one_hot((3, 3), 4, group=True)
-    model = patch_models.channels_first(weight, ("n", 4, "h", "w"), group=4)
-    assert patches_of(model).operator.major == "channel"
-    same_values(model, (2, 4, 7, 8))
-
-
-@pytest.mark.parametrize("shape", [(1, 9, 11, 3), (2, 9, 11, 3)])
-def test_tf2onnx_form(shape):
-    model = patch_models.tf2onnx(shape, stride=2)
-    (chain,) = list_chains(model)
-    assert (chain.source, chain.output) == ("x", model.graph.output[0].name)
-    assert chain.patches.channels == 3
-    same_values(model, shape)
-
-
-@pytest.mark.parametrize("computed", [False, True])
-@pytest.mark.parametrize(
-    "arguments",
+    ("model", "lowering", "notes"),
     [
-        (3, 2, 1, 2),
-        (4, 4, 0),
+        (strided(), "strided convolution", (NOTE_OF_SUMS,)),
+        (between_blocks(), "dilated convolution", ()),
+        (patch_models.im2col((2, 3, 32, 40), computed=True), None, ()),
+        # As small as those that stay, but onnxruntime moves single elements behind it.
+        (patch_models.tf2onnx((1, 32, 32, 3)), None, (NOTE,)),
     ],
+    ids=["strided", "between blocks", "gathers", "tf2onnx"],
 )
-def test_gathers_of_windows(arguments, computed):
-    shape = ("n", 2, "h", "w") if computed else (2, 2, 13, 12)
-    model = patch_models.im2col(shape, *arguments, computed=computed)
-    (chain,) = list_chains(model)
-    assert chain.nodes[-1].op_type == "Reshape"
-    assert not chain.one_hot
-    same_values(model, (2, 2, 13, 12))
+def test_where_patches_differ_from_convolutions_both_reports_say_so(model, lowering, notes) -> None:
+    result = onnx_spatial.optimize(model)
+    assert result.changed and result.verification.operators[0].proven
+    for chain in result.inspection.chains:
+        assert lowering in (None, chain.lowering) and chain.notes == notes
+    assert onnx_spatial.verify(model, result.model).notes == (ASSUMED if notes else [])
+    assert onnx_spatial.verify(model, model).notes == []
 
 
-@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16])
-def test_element_types(kind):
-    model = patch_models.channels_first(one_hot((2, 2), 3), (2, 3, 8, 10), opset=22)
-    graph = model.graph
-    array = numpy_helper.to_array(graph.initializer[0])
-    dtype = helper.tensor_dtype_to_np_dtype(kind)
-    graph.initializer[0].CopyFrom(
-        numpy_helper.from_array(array.astype(dtype), graph.initializer[0].name)
-    )
-    for value in (*graph.input, *graph.output):
-        value.type.tensor_type.elem_type = kind
-    assert patches_of(model).operator.kernel == (2, 2)
+# Patches of tf2onnx with unknown sizes, which no runtime loads
 
-
-def _wrong(change) -> np.ndarray:
-    weight = one_hot((3, 3), 2)
-    change(weight)
-    return weight
-
-
-WRONG = {
-    "two ones": _wrong(lambda w: w.__setitem__((0, 0, 1, 1), 1)),
-    "a channel twice": _wrong(lambda w: w.__setitem__(0, w[1])),
-    "mixed channels": _wrong(lambda w: w.__setitem__(slice(None), w[[1, 0, *range(2, 18)]])),
-    "a part of the patches": one_hot((3, 3), 2)[:9],
-    "NaN": _wrong(lambda w: w.__setitem__((0, 1, 2, 2), np.nan)),
+BATCH, SIZES = (None, 11, 13, 3), (None, None, None, 3)
+#: Models, with stride, rate and padding of the operator.
+PATCHES = {
+    "batch": (patch_models.tf2onnx(BATCH), 1, 1, "valid"),
+    "all sizes": (patch_models.tf2onnx(SIZES, stride=2), 2, 1, "valid"),
+    "height and width": (patch_models.tf2onnx((2, None, None, 3), rate=2), 1, 2, "valid"),
+    "batch, same": (patch_models.tf2onnx_same(BATCH, 2), 2, 1, "same_upper"),
+    "all sizes, same": (patch_models.tf2onnx_same(SIZES), 1, 1, "same_upper"),
 }
 
 
-@pytest.mark.parametrize("weight", WRONG.values(), ids=WRONG)
-def test_other_convolutions_are_no_patches(weight):
-    assert list_chains(patch_models.channels_first(weight, (1, 2, 9, 9))) == []
+@pytest.mark.parametrize("name", PATCHES)
+def test_convert(name):
+    model, stride, rate, padding = PATCHES[name]
+    with pytest.raises(Exception, match=r"Invalid dimension value|-1"):
+        onnxruntime.InferenceSession(model.SerializeToString())
+    result = onnx_spatial.convert(model)
+    (site,) = result.operators
+    assert (site.op_type, site.domain, site.action) == ("ExtractImagePatches", "", "lower")
+    assert site.notes == (ILLEGAL,)
+    assert result.verification.status == "passed"
+    x = np.random.default_rng(0).standard_normal((2, 11, 13, 3)).astype(np.float32)
+    operator = ExtractPatches((3, 3), (stride,) * 2, (rate,) * 2, padding)
+    session = onnxruntime.InferenceSession(result.model.SerializeToString())
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], operator(x))
+    assert all(node.op_type not in ("Conv", "EyeLike") for node in result.model.graph.node)
 
 
-def test_a_bias_is_more_than_patches():
+def test_inspect_optimize_and_verify():
+    model = patch_models.tf2onnx(BATCH)
+    found = onnx_spatial.inspect(model)
+    assert [site.op_type for site in found.operators] == ["ExtractImagePatches"]
+    assert found.chains == []
+    result = onnx_spatial.optimize(model)
+    assert [site.action for site in result.operators] == ["lower"]
+    assert onnx_spatial.verify(model, result.model).status == "passed"
+    other = onnx_spatial.convert(patch_models.tf2onnx(BATCH, rate=2)).model
+    assert onnx_spatial.verify(model, other).status == "failed"
+
+
+def test_other_models_stay():
+    legal, channels, behind = (patch_models.tf2onnx(s) for s in ((2, *BATCH[1:]), BATCH, BATCH))
+    stored = {t.name: t for t in channels.graph.initializer}
+    (name,) = (n for n, t in stored.items() if -3 in onnx.numpy_helper.to_array(t).reshape(-1))
+    shape = np.array([-6, 11, 13, 1], np.int64)
+    stored[name].CopyFrom(onnx.numpy_helper.from_array(shape, name))
+    last = behind.graph.output[0].name
+    shape = onnx.numpy_helper.from_array(np.array([-2, 9], np.int64), "other")
+    behind.graph.initializer.append(shape)
+    behind.graph.node.append(onnx.helper.make_node("Reshape", [last, "other"], ["more"]))
+    behind.graph.output[0].name = "more"
     net = Net()
-    model = net.model((1, 2, 9, 9), net("Conv", "x", one_hot((3, 3), 2), np.ones(18, "f")))
-    assert list_chains(model) == []
+    alone = net.model(("n", 6), net("Reshape", "x", [-3, 2]))
+    for model in (legal, channels, behind, alone):
+        assert with_legal_patches(model).model is model
+    assert not onnx_spatial.convert(legal).changed
 
 
-def test_a_weight_that_callers_may_replace_is_unknown():
-    model = patch_models.channels_first(one_hot((3, 3), 2), (1, 2, 9, 9))
-    weight = model.graph.initializer[0]
-    assert len(list_chains(model)) == 1
-    model.graph.input.append(
-        helper.make_tensor_value_info(weight.name, TensorProto.FLOAT, list(weight.dims))
-    )
-    assert list_chains(model) == []
-
-
-@pytest.mark.parametrize("rows", [[0, 1, 2], [2, 1, 0], [0, 1, 1]])
-def test_grids_that_are_no_windows(rows):
-    grid = np.array(rows)[:, None] + np.arange(8)
-    net = Net()
-    value = net("Gather", net("Gather", "x", grid, axis=2), grid, axis=4)
-    value = net("Transpose", value, perm=[0, 1, 2, 4, 3, 5])
-    model = net.model((1, 2, 10, 10), net("Reshape", value, [1, 18, 64]))
-    assert len(list_chains(model)) == (rows == [0, 1, 2])
+# Exported files
 
 
 @pytest.mark.parametrize(
-    ("holder", "place"),
-    [("function", "function held.here:Held"), ("branch", "main graph > If held.then_branch")],
+    "path", sorted((Path(__file__).parent / "exported").glob("*.onnx")), ids=lambda path: path.stem
 )
-def test_one_hot_convolutions_in_functions_and_branches(holder, place):
-    model = patch_models.channels_first(one_hot((2, 2), 3), (1, 3, 64, 64), strides=[2, 2])
-    assert [str(chain.place) for chain in list_chains(holders.HOLDERS[holder](model))] == [place]
+def test_exported_chains_keep_all_elements_and_fit_rank_4(path):
+    model, rng = onnx.load(path), np.random.default_rng(0)
+    feeds = {
+        v.name: rng.standard_normal([d.dim_value for d in v.type.tensor_type.shape.dim], np.float32)
+        for v in model.graph.input
+    }
+    results = [onnx_spatial.optimize(model, max_rank=4, verify=False)]
+    assert results[0].inspection.limits.nodes == ()
+    if path.stem == "contextual_attention":  # patches beside a chain that only moves data
+        results.append(onnx_spatial.optimize(model))
+        assert results[1].verification.status == "passed"
+        kinds = [(site.op_type, site.action) for site in results[1].inspection.chains]
+        assert kinds.count(("ExtractImagePatches", "lower")) == 2
+        assert ("Rearrange", "lower") in kinds
+    (expected,) = running.run(model, feeds, running.LEVELS[0])
+    for result in results:
+        (actual,) = running.run(result.model, feeds, running.LEVELS[0])
+        assert actual.tobytes() == expected.tobytes()
+
+
+def test_a_large_weight_behind_an_illegal_reshape_takes_no_memory():
+    """Of 4,000 x 4,000 places an identity would have 2.6e14 numbers."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n,h,w,3] x) => (y)
+        <int64[4] shape = {-3, -1, -1, 1}, int64[4] large = {4000, 4000, 1, 1}> {
+            r = Reshape (x, shape)  k = ConstantOfShape (large)  y = Conv (r, k) }"""
+    assert not onnx_spatial.convert(onnx.parser.parse_model(text), verify=False).changed

@@ -1,12 +1,14 @@
-"""What the commands say, write and return for models that work."""
+"""What the commands say, write and return for models that work, and where models differ."""
 
 from __future__ import annotations
 
 import io
+import logging
 import os
 import re
 from pathlib import Path
 
+import chain_models
 import numpy as np
 import onnx
 import onnxruntime
@@ -18,7 +20,10 @@ from running import LEVELS, session
 from validating import SCALED
 
 import onnx_spatial
-from onnx_spatial.cli import render
+from onnx_spatial.cli import output
+from onnx_spatial.cli.output import PIPE_WIDTH, say, wrapped
+from onnx_spatial.report.outcome import describe_verification
+from onnx_spatial.verification import Unproven, Verification
 
 ZOO = Path(__file__).parents[2] / "models"
 TF = "ai.onnx.converters.tensorflow"
@@ -56,60 +61,47 @@ def test_inspect_shows_operator_shapes_action_and_what_optimize_adds(cli):
     done = cli("inspect m.onnx -v")
     assert f"1 spatial operator in domain '{TF}', opset 17, IR 8" in done.out
     assert "SpaceToBatchND  float32 [N, 4, 6, 3] -> [?, 3, 2, 3]  lower: transpose" in done.out
-    assert "lowerings of 's2b': transpose (~" in done.out
+    assert "lowerings of 's2b', with estimated times: transpose (" in done.out
     assert any(line.startswith("after convert: 1 operator became") for line in done.lines)
 
 
-SAME = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
-g (float[N,1,H,W] x) => (float[N,1,P,Q] y) <float[1,1,2,2] w = {1, 2, 3, 4}> {
-    [c] y = Conv <auto_pad = "SAME_UPPER", dilations = [2, 2]> (x, w)
-}
-"""
-BOTH = SAME.replace("(x, w)", "(t, w)").replace("float[N,1,H,W] x", "float[N,4,4,1] x")
-BOTH = BOTH.replace(
-    "[c]",
-    """[p] a = ai.onnx.converters.tensorflow.ExtractImagePatches <ksizes = [1, 1, 1, 1],
-        strides = [1, 2, 2, 1], rates = [1, 1, 1, 1], padding = "VALID"> (x)
-        t = Transpose <perm = [0, 3, 1, 2]> (a)
-        [c]""",
-)
-PATCHES = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
-g (float[1,32,32,1] x) => (float[1,2,P,Q] y)
-<float[2,9,1,1] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 8, 7, 6, 5, 4, 3, 2, 1}> {
-    [p] a = ai.onnx.converters.tensorflow.ExtractImagePatches <ksizes = [1, 3, 3, 1],
-        strides = [1, 1, 1, 1], rates = [1, 1, 1, 1], padding = "SAME"> (x)
-    [t] b = Transpose <perm = [0, 3, 1, 2]> (a)
-    [c] y = Conv (b, w) }"""
-IR_7 = S2B.replace("ir_version: 8", "ir_version: 7")
+HEAD = '<ir_version: {}, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>'
+CONV = '[c] y = Conv <auto_pad = "SAME_UPPER", dilations = [2, 2]> ({}, w) }}'
+TILES = """[p] a = ai.onnx.converters.tensorflow.ExtractImagePatches <ksizes = [1, {0}, {0}, 1],
+    strides = [1, {1}, {1}, 1], rates = [1, 1, 1, 1], padding = "{2}"> (x)
+    t = Transpose <perm = [0, 3, 1, 2]> (a)"""
+W4 = "=> (float[N,1,P,Q] y) <float[1,1,2,2] w = {1, 2, 3, 4}> {"
+SCREENS = {
+    "auto_pad": (
+        f"g (float[N,1,H,W] x) {W4} {CONV.format('x')}",
+        "--no-fuse",
+        "1 convolution that onnxruntime refuses, opset 17, IR 8",
+        "1 convolution got explicit pads",
+    ),
+    "auto_pad beside an operator": (
+        f"g (float[N,4,4,1] x) {W4} {TILES.format(1, 2, 'VALID')} {CONV.format('t')}",
+        "",
+        f"1 spatial operator in domain '{TF}', 1 convolution that onnxruntime refuses",
+        "1 standard node, 1 convolution got explicit pads",
+    ),
+    "strided convolution": (
+        f"""g (float[1,32,32,1] x) => (float[1,2,P,Q] y)
+            <float[2,9,1,1] w = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 8, 7, 6, 5, 4, 3, 2, 1}}>
+            {{ {TILES.format(3, 1, 'SAME')} y = Conv (t, w) }}""",
+        "",
+        "fuse: strided convolution with 2 other nodes",
+        "1 operator became 1 strided convolution",
+    ),
+    "IR version": (
+        S2B.partition(">\n")[2], "--mode function", "IR 7", "raised the IR version: 7 -> 8",
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "inspected", "converted"),
-    [
-        (
-            SAME,
-            "--no-fuse",
-            "1 convolution that onnxruntime refuses, opset 17, IR 8",
-            "1 convolution got explicit pads",
-        ),
-        (
-            BOTH,
-            "",
-            f"1 spatial operator in domain '{TF}', 1 convolution that onnxruntime refuses",
-            "1 standard node, 1 convolution got explicit pads",
-        ),
-        (
-            PATCHES,
-            "",
-            "fuse: strided convolution with 2 other nodes",
-            "1 operator became 1 strided convolution",
-        ),
-        (IR_7, "--mode function", "IR 7", "raised the IR version: 7 -> 8"),
-    ],
-    ids=["auto_pad", "auto_pad beside an operator", "strided convolution", "IR version"],
-)
-def test_what_is_found_is_what_is_converted(text, options, inspected, converted, cli):
-    write(text, "m.onnx")
+@pytest.mark.parametrize("name", SCREENS)
+def test_what_is_found_is_what_is_converted(name, cli):
+    text, options, inspected, converted = SCREENS[name]
+    write(HEAD.format(7 if name == "IR version" else 8) + text, "m.onnx")
     assert inspected in cli("inspect m.onnx").out
     done = cli(f"convert m.onnx -o out.onnx {options}")
     assert done.code == 0 and converted in done.out and "PASSED  proven: " in done.out
@@ -179,6 +171,14 @@ def test_options_of_a_conversion(cli):
     assert "Slice" in types and "Transpose" not in types
     (site,) = cli("inspect m.onnx --prefer slices --json").document["operators"]
     assert site["lowering"] == "slices"
+    write(S2B.replace("4,6,3]", "H,6,3]"), "m.onnx")
+    for option, mode in (("", "lower"), ("--checked", "lower"), ("--checked", "function")):
+        cli(f"convert m.onnx -o out.onnx --mode {mode} {option}")
+        opened = onnxruntime.InferenceSession("out.onnx")
+        assert opened.run(None, {"x": X})[0].shape == (12, 3, 2, 3)
+        if option:  # it fails where the operator does
+            with pytest.raises(Exception, match="node"):
+                opened.run(None, {"x": X[:, :3]})
 
 
 def test_an_unknown_domain_is_left_and_reported(cli):
@@ -201,36 +201,6 @@ def test_other_peoples_operators_are_said_not_to_have_run(cli):
     assert "PASSED  proven: 1 operator for every size; not run: " in done.out
     assert "onnxruntime has no operator my.own:Magic" in done.out
     assert cli("convert m.onnx -o out.onnx --strict-proof").code == 0
-
-
-@pytest.mark.parametrize("name", ["deeplab", "leftover"])  # tests/golden has all
-def test_a_net_converts_and_equals_its_recorded_outputs(name, cli):
-    model, data = ZOO / name / "model.onnx", ZOO / name / "test_data_set_0"
-    with pytest.raises(Exception, match=r"."):  # the reason why this project exists
-        onnxruntime.InferenceSession(model)
-    assert "PASSED" in cli(f"convert {model} -o out.onnx").out
-    assert cli(f"verify {model} out.onnx --inputs {data}").code == 0
-    opened = onnxruntime.InferenceSession("out.onnx")
-    feeds = {
-        v.name: numpy_helper.to_array(onnx.load_tensor(data / f"input_{i}.pb"))
-        for i, v in enumerate(opened.get_inputs())
-    }
-    for index, result in enumerate(opened.run(None, feeds)):
-        expected = numpy_helper.to_array(onnx.load_tensor(data / f"output_{index}.pb"))
-        assert result.shape == expected.shape
-        assert np.abs(result - expected).max() <= 1e-5 * np.abs(expected).max()
-
-
-def test_operators_are_listed_where_a_table_would_not_fit():
-    narrow = Console(file=io.StringIO(), width=60)
-    render.outcome(narrow, onnx_spatial.inspect(ZOO / "raft" / "model.onnx").describe())
-    shown = narrow.file.getvalue()
-    found = " ".join(shown.split())
-    place = "operator: ExtractImagePatches, in: main graph > Loop while_loop:0.body"
-    data = "data: float32 [?, ?, ?, 2] -> [?, ?, ?, 18], action: lower: "
-    assert f"while/ExtractImagePatches_1 {place}, {data}" in found
-    assert re.search(r", nodes: \d+ -> \d+, time: ~", found)
-    assert max(map(len, shown.splitlines())) <= 60
 
 
 # Where models differ
@@ -265,60 +235,137 @@ def test_a_difference_has_a_first_value_figures_and_advice(cli):
     )
 
 
-CROPPED = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
-g (float[4,H,W,1] x) => (y) <int32[2] block = {2, 2}, int32[2,2] crops = {1, 2, 0, 0}> {
-    [b2s] y = ai.onnx.converters.tensorflow.BatchToSpaceND(x, block, crops)
-}
-"""
-
-
-@pytest.mark.parametrize("mode", ["lower", "function"])
-def test_checked_models_fail_where_the_operator_does(mode, cli):
-    write(CROPPED, "m.onnx")
-    for name, option in (("plain", ""), ("checked", "--checked")):
-        assert cli(f"convert m.onnx -o {name}.onnx --mode {mode} {option}").code == 0
-    legal, small = (np.ones((4, height, 3, 1), np.float32) for height in (2, 1))
-    plain, checked = (onnxruntime.InferenceSession(f"{n}.onnx") for n in ("plain", "checked"))
-    for opened in (plain, checked):
-        assert opened.run(None, {"x": legal})[0].shape == (1, 1, 6, 1)
-    assert plain.run(None, {"x": small})[0].size == 0
-    with pytest.raises(Exception, match="out of data bounds"):
-        checked.run(None, {"x": small})
-
-
 # Tolerances
 
 
-@pytest.fixture
-def off_by_a_thousandth(cli):
-    """A model and its conversion with another weight."""
+@pytest.mark.parametrize(
+    ("options", "code", "tolerance"),
+    [
+        ("", 1, None),
+        ("--rtol 1e-2", 0, 1e-2),  # another constant: PASSED sampled
+        ("--outputs-only", 1, None),
+        ("--rtol 1e-9 --rtol y=1e-2 --outputs-only", 0, 1e-2),
+        ("--atol 100 --outputs-only", 0, None),
+    ],
+)
+def test_tolerances_of_verify_and_what_is_said_if_only_outputs_are_compared(
+    options, code, tolerance, cli
+):
     write(SCALED, "m.onnx")
     made = onnx_spatial.convert("m.onnx", verify=False).model
     tensor = next(t for t in made.graph.initializer if t.name == "third")
     tensor.CopyFrom(numpy_helper.from_array(np.array([0.3333], np.float32), "third"))
     onnx.save(made, "c.onnx")
+    done = cli(f"verify m.onnx c.onnx {options}")
+    document = cli(f"verify m.onnx c.onnx {options} --json").document
+    assert done.code == code
+    if tolerance:
+        assert document["outputs_only"] == ("-only" in options)
+        assert {output["tolerance"] for output in document["outputs"]} == {tolerance}
+    if "y=1e-2" in options:
+        note = "only outputs were compared, no single operators and no other nodes"
+        assert document["notes"] == [note] and "proven" not in done.out
+        assert done.out.startswith("PASSED  outputs agree to 9.0e-04 of the largest value")
+        assert done.out.count("only outputs were compared") == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "code"),
-    [
-        ("", 1),
-        ("--rtol 1e-2", 0),  # another constant: PASSED sampled
-        ("--outputs-only", 1),
-        ("--rtol 1e-9 --rtol y=1e-2 --outputs-only", 0),
-        ("--atol 100 --outputs-only", 0),
-    ],
-)
-def test_tolerances_of_verify(options, code, off_by_a_thousandth, cli):
-    assert cli(f"verify m.onnx c.onnx {options}").code == code
+# Sentences wrap at spaces in a terminal, and stay in one line elsewhere
 
 
-def test_json_and_text_say_that_only_outputs_were_compared(off_by_a_thousandth, cli):
-    words = "verify m.onnx c.onnx --rtol 1e-2 --outputs-only"
-    document = cli(f"{words} --json").document
-    note = "only outputs were compared, no single operators and no other nodes"
-    assert document["outputs_only"] is True and document["notes"] == [note]
-    assert {output["tolerance"] for output in document["outputs"]} == {1e-2}
-    out = cli(words).out
-    assert out.startswith("PASSED  outputs agree to 9.0e-04 of the largest value")
-    assert out.count("only outputs were compared") == 1 and "proven" not in out
+def printed(width: int, show, *arguments: object) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    show(console, *arguments)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", range(20, 60))
+def test_no_word_is_broken_and_numbers_stay_with_their_units_and_arrows(width):
+    text = "m.onnx: 10 operators became others; 226 -> 68 nodes, 7.2 -> 12 kB, in 0.69 s in all"
+    lines = wrapped(text, width).splitlines()
+    assert " ".join(line.strip() for line in lines) == text and len(lines) > 1
+    for whole in ("226 -> 68 nodes", "7.2 -> 12 kB", "0.69 s"):
+        assert any(whole in line for line in lines)
+    shown = printed(width, say, f"  {text}")
+    assert shown.split() == text.split()
+    first, *others = shown.splitlines()
+    assert max(map(len, (first, *others))) <= width and first.startswith("  m.onnx")
+    assert all(line.startswith("    ") for line in others)
+
+
+def test_equal_reasons_are_one_line_and_operators_are_listed_where_a_table_would_not_fit():
+    parts = [Unproven(f"n{i}", "gave up", "gave up: a loop") for i in range(6)]
+    parts.append(Unproven("other", "other formula", "computes Clip(x, 0, 6), the original Relu(x)"))
+    message = f"passed: sampled: {parts[0]} (and 6 more); outputs are equal in every bit"
+    result = Verification("passed", message, "sampled", unproven=parts)
+    shown = printed(PIPE_WIDTH, output.print_outcome, describe_verification(result, verbose=False))
+    assert shown.splitlines() == [
+        f"PASSED  {message.removeprefix('passed: ').replace(' (and 6 more)', '')}",
+        "  n1, n2, n3 and 2 more are not proven: no proof was found, and no difference",
+        "  other is not proven: computes Clip(x, 0, 6), the original Relu(x)",
+    ]
+    found = onnx_spatial.inspect(ZOO / "raft" / "model.onnx")
+    shown = printed(60, output.print_outcome, found.describe())
+    place = "operator: ExtractImagePatches, in: main graph > Loop while_loop:0.body"
+    data = "data: float32 [?, ?, ?, 2] -> [?, ?, ?, 18], action: lower: "
+    text = " ".join(shown.split())
+    assert f"while/ExtractImagePatches_1 {place}, {data}" in text
+    assert re.search(r", nodes: \d+ -> \d+, estimated time: \d", text)
+    assert max(map(len, shown.splitlines())) <= 60
+
+
+# optimize
+
+
+@pytest.fixture
+def chains(cli):
+    onnx.save(chain_models.six_dims(), "a.onnx")
+    onnx.save(chain_models.stacked(rates=(2, 3)), "b.onnx")
+
+
+@pytest.mark.usefixtures("chains")
+def test_the_headline_and_figures_of_optimize_and_no_need_of_a_second_time(cli):
+    nodes = len(onnx.load("b.onnx").graph.node)
+    first, *lines = cli("optimize b.onnx --dry-run --no-verify -v").lines
+    assert first.startswith("b.onnx: 4 chains became 2 dilated convolutions; ")
+    assert f"; {nodes} -> 4 nodes, " in first
+    rows = [line.split() for line in lines]
+    for row in (["chains", "to", "rewrite", "4", "0"], ["nodes", str(nodes), "4"]):
+        assert row in rows
+    assert ["DepthToSpace", "2", "0"] in rows
+    assert not any("operators to convert" in line for line in lines)
+    (row,) = [line for line in lines if "dilation 3" in line]
+    assert "Conv 3x3, dilation 3, 4 channels" in row
+    a, b = cli("optimize a.onnx b.onnx -o out --no-verify --json").document["models"]
+    assert sorted(os.listdir("out")) == ["a.onnx", "b.onnx"]
+    assert a["summary"]["before"]["chains"] == 2 and b["summary"]["before"]["chains"] == 4
+    removed = a["touched"]["initializers_removed"]
+    read = {name for node in onnx.load("out/a.onnx").graph.node for name in node.input}
+    assert removed and not read.intersection(removed) and a["remaining"] == []
+    assert cli("optimize a.onnx b.onnx --check").out.count("would change; nothing was written") == 2
+    assert cli("optimize out/a.onnx out/b.onnx --check").code == 0
+    net = chain_models.Net()
+    x = net("Relu", chain_models.to_batch(net, "x", (2, 8, 12, 3), 0, 2))
+    onnx.save(net.model((2, 8, 12, 3), x), "left.onnx")
+    done = cli("optimize left.onnx --check")
+    assert done.code == 0
+    assert done.lines[:2] == [
+        "left.onnx: no spatial operators, nothing to do",
+        "1 chain of standard nodes left, with nothing to gain by a rewrite",
+    ]
+
+
+@pytest.mark.usefixtures("chains")
+def test_a_step_summary_log_and_time_of_each_step(cli, monkeypatch, caplog):
+    Path("pyproject.toml").write_text("[tool.onnx-spatial.optimize]\nno-verify = true\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    caplog.set_level(logging.INFO, "onnx_spatial")
+    shown = cli("optimize a.onnx -o out.onnx -v")
+    text = Path("summary.md").read_text("utf-8")
+    became = "a.onnx: 2 chains became 1 dilated convolution"
+    assert text.startswith(f"**onnx-spatial optimize** {became}; ") and became in caplog.text
+    assert "converting" in shown.err and " s in all" in shown.err
+    assert "chains of standard nodes that are spatial operators:" in shown.lines
+    assert "not verified" in shown.lines
+
+
+LONG = "  output 'logits': 5610 of 5610 elements differ, by at most 1.2 of the largest value"

@@ -1,15 +1,16 @@
-"""What is wrong with a command line, a file or an operator is one line, an exit code, and no file."""
+"""What is wrong with a command line, a file or an operator is one line; defaults of options."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import onnx
 import pytest
 from commands import PLAIN, S2B, write
 from onnx import numpy_helper, parser
-from validating import SCALED
 
 import onnx_spatial
 
@@ -38,7 +39,10 @@ USAGE = [
     ("inspect m.onnx --prefer magic", "magic"),
     ("convert m.onnx --dry-run --max-rank 0", "Invalid value"),
     ("inspect", "Missing argument"),
-    ("inspect .", ".: is a folder, not a model file; name a file in it, such as m.onnx"),
+    (
+        "inspect .",
+        ".: is a folder, not a model file; name a file in it, such as m.onnx, or give it to",
+    ),
     ("frobnicate m.onnx", "No such command"),
     (f"validate m.onnx --junit-xml {TOO_LONG}", TOO_LONG),
     ("convert m.onnx -j 2", "-j is an option of validate; onnx-spatial convert --help"),
@@ -55,6 +59,11 @@ USAGE = [
     ),
     ("validate m.onnx --timeout nan", "timeout must be above 0"),
     ("validate", "PATH"),
+    ("convert m.onnx -o o.onnx --rtol -1", "--rtol must be a number of 0 or more"),
+    ("verify m.onnx m.onnx --rtol y=", "--rtol must be a number of 0 or more"),
+    ("verify m.onnx m.onnx --rtol z=0.1", "rtol: the model has no output 'z'; its outputs are 'y'"),
+    ("convert m.onnx -o o.onnx --rtol z=0.1", "rtol: the model has no output 'z'"),
+    ("convert m.onnx -o o.onnx --rtol 0.1 --rtol 0.2", "--rtol is set twice"),
 ]
 
 
@@ -68,31 +77,14 @@ def test_bad_usage_is_exit_code_2_and_one_line(words, message, cli):
     assert sorted(os.listdir()) == ["m.onnx", "p.onnx"]
 
 
-TOLERANCES = [
-    ("--rtol -1", "--rtol must be a number of 0 or more"),
-    ("--rtol y=", "--rtol must be a number of 0 or more"),
-    ("--rtol z=0.1", "rtol: the model has no output 'z'; its outputs are 'y'"),
-    ("--rtol 0.1 --rtol 0.2", "--rtol is set twice"),
-]
-
-
-@pytest.mark.parametrize(("words", "message"), TOLERANCES)
-def test_tolerances_that_fit_nothing_are_bad_usage(words, message, cli):
-    write(SCALED, "m.onnx")
-    for command in ("verify m.onnx m.onnx", "convert m.onnx -o o.onnx"):
-        done = cli(f"{command} {words}")
-        assert done.code == 2 and message in done.error
-
-
 def test_a_refusal_is_in_the_document_and_in_inspect(cli):
     write(S2B.replace("block = {2, 3}", "block = {2, 0}"), "m.onnx")
     done = cli("convert m.onnx --dry-run --json")
     (site,) = done.document["operators"]
     assert (done.code, done.document["exit_code"], site["action"]) == (3, 3, "refuse")
     assert "block_shape[1] is 0" in site["reason"]
-    done = cli("inspect m.onnx")
-    assert done.code == 3
-    assert "'s2b' cannot be converted: SpaceToBatch: block_shape[1] is 0" in done.out
+    done, said = cli("inspect m.onnx"), "SpaceToBatch: block_shape[1] is 0"
+    assert done.code == 3 and f"'s2b' cannot be converted: {said}" in done.out
 
 
 UNCOUNTED = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
@@ -129,18 +121,11 @@ def test_what_nobody_thought_of_is_one_line_and_leaves_no_file(cli, monkeypatch)
     ):
         for where in ("api.convert_source", "api.verify_conversion", "model.io.atomic.os.fsync"):
             with monkeypatch.context() as patch:
-                patch.setattr(f"onnx_spatial.{where}", raising(error))
+                patch.setattr(f"onnx_spatial.{where}", Mock(side_effect=error))
                 done = cli("convert m.onnx -o out.onnx -q")
             if where != "model.io.atomic.os.fsync" or code == 130:
                 assert done.code == code and message in done.error
             assert os.listdir() == ["m.onnx"]
-
-
-def raising(error: BaseException):
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    return fail
 
 
 def test_inputs_of_the_user(cli):
@@ -161,3 +146,66 @@ def test_a_name_with_control_characters_is_escaped(cli):
     onnx.save(model, "m.onnx")
     shown = cli("inspect m.onnx -v").out
     assert "\x1b" not in shown and "\\x1b[2Jgone" in shown
+
+
+TABLE = "[tool.onnx-spatial]\n"
+
+
+# [tool.onnx-spatial] of the nearest pyproject.toml sets defaults of options
+
+
+@pytest.fixture
+def folder(cli, monkeypatch):
+    write(S2B.replace("ai.onnx.converters.tensorflow", "my"), "models/m.onnx")
+    monkeypatch.chdir("models")
+
+
+@pytest.mark.parametrize(
+    ("files", "used"),
+    [
+        ({}, False),
+        ({"../pyproject.toml": f'{TABLE}domain = "my"\n[tool.onnx-spatial.inspect]\n'}, True),
+        ({"pyproject.toml": '[tool.onnx-spatial.convert]\ndomain = ["my"]'}, True),
+        ({"../pyproject.toml": f'{TABLE}domain = "my"', "pyproject.toml": "[tool"}, True),
+        ({"pyproject.toml": f'{TABLE}domain = "my"\nconvert.domain = "other"'}, False),
+    ],
+)
+def test_options_of_the_nearest_file_are_defaults(files, used, cli, folder):
+    for name, text in files.items():
+        Path(name).write_text(text)
+    words = "convert m.onnx --dry-run --json"
+    assert cli(words).document["changed"] is used
+    assert not cli(f"{words} --domain other").document["changed"]  # the command line goes first
+
+
+def test_options_of_validate(cli, folder):
+    Path("../pyproject.toml").write_text(
+        "[tool.onnx-spatial.validate]\njunit-xml = 'r.xml'\nno-fuse = true\nseed = 3\n"
+        "mode = ['lower', 'function']\ndomain = ['my']\n"
+        "expect-failure = ['other/*']\nexclude = ['other/*']"
+    )
+    done = cli("validate . --json")
+    asked = done.document["options"]
+    assert (asked["modes"], asked["fuse"], asked["seed"]) == (["lower", "function"], False, 3)
+    assert "other" not in done.err  # globs of a file may match nothing
+    assert Path("../r.xml").exists()  # paths are seen from the file
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{TABLE}domains = 1", "no command has an option 'domains'; did you mean 'domain'?"),
+        (
+            f"{TABLE}convert = 1",
+            "convert is a command; its options are a table [tool.onnx-spatial.convert]",
+        ),
+        ("[tool.onnx-spatial.convert]\noutput = 'x'", "convert has no option 'output'"),
+        ("[tool.onnx-spatial.convert]\nno-verify = 'x'", "is not a valid boolean"),
+        (f"{TABLE}domain = 'my'\nshape = ['x=9,9']", "'x'"),
+        ("[tool]\nonnx-spatial = 1", "tool.onnx-spatial must be a table"),
+    ],
+)
+def test_what_is_no_option_is_bad_usage(text, message, cli, folder):
+    Path("pyproject.toml").write_text(text)
+    done = cli("convert m.onnx --dry-run")
+    assert done.code == 2 and message in done.error

@@ -51,11 +51,18 @@ def marks(made: onnx.ModelProto) -> list[str]:
 # The form
 
 
-def test_the_node_stays_byte_for_byte():
-    made = model(ONE)
+def test_the_node_stays_byte_for_byte_and_what_was_touched_is_listed():
+    made = model(ONE.replace("M.", ""))
     made.graph.node[0].doc_string = "atrous"
-    made.graph.node[0].metadata_props.add(key="owner", value="me")
     made.graph.node[0].attribute.append(helper.make_attribute("Tidx", 3))
+    touched = {name: found for name, found in plan(made, mode="function").touched.items() if found}
+    assert touched == {
+        "nodes_replaced": ["site"],
+        "functions_added": ["onnx_spatial:SpaceToBatchND"],
+        "opset_imports_added": ["onnx_spatial"],
+    }
+    made.graph.node[0].domain = "com.microsoft"
+    made.opset_import.add(domain="com.microsoft", version=1)
     form = function_form(made)
     assert form.graph.node == made.graph.node
     assert form.graph.initializer == made.graph.initializer
@@ -65,8 +72,7 @@ def test_the_node_stays_byte_for_byte():
 def test_an_optional_input_stays_missing():
     made = model("""g (float[2,4,4,3] x, int64[4] high) => (float[?,?,?,?] y)
         <int64[4] block = {1, 2, 2, 1}> {
-            y = M.SpaceToBatch <pads_begin = [0, 2, 0, 0]> (x, block, , high)
-        }""")
+            y = M.SpaceToBatch <pads_begin = [0, 2, 0, 0]> (x, block, , high) }""")
     form = function_form(made)
     assert list(form.graph.node[0].input) == ["x", "block", "", "high"]
     assert list(form.functions[0].input) == ["data", "block_shape", "pads_begin", "pads_end"]
@@ -74,34 +80,23 @@ def test_an_optional_input_stays_missing():
     consumers.agree(form, lowered(made), feeds)
 
 
-def test_what_was_touched_is_listed():
-    made = model(ONE.replace("M.", ""))
-    touched = plan(made, mode="function").touched
-    assert touched == {
-        "nodes_replaced": ["site"],
-        "nodes_changed": [],
-        "nodes_removed": [],
-        "nodes_added": [],
-        "initializers_added": [],
-        "initializers_removed": [],
-        "value_info_changed": [],
-        "functions_added": ["onnx_spatial:SpaceToBatchND"],
-        "functions_removed": [],
-        "opset_imports_added": ["onnx_spatial"],
-        "opset_imports_removed": [],
-    }
-
-
 # One function or several
 
 
-def test_equal_sites_call_one_function():
-    twice = ONE.replace("}\n    }", "}").replace(
-        "[site]", "z = M.SpaceToBatchND(x, block, none)\n        [site]"
-    )
-    made = function_form(model(twice))
-    assert calls(made) == ["com.microsoft:SpaceToBatchND"] * 2
-    assert names(made) == ["com.microsoft:SpaceToBatchND"]
+def test_sites_share_a_body_that_reads_what_differs_and_nodes_of_one_name_are_told_apart():
+    made = model(PAIR)
+    for node in made.graph.node:
+        node.name = "same"  # onnxruntime refuses two; lowering does away with both
+    form = function_form(made)
+    assert [n.name for n in form.graph.node] == ["same_1", "same"]
+    assert names(form) == ["com.microsoft:SpaceToBatchND"]
+    read = {name for n in form.functions[0].node for name in n.input}
+    assert {"x", "paddings"} <= read and "block_shape" not in read  # which is the same in both
+    consumers.agree(form, lowered(made), {"x": image(2, 4, 8, 3)})
+    made.graph.node[1].input[0] = "x"
+    made.graph.node[1].input[2] = "none"
+    form = function_form(made)  # of equal sites
+    assert calls(form) == names(form) * 2 == ["com.microsoft:SpaceToBatchND"] * 2
 
 
 def test_static_sites_of_different_shapes_have_small_bodies_of_their_own():
@@ -113,55 +108,29 @@ def test_static_sites_of_different_shapes_have_small_bodies_of_their_own():
     assert marks(made) == ["com.microsoft:SpaceToBatchND"] * 2
 
 
-def test_sites_of_unknown_sizes_share_a_body_that_reads_their_parameters():
-    made = model(PAIR)
-    form = function_form(made)
-    assert names(form) == ["com.microsoft:SpaceToBatchND"]
-    read = {name for n in form.functions[0].node for name in n.input}
-    assert {"x", "paddings"} <= read
-    assert "block_shape" not in read  # the same in both
-    feeds = {"x": image(2, 4, 8, 3)}
-    consumers.agree(form, lowered(made), feeds)
-
-
 ATTRIBUTES = {
-    "block_shape": (
-        "SpaceToBatchND <block_shape = [2, 3]> (x, none)",
-        "SpaceToBatchND <block_shape = [3, 1]> (x, none)",
-    ),
-    "crops": (
-        "BatchToSpaceND <crops = [1, 1, 0, 2]> (x, block)",
-        "BatchToSpaceND <crops = [0, 0, 2, 0]> (x, block)",
-    ),
-    "openvino": (
-        "BatchToSpace <block_shape = [1, 2, 3, 1], crops_begin = [0, 1, 2, 0], "
-        "crops_end = [0, 0, 1, 0]> (x)",
-        "BatchToSpace <block_shape = [1, 3, 2, 1], crops_begin = [0, 0, 2, 0], "
-        "crops_end = [0, 1, 1, 0]> (x)",
+    "block_shape": ("SpaceToBatchND <block_shape = {}> (x, none)", "[2, 3]", "[3, 1]"),
+    "crops": ("BatchToSpaceND <crops = {}> (x, block)", "[1, 1, 0, 2]", "[0, 0, 2, 0]"),
+    "block_shape crops_begin crops_end": (
+        "BatchToSpace <block_shape = {}> (x)",
+        "[1, 2, 3, 1], crops_begin = [0, 1, 2, 0], crops_end = [0, 0, 1, 0]",
+        "[1, 3, 2, 1], crops_begin = [0, 0, 2, 0], crops_end = [0, 1, 1, 0]",
     ),
 }
 
 
-def with_attributes(name: str) -> onnx.ModelProto:
-    first, second = ATTRIBUTES[name]
-    text = f"""g (float[N,H,W,3] x) => (float[?,?,?,?] y, float[?,?,?,?] z)
-        <int32[2] block = {{2, 3}}, int32[2,2] none = {{0, 0, 0, 0}}> {{
-            y = M.{first}
-            z = M.{second}
-        }}"""
-    return model(text)
-
-
-@pytest.mark.parametrize("name", ATTRIBUTES)
-def test_attributes_that_differ_are_read_by_reference(name):
-    made = with_attributes(name)
+@pytest.mark.parametrize("differing", ATTRIBUTES)
+def test_attributes_that_differ_are_read_by_reference(differing):
+    node, *values = ATTRIBUTES[differing]
+    first, second = map(node.format, values)
+    made = model(f"""g (float[N,H,W,3] x) => (float[?,?,?,?] y, float[?,?,?,?] z)
+        <int32[2] block = {{2, 3}}, int32[2,2] none = {{0, 0, 0, 0}}>
+        {{ y = M.{first} z = M.{second} }}""")
     form = function_form(made, prefer="transpose")  # one body has fewer nodes than two then
     (function,) = form.functions
     references = {a.ref_attr_name for n in function.node for a in n.attribute if a.ref_attr_name}
-    differing = {a.name for a in made.graph.node[0].attribute}
-    assert references == differing <= set(function.attribute)
-    feeds = {"x": image(12, 6, 12, 3)}
-    consumers.agree(form, lowered(made), feeds)
+    assert references == {*differing.split()} <= set(function.attribute)
+    consumers.agree(form, lowered(made), {"x": image(12, 6, 12, 3)})
     assert plan(form).model == plan(made).model
 
 
@@ -209,13 +178,9 @@ THEIRS = """
     SpaceToBatchND (x, block, none) => (y) { y = Neg(x) }"""
 
 
-def test_a_function_of_the_users_own_wins():
+def test_a_function_of_the_users_own_wins_and_its_name_is_not_taken():
     made = model(ONE + THEIRS.replace("DOMAIN", "com.microsoft"))
     assert plan(made, mode="function").operators == []
-    assert plan(made, mode="function").model is None
-
-
-def test_a_name_that_a_function_of_the_users_own_has_is_not_taken():
     made = model(ONE.replace("M.", "") + THEIRS.replace("DOMAIN", "onnx_spatial"))
     form = function_form(made)
     assert calls(form) == ["onnx_spatial:SpaceToBatchND_2"]
@@ -223,37 +188,24 @@ def test_a_name_that_a_function_of_the_users_own_has_is_not_taken():
     assert form.functions[1] == made.functions[0]
 
 
-@pytest.mark.parametrize("opset", [7, 8])
-def test_a_function_of_an_opset_without_integer_constants_is_refused(opset):
-    made = model(ONE, opset=opset)
-    with pytest.raises(ConversionError, match=f"opset is {opset}; a function .* needs 9") as error:
-        onnx_spatial.convert(made, mode="function")
+PATCHES = """g (float[2,4,6,3] x) => (float[?,?,?,?] y) { y = local.F(x) }
+    <domain: "local", opset_import: ["" : 8]> F (x) => (y) {
+        y = ExtractImagePatches <ksizes = [1, 2, 2, 1], strides = [1, 2, 2, 1],
+                                 rates = [1, 1, 1, 1], padding = "VALID"> (x) }"""
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "message"),
+    [
+        (ONE, "function", "opset is 8; a function .* needs 9"),
+        (PATCHES, "lower", "opset of its function is 8; .* need 9"),
+        (PATCHES, "custom-op", "opset of its function is 8; .* need 9"),
+    ],
+)
+def test_a_function_of_an_opset_without_integer_constants_is_refused(text, mode, message):
+    with pytest.raises(ConversionError, match=message) as error:
+        onnx_spatial.convert(model(text, ir=8, opset=8), mode=mode, verify=False)
     assert error.value.code == "opset-too-old"
-
-
-@pytest.mark.parametrize("mode", ["lower", "custom-op"])
-def test_a_node_in_a_function_of_such_an_opset_is_refused(mode):
-    made = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 8, "local" : 1]>
-        g (float[2,4,6,3] x) => (float[?,?,?,?] y) { y = local.F(x) }
-        <domain: "local", opset_import: ["" : 8]>
-        F (x) => (y) {
-            y = ExtractImagePatches <ksizes = [1, 2, 2, 1], strides = [1, 2, 2, 1],
-                                     rates = [1, 1, 1, 1], padding = "VALID"> (x)
-        }""")
-    with pytest.raises(ConversionError, match=r"opset of its function is 8; .* need 9") as error:
-        onnx_spatial.convert(made, mode=mode, verify=False)
-    assert error.value.code == "opset-too-old"
-
-
-def test_nodes_that_share_a_name_are_told_apart():
-    """onnxruntime refuses two; lowering does away with both."""
-    made = model(PAIR)
-    for node in made.graph.node:
-        node.name = "same"
-    form = function_form(made)
-    assert [n.name for n in form.graph.node] == ["same_1", "same"]
-    feeds = {"x": image(2, 4, 8, 3)}
-    consumers.agree(form, lowered(made), feeds)
 
 
 # IR versions
@@ -283,29 +235,21 @@ def test_an_old_ir_version_is_raised_and_said(ir_version):
 # There and back
 
 
-def test_lowering_the_function_form_gives_the_lowered_model():
-    made = model(PAIR)
+def test_the_form_is_lowered_as_the_original_is_and_made_anew_only_for_other_options(
+    tmp_path: Path,
+):
+    made, path, target = model(PAIR), tmp_path / "form.onnx", tmp_path / "again.onnx"
     form = function_form(made)
     back = plan(form)
     assert back.model == plan(made).model
     assert back.touched["functions_removed"] == ["com.microsoft:SpaceToBatchND"]
     assert back.touched["opset_imports_removed"] == ["com.microsoft"]
-
-
-def test_a_second_time_there_is_nothing_to_do(tmp_path: Path):
-    path, target = tmp_path / "form.onnx", tmp_path / "again.onnx"
-    path.write_bytes(function_form(model(PAIR)).SerializeToString())
+    path.write_bytes(form.SerializeToString())
     result = onnx_spatial.convert(path, target, mode="function")
-    assert not result.changed
-    assert target.read_bytes() == path.read_bytes()
+    assert not result.changed and target.read_bytes() == path.read_bytes()
     assert [s.action for s in result.operators] == ["function", "function"]
-
-
-def test_asked_again_with_other_options_the_bodies_are_made_anew():
-    form = function_form(model(ONE))
     again = plan(form, mode="function", prefer="row-gather")
-    assert names(again.model) == names(form)
-    assert body(again.model) != body(form)
+    assert names(again.model) == names(form) and body(again.model) != body(form)
     assert plan(again.model, mode="function", prefer="row-gather").model is None
 
 

@@ -1,18 +1,27 @@
-"""What conversion does to a model, and above all what it leaves alone."""
+"""What conversion does to a model, what it says of it, and above all what it leaves alone."""
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import fields
+from pathlib import Path
+
 import numpy as np
 import onnx
+import parsing
 import pytest
 import reference
 import structure
 from adapter import convert, plan
 from building import one_node
+from onnx import numpy_helper
 from parsing import image, model
 
 import onnx_spatial
 from onnx_spatial import UsageError
+from onnx_spatial.conversion.options import ConvertOptions
+from onnx_spatial.model.graph import patch_proto
+from tests.running import run
 
 DILATED = """g (float[2,4,6,1] x, float[1,1,3,3] w) => (float[?,?,?,?] z)
     <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0} DECLARED> {
@@ -38,36 +47,16 @@ def test_an_operator_says_what_is_done_and_how():
     first, second = converted.operators
     described = first.to_dict()
     costs = {key: described.pop(key) for key in ("estimated_us", "candidates")}
-    assert {
-        "lowering": "transpose",
-        "estimated_us": costs["estimated_us"],
-    } in costs["candidates"]
-    assert costs["estimated_us"] > 0
+    estimate = {"lowering": "transpose", "estimated_us": costs["estimated_us"]}
+    assert estimate in costs["candidates"] and costs["estimated_us"] > 0
     assert described == {
-        "node": "s2b",
-        "graph": "main graph",
-        "op_type": "SpaceToBatchND",
-        "before_us": None,
-        "domain": "com.microsoft",
-        "dialect": "tensorflow-nd",
-        "action": "lower",
-        "reason": None,
-        "lowering": "transpose",
-        "element_type": "float32",
-        "input_shape": [2, 4, 6, 1],
-        "output_shape": [8, 2, 3, 1],
-        "output": "b",
-        "nodes_before": 1,
-        "nodes_after": 3,
-        "function": None,
-        "absorbed": [],
-        "declined": [],
-        "between": [],
-        "notes": [],
-        "code": None,
-        "proven": "these sizes",
-        "assumptions": [],
-    }
+        "node": "s2b", "graph": "main graph", "op_type": "SpaceToBatchND", "domain": "com.microsoft",
+        "dialect": "tensorflow-nd", "action": "lower", "reason": None, "lowering": "transpose",
+        "element_type": "float32", "input_shape": [2, 4, 6, 1], "output_shape": [8, 2, 3, 1],
+        "output": "b", "nodes_before": 1, "nodes_after": 3, "function": None, "absorbed": [],
+        "declined": [], "between": [], "notes": [], "code": None, "before_us": None,
+        "proven": "these sizes", "assumptions": [],
+    }  # fmt: skip
     assert (second.node, second.output_shape) == ("b2s", (2, 4, 6, 1))
 
 
@@ -104,30 +93,19 @@ def test_the_import_stays_while_a_node_in_a_subgraph_needs_it():
 # Declared shapes
 
 
-def known(model_: onnx.ModelProto) -> dict[str, list[int | str | None] | None]:
-    return {name: structure.dims(model_, name) for name in "abcdef"}
-
-
-def test_shapes_behind_the_operators_become_known():
-    converted = convert(dilated(), fuse=False)
-    assert known(converted) == {
-        "a": None,  # in front of them: none of our business
-        "b": [8, 2, 3, 1],
-        "c": [8, 1, 2, 3],
-        "d": [8, 1, 2, 3],
-        "e": [8, 2, 3, 1],
-        "f": [2, 4, 6, 1],
-    }
-
-
-def test_wrong_shapes_behind_the_operators_are_replaced():
+def test_shapes_behind_the_operators_become_known_and_wrong_ones_are_replaced():
     """Exporters guess that an operator they do not know keeps the shape."""
-    converted = convert(
-        dilated("float[2,4,6,1] b, float[2,1,4,6] c, float[9,9] d, float[2,4,6,1] f"),
-        fuse=False,
-    )
-    assert known(converted) == known(convert(dilated(), fuse=False)) | {"a": None}
-    assert len(converted.graph.value_info) == 5
+    wrong = "float[2,4,6,1] b, float[2,1,4,6] c, float[9,9] d, float[2,4,6,1] f"
+    for converted in (convert(dilated(declared), fuse=False) for declared in ("", wrong)):
+        assert {name: structure.dims(converted, name) for name in "abcdef"} == {
+            "a": None,  # in front of them: none of our business
+            "b": [8, 2, 3, 1],
+            "c": [8, 1, 2, 3],
+            "d": [8, 1, 2, 3],
+            "e": [8, 2, 3, 1],
+            "f": [2, 4, 6, 1],
+        }
+        assert len(converted.graph.value_info) == 5
 
 
 def guessed(declared: str) -> onnx.ModelProto:
@@ -192,16 +170,125 @@ def test_what_is_declared_behind_operators(name):
 # Options
 
 
-def test_static_fixes_dims_by_name_everywhere():
-    made = one_node(
-        "SpaceToBatchND",
-        (image(2, 4, 6, 3), np.array([2, 2]), np.zeros((2, 2), np.int64)),
-        shape=("N", "H", "W", 3),
-    )
+def test_static_fixes_dims_by_name_everywhere_and_unknown_choices_are_refused():
+    tables = (np.array([2, 2]), np.zeros((2, 2), np.int64))
+    made = one_node("SpaceToBatchND", (image(2, 4, 6, 3), *tables), shape=("N", "H", "W", 3))
     frozen = convert(made, static={"H": 4, "N": 2})
     assert structure.dims(frozen, "x") == [2, 4, "W", 3]
     assert structure.dims(made, "x") == ["N", "H", "W", 3]
+    for wrong in ("mode", "prefer"):
+        with pytest.raises(UsageError, match=f"{wrong} must be one of .*, not 'magic'"):
+            plan(made, **{wrong: "magic"})
     with pytest.raises(UsageError, match="no symbolic dim named D, Q"):
         plan(made, static={"Q": 1, "H": 4, "D": 2})
     with pytest.raises(UsageError, match="the size of dim H must be 0 or more, not -1"):
         plan(made, static={"H": -1})
+
+
+# The summary
+
+
+@pytest.mark.parametrize("options", [{}, {"fuse": False}, {"mode": "function"}])
+def test_rows_of_the_summary_add_up_to_the_nodes_and_the_files_are_measured(options):
+    made = dilated()
+    result = onnx_spatial.convert(made, verify=False, **options)
+    found = result.summary
+    rows = [(row.nodes_before, row.nodes_after) for row in found.replacements]
+    rows += [(before, after) for _, _, before, after in found.other_nodes()]
+    totals = tuple(sum(each.nodes.values()) for each in (found.before, found.after))
+    assert tuple(map(sum, zip(*rows, strict=True))) == totals
+    assert min(map(min, rows)) >= 0 and totals[0] == 7 and found.before.nodes["Transpose"] == 2
+    for figures, model_ in ((found.before, made), (found.after, result.model)):
+        assert figures.bytes == len(model_.SerializeToString())
+    if "mode" in options:  # a call, and the function is counted once
+        assert [row.nodes_after for row in found.replacements] == [1, 1]
+    else:
+        ops = structure.counts(result.model)
+        assert found.after.nodes == {name: ops[name] for name in found.after.nodes}
+
+
+@pytest.mark.parametrize(
+    ("group", "kind"), [(1, "Conv 3x3, dilation 2, 1"), (4, "depthwise 3x3, dilation 2, 4")]
+)
+def test_a_region_is_one_row_of_the_summary(group, kind):
+    text = DILATED.replace("4,6,1] x", f"4,6,{group}] x").replace("[1,1,3,3] w", "[4,1,3,3] w")
+    made = model(text.replace("DECLARED", "").replace("1]> (c", f"1], group = {group}> (c"))
+    found = onnx_spatial.convert(made, verify=False).summary
+    assert found.text == "2 operators became 1 dilated convolution"
+    (row,) = found.replacements
+    kind += " -> 4" * (group == 1)
+    assert (row.node, row.what, row.nodes_before) == ("conv", f"{kind} channels", 5)
+    assert (found.before.operators, found.after.operators) == (2, 0)
+    assert found.estimate is None  # no runtime runs the operators: there is no time to compare with
+
+
+def test_nodes_that_only_served_operators_are_a_row_of_their_own():
+    path = Path(__file__).parents[2] / "models" / "wavenet" / "model.onnx"
+    found = onnx_spatial.convert(path, verify=False).summary
+    assert found.other_nodes() == [
+        ("removed with them", "shape arithmetic and layout", 66, 0),
+        ("other nodes", "", 26, 26),
+    ]
+
+
+def test_the_keywords_of_convert_have_the_same_defaults():
+    keywords = inspect.signature(onnx_spatial.convert).parameters
+    assert {f.name: f.default for f in fields(ConvertOptions)} == {
+        f.name: keywords[f.name].default for f in fields(ConvertOptions)
+    }
+
+
+# Of a large model only the part around the operators is edited; the rest keeps its place and bytes
+
+
+def interleaved(seed: int, convolutions: int, count: int = 150) -> onnx.ModelProto:
+    """Sums of earlier values, with dilated convolutions among them; any value may be read late."""
+    rng = np.random.default_rng(seed)
+    lines, values, number = [], ["x"], iter(range(1000))
+
+    def add(node: str) -> str:
+        lines.append(f"[n{(n := next(number))}] n{n} = {node}")
+        return f"n{n}"
+
+    for index in range(count):
+        a, b = (values[-1 - min(len(values) - 1, int(rng.geometric(0.3)) - 1)] for _ in "ab")
+        if index % 40 == 20:
+            value = add(f"M.SpaceToBatchND ({a}, block, pads)")
+            if not convolutions:
+                add(f"Neg ({value})")  # the pair around it computes nothing, but its value is read
+            for _ in range(convolutions):
+                value = add(f"Conv <kernel_shape = [1, 3], pads = [0, 1, 0, 1]> ({value}, w)")
+            values.append(add(f"M.BatchToSpaceND ({value}, block, pads)"))
+        else:
+            values.append(add(f"{'Max' if index % 2 else 'Add'} ({a}, {b})"))
+    made = parsing.model(f"""g (float[1,3,4,W] x)
+        => (float[?,?,?,?] {values[-1]}, float[?,?,?,?] {values[7]})
+        <int64[2] block = {{1, 2}}, int64[2,2] pads = {{0, 0, 0, 0}}> {{ {" ".join(lines)} }}""")
+    w = rng.uniform(0, 0.5, (3, 3, 1, 3)).astype(np.float32)
+    made.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    return made
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("distance", "convolutions", "fuse"), [(0, 0, True), (0, 1, False), (4, 1, True), (2, 6, True)]
+)
+def test_nodes_far_from_operators_keep_their_order_and_the_result_is_that_of_the_whole(
+    seed: int, distance: int, convolutions: int, fuse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = interleaved(seed, convolutions)
+    whole = onnx_spatial.convert(model, fuse=fuse, verify=False).model
+    monkeypatch.setattr(patch_proto, "DISTANCE", distance)
+    near = patch_proto.part_around(model, [i for i, n in enumerate(model.graph.node) if n.domain])
+    assert near.main is not None and len(near.main) < len(model.graph.node)
+    made = onnx_spatial.convert(model, fuse=fuse, verify=False).model
+    onnx.checker.check_model(made, full_check=True)
+    if convolutions <= distance or not fuse:  # else the part ends inside the convolutions
+        one, other = (sorted(map(str, each.graph.node)) for each in (made, whole))
+        assert one == other
+    kept = {n.name for n in model.graph.node if n.op_type in ("Add", "Max")}
+    order = sorted(kept, key=lambda name: int(name[1:]))
+    assert [n.name for n in made.graph.node if n.name in kept] == order
+    x = np.random.default_rng(seed).standard_normal((1, 3, 4, 6)).astype(np.float32)
+    for one, other in zip(run(made, {"x": x}), run(whole, {"x": x}), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)

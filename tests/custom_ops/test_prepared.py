@@ -1,24 +1,29 @@
-"""What a prepared model looks like, where its nodes can stand, and that it can be read again."""
+"""Every operator in prepared models: what these look like, where, that they run and are read again."""
 
 from __future__ import annotations
 
+from random import Random
+
+import definitions
 import numpy as np
 import onnx
+import programs
 import pytest
 import reference
 import running
-import sessions
+import sampling
 import structure
-from building import TF, one_node
+from building import ELEMENT_TYPES, TF, feeds_of, one_node
 from definitions import batch_to_space, space_to_batch
 from onnx import helper
 from parsing import image, model
+from test_cases import NEGATIVE, POSITIVE, ids
 from vocabulary import ORIGIN, PYTHON_DOMAIN
 
 import onnx_spatial
-from onnx_spatial import custom_ops
+from onnx_spatial import ConversionError, OperatorError, custom_ops
 
-pytest.importorskip("onnxruntime_extensions")
+extensions = pytest.importorskip("onnxruntime_extensions")
 
 
 def prepare(made: onnx.ModelProto) -> onnx.ModelProto:
@@ -36,7 +41,7 @@ def agree(made: onnx.ModelProto, *feeds: dict[str, np.ndarray]) -> onnx.ModelPro
     for each in feeds:
         expected = reference.run(made, each)
         for level in running.LEVELS:
-            results = running.run_session(sessions.own(prepared, level), each)
+            results = running.run_session(programs.own(prepared, level), each)
             for result, wanted in zip(results, expected, strict=True):
                 assert running.same_bits(result, np.asarray(wanted))
     return prepared
@@ -62,22 +67,16 @@ def test_a_node_becomes_one_of_ours_and_a_reshape_that_lets_errors_out():
     assert [each[ORIGIN] for each in told] == ["SpaceToBatchND aspp"] * 2
     assert (told[1]["owner"], prepared.graph.node[-1].doc_string) == ("me", "atrous")
     site, check = prepared.graph.node
-    assert (site.domain, site.op_type, site.name) == (
-        PYTHON_DOMAIN,
-        "SpaceToBatch",
-        "aspp/SpaceToBatch",
-    )
+    assert (site.domain, site.op_type) == (PYTHON_DOMAIN, "SpaceToBatch")
+    assert site.name == "aspp/SpaceToBatch"
     assert (check.op_type, list(check.output)) == ("Reshape", ["y"])
     attributes = {a.name: helper.get_attribute_value(a) for a in site.attribute}
     assert attributes == {"site": b"SpaceToBatchND 'aspp' in main graph", "batch_entry": 0}
     assert constant(prepared, site.input[1]) == [2, 2]
     assert constant(prepared, site.input[2]) == [[1, 0], [0, 0]]
     assert constant(prepared, check.input[1]) == [8, 2, 0, 0]  # 0: as it comes
-    assert {o.domain: o.version for o in prepared.opset_import} == {
-        "": 17,
-        "local": 1,
-        PYTHON_DOMAIN: 1,
-    }
+    imports = {o.domain: o.version for o in prepared.opset_import}
+    assert imports == {"": 17, PYTHON_DOMAIN: 1}
 
 
 @pytest.mark.parametrize(
@@ -93,91 +92,121 @@ def test_elements_that_cannot_enter_python_stay_outside(dtype, opset, expected):
         pytest.skip("BitCast came with opset 26")
     inputs = (image(4, 2, 2, 1).astype(dtype), np.array([2, 2]), np.zeros((2, 2), int))
     made = one_node("BatchToSpaceND", inputs, opset=opset, ir_version=running.ir_version_of(opset))
-    assert structure.ops(prepare(made)) == expected.split()
-    (result,) = sessions.own(prepare(made)).run(None, {"x": inputs[0]})
-    assert running.same_bits(result, batch_to_space(inputs[0], [2, 2], [(0, 0)] * 2))
+    prepared = agree(made, {"x": inputs[0]})
+    assert structure.ops(prepared) == expected.split()
+    again = custom_ops.prepare(prepared)
+    assert again is prepared
+    strict = onnx_spatial.VerifyOptions(strict=True)
+    done = onnx_spatial.convert(prepared, mode="custom-op", verify=strict)
+    assert not done.changed
+    assert [(s.action, s.lowering) for s in done.operators] == [("leave", None)]
 
 
 # Places
 
 
-@pytest.mark.parametrize("declared", [["N", 6, "C"], [None, None, None]])
-def test_in_a_scan(declared):
-    made = model("""g (float[3,4,6,2] x) => (float[?,?,?,?] y)
-        <int32[1] block = {2}, int32[1,2] pads = {1, 1}> {
-            y = Scan <num_scan_inputs = 1,
-                body = step (float[4,6,2] s) => (float[8,4,2] p) {
-                    p = M.SpaceToBatchND(s, block, pads)
-                }> (x)
-        }""")
-    (body,) = (a.g for a in made.graph.node[0].attribute if a.HasField("g"))
-    body.input[0].CopyFrom(helper.make_tensor_value_info("s", 1, declared))
-    body.output[0].CopyFrom(helper.make_tensor_value_info("p", 1, [None, None, None]))
-    x = image(3, 4, 6, 2)
-    for level in running.LEVELS:
-        (y,) = sessions.own(prepare(made), level).run(None, {"x": x})
-        assert running.same_bits(y, np.stack([space_to_batch(e, (2,), [(1, 1)]) for e in x]))
+@pytest.mark.parametrize("mode", ["lower", "function", "custom-op"])
+@pytest.mark.parametrize(("opset", "shape"), [(11, "[?,?,?,?]"), (17, "[1,4,4,1]")])
+@pytest.mark.parametrize(
+    ("pads", "declared"), [("0, 0, 0, 0", ""), ("1, 1, 0, 2", ", string[?] m")]
+)
+def test_behind_an_operator_of_onnxruntime_extensions_whose_type_onnx_does_not_know(
+    mode, opset, shape, pads, declared
+):
+    made = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : {opset}, "ai.onnx.contrib" : 1, "com.microsoft" : 1]>
+        g (string{shape} words) => (string[?,?,?,?] y)
+        <int64[2] block = {{2, 2}}, int64[2,2] table = {{{pads}}}{declared}> {{
+            x = ai.onnx.contrib.StringUpper(words)
+            m = com.microsoft.SpaceToBatchND(x, block, table)
+            y = Identity(m)
+        }}"""
+    )
+    for value in made.graph.value_info:
+        value.type.tensor_type.ClearField("shape")
+    options = programs.options()
+    if mode != "custom-op":
+        options.register_custom_ops_library(extensions.get_library_path())
+    session = onnx_spatial.InferenceSession(made, options, mode=mode)
+    words = np.array([*"abcdefghijklmnop"], object).reshape(1, 4, 4, 1)
+    (y,) = session.run(None, {"words": words})
+    table = np.array(pads.split(", "), int).reshape(2, 2).tolist()
+    numbers = space_to_batch(np.arange(1, 17).reshape(1, 4, 4, 1), [2, 2], table)
+    assert y.tolist() == np.array(["", *"ABCDEFGHIJKLMNOP"], object)[numbers].tolist()
 
 
-@pytest.mark.parametrize("second", [np.float16, np.int64])
-def test_in_a_function_that_is_called_with_two_types(second):
-    made = model("""g (float[2,4,4,1] x, float[2,4,4,1] u) => (float[?,?,?,?] y, float[?,?,?,?] v)
-        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
-            y = local.F(x, block, none)
-            v = local.F(u, block, none)
-        }
-        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
-        F (x, block, pads) => (y) { y = M.SpaceToBatchND(x, block, pads) }""")
-    for value in (made.graph.input[1], made.graph.output[1]):
-        value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(second))
-    agree(made, {"x": image(2, 4, 4, 1), "u": image(2, 4, 4, 1, dtype=second)})
+TABLES = "<int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}, bool go = {1}>"
+FUNCTION = """<domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
+    F (x, block, pads) => (y) { y = M.SpaceToBatchND(x, block, pads) }"""
+#: Models, and what they are fed.
+PLACES = {
+    "two types": (
+        f"""g (float[2,4,4,1] x, KIND[2,4,4,1] u) => (float[?,?,?,?] y, KIND[?,?,?,?] v) {TABLES}
+        {{ y = local.F(x, block, none) v = local.F(u, block, none) }} {FUNCTION}""",
+        {"x": image(2, 4, 4, 1), "u": image(2, 4, 4, 1)},
+    ),
+    "a branch": (
+        f"""g (bool c, float[4,4,4,3] x) => (float[?,?,?,?] y) {TABLES} {{ y = If (c) <
+            then_branch = a () => (float[?,?,?,?] t) {{ t = local.F(x, block, none) }},
+            else_branch = b () => (float[?,?,?,?] e) {{ e = M.BatchToSpaceND(x, block, none) }}> }}
+        {FUNCTION}""",
+        {"c": np.array(True), "x": image(4, 4, 4, 3)},
+    ),
+    "a loop whose state changes its shape": (
+        f"""g (float[?,?,?,?] x, int64 n) => (float[?,?,?,?] last) {TABLES} {{ last = Loop (n, go, x) <
+            body = step (int64 i, bool c, float[?,?,?,?] s) => (bool c1, float[?,?,?,?] s1) {{
+                c1 = Identity(c) s1 = M.SpaceToBatchND(s, block, none) }}> }}""",
+        {"x": image(1, 16, 8, 2), "n": np.array(3)},
+    ),
+    "a scan": (
+        """g (float[3,4,6,2] x) => (float[?,?,?,?] y) <int32[1] one = {2}, int32[1,2] pads = {1, 1}>
+        { y = Scan <num_scan_inputs = 1, body = step (float[SIZES] s) => (float[?,?,?] p) {
+            p = M.SpaceToBatchND(s, one, pads) }> (x) }""",
+        {"x": image(3, 4, 6, 2)},
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("place", "change"),
+    [
+        ("two types", ("KIND", "float16")),
+        ("two types", ("KIND", "int64")),
+        ("a branch", ("", "")),
+        ("a loop whose state changes its shape", ("", "")),
+        ("a scan", ("SIZES", "N,6,C")),
+        ("a scan", ("SIZES", "?,?,?")),
+    ],
+)
+def test_in_other_places(place, change):
+    text, feeds = PLACES[place]
+    made = model(text.replace(*change) if change[0] else text)
+    if "KIND" in change:
+        feeds = {**feeds, "u": feeds["u"].astype(change[1])}
+    if place == "a scan":
+        for level in running.LEVELS:
+            (y,) = programs.own(prepare(made), level).run(None, feeds)
+            wanted = [space_to_batch(each, (2,), [(1, 1)]) for each in feeds["x"]]
+            assert running.same_bits(y, np.stack(wanted))
+        return
+    others = [{**feeds, "c": np.array(False)}] if "c" in feeds else []
+    inlined = onnx.inliner.inline_local_functions(agree(made, feeds, *others))
+    assert not structure.spatial(onnx_spatial.convert(inlined, verify=False).model)
 
 
 # Reading it again
 
 
 def test_a_prepared_model_is_lowered_to_what_the_original_is():
-    for given in (
-        one_node("BatchToSpaceND", (image(4, 2, 3, 1), np.array([2, 2]), np.array([[1, 0]] * 2))),
-        one_node(
-            "SpaceToBatchND",
-            (image(2, 4, 4, 1).astype("float16"), np.array([2, 2]), np.array([[1, 1]] * 2)),
-        ),
-        model(SPACE_TO_BATCH),
-    ):
+    b2s = (image(4, 2, 3, 1), np.array([2, 2]), np.array([[1, 0]] * 2))
+    s2b = (image(2, 4, 4, 1, dtype=np.float16), np.array([2, 2]), np.array([[1, 1]] * 2))
+    named = one_node("BatchToSpaceND", b2s), one_node("SpaceToBatchND", s2b)
+    for given in (*named, model(SPACE_TO_BATCH)):
         again = onnx_spatial.convert(prepare(given), verify=False)
         wanted = onnx_spatial.convert(given, verify=False).model
         assert structure.ops(again.model) == structure.ops(wanted)
         assert not {o.domain for o in again.model.opset_import} & {PYTHON_DOMAIN, TF}
         assert [s.dialect for s in again.operators] == ["prepared"]
-
-
-def test_groups_are_lowered_in_functions_and_branches_and_in_pieces_too():
-    made = model("""g (bool c, float[4,4,4,3] x) => (float[?,?,?,?] y)
-        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
-            y = If (c) <
-                then_branch = a () => (float[?,?,?,?] t) { t = local.F(x, block, none) },
-                else_branch = b () => (float[?,?,?,?] e) { e = M.BatchToSpaceND(x, block, none) }>
-        }
-        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
-        F (x, block, pads) => (y) { y = M.SpaceToBatchND(x, block, pads) }""")
-    x = image(4, 4, 4, 3)
-    prepared = agree(made, {"c": np.array(True), "x": x}, {"c": np.array(False), "x": x})
-    inlined = onnx.inliner.inline_local_functions(prepared)
-    assert not structure.spatial(onnx_spatial.convert(inlined).model)
-
-
-def test_preparing_again_says_that_nothing_is_to_be_done():
-    prepared = prepare(model(SPACE_TO_BATCH))
-    assert custom_ops.prepare(prepared) is prepared
-    again = onnx_spatial.convert(
-        prepared, mode="custom-op", verify=onnx_spatial.VerifyOptions(strict=True)
-    )
-    assert not again.changed
-    assert [(s.action, s.lowering) for s in again.operators] == [("leave", None)]
-    assert not onnx_spatial.convert(
-        prepared, mode="custom-op", verify=onnx_spatial.VerifyOptions(strict=True)
-    ).changed
 
 
 def test_conversion_verifies_a_prepared_model_by_running_it():
@@ -210,13 +239,103 @@ def test_tables_of_the_run_with_an_entry_for_the_batch_are_lowered(op_type, inve
     assert onnx_spatial.verify(given, converted)
 
 
-def test_in_a_loop_whose_state_changes_its_shape():
-    made = model("""g (float[?,?,?,?] x, int64 n) => (float[?,?,?,?] last)
-        <bool go = {1}, int32[2] block = {2, 1}, int32[2,2] none = {0, 0, 0, 0}> {
-            last = Loop (n, go, x) <
-                body = step (int64 i, bool c, float[?,?,?,?] s) => (bool c1, float[?,?,?,?] s1) {
-                    c1 = Identity(c)
-                    s1 = M.SpaceToBatchND(s, block, none)
-                }>
-        }""")
-    agree(made, {"x": image(1, 16, 1, 2), "n": np.array(3)})
+pytest.importorskip("onnxruntime_extensions")
+
+
+@pytest.mark.parametrize("case", **ids(POSITIVE))
+@pytest.mark.parametrize("symbolic", [False, True], ids=["static", "symbolic"])
+def test_equals_what_the_runtime_returned(case, symbolic):
+    for run_time_parameters in (False, True):
+        model = case.model(symbolic=symbolic, run_time_parameters=run_time_parameters)
+        feeds = case.feeds(run_time_parameters=run_time_parameters)
+        (result,) = programs.run(model, feeds)
+        assert running.same_bits(result, case.expected)
+
+
+@pytest.mark.parametrize("case", **ids([c for c in NEGATIVE if not c.may_accept]))
+def test_broken_rules_are_refused_before_the_run_or_in_it(case):
+    with pytest.raises(ConversionError, match="'site' in main graph"):
+        custom_ops.prepare(case.model())
+    model = case.model(symbolic=True, run_time_parameters=True)
+    with pytest.raises((ConversionError, OperatorError), match="'site' in main graph"):
+        programs.opened(model).run(None, case.feeds(run_time_parameters=True))
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("spelling", sampling.SPELLINGS)
+def test_random_nodes_in_random_models(spelling, count):
+    # Opsets 11 and newer, static, symbolic and unknown shapes and ranks, empty tensors, all types.
+    for number in range(count):
+        rng = Random(f"custom-op {spelling} {number}")
+        sample = sampling.SPELLINGS[spelling](rng)
+        form = sampling.form(rng, sample)
+        (result,) = programs.run(form.model(sample), form.feeds(sample))
+        assert running.same_bits(result, sample.expected), f"{sample}\n{form}"
+
+
+@pytest.mark.parametrize("dtype", ELEMENT_TYPES)
+@pytest.mark.parametrize(
+    ("op_type", "shape"), [("SpaceToBatchND", (4, 3, 2, 3)), ("BatchToSpaceND", (4, 3, 2, 0))]
+)
+def test_every_bit_of_every_type_survives(dtype, op_type, shape):
+    x = sampling.array(Random(dtype), dtype, shape)
+    inputs = (x, np.array([2, 2]), np.array([[1, 0], [1, 1]]))
+    expected = definitions.node(op_type, inputs, {})
+    declarations = (shape, ("n", "h", "w", "c"), None)
+    for opset, declared in zip((13, 17, running.newest_opset()), declarations, strict=True):
+        ir = running.ir_version_of(opset)
+        model = one_node(op_type, inputs, shape=declared, opset=opset, ir_version=ir)
+        (result,) = programs.run(model, {"x": x})
+        assert running.same_bits(result, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_opsets_older_than_lowering_knows(dtype):
+    x = sampling.array(Random(0), dtype, (4, 2, 2, 3))
+    inputs = (x, np.array([2, 2], np.int32), np.array([[1, 0], [0, 1]], np.int32))
+    for opset, ir_version in ((7, 3), (9, 4), (10, 5)):
+        ir = {"opset": opset, "ir_version": ir_version}
+        model = one_node("BatchToSpaceND", inputs, run_time=(2,), **ir)
+        (result,) = programs.run(model, feeds_of(model, inputs))
+        assert running.same_bits(result, definitions.node("BatchToSpaceND", inputs, {}))
+
+
+@pytest.mark.parametrize(("dtype", "opset"), [("float32", 5), ("float16", 10), ("bfloat16", 12)])
+def test_opsets_that_are_too_old_are_refused(dtype, opset):
+    x = sampling.array(Random(0), dtype, (4, 2, 2, 3))
+    inputs = (x, np.array([2, 2]), np.zeros((2, 2), int))
+    model = one_node("BatchToSpaceND", inputs, opset=opset, ir_version=4)
+    with pytest.raises(ConversionError, match=f"the model's opset is {opset}"):
+        custom_ops.prepare(model)
+
+
+def test_the_batch_entry_of_openvinos_spelling_is_checked_in_the_run():
+    x = sampling.array(Random(0), "float32", (4, 4, 4, 3))
+    good = (x, np.array([1, 2, 2, 1]), np.zeros(4, int), np.zeros(4, int))
+    model = one_node(
+        "SpaceToBatch", good, domain="org.openvinotoolkit", shape=list("nhwc"), run_time=(1, 2, 3)
+    )
+    session = programs.opened(model)
+    (result,) = session.run(None, feeds_of(model, good))
+    assert running.same_bits(result, definitions.node("SpaceToBatch", good, {}))
+    for number, wrong in ((1, [2, 2, 2, 1]), (2, [1, 0, 0, 0]), (3, [2, 0, 0, 0])):
+        inputs = [*good[:number], np.array(wrong), *good[number + 1 :]]
+        with pytest.raises(OperatorError, match="the entry of the batch axis must be"):
+            session.run(None, feeds_of(model, inputs))
+
+
+def test_strings_keep_what_python_operators_would_lose():
+    # onnxruntime-extensions cuts strings at a zero byte and aborts on bytes that are no UTF-8.
+    inputs = (np.array([["a", "b"]] * 4, object), np.array([2]), np.zeros((1, 2), int))
+    model = one_node("BatchToSpaceND", inputs)
+    model.graph.input.pop(0)
+    stored = model.graph.initializer.add(name="x", data_type=8, dims=[4, 2])
+    stored.string_data.extend([b"\xff\xfe", b"a\0b", b"", b"c"] * 2)
+    prepared = custom_ops.prepare(model)
+    prepared.graph.output[0].name = "same"
+    prepared.graph.node.add(op_type="Equal", input=["y", "y"], output=["same"])
+    prepared.graph.output[0].type.tensor_type.elem_type = 9
+    prepared.opset_import[0].version = 19
+    (same,) = programs.own(prepared).run(None, {})
+    assert same.shape == (2, 4)
+    assert same.all()

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import queue
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
+import parsing
+import programs
 import pytest
 import running
-import sessions
 from building import one_node
 from definitions import space_to_batch
-from onnx import helper, numpy_helper
+from onnx import external_data_helper, helper, numpy_helper
 
 import onnx_spatial
 from onnx_spatial import (
@@ -24,21 +28,55 @@ from onnx_spatial import (
     ModelFileError,
     OperatorError,
     UsageError,
+    VerificationError,
 )
 
-MODES = ("lower", "custom-op")
 FOLDER = "session.model_external_initializers_file_folder_path"
 
+BLOCK, PADS = np.array([2, 2]), np.array([[1, 1], [0, 2]])
+
+pytest.importorskip("onnxruntime_extensions")
+
+MODES = ("lower", "function", "custom-op")
 X = np.arange(4 * 4 * 6 * 3, dtype=np.float32).reshape(4, 4, 6, 3)
 BLOCK, PADS = np.array([2, 2]), np.array([[1, 1], [0, 2]])
 EXPECTED = space_to_batch(X, [2, 2], [(1, 1), (0, 2)])
-
-pytest.importorskip("onnxruntime_extensions")
+RUN_TIME = {"p1": BLOCK, "p2": PADS}
+GOOD = {"x": X, **RUN_TIME}
+WRONG = {**GOOD, "p2": PADS - 1}
+SAID = r"^SpaceToBatchND 'site' in main graph: SpaceToBatch: paddings\[1\]\[0\] is -1"
 
 
 def spatial(**options: object) -> onnx.ModelProto:
     """SpaceToBatchND from x to y."""
     return one_node("SpaceToBatchND", (X, BLOCK, PADS), **options)
+
+
+def added() -> onnx.ModelProto:
+    """y = spatial(x) + weight, all parameters initializers."""
+    model = spatial()
+    model.graph.node[0].output[0] = "moved"
+    model.graph.node.append(helper.make_node("Add", ["moved", "weight"], ["y"]))
+    model.graph.initializer.append(numpy_helper.from_array(np.float32([7, 8, 9]), "weight"))
+    return model
+
+
+SUM = EXPECTED + np.float32([7, 8, 9])
+
+
+def stored(folder: Path, *, only: str = "") -> tuple[Path, bytes]:
+    """The model of a sum with its initializers, or one of them, in the file w.bin; and those bytes."""
+    model, data = added(), b""
+    for tensor in model.graph.initializer:
+        raw = numpy_helper.to_array(tensor).tobytes()
+        if only in ("", tensor.name):
+            external_data_helper.set_external_data(tensor, "w.bin", len(data), len(raw))
+            tensor.ClearField("raw_data")
+        data += raw
+    folder.mkdir(exist_ok=True)
+    (folder / "w.bin").write_bytes(data)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    return folder / "model.onnx", data
 
 
 @pytest.fixture(params=MODES)
@@ -77,7 +115,7 @@ def test_a_model_without_spatial_operators_is_opened_as_it_is(tmp_path, mode):
 
 
 def test_files_in_onnxruntimes_own_format_are_left_to_it(tmp_path, mode):
-    options = sessions.options()
+    options = programs.options()
     options.optimized_model_filepath = str(tmp_path / "model.ort")
     options.add_session_config_entry("session.save_model_format", "ORT")
     onnxruntime.InferenceSession(onnx_spatial.convert(spatial()).model.SerializeToString(), options)
@@ -86,41 +124,59 @@ def test_files_in_onnxruntimes_own_format_are_left_to_it(tmp_path, mode):
         assert running.same_bits(session.run(None, {"x": X})[0], EXPECTED)
 
 
-def with_weights(folder: Path) -> Path:
-    """A model whose weight lies in another file: y = spatial(x) + weight."""
-    folder.mkdir()
-    model = spatial()
-    model.graph.node[0].output[0] = "moved"
-    model.graph.node.append(helper.make_node("Add", ["moved", "weight"], ["y"]))
-    weight = np.arange(3000, dtype=np.float32).reshape(1000, 3)[:1]
-    model.graph.initializer.append(numpy_helper.from_array(weight, "weight"))
-    onnx.save(
-        model,
-        folder / "model.onnx",
-        save_as_external_data=True,
-        location="weights.bin",
-        size_threshold=0,
-    )
-    return folder / "model.onnx"
-
-
-def test_external_weights_are_found_beside_the_model(tmp_path, mode, monkeypatch):
-    file = with_weights(tmp_path / "deep")
+def test_external_weights_are_found_beside_the_model_or_where_the_options_say(
+    tmp_path, mode, monkeypatch
+):
+    file, _ = stored(tmp_path / "deep")
     monkeypatch.chdir(tmp_path)
-    for given in (file, Path("deep/model.onnx"), "deep/model.onnx"):
-        for options in (None, sessions.options()):
-            (y,) = InferenceSession(given, options, mode=mode).run(None, {"x": X})
-            assert running.same_bits(y, EXPECTED + np.float32([0, 1, 2]))
-
-
-def test_bytes_say_in_the_options_where_their_weights_are(tmp_path, mode):
-    file = with_weights(tmp_path / "deep")
-    options = sessions.options()
-    options.add_session_config_entry(FOLDER, str(file.parent))
-    (y,) = InferenceSession(file.read_bytes(), options, mode=mode).run(None, {"x": X})
-    assert running.same_bits(y, EXPECTED + np.float32([0, 1, 2]))
+    elsewhere = programs.options()
+    elsewhere.add_session_config_entry(FOLDER, str(file.parent))
+    for given, options in (
+        (file, None),
+        (file, programs.options()),
+        ("deep/model.onnx", None),
+        (file.read_bytes(), elsewhere),
+    ):
+        (y,) = InferenceSession(given, options, mode=mode).run(None, {"x": X})
+        assert running.same_bits(y, SUM)
     with pytest.raises(ModelFileError, match="give the model as a path"):
         InferenceSession(file.read_bytes(), mode=mode)
+    (file.parent / "w.bin").unlink()
+    with pytest.raises(ModelFileError, match=r"'w\.bin' is missing.*put it beside"):
+        InferenceSession(file, programs.options(), mode=mode)
+
+
+@pytest.mark.skipif(
+    not hasattr(onnxruntime.SessionOptions, "add_external_initializers_from_files_in_memory"),
+    reason="this onnxruntime takes no files in memory",
+)
+@pytest.mark.parametrize(
+    ("only", "by_name"), [("", False), ("weight", False), ("", True), ("weight", True)]
+)
+def test_external_data_may_be_given_in_memory(tmp_path, mode, only, by_name):
+    file, data = stored(tmp_path, only=only)
+    (tmp_path / "w.bin").write_bytes(bytes(len(data)))  # what is in memory goes before it
+    options = programs.options()
+    arrays = {t.name: numpy_helper.to_array(t) for t in added().graph.initializer}
+    names = [name for name in arrays if only in ("", name)]
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(arrays[name]) for name in names]
+    if by_name:
+        options.add_external_initializers(names, values)
+    else:
+        options.add_external_initializers_from_files_in_memory(["w.bin"], [data], [len(data)])
+    for form in (file.read_bytes(), onnx.load(file, load_external_data=False), file):
+        session = InferenceSession(form, options, mode=mode)
+        assert running.same_bits(session.run(None, {"x": X})[0], SUM)
+
+
+def test_conversion_in_memory_reads_no_weights(tmp_path):
+    path, _ = stored(tmp_path, only="weight")
+    (tmp_path / "w.bin").unlink()
+    for given in (onnx.load(path, load_external_data=False), path):
+        assert onnx_spatial.convert(given, verify=False).changed
+        for output, verify in ((None, True), (tmp_path / "out.onnx", False)):
+            with pytest.raises(ModelFileError, match=r"w\.bin"):
+                onnx_spatial.convert(given, output, verify=verify)
 
 
 def test_what_is_no_model_or_breaks_a_rule_is_said_in_one_line(tmp_path, mode):
@@ -134,17 +190,24 @@ def test_what_is_no_model_or_breaks_a_rule_is_said_in_one_line(tmp_path, mode):
         InferenceSession(model, mode=mode)
     with pytest.raises(UsageError, match="mode must be one of"):
         InferenceSession(model, mode="faster")
+    with pytest.raises(TypeError, match=r"argument 'mod'.*did you mean 'mode'"):
+        InferenceSession(model, mod=mode)
+    with pytest.raises(TypeError, match="argument 'zzz'") as caught:
+        InferenceSession(model, zzz=mode)
+    assert "did you mean" not in str(caught.value)
+    for wrong in ({}, {"model": spatial(), "path_or_bytes": spatial()}):
+        with pytest.raises(TypeError, match="takes one model"):
+            InferenceSession(**wrong)
+    (y,) = InferenceSession(model=spatial(), mode=mode).run(None, {"x": X})
+    assert running.same_bits(y, EXPECTED)
+    model = spatial(domain="com.mine")
+    with pytest.raises(ConversionError, match=r"'site' .* use domains=\['com\.mine'\]"):
+        InferenceSession(model, programs.options(), mode=mode)
+    (y,) = InferenceSession(model, mode=mode, domains=["com.mine"]).run(None, {"x": X})
+    assert running.same_bits(y, EXPECTED)
 
 
 # Options
-
-
-def test_domains_of_the_users_own(mode):
-    model = spatial(domain="com.mine")
-    with pytest.raises(ConversionError, match=r"'site' .* use domains=\['com\.mine'\]"):
-        InferenceSession(model, sessions.options(), mode=mode)
-    session = InferenceSession(model, mode=mode, domains=["com.mine"])
-    assert running.same_bits(session.run(None, {"x": X})[0], EXPECTED)
 
 
 def test_methods_have_the_signatures_and_documentation_of_onnxruntime():
@@ -166,10 +229,10 @@ def test_providers_by_position_and_by_name_and_later(mode):
     cpu = "CPUExecutionProvider"
     arguments = [
         ((None, [cpu]), {}),
-        ((sessions.options(), [cpu], [{}]), {}),
+        ((programs.options(), [cpu], [{}]), {}),
         ((), {"providers": [(cpu, {})]}),
         ((), {"providers": [cpu], "provider_options": [{}]}),
-        ((), {"sess_options": sessions.options(), "disabled_optimizers": ["ConstantFolding"]}),
+        ((), {"sess_options": programs.options(), "disabled_optimizers": ["ConstantFolding"]}),
     ]
     for positional, named in arguments:
         session = InferenceSession(spatial(), *positional, mode=mode, **named)
@@ -179,13 +242,12 @@ def test_providers_by_position_and_by_name_and_later(mode):
 
 
 def test_options_are_followed_and_stay_as_they_were(tmp_path, mode):
-    file = with_weights(tmp_path / "deep")
-    options = sessions.options()
+    file, _ = stored(tmp_path / "deep")
+    options = programs.options()
     options.intra_op_num_threads = 3
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     options.enable_profiling = True
     options.profile_file_prefix = str(tmp_path / "profile")
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = InferenceSession(file, options, mode=mode)
     session.run(None, {"x": X})
     assert session.get_session_options().intra_op_num_threads == 3
@@ -199,13 +261,35 @@ def test_options_are_followed_and_stay_as_they_were(tmp_path, mode):
         options.get_session_config_entry(FOLDER)
 
 
+def test_verify_verifies_it_first(mode, monkeypatch):
+    found = InferenceSession(spatial(), mode=mode, verify=True).conversion.verification
+    assert found and InferenceSession(spatial(), mode=mode).conversion.verification is None
+    failed = replace(found, status="failed")
+    monkeypatch.setattr("onnx_spatial.api.verify_conversion", lambda *_, **__: failed)
+    with pytest.raises(VerificationError):
+        InferenceSession(spatial(), mode=mode, verify=True)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "options", "line"),
+    [
+        ("SpaceToBatchND", {}, "model: 1 operator became 4 standard nodes"),
+        ("SpaceToBatchND", {"verify": True}, "model: 1 operator became 4 standard nodes; passed"),
+        ("Relu", {"static": {"N": 4}}, "model: nothing to convert"),
+    ],
+)
+def test_a_session_logs_one_line_and_dims_may_be_fixed(op_type, options, line, caplog):
+    model = spatial(shape=["N", 4, 6, 3])
+    if op_type == "Relu":
+        model.graph.node[0].CopyFrom(helper.make_node("Relu", ["x"], ["y"]))
+    caplog.set_level(logging.INFO, "onnx_spatial")
+    session = InferenceSession(model, **options)
+    (record,) = (r for r in caplog.records if r.levelno == logging.INFO)
+    assert record.getMessage().startswith(line)
+    assert session.get_inputs()[0].shape == [4 if "static" in options else "N", 4, 6, 3]
+
+
 # Every way to run
-
-
-RUN_TIME = {"p1": BLOCK, "p2": PADS}
-GOOD = {"x": X, **RUN_TIME}
-WRONG = {**GOOD, "p2": PADS - 1}
-SAID = r"^SpaceToBatchND 'site' in main graph: SpaceToBatch: paddings\[1\]\[0\] is -1"
 
 
 def ways(session: InferenceSession, feeds: dict[str, np.ndarray]) -> Iterator[Callable[[], object]]:
@@ -233,7 +317,7 @@ def ways(session: InferenceSession, feeds: dict[str, np.ndarray]) -> Iterator[Ca
 def test_every_way_to_run_gives_the_output_or_an_exception_that_names_the_node(
     mode, level, parallel
 ):
-    options = sessions.options(level)
+    options = programs.options(level)
     if parallel:
         options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
     session = InferenceSession(spatial(run_time=(1, 2)), options, mode=mode)
@@ -246,8 +330,41 @@ def test_every_way_to_run_gives_the_output_or_an_exception_that_names_the_node(
             assert running.same_bits(run(), EXPECTED)
 
 
+@pytest.mark.parametrize("chain", ["S", "Relu S Relu", "S Reshape", "Relu S Reshape Reshape"])
+def test_no_optimisation_swallows_an_error(chain):
+    # onnxruntime merges Reshapes that follow each other; the way out for errors is one.
+    nodes, names = chain.split(), "xabcd"
+    calls = {"S": "[site] {1} = M.SpaceToBatchND({0}, block, p2)"}
+    body = " ".join(
+        calls.get(op, f"{{1}} = {op}({{0}}{', s' * (op == 'Reshape')})").format(*names[i : i + 2])
+        for i, op in enumerate(nodes)
+    )
+    model = parsing.model(f"""g (float[4,4,6,3] x, int64[2,2] p2) => (float[?,?,?,?] {names[len(nodes)]})
+        <int64[2] block = {{2, 2}}, int64[4] s = {{{str(EXPECTED.shape)[1:-1]}}}> {{ {body} }}""")
+    for level in running.LEVELS:
+        session = programs.opened(model, level)
+        assert running.same_bits(session.run(None, {"x": X, "p2": PADS})[0], EXPECTED)
+        for wrong in (PADS - 1, PADS + np.eye(2, dtype=int), PADS + 2**40):
+            with pytest.raises((OperatorError, MemoryError), match="'site' in main graph"):
+                session.run(None, {"x": X, "p2": wrong})
+
+
+def test_a_program_with_sessions_of_its_own_gets_an_exception_and_may_ask_why(caplog):
+    session = programs.own(onnx_spatial.custom_ops.prepare(spatial(run_time=(1, 2))))
+    with pytest.raises(Exception, match=r"Reshape node. Name:'site/Reshape'") as caught:
+        session.run(None, WRONG)
+    assert "SpaceToBatchND 'site' in main graph: SpaceToBatch: paddings" in caplog.text
+    reason = onnx_spatial.custom_ops.explain(caught.value)
+    assert isinstance(reason, OperatorError) and re.match(SAID, str(reason))
+    assert onnx_spatial.custom_ops.explain(caught.value) is None  # only once
+    assert onnx_spatial.custom_ops.explain(ValueError("something else")) is None
+    with pytest.raises(OperatorError, match=SAID), onnx_spatial.custom_ops.raising():
+        session.run(None, WRONG)
+    assert running.same_bits(session.run(None, GOOD)[0], EXPECTED)
+
+
 def test_run_async_hands_the_output_or_the_reason_to_the_callback(mode):
-    options = sessions.options()
+    options = programs.options()
     options.intra_op_num_threads = 2
     session = InferenceSession(spatial(run_time=(1, 2)), options, mode=mode)
     answers: queue.Queue[tuple[list[np.ndarray], str]] = queue.Queue()
@@ -263,40 +380,4 @@ def test_run_async_hands_the_output_or_the_reason_to_the_callback(mode):
             assert error.startswith("SpaceToBatchND 'site' in main graph: SpaceToBatch: paddings")
 
 
-@pytest.mark.parametrize("chain", ["S", "Relu S Relu", "S Reshape", "Relu S Reshape Reshape"])
-def test_no_optimisation_swallows_an_error(chain):
-    # onnxruntime merges Reshapes that follow each other; the way out for errors is one.
-    model = spatial(run_time=(2,))
-    site, names = model.graph.node.pop(), ["x", "a", "b", "c", "d"]
-    model.graph.initializer.append(numpy_helper.from_array(np.array(EXPECTED.shape), "s"))
-    for number, op_type in enumerate(chain.split()):
-        if op_type == "S":
-            site.input[0], site.output[0] = names[number], names[number + 1]
-            model.graph.node.append(site)
-        else:
-            more = ["s"] if op_type == "Reshape" else []
-            model.graph.node.add(
-                op_type=op_type, input=[names[number], *more], output=[names[number + 1]]
-            )
-    model.graph.output[0].name = names[len(chain.split())]
-    for level in running.LEVELS:
-        session = sessions.opened(model, level)
-        assert running.same_bits(session.run(None, {"x": X, "p2": PADS})[0], EXPECTED)
-        for wrong in (PADS - 1, PADS + np.eye(2, dtype=int), PADS + 2**40):
-            with pytest.raises((OperatorError, MemoryError), match="'site' in main graph"):
-                session.run(None, {"x": X, "p2": wrong})
-
-
-def test_a_program_with_sessions_of_its_own_gets_an_exception_and_may_ask_why(caplog):
-    session = sessions.own(onnx_spatial.custom_ops.prepare(spatial(run_time=(1, 2))))
-    with pytest.raises(Exception, match=r"Reshape node. Name:'site/Reshape'") as caught:
-        session.run(None, WRONG)
-    assert "SpaceToBatchND 'site' in main graph: SpaceToBatch: paddings" in caplog.text
-    reason = onnx_spatial.custom_ops.explain(caught.value)
-    assert isinstance(reason, OperatorError)
-    assert str(reason).startswith("SpaceToBatchND 'site' in main graph: SpaceToBatch: paddings")
-    assert onnx_spatial.custom_ops.explain(caught.value) is None  # only once
-    assert onnx_spatial.custom_ops.explain(ValueError("something else")) is None
-    with pytest.raises(OperatorError, match=SAID), onnx_spatial.custom_ops.raising():
-        session.run(None, WRONG)
-    assert running.same_bits(session.run(None, {"x": X, **RUN_TIME})[0], EXPECTED)
+# External data that lies in memory

@@ -52,7 +52,9 @@ def model(
     **tables: object,
 ) -> onnx.ModelProto:
     """A graph; what it reads and no node or input gives is one of `tables`, TABLES or WEIGHTS."""
-    head = f'<ir_version: 9, opset_import: ["" : {opset}, "{TF}" : 1, "own" : 1]>'
+    head = (
+        f'<ir_version: 9, opset_import: ["" : {opset}, "{TF}" : 1, "com.microsoft" : 1, "own" : 1]>'
+    )
     made = parser.parse_model(f"{head} g ({given}) => ({gives}) {{ {body} }} {functions}")
     for node in structure.nodes(made):
         if node.op_type.endswith("ND"):
@@ -71,6 +73,7 @@ def model(
 def check(made: onnx.ModelProto, *shapes: tuple[int, ...], **feeds: object) -> onnx.ModelProto:
     """The converted model, which gives what the definitions say, at these shapes of x."""
     converted = convert(made)
+    assert not structure.spatial(converted)
     for shape in shapes:
         fed = {"x": RNG.normal(size=shape).astype(np.float32)}
         fed |= {name: np.asarray(value) for name, value in feeds.items()}

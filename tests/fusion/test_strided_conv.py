@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -13,11 +13,11 @@ import structure
 from adapter import convert, plan, verify
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper, numpy_helper, parser
-from region_models import check, declined, lowerings
+from onnx import helper, numpy_helper
+from region_models import check, declined, lowerings, model
 
 import onnx_spatial
-from onnx_spatial.fusion import strided_conv
+from onnx_spatial.fusion import neighbours
 
 FUSED = ["strided convolution"]
 KERNEL = ["Reshape", "Transpose"]
@@ -27,7 +27,7 @@ KERNEL = ["Reshape", "Transpose"]
 def dear(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever patches cost: what can be a convolution becomes one. Not in tests of `prices`."""
     if "prices" not in request.fixturenames:
-        monkeypatch.setattr(strided_conv, "_saved_time", lambda *_: 1.0)
+        monkeypatch.setattr(neighbours, "_saved_time", lambda *_: 1.0)
 
 
 @pytest.fixture
@@ -39,8 +39,13 @@ def numbers(*shape: int) -> np.ndarray:
     return np.random.default_rng(list(shape)).standard_normal(shape).astype(np.float32)
 
 
-@dataclass(frozen=True)
-class Window:
+WEIGHTS = {
+    "half": numbers(4, 9, 1, 1), "wide": numbers(4, 18, 2, 1), "other": numbers(4, 4, 1, 1),
+    "line": numbers(18), "four": numbers(4, 5), "each": numbers(3, 18, 5),
+}  # fmt: skip
+
+
+class Window(NamedTuple):
     """Patches of 2 or 3 spatial axes, and the image that they are taken of."""
 
     kernel: tuple[int, ...] = (3, 2)
@@ -67,15 +72,6 @@ class Window:
         known = ", ".join(f"{name} = {[1, *v, 1]}" for name, v in ints.items())
         kind = "Volume" if len(self.kernel) == 3 else "Image"
         return f'com.microsoft.Extract{kind}Patches <{known}, padding = "{self.padding}">'
-
-
-def model(text: str, **weights: np.ndarray) -> onnx.ModelProto:
-    head = '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>'
-    made = parser.parse_model(head + text)
-    read = {name for node in structure.nodes(made) for name in node.input}
-    for name in sorted(read & weights.keys()):
-        made.graph.initializer.append(numpy_helper.from_array(weights[name], name))
-    return made
 
 
 #: How the product is written behind patches p, with the first and last nodes around it.
@@ -110,26 +106,17 @@ def build(
     text = text.replace("TO_LAST", f"Transpose <perm = [0, {digits[3:]}, {axes + 1}, 1]>")
     unknown = ", ".join(f"d{axis}" for axis in range(axes + 2))
     return model(
-        f"g (float[{', '.join(map(str, shape))}] x) => (float[{unknown}] y) {{ {text} }}",
-        b=numbers(outputs), w=numbers(window.rows, outputs),
-        w2=numbers(outputs, window.rows), w4=numbers(outputs, window.rows, *(1,) * axes),
+        text, given=f"float[{', '.join(map(str, shape))}] x",
+        gives=f"float[{unknown}] y" + ", float z" * ("z =" in text),
+        b=numbers(outputs), w=numbers(window.rows, outputs), w2=numbers(outputs, window.rows),
+        w4=numbers(outputs, window.rows, *(1,) * axes), **WEIGHTS,
     )  # fmt: skip
 
 
-def agree(made: onnx.ModelProto, *shapes: tuple[int, ...], **feeds: np.ndarray) -> onnx.ModelProto:
-    """Convert; the result gives what the definitions say, and holds no patches."""
-    converted = check(made, *shapes, **feeds)
-    assert structure.spatial(converted) == []
-    return converted
-
-
-def conv_of(made: onnx.ModelProto) -> onnx.NodeProto:
+def conv_of(made: onnx.ModelProto) -> tuple[onnx.NodeProto, dict[str, object]]:
+    """The convolution, and its attributes."""
     (node,) = [n for n in structure.nodes(made) if n.op_type == "Conv"]
-    return node
-
-
-def known(node: onnx.NodeProto) -> dict[str, object]:
-    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    return node, {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
 sizes = st.integers(1, 4)
@@ -151,20 +138,12 @@ def test_any_window(
     made = build(form, window, outputs, dims="H,W" if dynamic else "")
     shape = [2, *image]
     shape.insert(3 if is_last(form) else 1, channels)
-    converted = agree(made, tuple(shape))
+    converted = check(made, tuple(shape))
     unknown_border = dynamic and padding == "SAME" and max(rates) > 1 and max(strides) > 1
     assert (lowerings(made) == FUSED) != unknown_border, declined(made)
     if not unknown_border:
-        node = known(conv_of(converted))
+        _, node = conv_of(converted)
         assert (node["kernel_shape"], node["strides"]) == (list(kernel), list(strides))
-
-
-def test_volumes() -> None:
-    window = Window((2, 3, 2), (1, 2, 2), (1, 1, 1), "SAME", (3, 4, 5))
-    made = build("TensorFlow, NCHW", window)
-    assert lowerings(made) == FUSED
-    agree(made, (2, 3, 3, 4, 5))
-    agree(build("matrix", window, dims="D,H,W"), (2, 3, 4, 5, 3), (1, 1, 0, 3, 3))
 
 
 FILLED, EMPTY = ((2, 9, 11, 3), (1, 3, 2, 3)), ((2, 2, 8, 3), (1, 7, 1, 3), (0, 2, 1, 3))
@@ -190,7 +169,7 @@ def test_what_is_left(form: str, left: list[str]) -> None:
     if is_last(form):
         empty = EMPTY if form != "TensorFlow" else ()  # without a window a Conv fails in both
         more = ["Slice"] if empty else []
-        assert structure.ops(agree(dynamic, *FILLED, *empty)) == [*left[:4], *more, *left[4:]]
+        assert structure.ops(check(dynamic, *FILLED, *empty)) == [*left[:4], *more, *left[4:]]
     assert {site.proven for site in verify(dynamic, convert(dynamic)).operators} == {"all sizes"}
 
 
@@ -198,13 +177,13 @@ def test_padding_that_depends_on_the_size() -> None:
     for strides, kernel in (((2, 3), (3, 2)), ((4, 1), (2, 3))):
         window = Window(kernel, strides, padding="SAME")
         shapes = [(1, 7, size, 3) for size in range(1, 8)]
-        converted = agree(build("TensorFlow", window, dims="H,W"), *shapes)
-        assert "auto_pad" in known(conv_of(converted))
-        converted = agree(build("matrix", window, dims="H,W"), *shapes, (2, 0, 4, 3))
+        converted = check(build("TensorFlow", window, dims="H,W"), *shapes)
+        assert "auto_pad" in conv_of(converted)[1]
+        converted = check(build("matrix", window, dims="H,W"), *shapes, (2, 0, 4, 3))
         assert structure.ops(converted).count("Slice") == structure.ops(converted).count("Pad") == 1
     # With a stride of 3, one element is legal for a window of 6, and one more window is not enough.
     shapes = [(2, size, 4, 3) for size in range(1, 8)]
-    agree(build("matrix", Window((6, 1), (3, 1)), dims="H,W"), *shapes)
+    check(build("matrix", Window((6, 1), (3, 1)), dims="H,W"), *shapes)
 
 
 def test_the_node_keeps_its_name_its_bias_and_what_is_said_of_it() -> None:
@@ -223,7 +202,7 @@ def test_the_node_keeps_its_name_its_bias_and_what_is_said_of_it() -> None:
     assert (site.nodes_before, site.nodes_after) == (4, 3)
     assert found.touched["nodes_replaced"][1:] == ["front", "turn", "conv"]
     assert found.model is not None
-    conv = conv_of(found.model)
+    conv, _ = conv_of(found.model)
     assert (conv.name, conv.doc_string) == ("conv", "said of it")
     noted = {p.key: p.value for p in conv.metadata_props}
     assert noted == {"note": "kept", "onnx_spatial.origin": "Conv conv"}
@@ -232,28 +211,22 @@ def test_the_node_keeps_its_name_its_bias_and_what_is_said_of_it() -> None:
     assert {"p", "t"}.isdisjoint(v.name for v in found.model.graph.value_info)
 
 
-BEHIND = "p = PATCHES (x)"
-
-
-@pytest.mark.parametrize(
-    ("rest", "left"),
-    [
-        ("m = MatMul (p, w)  y = Transpose <perm = [3, 1, 0, 2]> (m)", 1),
-        ("t = Transpose <perm = [2, 1, 0, 3]> (p)  m = MatMul (t, w)"
-         "  y = Transpose <perm = [2, 3, 1, 0]> (m)", 0),
-    ],
-)  # fmt: skip
-def test_transposes_around_a_matrix(rest: str, left: int) -> None:
-    made = build("matrix", Window(strides=(2, 2), padding="SAME"), rest=f"{BEHIND} {rest}")
-    converted = agree(made, (2, 7, 8, 3))
-    assert structure.ops(converted).count("Transpose") == 2 + left  # of the image and of the weight
+def test_volumes_and_transposes_around_a_matrix() -> None:
+    window = Window((2, 3, 2), (1, 2, 2), (1, 1, 1), "SAME", (3, 4, 5))
+    made = build("TensorFlow, NCHW", window)
     assert lowerings(made) == FUSED
+    check(made, (2, 3, 3, 4, 5))
+    check(build("matrix", window, dims="D,H,W"), (2, 3, 4, 5, 3), (1, 1, 0, 3, 3))
+    behind = "m = MatMul (p, w) y = Transpose <perm = [3, 1, 0, 2]> (m)"
+    around = """t = Transpose <perm = [2, 1, 0, 3]> (p) m = MatMul (t, w)
+        y = Transpose <perm = [2, 3, 1, 0]> (m)"""
+    for rest, count in ((behind, 3), (around, 2)):  # two: of the image and of the weight
+        made = build("matrix", Window(strides=(2, 2), padding="SAME"), rest=f"{BEHIND} {rest}")
+        assert structure.counts(check(made, (2, 7, 8, 3)))["Transpose"] == count
+        assert lowerings(made) == FUSED
 
 
-WEIGHTS = {
-    "half": numbers(4, 9, 1, 1), "wide": numbers(4, 18, 2, 1), "other": numbers(4, 4, 1, 1),
-    "line": numbers(18), "four": numbers(4, 5), "each": numbers(3, 18, 5),
-}  # fmt: skip
+BEHIND = "p = PATCHES (x)"
 TURN = "t = TO_FIRST (p)"
 DECLINES = {
     "it has group 2": f"{TURN} y = Conv <group = 2> (t, half)",
@@ -271,26 +244,21 @@ DECLINES = {
 
 @pytest.mark.parametrize("reason", DECLINES)
 def test_why_not(reason: str) -> None:
-    made = build(
-        "matrix", Window(strides=(2, 2), padding="SAME"), rest=f"{BEHIND} {DECLINES[reason]}"
-    )
-    read = {name for node in made.graph.node for name in node.input}
-    for name in sorted(read & WEIGHTS.keys()):
-        made.graph.initializer.append(numpy_helper.from_array(WEIGHTS[name], name))
-    made.graph.output[0].type.tensor_type.ClearField("shape")
-    if "z =" in DECLINES[reason]:
-        element_type = 7 if "Shape" in DECLINES[reason] else 1
-        made.graph.output.add(name="z").type.tensor_type.elem_type = element_type
-    if "each" in read:
-        made.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 5
+    height = 5 if "each" in DECLINES[reason] else 7
+    window = Window(strides=(2, 2), padding="SAME", image=(height, 8))
+    made = build("matrix", window, rest=f"{BEHIND} {DECLINES[reason]}")
+    for value in made.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    if "Shape" in DECLINES[reason]:
+        made.graph.output[1].type.tensor_type.elem_type = 7
     assert reason in declined(made)
-    agree(made, (2, 5 if "each" in read else 7, 8, 3))
+    check(made, (2, height, 8, 3))
 
 
 def test_borders_that_no_convolution_has() -> None:
     inside = Window((1, 1, 1), (5, 1, 1), (1, 1, 1), "SAME", (10, 3, 3))
     assert "sampling starts inside the image" in declined(build("TensorFlow", inside))
-    agree(build("TensorFlow", inside), (2, 10, 3, 3, 3))
+    check(build("TensorFlow", inside), (2, 10, 3, 3, 3))
     may = Window((1, 3, 2), (3, 2, 2), (1, 1, 1), "SAME", (3, 3, 3))
     assert "sampling may start inside the image" in declined(build("matrix", may, dims="D,H,W"))
     assert "there are no patches" in declined(build("TensorFlow", Window(image=(2, 8))))
@@ -317,27 +285,30 @@ def test_other_types(dtype: type) -> None:
 
 #: Patches in a branch of a function: x is the image, and the weight is given from outside.
 INNER = f"p = {Window((1, 2), (1, 2)).node()} (x) [conv] r = MatMul (p, v)"
+
+
+EMBED = """<domain: "own", opset_import: ["" : 17, "com.microsoft" : 1]> Embed"""
 PLACES = {
-    "a branch": f"""{{ y = If (b) < then_branch = yes () => (float[h, i, j, k] r) {{ {INNER} }},
-        else_branch = no () => (float[l, m, n, o] e) {{ e = Neg (x) }} > }}""",
-    "a function": f"""{{ y = local.Embed (x, v) }}
-        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
-        Embed (x, v) => (r) {{ {INNER} }}""",
-    "an attribute": f"""{{ y = local.Embed <m = float[6,2] {{1,2,3,4,5,6,7,8,9,10,11,12}}> (x) }}
-        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
-        Embed <m> (x) => (r) {{ v = Constant <value: tensor = @m> () {INNER} }}""",
-    "a computed weight": f"{{ n = Neg (w) {INNER.replace('r =', 'y =').replace('v)', 'n)')} }}",
-}
+    "a branch": (
+        f"""y = If (b) < then_branch = yes () => (float[h, i, j, k] r) {{ {INNER} }},
+            else_branch = no () => (float[l, m, n, o] e) {{ e = Neg (x) }} >""", "",
+    ),
+    "a function": ("y = own.Embed (x, v)", f"{EMBED} (x, v) => (r) {{ {INNER} }}"),
+    "an attribute": (
+        "y = own.Embed <m = float[6,2] {1,2,3,4,5,6,7,8,9,10,11,12}> (x)",
+        f"{EMBED} <m> (x) => (r) {{ v = Constant <value: tensor = @m> () {INNER} }}",
+    ),
+    "a computed weight": (f"n = Neg (v) {INNER.replace('r =', 'y =').replace('v)', 'n)')}", ""),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_in_other_places(place: str) -> None:
-    condition = "bool b, " if place == "a branch" else ""
-    text = f"g ({condition}float[N, H, W, 3] x) => (float[c, d, e, f] y) {PLACES[place]}"
-    made = model(text, v=numbers(6, 2), w=numbers(6, 2))
+    body, functions = PLACES[place]
+    given = "float[N, H, W, 3] x, bool b"
+    made = model(body, given=given, functions=functions, v=numbers(6, 2))
     assert lowerings(made) == FUSED, declined(made)
-    feeds = {"b": np.array(True)} if condition else {}
-    converted = agree(made, (2, 7, 8, 3), **feeds)
+    converted = check(made, (2, 7, 8, 3), b=np.array(True))
     assert not structure.counts(converted)["MatMul"]
 
 

@@ -16,11 +16,11 @@ from adapter import convert, plan, verify
 from building import OPENVINO, one_node
 from hypothesis import given, settings
 from neighbours import between_transposes, unturned
-from onnx import parser
+from parsing import image, model
 
 from onnx_spatial import ConversionError
 from onnx_spatial.conversion import pipeline as planning
-from onnx_spatial.fusion import transposes
+from onnx_spatial.fusion import neighbours
 from onnx_spatial.lowering import Lowered, Request
 
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -29,18 +29,7 @@ TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 @pytest.fixture(autouse=True)
 def dear(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the lowerings cost: what can be absorbed is worth it."""
-    monkeypatch.setattr(transposes, "transpose_cost", lambda dims, perm, itemsize: 1e9)
-
-
-def model(text: str) -> onnx.ModelProto:
-    """Text in which M. stands for the domain of the operators, and TABLES for their parameters."""
-    head = '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>\n'
-    tables = "<int32[2] block = {2, 3}, int32[2] other = {2, 1}, int32[2,2] none = {0, 0, 0, 0}>"
-    return parser.parse_model(head + text.replace("M.", "com.microsoft.").replace("TABLES", tables))
-
-
-def image(*shape: int) -> np.ndarray:
-    return np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
+    monkeypatch.setattr(neighbours, "transpose_cost", lambda dims, perm, itemsize: 1e9)
 
 
 def blocks(kind: str, shape: tuple[int, ...], block: list[int], table: Any, **options: Any):
@@ -117,9 +106,8 @@ def test_random_transposes_around_random_operators(rng: Random) -> None:
     before = perm(rank) if rng.random() < 0.8 else None
     same = perm(rank_behind)
     behind = rng.choice(((), (same,), (same,), (same, same), (same, perm(rank_behind))))
-    there = (
-        ["data"] * bool(before) + ["result"] * bool(behind) + [f"t{i}" for i in range(len(behind))]
-    )
+    there = ["data"] * bool(before) + ["result"] * bool(behind)
+    there += [f"t{i}" for i in range(len(behind))]
     made = between_transposes(
         form.model(sample), rank, before=before, behind=behind,
         front_read=before is not None and rng.random() < 0.2,
@@ -132,9 +120,8 @@ def test_random_transposes_around_random_operators(rng: Random) -> None:
         turned = np.transpose(sample.expected, axes)
         expected |= {f"t{number}": turned, f"y{number}": turned}
     for level in running.LEVELS:
-        for value, result in zip(
-            made.graph.output, running.run(converted, feeds, level), strict=True
-        ):
+        results = running.run(converted, feeds, level)
+        for value, result in zip(made.graph.output, results, strict=True):
             wanted = np.ascontiguousarray(expected[value.name]).reshape(expected[value.name].shape)
             assert running.same_bits(result, wanted), f"{sample}\n{form}\n{value.name}"
 
@@ -168,14 +155,19 @@ def test_what_others_read_stays_for_them(
         assert "is a graph output" in site.declined[0] or "other Transposes" in site.declined[0]
 
 
-def test_a_transpose_behind_that_nobody_reads_goes_too() -> None:
+def test_what_nothing_reads_goes_and_what_annotations_and_training_name_stays() -> None:
     made = between_transposes(PATCHES, 4, behind=[TO_NCHW, TO_NCHW])
     del made.graph.output[1:]
     made.graph.node.remove(next(n for n in made.graph.node if n.output[0] == "y1"))
     assert absorbed(made) == [("behind0", "behind1")]
     agree(made, {"x": image(2, 5, 7, 3)})
+    annotated, trained = (between_transposes(S2B, 4, **FRONT) for _ in range(2))
+    annotated.graph.quantization_annotation.add(tensor_name="result")
+    trained.training_info.add().algorithm.node.add(op_type="Neg", input=["result"], output=["neg"])
+    assert absorbed(annotated) == absorbed(trained) == [("front",)]
 
 
+TABLES = "<int32[2] block = {2, 3}, int32[2] other = {2, 1}, int32[2,2] none = {0, 0, 0, 0}>"
 READERS = {
     "another node": "u = Relu(b)",
     "a branch in a branch": """u = If (yes) <
@@ -188,7 +180,7 @@ READERS = {
 
 @pytest.mark.parametrize("name", READERS)
 def test_nothing_is_absorbed_behind_what_others_read(name: str) -> None:
-    made = model(f"""g (float[1,4,3,3] x, bool yes) => (float[?,?,?,?] y, float[?,?,?,?] u) TABLES {{
+    made = model(f"""g (float[1,4,3,3] x, bool yes) => (float[?,?,?,?] y, float[?,?,?,?] u) {TABLES} {{
         [site] b = M.SpaceToBatchND(x, block, none)
         [behind] y = Transpose <perm = [0, 3, 1, 2]> (b)
         {READERS[name]}
@@ -218,14 +210,15 @@ def test_dims_and_parameters_that_only_the_run_knows(run_time: tuple[int, ...]) 
 @pytest.mark.parametrize("channels", [1, 4])
 def test_channels_that_are_cropped_at_run_time_are_not_counted_on(channels: int) -> None:
     """A Gather crops the channels before they are moved."""
-    ends = np.array([0, 0, 1, 0, channels - 1])
-    site = one_node(
-        "BatchToSpace",
-        (image(8, 2, 2, 2, channels), np.array([1, 2, 2, 2, 1]), np.zeros(5, np.int64), ends),
-        domain=OPENVINO, shape=[None, None, None, None, channels], run_time=(3,),
-    )  # fmt: skip
-    made = between_transposes(site, 5, before=(0, 2, 3, 4, 1))
-    reference.agree(made, {"x": unturned(image(8, 2, 2, 2, channels), (0, 2, 3, 4, 1)), "p3": ends})
+    ends, perm, x = (
+        np.array([0, 0, 1, 0, channels - 1]),
+        (0, 2, 3, 4, 1),
+        image(8, 2, 2, 2, channels),
+    )
+    inputs = (x, np.array([1, 2, 2, 2, 1]), np.zeros(5, np.int64), ends)
+    known = {"domain": OPENVINO, "shape": [None] * 4 + [channels], "run_time": (3,)}
+    made = between_transposes(one_node("BatchToSpace", inputs, **known), 5, before=perm)
+    reference.agree(made, {"x": unturned(x, perm), "p3": ends})
 
 
 @pytest.mark.parametrize("change", ["no permutation", "reference", "local", ""])
@@ -255,12 +248,12 @@ BODY = """
     [behind] b = Transpose <perm = [0, 3, 1, 2]> (q)
 """
 PLACES = {
-    "branch": f"""g (bool flag, float[2,3,4,3] x) => (float[?,?,?,?] y) TABLES {{
+    "branch": f"""g (bool flag, float[2,3,4,3] x) => (float[?,?,?,?] y) {TABLES} {{
         t = Neg(x)
         y = If (flag) < then_branch = then () => (float[?,?,?,?] b) {{ {BODY} }},
                         else_branch = els () => (float[?,?,?,?] c) {{ c = Identity(t) }} >
     }}""",
-    "function": f"""g (float[2,3,4,3] x) => (float[?,?,?,?] y) TABLES {{ y = local.F(x, block, none) }}
+    "function": f"""g (float[2,3,4,3] x) => (float[?,?,?,?] y) {TABLES} {{ y = local.F(x, block, none) }}
     <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
     F (t, block, none) => (b) {{ {BODY} }}""",
 }
@@ -292,24 +285,13 @@ def test_what_was_touched_is_listed_and_vanished_values_are_not_declared() -> No
     assert origins == {"SpaceToBatchND site"}
 
 
-def test_annotations_and_training_keep_the_values_that_they_name() -> None:
-    annotated, trained = (between_transposes(S2B, 4, **FRONT) for _ in range(2))
-    annotated.graph.quantization_annotation.add(tensor_name="result")
-    trained.training_info.add().algorithm.node.add(op_type="Neg", input=["result"], output=["neg"])
-    assert absorbed(annotated) == absorbed(trained) == [("front",)]
-
-
-def test_options_decide() -> None:
-    made = between_transposes(PATCHES, 4, **FRONT)
+def test_options_costs_and_what_can_be_written_decide(monkeypatch: Any) -> None:
+    made, real = between_transposes(PATCHES, 4, **FRONT), planning.lower_preferring
     assert absorbed(made, fuse=False) == absorbed(made, mode="function") == [()]
     (site,) = plan(made, prefer="row-gather").operators
     assert (site.lowering, site.absorbed) == ("row-gather", ("front", "behind0"))
-
-
-def test_what_cannot_be_written_or_costs_more_is_not_absorbed(monkeypatch: Any) -> None:
-    made, real = between_transposes(PATCHES, 4, **FRONT), planning.lower_preferring
     with monkeypatch.context() as patch:
-        patch.setattr(transposes, "transpose_cost", lambda dims, perm, itemsize: 0.0)
+        patch.setattr(neighbours, "transpose_cost", lambda dims, perm, itemsize: 0.0)
         (site,) = plan(made).operators
         assert site.absorbed or "cost no more than absorbing them" in site.declined[0]
 

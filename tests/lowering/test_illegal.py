@@ -46,22 +46,17 @@ def fails(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> bool:
     return failed == len(running.LEVELS)
 
 
-def test_no_illegal_run_is_answered_with_numbers():
-    assert campaign(0, 60)["numbers"] == []
+LONG = [
+    pytest.param(n, n + 1000, c, marks=pytest.mark.slow)
+    for n in range(0, 10_000, 1000)
+    for c in (0, 1)
+]
 
 
-def test_a_checked_model_answers_no_illegal_run_at_all():
-    found = campaign(340, 370, checked=True)
-    assert found["numbers"] == found["empty"] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("start", range(0, 10_000, 1000))
-@pytest.mark.parametrize("checked", [False, True], ids=["plain", "checked"])
-def test_no_illegal_run_of_many_is_answered_with_numbers(start, checked):
-    found = campaign(start, start + 1000, checked=checked)
-    assert found["numbers"] == []
-    assert not checked or found["empty"] == []
+@pytest.mark.parametrize(("first", "last", "checked"), [(0, 60, 0), (340, 370, 1), *LONG])
+def test_no_illegal_run_is_answered_with_numbers_nor_a_checked_one_at_all(first, last, checked):
+    found = campaign(first, last, checked=bool(checked))
+    assert found["numbers"] == [] and (not checked or found["empty"] == [])
 
 
 IMAGE, NONE = ("N", "H", "W", "C"), [[0, 0], [0, 0]]
@@ -95,19 +90,6 @@ def test_what_breaks_a_rule_in_the_run_fails_in_every_lowering(name, opset):
     feeds = {"x": inputs[0], **{f"p{i}": inputs[i] for i in run_time}}
     for strategy in NAMES:
         assert fails(convert(model, prefer=strategy), feeds), strategy
-
-
-@pytest.mark.parametrize("strategy", ["transpose", "row-gather"])
-@pytest.mark.parametrize("shape", [(1, 4, 4), (1, 4, 4, 2, 1)], ids=str)
-def test_data_of_another_rank_than_the_spelling_has(shape, strategy):
-    x = data(shape)
-    ints = {name: [1, 1, 1, 1] for name in ("strides", "rates")}
-    patches = one_node(
-        "ExtractImagePatches", (x,), shape=None, ksizes=[1, 2, 2, 1], **ints, padding="SAME"
-    )
-    blocks = one_node("SpaceToBatch", (x, np.zeros((2, 2), INT)), shape=None, block_size=2)
-    for model in (patches, blocks):
-        assert fails(convert(model, prefer=strategy), {"x": x})
 
 
 @pytest.mark.parametrize("strategy", NAMES)

@@ -1,23 +1,26 @@
-"""Every strategy on its own: exact wherever it does not refuse, whatever is known before the run."""
+"""Every strategy is exact at every opset for every element type, and writes little; or says why not."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from random import Random
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 import running
 import sampling
-from adapter import convert, plan
+import structure
+from adapter import convert, plan, refusal
+from building import ELEMENT_TYPES, one_node
 from hypothesis import given, settings
-from sampling import Form, Sample
+from sampling import OPSETS, Form, Sample
 from vocabulary import LOWERINGS
 
 import onnx_spatial
-from onnx_spatial.lowering import row_gather, select
-from onnx_spatial.lowering.core import gather_indices
+from onnx_spatial.lowering import emitter, row_gather, select
 
 NAMES = list(LOWERINGS)
 
@@ -35,7 +38,7 @@ def still(rng: Random) -> Sample:
         return replace(sample, inputs=(data, *unmoved))
     if rng.random() < 0.2:
         return replace(sampling.reorg(rng), attributes={"stride": 1})
-    sample = rng.choice((sampling.image_tf, sampling.image_openvino, sampling.volume))(rng)
+    sample = sampling.SPELLINGS[rng.choice(("image-tf", "image-openvino", "volume"))](rng)
     kernel = "sizes" if "sizes" in sample.attributes else "ksizes"
     ones = {name: [1] * len(sample.attributes[kernel]) for name in (kernel, "strides")}
     return replace(sample, attributes={**sample.attributes, **ones})
@@ -131,7 +134,7 @@ def test_a_rank_limit_is_kept_or_the_reason_given(rng):
 @pytest.fixture
 def long_indices(monkeypatch):
     """Indices are computed of tables however short they are, as those of large images are."""
-    for module in (gather_indices, row_gather):
+    for module in (emitter, row_gather):
         monkeypatch.setattr(module, "MAX_STORED_ENTRIES", 0)
 
 
@@ -166,3 +169,149 @@ def test_crops_of_the_run_from_an_axis_without_elements():
     feeds = {"x": x, "ends": np.array([0, 0, 1, 4, 0, 0], np.int8)}
     (y,) = running.run(made, feeds)
     assert y.shape == (1, 4, 4, 8, 0, 2)
+
+
+INT = np.int32
+
+OPERATORS = {
+    "SpaceToBatchND": ((2, 3, 5, 2), ([2, 3], [[1, 0], [3, 1]]), {}),
+    "BatchToSpaceND": ((12, 2, 3, 2), ([2, 3], [[1, 0], [2, 4]]), {}),
+    "ExtractImagePatches": (
+        *((2, 5, 4, 2), ()),
+        {"ksizes": [1, 3, 2, 1], "strides": [1, 2, 1, 1], "rates": [1, 1, 2, 1], "padding": "SAME"},
+    ),
+    "ReorgYolo": ((2, 5, 4, 2), (), {"stride": 2}),  # with a channel left over
+}
+
+
+def sample_of(op_type: str, dtype: str) -> Sample:
+    shape, parameters, attributes = OPERATORS[op_type]
+    data = sampling.array(Random(dtype), dtype, shape)
+    tables = (np.array(each, INT) for each in parameters)
+    return Sample(op_type, op_type, sampling.TF, (data, *tables), attributes)
+
+
+def missing(op_type: str, dtype: str, opset: int, *, static: bool, run_time: bool) -> str | None:
+    """What standard operators of the opset lack, in words of the refusal."""
+    if dtype == "bfloat16" and opset < 13:
+        return "bfloat16 needs 13 or newer"
+    if opset < 9 and not static and (op_type in ("ExtractImagePatches", "ReorgYolo") or run_time):
+        return "need opset 9"
+    if dtype == "string" and op_type == "ExtractImagePatches" and opset < 10:
+        return "slices of strings with computed bounds or with steps need opset 10"
+    return None
+
+
+@pytest.mark.parametrize("opset", [7, 9, 10, 13, OPSETS[-1]])
+@pytest.mark.parametrize("op_type", OPERATORS)
+def test_every_element_type_at_every_opset_that_brought_something(op_type, opset):
+    ir_version = max(4, running.ir_version_of(opset))
+    for number, dtype in enumerate(ELEMENT_TYPES):
+        made = sample_of(op_type, dtype)
+        static = number % 2 == 0
+        shape = made.inputs[0].shape if static else ("a", "b", "c", "d")
+        form = Form(shape, frozenset(), opset, ir_version, None)
+        reason = missing(op_type, dtype, opset, static=static, run_time=False)
+        if reason is not None:
+            assert reason in refusal(form.model(made)), dtype
+            continue
+        converted = convert(form.model(made))
+        assert converted.opset_import[0].version == opset and converted.ir_version == ir_version
+        sampling.check(made, form, converted)
+
+
+@pytest.mark.parametrize("opset", [7, 9])
+@pytest.mark.parametrize("op_type", [name for name in OPERATORS if "Batch" in name])
+def test_parameters_of_the_run_and_unknown_ranks_in_older_opsets(op_type, opset):
+    made = sample_of(op_type, "float32")
+    sampling.check(made, form := Form(None, frozenset(), opset, 4, None), convert(form.model(made)))
+    form = Form((None,) * 4, frozenset({1, 2}), opset, 4, None)
+    if opset < 9 and op_type.startswith("BatchTo"):
+        said = refusal(form.model(made))
+        assert said.startswith(f"the model's opset is {opset}: ") and "--static" in said
+        return
+    sampling.check(made, form, convert(form.model(made)))
+
+
+def test_what_nothing_runs_is_refused():
+    form = Form((None,) * 4, frozenset(), 6, 4, None)
+    said = refusal(form.model(sample_of("SpaceToBatchND", "float32")))
+    assert said.startswith("the model's opset is 6; lowering needs 7 or newer")
+    for name in ("float8_e4m3fn", "int4"):
+        inputs = (np.zeros((1, 2, 2, 1), getattr(ml_dtypes, name)), np.zeros((2, 2), INT))
+        model = one_node("SpaceToBatch", inputs, block_size=2, opset=21, ir_version=10)
+        assert refusal(model).endswith("is not supported")
+
+
+def test_before_ir_4_no_constant_becomes_an_initializer():
+    """There an initializer that is not an input is invalid, and one that is could be overridden."""
+    made = sample_of("SpaceToBatchND", "float32")
+    old, new = (
+        convert(one_node(made.op_type, made.inputs, ir_version=v, opset=11)) for v in (3, 4)
+    )
+    assert [t.name for t in old.graph.initializer] == ["p1", "p2"]
+    assert [v.name for v in old.graph.input] == ["x", "p1", "p2"]
+    assert structure.counts(old)["Constant"] >= 3
+    assert structure.counts(new)["Constant"] == 0
+    onnx.checker.check_model(old)
+
+
+# How little it is
+
+
+def blocks(
+    op_type: str, dims: tuple[int, ...], block: list[int], table: list[list[int]], dtype=np.float32
+):
+    data = np.full(dims, "", object) if dtype is object else np.zeros(dims, dtype)
+    return one_node(op_type, (data, np.array(block, INT), np.array(table, INT)))
+
+
+def patches(dims: tuple[int, ...], size: int, padding: str):
+    """Windows that tile the image."""
+    ints = {"ksizes": [1, size, size, 1], "strides": [1, size, size, 1], "rates": [1] * 4}
+    return one_node("ExtractImagePatches", (np.zeros(dims, np.float32),), **ints, padding=padding)
+
+
+NONE = [[0, 0], [0, 0]]
+S2B, B2S = partial(blocks, "SpaceToBatchND"), partial(blocks, "BatchToSpaceND")
+PLAIN = S2B((2, 4, 6, 3), [2, 2], NONE)
+
+
+@pytest.mark.parametrize(
+    ("model", "ops"),
+    [
+        (S2B((2, 4, 6, 3), [2, 3], NONE), "Reshape Transpose Reshape"),
+        (S2B((2, 3, 6, 3), [1, 1], [[1, 0], [0, 0]]), "Pad"),
+        (S2B((2, 4, 6, 3), [1, 1], NONE), "Identity"),
+        (S2B((1, 2, 2, 3), [2, 2], NONE), "Reshape"),  # nothing changes places
+        (B2S((12, 4, 6, 3), [2, 3], [[0, 0], [1, 0]]), "Reshape Transpose Reshape Slice"),
+        # Types without a kernel of Pad are padded by Concat.
+        *((S2B((2, 3, 6, 3), [2, 3], [[1, 0], [0, 0]], dtype), "Concat Reshape Transpose Reshape")
+          for dtype in (np.float16, np.int16, np.uint16, object)),
+        (patches((2, 7, 6, 3), 3, "VALID"), "Slice Reshape Transpose Reshape"),
+        (patches((2, 7, 7, 3), 3, "SAME"), "Pad Reshape Transpose Reshape"),
+        (patches((2, 7, 7, 3), 1, "SAME"), "Identity"),
+    ],
+)  # fmt: skip
+def test_no_more_is_written_than_needed(model, ops):
+    assert structure.ops(convert(model, prefer="transpose")) == ops.split()
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+@pytest.mark.parametrize(
+    ("model", "needed"), [(PLAIN, 4), (S2B((2, 4, 6, 4, 2), [2, 3, 2], [[0, 0]] * 3), 5)]
+)
+def test_a_rank_limit_that_nothing_keeps_says_which_one_would_do(model, needed, limit):
+    assert refusal(model, max_rank=limit) == (
+        f"no lowering fits: it needs tensors of rank {needed}, the limit is {limit} "
+        f"(use --max-rank {needed} or more)"
+    )
+    assert plan(model, max_rank=needed)
+
+
+@pytest.mark.parametrize("strategy", ["transpose", "gather", "row-gather", "slices"])
+def test_a_rank_limit_takes_another_way_where_there_is_one(strategy):
+    (site,) = plan(PLAIN, prefer=strategy, max_rank=4).operators
+    assert site.lowering == strategy
+    staged = structure.counts(convert(PLAIN, prefer="transpose", max_rank=4))
+    assert staged["Transpose"] == 2

@@ -14,13 +14,11 @@ from types import MappingProxyType
 from typing import Any
 
 import definitions
-import nets
 import numpy as np
 import onnx
-import onnx.parser
 import running
-from building import TF
 from onnx import TensorProto, numpy_helper
+from parsing import model
 
 from onnx_spatial import analysis
 from onnx_spatial.maps import compare as comparison
@@ -37,15 +35,8 @@ Values = dict[str, np.ndarray]
 
 
 def parse(text: str, opset: int = 18) -> onnx.ModelProto:
-    """The model for 'f (int64[N] x) => (y) { y = Add(x, #1) }'; numbers as in `nets.inlined`."""
-    text, stored = nets.inlined(text)
-    head = f'<ir_version: {running.ir_version_of(opset)}, opset_import: ["": {opset}, "tf": 1]>'
-    model = onnx.parser.parse_model(head + text)
-    for item in (*model.opset_import, *model.graph.node):
-        if item.domain == "tf":
-            item.domain = TF
-    model.graph.initializer.extend(stored.values())
-    return model
+    """The model of a text as of `parsing.model`, of the opset that most maps are written for."""
+    return model(text, opset, running.ir_version_of(opset))
 
 
 def dims_of(model: onnx.ModelProto) -> dict[str, tuple[int | str, ...]]:

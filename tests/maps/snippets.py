@@ -1,7 +1,7 @@
 """Nodes of every operator that has an index map, and random chains of them.
 
 A snippet computes y of x: an int64[A,B,C] at opset 18, if nothing else stands in front. In text #2 is a
-list of one number, ##2 a number (`nets.inlined`), `s` the shape of x, `a`, `b`, `c` its sizes.
+list of one number, ##2 a number (`parsing`), `s` the shape of x, `a`, `b`, `c` its sizes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from random import Random
 
 import maps
-import nets
 import onnx
+import parsing
 
 #: What a snippet may read.
 _SIZES = "s = Shape(x) a = Gather(s, #0) b = Gather(s, #1) c = Gather(s, #2)"
@@ -242,7 +242,7 @@ def chain(rng: Random, length: int) -> onnx.ModelProto:
     texts, value, model = [], "x", maps.parse(f"f (int64[{declared}] x) => (y) {{ y = Neg(x) }}")
     for number in range(length):
         text = f"{_SIZES} {rng.choice(LINKS)}"
-        made = {o for n in nets.parsed(text)[0] for o in n.output}
+        made = {o for n in parsing.nodes(text)[0] for o in n.output}
         names = {name: f"{name}{number}" for name in made} | {"x": value}
         renamed = "".join(names.get(word, word) for word in _words(text))
         body = " ".join([*texts, renamed])

@@ -9,7 +9,9 @@ import maps
 import onnx
 import onnxruntime
 import pytest
-from nets import rows
+from parsing import rows
+
+from onnx_spatial.maps.cases import Case
 
 #: Chains that fail or lose digits before onnxruntime 1.32 only. The prover assumes the worst.
 MENDED = {"Split into more parts than elements"}
@@ -37,7 +39,7 @@ class Pair:
 
 
 def read(table: str) -> Iterator[tuple[str, Pair]]:
-    """Read pairs of a table as of `nets.rows`; options are inputs, "opset 17", "N = 300".
+    """Read pairs of a table as of `parsing.rows`; options are inputs, "opset 17", "N = 300".
 
     The input is a list x of N integers, and the original keeps it, if nothing else is said.
     """
@@ -105,6 +107,16 @@ a list, turned around twice
 a list, cut in two
     s = Shape(x) a = Div(s, #2) b = Sub(s, a) k = Concat<axis=0>(a, b) u, v = Split<axis=0>(x, k)
     y = Concat<axis=0>(u, v)
+a function, with names of its own | int64[N,M] x
+    a = Transpose(x) b = own.g(a) y = Identity(b) } <domain: "own", opset_import: ["": 18]>
+    g (x) => (y) { a = Transpose(x) y = Identity(a)
+a function, with an attribute of its calls | int64[N,M] x
+    a = own.g<perm=[1,0]>(x) y = own.g<perm=[1,0]>(a) } <domain: "own", opset_import: ["": 18]>
+    g <perm> (x) => (y) { y = Transpose<perm: ints = @perm>(x)
+branches, with names of their own | int64[N,M] x
+    s = Shape(x) n = ReduceMax<keepdims=0>(s) c = Greater(n, ##3) y = If(c)<
+    then_branch = g() => (u) { a = Transpose(x) u = Transpose(a) },
+    else_branch = h() => (u) { a = Identity(x) u = Identity(a) }>
 zeros, padded from nothing
     s = Shape(x) y = ConstantOfShape<value=int64[1]{0}>(s) -->
     s = Shape(x) e = Slice(x, #0, #0) p = Concat<axis=0>(#0, s) y = Pad(e, p)
@@ -141,6 +153,26 @@ strings
     y = Expand(c, e) -->
     c = Constant<value_strings=["a","x"]>() s = Shape(x) e = Concat<axis=0>(s, #2)
     y = Expand(c, e)
+a function whose values are those of its caller | int64[N,M] x
+    a = Transpose(x) b = own.g(a) y = Identity(b) } <domain: "own", opset_import: ["": 18]>
+    g (x) => (y) { a = Transpose(x) y = Identity(x)
+a function, with another attribute | int64[N,M] x
+    a = own.g<perm=[1,0]>(x) y = own.g<perm=[0,1]>(a) } <domain: "own", opset_import: ["": 18]>
+    g <perm> (x) => (y) { y = Transpose<perm: ints = @perm>(x)
+a wrong branch for large sizes | int64[N,M] x
+    s = Shape(x) n = ReduceMax<keepdims=0>(s) c = Greater(n, ##3) y = If(c)<
+    then_branch = g() => (u) { a = Transpose(x) u = Reshape(a, s) },
+    else_branch = h() => (v) { v = Identity(x) }>
+a wrong branch for small sizes | int64[N,M] x
+    s = Shape(x) n = ReduceMax<keepdims=0>(s) c = Greater(n, ##3) y = If(c)<
+    then_branch = g() => (u) { u = Identity(x) },
+    else_branch = h() => (v) { a = Transpose(x) v = Reshape(a, s) }>
+an operand more than there may be | int64[2,M] x
+    y = Identity(x, x)
+an attribute that there is not | int64[2,M] x
+    a = Transpose<slow = 1>(x) y = Transpose(a)
+an operator that there is not | int64[2,M] x
+    a = Inverted(x) y = Inverted(a)
 BatchNormalization of other channels | float[N,2,H] x
     y = Identity(x) -->
     g = Constant<value_floats=[1.0,1.0,1.0]>() t = BatchNormalization(x, g, g, g, g) h = Shape(t)
@@ -221,3 +253,25 @@ def test_a_list_of_all_elements_is_longer_than_a_size():
     assert FLAT.difference() is None
     comparison = maps.compare(*FLAT.models())
     assert comparison.reason is not None and comparison.reason.startswith("Gather")
+
+
+HALVED = """f (int64[N,H,W] x) => (y) <int32[1] b={2}, int32[1,2] p={0,0}>
+    { y = tf.SpaceToBatchND(x, b, p) }"""
+EXCHANGED = """f (int64[N,H,W] x) => (y) <int64[1] one={1}, int64[1] two={2},
+    int64[1] last={2}, int64[1] minus={-1}> {
+        s = Shape(x) h = Gather(s, one) cells = Div(h, two) w = Gather(s, last)
+        t = Concat<axis=0>(minus, w, cells) y = Reshape(x, t)
+    }"""
+
+
+def test_sizes_with_names_of_other_symbols():
+    # [2N, H/2, W] and [2N, W, H/2]: equal only if W is taken for H/2.
+    original, converted = maps.parse(HALVED), maps.parse(EXCHANGED)
+    case = Case()
+    (_,) = case.all(lambda: maps.operator_map(case, original)[0].index())
+    names = {atom.key.name for atom in case.symbols} - {"N", "H"}
+    assert len(names) > 2
+    for name in names:
+        for model in (original, converted):
+            model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = name
+        assert not maps.compare(original, converted).equal

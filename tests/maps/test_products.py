@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 import pytest
 from adapter import convert, prove
-from onnx import numpy_helper, parser
+from onnx import numpy_helper
+from parsing import model
 
 from onnx_spatial.maps.cases import Case
 from onnx_spatial.maps.compare import Comparison
@@ -18,10 +19,7 @@ from onnx_spatial.maps.elements import CONSTANT, PRODUCTS
 from onnx_spatial.maps.polynomial import ELEMENT, OperationKey, Polynomial
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.maps.values import evaluate, grid_of
-from onnx_spatial.verification.prove.proof import Proof
-
-TF = "ai.onnx.converters.tensorflow"
-HEAD = f'<ir_version: 8, opset_import: ["" : 17, "{TF}" : 1]>\n'
+from onnx_spatial.verification.prove.prover import Proof
 
 
 def weights(*shape: int) -> np.ndarray:
@@ -110,22 +108,11 @@ def total(make: Callable[[Case], Tensor], inputs: dict[str, np.ndarray]) -> np.n
 )
 def test_the_map_of_a_sum_is_what_it_computes(image, kernel, node) -> None:
     x, arrays = weights(*image)[..., ::-1].copy(), {"w": weights(*kernel), "b": weights(kernel[0])}
-    text = f"g (float{list(image)} x) => (float y) {{ y = {node} }}"
+    text = f"g (float{list(image)} x) => (y) {{ y = {node} }}"
     made = model(text, **arrays, c=weights(kernel[-1]))
-    made.graph.output[0].type.tensor_type.ClearField("shape")
     assert np.array_equal(
         total(partial(maps.mapped, model=made), {"x": x}), maps.run(made, {"x": x})
     )
-
-
-def model(text: str, **arrays: np.ndarray) -> onnx.ModelProto:
-    """Parse a model, with these constants as far as it reads them."""
-    made = parser.parse_model(HEAD + text)
-    read = {name for node in made.graph.node for name in node.input}
-    made.graph.initializer.extend(
-        numpy_helper.from_array(np.asarray(a), n) for n, a in arrays.items() if n in read
-    )
-    return made
 
 
 # Pairs of graphs
@@ -258,11 +245,11 @@ def dilated(layers: str, **arrays: np.ndarray) -> onnx.ModelProto:
             left = Concat <axis = 0> (none, end)
             lefts = Reshape(left, two_two)
             crops = Transpose(lefts)
-            b = {TF}.SpaceToBatchND(x, block, pads)
+            b = tf.SpaceToBatchND(x, block, pads)
             s = Transpose <perm = [0, 3, 1, 2]> (b)
             {layers}
             t = Transpose <perm = [0, 2, 3, 1]> (c)
-            y = {TF}.BatchToSpaceND(t, block, crops)
+            y = tf.BatchToSpaceND(t, block, crops)
         }}"""
     known = {"block": [2, 2], "begin": [2, 2], "none": [0, 0], "one": [1], "three": [3]}
     known |= {"two_two": [2, 2]}
@@ -343,7 +330,7 @@ def test_the_same_kernel_in_another_order_is_equal_bit_for_bit() -> None:
     assert region(original, with_kernel(other)).scope is None
 
 
-@pytest.mark.parametrize("place", range(9))
+@pytest.mark.parametrize("place", [0, 4])
 def test_an_index_that_takes_one_value_is_not_that_of_an_inner_sum(place) -> None:
     """A table that is no formula is read value by value: the inner sum still takes all its places."""
     text = """g (float[1, 3, 2] x) => (float[A, B, C] y)

@@ -1,15 +1,27 @@
-"""Shape arithmetic of converters, followed far enough to see which sizes differ by a constant."""
+"""What is known of sizes before a run: which differ by a constant, and that runs come to the same.
+
+Every value of a random graph is an output. Its elements and dims as expressions, with numbers from
+the run for the atoms that only the run knows, have to be the elements and dims of the run.
+"""
 
 from __future__ import annotations
 
+from random import Random
+
+import maps
+import numpy as np
+import onnx
 import pytest
-from onnx import parser
+import running
+import sampling
+import snippets
+from hypothesis import given, settings
+from parsing import model
 
 from onnx_spatial.maps.polynomial import Polynomial
-from onnx_spatial.maps.sizes import DimKey, NamedDimKey, SymbolicValues
+from onnx_spatial.maps.sizes import DimKey, ElementKey, NamedDimKey, SymbolicValues
 from onnx_spatial.model.inference import constant_folding
 
-TF = "ai.onnx.converters.tensorflow"
 #: Initializers that the examples use.
 HELD = """int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] three = {3},
     int64[2] pair = {4, 6}, int32[1] zero32 = {0}, int32[1] four32 = {4}, int64 scalar = {2},
@@ -17,11 +29,14 @@ HELD = """int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] 
 
 
 def sizes(nodes: str, given: str = "float[N,h,w,3] x, int64[2] p, int64[2] q", opset: int = 17):
-    text = f'<ir_version: 9, opset_import: ["" : {opset}, "{TF}" : 1, "f" : 1]>'
-    model = parser.parse_model(f"{text} g ({given}) => (int64[M] out) <{HELD}> {{ {nodes} }}")
-    model.graph.output[0].type.tensor_type.ClearField("shape")
-    scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
-    return SymbolicValues(scope)
+    text = f"g ({given}) => (out) <{HELD}> {{ {nodes} }}"
+    return of_model(text, opset)[0]
+
+
+def of_model(text: str, opset: int = 17) -> list[SymbolicValues]:
+    """What is known in each graph and function of a model."""
+    scopes = constant_folding.scopes(model(text, opset))
+    return [SymbolicValues(scope) for scope, _ in scopes]
 
 
 def symbol(known: SymbolicValues, name: str) -> Polynomial:
@@ -39,78 +54,6 @@ def differences(known: SymbolicValues, a: str, b: str) -> list[int | None]:
     return [(one - other).constant for one, other in zip(ones, others, strict=True)]
 
 
-# --- chains that converters write ---------------------------------------------------------------
-
-#: required_space_to_batch_paddings of a dilated 3x3 convolution as tf2onnx writes it, where the
-#: padding that the convolution asks for goes into the pads: DeepLab and its like.
-PADDED = """
-    shape_nchw = Shape(relu)
-    nhwc = Constant <value_ints = [0, 2, 3, 1]> ()
-    shape_64 = Gather(shape_nchw, nhwc)
-    shape = Cast <to = 6> (shape_64)
-    w1 = Slice(shape, two, three, zero)
-    h1 = Slice(shape, one, two, zero)
-    hw = Concat <axis = 0> (h1, w1)
-    base = Constant <value = int32[2] {4, 4}> ()
-    block = Constant <value = int32[2] {2, 2}> ()
-    full = Add(hw, base)
-    times = Div(full, block)
-    whole = Mul(times, block)
-    mod = Sub(full, whole)
-    rest = Sub(block, mod)
-    times_1 = Div(rest, block)
-    whole_1 = Mul(times_1, block)
-    extra = Sub(rest, whole_1)
-    start_32 = Constant <value = int32[1] {2}> ()
-    extra_w = Slice(extra, one, two, zero)
-    crop_w = Concat <axis = 0> (zero32, extra_w)
-    crop_w2 = Unsqueeze(crop_w, zero)
-    extra_h = Slice(extra, zero, one, zero)
-    crop_h = Concat <axis = 0> (zero32, extra_h)
-    crop_h2 = Unsqueeze(crop_h, zero)
-    crops = Concat <axis = 0> (crop_h2, crop_w2)
-    ends = Add(block, extra)
-    end_w = Slice(ends, one, two, zero)
-    pad_w = Concat <axis = 0> (start_32, end_w)
-    pad_w2 = Unsqueeze(pad_w, zero)
-    end_h = Slice(ends, zero, one, zero)
-    pad_h = Concat <axis = 0> (start_32, end_h)
-    pad_h2 = Unsqueeze(pad_h, zero)
-    pads = Concat <axis = 0> (pad_h2, pad_w2)
-"""
-#: Two strided convolutions stand between the model's input and the chain in DeepLab.
-BACKBONE = """
-    nchw = Transpose <perm = [0, 3, 1, 2]> (x)
-    c1 = Conv <strides = [2, 2], kernel_shape = [3, 3], auto_pad = "SAME_UPPER"> (nchw, k)
-    r1 = Relu(c1)
-    c2 = Conv <strides = [2, 2], kernel_shape = [3, 3], auto_pad = "SAME_UPPER"> (r1, k)
-    relu = Relu(c2)
-"""
-
-
-def test_pads_of_a_convolution_that_pads_are_its_crops_and_a_constant():
-    known = sizes(BACKBONE + PADDED, "float[N,h,w,3] x, float[3,3,3,3] k")
-    assert differences(known, "pads", "crops") == [2, 2, 2, 2]
-    assert known.shape_of_entries("pads") == (2, 2)
-    assert [e.constant for e in known.entries("pads")] == [2, None, 2, None]
-    assert known.dims("relu")[2] == known.dims("relu")[2]
-
-
-@pytest.mark.parametrize(
-    ("right", "wrong"),
-    [
-        ("ends = Add(block, extra)", "ends = Add(hw, mod)"),
-        ("end_h = Slice(ends, zero, one, zero)", "end_h = Slice(ends, one, two, zero)"),
-    ],
-)
-def test_chains_that_are_only_alike_are_told_apart(right, wrong):
-    """Where the mistake is made before pads and crops part, the two still fit each other."""
-    assert right in PADDED
-    known = sizes(BACKBONE + PADDED.replace(right, wrong), "float[N,h,w,3] x, float[3,3,3,3] k")
-    found = differences(known, "pads", "crops")
-    assert found == [2, 2, 2, 2] if right.startswith("h1") else None in found
-
-
 _SIZE = "s = Shape <start = 1, end = 2> (x)"
 _DETOUR = """f = Cast <to = 1> (s) d = Div(f, half) c = Ceil(d) a = Cast <to = 7> (c)
     f1 = Cast <to = 1> (s) d1 = Div(f1, half) c1 = Ceil(d1) b = Cast <to = 7> (c1)
@@ -120,6 +63,12 @@ COMPARED = {
     "remainders of other sizes": (
         f"{_SIZE} t = Add(s, one) a = Mod(s, two) out = Mod(t, two)",
         {("a", "out"): [None], ("t", "s"): [1]},
+    ),
+    "the pads of a dilated convolution, as tf2onnx computes them": (
+        f"{_SIZE} full = Add(s, pair_0) cells = Div(full, two) whole = Mul(cells, two) "
+        "over = Sub(full, whole) rest = Sub(two, over) more = Div(rest, two) twice = Mul(more, two) "
+        "crop = Sub(rest, twice) out = Add(crop, two) pair_0 = Constant <value_ints = [4]> ()",
+        {("out", "crop"): [2], ("rest", "crop"): [None]},
     ),
     "detours through floating point": (
         f"{_SIZE} {_DETOUR}",
@@ -182,12 +131,6 @@ def test_dims_are_known_where_elements_have_no_map():
 # --- what is atoms ------------------------------------------------------------------------------
 
 
-def of_model(text: str) -> list[SymbolicValues]:
-    """What is known in each graph and function of a model."""
-    model = parser.parse_model(f'<ir_version: 9, opset_import: ["" : 17, "f" : 1]> {text}')
-    return [SymbolicValues(scope) for scope, _ in constant_folding.scopes(model)]
-
-
 def test_random_values_are_equal_to_themselves_only():
     (known,) = of_model("""g (float[N] x) => (int64[M] out) <int64[2] a, int64[2] b> {
         r = RandomUniform <shape = [2]> () t = RandomUniform <shape = [2]> ()
@@ -207,7 +150,7 @@ def test_equal_names_of_dims_count_on_inputs_of_the_main_graph_only():
 
 
 def test_what_the_caller_notes_goes_on_behind_it():
-    nodes = f"y = {TF}.SpaceToBatchND(x, p, q) z = Relu(y) out = Shape(z)"
+    nodes = "y = tf.SpaceToBatchND(x, p, q) z = Relu(y) out = Shape(z)"
     known = sizes(nodes)
     assert known.dims("z") is None
     known = sizes(nodes)
@@ -250,16 +193,16 @@ def test_nodes_that_break_the_rules_tell_nothing(node):
     assert known is None or all(e.lone_atom is not None for e in known)
 
 
-def test_ten_thousand_nodes_are_followed_without_recursion():
-    nodes = [f"a{i} = Add(a{i - 1}, one) b{i} = Div(b{i - 1}, two)" for i in range(1, 10_000)]
-    values = [f"y{i} = Relu(y{i - 1})" for i in range(1, 10_000)]
+def test_three_thousand_nodes_are_followed_without_recursion():
+    nodes = [f"a{i} = Add(a{i - 1}, one) b{i} = Div(b{i - 1}, two)" for i in range(1, 3_000)]
+    values = [f"y{i} = Relu(y{i - 1})" for i in range(1, 3_000)]
     text = (
-        f"y0 = Relu(x) {' '.join(values)} a0 = Shape(y9999) b0 = Add(a0, pair_4) {' '.join(nodes)}"
+        f"y0 = Relu(x) {' '.join(values)} a0 = Shape(y2999) b0 = Add(a0, pair_4) {' '.join(nodes)}"
     )
     known = sizes(
-        f"pair_4 = Constant <value_ints = [1, 2, 3, 4]> () {text} out = Add(a9999, b9999)"
+        f"pair_4 = Constant <value_ints = [1, 2, 3, 4]> () {text} out = Add(a2999, b2999)"
     )
-    assert known.entries("a9999")[1] == known.dims("x")[1] + 9999
+    assert known.entries("a2999")[1] == known.dims("x")[1] + 2999
     assert len(known.entries("out")) == 4
 
 
@@ -272,3 +215,75 @@ def test_numbers_that_may_wrap_are_not_known():
         wrapped, size = known.entries(name)
         assert wrapped.constant is None
         assert size == expected
+
+
+#: What sizes are below; behind a number that is not, nothing is promised.
+LIMIT = 2**31
+
+
+class Run(dict):
+    """All values of a run, and the sizes of its inputs, by the keys of atoms."""
+
+    def __missing__(self, key: object) -> np.ndarray:
+        match key:
+            case ElementKey(name=name, index=index):
+                return self[name].reshape(-1)[index]
+            case DimKey(name=name, axis=axis):
+                return np.asarray(self[name].shape[axis])
+            case NamedDimKey(name=name):
+                return np.asarray(self[name])
+        raise AssertionError(key)
+
+    def number(self, p: Polynomial) -> int:
+        return int(maps.number(p, self, {}))
+
+
+def check(rng: Random) -> tuple[int, int]:
+    """How many values of a random graph were compared, and how many of them were followed."""
+    model = snippets.chain(rng, rng.randint(4, 10))
+    names = [name for node in model.graph.node for name in node.output if name]
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    session = running.session(model, running.LEVELS[0])
+    scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
+    known = SymbolicValues(scope)
+    compared = followed = 0
+    for sizes in snippets.assignments(model, rng, 2):
+        feeds = maps.feeds_of(model, sizes, {})
+        try:
+            values = dict(zip(names, session.run(None, feeds), strict=True))
+        except Exception:  # onnxruntime's errors have no common class
+            continue
+        run = Run(values | feeds | sizes)
+        for name in names:
+            if not values[name].size:
+                break  # nothing is promised of sizes that are computed from empty tensors
+            dims = known.dims(name)
+            if dims is not None:
+                assert tuple(map(run.number, dims)) == values[name].shape, name
+                assert all(run.number(d) >= 0 for d in dims if d.nonnegative)
+            entries = known.entries(name) if values[name].dtype.kind == "i" else None
+            if entries is None:
+                continue
+            numbers = list(map(run.number, entries))
+            if any(abs(int(v)) >= LIMIT for v in (*numbers, *values[name].flat)):
+                break  # more than a size can be; what is behind it is wrong in the model itself
+            assert numbers == values[name].reshape(-1).tolist(), (name, entries)
+            assert known.shape_of_entries(name) == values[name].shape
+            assert all(v >= 0 for e, v in zip(entries, numbers, strict=True) if e.nonnegative)
+            keys = [atom.key for e in entries for term in e.terms for atom in term]
+            compared += 1
+            followed += any(not isinstance(key, ElementKey) for key in keys)
+    return compared, followed
+
+
+@given(rng=sampling.randoms)
+@settings(max_examples=40, deadline=None)
+def test_expressions_are_what_the_run_comes_to(rng):
+    check(rng)
+
+
+def test_the_random_graphs_do_test_something():
+    totals = [check(Random(seed)) for seed in range(40)]
+    assert sum(compared for compared, _ in totals) > 300
+    assert sum(followed for _, followed in totals) > 150

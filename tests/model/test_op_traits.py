@@ -10,6 +10,7 @@ import numpy.typing as npt
 import onnx
 import onnxruntime as ort
 import pytest
+from building import element_type
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
@@ -61,33 +62,17 @@ def _names(trait: Trait) -> list[str]:
     return sorted(op_traits.having(trait) & _NEWEST.keys())
 
 
-def _type(x: Any) -> onnx.TypeProto:
-    if isinstance(x, list):
-        return helper.make_sequence_type_proto(_type(x[0]))
-    code = TensorProto.STRING if x.dtype == object else helper.np_dtype_to_tensor_dtype(x.dtype)
-    return helper.make_tensor_type_proto(code, None)
-
-
 def _run(op_type: str, inputs: list[Any], attributes: dict[str, Any] | None = None) -> list[Any]:
     """The outputs of one node by onnx's reference evaluator."""
     attributes = _ATTRIBUTES.get(op_type, {}) if attributes is None else attributes
-    names = [f"x{i}" for i in range(len(inputs))]
-    count = attributes.get("num_outputs", 1)
-    outputs = [f"y{i}" for i in range(count)]
-    node = helper.make_node(op_type, names, outputs, **attributes)
-    graph = helper.make_graph(
-        [node],
-        "one",
-        [helper.make_value_info(n, _type(x)) for n, x in zip(names, inputs, strict=True)],
-        [onnx.ValueInfoProto(name=n) for n in outputs],
-    )
-    imports = [helper.make_opsetid("", onnx.defs.onnx_opset_version())]
-    model = helper.make_model(graph, opset_imports=imports)
+    feeds = {f"x{i}": value for i, value in enumerate(inputs)}
+    outputs = [f"y{i}" for i in range(attributes.get("num_outputs", 1))]
+    node = helper.make_node(op_type, list(feeds), outputs, **attributes)
+    given = [helper.make_tensor_value_info(n, element_type(x), None) for n, x in feeds.items()]
+    made = [onnx.ValueInfoProto(name=name) for name in outputs]
+    model = helper.make_model(helper.make_graph([node], "one", given, made))
     with np.errstate(all="ignore"):
-        found: list[Any] = ReferenceEvaluator(model).run(
-            None, dict(zip(names, inputs, strict=True))
-        )
-    return found
+        return ReferenceEvaluator(model).run(None, feeds)
 
 
 def _inputs(op_type: str, count: int, shape: tuple[int, ...] = (4, 6)) -> list[Array]:
@@ -118,11 +103,8 @@ def _elementwise() -> Iterator[tuple[str, int]]:
         yield name, max(2, _NEWEST[name].min_input)
 
 
-def test_every_operator_has_a_row() -> None:
+def test_every_operator_has_a_row_and_weights_are_where_the_schemas_have_them() -> None:
     assert sorted({s.name for s in _SCHEMAS} - OPERATORS.keys()) == []
-
-
-def test_weights_are_where_the_schemas_have_them() -> None:
     found = {n: o.weight for n, o in OPERATORS.items() if o.weight is not None}
     named = {
         n: i
@@ -136,8 +118,11 @@ def test_weights_are_where_the_schemas_have_them() -> None:
 
 
 @pytest.mark.parametrize(("name", "count"), list(_elementwise()))
-def test_functions_of_elements_commute_with_permutations(name: str, count: int) -> None:
+def test_functions_of_elements_commute_with_permutations_and_keep_zeros(
+    name: str, count: int
+) -> None:
     inputs = _inputs(name, count)
+    _check_zeros(name, count)
     (plain,) = _run(name, inputs)
     order = np.random.default_rng(2).permutation(24)
     (moved,) = _run(name, [x.reshape(-1)[order].reshape(6, 4) for x in inputs])
@@ -146,8 +131,8 @@ def test_functions_of_elements_commute_with_permutations(name: str, count: int) 
     np.testing.assert_array_equal(moved.reshape(-1), plain.reshape(-1)[order])
 
 
-@pytest.mark.parametrize(("name", "count"), list(_elementwise()))
-def test_zeros(name: str, count: int) -> None:
+def _check_zeros(name: str, count: int) -> None:
+    """Whether a function keeps zeros is as its row says."""
     zeros = [np.zeros_like(x) for x in _inputs(name, count) if x.dtype != object]
     if len(zeros) < count or zeros[0].dtype == bool or Trait.TRUTH in OPERATORS[name].traits:
         assert Trait.KEEPS_ZERO not in OPERATORS[name].traits  # a fact of numbers
@@ -168,24 +153,38 @@ def test_movement_keeps_what_its_traits_say(name: str) -> None:
     assert (result.ndim == inputs[0].ndim) == (Trait.SAME_RANK in traits)
 
 
-@pytest.mark.parametrize("name", ["ScatterElements", "ScatterND"])
-def test_scatter_with_a_reduction_computes(name: str) -> None:
-    def node(**attributes: str) -> onnx.NodeProto:
-        return helper.make_node(name, ["x", "i", "u"], ["y"], **attributes)
-
-    assert op_traits.is_bitwise(node())
-    assert op_traits.is_bitwise(node(reduction="none"))
-    for reduction in ("add", "mul", "max", "min", "new"):
-        assert not op_traits.is_bitwise(node(reduction=reduction))
-
-
 @pytest.mark.parametrize("name", _names(Trait.REDUCES))
 def test_reductions_drop_axes(name: str) -> None:
-    inputs, attributes = [_X, np.array([1])], dict[str, Any]()
-    if "axis" in _NEWEST[name].attributes:
-        inputs, attributes = [_X], {"axis": 1}
-    assert _run(name, inputs, {**attributes, "keepdims": 1})[0].shape == (4, 1)
-    assert _run(name, inputs, {**attributes, "keepdims": 0})[0].shape == (4,)
+    is_attribute = "axis" in _NEWEST[name].attributes
+    inputs = [_X] if is_attribute else [_X, np.array([1])]
+    for keepdims, shape in ((1, (4, 1)), (0, (4,))):
+        known = {"keepdims": keepdims, **({"axis": 1} if is_attribute else {})}
+        assert _run(name, inputs, known)[0].shape == shape
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attributes", "bitwise"),
+    [
+        *((op, {}, True) for op in ("ScatterElements", "ScatterND", "Identity")),
+        *((op, {"reduction": "none"}, True) for op in ("ScatterElements", "ScatterND")),
+        *((op, {"reduction": kind}, False) for op in ("ScatterElements", "ScatterND")
+          for kind in ("add", "mul", "max", "min", "new")),
+        ("Identity", {"domain": "x"}, False),
+        ("Identity", {"domain": "ai.onnx"}, True),
+    ],
+)  # fmt: skip
+def test_reductions_compute_and_other_domains_have_no_traits(op_type, attributes, bitwise) -> None:
+    node = helper.make_node(op_type, ["x", "i", "u"], ["y"], **attributes)
+    assert op_traits.is_bitwise(node) == bitwise
+    if attributes.get("domain") == "x":
+        assert op_traits.of(node) == op_traits.OpTraits()
+
+
+def test_versions_and_domains() -> None:
+    imports = [helper.make_opsetid("ai.onnx", 13), helper.make_opsetid("x", 2)]
+    assert op_traits.opsets_of(imports) == {"": 13, "x": 2}
+    assert (op_traits.opset_of(imports), op_traits.opset_of(imports[1:])) == (13, None)
+    assert [op_traits.assumed_opset(v) for v in (3, 6, 7, 8, 12)] == [11, 11, 13, 17, 17]
 
 
 @pytest.mark.parametrize("name", _names(Trait.RANDOM))
@@ -197,25 +196,10 @@ def test_random_operators_give_something_else_each_time(name: str) -> None:
     if name == "Multinomial":
         attributes = {"sample_size": 64}
     node = helper.make_node(name, ["x"] * len(inputs), ["y"], **attributes)
-    given = [helper.make_value_info("x", _type(x)) for x in inputs]
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, None) for _ in inputs]
     graph = helper.make_graph([node], "one", given, [onnx.ValueInfoProto(name="y")])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     fed = dict.fromkeys("x", *inputs) if inputs else {}
     session = ort.InferenceSession(model.SerializeToString())
     first, second = (session.run(None, fed)[0] for _ in range(2))
     assert (first != second).any()
-
-
-def test_other_domains_have_no_traits() -> None:
-    node = helper.make_node("Relu", ["x"], ["y"], domain="com.example")
-    assert op_traits.of(node) == op_traits.OpTraits()
-    assert not op_traits.is_bitwise(helper.make_node("Identity", ["x"], ["y"], domain="x"))
-    assert op_traits.is_bitwise(helper.make_node("Identity", ["x"], ["y"], domain="ai.onnx"))
-
-
-def test_versions_and_domains() -> None:
-    imports = [helper.make_opsetid("ai.onnx", 13), helper.make_opsetid("x", 2)]
-    assert op_traits.opsets_of(imports) == {"": 13, "x": 2}
-    assert op_traits.opset_of(imports) == 13
-    assert op_traits.opset_of(imports[1:]) is None
-    assert [op_traits.assumed_opset(v) for v in (3, 6, 7, 8, 12)] == [11, 11, 13, 17, 17]

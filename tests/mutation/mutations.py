@@ -1,7 +1,7 @@
 """Wrong versions of a converted model, one small mistake each, by classes.
 
     numbers of a node  =  its attributes and the constants that it reads
-    mistake            =  other numbers, other operands, another operator, another interface
+    mistake            =  other numbers, other operands, another operator
 
 Every class finds all places of a model where that mistake can be made; the campaigns draw from them.
 Whether a mutant behaves otherwise than the original is not known here.
@@ -10,31 +10,174 @@ Whether a mutant behaves otherwise than the original is not known here.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import onnx
+import parsing
 import structure
-from editing import (
-    Change,
-    Holder,
-    Spot,
-    attribute,
-    behind,
-    constants,
-    edited,
-    feeding,
-    insert,
-    set_attribute,
-    setting,
-    spots,
-    swapped,
-)
-from nets import copied, spliced
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
+
+#: A graph or a function: what holds nodes.
+Holder = onnx.GraphProto | onnx.FunctionProto
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A node of a model, found again in its copies by position."""
+
+    number: int
+    node: onnx.NodeProto
+    holder: Holder
+
+
+def spots(model: onnx.ModelProto) -> list[Spot]:
+    """Every node, those in subgraphs and functions included."""
+    held: list[tuple[Holder, onnx.NodeProto]] = list(_held(model.graph))
+    for function in model.functions:
+        held += _held(function)
+    return [Spot(number, node, holder) for number, (holder, node) in enumerate(held)]
+
+
+def _held(holder: Holder) -> Iterator[tuple[Holder, onnx.NodeProto]]:
+    for node in holder.node:
+        yield holder, node
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _held(graph)
+
+
+def edited(
+    model: onnx.ModelProto, number: int, change: Callable[[Holder, int, onnx.NodeProto], None]
+) -> onnx.ModelProto:
+    """A copy in which `change` was made to one node; it is given its holder and index there."""
+    copy = copied(model)
+    spot = spots(copy)[number]
+    index = next(i for i, node in enumerate(spot.holder.node) if node is spot.node)
+    change(spot.holder, index, spot.node)
+    return copy
+
+
+def constants(holder: Holder) -> dict[str, np.ndarray]:
+    """The arrays that a graph stores, by name."""
+    found = {}
+    for tensor in getattr(holder, "initializer", ()):
+        found[tensor.name] = numpy_helper.to_array(tensor)
+    for node in holder.node:
+        if (
+            node.op_type == "Constant"
+            and len(node.attribute) == 1
+            and node.attribute[0].name == "value"
+        ):
+            found[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+    return found
+
+
+def feed_constant(holder: Holder, index: int, position: int, value: np.ndarray) -> None:
+    """Let input `position` of node `index` be a constant of its own."""
+    name = f"mutant_{index}_{position}"
+    tensor = numpy_helper.from_array(np.ascontiguousarray(value).reshape(np.shape(value)), name)
+    holder.node[index].input[position] = name
+    insert(holder, index, [helper.make_node("Constant", [], [name], value=tensor)])
+
+
+Change = Callable[[Holder, int, onnx.NodeProto], None]
+
+
+def setting(name: str, value: Any) -> Change:
+    """Give an attribute another value."""
+    return lambda holder, index, node: set_attribute(node, name, value)
+
+
+def feeding(position: int, value: np.ndarray) -> Change:
+    """Let an input be a constant of its own."""
+    return lambda holder, index, node: feed_constant(holder, index, position, value)
+
+
+def insert(holder: Holder, index: int, nodes: Sequence[onnx.NodeProto]) -> None:
+    """Put nodes in front of node `index`."""
+    for offset, node in enumerate(nodes):
+        holder.node.insert(index + offset, node)
+
+
+def behind(
+    holder: Holder, index: int, make: Callable[[str, str], Sequence[onnx.NodeProto]]
+) -> None:
+    """Put nodes between a node and all who read its first output; `make` is given both names."""
+    node = holder.node[index]
+    target, source = node.output[0], f"{node.output[0]}_mutant"
+    node.output[0] = source
+    insert(holder, index + 1, make(source, target))
+
+
+def attribute(node: onnx.NodeProto, name: str) -> Any:
+    """Value of an attribute; None if there is none, or a caller of the function around it has it."""
+    found = (a for a in node.attribute if a.name == name and not a.ref_attr_name)
+    return next(map(helper.get_attribute_value, found), None)
+
+
+def set_attribute(node: onnx.NodeProto, name: str, value: Any) -> None:
+    """Give an attribute another value."""
+    kept = [a for a in node.attribute if a.name != name]
+    del node.attribute[:]
+    node.attribute.extend([*kept, helper.make_attribute(name, value)])
+
+
+def swapped(values: Sequence[Any], i: int, j: int) -> list[Any]:
+    """A list with two entries exchanged."""
+    result = list(values)
+    result[i], result[j] = result[j], result[i]
+    return result
+
+
+def spliced(text: str, real: type = np.float32) -> Callable[[str, str], list[onnx.NodeProto]]:
+    """Make nodes of text that compute `t` of `s`, for values of other names."""
+
+    def make(source: str, target: str) -> list[onnx.NodeProto]:
+        nodes, stored = parsing.nodes(text, real)
+        held = [helper.make_node("Constant", [], [n], value=t) for n, t in stored.items()]
+        names = {n: f"{source}_{n}" for node in (*held, *nodes) for n in node.output}
+        names |= {"s": source, "t": target}
+        for node in (*held, *nodes):
+            node.input[:] = [names.get(n, n) for n in node.input]
+            node.output[:] = [names.get(n, n) for n in node.output]
+        return [*held, *nodes]
+
+    return make
+
+
+def copied(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the same model as another message."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
+def renamed(model: onnx.ModelProto, names: Mapping[str, str]) -> None:
+    """Rename values of the main graph, in bodies too."""
+
+    def inside(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+        for node in graph.node:
+            node.input[:] = [names.get(n, n) for n in node.input]
+            node.output[:] = [names.get(n, n) for n in node.output]
+            for attribute in node.attribute:
+                for body in (attribute.g, *attribute.graphs):
+                    made = {v.name for v in (*body.input, *body.initializer)}
+                    made |= {o for n in body.node for o in n.output}
+                    inside(body, {k: v for k, v in names.items() if k not in made})
+                    for value in body.output:
+                        if value.name not in made:
+                            value.name = names.get(value.name, value.name)
+        for tensor in graph.initializer:
+            tensor.name = names.get(tensor.name, tensor.name)
+
+    inside(model.graph, names)
+    del model.graph.value_info[:]
+
 
 F = TensorProto
 
@@ -97,13 +240,8 @@ def _another(op_type: str) -> Change:
 # ---------------------------------------------------------------- numbers
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """Numbers that a node is given, and how to give it others."""
-
-    what: str
-    array: np.ndarray
-    put: Callable[[np.ndarray], Change]
+#: Numbers that a node is given: what they are, and how to give it others.
+Numbers = tuple[str, np.ndarray, Callable[[np.ndarray], Change]]
 
 
 def _numbers(node: onnx.NodeProto, known: dict[str, np.ndarray]) -> Iterator[Numbers]:
@@ -113,14 +251,13 @@ def _numbers(node: onnx.NodeProto, known: dict[str, np.ndarray]) -> Iterator[Num
         if name == "parameters" and isinstance(value, bytes):  # of an operator of this package
             fields = json.loads(value)
             for field in [f for f in ("kernel", "strides", "rates", "block") if f in fields]:
-                put = partial(_put_field, fields, field)
-                yield Numbers(field, np.array(fields[field]), put)
+                yield field, np.array(fields[field]), partial(_put_field, fields, field)
         elif np.array(value).dtype.kind in "if" and np.size(value):
-            yield Numbers(name, np.array(value), lambda a, n=name: setting(n, a.tolist()))
+            yield name, np.array(value), lambda a, n=name: setting(n, a.tolist())
     for position, name in enumerate(node.input):
         old = known.get(name)
         if old is not None and old.size and old.dtype.kind in "iuf":
-            yield Numbers(f"input {position}", old, partial(feeding, position))
+            yield f"input {position}", old, partial(feeding, position)
 
 
 def _put_field(fields: dict[str, object], field: str, array: np.ndarray) -> Change:
@@ -159,11 +296,11 @@ def _other(array: np.ndarray) -> Iterator[np.ndarray]:
 def _moved(array: np.ndarray) -> Iterator[np.ndarray]:
     """One whole number is larger by 1, one smaller: as pads that move data and keep sizes."""
     if array.dtype.kind == "i" and 1 < array.size <= 16:
-        flat = array.reshape(-1)
+        up, down = array.reshape(-1) + 1, array.reshape(-1) - 1
         for i, j in combinations(range(array.size), 2):
             if j - i in (1, array.size // 2):
-                for step in (1, -1):
-                    yield _changed(array, (i, flat[i] + step), (j, flat[j] - step))
+                yield _changed(array, (i, up[i]), (j, down[j]))
+                yield _changed(array, (i, down[i]), (j, up[j]))
 
 
 def _exchanged(array: np.ndarray) -> Iterator[np.ndarray]:
@@ -199,13 +336,11 @@ def _varied(
                 continue
             if id(spot.holder) not in known:
                 known[id(spot.holder)] = constants(spot.holder)
-            for given in _numbers(spot.node, known[id(spot.holder)]):
-                tried = vary(given.array) if given.array.ndim else _other(given.array)
-                for wrong in tried:
-                    if not np.array_equal(wrong, given.array):
-                        told = f"{wrong.tolist()}, not {given.array.tolist()}"
-                        what = f"{given.what} is {told if wrong.size <= 16 else 'another'}"
-                        yield spot, what, given.put(wrong)
+            for what, array, put in _numbers(spot.node, known[id(spot.holder)]):
+                for wrong in vary(array) if array.ndim else _other(array):
+                    if not np.array_equal(wrong, array):
+                        told = f"{wrong.tolist()}, not {array.tolist()}"
+                        yield spot, f"{what} is {told if array.size <= 16 else 'other'}", put(wrong)
 
     return find
 
@@ -241,22 +376,6 @@ def attributes_changed(model: onnx.ModelProto) -> Edits:
                 yield spot, f"{given.name} is {other.decode()}", setting(given.name, other)
             if spot.node.op_type != "Constant":
                 yield spot, f"without {given.name}", _dropping(number)
-
-
-def transposes_exchanged(model: onnx.ModelProto) -> Mutations:
-    perms = {
-        spot.number: list(perm)
-        for spot in spots(model)
-        if spot.node.op_type == "Transpose" and (perm := attribute(spot.node, "perm"))
-    }
-    for (first, a), (second, b) in combinations(perms.items(), 2):
-        if a != b and len(a) == len(b):
-
-            def make(first=first, a=a, second=second, b=b) -> onnx.ModelProto:
-                once = edited(model, first, setting("perm", b))
-                return edited(once, second, setting("perm", a))
-
-            yield Mutation(f"perms {a} and {b} of nodes {first} and {second} exchanged", make)
 
 
 def _dilated(rates: list[int], pads: np.ndarray) -> Change:
@@ -380,60 +499,6 @@ def sizes_baked_in(model: onnx.ModelProto, shapes: dict[str, np.ndarray]) -> Mut
         yield Mutation(what, partial(edited, model, spot.number, bake))
 
 
-# ---------------------------------------------------------------- the interface
-
-
-def _rename_output(g: onnx.GraphProto, n: int) -> None:
-    name = g.output[n].name
-    g.output[n].name = f"{name}_0"
-    g.node.append(helper.make_node("Identity", [name], [f"{name}_0"]))
-
-
-def _retype_output(g: onnx.GraphProto, n: int) -> None:
-    name, given = g.output[n].name, g.output[n].type.tensor_type
-    if given.elem_type != F.STRING:
-        other = given.elem_type = F.DOUBLE if given.elem_type != F.DOUBLE else F.FLOAT
-        at = next(i for i, node in enumerate(g.node) if name in node.output)
-        behind(g, at, lambda s, t: [helper.make_node("Cast", [s], [t], to=other)])
-
-
-def _rename_input(g: onnx.GraphProto, n: int) -> None:
-    name = g.input[n].name
-    g.input[n].name = f"{name}_0"
-    for tensor in g.initializer:  # its default, if it has one
-        tensor.name = f"{name}_0" if tensor.name == name else tensor.name
-    insert(g, 0, [helper.make_node("Identity", [f"{name}_0"], [name])])
-
-
-def _resize_input(g: onnx.GraphProto, n: int) -> None:
-    for last in g.input[n].type.tensor_type.shape.dim[-1:]:
-        last.dim_value = last.dim_value + 1
-
-
-#: What may become of an output or input; nothing where it cannot be.
-_INTERFACE: tuple[tuple[str, str, Callable[[onnx.GraphProto, int], None]], ...] = (
-    ("output", "renamed", _rename_output),
-    ("output", "dropped", lambda g, n: g.output.pop(n) and None),
-    ("output", "of another type", _retype_output),
-    ("output", "is the first one's place", lambda g, n: g.output.insert(n, g.output.pop(0))),
-    ("input", "renamed", _rename_input),
-    ("input", "of a size more", _resize_input),
-)
-
-
-def interface(model: onnx.ModelProto) -> Mutations:
-    """An output or input is renamed, dropped, in another place, of another type or size."""
-
-    def make(change: Callable[[onnx.GraphProto, int], None], number: int) -> onnx.ModelProto:
-        copy = copied(model)
-        change(copy.graph, number)
-        return copy
-
-    for side, what, change in _INTERFACE:
-        for number, value in enumerate(getattr(model.graph, side)):
-            yield Mutation(f"{side} {value.name!r} {what}", partial(make, change, number))
-
-
 # ---------------------------------------------------------------- other conversions
 
 
@@ -487,10 +552,8 @@ def misread(original: onnx.ModelProto) -> Mutations:
 #: Classes of mistakes that a conversion alone shows the places of.
 CLASSES: dict[str, Callable[[onnx.ModelProto], Mutations]] = {
     **{kind: _varied(vary, lambda node: True) for kind, vary in VARIATIONS.items()},
-    "Transposes exchanged": transposes_exchanged,
     "attributes changed": attributes_changed,
     "rates ignored": rates,
     "wrong dtype path": dtype_paths,
-    "inputs and outputs": interface,
     "operators and operands": operators_and_operands,
 }

@@ -1,4 +1,4 @@
-"""Which operator a node asks for, in the spellings of TensorFlow and OpenVINO, and what rules it keeps.
+"""Which operator a node asks for, in the spellings of TensorFlow and OpenVINO, and its rules.
 
 That every spelling means what its runtime does is said by `test_cases`, the grid and random nodes.
 """
@@ -9,6 +9,10 @@ from functools import partial
 
 import numpy as np
 import pytest
+import structure
+from adapter import convert, plan
+from building import OPENVINO, TF, one_node
+from onnx import parser
 from vocabulary import (
     BatchToSpace,
     ExtractPatches,
@@ -17,6 +21,7 @@ from vocabulary import (
     ReorgYolo,
     SpaceToBatch,
     read,
+    recognise,
 )
 
 from onnx_spatial import OperatorError
@@ -192,3 +197,65 @@ RULES = [
 def test_a_broken_rule_is_told_in_the_words_of_the_file(made, rule):
     with pytest.raises(OperatorError, match=rule):
         read(made)
+
+
+# Domains
+
+
+@pytest.mark.parametrize(
+    ("op_type", "domain", "inputs", "is_ours"),
+    [
+        *((f"{kind}{nd}", domain, 1, True)
+          for kind in ("SpaceToBatch", "BatchToSpace", "ExtractImagePatches", "ExtractVolumePatches")
+          for nd in ("", "ND")[: 1 + ("Batch" in kind)] for domain in ("", "com.example", TF)),
+        # Leftovers that tf2onnx renamed have three inputs and the default domain.
+        *((op, domain, count, (domain, count) == ("", 3)) for op in ("SpaceToDepth", "DepthToSpace")
+          for domain, count in (("", 3), ("", 1), ("com.example", 3))),
+        *((op, "", 3, False) for op in ("Conv", "SpaceToBatchNd", "ExtractGlimpse", "Im2Col")),
+    ],
+)  # fmt: skip
+def test_the_operators_are_recognised_and_nothing_else(op_type, domain, inputs, is_ours):
+    assert bool(recognise(op_type, domain, inputs)) == is_ours
+
+
+def test_a_domain_of_the_users_own_can_be_named_and_one_that_the_file_forgot_is_known():
+    for domain, domains in (("com.example", ["com.example"]), (TF, []), (OPENVINO, [])):
+        inputs = (np.zeros((2, 4, 4, 3)), np.array([2, 2], np.int32), T2)
+        model = one_node("SpaceToBatchND", inputs, domain=domain)
+        if not domains:
+            del model.opset_import[1:]
+        converted = convert(model, domains=domains)
+        assert structure.ops(converted) == ["Reshape", "Transpose", "Reshape"]
+        assert [o.domain for o in converted.opset_import] == [""]
+
+
+def test_known_and_unknown_domains_in_one_model():
+    model = parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17, "com.example" : 1, "com.microsoft" : 1]>
+        g (float[1,4,4,1] x) => (float[?,?,?,?] y, float[?,?,?,?] z)
+        <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}> {
+            y = com.example.SpaceToBatchND(x, block, pads)
+            z = com.microsoft.SpaceToBatchND(x, block, pads)
+        }""")
+    made = plan(model, prefer="transpose")
+    assert [s.action for s in made.operators] == ["leave", "lower"]
+    site, reason = made.operators[0], "domain 'com.example' is not accepted for this operator; use "
+    assert (site.domain, site.dialect) == ("com.example", None)
+    assert site.reason == f"{reason}--domain com.example"
+    assert structure.ops(made.model) == ["SpaceToBatchND", "Reshape", "Transpose", "Reshape"]
+    assert [o.domain for o in made.model.opset_import] == ["", "com.example"]
+    assert made.model.graph.node[0] == model.graph.node[0]
+
+
+def test_leftovers_beside_a_real_space_to_depth():
+    model = parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[1,4,4,4] x, int32[2] block) => (float[1,16,2,2] y, float[?,?,?,?] z)
+        <int32[2,2] pads = {0, 0, 0, 0}> {
+            y = SpaceToDepth <blocksize = 2> (x)
+            z = SpaceToDepth (x, block, pads)
+        }""")
+    converted = convert(model)
+    assert converted.graph.node[0] == model.graph.node[0]
+    assert not structure.spatial(converted)
+    assert structure.counts(converted)["SpaceToDepth"] == 1

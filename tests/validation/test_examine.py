@@ -1,4 +1,4 @@
-"""What becomes of one model: passed, failed or unverified, and why."""
+"""What becomes of one model: passed, failed or unverified, and why; and of broken ones."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import broken_models
 import numpy as np
 import pytest
+from broken_models import CASES
 from hand_lowered import with_wrong_transpose
 from validating import (
     FOREIGN,
@@ -21,8 +23,11 @@ from validating import (
     space_to_batch,
 )
 
+from onnx_spatial.cli.main import run
 from onnx_spatial.validation import ModelResult, Options, Report, reports
 from onnx_spatial.validation import examine as examination
+from onnx_spatial.validation.result import KINDS
+from onnx_spatial.validation.run import find, validate
 from onnx_spatial.verification import Unproven
 
 THIRD = np.float32(0.333)
@@ -76,65 +81,57 @@ def test_advice_is_what_can_be_done_here(tmp_path):
     assert "--inputs" not in result.message  # no option of `validate`
 
 
-def test_a_model_without_spatial_operators_has_to_run(tmp_path):
-    result = look(save(tmp_path / "m.onnx", PLAIN), modes=("lower", "function"))
-    assert result.status == "passed"
-    assert [(m["mode"], m["changed"]) for m in result.modes] == [(None, False)]
-    assert "no operators to convert" in result.message
+NORMALIZER = """<ir_version: 8, opset_import: ["" : 17]> g (string[3] x) => (string[3] y)
+    { y = StringNormalizer<case_change_action = "LOWER", locale = "xx_NOWHERE">(x) }"""
 
 
-def test_what_is_missing_on_the_machine_leaves_a_valid_model_unverified(tmp_path):
-    text = """<ir_version: 8, opset_import: ["" : 17]> g (string[3] x) => (string[3] y)
-        { y = StringNormalizer<case_change_action = "LOWER", locale = "xx_NOWHERE">(x) }"""
-    result = look(save(tmp_path / "m.onnx", text))
-    assert (result.status, result.kind) == ("unverified", "unverified")
-    assert "valid" in result.message and "xx_NOWHERE" in result.message
-    assert result.fails(Options(strict=True))
+@pytest.mark.parametrize(
+    ("text", "kind", "words", "sources"),
+    [
+        (PLAIN, None, "no operators to convert", []),
+        # What is missing on the machine, and operators of somebody else.
+        (NORMALIZER, "unverified", "xx_NOWHERE", None),
+        (FOREIGN, "unverified", "somebody.else", []),
+        (STRANGE_DOMAIN, "unverified", "somebody.else", [("s2b",)]),
+    ],
+)
+def test_a_model_of_which_nothing_is_converted_has_to_run(tmp_path, text, kind, words, sources):
+    result = look(save(tmp_path / "m.onnx", text), modes=("lower", "function"))
+    assert (result.status, result.kind) == (kind or "passed", kind) and words in result.message
+    assert kind or [(m["mode"], m["changed"]) for m in result.modes] == [(None, False)]
+    if sources is not None:
+        assert [e.nodes for e in result.entries if e.source == "inspect"] == sources
+    assert result.fails(Options(strict=True)) == bool(kind)
 
 
-class TestProof:
-    @pytest.fixture
-    def unproven(self, monkeypatch):
-        """The prover gives up on the operator."""
-        label = "SpaceToBatchND node 's2b' (main graph)"
-        part = Unproven(label, "gave up", "gave up: no rule for Einsum")
-        real = examination.verify_conversion
+@pytest.mark.parametrize("strict", [False, True])
+def test_what_is_only_sampled_is_named_and_fails_if_a_proof_is_required(
+    strict, tmp_path, monkeypatch
+):
+    words = "SpaceToBatchND node 's2b' (main graph) is not proven: gave up: no rule for Einsum"
+    part = Unproven(words.partition(" is not")[0], "gave up", "gave up: no rule for Einsum")
+    real = examination.verify_conversion
 
-        def verifying(*arguments):
-            result = real(*arguments)
-            (operator,) = result.operators
-            operators = [replace(operator, proven=None, unproven=part)]
-            return replace(result, evidence="sampled", unproven=[part], operators=operators)
+    def verifying(*arguments):
+        result = real(*arguments)
+        (operator,) = result.operators
+        operators = [replace(operator, proven=None, unproven=part)]
+        return replace(result, evidence="sampled", unproven=[part], operators=operators)
 
-        monkeypatch.setattr(examination, "verify_conversion", verifying)
-
-    @pytest.mark.usefixtures("unproven")
-    def test_what_is_only_sampled_is_named(self, tmp_path):
-        result = look(save(tmp_path / "m.onnx"))
-        assert (result.status, result.modes[0]["verification"]["evidence"]) == ("passed", "sampled")
-        (entry,) = result.entries
-        assert (entry.level, entry.nodes) == ("info", ("s2b",))
-        assert "is not proven: gave up: no rule for Einsum" in entry.message
-
-    @pytest.mark.usefixtures("unproven")
-    def test_without_one_a_model_fails_if_it_is_required(self, tmp_path):
-        result = look(save(tmp_path / "m.onnx"), strict_proof=True)
-        report = Report([result], Options(strict_proof=True))
-        (case,) = ElementTree.fromstring(reports.junit_xml(report)).iter("testcase")
-        assert (result.status, result.kind, report.exit_code) == ("failed", "unverified", 1)
-        assert result.message == (
-            "failed: SpaceToBatchND node 's2b' (main graph) is not proven: gave up: no rule for Einsum"
-        )
-        assert [(entry.level, entry.nodes) for entry in result.entries] == [("error", ("s2b",))]
-        assert case.find("failure") is not None
-
-
-def test_operators_of_somebody_else_leave_a_model_unverified(tmp_path):
-    for text in (FOREIGN, STRANGE_DOMAIN):
-        result = look(save(tmp_path / "m.onnx", text))
-        assert (result.status, result.kind) == ("unverified", "unverified")
-        assert "somebody.else" in result.message
-    assert [e.nodes for e in result.entries if e.source == "inspect"] == [("s2b",)]
+    monkeypatch.setattr(examination, "verify_conversion", verifying)
+    result = look(save(tmp_path / "m.onnx"), strict_proof=strict)
+    (entry,) = result.entries
+    assert result.modes[0]["verification"]["evidence"] == "sampled"
+    assert entry.nodes == ("s2b",)
+    assert "is not proven: no proof was found, and no difference" in entry.message
+    if not strict:
+        assert (result.status, entry.level) == ("passed", "info")
+        return
+    report = Report([result], Options(strict_proof=True))
+    (case,) = ElementTree.fromstring(reports.junit_xml(report)).iter("testcase")
+    assert (result.status, result.kind, report.exit_code) == ("failed", "unverified", 1)
+    assert (result.message, entry.level) == (f"failed: {entry.message}", "error")
+    assert case.find("failure") is not None
 
 
 def test_a_seed_a_dim_and_a_shape_reach_the_verification(tmp_path):
@@ -221,4 +218,75 @@ def test_recorded_inputs_verify_a_model_whose_sizes_nobody_guesses(tmp_path):
     assert (entry.level, entry.source) == ("info", "verify:lower")
 
 
-# Chains
+#: Kinds that no model has by itself: no right converter makes a model that differs (tests/mutation
+#: breaks conversions on purpose), the others depend on the machines, the order and the expectations.
+OF_NO_MODEL = {"difference", "lost", "not-run", "xpassed"}
+#: What ends the process of a model is in test_run.py.
+OF_PROCESSES = {"crash", "timeout", "memory"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All broken models, each in a folder of its own."""
+    folder = tmp_path_factory.mktemp("broken")
+    for name in CASES:
+        broken_models.write(name, folder)
+    return folder
+
+
+def name_of(result: ModelResult) -> str:
+    return Path(result.model).parent.name
+
+
+def unsaid(result: ModelResult) -> list[str]:
+    """What the message should hold and does not."""
+    return [words for words in CASES[name_of(result)].says if words not in result.message]
+
+
+def test_every_broken_model_fails_as_expected(folder):
+    report = validate(find([str(folder)]), Options(strict=True), jobs=2)
+    found = {name_of(m): (m.status, m.kind, unsaid(m)) for m in report.models}
+    expected = {name: (case.status, case.kind, []) for name, case in CASES.items()}
+    assert found == expected
+    assert not report.passed
+    assert len(report.failed()) == len(found)
+
+
+def test_every_kind_that_a_model_can_have_is_expected_of_one():
+    assert {case.kind for case in CASES.values()} == {*KINDS} - OF_NO_MODEL - OF_PROCESSES
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_convert_says_what_is_wrong_in_one_line_and_leaves_no_file(name, tmp_path, capsys):
+    case, out = CASES[name], tmp_path / "converted" / "out.onnx"
+    out.parent.mkdir()
+    model = broken_models.write(name, tmp_path)
+    assert run(["convert", str(model), "-o", str(out)]) == case.exit_code
+    err = capsys.readouterr().err
+    if case.exit_code == 0:
+        assert (out.exists(), err) == (True, "")
+        return
+    assert list(out.parent.iterdir()) == []
+    *before, line = err.splitlines()
+    assert line.startswith(f"error: {model}: ")
+    if case.exit_code == 1:  # the verdict of the verification stands in front
+        assert len(before) == 1 and before[0].startswith("UNVERIFIED  ")
+    else:
+        assert before == []
+        assert [words for words in case.says if words not in line] == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_inspect_says_what_is_wrong_without_running_anything(name, tmp_path, capsys):
+    case, model = CASES[name], broken_models.write(name, tmp_path)
+    assert run(["inspect", str(model)]) == case.exit_code
+    out, err = capsys.readouterr()
+    if case.exit_code == 2:
+        (line,) = err.splitlines()
+        assert line.startswith(f"error: {model}: ")
+        assert [words for words in case.says if words not in line] == []
+    else:
+        assert err == ""
+    if case.exit_code == 3:
+        assert sum(" cannot be converted: " in line for line in out.splitlines()) == 1
+        assert [words for words in case.says if words.strip("'") not in out] == []

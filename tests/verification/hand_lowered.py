@@ -4,20 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnx.parser
+from parsing import model
 
 from onnx_spatial.model import traversal
-
-TF = "ai.onnx.converters.tensorflow"
-
-
-def model(text: str, opset: int = 17, ir_version: int = 8) -> onnx.ModelProto:
-    """A model from ONNX text without its header; `tf.` stands for the converter's domain."""
-    header = f'<ir_version: {ir_version}, opset_import: ["" : {opset}, "{TF}" : 1, "loc" : 1]>'
-    parsed = onnx.parser.parse_model(header + text.replace("tf.", f"{TF}."))
-    for body in parsed.functions:
-        body.opset_import.append(onnx.helper.make_opsetid(TF, 1))
-    return parsed
 
 
 def space_to_batch(element_type: str = "float", shape: str = "N,5,6,3") -> onnx.ModelProto:
@@ -79,28 +68,6 @@ def batch_to_space_lowered(
             moved = Transpose<perm = [{perm}]>(cells)
             whole = Reshape(moved, merged)
             y = Slice(whole, starts, ends, axes)
-        }}
-    """)
-
-
-def patches(channels: str = "2") -> onnx.ModelProto:
-    """ExtractImagePatches of 2x2 windows side by side, channels last."""
-    return model(f"""
-        g (float[N,4,6,{channels}] x) => (float[P,Q,R,S] y)
-        {{ [site] y = tf.ExtractImagePatches<ksizes = [1, 2, 2, 1], strides = [1, 2, 2, 1],
-                      rates = [1, 1, 1, 1], padding = "VALID">(x) }}
-    """)
-
-
-def patches_lowered(perm: str = "0, 1, 3, 2, 4, 5") -> onnx.ModelProto:
-    """Reshape, Transpose, Reshape; torch's channel order with perm 0, 1, 3, 5, 2, 4."""
-    return model(f"""
-        g (float[N,4,6,2] x) => (float[P,Q,R,S] y)
-          <int64[6] split = {{-1, 2, 2, 3, 2, 2}}, int64[4] merged = {{-1, 2, 3, 8}}>
-        {{
-            cells = Reshape(x, split)
-            moved = Transpose<perm = [{perm}]>(cells)
-            y = Reshape(moved, merged)
         }}
     """)
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,15 +15,16 @@ import numpy as np
 import onnx
 import pytest
 from adapter import verify
-from hand_lowered import model, space_to_batch, space_to_batch_lowered
+from hand_lowered import space_to_batch, space_to_batch_lowered
+from parsing import model
 
 import onnx_spatial
 from onnx_spatial import UsageError
-from onnx_spatial.verification import child
-from onnx_spatial.verification.child import CONVERTED, ORIGINAL, Bounds, Died
+from onnx_spatial.verification import process
+from onnx_spatial.verification.process import CONVERTED, ORIGINAL, Bounds, Died
 
 needs_fork = pytest.mark.skipif(
-    not child.can_fork(), reason="a new interpreter for each takes long"
+    not process.can_fork(), reason="a new interpreter for each takes long"
 )
 pytestmark = needs_fork
 
@@ -115,14 +117,14 @@ def test_errors_come_back() -> None:
     ],
 )
 def test_a_signal(number: int, model: str | None, ending: str, status: str, how: str) -> None:
-    def work(progress: child.Progress) -> None:
+    def work(progress: process.Progress) -> None:
         progress("run 1/1: x 2x3")
-        child.report("the last words", model)
+        process.report("the last words", model)
         os.kill(os.getpid(), number)
 
     lines: list[str] = []
     with pytest.raises(Died) as died:
-        child.run(work, lines.append, BOUNDS)
+        process.run(work, lines.append, BOUNDS)
     assert str(died.value).startswith(f"the process {how}")
     assert ": the last words" in str(died.value)
     assert ("--shape" in str(died.value)) == (model == ORIGINAL or number == signal.SIGKILL)
@@ -131,12 +133,12 @@ def test_a_signal(number: int, model: str | None, ending: str, status: str, how:
 
 
 def test_what_libraries_print_stays_in_the_child(capfd: pytest.CaptureFixture[str]) -> None:
-    def work(progress: child.Progress) -> int:
+    def work(progress: process.Progress) -> int:
         os.write(1, b"noise")
         os.write(2, b"noise")
         return 7
 
-    assert child.run(work, lambda _: None, BOUNDS) == 7
+    assert process.run(work, lambda _: None, BOUNDS) == 7
     assert capfd.readouterr() == ("", "")
 
 
@@ -155,9 +157,32 @@ def test_a_child_of_a_thread_waits_for_no_lock_of_another_thread(
     with ThreadPoolExecutor(2) as threads:
         imported = threads.submit(importlib.import_module, "slow")
         assert importing.wait(30)
-        result = threads.submit(child.run, work, lambda _: None, Bounds(seconds=30))
+        result = threads.submit(process.run, work, lambda _: None, Bounds(seconds=30))
         try:
             assert result.result() == "slow"
         finally:
             release.set()
         imported.result()
+
+
+@pytest.mark.parametrize(("clock", "processor", "seconds"), [(50, 4, 4), (3, 12, 3)])
+def test_neither_a_busy_machine_nor_many_threads_use_the_time_up(
+    monkeypatch, clock, processor, seconds
+):
+    times = {"monotonic": 100, "process_time": 7}
+    for name in times:
+        monkeypatch.setattr(time, name, lambda name=name: times[name])
+    stopwatch = process.Stopwatch()
+    times.update(monotonic=100 + clock, process_time=7 + processor)
+    assert stopwatch.seconds == seconds
+
+
+def test_a_bound_is_never_raised(monkeypatch):
+    resource = pytest.importorskip("resource")
+    most = resource.RLIM_INFINITY
+    given = []
+    monkeypatch.setattr(resource, "setrlimit", lambda _, both: given.append(both))
+    for now in ((most, most), (10, most), (most, 20), (10, 20)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, now=now: now)
+        assert process.lower("RLIMIT_DATA", 15)
+    assert given == [(15, most), (10, most), (15, 20), (10, 20)]

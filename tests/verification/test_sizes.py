@@ -7,8 +7,9 @@ import numpy as np
 import onnx
 import pytest
 from adapter import verify
-from hand_lowered import batch_to_space, batch_to_space_lowered, model
+from hand_lowered import batch_to_space, batch_to_space_lowered
 from onnx import TensorProto, helper
+from parsing import model
 
 import onnx_spatial
 from onnx_spatial import UsageError, Verification, VerificationError, VerifyOptions

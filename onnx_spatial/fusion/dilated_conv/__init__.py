@@ -6,8 +6,8 @@
 A *region* is all that lies between SpaceToBatch and BatchToSpace. Every *value in blocks* t in it is
 SpaceToBatch of some u, and every node is written on u instead. Each step is exact on its own:
 
-    Conv(SpaceToBatch u) = SpaceToBatch(dilated Conv u)      `windows`
-    op(SpaceToBatch u) = SpaceToBatch(op u)                  `operators`: the table of operators
+    Conv(SpaceToBatch u) = SpaceToBatch(dilated Conv u)      `nodes`
+    op(SpaceToBatch u) = SpaceToBatch(op u)                  `nodes`: the table of operators
     SpaceToBatch, pads P = SpaceToBatch(zeros around u)      `amounts`: what is padded and cropped
     BatchToSpace(SpaceToBatch u) = u                         `region`: from the one to the other
 
@@ -21,8 +21,7 @@ import onnx_ir as ir
 
 from onnx_spatial.fusion.dilated_conv.region import Regions, UnwritableError, find_regions
 from onnx_spatial.fusion.dilated_conv.write import RegionEdit, write_regions
-from onnx_spatial.fusion.graph_view import GraphView
-from onnx_spatial.fusion.rule import Reason
+from onnx_spatial.fusion.rules import GraphView, Reason
 from onnx_spatial.model import traversal
 
 __all__ = ["RegionEdit", "Regions", "fuse_regions"]

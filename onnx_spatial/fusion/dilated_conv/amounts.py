@@ -19,10 +19,9 @@ from typing import NamedTuple
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.fusion.graph_view import GraphView
-from onnx_spatial.fusion.matcher import MatchedOp
+from onnx_spatial.fusion.rules import GraphView, MatchedOp
 from onnx_spatial.lowering import Emitter
-from onnx_spatial.lowering.core.builder import Size
+from onnx_spatial.lowering.emitter import Size
 from onnx_spatial.maps.facts import Facts
 from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.operators.spellings import BlockCall

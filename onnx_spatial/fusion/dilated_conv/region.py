@@ -31,17 +31,17 @@ from onnx_spatial.fusion.dilated_conv.amounts import (
     read_amounts,
     reordered,
 )
-from onnx_spatial.fusion.dilated_conv.operators import (
+from onnx_spatial.fusion.dilated_conv.nodes import (
+    KERNELS,
     Blocked,
     Commuted,
+    Convolution,
+    commute_convolution,
     commute_node,
     padding_of,
     pads_with_zeros,
 )
-from onnx_spatial.fusion.dilated_conv.windows import KERNELS, Convolution, commute_convolution
-from onnx_spatial.fusion.graph_view import GraphView, NodeView
-from onnx_spatial.fusion.matcher import MatchedOp, Matcher
-from onnx_spatial.fusion.rule import Reason
+from onnx_spatial.fusion.rules import GraphView, MatchedOp, Matcher, NodeView, Reason
 from onnx_spatial.lowering import are_open
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
@@ -151,6 +151,10 @@ class Regions:
                 first[name] = min(place, first.get(name, place))
         return [each[::-1] for each in nodes]
 
+    def demand_of(self, step: Step) -> Pairs:
+        """Return the demand of the outputs of a step."""
+        return next(self.demand[name] for name in step.outputs if name in self.demand)
+
     def common_origins(self, names: Iterable[str]) -> frozenset[str]:
         """Return the entries that values in blocks are computed from."""
         return frozenset[str]().union(*(self.origins[name] for name in names))
@@ -241,7 +245,7 @@ class _Forward:
     def _add_step(
         self, node: ir.Node, message: onnx.NodeProto, layouts: Sequence[Blocked | None]
     ) -> Step | Reason:
-        if not op_traits.is_standard(message) or self._matcher.is_local(message):
+        if not self._matcher.is_standard(message):
             return f"{message.domain}:{message.op_type} is not known to be position-independent"
         if any(traversal.subgraphs(message)):
             return "it has subgraphs"

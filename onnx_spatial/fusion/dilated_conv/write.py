@@ -12,14 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.fusion import layout as layouts
 from onnx_spatial.fusion.dilated_conv.amounts import (
-    Amount,
     AmountWriter,
     Pairs,
     is_nothing,
@@ -27,14 +26,12 @@ from onnx_spatial.fusion.dilated_conv.amounts import (
     nothing,
     reordered,
 )
-from onnx_spatial.fusion.dilated_conv.operators import Blocked, Border, Commuted
+from onnx_spatial.fusion.dilated_conv.nodes import Blocked, Border, Commuted, Convolution, may_pad
 from onnx_spatial.fusion.dilated_conv.region import End, Regions, Step, UnwritableError
-from onnx_spatial.fusion.dilated_conv.windows import Convolution, may_pad
-from onnx_spatial.fusion.graph_view import GraphView, NodeView
-from onnx_spatial.fusion.layout import Layout
-from onnx_spatial.lowering import Emitter
-from onnx_spatial.lowering.core import padding
-from onnx_spatial.lowering.core.builder import INT64_MAX, Size, Tensor
+from onnx_spatial.fusion.layout import Layout, write_change
+from onnx_spatial.fusion.rules import GraphView, NodeView
+from onnx_spatial.lowering import Emitter, emitter
+from onnx_spatial.lowering.emitter import INT64_MAX, Size, Tensor
 from onnx_spatial.model.graph.new_nodes import Draft, GraphEdit
 
 
@@ -95,15 +92,22 @@ class _Writer:
             self._note_value(name, end.data, end.pads, 0, end.layout)
             self._write_shape(name)
         for part in regions.parts:
-            names = [part.name] if isinstance(part, End) else part.inputs
+            inputs, outputs = (
+                ([part.name], []) if isinstance(part, End) else (part.inputs, part.outputs)
+            )
+            draft = Draft(part.subject.node if isinstance(part, End) else part.node)
             try:
-                edit.drafts.append(
-                    self._write_exit(part) if isinstance(part, End) else self._write_step(part)
-                )
+                if isinstance(part, End):
+                    self._write_exit(part, draft)
+                elif isinstance(part.rewrite, Convolution):
+                    self._write_convolution(part, part.rewrite, draft)
+                else:
+                    self._write_commuted(part, part.rewrite, draft)
             except ConversionError as error:
-                origins = regions.common_origins(names)
+                origins = regions.common_origins(inputs)
                 raise UnwritableError(dict.fromkeys(origins, str(error))) from None
-            for name in part.outputs if isinstance(part, Step) else ():
+            edit.drafts.append(draft)
+            for name in outputs:
                 self._write_shape(name)
         edit.elements = self._amounts.read
         entries = [end for name, end in regions.entries.items() if name not in regions.shared]
@@ -117,40 +121,26 @@ class _Writer:
         """Note what is computed of the value that the original has in blocks under this name."""
         self._parts[name] = Part(value, crop, border, layout, self._view.element_types(name))
 
-    def _write_exit(self, end: End) -> Draft:
-        draft, part = Draft(end.subject.node), self._parts[end.name]
+    def _write_exit(self, end: End, draft: Draft) -> None:
+        part = self._parts[end.name]
         crop = (*part.crop, *nothing(len(end.pads) - len(part.crop)))
         value = self._write_cropped(replace(part, crop=crop, layout=end.layout), end.pads, draft)
         draft.results[end.subject.node.outputs[0]] = value
-        return draft
 
     # The nodes between
 
-    def _write_step(self, step: Step) -> Draft:
-        draft = Draft(step.node)
+    def _write_commuted(self, step: Step, commuted: Commuted, draft: Draft) -> None:
         inputs = {name: self._parts[name] for name in step.inputs}
-        write = (
-            self._write_convolution
-            if isinstance(step.rewrite, Convolution)
-            else self._write_commuted
+        crop, border = self._common_part(
+            list(inputs.values()), commuted, self._regions.demand_of(step)
         )
-        write(step, inputs, draft)
-        return draft
-
-    def _write_commuted(self, step: Step, inputs: Mapping[str, Part], draft: Draft) -> None:
-        assert isinstance(step.rewrite, Commuted)
-        demand = self._demand_of(step)
-        crop, border = self._common_part(list(inputs.values()), step.rewrite, demand)
         values = {name: self._write_cropped(part, crop, draft) for name, part in inputs.items()}
-        outputs = self._copy_node(step, values, step.rewrite.form, draft)
+        outputs = self._copy_node(step, values, commuted.form, draft)
         for name, output in zip(step.view.output_names, outputs, strict=False):
             if name:
-                self._note_value(name, output, crop, border, step.rewrite.layout)
+                self._note_value(name, output, crop, border, commuted.layout)
                 if self._edit.convolved.intersection(inputs):
                     self._edit.convolved.add(name)
-
-    def _demand_of(self, step: Step) -> Pairs:
-        return next(self._regions.demand[n] for n in step.outputs if n in self._regions.demand)
 
     def _common_part(
         self, inputs: Sequence[Part], rewrite: Commuted, demand: Pairs
@@ -163,10 +153,10 @@ class _Writer:
                 return first, border
         return demand, None
 
-    def _write_convolution(self, step: Step, inputs: Mapping[str, Part], draft: Draft) -> None:
-        conv, ((name, part),) = step.rewrite, inputs.items()
-        assert isinstance(conv, Convolution)
-        demand, axes = self._demand_of(step), part.layout.axes
+    def _write_convolution(self, step: Step, conv: Convolution, draft: Draft) -> None:
+        (name,) = step.inputs
+        part, demand = self._parts[name], self._regions.demand_of(step)
+        axes = part.layout.axes
         net = conv.net_pads(part.crop, demand)
         if not may_pad(conv.pad_value, part.border, net, part.crop):
             crop = conv.input_crop(demand, self._view.lengths(name, axes), self._bounds)
@@ -174,7 +164,8 @@ class _Writer:
                 part, value=self._write_cropped(part, crop, draft), crop=crop, border=None
             )
             net = conv.net_pads(crop, demand)
-        own = conv.own_pads(net, self._blocked_lengths(part))
+        # The lengths of new values are unknown.
+        own = conv.own_pads(net, self._view.lengths(part.value.name, axes))
         value = self._write_padded(replace(part, border=conv.pad_value), minus(net, own), draft)
         (output,) = self._copy_node(step, {name: value}, None, draft)
         node = output.producer()
@@ -199,8 +190,8 @@ class _Writer:
             draft.nodes.append(draft.successor)
             return draft.successor.outputs
         assert inputs[0] is not None
-        value = layouts.write_change(form, inputs[0], draft, self._view.opset)
-        draft.successor = value.producer() if form.steps() else None
+        value = write_change(form, inputs[0], draft, self._view.opset)
+        draft.successor = value.producer() if form.steps else None
         return [value]
 
     # Pads and Slices
@@ -218,7 +209,8 @@ class _Writer:
             emit, rank = Emitter(self._view.opset), part.layout.rank
             sizes = [emit.length(part.value, axis) for axis in range(rank)]
             x = emit.tensor(part.value, sizes, 4)
-            pads, crops = self._pads_and_crops(amounts)
+            split = [tuple(map(self._bounds.split_amount, pair)) for pair in amounts]
+            pads, crops = (tuple((begin[i], end[i]) for begin, end in split) for i in (0, 1))
             x = self._with_slice(emit, self._with_pad(emit, x, part, pads), part.layout, crops)
             emit.prune(x.value)
             draft.nodes += emit.nodes
@@ -226,33 +218,21 @@ class _Writer:
             self._adjusted[key] = x.value
         return self._adjusted[key]
 
-    def _blocked_lengths(self, part: Part) -> list[int | None]:
-        """Return the lengths of the blocked axes of a value; those of new values are unknown."""
-        return self._view.lengths(part.value.name, part.layout.axes)
-
-    def _pads_and_crops(self, amounts: Pairs) -> tuple[Pairs, Pairs]:
-        """Return what to pad by, and what to crop by then."""
-        pads, crops = [], []
-        for pair in amounts:
-            begin, end = map(self._bounds.split_amount, pair)
-            pads.append((begin[0], end[0]))
-            crops.append((begin[1], end[1]))
-        return tuple(pads), tuple(crops)
-
     def _with_pad(self, emit: Emitter, x: Tensor, part: Part, pads: Pairs) -> Tensor:
         if is_nothing(pads):
             return x
         # Not for some axes only: onnxruntime moves Transposes across a Pad and forgets its axes.
         pairs = reordered(pads, part.layout.axes, range(part.layout.rank))
-        sizes = [(self._size(emit, begin), self._size(emit, end)) for begin, end in pairs]
+        size = partial(self._amounts.size, emit)
+        sizes = [(size(begin), size(end)) for begin, end in pairs]
         if part.border is None:
             raise ConversionError("the number beyond its border is not known")
         if not part.border:
-            return padding.pad(emit, x, sizes, part.types)
-        dtype = padding.numpy_dtype(*part.types) if len(part.types) == 1 else None
-        if dtype is None or not padding.has_pad_kernel(part.types, emit.opset):
+            return emitter.pad(emit, x, sizes, part.types)
+        dtype = emitter.numpy_dtype(*part.types) if len(part.types) == 1 else None
+        if dtype is None or not emitter.has_pad_kernel(part.types, emit.opset):
             raise ConversionError(f"a border of {part.border} cannot be written for its type")
-        return padding.pad(emit, x, sizes, part.types, np.array(part.border, dtype))
+        return emitter.pad(emit, x, sizes, part.types, np.array(part.border, dtype))
 
     def _with_slice(self, emit: Emitter, x: Tensor, layout: Blocked, crops: Pairs) -> Tensor:
         pairs = sorted(zip(layout.axes, crops, strict=True))
@@ -260,7 +240,7 @@ class _Writer:
         for axis, pair in pairs:
             if is_nothing((pair,)):
                 continue
-            begin, end = (self._size(emit, amount) for amount in pair)
+            begin, end = (self._amounts.size(emit, amount) for amount in pair)
             stop = emit.sub(x.dims[axis], end)
             axes.append(axis)
             begins.append(begin)
@@ -268,9 +248,6 @@ class _Writer:
             ends.append((-end or INT64_MAX) if isinstance(end, int) else stop)
             dims[axis] = emit.sub(stop, begin)
         return emit.slice(x, axes, begins, ends, dims) if axes else x
-
-    def _size(self, emit: Emitter, amount: Amount) -> Size:
-        return self._amounts.size(emit, amount)
 
     # Shapes
 
@@ -303,7 +280,7 @@ class _Writer:
         lacks = reordered(part.crop, layout.axes, axes)
         blocks = dict(zip(layout.axes, layout.blocks, strict=True))
         for axis, (begin, end) in zip(axes, lacks, strict=True):
-            size = emit.add(emit.length(part.value, axis), self._size(emit, begin + end))
+            size = emit.add(emit.length(part.value, axis), self._amounts.size(emit, begin + end))
             if axis == layout.batch:
                 size = emit.mul(size, math.prod(layout.blocks))
             sizes.append(emit.div(size, blocks.get(axis, 1)))

@@ -50,7 +50,16 @@ HELD = frozenset({"value", *(name for name, _ in _NUMBERS)})
 
 
 class ConstantScope:
-    """Values visible in one graph, with those of its outer graphs."""
+    """Values visible in one graph, with those of its outer graphs.
+
+    Attributes:
+        foldable: the operators that are computed.
+        most_elements: of a value that is read or computed.
+        types: of the values of the graph itself.
+    """
+
+    foldable = _FOLDABLE
+    most_elements = MAX_KEPT_ELEMENTS
 
     def __init__(
         self,
@@ -95,6 +104,10 @@ class ConstantScope:
             if node.op_type == "Constant" and (known := _type_of_constant(node)) is not None:
                 self.types.setdefault(node.output[0], known)
         self._producers.pop("", None)
+
+    def read(self, tensor: onnx.TensorProto) -> Array | None:
+        """Return the elements of a stored tensor; None for one that is large, external or damaged."""
+        return _small_array(tensor)
 
     @property
     def opset(self) -> int:
@@ -152,38 +165,46 @@ class ConstantScope:
 
     def _source_keys(self, name: str) -> list[tuple[ConstantScope, str]]:
         node = self._producers.get(name)
-        if name in self._tensors or node is None or not _is_foldable(node):
+        if name in self._tensors or node is None or not self._is_foldable(node):
             return []
         owners = [(self.owner(source), source) for source in node.input if source]
         return [(owner, source) for owner, source in owners if owner is not None]
 
     def _evaluate_value(self, name: str) -> Array | None:
         if name in self._tensors:
-            return _small_array(self._tensors[name])
+            return self.read(self._tensors[name])
         if name in self._sparse:
-            return _dense_array(self._sparse[name], _small_array)
+            return _dense_array(self._sparse[name], self.read)
         node = self._producers.get(name)
         if node is None or not op_traits.is_standard(node):
             return None
         if node.op_type == "Constant":
-            return held(node, _small_array)
+            return held(node, self.read)
         if node.op_type in _SIZES:
             return self._shape_value(node)
-        if not _is_foldable(node):
+        if not self._is_foldable(node):
             return None
         feeds: dict[str, Array] = {}
         for source in filter(None, node.input):
             owner = self.owner(source)
             value = owner._known.get(source) if owner is not None else None
-            if value is None or value.size > MAX_KEPT_ELEMENTS:
+            if value is None or value.size > self.most_elements:
                 return None
             feeds[source] = value
         if (
             node.op_type in _GROWS
-            and math.prod(map(int, feeds[node.input[-1]].flat)) > MAX_KEPT_ELEMENTS
+            and math.prod(map(int, feeds[node.input[-1]].flat)) > self.most_elements
         ):
             return None
-        return _run_node(node, feeds, name, self._opsets)
+        result = _run_node(node, feeds, name, self._opsets)
+        return None if result is None or result.size > self.most_elements else result
+
+    def _is_foldable(self, node: onnx.NodeProto) -> bool:
+        return (
+            op_traits.is_standard(node)
+            and node.op_type in self.foldable
+            and not any(a.ref_attr_name for a in node.attribute)
+        )
 
     def _shape_value(self, node: onnx.NodeProto) -> Array | None:
         known = self.type(node.input[0]) if node.input else None
@@ -196,14 +217,6 @@ class ConstantScope:
             return None
         sizes = [d.dim_value for d in dims]
         return np.array(sizes if node.op_type == "Shape" else math.prod(sizes), np.int64)
-
-
-def _is_foldable(node: onnx.NodeProto) -> bool:
-    return (
-        op_traits.is_standard(node)
-        and node.op_type in _FOLDABLE
-        and not any(a.ref_attr_name for a in node.attribute)
-    )
 
 
 def _is_skipped(tensor: onnx.TensorProto) -> bool:
@@ -284,30 +297,36 @@ def _run_node(
             (result,) = evaluator.run(None, feeds)
     except Exception:  # of any type: the value stays unknown
         return None
-    return result if isinstance(result, np.ndarray) and result.size <= MAX_KEPT_ELEMENTS else None
+    return result if isinstance(result, np.ndarray) else None
 
 
 #: A graph, behind the values that are visible in it.
 GraphInScope = tuple[ConstantScope, traversal.GraphLike]
 
 
-def scopes(model: onnx.ModelProto) -> Iterator[GraphInScope]:
-    """Yield every graph of a model with its scope, functions last."""
+def scopes(
+    model: onnx.ModelProto, scope_of: Callable[..., ConstantScope] = ConstantScope
+) -> Iterator[GraphInScope]:
+    """Yield every graph of a model with its scope, functions last; `scope_of` makes a scope."""
     opsets = op_traits.opsets_of(model.opset_import)
     # Before IR 4 every initializer had to be listed as an input; none could be overridden.
-    main = ConstantScope(model.graph, opsets, overridable=model.ir_version >= 4)
-    yield from _scopes_inside(main, model.graph, opsets)
+    main = scope_of(model.graph, opsets, overridable=model.ir_version >= 4)
+    yield from _scopes_inside(main, model.graph, opsets, scope_of)
     for function in model.functions:
         own = op_traits.opsets_of(function.opset_import)
-        yield from _scopes_inside(ConstantScope(function, own), function, own)
+        yield from _scopes_inside(scope_of(function, own), function, own, scope_of)
 
 
 def _scopes_inside(
-    scope: ConstantScope, graph: traversal.GraphLike, opsets: dict[str, int]
+    scope: ConstantScope,
+    graph: traversal.GraphLike,
+    opsets: dict[str, int],
+    scope_of: Callable[..., ConstantScope],
 ) -> Iterator[GraphInScope]:
     yield scope, graph
     for node in graph.node:
         if not node.attribute:
             continue
         for _, inner in traversal.subgraphs(node):
-            yield from _scopes_inside(ConstantScope(inner, opsets, parent=scope), inner, opsets)
+            within = scope_of(inner, opsets, parent=scope)
+            yield from _scopes_inside(within, inner, opsets, scope_of)

@@ -96,9 +96,9 @@ def _is_a_folder(path: Path) -> str:
     models: list[Path] = []
     with suppress(OSError):
         models = sorted(each for each in path.glob("*.onnx") if each.is_file())
-    instead = (
-        f"a file in it, such as {models[0]}" if models else "a file, as no .onnx file is in it"
-    )
+    instead = "a file, as no .onnx file is in it"
+    if models:
+        instead = f"a file in it, such as {models[0]}, or give it to `onnx-spatial validate`"
     return f"{path}: is a folder, not a model file; name {instead}"
 
 

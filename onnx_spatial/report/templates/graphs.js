@@ -205,7 +205,8 @@ class GraphView {
     }
     const more = this.root.querySelector(".node.more") ? " A box with … means nodes outside the drawn part." : "";
     const cut = shown.some((indices) => indices.length > MOST) ? ` At most ${MOST} are drawn at a time; the list below has all.` : "";
-    this.root.querySelector(".drawn").textContent = `Drawn: ${counts.join(", ")}.${cut}${more}`;
+    const what = this.hopSelect.disabled ? "Drawn" : "Drawn with neighbours and what served only them";
+    this.root.querySelector(".drawn").textContent = `${what}: ${counts.join(", ")}.${cut}${more}`;
     this.mark();
   }
 

@@ -31,8 +31,8 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.model.io import external_data
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.verification.arrays import STRING, constant_value
 from onnx_spatial.verification.match.graphs import Graphs, is_computed, is_dense_constant, scopes
+from onnx_spatial.verification.values import STRING, constant_value
 
 T = TypeVar("T")
 #: A value by its graph and name.

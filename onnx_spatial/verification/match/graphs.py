@@ -22,8 +22,8 @@ from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.remove_unused import remove_named
 from onnx_spatial.model.inference import constant_folding, shape_inference
-from onnx_spatial.verification.arrays import Array, constant_value
-from onnx_spatial.verification.match import folding
+from onnx_spatial.verification.match import foreign
+from onnx_spatial.verification.values import Array, constant_value
 
 #: Produces a value: a node, an initializer, a sparse initializer.
 Producer = onnx.NodeProto | onnx.TensorProto | onnx.SparseTensorProto
@@ -147,7 +147,7 @@ class Graphs:
 
     def _fold(self, place: traversal.Place, node: onnx.NodeProto, folder: Path | None) -> None:
         """Note the outputs of a node if they are constants."""
-        if not folding.is_foldable(node):
+        if not foreign.is_foldable(node):
             return
         arrays: dict[str, Array] = {}
         for name in filter(None, node.input):
@@ -161,7 +161,7 @@ class Graphs:
             if array is None:
                 return
             arrays[name] = array
-        results = folding.folded(node, arrays, self.imports(place).opsets) if arrays else ()
+        results = foreign.folded(node, arrays, self.imports(place).opsets) if arrays else ()
         self.folded.setdefault(place, {}).update((t.name, t) for t in results)
 
     def position(self, node: onnx.NodeProto) -> int:

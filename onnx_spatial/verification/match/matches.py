@@ -29,7 +29,7 @@ from onnx_spatial.model.graph import marks
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings import recognise
-from onnx_spatial.verification.match import aliases, blocks
+from onnx_spatial.verification.match import foreign
 from onnx_spatial.verification.match.definitions import Definitions, Key
 from onnx_spatial.verification.match.graphs import (
     MAIN,
@@ -141,8 +141,8 @@ def find(models: ModelPair) -> Matches:
     """Match an original and a converted model."""
     original, source = models.original.proto, models.converted
     converted = marks.with_original_values(source.proto)
-    converted, assumed = blocks.without_blocks(converted, source.folder)
-    converted = aliases.with_names_of(original, converted)
+    converted, assumed = foreign.without_blocks(converted, source.folder)
+    converted = foreign.with_names_of(original, converted)
     functions = {(f.domain, f.name) for f in original.functions}
     known: Sequence[GraphFacts] = ()
     if any((f.domain, f.name) in functions for f in converted.functions):

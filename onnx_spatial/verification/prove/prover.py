@@ -2,50 +2,113 @@
 
     1  both sides as formulas, in every case of sizes, parameters and indices     `formulas`
     2  the formulas are compared, case by case                                    `maps.compare`
-    3  parts that differ in names and weights only share a proof                  `_digest_part`
-    4  where formulas differ: in words, and at which sizes to try it              `proof`
+    3  where formulas differ: at which sizes to try it, and in words
 
 The work is counted in steps: the same files get the same verdict on every machine, however busy it is.
 
-Parts that differ in names, and in the numbers of weights, have one proof:
+    Add(Clip(x[i0, i1], 0, 6), b[i1])  and  Add(Relu(x[i0, i1]), b[i1])
 
-    block 1    a -> [Conv, w1] -> b        block 2    c -> [Conv, w2] -> d
+    "computes Clip(x, 0, 6), the original Relu(x)", by the innermost expressions that differ
 
-A deep net is proven once for each kind of block: for any finite numbers in the weights that both sides
-of a part read as they are.
+A difference is a case: facts about sizes, parameters and indices, and two elements that are not provably
+the same. Small values of its symbols are tried, and those near the constants in its facts; a run there
+decides:
+
+    1001 <= H, 1000 <= i < H        H = 1001, i = 1000: an image of 1001 rows
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import onnx
 
-from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ModelFileError, OperatorError
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
-from onnx_spatial.maps.compare import NEVER_RUNS, Comparison, compare
-from onnx_spatial.maps.elements import Stored
+from onnx_spatial.maps.compare import NEVER_RUNS, Comparison, Difference, compare
+from onnx_spatial.maps.elements import CONSTANT, PRODUCTS, stored_in
 from onnx_spatial.maps.facts import Budget
 from onnx_spatial.maps.graph import GraphMaps
-from onnx_spatial.maps.polynomial import product
+from onnx_spatial.maps.polynomial import (
+    ELEMENT,
+    FLOOR,
+    INTEGER,
+    UNKNOWN_PREFIX,
+    Atom,
+    IndexKind,
+    LiteralKey,
+    OperationKey,
+    Polynomial,
+    Symbol,
+    bases_of,
+    product,
+    show,
+    show_place,
+)
 from onnx_spatial.maps.tensor import Tensor
-from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.maps.values import Values, evaluate
+from onnx_spatial.model import op_traits
 from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.model.io import external_data
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.operators import Dim
-from onnx_spatial.verification.arrays import constant_value
+from onnx_spatial.operators.operator import is_countable
+from onnx_spatial.verification.evidence import Found, Scope
 from onnx_spatial.verification.match.graphs import Part
 from onnx_spatial.verification.match.matches import ChangedPart, Matches, Upstream
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.prove.formulas import Formulas, opset_of, value_read
-from onnx_spatial.verification.prove.proof import Proof, difference_in_words, trials_of
+from onnx_spatial.verification.prove.formulas import (
+    Formulas,
+    integer_symbol,
+    opset_of,
+    size_symbol,
+    value_read,
+)
+from onnx_spatial.verification.values import Array, Kind, describe_element, dtype_of, find_mismatch
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Sizes and whole numbers at which the formulas of two parts differ.
+
+    Attributes:
+        shapes: of the inputs of the part, by name.
+        values: of those inputs that are parameters, by name.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    values: Mapping[str, Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the prover found out of one changed part.
+
+    Attributes:
+        scope: sizes for which it is proven; None if it is not.
+        assumptions: what the proof assumes, one sentence each.
+        found: what was found instead of a proof; None if it is proven.
+        reason: why it is not proven: "gave up: ...", or which formula differs.
+        find_trials: finds `trials`.
+        wider: the part that the trials are of, up to the inputs of the graph; None: the part itself.
+    """
+
+    scope: Scope | None
+    assumptions: tuple[str, ...] = ()
+    found: Found | None = None
+    reason: str = ""
+    find_trials: Callable[[], tuple[Trial, ...]] = field(default=tuple, compare=False)
+    wider: ChangedPart | None = None
+
+    @cached_property
+    def trials(self) -> tuple[Trial, ...]:
+        """Where the formulas differ, the smallest first; a run there decides."""
+        return self.find_trials()
+
 
 #: Assumptions of every proof for all sizes.
 STANDING = (
@@ -54,15 +117,19 @@ STANDING = (
     "no integer that the original computes is beyond the range of its type",
 )
 
+
 #: Steps of one comparison, and of all of a model. benchmarks/proofs.py counts them: of the exports of
 #: nets, a dilated convolution that tf2onnx wrote in standard nodes takes up to 80,000.
-PART_STEPS, MODEL_STEPS = 100_000, 300_000
+PART_STEPS, MODEL_STEPS = 100_000, 1_000_000
+
 
 #: The largest rank that is tried where a rank is unknown.
 MAX_RANK = 8
 
+
 #: How often parts are looked for, each time with fewer names that both models have.
 _MOST_MATCHES = 4
+
 
 #: Differences that are looked for: where two functions have different names, they may be the same.
 _MAX_DIFFERENCES = 6
@@ -83,8 +150,6 @@ class Prover:
         self._after = Formulas(converted, models.domains, False, None, after)
         self._matches = matches
         self._budget = Budget(MODEL_STEPS)
-        #: By `_digest_part`: the proof for any finite weights; None if there is none to share.
-        self._shared: dict[bytes, Proof | None] = {}
 
     @property
     def steps(self) -> int:
@@ -152,33 +217,9 @@ class Prover:
         return replace(proof, find_trials=tuple) if has_values else proof
 
     def _prove_once(self, part: ChangedPart) -> Proof:
-        """Prove a part, or give it the proof of an equal one."""
+        """Prove a part by comparing the formulas of both sides."""
         try:
-            weights = _common_weights(part, self._before.source.folder, self._after.source.folder)
-            upstream = self._matches.upstream(part)
-        except ModelFileError as error:
-            return _gave_up(str(error))
-        operators = (self._before.operator, self._after.operator)
-        key = _digest_part(part, upstream, operators, weights)
-        if key is None:  # graphs inside its nodes read outer values by name
-            return self._compare_sides(part, upstream, {})
-        if key not in self._shared:
-            proof = replace(self._compare_sides(part, upstream, weights), digest=key)
-            proven = proof.scope is not None
-            self._shared[key] = proof if proven and not _mentions_names(proof, part) else None
-            if proven or not weights:
-                return proof
-        shared = self._shared[key]
-        if shared is None:
-            shared = replace(self._compare_sides(part, upstream, {}), digest=key)
-        return shared
-
-    def _compare_sides(
-        self, part: ChangedPart, upstream: Upstream, weights: Mapping[str, onnx.TypeProto]
-    ) -> Proof:
-        """Compare the formulas of both sides, with any finite numbers in some weights."""
-        try:
-            comparison, ranked = self._of_all_ranks(part, upstream, weights)
+            comparison, ranked = self._of_all_ranks(part, self._matches.upstream(part))
         except (OperatorError, ModelFileError, UndecidedError) as error:
             return _gave_up(str(error))
         if comparison.equal:
@@ -193,7 +234,9 @@ class Prover:
         return Proof(None, found="other formula", reason=reason, find_trials=tried)
 
     def _of_all_ranks(
-        self, part: ChangedPart, upstream: Upstream, weights: Mapping[str, onnx.TypeProto]
+        self,
+        part: ChangedPart,
+        upstream: Upstream,
     ) -> tuple[Comparison, ChangedPart]:
         """Compare a part at every rank that it may have; return the first difference, else the last.
 
@@ -202,9 +245,9 @@ class Prover:
         """
         unknown = [n for n, t in part.inputs.items() if shape_inference.dims(t) is None]
         if not unknown:
-            return self._at_rank(part, upstream, weights), part
+            return self._at_rank(part, upstream), part
         if upstream.names.issuperset(unknown):  # what computes them knows their ranks
-            comparison = self._following(part, upstream, upstream.names, weights)
+            comparison = self._following(part, upstream, upstream.names)
             if comparison.equal:
                 return comparison, part
         if len(unknown) > 1:
@@ -214,7 +257,7 @@ class Prover:
         equal: Comparison | None = None
         for rank in ranks:
             ranked = _with_rank(part, name, rank)
-            comparison = self._at_rank(ranked, upstream, weights)
+            comparison = self._at_rank(ranked, upstream)
             if comparison.equal:
                 equal = comparison
             elif comparison.reason != NEVER_RUNS:
@@ -242,35 +285,33 @@ class Prover:
         return range(least, max(least, MAX_RANK) + 1)
 
     def _at_rank(
-        self, part: ChangedPart, upstream: Upstream, weights: Mapping[str, onnx.TypeProto]
+        self,
+        part: ChangedPart,
+        upstream: Upstream,
     ) -> Comparison:
         """Compare a part with free values; then with those that depend on sizes, or on each other."""
-        comparison = self._following(part, upstream, (), weights)
+        comparison = self._following(part, upstream, ())
         if comparison.equal or comparison.reason == NEVER_RUNS or not upstream.names:
             return comparison
-        return self._following(part, upstream, upstream.names, weights)
+        return self._following(part, upstream, upstream.names)
 
     def _following(
         self,
         part: ChangedPart,
         upstream: Upstream,
         names: Collection[str],
-        weights: Mapping[str, onnx.TypeProto],
     ) -> Comparison:
         """Compare a part with some of the values that it reads as the original computes them."""
         case = Case(Budget(PART_STEPS, within=self._budget))
         # Sums of products that became copies of elements are one-hot convolutions.
         case.copies = _count_sums(part.before) != _count_sums(part.after)
-        return compare(
-            case, partial(self._maps_of_sides, part, upstream, names, weights), _MAX_DIFFERENCES
-        )
+        return compare(case, partial(self._maps_of_sides, part, upstream, names), _MAX_DIFFERENCES)
 
     def _maps_of_sides(
         self,
         part: ChangedPart,
         upstream: Upstream,
         followed: Collection[str],
-        weights: Mapping[str, onnx.TypeProto],
         case: Case,
     ) -> tuple[Tensor, Tensor] | None:
         """Return the formulas of both sides; None where the original fails."""
@@ -287,18 +328,17 @@ class Prover:
             computed = {name: _formula_of(ahead, name) for name in followed}
         inputs = {name: t for name, t in computed.items() if t is not None and name in part.inputs}
         inputs |= free({n: t for n, t in part.inputs.items() if n not in inputs})
-        stored = free(weights)
-        case.finite.update(stored)
-        own = inputs | stored
         case.counts = [product(t.dims) for t in inputs.values() if not t.whole]
-        original = self._before.of(case, part.before.nodes, part.before.stored, own, place, opset)
+        original = self._before.of(
+            case, part.before.nodes, part.before.stored, inputs, place, opset
+        )
         try:
             before = original.value(part.output)
         except IllegalError:
             return None
         case.counts += [product(t.dims) for t in (before,) if not t.whole]
         after = self._after.of(
-            case, part.after.nodes, part.after.stored, own, place, opset_of(part.after)
+            case, part.after.nodes, part.after.stored, inputs, place, opset_of(part.after)
         ).value(part.output)
         return before, after
 
@@ -327,132 +367,295 @@ def _with_rank(part: ChangedPart, name: str, rank: int) -> ChangedPart:
     return replace(part, inputs=part.inputs | {name: known})
 
 
-def _mentions_names(proof: Proof, part: ChangedPart) -> bool:
-    """Tell whether assumptions name a value or a size, which equal parts do not have."""
-    dims = (shape_inference.dims(known) or () for known in part.inputs.values())
-    names: Iterable[str] = [
-        *part.inputs,
-        *(d for sizes in dims for d in sizes if isinstance(d, str)),
-    ]
-    own = set(proof.assumptions) - set(STANDING)
-    return any(name in text for name in names for text in own)
+# Sizes to try
+
+#: Small trials, and elements of the data of the large one (64 MiB of float32).
+_SMALL_TRIALS, _MOST_ELEMENTS = 3, 2**24
+
+#: All values of a symbol below this are tried, and the most with those near constants.
+_SMALL, _MOST_VALUES = 7, 96
+#: The largest value of a symbol, and the most combinations of values that are kept.
+_MAX_VALUE, _MOST_ROWS = 1 << 25, 1 << 13
 
 
-# Parts that have one proof
+def trials_of(part: ChangedPart, differences: Sequence[Difference]) -> tuple[Trial, ...]:
+    """Return some sizes and parameters at which both sides of a part may differ, the smallest first.
 
-_REALS = (
-    onnx.TensorProto.FLOAT,
-    onnx.TensorProto.FLOAT16,
-    onnx.TensorProto.BFLOAT16,
-    onnx.TensorProto.DOUBLE,
-)
-#: The fewest elements of a weight; a smaller constant may be a table, a mask, a bound.
-_MIN_WEIGHT_ELEMENTS = 32
-
-#: Returns the spatial operator that a node of a graph is, None for other nodes.
-_Operators = Callable[[onnx.NodeProto, traversal.Place], OperatorInfo | None]
-
-
-def _common_weights(
-    part: ChangedPart, folder: Path | None, after_folder: Path | None
-) -> dict[str, onnx.TypeProto]:
-    """Return the types of the finite weights that both sides of a part read as they are, by name.
-
-    Args:
-        part: the part.
-        folder: of the external data of the original.
-        after_folder: of that of the converted model.
+    A few small ones, by turns for each difference, and a large one: where a limit is only exceeded far
+    behind it, the small ones show nothing.
     """
-    after = {tensor.name: tensor for tensor in part.after.stored}
-    return {
-        tensor.name: onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
-        for tensor in part.before.stored
-        if tensor.data_type in _REALS
-        and math.prod(tensor.dims) >= _MIN_WEIGHT_ELEMENTS
-        and tensor.name not in part.inputs
-        and tensor.name in after
-        and external_data.are_same(tensor, folder, after[tensor.name], after_folder)
-        and Stored(constant_value(tensor, folder)).finite
-    }
+    rows = [sorted(_trials_of(part, each), key=_trial_size) for each in differences]
+    chosen: dict[object, Trial] = {}
+    for number in range(_SMALL_TRIALS):
+        for trials in rows:
+            if number < len(trials) and len(chosen) < _SMALL_TRIALS:
+                chosen.setdefault(_key(trials[number]), trials[number])
+    large = [t for trials in rows for t in trials if _count_elements(t) <= _MOST_ELEMENTS]
+    if large:
+        largest = max(large, key=_count_elements)
+        chosen.setdefault(_key(largest), largest)
+    return tuple(sorted(chosen.values(), key=_trial_size))
 
 
-def _digest_part(
-    part: ChangedPart,
-    upstream: Upstream,
-    operators: tuple[_Operators, _Operators],
-    weights: Iterable[str] = (),
-) -> bytes | None:
-    """Return a digest that is equal where a proof of one part is a proof of another.
+def _trials_of(part: ChangedPart, difference: Difference) -> Iterator[Trial]:
+    """Yield the shapes and parameters for each solution of a difference, each once."""
+    seen = set[object]()
+    for symbols in _solve_difference(difference):
+        shapes, values = {}, {}
+        for name, known in part.inputs.items():
+            shapes[name] = tuple(
+                dim if isinstance(dim, int) else symbols.get(size_symbol(name, axis, dim), 1)
+                for axis, dim in enumerate(shape_inference.dims(known) or ())
+            )
+            elements = _elements_of(name, shapes[name], symbols)
+            if elements is not None:
+                element_type = shape_inference.element_type(known) or onnx.TensorProto.INT64
+                values[name] = np.array(elements, dtype_of(element_type)).reshape(shapes[name])
+        trial = Trial(shapes, values)
+        legal = all(is_countable(shape) and min(shape, default=1) > 0 for shape in shapes.values())
+        if legal and _key(trial) not in seen:
+            seen.add(_key(trial))
+            yield trial
 
-    Args:
-        part: the part.
-        upstream: how the original computes some of the values that it reads.
-        operators: of the original and of the converted model.
-        weights: constants whose numbers do not count.
 
-    Returns:
-        None if nodes have graphs inside, which read outer values by name.
-    """
-    groups = (upstream.nodes, part.before.nodes, part.after.nodes)
-    if any(True for nodes in groups for node in nodes for _ in traversal.subgraphs(node)):
+def _elements_of(
+    name: str, shape: Sequence[int], symbols: Mapping[Hashable, int]
+) -> list[int] | None:
+    """Return the integers that a part reads from a value; None if they are no part of its formulas."""
+    if len(shape) > 2 or math.prod(shape) > _MOST_VALUES:
         return None
-    names: dict[str, str] = {"": ""}
-    sizes: dict[str, str] = {}
-    result = hashlib.sha256()
+    keys = [(INTEGER, integer_symbol(name, index)) for index in np.ndindex(*shape)]
+    return [symbols.get(key, 0) for key in keys] if any(key in symbols for key in keys) else None
 
-    def add(*values: object) -> None:
-        result.update(repr(values).encode())
 
-    def renamed(values: Iterable[str]) -> list[str]:
-        return [names.setdefault(name, f"value {len(names)}") for name in values]
+def _count_elements(trial: Trial) -> int:
+    return sum(math.prod(shape) for shape in trial.shapes.values())
 
-    def shape(dims: Sequence[Dim] | None) -> list[Dim] | None:
-        if dims is None:
-            return None
-        return [d if not isinstance(d, str) else sizes.setdefault(d, f"{len(sizes)}") for d in dims]
 
-    for nodes in groups:
-        add(len(nodes))
-        for node in nodes:
-            copy = onnx.NodeProto()
-            copy.CopyFrom(node)
-            copy.input[:], copy.output[:] = renamed(node.input), renamed(node.output)
-            for field in ("name", "doc_string", "metadata_props"):
-                copy.ClearField(field)
-            result.update(copy.SerializeToString(deterministic=True))
-    for stored in (upstream.stored, part.before.stored, part.after.stored):
-        add("stored", len(stored))
-        for tensor in sorted(stored, key=lambda t: renamed([t.name])):
-            add(*renamed([tensor.name]), tensor.data_type, tuple(tensor.dims))
-            if tensor.name not in weights:
-                content = onnx.TensorProto()
-                content.CopyFrom(tensor)
-                content.ClearField("name")
-                result.update(content.SerializeToString(deterministic=True))
-    for sparse in (*part.before.sparse, *part.after.sparse):
-        result.update(sparse.SerializeToString(deterministic=True))
-    for types in (upstream.inputs, part.inputs):
-        for name in sorted(types, key=lambda n: renamed([n])):
-            known = types[name]
-            add(*renamed([name]), shape_inference.element_type(known), known.WhichOneof("value"))
-            add(shape(shape_inference.dims(known)))
-    for read in (upstream.names, part.before.read, part.after.read):
-        add("names", sorted(names.get(name, name) for name in read))
-    add(renamed([part.output]), part.place.function)
-    for side in (part.before, part.after):
-        add(sorted(side.imports.opsets.items(), key=repr))
-    for nodes, operator in zip(groups, (operators[0], *operators), strict=True):
-        for position, node in enumerate(nodes):
-            info = operator(node, part.place)
-            if info is None:
-                continue
-            facts = info.facts
-            add("operator", position, facts.op_type, facts.domain, info.error)
-            add(sorted(facts.attributes.items(), key=repr))
-            for fact in facts.inputs:
-                if fact is None:
-                    add(None)
-                    continue
-                add(fact.dtype, shape(fact.shape))
-                add(None if fact.value is None else fact.value.tolist())
-    return result.digest()
+def _trial_size(trial: Trial) -> tuple[int, int]:
+    return _count_elements(trial), sum(int(a.sum()) for a in trial.values.values())
+
+
+def _key(trial: Trial) -> object:
+    return tuple(trial.shapes.items()), tuple((n, a.tobytes()) for n, a in trial.values.items())
+
+
+def _solve_difference(difference: Difference) -> Iterator[dict[Hashable, int]]:
+    """Yield values of the symbols of a difference, by kind and name, for which its sides may differ.
+
+    The search is not exhaustive: it combines small values and those near constants.
+    """
+    try:
+        rows, count = _solution_rows(difference, difference.symbols.values())
+        columns = {
+            name: np.broadcast_to(evaluate(p, rows), count)
+            for name, p in difference.symbols.items()
+        }
+    except OverflowError:  # the facts hold numbers too large to search
+        return
+    for row in range(count):
+        yield {name: int(column[row]) for name, column in columns.items()}
+
+
+def _solution_rows(
+    difference: Difference, sizes: Iterable[Polynomial]
+) -> tuple[dict[Atom, Values], int]:
+    """Return values of the symbols for which a case holds and its sides differ: columns, and rows."""
+    facts = [f for f in difference.case if _is_computable(f)]
+    sides = [_coordinates_of(p) for p in _innermost_difference(difference.left, difference.right)]
+    parts = [*facts, *sides[0], *sides[1], *sizes]
+    atoms = sorted({a for p in parts for a in bases_of(p)}, key=lambda atom: atom.serial)
+    atoms = [a for a in atoms if isinstance(a.key, Symbol)]
+    rng = np.random.default_rng(len(atoms))
+    rows: dict[Atom, Values] = {}
+    count = 1
+    for atom in atoms:
+        column = _values_near(atom, facts)
+        rows = {a: np.repeat(values, len(column)) for a, values in rows.items()}
+        rows[atom] = np.tile(column, count)
+        keep = np.ones(count * len(column), bool)
+        for fact in facts:
+            bases = bases_of(fact)
+            if atom in bases and bases <= rows.keys():
+                keep &= np.broadcast_to(_evaluate_rows(fact, rows) >= 0, keep.shape)
+        chosen = np.flatnonzero(keep)
+        if len(chosen) > _MOST_ROWS:
+            chosen = np.sort(rng.choice(chosen, _MOST_ROWS, replace=False))
+        rows = {a: values[chosen] for a, values in rows.items()}
+        count = len(chosen)
+    differs = _rows_that_differ(sides[0], sides[1], rows, count)
+    if differs.any():
+        rows, count = {a: values[differs] for a, values in rows.items()}, int(differs.sum())
+    return rows, count
+
+
+def _values_near(atom: Atom, facts: Sequence[Polynomial]) -> Values:
+    """Return the values to try for a symbol: small ones, and those at which a fact begins to hold."""
+    values = dict.fromkeys(range(_SMALL))
+    # A size exceeds an index, and a fact about the index has the constant: 33 <= H from 32 <= i < H.
+    bases = [bases_of(fact) for fact in facts]
+    linked = {atom, *(a for each in bases if atom in each for a in each if _is_index_symbol(a))}
+    for fact in facts:
+        constant = abs(fact.terms.get((), 0))
+        if constant < _SMALL or linked.isdisjoint(bases_of(fact)):
+            continue
+        factors = {1, *(abs(f) for product, f in fact.terms.items() if atom in product)}
+        for factor in factors:
+            values.update(dict.fromkeys(constant // factor + d for d in (0, 1, -1, 2)))
+    return np.array([v for v in values if v <= _MAX_VALUE][:_MOST_VALUES], np.int64)
+
+
+def _rows_that_differ(
+    left: Sequence[Polynomial], right: Sequence[Polynomial], rows: Mapping[Atom, Values], count: int
+) -> npt.NDArray[np.bool_]:
+    """Tell for each row of values whether some coordinates are different there."""
+    if len(left) != len(right) or not all(map(_is_computable, (*left, *right))):
+        return np.ones(count, np.bool_)
+    differs = np.zeros(count, np.bool_)
+    for a, b in zip(left, right, strict=True):
+        differs |= _evaluate_rows(a, rows) != _evaluate_rows(b, rows)
+    return differs
+
+
+def _coordinates_of(p: Polynomial) -> tuple[Polynomial, ...]:
+    """Return the coordinates of an element of the data, or a number itself."""
+    atom = p.lone_atom
+    if atom is not None and isinstance(atom.key, OperationKey) and atom.key.operator != FLOOR:
+        return tuple(q for q in atom.key.operands if isinstance(q, Polynomial))
+    return (p,)
+
+
+def _is_index_symbol(atom: Atom) -> bool:
+    return isinstance(atom.key, Symbol) and isinstance(atom.key.kind, IndexKind)
+
+
+def _is_computable(p: Polynomial) -> bool:
+    return all(isinstance(atom.key, Symbol) for atom in bases_of(p))
+
+
+def _evaluate_rows(p: Polynomial, rows: Mapping[Atom, Values]) -> Values:
+    with np.errstate(divide="ignore"):
+        return evaluate(p, rows)
+
+
+# The difference in words
+
+#: Characters of an expression, at most.
+_MAX_EXPRESSION_LETTERS = 80
+
+
+def difference_in_words(found: Difference) -> str:
+    """Return how both sides differ, as the rest of a sentence about the converted one."""
+    if found.index is None:
+        return found.message
+    left, right = _innermost_difference(found.left, found.right)
+    was, now = (stored_in(p) for p in (left, right))
+    if was is not None and now is not None and min(was.array.size, now.array.size) > 1:
+        return _other_constant(was.array, now.array)
+    for indices in (False, True):
+        ours, theirs = _Text(indices).of(right), _Text(indices).of(left)
+        plain = not indices and all(_is_function(p) for p in (left, right))
+        if ours != theirs and (indices or plain):
+            where = f" at {show_place(found.index)}" if indices else ""
+            return f"computes {_shorten_text(ours)}{where}, the original {_shorten_text(theirs)}"
+    at = f"at {show_place(found.index)}"
+    return f"computes {_shorten_text(ours)} of other values than the original, {at}"
+
+
+def _other_constant(expected: Array, actual: Array) -> str:
+    mismatch = find_mismatch(expected, actual, Kind())
+    if mismatch is None:
+        return "reads other elements of a constant than the original"
+    reason, element = (
+        f"reads another constant than the original: {mismatch.reason}",
+        mismatch.element,
+    )
+    if element is None:
+        return reason
+    place = show_place([*map(Polynomial.of, element)])
+    return f"{reason}; {place} {describe_element(expected, actual, element, {})}"
+
+
+def _innermost_difference(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Polynomial]:
+    """Return the innermost expressions that differ, if there is one such pair."""
+    while True:
+        one, other = _operation_of(left), _operation_of(right)
+        if one is None or other is None or one.operator in (ELEMENT, CONSTANT):
+            return left, right
+        if (one.operator, one.details) != (other.operator, other.details):
+            return left, right
+        pairs = list(zip(one.operands, other.operands, strict=False))
+        pairs = [(a, b) for a, b in pairs if a != b]
+        if len(one.operands) != len(other.operands) or len(pairs) != 1:
+            return left, right
+        ((left, right),) = pairs
+
+
+def _operation_of(p: Polynomial) -> OperationKey | None:
+    atom = p.lone_atom
+    key = atom.key if atom is not None else None
+    return key if isinstance(key, OperationKey) else None
+
+
+def _is_function(p: Polynomial) -> bool:
+    key = _operation_of(p)
+    return key is not None and key.operator.startswith(UNKNOWN_PREFIX)
+
+
+class _Text:
+    """The text of expressions, with or without the indices of elements."""
+
+    def __init__(self, indices: bool) -> None:
+        self._indices = indices
+
+    def of(self, p: Polynomial) -> str:
+        """Return the text of an expression."""
+        if p.lone_atom is not None:
+            return self._atom(p.lone_atom)
+        return show(p)
+
+    def _atom(self, atom: Atom) -> str:
+        key = atom.key
+        if isinstance(key, LiteralKey):
+            stored = stored_in(Polynomial({(atom,): 1}))
+            return "?" if stored is None else _number_text(stored.array[0])
+        if not isinstance(key, OperationKey):
+            return show(Polynomial({(atom,): 1}))
+        operands = list(key.operands)
+        if key.operator in (ELEMENT, CONSTANT):
+            name = str(key.details[0]) if key.operator == ELEMENT else "constant"
+            return f"{name}{show_place(operands)}" if self._indices else name
+        if key.operator == PRODUCTS:
+            return f"sum of {self.of(operands[1])} * {self.of(operands[0])}"
+        if not key.operator.startswith(UNKNOWN_PREFIX):
+            return show(Polynomial({(atom,): 1}))
+        kept = [q for q in operands if self._indices or not _is_index(q)]
+        named = [d for d in key.details if isinstance(d, tuple) and len(d) == 2]
+        attributes = [f"{name}={_attribute_text(value)}" for name, value in named]
+        arguments = ", ".join([*map(self.of, kept), *attributes])
+        return f"{key.operator.removeprefix(UNKNOWN_PREFIX)}({arguments})"
+
+
+def _attribute_text(value: object) -> object:
+    """Return the text of an attribute; its reals are float32."""
+    return _number_text(np.float32(value)) if isinstance(value, float) else value
+
+
+def _number_text(value: np.floating[Any]) -> str:
+    """Return the digits that tell a number from others of its type."""
+    short = f"{float(value):.6g}"
+    return short if value.dtype.type(short) == value else str(value)
+
+
+def _is_index(p: Polynomial) -> bool:
+    atom = p.lone_atom
+    key = atom.key if atom is not None else None
+    return isinstance(key, Symbol) and isinstance(key.kind, IndexKind)
+
+
+def _shorten_text(text: str) -> str:
+    return (
+        text
+        if len(text) <= _MAX_EXPRESSION_LETTERS
+        else f"{text[: _MAX_EXPRESSION_LETTERS - 4]} ..."
+    )

@@ -1,0 +1,116 @@
+"""Mark the local functions of this package, and remove them: calls become operators again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import onnx
+
+from onnx_spatial.chains.one_hot import with_legal_patches
+from onnx_spatial.model import traversal
+from onnx_spatial.model.graph import marks, patch_proto
+from onnx_spatial.operators.spellings import LEFTOVER_OP_TYPES, OP_TYPES
+
+#: Metadata key of a marked function: "domain:op_type" of the nodes that call it, as in the file.
+MARK = "onnx_spatial.function"
+
+#: Most nodes of a body. Written ones have fewer than a hundred; longer ones would multiply when inlined.
+_LARGEST_BODY = 1000
+
+
+class Spelled(NamedTuple):
+    """Domain and operator type of a node in the file."""
+
+    domain: str
+    op_type: str
+
+
+def mark(function: onnx.FunctionProto, spelled: Spelled) -> None:
+    """Mark a function."""
+    function.metadata_props.add(key=MARK, value=f"{spelled.domain}:{spelled.op_type}")
+
+
+def spelled(function: onnx.FunctionProto) -> Spelled | None:
+    """Return the operator that the calls of a function were; None for a function of the user's own.
+
+    A marked function of another form than `local_functions` writes is the user's own, too.
+    """
+    value = next((p.value for p in function.metadata_props if p.key == MARK), None)
+    if value is None:
+        return None
+    domain, separator, op_type = value.rpartition(":")
+    is_ours = (
+        separator == ":"
+        and op_type in OP_TYPES | LEFTOVER_OP_TYPES
+        and not function.overload
+        and len(function.input) >= 1
+        and len(function.output) == 1
+        and len(function.node) <= _LARGEST_BODY
+        and all(n.domain == "" and not any(traversal.subgraphs(n)) for n in function.node)
+    )
+    return Spelled(domain, op_type) if is_ours else None
+
+
+@dataclass(frozen=True)
+class WithoutForm:
+    """A model without local functions of this package, and these functions.
+
+    Attributes:
+        model: the model; the given one if it has no such functions.
+        functions: the function of each node that called one, by its position in `traversal.nodes`.
+        removed: names of the functions, as domain:name.
+        domains: domains of these nodes, which hold spatial operators.
+        repaired: graphs and outputs of operators in the place of nodes that no runtime loads.
+    """
+
+    model: onnx.ModelProto
+    functions: Mapping[int, onnx.FunctionProto] = field(default_factory=dict)
+    removed: tuple[str, ...] = ()
+    domains: frozenset[str] = frozenset()
+    repaired: frozenset[tuple[str, str]] = frozenset()
+
+
+def without_earlier_form(
+    model: onnx.ModelProto, *, groups_too: bool = True, folder: Path | None = None
+) -> WithoutForm:
+    """Undo mode "function" and, with `groups_too`, the node groups of mode "custom-op", in a copy.
+
+    Patches that tf2onnx wrote, and that no runtime loads, become operators again, too
+    (`chains.one_hot`); `folder` is where their external data lies.
+    """
+    legal = with_legal_patches(model, folder)
+    model = marks.merge_groups(legal.model) if groups_too else legal.model
+    result = remove_functions(model)
+    return replace(
+        result, domains=result.domains | legal.domains, repaired=frozenset(legal.outputs)
+    )
+
+
+def remove_functions(model: onnx.ModelProto) -> WithoutForm:
+    """Remove marked functions; `model` stays as it is."""
+    marked = {(f.domain, f.name): (f, known) for f in model.functions if (known := spelled(f))}
+    if not marked:
+        return WithoutForm(model)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    kept = [f for f in copy.functions if spelled(f) is None]
+    del copy.functions[:]
+    copy.functions.extend(kept)
+    called: dict[int, onnx.FunctionProto] = {}
+    changed = []
+    for index, (place, _, node) in enumerate(traversal.nodes(copy)):
+        key = (node.domain, node.op_type)
+        if node.overload or key not in marked:
+            continue
+        called[index], (domain, op_type) = marked[key]
+        changed.append((place, node.domain))
+        node.domain, node.op_type = domain, op_type
+    # The domain of the functions may be imported for nothing now.
+    patch_proto.adjust_imports(
+        copy, changed + [(traversal.Place(), domain) for domain, _ in marked], None
+    )
+    removed = tuple(f"{domain}:{name}" for domain, name in marked)
+    return WithoutForm(copy, called, removed, frozenset(s.domain for _, s in marked.values()))
