@@ -56,8 +56,11 @@ def inspect(models: tuple[str, ...], output: Output, **values: Any) -> int:
         print_outcome(output.out, result.describe(model, verbose=output.verbose, graphs=False))
         if result.command is not None and len(models) == 1:
             unknown = [o.domain for o in result.operators if o.unknown_domain]
-            command = _next_command(result.command, model, values, unknown)
-            output.out.print(f"do it with: {command}", soft_wrap=True)
+            both = result.command == "optimize" and result.conversion is not None
+            for name in ("convert", "optimize") if both else (result.command,):
+                words = "or, with the rest," if both and name == "optimize" else "do it with:"
+                command = _next_command(name, model, values, unknown)
+                output.out.print(f"{words} {command}", soft_wrap=True)
 
     def conclude(result: Inspection) -> tuple[str, int]:
         return "inspected", 3 if result.refused else 0
@@ -195,6 +198,8 @@ def _convert_models(
         if result.output is not None:
             what = "wrote" if result.changed else "copied byte for byte to"
             say(output.out, f"{what} {result.output}")
+            if not result.changed and result.inspection.remaining:
+                say(output.out, f"{result.output} does not load in onnxruntime either")
         if command == "convert" and not result.changed and not result.operators:
             look = shlex.join(["onnx-spatial", "optimize", model])
             say(output.out, f"to find operators that are written as standard nodes: {look}")

@@ -97,8 +97,6 @@ def print_table(console: Console, shown: Table) -> None:
         for left_out in range(len(shown.spare) + 1):
             kept = {h: cells for h, cells in columns.items() if h not in shown.spare[:left_out]}
             if _print_aligned(console, shown, kept, indent):
-                if dropped := ", ".join(head for head in columns if head not in kept):
-                    say(console, f"too narrow for: {dropped}", style="dim")
                 return
     name, *others = columns
     for row, label in enumerate(columns[name]):
@@ -289,8 +287,9 @@ class Output:
     ) -> None:
         """Print an error in one line on stderr; with --json also as the document on stdout."""
         line = " ".join(message.splitlines())
-        shown = f"error: {self.short(line, error)}"
-        PipeSafe(sys.stderr).write(f"{wrapped(shown, _terminal_width(sys.stderr))}\n")
+        if short := self.short(line, error):
+            shown = wrapped(f"error: {short}", _terminal_width(sys.stderr))
+            PipeSafe(sys.stderr).write(f"{shown}\n")
         if not self.json:
             return
         document: dict[str, object] = {"version": 2, **error_document(line, exit_code, code)}
@@ -301,14 +300,14 @@ class Output:
         self.document(document)
 
     def short(self, line: str, error: SpatialError | None) -> str:
-        """Leave the verdict out of an error where the same stream shows it on its own."""
+        """Leave the verdict out of an error where the same stream shows it; "" if nothing is left."""
         verdict = error.verification if isinstance(error, VerificationError) else None
         if verdict is None or self.json or self.quiet:
             return line
-        if verdict is not self._explained and not _is_one(sys.stdout, sys.stderr):
-            return line
-        message, status = verdict.message, verdict.status  # type: ignore[attr-defined]
-        return line.replace(one_line(message), f"{status}, as said above")
+        message, status = one_line(verdict.message), verdict.status  # type: ignore[attr-defined]
+        if verdict is self._explained:  # of a conversion
+            return line.replace(message, f"{status}, nothing was written")
+        return "" if message in line and _is_one(sys.stdout, sys.stderr) else line
 
     def explain(self, error: SpatialError) -> None:
         """Print the verdict on a conversion that failed."""

@@ -176,7 +176,7 @@ def _print_report(console: Console, report: Report, *, verbose: bool) -> None:
     for note in report.notes:
         say(console, note)
     if proven := [
-        operator["proven"]
+        operator["proven"] or (None if mode["status"] == "passed" else "")
         for model in report.models
         for mode in model.modes
         if mode["status"] in ("passed", "unverified")
@@ -229,5 +229,6 @@ def _print_details(console: Console, report: Report, model: ModelResult, *, verb
     print_parts(console, shown.checks)
     if verbose and shown.log:
         console.print("\n".join(f"  | {one_line(line)}" for line in shown.log.splitlines()))
-    if model.status not in ("passed", "xfailed"):
+    together = 1 < len(report.failed()) <= _MAX_NAMED_MODELS
+    if model.status not in ("passed", "xfailed") and not together:
         console.print(f"  run it again with: {one_line(shown.command)}", soft_wrap=True)

@@ -214,16 +214,21 @@ def _list_replacements(operators: Sequence[OperatorReport]) -> Iterator[Replacem
 
 
 def _describe_product(operator: OperatorReport) -> str:
-    """Describe what a region is now, or an operator that was replaced with its neighbours or alone."""
+    """Describe what a region is now, or an operator that was replaced with its neighbours or alone.
+
+    "2 x Conv 3x3, dilation 2, 8 channels", "4 standard nodes (row-gather)", "nothing (cancelled)".
+    """
     if operator.between:
         kinds = Counter(kind for _, kind in operator.convolutions)
         parts = (f"{n} x {kind}" if n > 1 else kind for kind, n in kinds.items())
         return "; ".join(parts) or f"{operator.lowering}"
     if not operator.spatial:
         return f"{operator.op_type}, explicit pads"
-    others = count(len(operator.absorbed), "other node")
-    absorbed = f" with {others}" if operator.absorbed else ""
-    return f"{operator.op_type}{absorbed}, {operator.function or operator.lowering}"
+    if operator.action == "function":
+        return f"call of {operator.function}"
+    noun = "node" if operator.action == "custom-op" else "standard node"
+    made = count(operator.nodes_after, noun) if operator.nodes_after else "nothing"
+    return f"{made} ({operator.lowering})"
 
 
 def layout_text(before: int, after: int) -> str:

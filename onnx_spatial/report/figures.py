@@ -51,6 +51,8 @@ def figure_rows(summary: Summary, *, verbose: bool = False) -> Iterator[tuple[st
     if not verbose and (rest := changed[_MAX_SHOWN_TYPES:]):
         old, new = (sum(changes[name][i] for name in rest) for i in (0, 1))
         yield f"  {count(len(rest), 'other type')}", f"{old:,}", f"{new:,}"
+    if not verbose and (same := sum(n for n, new in changes.values() if n == new)):
+        yield "  unchanged types", f"{same:,}", f"{same:,}"
     yield "model file", file_size(before.bytes), file_size(after.bytes)
     if verbose or before.rank != after.rank:
         yield "largest rank", str(before.rank), str(after.rank)

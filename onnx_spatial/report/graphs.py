@@ -89,11 +89,12 @@ def compare(
     """
     regions = [[each.node, each.what] for each in replacements]
     models = [dict(traversal.graphs(model)) for model in (original, result or original)]
+    edited = _edited_weights(*models)
     documents = []
     for place in dict.fromkeys([*models[0], *models[1]]):
         graphs = [model.get(place) for model in models]
         before, after = (_list_nodes(graph) for graph in graphs)
-        _pair_nodes(before, after)
+        _pair_nodes(before, after, edited)
         in_this = [each if each.graph == str(place) else None for each in replacements]
         _assign_regions((before, after), in_this, regions)
         documents.append(
@@ -111,13 +112,30 @@ def compare(
     return {"regions": regions, "graphs": documents}
 
 
+def _edited_weights(*models: Mapping[traversal.Place, traversal.GraphLike]) -> set[str]:
+    """Return the names of initializers in both models with other bytes, as far as files hold them."""
+    before, after = (
+        {
+            (place, tensor.name): tensor
+            for place, graph in model.items()
+            for tensor in (graph.initializer if isinstance(graph, onnx.GraphProto) else ())
+            if not tensor.external_data
+        }
+        for model in models
+    )
+    return {key[1] for key in before.keys() & after.keys() if before[key] != after[key]}
+
+
 def _list_nodes(graph: traversal.GraphLike | None) -> list[Node]:
     nodes = [] if graph is None else traversal.in_order(graph)
     return [Node(traversal.label(message), message, "same") for message in nodes]
 
 
-def _pair_nodes(before: list[Node], after: list[Node]) -> None:
-    """Find the partner of each node: by name, type and outputs, then by name and type."""
+def _pair_nodes(before: list[Node], after: list[Node], edited: set[str]) -> None:
+    """Find the partner of each node: by name, type and outputs, then by name and type.
+
+    What reads an edited weight is changed.
+    """
     for with_outputs in (True, False):
         waiting = defaultdict(list)
         for index, node in enumerate(after):
@@ -132,7 +150,9 @@ def _pair_nodes(before: list[Node], after: list[Node]) -> None:
     for node in before:
         if node.partner is None:
             node.status = "removed"
-        elif _node_form(node.message) != _node_form(after[node.partner].message):
+        elif _node_form(node.message) != _node_form(
+            after[node.partner].message
+        ) or not edited.isdisjoint(node.message.input):
             node.status = after[node.partner].status = "changed"
     for node in after:
         if node.partner is None:

@@ -28,7 +28,7 @@ from onnx_spatial.report.figures import (
     listed,
     names_by_sentence,
 )
-from onnx_spatial.verification.evidence import UNCHANGED, count_proofs
+from onnx_spatial.verification.evidence import SCOPES, UNCHANGED, Unproven, count_proofs
 
 if TYPE_CHECKING:
     from onnx_spatial.conversion.limits import LimitReport, NodeBeyond
@@ -49,12 +49,12 @@ _PROBLEMS, _REPLACEMENTS, _REASONS = 6, 12, 8
 _MOST_ULP = 1_000_000
 
 #: Columns of words that have a level, and of numbers.
-_MARKED = {"action", "proven", "ran alone", "result"}
+_MARKED = {"action", "proven", "run", "result"}
 NUMBERS = {"nodes", "estimated time", "before", "after"}
 _LEVELS = {
-    "passed": "passed xfailed lower fuse function custom-op ok agrees all these",
+    "passed": "passed xfailed lower fuse function custom-op ok agrees every fixed",
     "failed": "failed refuse DIFFERS",
-    "unverified": "unverified leave interrupted gave other not",
+    "unverified": "unverified leave interrupted not",
 }
 #: "passed", "failed" or "unverified" by the first word of a verdict or of a cell.
 LEVELS = {word: level for level, words in _LEVELS.items() for word in words.split()}
@@ -186,11 +186,11 @@ class Outcome:
         }
         regions = [*range(len(named)), *[None] * len(others)]
         part = Part("Operators and regions", Table(columns, ("in",), regions))
-        if any(r.nodes_before < r.nodes_after for r in each):
-            part.lines = [
-                "nodes grow: an operator takes several, and more where sizes are computed that the "
-                "file leaves open"
-            ]
+        before, after = summary.before.nodes, summary.after.nodes
+        if sum(before.values()) < sum(after.values()) and not summary.calls:
+            computed = before.get("Shape", 0) < after.get("Shape", 0)
+            sizes = "the new nodes compute sizes that the file leaves open"
+            part.lines = [f"nodes grow: {sizes if computed else 'an operator takes several'}"]
         self.parts.append(part)
 
     def add_operators(
@@ -309,7 +309,7 @@ def operator_table(
         "nodes": [f"{each['nodes_before']} -> {each['nodes_after']}" for each in operators],
         "estimated time": [_time_cell(each) for each in operators],
         "proven": [_proven_cell(each) for each in checked],
-        "ran alone": [_run_cell(each) for each in checked],
+        "run": [_run_cell(each) for each in checked],
     }
     return Table(
         columns, ("estimated time", "data"), [regions.get(_node_place(each)) for each in every]
@@ -328,9 +328,8 @@ def _data_cell(operator: Document) -> str:
 
 def _action_cell(operator: Document) -> str:
     action = ": ".join(filter(None, (operator["action"], operator["lowering"])))
-    if operator["absorbed"]:  # a lowering merges Transposes only
-        noun = "other node" if operator["action"] == "fuse" else "Transpose"
-        action += f" with {count(len(operator['absorbed']), noun)}"
+    if operator["absorbed"]:
+        action += f" with {count(len(operator['absorbed']), 'other node')}"
     return action
 
 
@@ -342,8 +341,7 @@ def _time_cell(lowering: Document) -> str:
 def _proven_cell(result: Document | None) -> str:
     if result is None:
         return ""
-    unproven = "" if result["unproven"] is None else result["unproven"]["kind"]
-    return result["proven"] or unproven
+    return SCOPES[result["proven"]] if result["proven"] or result["unproven"] else ""
 
 
 def _run_cell(result: Document | None) -> str:
@@ -407,15 +405,12 @@ def describe_check(
         verbose: whether all is described.
     """
     message = check["message"].removeprefix(f"{check['status']}: ")
-    lines = [
-        problem
-        for problem in check["problems"]
-        if not message.startswith(problem) and f"; and {problem}" not in message
-    ]
-    unproven = [(each["node"], each["reason"]) for each in check["unproven"]]
-    if not check["problems"]:
-        others = (each for each in unproven if "{} is not proven: {}".format(*each) not in message)
-        lines = _by_reason("{} not proven", others)
+    lines = [problem for problem in check["problems"] if not message.startswith(problem)]
+    if check["status"] != "failed":
+        unproven = [Unproven(**each) for each in check["unproven"]]
+        others = [u for u in unproven if str(u) not in message or (verbose and u.cause != u.reason)]
+        reasons = ((u.node, u.reason if verbose else u.cause) for u in others)
+        lines = _by_reason("{} not proven", reasons)
     message = re.sub(r" \(and \d+ more\)", "", message)  # the lines below have them
     part = Part("Verification", status=check["status"], message=message)
     if of:
@@ -425,9 +420,9 @@ def describe_check(
         *_explain_difference(check, operators),
     ]
     part.lines += [note for note in check["notes"] if note not in message]
-    changed = [each["proven"] for each in check["operators"] if each["reason"] != UNCHANGED]
-    if check["status"] == "unverified" and changed and not check["outputs"]:
-        part.lines.append(f"no outputs of the whole models were compared; {count_proofs(changed)}")
+    changed = [each["proven"] or "" for each in check["operators"] if each["reason"] != UNCHANGED]
+    if check["status"] == "unverified" and any(changed):
+        part.lines.append(count_proofs(changed))
     if verbose:
         part.lines += list_assumptions(check["operators"])
     if (value := check["first_value"]) is not None:
@@ -485,8 +480,9 @@ def output_parts(
     worst_first = sorted(outputs, key=_error_order, reverse=True)
     differing = [output for output in worst_first if output["passed"] is not True]
     rows = worst_first
-    if not verbose:  # of each output the largest error tells most
-        rows = [*{output["name"]: output for output in reversed(differing)}.values()][::-1]
+    if not verbose:  # of each output the run that the verdict speaks of
+        wrong = [output for output in outputs if output["passed"] is not True]
+        rows = [*{output["name"]: output for output in reversed(wrong)}.values()][::-1]
         rows = rows[:_PROBLEMS]
     if not rows:
         return []

@@ -25,6 +25,7 @@ from onnx_spatial.errors import count, one_line
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import rebuild_ir
 from onnx_spatial.model.io.source import Source
+from onnx_spatial.operators import Rearrange
 from onnx_spatial.report.figures import headline, interface
 from onnx_spatial.report.graphs import SideBySide
 from onnx_spatial.report.outcome import Outcome, Part, describe_check
@@ -145,8 +146,10 @@ class Inspection:
         """The command that changes the model; None if none does."""
         if self.refused:
             return None
-        rewritten = any(chain.converted for chain in self.chains) or any(self.layouts)
-        return "optimize" if rewritten else "convert" if self.result is not None else None
+        gains = any(chain.converted for chain in self.chains) or self.layouts[0] > self.layouts[1]
+        if self.result is not None and not gains:
+            return "convert"
+        return "optimize" if gains or any(self.layouts) else None
 
     def to_dict(self) -> dict[str, object]:
         """Return version 2 of the report, ready for JSON: the attributes by name, and `summary`."""
@@ -197,14 +200,24 @@ class Inspection:
         outcome.add_error(error)
         return outcome
 
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook."""
+        from onnx_spatial.report.page import fragment  # jinja2
+
+        return fragment(self.describe(graphs=False))
+
     def _describe_contents(self) -> str:
         """Count the operators of a model, and name its domains and versions."""
         if not self.named:
+            spelled = sum(chain.op_type != Rearrange.name for chain in self.chains)
+            if spelled:
+                return f"no spatial operators by name; {spelled} written as standard nodes"
             return f"no spatial operators{'' if self.summary is not None else ', nothing to do'}"
         opset = "no opset" if self.opset is None else f"opset {self.opset}"
-        spatial = [repr(operator.domain) for operator in self.named if operator.spatial]
-        domains = ", ".join(dict.fromkeys(spatial))
-        what = [f"{count(len(spatial), 'spatial operator')} in domain {domains}"] if spatial else []
+        spatial = [operator.domain for operator in self.named if operator.spatial]
+        domains = ", ".join(map(repr, filter(None, dict.fromkeys(spatial))))
+        where = f" in domain {domains}" if domains else ""
+        what = [f"{count(len(spatial), 'spatial operator')}{where}"] if spatial else []
         if refused := len(self.named) - len(spatial):
             what.append(f"{count(refused, 'convolution')} that onnxruntime refuses")
         return f"{', '.join(what)}, {opset}, IR {self.ir_version}"

@@ -293,6 +293,8 @@ class Report:
         """Result in one line."""
         total, counts = len(self.models), self.counts()
         parts = [f"{n} {status}" for status, n in counts.items() if n]
+        if len(parts) == 1 and total > 1:
+            parts = [parts[0].replace(str(total), "all")]
         return f"{total} model{'' if total == 1 else 's'}: {', '.join(parts) or 'nothing to do'}"
 
     def command(self, *results: ModelResult) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ Evidence = Literal["proven", "sampled"]
 Scope = Literal["all sizes", "these sizes"]
 #: What the prover found instead of a proof: nothing, or another formula.
 Found = Literal["gave up", "other formula"]
+#: What tables call a scope.
+SCOPES = {"all sizes": "every size", "these sizes": "fixed sizes", None: "not proven"}
 #: Reason of an operator that the converted model keeps: there is nothing to prove.
 UNCHANGED = "it is left as it is"
 
@@ -51,8 +54,19 @@ class Unproven:
     kind: Found
     reason: str
 
+    @property
+    def cause(self) -> str:
+        """The reason in words of users: those of the prover are for -v and JSON."""
+        if not self.reason.startswith("gave up: "):
+            return self.reason
+        if re.search(r"\b(rank|size|elements|unknown)", self.reason):
+            return "the file leaves a size or rank open that the proof needs"
+        return "no proof was found, and no difference"
+
     def __str__(self) -> str:
-        return f"{self.node} is not proven: {self.reason}"
+        if self.reason.startswith("reads "):
+            return f"{self.node} {self.reason}"
+        return f"{self.node} is not proven: {self.cause}"
 
 
 @dataclass(frozen=True)
@@ -308,7 +322,10 @@ class Verification:
 
     def _repr_html_(self) -> str:
         """Return the verdict and a table of the operators for a notebook."""
-        rows = [(each.op_type, each.node, each.proven or "not proven") for each in self.operators]
+        rows = [
+            (each.op_type, each.node, "DIFFERS" if each.counterexample else SCOPES[each.proven])
+            for each in [*self.operators, *self.parts]
+        ]
         lines = ("".join(f"<td>{html.escape(one_line(cell))}</td>" for cell in row) for row in rows)
         table = "".join(f"<tr>{line}</tr>" for line in lines)
         head = "<tr><th>operator</th><th>node</th><th>proven for</th></tr>"
@@ -356,18 +373,24 @@ def first_of(lines: Sequence[object]) -> str:
     return f"{lines[0]} (and {len(lines) - 1} more)" if len(lines) > 1 else str(lines[0])
 
 
-def count_proofs(scopes: Sequence[str | None], noun: str = "operator") -> str:
-    """Say what is proven: "proven: 18 of 21 operators for every size, 2 for the fixed sizes in the
-    file, 1 only run".
+def count_proofs(
+    scopes: Sequence[str | None], noun: str = "operator", *, sampled: bool = False
+) -> str:
+    """Say what is proven: "proven: 2 operators for every size", or "sampled: 18 of 21 operators proven
+    for every size, 2 for the fixed sizes in the file, 1 only run".
+
+    A scope is None where it was only run, and "" where it was neither proven nor run.
     """
     where = {"all sizes": "for every size", "these sizes": "for the fixed sizes in the file"}
-    total, proven = len(scopes), [scope for scope in scopes if scope is not None]
+    total, proven = len(scopes), [scope for scope in scopes if scope]
+    sampled = sampled or None in scopes
     of = f" of {total}" if len(proven) < total else ""
-    what = f"{of} {noun}{'' if total == 1 else 's'}"
+    what = f"{of} {noun}{'' if total == 1 else 's'}{' proven' if sampled else ''}"
     counts = [f"{n}{{}} {text}" for scope, text in where.items() if (n := proven.count(scope))]
     first, *others = counts or ["0{}"]
-    rest = [f"{total - len(proven)} only run"] if of else []
-    return f"proven: {', '.join([first.format(what), *(o.format('') for o in others), *rest])}"
+    rest = [f"{scopes.count(None)} only run"] if None in scopes else []
+    parts = ", ".join([first.format(what), *(o.format("") for o in others), *rest])
+    return f"{'sampled' if sampled else 'proven'}: {parts}"
 
 
 #: Attributes that are keys of the JSON report, in order; of other classes all of them.

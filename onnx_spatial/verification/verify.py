@@ -337,15 +337,14 @@ def _why_unverified(findings: Findings) -> str | None:
     if not_run is None or (findings.is_proven and not_run.lacks_kernel):
         return None
     if findings.unproven:
-        return f"{not_run}; and {first_of(findings.unproven)}"
-    return str(not_run)
+        return f"{first_of(findings.unproven)}, and outputs were not compared: {not_run}"
+    return f"outputs were not compared: {not_run}"
 
 
 def _clauses_of_pass(findings: Findings) -> list[str]:
     """Say in a few clauses what a pass rests on."""
     clauses = [] if findings.outputs_only else [_count_proven(findings)]
     if findings.unproven:
-        clauses[0] = f"sampled; {clauses[0]}"
         clauses.append(first_of(findings.unproven))
     runs = findings.of_models
     if runs.not_run is not None:
@@ -360,12 +359,13 @@ def _clauses_of_pass(findings: Findings) -> list[str]:
 
 def _count_proven(findings: Findings) -> str:
     """Count what is proven: operators, or changed parts where no operator changes."""
+    sampled = bool(findings.unproven)
     if operators := [o.proven for o in findings.operators if o.reason != UNCHANGED]:
-        return count_proofs(operators)
+        return count_proofs(operators, sampled=sampled)
     scopes = [finding.proof.scope for finding in findings.parts]
     if not scopes:
-        return "both models have the same nodes"
-    return count_proofs(scopes, "changed part")
+        return f"{'sampled: ' if sampled else ''}both models have the same nodes"
+    return count_proofs(scopes, "changed part", sampled=sampled)
 
 
 def _say_agreement(outputs: Sequence[OutputResult], runs: int) -> str:
@@ -381,6 +381,9 @@ def _say_agreement(outputs: Sequence[OutputResult], runs: int) -> str:
     if worst.mismatches:  # a pass in spite of them: they are accepted by `ModelRuns`
         allowed += "; more is accepted as rounding"
     error = f"{worst.max_relative_error or 0:.1e} of the largest value"
+    plain = [output.equal_bits for output in compared if not output.optimised]
+    if plain and all(plain):
+        return f"outputs agree in every bit, with optimisations to {error}{where} ({allowed})"
     return f"outputs agree to {error}{where} ({allowed})"
 
 

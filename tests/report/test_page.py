@@ -24,6 +24,7 @@ from onnx_spatial.report import verification_html
 from onnx_spatial.report.figures import figure_rows, file_size, headline
 from onnx_spatial.report.graphs import SideBySide, compare, script_json
 from onnx_spatial.report.page import render
+from onnx_spatial.verification.evidence import SCOPES
 
 VOID = {"meta", "br", "wbr", "input", "link", "img"}
 
@@ -133,7 +134,7 @@ def test_tables_hold_the_data_of_the_json_report(conversion, page):
     for site in document["operators"]:
         action = f"{site['action']}: {site['lowering']}"
         (row,) = [row for row in page.rows if row[0] == site["node"] and action in " ".join(row)]
-        assert row[-2:] == [proofs[site["node"]], "agrees"]
+        assert row[-2:] == [SCOPES[proofs[site["node"]]], "agrees"]
         assert f"{site['nodes_before']} -> {site['nodes_after']}" in row
     for output in document["verification"]["outputs"]:
         cells = {f"{output['p99_relative_error']:.1e}", f"{output['tolerance']:.0e}"}
@@ -153,6 +154,7 @@ def test_a_notebook_shows_the_verdict_and_a_table(conversion):
     assert conversion.verification.message.removeprefix("passed: ") in shown.text
     assert len([row for row in shown.rows if "fuse: dilated convolution" in row]) == 4
     assert "script" not in {tag for tag, _ in shown.elements}
+    assert "fuse: dilated convolution" in onnx_spatial.inspect(conversion.original)._repr_html_()
     alone = Page(conversion.verification._repr_html_())
     assert conversion.verification.message.removeprefix("passed: ") in alone.text
     assert len(alone.rows) == 1 + 4

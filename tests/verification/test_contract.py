@@ -159,7 +159,7 @@ def test_sampled_names_the_part_and_the_other_formula() -> None:
     (part,) = result.unproven
     assert (part.node, part.kind) == ("Relu node 'act' (main graph)", "other formula")
     assert part.reason == CLIP_REASON
-    assert result.message.startswith("passed: proven: 0 of 1 changed part, 1 only run; ")
+    assert result.message.startswith("passed: sampled: 0 of 1 changed part proven, 1 only run; ")
     assert f"{part.node} is not proven: {CLIP_REASON}" in result.message
     sizes = [run.shapes["x"] for run in result.runs]
     assert len(sizes) == 2 and sizes[0] != sizes[1]

@@ -33,7 +33,7 @@ CHAIN = """
             "3, 4}",
             "3, 9}",
             "c",
-            "Mul node '<c>' (main graph) was changed: reads another constant than the original: "
+            "Mul node '<c>' (main graph) was changed: it reads another constant 'w': "
             "1 of 4 elements differ, by at most 1.2 of the largest value; [3] is 9.0 instead of 4.0",
         ),
         ("<float[4] w = {1, 2, 3, 4}>", "<float[1] w = {3}>", "c", "computes 3 at [i0, i1]"),
@@ -49,7 +49,7 @@ CHAIN = """
             "Sin(a)",
             "Cos(a)",
             "b",
-            "Sin node 'second' (main graph) was changed: computes Cos(a), the original Sin(a)",
+            "Sin node 'second' (main graph) was changed: it computes Cos(a), the original Sin(a)",
         ),
     ],
 )

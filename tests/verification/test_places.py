@@ -251,9 +251,7 @@ def test_external_data(tmp_path: Path) -> None:
     result = verify(paths["one"], paths["two"])
     assert result.evidence == "proven" and "proven: 1 operator " in result.message, result.message
     result = verify(paths["one"], paths["wrong"])
-    assert (
-        result.status == "failed" and "reads another constant than the original" in result.message
-    )
+    assert result.status == "failed" and "reads another constant" in result.message
     value = f"{weights.flat[0] * np.float32(1.5)!s} instead of {weights.flat[0]!s}"
     assert f"[0, 0, 0] is {value}" in result.message
     # In memory they still lie beside the original.

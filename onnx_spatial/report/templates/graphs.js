@@ -291,7 +291,7 @@ class GraphView {
       JSON.stringify(node.u) !== JSON.stringify(other.u) && "other outputs",
       attributes.length && `another ${attributes.join(", ")}`,
     ].filter(Boolean);
-    return `in both models, with ${differences.join(" and ") || "something else in it"}`;
+    return `in both models, with ${differences.join(" and ") || "other weights"}`;
   }
 
   describe(at, index, partners) {

@@ -20,6 +20,7 @@ decides:
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -181,8 +182,13 @@ class Prover:
         assert first is not None
         matches, proofs = first
         self._follow(matches)
-        pairs = zip(matches.changed, proofs, strict=True)
-        return matches, [self._assuming(part, self._extended(part, proof)) for part, proof in pairs]
+        extended = []
+        for number, (part, proof) in enumerate(zip(matches.changed, proofs, strict=True), start=1):
+            if proof.scope is None:
+                where = f"{number} of {len(proofs)}: {part.output}"
+                progress(f"looking for sizes that show the difference, {where}")
+            extended.append(self._assuming(part, self._extended(part, proof)))
+        return matches, extended
 
     def _follow(self, matches: Matches) -> None:
         self._matches = matches
@@ -229,7 +235,7 @@ class Prover:
         if not comparison.differences:
             tried = partial(trials_of, ranked, comparison.failures)
             return replace(_gave_up(comparison.reason or ""), find_trials=tried)
-        reason = difference_in_words(comparison.differences[0])
+        reason = difference_in_words(comparison.differences[0], _edited_constant(part))
         tried = partial(trials_of, ranked, comparison.differences)
         return Proof(None, found="other formula", reason=reason, find_trials=tried)
 
@@ -354,6 +360,17 @@ def _formula_of(formulas: GraphMaps, name: str) -> Tensor | None:
 def _count_sums(side: Part) -> int:
     """Return how many nodes of a side are sums of products."""
     return sum(Trait.PRODUCTS in op_traits.of(node).traits for node in side.nodes)
+
+
+def _edited_constant(part: ChangedPart) -> str:
+    """Return the name of the one constant that both sides have with other bytes; "" without one."""
+    known = {tensor.name: tensor.SerializeToString() for tensor in part.before.stored}
+    edited = [
+        tensor.name
+        for tensor in part.after.stored
+        if known.get(tensor.name, data := tensor.SerializeToString()) != data
+    ]
+    return edited[0] if len(edited) == 1 else ""
 
 
 def _gave_up(reason: str) -> Proof:
@@ -544,30 +561,40 @@ def _evaluate_rows(p: Polynomial, rows: Mapping[Atom, Values]) -> Values:
 _MAX_EXPRESSION_LETTERS = 80
 
 
-def difference_in_words(found: Difference) -> str:
-    """Return how both sides differ, as the rest of a sentence about the converted one."""
+def difference_in_words(found: Difference, constant: str = "") -> str:
+    """Return how both sides differ, as the rest of a sentence about the converted one.
+
+    `constant` is the name of the one constant that was edited, if there is one.
+    """
     if found.index is None:
         return found.message
     left, right = _innermost_difference(found.left, found.right)
     was, now = (stored_in(p) for p in (left, right))
     if was is not None and now is not None and min(was.array.size, now.array.size) > 1:
-        return _other_constant(was.array, now.array)
+        return _other_constant(was.array, now.array, constant)
     for indices in (False, True):
         ours, theirs = _Text(indices).of(right), _Text(indices).of(left)
         plain = not indices and all(_is_function(p) for p in (left, right))
         if ours != theirs and (indices or plain):
-            where = f" at {show_place(found.index)}" if indices else ""
+            named = re.search(r"\bi\d", ours + theirs)
+            where = f" at {show_place(found.index) if named else _slice(found.index)}"
+            where = where if indices else ""
             return f"computes {_shorten_text(ours)}{where}, the original {_shorten_text(theirs)}"
-    at = f"at {show_place(found.index)}"
+    at = f"at {_slice(found.index)}"
     return f"computes {_shorten_text(ours)} of other values than the original, {at}"
 
 
-def _other_constant(expected: Array, actual: Array) -> str:
+def _slice(index: Sequence[Polynomial]) -> str:
+    """Format an index of which any number may be a part, as numpy does: "[0, :, :]"."""
+    return re.sub(r"(?<=[\[ ])i\d+(?=[,\]])", ":", show_place(index))
+
+
+def _other_constant(expected: Array, actual: Array, name: str) -> str:
     mismatch = find_mismatch(expected, actual, Kind())
     if mismatch is None:
         return "reads other elements of a constant than the original"
     reason, element = (
-        f"reads another constant than the original: {mismatch.reason}",
+        f"reads another constant {repr(name) if name else 'than the original'}: {mismatch.reason}",
         mismatch.element,
     )
     if element is None:

@@ -461,7 +461,7 @@ class PartFinding:
         counts = {sum(node.op_type != "Constant" for node in nodes) for nodes in sides}
         if self.operators or counts != {1} or self.proof.found != "other formula":
             return ""
-        return f"{self.label} was changed: {self.proof.reason}"
+        return f"{self.label} was changed: it {self.proof.reason}"
 
     @property
     def unproven(self) -> list[Unproven]:
