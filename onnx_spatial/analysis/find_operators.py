@@ -11,7 +11,7 @@ of another operator's output.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -24,10 +24,12 @@ from onnx_spatial.analysis.operator_info import (
     CallSite,
     OperatorInfo,
     attributes,
+    input_facts,
     join_call_sites,
     join_shapes,
     opset_of,
     output_type,
+    with_own_names,
 )
 from onnx_spatial.maps.polynomial import Polynomial, one_of
 from onnx_spatial.maps.sizes import Entries, SymbolicValues
@@ -379,10 +381,26 @@ class Analysis(Sequence[OperatorInfo]):
         return len(self._operators)
 
     @cached_property
+    def _inferred(self) -> Inferred:
+        return self._found or inferred(self._model, self._operators, self._folder)
+
+    @cached_property
     def facts(self) -> list[GraphFacts]:
         """What is known of each graph, in the order of `traversal.graphs`."""
-        found = self._found or inferred(self._model, self._operators, self._folder)
-        return _join_facts(self._model, self._operators, self._folder, found)
+        return _join_facts(self._model, self._operators, self._folder, self._inferred)
+
+    def node_facts(self, positions: Collection[int]) -> dict[int, NodeFacts]:
+        """Return what is known of some nodes, by their positions in `traversal.nodes`."""
+        scopes, (known, graphs) = [each.scope for each in self.facts], self._inferred
+        scope_of = {id(graph): scope for scope, (_, graph) in zip(scopes, graphs, strict=True)}
+        symbols, found = shape_inference.symbols(self._model), dict[int, NodeFacts]()
+        for position, (_, graph, node) in enumerate(traversal.nodes(known)):
+            if position in positions:
+                scope = scope_of[id(graph)]
+                inputs = (input_facts(scope.type(name)) if name else None for name in node.input)
+                facts = NodeFacts(node.op_type, node.domain, tuple(inputs), attributes(node))
+                found[position] = with_own_names(facts, symbols)
+        return found
 
 
 def find(

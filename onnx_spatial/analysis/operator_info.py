@@ -271,7 +271,7 @@ def output_type(call_site: CallSite, types: list[onnx.TypeProto | None]) -> onnx
 
 def join_call_sites(info: OperatorInfo, call_sites: Sequence[CallSite], symbols: set[str]) -> None:
     """Join all call sites into `info`, with the first rule that one of them breaks."""
-    each = [_with_own_names(o.facts(), symbols) for o in call_sites] or [info.facts]
+    each = [with_own_names(o.facts(), symbols) for o in call_sites] or [info.facts]
     info.facts = join(each)
     info.element_types = frozenset(t for o in call_sites for t in o.element_types())
     try:
@@ -297,7 +297,7 @@ def _output_shape(call: Call, facts: NodeFacts) -> tuple[Dim, ...] | None:
     return call.output_shape(shape)
 
 
-def _with_own_names(facts: NodeFacts, symbols: set[str]) -> NodeFacts:
+def with_own_names(facts: NodeFacts, symbols: set[str]) -> NodeFacts:
     """Replace dims that inference named, not the model, by None."""
     inputs = []
     for fact in facts.inputs:

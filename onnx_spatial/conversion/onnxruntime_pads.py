@@ -18,8 +18,7 @@ copies nothing and is not merged. A Pad in front of a pool in the original is le
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,20 +32,17 @@ from onnx_spatial.errors import Code, OperatorError, SpatialError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import new_nodes
 from onnx_spatial.model.graph.new_nodes import Names
-from onnx_spatial.model.graph.strip import strip_weights
-from onnx_spatial.model.inference import constant_folding, functions, shape_inference
+from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.model.traversal import Place
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.operator import INT64_MAX, show
-from onnx_spatial.operators.spellings import Conflict, InputFacts, NodeFacts
+from onnx_spatial.operators.spellings import Conflict, NodeFacts
 from onnx_spatial.operators.spellings.call import AttributeValue
 
 if TYPE_CHECKING:
     from onnx_spatial.conversion.report import EditResult
     from onnx_spatial.lowering import Emitter
     from onnx_spatial.lowering.emitter import Size
-
-logger = logging.getLogger(__name__)
 
 #: Reported in the place of a strategy.
 STRATEGY = "explicit-pads"
@@ -75,8 +71,7 @@ def _inputs_of(node: onnx.NodeProto) -> tuple[int, int | None] | None:
 def find(model: onnx.ModelProto, folder: Path | None = None) -> dict[int, NodeFacts]:
     """Find the convolutions that onnxruntime refuses, by their position in `traversal.nodes`.
 
-    Returns what is known of each, from all calls of the function around it. In a function a convolution
-    counts if a call gives it auto_pad SAME and dilations.
+    Returns what is known of each; in a function, what all calls agree on.
     """
     local = {(f.domain, f.name) for f in model.functions}
     suspects = {
@@ -85,67 +80,19 @@ def find(model: onnx.ModelProto, folder: Path | None = None) -> dict[int, NodeFa
         if node.attribute
         and _inputs_of(node) is not None
         and (node.domain, node.op_type) not in local
-        and _is_refused(analysis.attributes(node), unknown=True)
+        and {"auto_pad", "dilations"} <= {a.name for a in node.attribute}
     }
-    calls = _facts_of_calls(model, suspects, folder) if suspects else {}
-    return {
-        index: analysis.join(each)
-        for index, each in sorted(calls.items())
-        if any(_is_refused(facts.attributes, unknown=False) for facts in each)
-    }
+    if not suspects:
+        return {}
+    known = analysis.Analysis(model, (), folder).node_facts(suspects)
+    return {index: facts for index, facts in known.items() if _is_refused(facts.attributes)}
 
 
-def _is_refused(attributes: Mapping[str, AttributeValue], *, unknown: bool) -> bool:
-    """Return whether there are auto_pad SAME and dilations; `unknown` if the callers give them."""
-    padding, dilations = attributes.get("auto_pad"), attributes.get("dilations")
-    same = unknown if isinstance(padding, Conflict) else padding in _SAME
-    if isinstance(dilations, Conflict):
-        return same and unknown
-    return same and isinstance(dilations, tuple) and any(d != 1 for d in dilations)
-
-
-def _facts_of_calls(
-    model: onnx.ModelProto, suspects: Collection[int], folder: Path | None
-) -> dict[int, list[NodeFacts]]:
-    """Return what is known of each suspect in each call of the function around it."""
-    copy = strip_weights(model, folder)
-    for index, (_, _, node) in enumerate(list(traversal.nodes(copy))):
-        if index in suspects:
-            node.attribute.append(onnx.helper.make_attribute(shape_inference.NUMBER, index))
-    try:
-        copy = functions.inline(copy)
-    except Exception as error:  # the calls stay, and less is known of the functions
-        logger.info("onnx inliner gave up: %s", error)
-    symbols = shape_inference.symbols(model)
-
-    def facts(node: onnx.NodeProto, scope: constant_folding.ConstantScope | None) -> NodeFacts:
-        types = [scope.type(name) if scope and name else None for name in node.input]
-        inputs = [
-            _input_facts(known, symbols) if name else None
-            for name, known in zip(node.input, types, strict=True)
-        ]
-        return NodeFacts(node.op_type, node.domain, tuple(inputs), analysis.attributes(node))
-
-    seen: dict[int, list[NodeFacts]] = {}
-    inferred = shape_inference.infer(copy, lambda number, types: None)
-    for scope, graph in constant_folding.scopes(inferred):
-        for node in graph.node:
-            for number in (int(a.i) for a in node.attribute if a.name == shape_inference.NUMBER):
-                if number in suspects:
-                    seen.setdefault(number, []).append(facts(node, scope))
-    for index, (_, _, node) in enumerate(traversal.nodes(model)):
-        if index in suspects:  # else in a function that nothing calls
-            seen.setdefault(index, [facts(node, None)])
-    return seen
-
-
-def _input_facts(known: onnx.TypeProto | None, symbols: Collection[str]) -> InputFacts:
-    """Return the facts of an input; dims that inference named, not the model, are unknown."""
-    facts = analysis.input_facts(known)
-    if facts.shape is None:
-        return facts
-    dims = (d if isinstance(d, int) or d in symbols else None for d in facts.shape)
-    return replace(facts, shape=tuple(dims))
+def _is_refused(attributes: Mapping[str, AttributeValue]) -> bool:
+    """Tell whether there are auto_pad SAME and dilations, or such on which callers do not agree."""
+    dilations = attributes["dilations"]
+    dilated = isinstance(dilations, tuple) and any(d != 1 for d in dilations)
+    return attributes["auto_pad"] in _SAME and (dilated or isinstance(dilations, Conflict))
 
 
 # Give them pads
