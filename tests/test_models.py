@@ -52,6 +52,14 @@ def test_nets_pass(way, capsys):
     validate(paths[WAYS.index(way) :: len(WAYS)], way, capsys)
 
 
+@pytest.mark.parametrize("net", ["deeplab", "wavenet_noncausal", "chains/conv2d"])
+def test_a_conversion_leaves_no_constant_that_nothing_reads(net):
+    """onnxruntime would warn of each in every session."""
+    model = onnx_spatial.convert(ZOO / net / "model.onnx", chains=True, verify=False).model
+    read = {name for node in model.graph.node for name in node.input}
+    assert [t.name for t in model.graph.initializer if t.name not in read] == []
+
+
 NAMES = sorted(p.parent.name for p in ZOO.glob("*/model.onnx"))
 
 #: From each form to each; every net takes two of these ways.

@@ -209,11 +209,6 @@ class GraphEditor:
             return False
         self._moved.update(edit.moved)
         self.apply(edit)
-        graph = self._ir_graph
-        if isinstance(graph, ir.Graph):
-            for name, value in list(graph.initializers.items()):
-                if not self._model.matcher.readers(value):  # a constant of a node written twice
-                    del graph.initializers[name]
         return True
 
     def fold_biases(self) -> None:

@@ -35,22 +35,26 @@ def remove_named(field: Any, names: Collection[str]) -> list[str]:
 def remove_unused_constants(
     original: onnx.ModelProto, edited: onnx.ModelProto
 ) -> dict[Place, set[str]]:
-    """Remove the constants from `edited`, in place, that only `original` reads.
+    """Remove the constants from `edited`, in place, that nothing reads, but those of `original`.
 
     Constants are initializers and the outputs of standard nodes that compute with constants only.
 
     Returns:
         The names of the removed values, by graph.
     """
-    read = {place: set(_names_read(graph)) for place, graph in traversal.graphs(original)}
+    before = _unread_constants(original)
+    names = _unread_constants(edited).items()
+    return remove_unused(edited, {place: n - before.get(place, set()) for place, n in names})
+
+
+def _unread_constants(model: onnx.ModelProto) -> dict[Place, set[str]]:
+    """Return the names of the constants that a graph sees and does not read."""
     constants: dict[Place, set[str]] = {}
     unread: dict[Place, set[str]] = {}
-    for place, graph in traversal.graphs(edited):
+    for place, graph in traversal.graphs(model):
         constants[place] = constants_of(graph, constants.get(place.outer, set()))
-        unread[place] = (
-            constants[place].intersection(read.get(place, ())).difference(_names_read(graph))
-        )
-    return remove_unused(edited, unread)
+        unread[place] = constants[place].difference(_names_read(graph))
+    return unread
 
 
 def remove_unused(
