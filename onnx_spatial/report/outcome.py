@@ -408,8 +408,8 @@ def describe_check(
     lines = [problem for problem in check["problems"] if not message.startswith(problem)]
     if check["status"] != "failed":
         unproven = [Unproven(**each) for each in check["unproven"]]
-        others = [u for u in unproven if str(u) not in message or (verbose and u.cause != u.reason)]
-        reasons = ((u.node, u.reason if verbose else u.cause) for u in others)
+        others = [u for u in unproven if str(u) not in message]
+        reasons = ((u.node, u.reason) for u in others)
         lines = _by_reason("{} not proven", reasons)
     message = re.sub(r" \(and \d+ more\)", "", message)  # the lines below have them
     part = Part("Verification", status=check["status"], message=message)

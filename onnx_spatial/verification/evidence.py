@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import html
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
@@ -54,19 +53,10 @@ class Unproven:
     kind: Found
     reason: str
 
-    @property
-    def cause(self) -> str:
-        """The reason in words of users: those of the prover are for -v and JSON."""
-        if not self.reason.startswith("gave up: "):
-            return self.reason
-        if re.search(r"\b(rank|size|elements|unknown)", self.reason):
-            return "the file leaves a size or rank open that the proof needs"
-        return "no proof was found, and no difference"
-
     def __str__(self) -> str:
         if self.reason.startswith("reads "):
             return f"{self.node} {self.reason}"
-        return f"{self.node} is not proven: {self.cause}"
+        return f"{self.node} is not proven: {self.reason}"
 
 
 @dataclass(frozen=True)
