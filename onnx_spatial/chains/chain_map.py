@@ -190,6 +190,10 @@ def _size_key(atom: Atom) -> SizeKey | None:
 
 _SIZES = op_traits.having(Trait.SIZES)
 
+#: Operators through which dims are followed back to those of the data that they move: where two values
+#: differ by a Pad, their dims have symbols in common.
+_FOLLOWED = frozenset("Identity Pad Squeeze Transpose Unsqueeze".split())
+
 #: The most nodes that are followed back from the parameters of a chain.
 _MAX_FOLLOWED_NODES = 400
 
@@ -296,12 +300,15 @@ class ChainMap:
             for step in path.steps
             for node in (_moving_alone(step) if step.changes else step.nodes)
         ]
+        self._sized: dict[str, Sequence[Polynomial]] = {}
+        self._inputs: dict[str, Tensor] = {}
+        self._constants: dict[str, Callable[[], Array]] = {}
+        self._followed: list[str] = []  # values whose Shape is read, behind those that are given
         element_type = graph.element_type(self.source)
-        self.x = input_map(case, self.source, self._input_dims(self.source), type=element_type)
+        self.x = input_map(case, self.source, self._source_dims(), type=element_type)
         case.counts.append(product(self.x.dims))
         inner = {name for node in self._nodes for name in node.output}
-        self._inputs = {self.source: self.x}
-        self._constants: dict[str, Callable[[], Array]] = {}
+        self._inputs, self._constants, self._followed = {self.source: self.x}, {}, []
         read = [name for node in self._nodes for name in node.input if name not in inner]
         nodes = [*self._nodes, *self._follow_parameters(read, inner)]
         if any(attribute.ref_attr_name for node in nodes for attribute in node.attribute):
@@ -311,9 +318,17 @@ class ChainMap:
             opset=graph.scope.opset,
             legal=True,
         )
-        for axis, size in enumerate(self.x.dims):
-            if (atom := size.lone_atom) is not None and atom in self.dims:
-                self.dims[atom] = ValueDim(self.source, axis)
+        # Dims are named by values that stay: not by inner ones of another chain, which may go.
+        for name in self._followed:
+            self._name_dims(name, self._maps.value(name).dims)
+        self._name_dims(self.source, self.x.dims)
+
+    def _name_dims(self, name: str, dims: Sequence[Polynomial]) -> None:
+        """Name the symbols that are dims of a value by this value."""
+        self._sized[name] = dims
+        for axis, dim in enumerate(dims):
+            if (atom := dim.lone_atom) is not None and atom in self.dims:
+                self.dims[atom] = ValueDim(name, axis)
 
     @property
     def y(self) -> Tensor:
@@ -346,8 +361,34 @@ class ChainMap:
 
     def size(self, dim: ValueDim) -> Polynomial:
         """Return the symbol of a dim, or the dim if it is known."""
-        dims = self.x.dims if dim.value == self.source else self._input_dims(dim.value)
-        return dims[dim.axis]
+        dims = self._sized.get(dim.value)
+        return (self._input_dims(dim.value) if dims is None else dims)[dim.axis]
+
+    def _source_dims(self) -> list[Polynomial]:
+        """Return the dims of the source, by those of the data that it is moved from."""
+        name = self.source
+        known = self._input_dims(name)
+        if all(dim.constant is not None for dim in known) or not self._is_followed(name):
+            return known
+        try:
+            nodes = self._follow_parameters([name], ())
+            maps = GraphMaps(
+                self._case,
+                nodes,
+                self._inputs,
+                self._constants,
+                {},
+                opset=self._graph.scope.opset,
+                legal=True,
+            )
+            followed = maps.value(name).dims
+        except UndecidedError:
+            return known
+        return [a if a.constant is not None else b for a, b in zip(known, followed, strict=True)]
+
+    def _is_followed(self, name: str) -> bool:
+        node = self._graph.scope.producer(name)
+        return node is not None and op_traits.is_standard(node) and node.op_type in _FOLLOWED
 
     def _input_dims(self, name: str) -> list[Polynomial]:
         known = self._graph.dims(name)
@@ -385,7 +426,7 @@ class ChainMap:
                 self._constants[name] = partial(_same_value, value)
                 continue
             node = self._graph.scope.producer(name)
-            if name in measured and self._is_data(name):
+            if name in measured and not self._is_followed(name) and self._is_data(name):
                 self._inputs[name] = input_map(self._case, name, self._input_dims(name))
                 continue
             if node is None or not op_traits.is_standard(node) or node.op_type not in RULES:
@@ -394,6 +435,12 @@ class ChainMap:
                 raise UndecidedError("the parameters of the chain are computed by too many nodes")
             if name in measured or node.op_type in _SIZES:
                 measured.add(node.input[0])
+            if (
+                node.op_type in _SIZES
+                and node.input[0] not in inner
+                and self._is_followed(node.input[0])
+            ):
+                self._followed.append(node.input[0])
             nodes[node.output[0]] = node
             todo += filter(None, node.input)
         return list(nodes.values())
