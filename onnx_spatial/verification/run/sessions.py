@@ -11,8 +11,7 @@ convolutions that onnxruntime refuses, auto_pad SAME with dilations, get the pad
 them. That these are right is proven from the files.
 
 Where onnxruntime-extensions is not available, and for types that Gather does not take, onnx's reference
-evaluator runs the original. It is wrong about some operators, so a difference from it proves no mistake:
-scan outputs of a Loop, BatchNormalization before opset 14; it lacks QuantizeLinear before opset 19.
+evaluator runs the original (`evaluator`).
 
 What fails raises a `RunError` of one clear line. Native code may end the process: so what runs reports
 what it is about to do before each load and each run.
@@ -24,20 +23,17 @@ import ctypes
 import math
 import os
 import re
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
@@ -47,15 +43,17 @@ from onnx_spatial.errors import OperatorError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import new_nodes
 from onnx_spatial.model.inference import functions
-from onnx_spatial.model.io import external_data, reader, sparse
+from onnx_spatial.model.io import reader, sparse
 from onnx_spatial.operators.operator import show
 from onnx_spatial.operators.spellings import InputFacts, read
 from onnx_spatial.operators.spellings.python_ops import DOMAIN, SITE, VERSION
 from onnx_spatial.python_ops import registration
 from onnx_spatial.python_ops.kernels import CALLS, KEY, PREPARED_TYPES
-from onnx_spatial.reference import OPS, operators
 from onnx_spatial.verification import process
 from onnx_spatial.verification.values import Array, dtype_of, element_type_of, is_native
+
+if TYPE_CHECKING:
+    from onnx_spatial.verification.run.evaluator import Evaluator
 
 #: Models that sessions belong to, in messages.
 ORIGINAL, CONVERTED = process.ORIGINAL, process.CONVERTED
@@ -408,6 +406,8 @@ class Original:
             RunError: it does not load.
         """
         if not self._bytes:
+            from onnx_spatial.verification.run.evaluator import Evaluator  # takes long to import
+
             return Evaluator(self._model, self._domains, self._folder)
         return Session(self._bytes, optimise=optimise, folder=self._folder, keeps=self)
 
@@ -568,61 +568,3 @@ def _positions_function(info: OperatorInfo, numbers: Sequence[int]) -> Callable[
         return operator(x)
 
     return positions
-
-
-# Where onnxruntime cannot run it
-
-_DOING = f"{ORIGINAL} runs in onnx's reference evaluator"
-
-
-class Evaluator:
-    """A model without local functions in the evaluator, like a `sessions.Session`.
-
-    Args:
-        model: the model, which is changed.
-        domains: domains of spatial operators, beside those that converters use.
-        folder: folder of its external data.
-
-    Raises:
-        RunError: it does not load.
-    """
-
-    #: What runs the model.
-    kind = "evaluator"
-
-    def __init__(self, model: onnx.ModelProto, domains: Iterable[str], folder: Path | None) -> None:
-        imported = {entry.domain for entry in model.opset_import}
-        used = {node.domain for _, _, node in traversal.nodes(model)}
-        model.opset_import.extend(helper.make_opsetid(d, 1) for d in sorted(used - imported))
-        external_data.embed_all(model, folder)
-        found: list[type[OpRun]] = [*OPS, *(op for domain in domains for op in operators(domain))]
-        try:
-            self._evaluator = _Evaluator(model, new_ops=found)
-        except NotImplementedError as error:
-            raise RunError(first_line(error), "load", lacks_kernel=True) from None
-        except Exception as error:  # of onnx and numpy, of any type
-            raise RunError(first_line(error), "load") from None
-
-    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Run the model and return its outputs by name; sequences are lists.
-
-        Raises:
-            RunError: it does not run on this data.
-        """
-        names = self._evaluator.output_names
-        process.report(_DOING, ORIGINAL)
-        try:
-            with warnings.catch_warnings(), np.errstate(all="ignore"):
-                warnings.simplefilter("ignore")
-                return dict(zip(names, self._evaluator.run(names, dict(feeds)), strict=True))
-        except OperatorError as error:
-            raise RunError.broken_rule(error) from None
-        except Exception as error:  # of onnx and numpy, of any type
-            raise RunError.of(error, "run") from None
-
-
-class _Evaluator(ReferenceEvaluator):
-    """An evaluator that ends when the time is over: it logs a line before each node."""
-
-    def _log(self, *arguments: Any) -> None:
-        process.check_time(_DOING)

@@ -66,7 +66,7 @@ from onnx_spatial.verification.values import (
 )
 
 if TYPE_CHECKING:
-    from onnx_spatial.verification.run.sessions import Evaluator
+    from onnx_spatial.verification.run.evaluator import Evaluator
 
 # Whole models
 
