@@ -199,7 +199,7 @@ def _convert_models(
             what = "wrote" if result.changed else "copied byte for byte to"
             say(output.out, f"{what} {result.output}")
             if not result.changed and result.inspection.remaining:
-                say(output.out, f"{result.output} does not load in onnxruntime either")
+                say(output.out, f"{result.output} does not load in onnxruntime, like the original")
         if command == "convert" and not result.changed and not result.operators:
             look = shlex.join(["onnx-spatial", "optimize", model])
             say(output.out, f"to find operators that are written as standard nodes: {look}")

@@ -234,7 +234,7 @@ def _describe_product(operator: OperatorReport) -> str:
 def layout_text(before: int, after: int) -> str:
     """Say what became of changes of layout, of which there is one or more; "" if nothing did."""
     if before == after:
-        return "changes of layout moved to smaller values" if before else ""
+        return "Transposes moved to where tensors are smaller" if before else ""
     return f"{count(before - after, 'change')} of layout removed"
 
 

@@ -383,7 +383,8 @@ def _say_agreement(outputs: Sequence[OutputResult], runs: int) -> str:
     error = f"{worst.max_relative_error or 0:.1e} of the largest value"
     plain = [output.equal_bits for output in compared if not output.optimised]
     if plain and all(plain):
-        return f"outputs agree in every bit, with optimisations to {error}{where} ({allowed})"
+        equal = "outputs agree in every bit with optimisations off"
+        return f"{equal}, and to {error}{where} with them on ({allowed})"
     return f"outputs agree to {error}{where} ({allowed})"
 
 

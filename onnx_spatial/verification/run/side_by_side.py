@@ -456,12 +456,15 @@ class PartFinding:
 
     @property
     def edit(self) -> str:
-        """How its only node was edited; "" if it is an operator, more nodes, or is not known to be."""
+        """How somebody edited its only node or a constant of it; "" if that is not known."""
         sides = self.part.before.nodes, self.part.after.nodes
         counts = {sum(node.op_type != "Constant" for node in nodes) for nodes in sides}
-        if self.operators or counts != {1} or self.proof.found != "other formula":
+        of_constant = self.proof.reason.startswith("reads another constant")
+        is_single = counts == {1} and not self.operators
+        if self.proof.found != "other formula" or not (is_single or of_constant):
             return ""
-        return f"{self.label} was changed: it {self.proof.reason}"
+        where = self.label if is_single else f"a node at or before {self.label}"
+        return f"{where} was changed: it {self.proof.reason}"
 
     @property
     def unproven(self) -> list[Unproven]:
