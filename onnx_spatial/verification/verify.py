@@ -382,10 +382,8 @@ def _say_agreement(outputs: Sequence[OutputResult], runs: int) -> str:
         allowed += "; more is accepted as rounding"
     error = f"{worst.max_relative_error or 0:.1e} of the largest value"
     plain = [output.equal_bits for output in compared if not output.optimised]
-    if plain and all(plain):
-        equal = "outputs agree in every bit with optimisations off"
-        return f"{equal}, and to {error}{where} with them on ({allowed})"
-    return f"outputs agree to {error}{where} ({allowed})"
+    equal = ", in every bit with optimisations off" if plain and all(plain) else ""
+    return f"outputs agree to {error}{where} ({allowed}){equal}"
 
 
 # Operators
