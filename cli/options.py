@@ -96,155 +96,206 @@ def _parse_memory(context: click.Context, option: click.Parameter, text: str | N
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
-#: The options as the help shows them: groups, declarations, help. The name of the value stands in
-#: parentheses if it is another one; what ends in "..." may be repeated; without a word it is a flag.
-_HELP = """
-Which models
-  --exclude GLOB...
-    Leave these models out of folders and globs.
-  --expect-failure GLOB...
-    Expect these models to fail; it is an error if they do not.
-What to write
-  -o --output (path) OUT
-    Write to OUT: a file (FILE.onnx), or into a folder that exists or ends in / (FOLDER/). Several
-    models go into a folder, and keep their own folders inside it.
-  --in-place
-    Replace MODEL by the result.
-  --dry-run
-    Convert and verify, but write nothing.
-  --check
-    Write and verify nothing; exit with code 1 if a MODEL would change.
-  --save-as-external-data (external)
-    Write weights of 1 KiB and more to a file OUT.data.
-  --mode
-    Convert to standard operators, local functions, or Python operators.
-Conversion
-  --mode (modes)
-    Convert to standard operators, local functions, or Python operators (default: lower). May be
-    repeated.
-  --optimize
-    Optimize the models: rewrite chains of standard nodes that are spatial operators, too.
-  --no-fuse
-    Change only the operators, no nodes beside them.
-  --checked
-    Make a run fail if sizes or parameters break a rule of an operator.
-  --prefer LOWERING
-    Use this lowering wherever it applies, such as slices (no Transpose). docs/operators.md lists
-    the names.
-  --max-rank N
-    Give new tensors at most N dims. `optimize` also rewrites chains of nodes above N.
-  --domain (domains) NAME...
-    Also accept the operators in this domain.
-  --static NAME=DIM...
-    Fix a symbolic dim, such as batch=4.
-Verification
-  --no-verify
-    Do not compare the result with the original.
-  --shape (shapes) NAME=1,64,48,3...
-    Run with this shape of an input.
-  --inputs FILE.npz|DIR
-    Run on this data: an .npz with arrays by input name, or a folder of input_N.pb.
-  --seed N
-    Seed of the generated inputs.
-  --rtol [NAME=]R...
-    Allow outputs this difference, relative to the largest value of the output. With NAME, for this
-    output only.
-  --atol [NAME=]A...
-    Allow outputs this absolute difference, in addition to --rtol.
-  --outputs-only
-    Compare outputs only, and prove nothing: for a version of a model with other types or weights
-    (float16, int8).
-  --strict
-    Fail if the result cannot be verified, or operators are left.
-  --strict-proof
-    Fail if a part that differs is not proven.
-Failures and limits
-  --reproducer DIR
-    If the models differ, save in DIR two small models, data and a script that show it.
-  --memory SIZE
-    Stop what needs more memory beside the weights, such as 8G. The default is 4G, or a quarter of a
-    smaller machine; of validate none.
-  --time-limit SECONDS
-    Stop the verification after this time of the processor. 0 allows any time.
-  --timeout SECONDS
-    Fail a model that takes longer; 0 means no limit.
-Processes
-  -j --jobs N
-    Validate N models at a time; 0 means one per core (default: 1).
-  --executor
-    Run on this machine (the default) or on a cluster.
-  --scheduler ADDRESS
-    Address of the cluster's scheduler.
-Reports
-  --html FILE
-    Write a report to look at: an HTML page with the graphs side by side, and tables.
-  --junit-xml FILE
-    Write a JUnit XML report.
-Output
-  --json (as_json)
-    Print one JSON document on stdout.
-  -q --quiet
-    Print only errors.
-  -v --verbose
-    Show more detail and the time of each step; -vv also logs each decision.
-"""
-_BOUND = _collect_pairs(
-    "a number of 0 or more, or NAME=NUMBER, such as y=1e-2",
-    _parse_bound,
-    kind="numbers",
-    named=False,
-)
+def _option(names: str, metavar: str = "", help: str = "", **settings: Any) -> click.Option:
+    """Declare an option: a flag without `metavar`; one that may be repeated if that ends in "..."."""
+    if metavar.endswith("..."):
+        settings, help = {"multiple": True, **settings}, f"{help} May be repeated."
+    if metavar:
+        settings["metavar"] = metavar.removesuffix("...")
+    elif settings.keys().isdisjoint(("type", "count")):
+        settings["is_flag"] = True
+    return click.Option(names.split(), help=help, **settings)
+
+
+_FILE = click.Path()
+_MODE = "Convert to standard operators, local functions, or Python operators"
+_BOUND = {
+    "callback": _collect_pairs(
+        "a number of 0 or more, or NAME=NUMBER, such as y=1e-2",
+        _parse_bound,
+        kind="numbers",
+        named=False,
+    )
+}
 _SECONDS: Mapping[str, Any] = {
     "type": click.FloatRange(min=0),
     "show_default": True,
     "callback": lambda context, option, seconds: seconds or None,
 }
-#: What click is told of the values that are neither flags nor plain texts.
-_SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    **{key: {"type": click.Path()} for key in ("path", "html", "junit_xml")},
-    "mode": {"type": click.Choice(MODES), "default": "lower", "show_default": True},
-    "modes": {"type": click.Choice(MODES), "multiple": True, "default": ("lower",)},
-    "prefer": {"type": click.Choice(LOWERING_NAMES)},
-    "max_rank": {"type": click.IntRange(min=1)},
-    "static": {"callback": _collect_pairs("NAME=DIM, such as batch=4", _parse_dim)},
-    "shapes": {"callback": _collect_pairs("NAME=SIZES, such as x=1,64,48,3", _parse_dims)},
-    "inputs": {"type": click.Path(exists=True)},
-    "seed": {"type": int, "default": 0},
-    **{key: {"callback": _BOUND} for key in ("rtol", "atol")},
-    "reproducer": {"type": click.Path(file_okay=False)},
-    "memory": {"callback": _parse_memory},
-    "time_limit": {"default": 60.0, **_SECONDS},
-    "timeout": {"default": 600, **_SECONDS},
-    "jobs": {"type": click.IntRange(min=0)},
-    "executor": {"type": click.Choice(("local", "dask")), "default": "local"},
-    "verbose": {"count": True},
-}
-
-
-def _read_options(text: str) -> dict[str, list[click.Option]]:
-    """Return the options of each group."""
-    groups: dict[str, list[click.Option]] = {}
-    for title, body in re.findall(r"^(\S.*)\n((?:  .*\n)+)", text, re.M):
-        form = r"^  ((?:-\S+ ?)+)(?:\((\w+)\) ?)?(\S*)\n((?:    .*\n)+)"
-        groups[title] = [_option(*each) for each in re.findall(form, body, re.M)]
-    return groups
-
-
-def _option(names: str, value: str, metavar: str, help: str) -> click.Option:
-    value = value or names.split()[-1].removeprefix("--").replace("-", "_")
-    settings = dict(_SETTINGS.get(value, {}))
-    help = " ".join(help.split())
-    if metavar.endswith("..."):
-        settings, help = {"multiple": True, **settings}, f"{help} May be repeated."
-    if metavar:
-        settings["metavar"] = metavar.removesuffix("...")
-    elif not settings:
-        settings["is_flag"] = True
-    return click.Option([*names.split(), value], help=help, **settings)
-
 
 #: Title of a group in the help -> its options.
-OPTIONS: Mapping[str, Sequence[click.Option]] = _read_options(_HELP)
+OPTIONS: Mapping[str, Sequence[click.Option]] = {
+    "Which models": (
+        _option("--exclude", "GLOB...", "Leave these models out of folders and globs."),
+        _option(
+            "--expect-failure",
+            "GLOB...",
+            "Expect these models to fail; it is an error if they do not.",
+        ),
+    ),
+    "What to write": (
+        _option(
+            "-o --output path",
+            "OUT",
+            "Write to OUT: a file (FILE.onnx), or into a folder that exists or ends in / (FOLDER/). "
+            "Several models go into a folder, and keep their own folders inside it.",
+            type=_FILE,
+        ),
+        _option("--in-place", help="Replace MODEL by the result."),
+        _option("--dry-run", help="Convert and verify, but write nothing."),
+        _option(
+            "--check",
+            help="Write and verify nothing; exit with code 1 if a MODEL would change.",
+        ),
+        _option(
+            "--save-as-external-data external",
+            help="Write weights of 1 KiB and more to a file OUT.data.",
+        ),
+        _option(
+            "--mode",
+            help=f"{_MODE}.",
+            type=click.Choice(MODES),
+            default="lower",
+            show_default=True,
+        ),
+    ),
+    "Conversion": (
+        _option(
+            "--mode modes",
+            help=f"{_MODE} (default: lower). May be repeated.",
+            type=click.Choice(MODES),
+            multiple=True,
+            default=("lower",),
+        ),
+        _option(
+            "--optimize",
+            help="Optimize the models: rewrite chains of standard nodes that are spatial operators, "
+            "too.",
+        ),
+        _option("--no-fuse", help="Change only the operators, no nodes beside them."),
+        _option(
+            "--checked", help="Make a run fail if sizes or parameters break a rule of an operator."
+        ),
+        _option(
+            "--prefer",
+            "LOWERING",
+            "Use this lowering wherever it applies, such as slices (no Transpose). docs/operators.md "
+            "lists the names.",
+            type=click.Choice(LOWERING_NAMES),
+        ),
+        _option(
+            "--max-rank",
+            "N",
+            "Give new tensors at most N dims. `optimize` also rewrites chains of nodes above N.",
+            type=click.IntRange(min=1),
+        ),
+        _option("--domain domains", "NAME...", "Also accept the operators in this domain."),
+        _option(
+            "--static",
+            "NAME=DIM...",
+            "Fix a symbolic dim, such as batch=4.",
+            callback=_collect_pairs("NAME=DIM, such as batch=4", _parse_dim),
+        ),
+    ),
+    "Verification": (
+        _option("--no-verify", help="Do not compare the result with the original."),
+        _option(
+            "--shape shapes",
+            "NAME=1,64,48,3...",
+            "Run with this shape of an input.",
+            callback=_collect_pairs("NAME=SIZES, such as x=1,64,48,3", _parse_dims),
+        ),
+        _option(
+            "--inputs",
+            "FILE.npz|DIR",
+            "Run on this data: an .npz with arrays by input name, or a folder of input_N.pb.",
+            type=click.Path(exists=True),
+        ),
+        _option("--seed", "N", "Seed of the generated inputs.", type=int, default=0),
+        _option(
+            "--rtol",
+            "[NAME=]R...",
+            "Allow outputs this difference, relative to the largest value of the output. With NAME, "
+            "for this output only.",
+            **_BOUND,
+        ),
+        _option(
+            "--atol",
+            "[NAME=]A...",
+            "Allow outputs this absolute difference, in addition to --rtol.",
+            **_BOUND,
+        ),
+        _option(
+            "--outputs-only",
+            help="Compare outputs only, and prove nothing: for a version of a model with other types "
+            "or weights (float16, int8).",
+        ),
+        _option("--strict", help="Fail if the result cannot be verified, or operators are left."),
+        _option("--strict-proof", help="Fail if a part that differs is not proven."),
+    ),
+    "Failures and limits": (
+        _option(
+            "--reproducer",
+            "DIR",
+            "If the models differ, save in DIR two small models, data and a script that show it.",
+            type=click.Path(file_okay=False),
+        ),
+        _option(
+            "--memory",
+            "SIZE",
+            "Stop what needs more memory beside the weights, such as 8G. The default is 4G, or a "
+            "quarter of a smaller machine; of validate none.",
+            callback=_parse_memory,
+        ),
+        _option(
+            "--time-limit",
+            "SECONDS",
+            "Stop the verification after this time of the processor. 0 allows any time.",
+            default=60.0,
+            **_SECONDS,
+        ),
+        _option(
+            "--timeout",
+            "SECONDS",
+            "Fail a model that takes longer; 0 means no limit.",
+            default=600,
+            **_SECONDS,
+        ),
+    ),
+    "Processes": (
+        _option(
+            "-j --jobs",
+            "N",
+            "Validate N models at a time; 0 means one per core (default: 1).",
+            type=click.IntRange(min=0),
+        ),
+        _option(
+            "--executor",
+            help="Run on this machine (the default) or on a cluster.",
+            type=click.Choice(("local", "dask")),
+            default="local",
+        ),
+        _option("--scheduler", "ADDRESS", "Address of the cluster's scheduler."),
+    ),
+    "Reports": (
+        _option(
+            "--html",
+            "FILE",
+            "Write a report to look at: an HTML page with the graphs side by side, and tables.",
+            type=_FILE,
+        ),
+        _option("--junit-xml", "FILE", "Write a JUnit XML report.", type=_FILE),
+    ),
+    "Output": (
+        _option("--json as_json", help="Print one JSON document on stdout."),
+        _option("-q --quiet", help="Print only errors."),
+        _option(
+            "-v --verbose",
+            help="Show more detail and the time of each step; -vv also logs each decision.",
+            count=True,
+        ),
+    ),
+}
 _BY_NAME = {str(option.name): option for group in OPTIONS.values() for option in group}
 
 #: Options of every command; those of conversions; those of the comparison of two models.
