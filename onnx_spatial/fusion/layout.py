@@ -398,7 +398,7 @@ class LayoutGraph:
     def dims(self, value: ir.Value) -> tuple[int, ...] | None:
         """Return the dims of a value, with estimates of unknown ones; None if the rank is unknown.
 
-        What a value is computed from is looked at in order: a chain may be thousands of nodes long.
+        Producers come first, without recursion: a graph may be thousands of nodes deep.
         """
         found, todo = dict[ir.Value, int](), [value]
         while todo:

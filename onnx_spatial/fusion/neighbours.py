@@ -406,7 +406,7 @@ def _rewrite_product(match: _Sums, lower: Lower) -> Rewrite | Reason:
 
 
 def _draft_convolution(match: _Sums) -> tuple[Emitter, ir.Value]:
-    """Draft the convolution and what stands around it; return its output."""
+    """Draft the Conv, with the Pad, Transposes and Slice that it needs; return the output of all."""
     patches, found, border = match.patches, match.product, match.border
     emit, itemsize = Emitter(match.subject.request.opset), match.subject.request.itemsize
     image, _, result = match.sizes

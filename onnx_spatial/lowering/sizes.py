@@ -220,7 +220,7 @@ class SizeArithmetic(NodeList):
         if not self.defers:
             return write_sizes(self, [wanted])[0]
         if wanted not in self._deferred:
-            # It stands for nodes that are not known before all sizes are.
+            # A placeholder: `write_sizes` replaces it, when all vectors are known.
             sources = sources_of(wanted.sizes)
             self._deferred[wanted] = self.op("Sizes", *sources, number=len(self._deferred))
         return self._deferred[wanted]

@@ -49,9 +49,9 @@ _SUFFIX = ".onnx"
 def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
     """Return the models in paths, each once, in the order of the paths and sorted within each.
 
-    A file is a model whatever its name. A folder stands for every *.onnx below it, except in folders
-    whose name begins with a dot; links to folders are not followed. A glob stands for the files and
-    folders that it matches; `**` matches any number of folders.
+    A path of a file is a model, with any suffix. A folder is searched recursively for *.onnx files,
+    hidden folders and links to folders excluded. A glob is replaced by the files and folders that it
+    matches; `**` matches any number of folders.
 
     Args:
         paths: files, folders, globs.

@@ -348,7 +348,7 @@ _STRIDES, _NEXT_SIZES = (1, 2, 4, 8, 16, 32), 8
 #: Blocks and pads are drawn below this number, and so often until an operator accepts them.
 _AMOUNTS_BELOW, _MAX_DRAWS = 4, 60
 
-#: Symbols that nobody would know: a message names the inputs instead.
+#: Names of dims that exporters and inference generate: a message names the input instead.
 _MADE_UP = re.compile(r"unk_*\d+|.*\[\d+\]")
 #: Advice where generated data does not help, for command lines.
 GIVE_DATA = "pass data with --inputs"
