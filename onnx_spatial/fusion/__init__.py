@@ -1,7 +1,7 @@
 """Fuse spatial operators with the nodes next to them.
 
     SpaceToBatch -> Conv -> BatchToSpace        a dilated Conv                `dilated_conv`
-    ExtractPatches -> Conv 1x1, MatMul, ..      one strided Conv              `neighbours.STRIDED`
+    ExtractPatches -> Conv 1x1, MatMul, ..      one strided Conv              `strided_conv.STRIDED`
     BatchToSpace -> SpaceToBatch                a Pad, a Slice, or nothing    `neighbours.CANCELLED`
     Transpose -> operator -> Transpose          one permutation               `neighbours.ABSORBED`
 
@@ -28,12 +28,12 @@ convolutions may sum up in another order.
 
 from typing import Any
 
-from onnx_spatial.fusion import neighbours
+from onnx_spatial.fusion import neighbours, strided_conv
 from onnx_spatial.fusion.rules import Lower, MatchedOp, Matcher, Reason, Rewrite, Rule, Writer
 
 #: Every rule, in the order in which they are applied to an operator.
 RULES: tuple[Rule[Any], ...] = (
-    neighbours.STRIDED,
+    strided_conv.STRIDED,
     neighbours.CANCELLED,
     neighbours.ABSORBED,
 )

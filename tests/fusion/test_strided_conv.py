@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 from region_models import check, declined, lowerings, model
 
 import onnx_spatial
-from onnx_spatial.fusion import neighbours
+from onnx_spatial.fusion import strided_conv
 
 FUSED = ["strided convolution"]
 KERNEL = ["Reshape", "Transpose"]
@@ -27,7 +27,7 @@ KERNEL = ["Reshape", "Transpose"]
 def dear(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever patches cost: what can be a convolution becomes one. Not in tests of `prices`."""
     if "prices" not in request.fixturenames:
-        monkeypatch.setattr(neighbours, "_saved_time", lambda *_: 1.0)
+        monkeypatch.setattr(strided_conv, "_saved_time", lambda *_: 1.0)
 
 
 @pytest.fixture
