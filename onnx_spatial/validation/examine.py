@@ -42,7 +42,7 @@ from onnx_spatial.verification import OutputResult, Verification, VerifyOptions
 from onnx_spatial.verification import values as value_kinds
 from onnx_spatial.verification.evidence import plain
 from onnx_spatial.verification.process import Progress
-from onnx_spatial.verification.run.data import GIVE_DATA
+from onnx_spatial.verification.run.legal_sizes import GIVE_DATA
 from onnx_spatial.verification.run.sessions import CONVERTED, ORIGINAL, RunError, Session
 from onnx_spatial.verification.values import RTOL, RTOL_OF_8_BITS, Kinds, compare
 

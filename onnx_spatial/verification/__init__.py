@@ -19,7 +19,7 @@ from onnx_spatial.verification.evidence import (
     Verification,
 )
 from onnx_spatial.verification.options import Bound, Tolerances, VerifyOptions
-from onnx_spatial.verification.run.data import evaluate
+from onnx_spatial.verification.run.legal_sizes import evaluate
 from onnx_spatial.verification.verify import Model, verify
 
 __all__ = [

@@ -44,7 +44,7 @@ from onnx_spatial.verification.options import VerifyOptions
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.prove.prover import Proof, Trial
 from onnx_spatial.verification.run import data
-from onnx_spatial.verification.run.data import SizeSearch
+from onnx_spatial.verification.run.legal_sizes import SizeSearch
 from onnx_spatial.verification.run.sessions import (
     CONVERTED,
     Original,
