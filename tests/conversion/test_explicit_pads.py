@@ -140,6 +140,9 @@ SAME, COMPUTED = 'auto_pad = "SAME_UPPER", ', "dilations = [2, 2], strides = [2,
     ("text", "opset", "reason"),
     [
         (one('auto_pad = "SAME_UPPER"'), 17, None),
+        (one(SAME + "dilations = [2, 2]").replace(" Conv<", " M.FusedConv<") + """
+            <domain: "com.microsoft", opset_import: ["" : 17]> FusedConv <auto_pad, dilations> (x, w)
+            => (y) { y = Conv(x, w) }""", 17, None),
         (one('auto_pad = "VALID", dilations = [2, 2]'), 17, None),
         (one('auto_pad = "NOTSET", dilations = [2, 2], pads = [1, 1, 1, 1]'), 17, None),
         (one(SAME + "dilations = [2, 2], pads = [0, 0, 0, 0]"), 17, "has both auto_pad and pads"),

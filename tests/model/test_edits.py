@@ -106,6 +106,20 @@ def test_constants_go_that_only_the_replaced_node_read(nodes, gone, change):
     assert ("c" in [t.name for t in model.graph.initializer]) == ("c" not in gone)
 
 
+def test_constants_of_a_branch_go_with_those_around_it_that_they_are_made_of():
+    original = parser.parse_model(f"""{HEAD}
+        g (float[2] x, bool o) => (float[2] y) <float[1] c = {{2}}> {{ y = If (o) <
+            then_branch = t () => (float[2] t) {{ k = Neg(c) z = Add(x, k) t = Neg(x) }},
+            else_branch = e () => (float[2] e) {{ e = Neg(x) }}> }}""")
+    model = deepcopy(original)
+    branch = next(a.g for a in model.graph.node[0].attribute if a.name == "then_branch")
+    del branch.node[1]
+    assert remove_unused_constants(original, model).keys() == {
+        p for p, _ in traversal.graphs(model)
+    } - {traversal.Place(None, ("If y.else_branch",))}
+    assert [node.op_type for node in branch.node] == ["Neg"] and not model.graph.initializer
+
+
 def test_conversion_removes_and_reports_them():
     text = """g (float[1,4,4,1] x) => (float[4,2,2,1] y) <int64[2] idle = {2, 2}> {
         k = Constant <value = int32[2] {2, 2}> ()

@@ -114,6 +114,13 @@ def test_only_optimisations_differ_of_a_proven_model(optimised) -> None:
     assert all((remark in str(output.reason)) == output.optimised for output in agreed.outputs)
 
 
+def test_outputs_that_are_equal_without_optimisations_are_told_only_if_all_are() -> None:
+    text = "g (float[N,4] x) => (float[N,4] y, float[N,4] z) { y = Neg(x) z = Mul(x, $0.3) }"
+    close = text.replace("$0.3", "$0.3000003")
+    message = verify(model(text), model(close)).message
+    assert "outputs agree to " in message and "optimisations off" not in message
+
+
 def test_rounding_that_grows_behind_proven_parts_is_a_warning(monkeypatch) -> None:
     """A net of 150 convolutions is proven, and each agrees on its own; yet its outputs are far apart."""
     run_session = sessions.Session.run

@@ -7,6 +7,7 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from adapter import verify
@@ -66,6 +67,27 @@ def test_the_first_value_and_the_change_of_its_node_are_named(
     assert found is not None
     assert (found.name, found.graph, found.dtype) == (first, "main graph", "float32")
     assert re.match(r"\d+ of \d+ elements differ, by at most ", found.reason)
+
+
+def test_a_weight_that_was_edited_in_a_fused_part_is_named_with_advice_for_that() -> None:
+    original = model(
+        """g (float[1,8,8,2] x) => (float[1,8,8,2] y) {
+            b = tf.SpaceToBatchND(x, block, pads)  t = Transpose<perm = [0, 3, 1, 2]>(b)
+            c = Conv(t, w)  u = Transpose<perm = [0, 2, 3, 1]>(c)
+            y = tf.BatchToSpaceND(u, block, crops) }""",
+        block=[2, 2],
+        pads=[[2, 2], [2, 2]],
+        crops=[[0, 0], [0, 0]],
+        w=np.arange(36, dtype=np.float32).reshape(2, 2, 3, 3),
+    )
+    converted = convert(original, verify=False).model
+    (weight,) = (t for t in converted.graph.initializer if t.name == "w")
+    array = numpy_helper.to_array(weight).copy()
+    array[0, 1, 2, 0] = 3
+    weight.CopyFrom(numpy_helper.from_array(array, "w"))
+    result = verify(original, converted)
+    assert "was changed: it reads another constant 'w': 1 of 36 elements differ" in result.message
+    assert "the conversion does not change this" in str(result.advice)
 
 
 def test_without_operators_of_ours_no_lowering_is_advised() -> None:

@@ -314,6 +314,34 @@ def test_fused_operators_are_proven_where_they_run(given: str, before: str, afte
     assert not prove(first, second).is_proven
 
 
+def test_values_that_a_tool_named_anew_part_a_net_at_each_layer() -> None:
+    stored = {f"w{number}": values(3, 3, 3, 3) for number in range(3)}
+    before, after, p, q = "", "", "x", "x"
+    for number, (relu, fused) in enumerate([("a", "u"), ("b", "v"), ("y", "y")]):
+        before += f"c{number} = Conv({p}, w{number}) {relu} = Relu(c{number}) "
+        after += f'{fused} = M.FusedConv<activation = "Relu">({q}, w{number}) '
+        p, q = relu, fused
+    nets = [
+        model(f"g (float[1,3,9,9] x) => (float[1,3,3,3] y) {{ {t} }}", **stored)
+        for t in (before, after)
+    ]
+    result = verify(*nets)
+    assert [part.proven for part in result.parts] == ["these sizes"] * 3
+
+
+@pytest.mark.parametrize(
+    "row", ["y = Identity(a)", "b = Identity(a) c = Identity(b) y = Identity(c)"]
+)
+def test_a_value_behind_a_row_of_identities_is_found_under_the_last_name(row: str) -> None:
+    branches = """then_branch = t () => (float[N] t) { t = Neg(x) },
+        else_branch = e () => (float[N] e) { e = Abs(x) }"""
+    graph = "g (float[N] x, bool s) => (float[N] y) { "
+    original = model(f"{graph} a = If(s) <{branches}> {row} }}")
+    converted = model(f"{graph} y = If(s) <{branches.replace('Neg(x)', 'Mul(x, $-1)')}> }}")
+    (part,) = verify(original, converted).parts
+    assert (part.op_type, part.graph) == ("Neg", "main graph > If a.then_branch")
+
+
 def test_a_function_does_not_redefine_an_operator_of_onnxruntime() -> None:
     """Its own kernel runs."""
     given = PAIRS["fused product"][0]

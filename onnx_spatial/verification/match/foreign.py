@@ -124,12 +124,15 @@ def with_names_of(original: onnx.ModelProto, converted: onnx.ModelProto) -> onnx
 def _name(original: onnx.GraphProto, converted: onnx.GraphProto, names: set[str]) -> None:
     """Name values of a graph and of the graphs inside of it; `names` are in use."""
     producers = {name: node for node in original.node for name in node.output if name}
-    found = dict(_read_alike(original, converted))
+    copied, found = _copied_values(original), dict(_read_alike(original, converted))
     nodes = []
     for node in converted.node:
         nodes.append(node)
         for place, name in enumerate(node.output):
-            source = _behind_identities(name, node, producers) or found.get(name, name)
+            source = copied.get(name, "")
+            maker = producers.get(source, onnx.NodeProto())
+            if (maker.domain, maker.op_type) != (node.domain, node.op_type):
+                source = found.get(name, name)
             if source in names or source not in producers:
                 continue
             names.add(source)
@@ -144,18 +147,13 @@ def _name(original: onnx.GraphProto, converted: onnx.GraphProto, names: set[str]
         converted.node.extend(nodes)
 
 
-def _behind_identities(
-    name: str, node: onnx.NodeProto, producers: Mapping[str, onnx.NodeProto]
-) -> str | None:
-    """Return the value that the original copies to `name`, if it computes it by the same operator."""
-    if node.op_type == "Identity":  # of a long row of them, none is looked through
-        return None
-    source, found = name, producers.get(name)
-    while found is not None and found.op_type == "Identity" and op_traits.is_standard(found):
-        source = found.input[0]
-        found = producers.get(source)
-    same = found is not None and (found.domain, found.op_type) == (node.domain, node.op_type)
-    return source if same and source != name else None
+def _copied_values(graph: onnx.GraphProto) -> dict[str, str]:
+    """Return the value that each output of an Identity is a copy of, through rows of them."""
+    sources: dict[str, str] = {}
+    for node in traversal.in_order(graph):
+        if node.op_type == "Identity" and op_traits.is_standard(node):
+            sources[node.output[0]] = sources.get(node.input[0], node.input[0])
+    return sources
 
 
 def _read_alike(original: onnx.GraphProto, converted: onnx.GraphProto) -> Iterator[tuple[str, str]]:
