@@ -165,6 +165,14 @@ def test_what_onnxruntime_runs_or_nothing_helps_is_left_with_the_reason(text, op
         assert "not run: onnxruntime cannot run what is left" in message
 
 
+def test_dims_that_only_inference_names_are_unknown_in_the_report():
+    made = parsing.model(f"""g (float[1,1,H,W] x) => (float[1,1,P,Q] y)
+        <float[1,1,2,2] w = {{1, 2, 3, 4}}> {{
+            a = Conv(x, w) y = Conv<{SAME}dilations = [2, 2]>(a, w) }}""")
+    (site,) = plan(made).operators
+    assert site.input_shape == (1, 1, None, None)
+
+
 @pytest.mark.parametrize(("opset", "kind"), [(7, "float16"), (18, "float")])
 def test_opsets_and_half_precision(opset, kind):
     sizes = "H, W" if opset >= 11 else "7, 6"
