@@ -51,8 +51,8 @@ MAX_CASES = 4096
 #: The most values of an index that are tried one by one.
 MAX_VALUES = 512
 
-#: The most elements of a tensor that `Case.for_all` checks one by one.
-_MAX_CHECKED_ELEMENTS = 64
+#: The most elements of a small tensor, such as a list of sizes, that are followed one by one.
+MAX_ENTRIES = 64
 
 _serials = itertools.count()
 
@@ -98,7 +98,7 @@ class _Split:
 class Splits:
     """The facts of one case, the results that were computed from them, and the cases that are left."""
 
-    #: Whether it splits where facts do not decide; `open_case` leaves that open.
+    #: Whether it splits where facts do not decide; `sizes.OpenCase` leaves that open.
     splits = True
 
     def __init__(self, budget: Budget) -> None:
@@ -263,13 +263,13 @@ class Case(Splits):
         self.use = ElementUse()
         #: Known extents of indices.
         self.extents: dict[Atom, int] = {}
-        #: Integers that are parameters of an operator, and so below `limits.LIMIT`.
+        #: Integers that are parameters of an operator, and so below `values.SIZE_LIMIT`.
         self.bounded: set[Atom] = set()
         #: Names of given tensors whose elements are all finite.
         self.finite: set[str] = set()
         #: Whether a sum of one element times 1 and of others times 0 is that element (`FINITE_DATA`).
         self.copies = False
-        #: Numbers of elements of tensors of the model, and so below `limits.MOST_ELEMENTS`.
+        #: Numbers of elements of tensors of the model, and so below `values.MOST_ELEMENTS`.
         self.counts: list[Polynomial] = []
         #: Calls of the original of operators without a rule, see `UnknownRule`.
         self.calls: set[Hashable] = set()
@@ -496,9 +496,9 @@ class Case(Splits):
             index: returns the index of any element, made of its digits.
         """
         sizes = [d.constant for d in dims]
-        if all(s is not None and s <= _MAX_CHECKED_ELEMENTS for s in sizes):
+        if all(s is not None and s <= MAX_ENTRIES for s in sizes):
             known = [s for s in sizes if s is not None]
-            if math.prod(known) <= _MAX_CHECKED_ELEMENTS:
+            if math.prod(known) <= MAX_ENTRIES:
                 for place in itertools.product(*map(range, known)):
                     check(tuple(map(Polynomial.of, place)))
                 return

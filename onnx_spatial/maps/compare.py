@@ -30,6 +30,7 @@ from onnx import TensorProto
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.elements import (
     COMMUTATIVE,
+    MAX_COMPARED,
     PRODUCTS,
     places_of,
     read,
@@ -310,8 +311,6 @@ _ROUNDING, _LEAST = 2.0**-24, 2.0**-149
 _STEPS = {"BatchNormalization": (8, 4), "Add": (1, 1), "Sub": (1, 1), "Mul": (2, 1), "Div": (2, 1)}
 #: The most that rounding may add to a bias, relative to the largest one: what cancels is not known.
 _MOST_ROUNDED = 2.0**-16
-#: The most numbers that are compared.
-_MOST_NUMBERS = 1 << 22
 
 Numbers = npt.NDArray[np.float64]
 
@@ -395,7 +394,7 @@ def _is_close(
     """Tell whether a weight and a bias are those of a fold, for all values of the indices."""
     read_at = [weight, folded, *(p for step in (*steps, *bias) for p in step.constants)]
     bases = {base for p in read_at for place in places_of(p) for base in bases_of(place)}
-    grid = grid_of(bases, case.extents, case.facts, _MOST_NUMBERS)
+    grid = grid_of(bases, case.extents, case.facts, MAX_COMPARED)
     if grid is None:
         return False
     constants = [[_numbers_on_grid(p, grid) for p in step.constants] for step in (*steps, *bias)]

@@ -50,8 +50,8 @@ from onnx_spatial.model.op_traits import Trait
 
 Array = npt.NDArray[np.generic]
 
-#: The most elements of a constant that are compared to find one common value.
-_MAX_UNIFORM = 1 << 24
+#: The most numbers of constants that one question compares: those of a large weight.
+MAX_COMPARED = 1 << 22
 
 
 #: The largest integer of a constant that a formula is tried for.
@@ -174,7 +174,7 @@ def constant(case: Case, array: Array) -> Tensor:
         element_type = 0
     dims = [Polynomial.of(d) for d in array.shape]
     uniform = None
-    if 0 < array.size <= _MAX_UNIFORM:
+    if 0 < array.size <= MAX_COMPARED:
         first = array.reshape(-1)[0]
         if array.size == 1 or _all_equal(array):
             uniform = number(first)

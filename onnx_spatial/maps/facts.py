@@ -82,9 +82,8 @@ class Budget:
 
 _Unknown = tuple[Atom, ...]
 
-#: The most facts and products of atoms that are combined, and steps of the simplex method.
+#: The most facts, and products of atoms, that are combined; and steps of the simplex method.
 _MAX_FACTS = 80
-_MAX_PRODUCTS = 80
 _MAX_SIMPLEX_STEPS = 120
 
 _EPSILON = 1e-9
@@ -98,7 +97,7 @@ def follows_from(p: Polynomial, facts: Sequence[Polynomial]) -> bool:
     if not facts or len(facts) > _MAX_FACTS:
         return False
     products = list(dict.fromkeys(m for q in (p, *facts) for m in q.terms if m))
-    if len(products) > _MAX_PRODUCTS:
+    if len(products) > _MAX_FACTS:
         return False
     # One row for each product: its factor in the sum is at most its factor in p.
     rows = [[float(f.terms.get(m, 0)) for f in facts] for m in products]

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from onnx_spatial.maps.cases import Case, UndecidedError
+from onnx_spatial.maps.cases import MAX_ENTRIES, Case, UndecidedError
 from onnx_spatial.maps.division import exact
 from onnx_spatial.maps.elements import constant
 from onnx_spatial.maps.node import INTEGERS, WHOLE, NodeView, Rule, broadcast, broadcast_at
@@ -401,9 +401,6 @@ def _bit_cast(case: Case, node: NodeView) -> list[Tensor]:
     return [Tensor(case, x.dims, at, whole=False, type=to, axes=x.axes)]
 
 
-#: The most elements that a reduction computes one by one.
-_MAX_REDUCED = 64
-
 #: Bits of the integers that a double represents: onnxruntime reduces integers as doubles.
 _EXACT_BITS = 53
 
@@ -417,8 +414,8 @@ def _map_reduction(case: Case, node: NodeView) -> list[Tensor]:
     dims = [ONE if a in axes else d for a, d in enumerate(x.dims) if keep or a not in axes]
     counts = [x.dims[a].constant for a in axes]
     known = [c for c in counts if c]
-    if len(known) < len(counts) or math.prod(known) > _MAX_REDUCED:
-        reason = f"{node.op_type} over more than {_MAX_REDUCED} elements"
+    if len(known) < len(counts) or math.prod(known) > MAX_ENTRIES:
+        reason = f"{node.op_type} over more than {MAX_ENTRIES} elements"
         return [only_dims(case, dims, reason, x.type)]
     for size in x.dims if case.splits else ():  # onnxruntime leaves axes of an empty tensor
         case.require(size - 1, f"{node.op_type}: the data may be empty")

@@ -31,7 +31,7 @@ import onnx
 from onnx import TensorProto
 
 from onnx_spatial.maps import division
-from onnx_spatial.maps.cases import Case, UndecidedError
+from onnx_spatial.maps.cases import MAX_ENTRIES, Case, UndecidedError
 from onnx_spatial.maps.elements import Array
 from onnx_spatial.maps.facts import Budget, Facts
 from onnx_spatial.maps.graph import RULES
@@ -256,9 +256,6 @@ _NONNEGATIVE: dict[str, Callable[[Iterable[bool]], bool]] = {
     "Max": any,
 }
 
-
-#: The most elements of a tensor that are followed.
-MAX_ENTRIES = 64
 
 #: The real types in which sizes are divided and rounded on the way.
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})

@@ -28,8 +28,8 @@ Dims = tuple[Polynomial, ...]
 
 _serial = count()
 
-#: The most elements of a small tensor, such as a shape, that are computed one by one.
-MAX_ELEMENTS = 1024
+#: The longest list of integers that is computed one by one.
+_MAX_LENGTH = 1024
 
 
 class Digits(NamedTuple):
@@ -204,7 +204,7 @@ class Tensor:
         if len(self.dims) != 1:
             raise UndecidedError(f"a list of integers has rank {len(self.dims)}")
         length = self.dims[0].constant
-        if length is None or length > MAX_ELEMENTS:
+        if length is None or length > _MAX_LENGTH:
             raise UndecidedError(f"a list of integers has {show(self.dims[0])} elements")
         return length
 

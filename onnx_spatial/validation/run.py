@@ -116,9 +116,6 @@ def _is_model(name: str) -> bool:
     return name.lower().endswith(_SUFFIX)
 
 
-# Imported lazily by their libraries, which would happen in each fork.
-
-
 #: Bytes of the output of a crashed process that are kept: a stack of 100 calls, and what is above it.
 _LOG_BYTES = 10_000
 
@@ -231,12 +228,12 @@ def validate(
     After a KeyboardInterrupt all local processes have ended, and models without a result are skipped.
 
     Args:
-        models: paths (`models.find` finds them).
+        models: paths, as `find` returns them.
         options: what is done with each model.
         jobs: number of models at a time, without an executor.
         timeout: seconds that a model may take; None: unlimited.
         memory: bytes of private memory that a model may take beside the libraries; None: unlimited.
-        expect_failure: globs (`models.matches`) of models that are expected to fail.
+        expect_failure: globs (see `matches`) of models that are expected to fail.
         graphs: whether results have the graphs before and after, which the HTML report draws.
         executor: where models are validated (`dask_executor`); None: `jobs` processes here.
         watch: see `Watch`.
