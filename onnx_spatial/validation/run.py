@@ -338,7 +338,7 @@ def dask_executor(scheduler: str) -> Iterator[Executor]:
         from distributed import Client
     except ImportError:
         raise UsageError(
-            "executor dask requires: pip install 'onnx-spatial[dask]'", code=Code.PACKAGE_MISSING
+            "--executor dask needs a package: pip install distributed", code=Code.PACKAGE_MISSING
         ) from None
     try:
         client = Client(scheduler, timeout=30)
