@@ -104,6 +104,7 @@ batch normalization | IMAGE
     ! y = CONV(x, W_other, B_folded) ! y = CONV(x, W_close, B_folded) ! y = CONV(x, W_folded, B_close)
     ! c = CONV(x, W, B) y = BatchNormalization<epsilon = 0.0011>(c, S, T, M, V)
     ! c = CONV(x, W_bit, B) y = BN(c, S, T, M, V)
+    ! r = Relu(x) y = CONV(r, W_folded, B_folded)
 transposed convolution | IMAGE
     c = ConvTranspose(x, WT) y = BN(c, S, T, M, V) --> y = ConvTranspose(x, WT_folded, BT_folded)
     ! y = ConvTranspose(x, WT_folded, T) ! y = ConvTranspose(x, WT, BT_folded)
