@@ -13,12 +13,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from operator import itemgetter
-from typing import Generic, TypeVar
 
-from onnx_spatial.chains.chain_map import ChainMap, Formula, GraphScope, UnnamedError, write_formula
+from onnx_spatial.chains.chain_map import (
+    ChainMap,
+    GraphScope,
+    UnnamedError,
+    compute_size,
+    name_sizes,
+)
 from onnx_spatial.chains.paths import (
     MOVING,
     REGROUPING,
@@ -37,25 +42,23 @@ from onnx_spatial.maps.rules_reshape import transposed
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
-_T = TypeVar("_T")
-
 
 @dataclass(frozen=True)
-class Blocks(Generic[_T]):
+class Blocks:
     """A SpaceToBatch or BatchToSpace between Transposes.
 
     Attributes:
         kind: the operator.
         block: block of each axis behind the batch, up to the last that is blocked, padded or cropped.
-        begins, ends: the pads or crops of these axes.
+        begins, ends: the pads or crops of these axes, of the dims of values (`chain_map.ValueDim`).
         before: permutation of the axes in front of the operator.
         behind: permutation of the axes behind it.
     """
 
     kind: type[SpaceToBatch] | type[BatchToSpace]
     block: tuple[int, ...]
-    begins: tuple[_T, ...]
-    ends: tuple[_T, ...]
+    begins: tuple[Polynomial, ...]
+    ends: tuple[Polynomial, ...]
     before: tuple[int, ...]
     behind: tuple[int, ...]
 
@@ -64,7 +67,7 @@ class Blocks(Generic[_T]):
         """Number of Transposes that are not the identity."""
         return sum(list(perm) != sorted(perm) for perm in (self.before, self.behind))
 
-    def expected(self: Blocks[Formula], case: Case, chain: ChainMap) -> Tensor | None:
+    def expected(self, case: Case, chain: ChainMap) -> Tensor | None:
         """Return the map of the operator on the data of a chain; None where the chain does not run."""
         block, begins, ends = self._parameters(case, chain)
         for amount in (*begins, *ends):
@@ -81,7 +84,7 @@ class Blocks(Generic[_T]):
         y = operators.apply(case, self.kind, None, x, block, begins, ends)
         return transposed(case, y, self.behind) if chain.may_run() else None
 
-    def divisions(self: Blocks[Formula], case: Case, chain: ChainMap) -> list[Division] | None:
+    def divisions(self, case: Case, chain: ChainMap) -> list[Division] | None:
         """Return the padded sizes of a SpaceToBatch and their blocks; None for BatchToSpace.
 
         BatchToSpace only fuses with the SpaceToBatch that has made the batch a multiple of the blocks.
@@ -94,11 +97,11 @@ class Blocks(Generic[_T]):
         return [(size + begin + end, block) for size, begin, end, block in each if block > 1]
 
     def _parameters(
-        self: Blocks[Formula], case: Case, chain: ChainMap
+        self, case: Case, chain: ChainMap
     ) -> tuple[list[Polynomial], list[Polynomial], list[Polynomial]]:
         sizes = operators.CaseArithmetic(case)
         begins, ends = (
-            [sizes.polynomial(amount.compute(sizes, chain.size)) for amount in amounts]
+            [sizes.polynomial(compute_size(amount, sizes, chain.size)) for amount in amounts]
             for amounts in (self.begins, self.ends)
         )
         return [Polynomial.of(b) for b in self.block], begins, ends
@@ -116,24 +119,24 @@ def _check_crop(case: Case, left: Polynomial, size: Polynomial) -> None:
 # Reading
 
 
-def read_blocks(chain: ChainMap, access: Access) -> Iterator[Blocks[Formula]]:
+def read_blocks(chain: ChainMap, access: Access) -> Iterator[Blocks]:
     """Yield the operators that a form may be, with pads by the dims of the chain's values."""
-    seen = set[Blocks[Formula]]()
+    seen = set[Blocks]()
     for found in _block_operators(access):
         try:
             begins, ends = (
-                tuple(write_formula(p, chain.dims) for p in amounts)
+                tuple(name_sizes(p, chain.dims) for p in amounts)
                 for amounts in (found.begins, found.ends)
             )
         except UnnamedError:
             continue
-        named = Blocks(found.kind, found.block, begins, ends, found.before, found.behind)
-        if named not in seen and all((f.constant or 0) >= 0 for f in (*begins, *ends)):
+        named = replace(found, begins=begins, ends=ends)
+        if named not in seen and all((p.constant or 0) >= 0 for p in (*begins, *ends)):
             seen.add(named)
             yield named
 
 
-def _block_operators(access: Access) -> Iterator[Blocks[Polynomial]]:
+def _block_operators(access: Access) -> Iterator[Blocks]:
     rank = len(access.dims[OUT])
     if rank != len(access.dims[IN]):
         return
@@ -159,7 +162,7 @@ class _Axis:
 
 def _read_kind(
     kind: type[SpaceToBatch] | type[BatchToSpace], m: Access, blocked: int, alone: int
-) -> Blocks[Polynomial] | None:
+) -> Blocks | None:
     """Read the operator whose blocks and images are along one axis, and images `alone` along another."""
     row, image = stack_digits(m.digits_along(OUT, blocked), OUT), m.digits_along(IN, alone)
     if row is None or m.rests[OUT][blocked] != ZERO or m.rests[IN][alone] != ZERO:
@@ -219,7 +222,7 @@ def _assemble_operator(
     alone: int,
     axes: Sequence[_Axis],
     order: Sequence[int],
-) -> Blocks[Polynomial] | None:
+) -> Blocks | None:
     """Return the operator with the batch first, and the blocked axes in the order of their places."""
     rank, used = len(m.dims[OUT]), [a.cells for a in axes if a.cells is not None]
     if len(set(used)) != len(used):
@@ -273,9 +276,7 @@ def _may_be_one(path: Path) -> bool:
     return bool(places) and "Transpose" in kinds[places[0] : places[-1]]
 
 
-def find_blocks(
-    graph: GraphScope, path: Path, budget: Budget
-) -> Iterator[tuple[Path, Blocks[Formula]]]:
+def find_blocks(graph: GraphScope, path: Path, budget: Budget) -> Iterator[tuple[Path, Blocks]]:
     """Yield the parts of a path that are block operators, in order.
 
     Args:
@@ -292,9 +293,9 @@ class _Search:
     def __init__(self, graph: GraphScope, path: Path, budget: Budget) -> None:
         self._path, self._budget, self._readings = path, budget, Readings(graph, budget)
         self._ranks = [None if (d := graph.dims(v)) is None else len(d) for v in path.values]
-        self._read: dict[_Span, Iterator[Blocks[Formula]]] = {}
+        self._read: dict[_Span, Iterator[Blocks]] = {}
 
-    def find_parts(self) -> Iterator[tuple[Path, Blocks[Formula]]]:
+    def find_parts(self) -> Iterator[tuple[Path, Blocks]]:
         """Yield the parts of the path that are operators, in order."""
         cores, first = self._find_cores(), 0
         while cores:
@@ -326,7 +327,7 @@ class _Search:
                     cores[start, end] = found.kind
         return sorted(cores.items())
 
-    def _longest_operator(self, spans: Iterable[_Span]) -> tuple[_Span, Blocks[Formula]] | None:
+    def _longest_operator(self, spans: Iterable[_Span]) -> tuple[_Span, Blocks] | None:
         """Return the longest of some parts that is an operator, and the operator."""
         for span in sorted(spans, key=lambda span: (span[0] - span[1], span)):
             for found in self._read_candidates(span):
@@ -337,7 +338,7 @@ class _Search:
                     return span, found
         return None
 
-    def _read_candidates(self, span: _Span) -> Iterator[Blocks[Formula]]:
+    def _read_candidates(self, span: _Span) -> Iterator[Blocks]:
         """Yield what a part of the path may be, read in several cases; each is read once."""
         first, last = self._ranks[span[0]], self._ranks[span[1]]
         if first is None or last not in (None, first) or self._budget.is_exhausted:

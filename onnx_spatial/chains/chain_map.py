@@ -6,10 +6,10 @@ The dims of the input are symbols. What the nodes read besides data (pads, start
 back to constants and to the dims of other values, which are symbols as well; values that are neither
 make the map unknown.
 
-Symbols live as long as a proof. A `Formula` refers to a size by the name of a value and the axis, so
-that it can be computed as a polynomial of another proof, or as nodes. The index maps of many chains are
-only known where nothing is rounded: `DividedSizes` notes how nodes divide sizes, to read the chain where
-the divisors divide them.
+Symbols live as long as a proof. Sizes that outlive it are polynomials of `ValueDim`s, which are
+computed of the symbols of another proof, or by nodes. The index maps of many chains are only known where
+nothing is rounded: `DividedSizes` notes how nodes divide sizes, to read the chain where the divisors
+divide them.
 
     rows = (h + 5) / 2        h is read as 2*k - 5: then rows is k, and a Reshape by it is legal
 """
@@ -38,7 +38,9 @@ from onnx_spatial.maps.polynomial import (
     OperationKey,
     Polynomial,
     Symbol,
+    atoms_of,
     product,
+    substitute,
     top_atoms,
 )
 from onnx_spatial.maps.sizes import SymbolicValues
@@ -53,82 +55,44 @@ from onnx_spatial.operators.operator import Size
 
 @dataclass(frozen=True)
 class ValueDim:
-    """One dim of a value: its name, and the axis."""
+    """Key of the atom for one dim of a value: its name, and the axis."""
 
     value: str
     axis: int
-
-
-@dataclass(frozen=True)
-class Quotient:
-    """A quotient that is rounded down; the dividend is not negative, the divisor is 1 or more."""
-
-    dividend: Formula
-    divisor: Formula
-
-
-@dataclass(frozen=True)
-class Formula:
-    """A sum of products of dims and quotients.
-
-    Attributes:
-        terms: each product and its factor; the empty product has the constant.
-    """
-
-    terms: tuple[tuple[tuple[ValueDim | Quotient, ...], int], ...] = ()
-
-    @property
-    def constant(self) -> int | None:
-        """The value, if it is known, else None."""
-        if not self.terms:
-            return 0
-        ((factors, value), *others) = self.terms
-        return None if factors or others else value
-
-    def compute(self, sizes: Arithmetic, dim: Callable[[ValueDim], Size]) -> Size:
-        """Compute it with the arithmetic `sizes`, from the dims that `dim` returns."""
-        total: Size = 0
-        # What is added first makes that less is subtracted from: no sum in between is negative.
-        for factors, count in sorted(self.terms, key=lambda term: term[1] < 0):
-            term: Size = abs(count)
-            for factor in factors:
-                value = (
-                    dim(factor)
-                    if isinstance(factor, ValueDim)
-                    else sizes.div(
-                        factor.dividend.compute(sizes, dim), factor.divisor.compute(sizes, dim)
-                    )
-                )
-                term = sizes.mul(term, value)
-            total = sizes.sub(total, term) if count < 0 else sizes.add(total, term)
-        return total
 
 
 class UnnamedError(Exception):
     """A polynomial holds a number that is no dim of a value."""
 
 
-def write_formula(p: Polynomial, dims: Mapping[Atom, ValueDim]) -> Formula:
-    """Write a polynomial of the symbols of a proof as a formula of the dims that they stand for.
+def name_sizes(p: Polynomial, dims: Mapping[Atom, ValueDim]) -> Polynomial:
+    """Write a polynomial of the symbols of a proof by the dims that they stand for.
 
     Raises:
         UnnamedError: it holds another symbol, or a quotient that may be negative.
     """
-    terms = [
-        (tuple(_write_factor(atom, dims) for atom in product), factor)
-        for product, factor in p.terms.items()
-    ]
-    return Formula(tuple(sorted(terms, key=repr)))
+    for atom in atoms_of(p):
+        is_quotient = isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR
+        if not (atom in dims or (is_quotient and atom.nonnegative)):
+            raise UnnamedError
+    return substitute(p, {atom: Polynomial.atom(dim) for atom, dim in dims.items()})
 
 
-def _write_factor(atom: Atom, dims: Mapping[Atom, ValueDim]) -> ValueDim | Quotient:
-    if atom in dims:
-        return dims[atom]
-    key = atom.key
-    if not isinstance(key, OperationKey) or key.operator != FLOOR or not atom.nonnegative:
-        raise UnnamedError
-    dividend, divisor = key.operands
-    return Quotient(write_formula(dividend, dims), write_formula(divisor, dims))
+def compute_size(p: Polynomial, sizes: Arithmetic, dim: Callable[[ValueDim], Size]) -> Size:
+    """Compute what `name_sizes` has written with the arithmetic `sizes`, from what `dim` returns."""
+    total: Size = 0
+    # What is added first makes that less is subtracted from: no sum in between is negative.
+    for atoms, factor in sorted(p.terms.items(), key=lambda term: term[1] < 0):
+        term: Size = abs(factor)
+        for key in (atom.key for atom in atoms):
+            if isinstance(key, ValueDim):
+                value = dim(key)
+            else:
+                assert isinstance(key, OperationKey)
+                value = sizes.div(*(compute_size(each, sizes, dim) for each in key.operands))
+            term = sizes.mul(term, value)
+        total = sizes.sub(total, term) if factor < 0 else sizes.add(total, term)
+    return total
 
 
 #: A size that is a multiple is one of this number: of every usual product of blocks.

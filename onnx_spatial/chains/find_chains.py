@@ -29,7 +29,7 @@ import onnx_ir as ir
 
 from onnx_spatial import analysis
 from onnx_spatial.chains.blocks import Blocks, find_blocks, paths_of_blocks
-from onnx_spatial.chains.chain_map import Formula, GraphScope, ValueDim, graph_scopes
+from onnx_spatial.chains.chain_map import GraphScope, ValueDim, compute_size, graph_scopes
 from onnx_spatial.chains.movements import Movement
 from onnx_spatial.chains.one_hot import find_one_hot
 from onnx_spatial.chains.patches import Patches, find_patches, paths_of_patches
@@ -75,7 +75,7 @@ class Chain:
     source: str
     output: str
     nodes: tuple[onnx.NodeProto, ...]
-    blocks: Blocks[Formula] | None
+    blocks: Blocks | None
     element_type: int = 0
     input_shape: tuple[Dim, ...] | None = None
     output_shape: tuple[Dim, ...] | None = None
@@ -337,7 +337,7 @@ def _emit_blocks(
         def dim_size(dim: ValueDim) -> Size:
             return emit.length(graphs.value(chain.place, dim.value), dim.axis)
 
-        entries: list[Size] = [amount.compute(emit, dim_size) for amount in pads]
+        entries: list[Size] = [compute_size(amount, emit, dim_size) for amount in pads]
         inputs.append(emit.reshape_to(emit.vector(entries, table), [-1, 2]))
     operator = ir.node(chain.op_type, inputs, attributes, domain=DOMAIN)
     emit.nodes.append(operator)

@@ -459,7 +459,7 @@ class _Search:
                 better = is_worthwhile(
                     least, prices.price_resized(operator, done, *ends), freed, count
                 )
-        if not better or not self._is_proven(path, reading.movements):
+        if not better or not self._readings.is_operator(path, reading.movements):
             return None
         return replace(listed, after_us=after)
 
@@ -483,7 +483,7 @@ class _Search:
         done = prices.lower_rearrange(operator, shape)
         if isinstance(done, str):
             return replace(listed, reason=done)
-        if not self._is_proven(path, reading.movements):
+        if not self._readings.is_operator(path, reading.movements):
             return replace(listed, reason="it is not proven for all sizes")
         return replace(listed, operator=operator, selections=selections, after_us=done.cost)
 
@@ -504,9 +504,6 @@ class _Search:
                     yield _Reading(found, *each)
 
         return next(self._readings.read_path(path, read, DividedSizes.all_as_multiples), None)
-
-    def _is_proven(self, path: Path, movements: SlicedRearrange) -> bool:
-        return self._readings.is_operator(path, movements)
 
     def _prices_of(self, listed: Movement) -> Prices:
         opset = self._graph.scope.opset

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import onnx
 
-from onnx_spatial.chains.one_hot import with_legal_patches
+from onnx_spatial.chains.illegal_reshapes import with_legal_patches
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import marks, patch_proto
 from onnx_spatial.operators.spellings import LEFTOVER_OP_TYPES, OP_TYPES
@@ -79,7 +79,7 @@ def without_earlier_form(
     """Undo mode "function" and, with `groups_too`, the node groups of mode "custom-op", in a copy.
 
     Patches that tf2onnx wrote, and that no runtime loads, become operators again, too
-    (`chains.one_hot`); `folder` is where their external data lies.
+    (`chains.illegal_reshapes`); `folder` is where their external data lies.
     """
     legal = with_legal_patches(model, folder)
     model = marks.merge_groups(legal.model) if groups_too else legal.model

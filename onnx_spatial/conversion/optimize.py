@@ -20,8 +20,9 @@ import onnx
 
 from onnx_spatial import analysis
 from onnx_spatial.chains.find_chains import Chain, list_chains, with_operators
+from onnx_spatial.chains.illegal_reshapes import with_legal_patches
 from onnx_spatial.chains.movements import Movement, find_movements
-from onnx_spatial.chains.one_hot import NOTE, NOTE_OF_SUMS, with_legal_patches
+from onnx_spatial.chains.one_hot import NOTE, NOTE_OF_SUMS
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.graph_editor import number_of_changes, remove_layout_changes
 from onnx_spatial.conversion.limits import check_limits

@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import Analysis, OperatorInfo
-from onnx_spatial.chains.one_hot import ILLEGAL
+from onnx_spatial.chains.illegal_reshapes import ILLEGAL
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.graph_editor import finish
 from onnx_spatial.conversion.local_functions import add_functions

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -106,7 +105,7 @@ def _replace_one(
     subject: MatchedOp,
     model: ModelEditor,
     write: Writer,
-    rules: Sequence[Rule[Any]],
+    rules: Sequence[Rule],
     mode: report.Action,
 ) -> list[ir.Node]:
     """Replace one operator, report what was done, and return the new nodes.
@@ -119,8 +118,8 @@ def _replace_one(
     _check_constants(info, subject, rewrite.lowered)
     absorbed = tuple(traversal.label(node) for node in rewrite.absorbed)
     made = _carry_out(rewrite, model)
-    lowering = rewrite.lowered.strategy
-    action: report.Action = "fuse" if any(rule.name == lowering for rule in rules) else mode
+    lowering = rewrite.name or rewrite.lowered.strategy
+    action: report.Action = "fuse" if rewrite.name else mode
     considered = rewrite.lowered.considered if action == "lower" else ()
     for part in rewrite.subjects[1:]:
         operator_at[part.info.index] = report.converted(
@@ -157,7 +156,7 @@ def _find_rewrite(
     subject: MatchedOp,
     matcher: Matcher,
     write: Writer,
-    rules: Sequence[Rule[Any]],
+    rules: Sequence[Rule],
 ) -> tuple[Rewrite, tuple[Reason, ...]]:
     """Apply the first rule that does not decline, else lower the operator on its own."""
     # Its inputs may have changed since the operators were listed.
@@ -165,7 +164,7 @@ def _find_rewrite(
     subject = replace(subject, request=request)
     declined: list[Reason] = []
     for rule in rules:
-        answer = rule.apply_to(subject, matcher, lambda request: write(request, subject.info))
+        answer = rule(subject, matcher, lambda request: write(request, subject.info))
         if isinstance(answer, Rewrite):
             return answer, tuple(declined)
         if answer is not None:

@@ -1,14 +1,14 @@
 """Fuse spatial operators with the nodes next to them.
 
-    SpaceToBatch -> Conv -> BatchToSpace        a dilated Conv                `dilated_conv`
-    ExtractPatches -> Conv 1x1, MatMul, ..      one strided Conv              `strided_conv.STRIDED`
-    BatchToSpace -> SpaceToBatch                a Pad, a Slice, or nothing    `neighbours.CANCELLED`
-    Transpose -> operator -> Transpose          one permutation               `neighbours.ABSORBED`
+    SpaceToBatch -> Conv -> BatchToSpace     a dilated Conv                `dilated_conv`
+    ExtractPatches -> Conv 1x1, MatMul, ..   one strided Conv              `strided_conv`
+    BatchToSpace -> SpaceToBatch             a Pad, a Slice, or nothing    `neighbours`
+    Transpose -> operator -> Transpose       one permutation               `neighbours`
 
-Every rule has the same three parts: a pattern in the graph, a check that may decline with a reason, and
-a rewrite that drafts nodes. Rules only read; `conversion` edits the graph.
+Every rule looks for a pattern in the graph, may decline with a reason, and drafts nodes. Rules only
+read; `conversion` edits the graph.
 
-                           pattern                                 check    rewrite
+                           pattern                                 why not  drafts
     RULES                  a spatial operator and its neighbours   Reason   Rewrite
     dilated_conv           a node between SpaceToBatch and         Reason   Commuted, Convolution
                            BatchToSpace, by operator type
@@ -26,16 +26,14 @@ Whatever a rule writes must be exact, bit for bit, at every size that the origin
 convolutions may sum up in another order.
 """
 
-from typing import Any
-
 from onnx_spatial.fusion import neighbours, strided_conv
 from onnx_spatial.fusion.rules import Lower, MatchedOp, Matcher, Reason, Rewrite, Rule, Writer
 
 #: Every rule, in the order in which they are applied to an operator.
-RULES: tuple[Rule[Any], ...] = (
-    strided_conv.STRIDED,
-    neighbours.CANCELLED,
-    neighbours.ABSORBED,
+RULES: tuple[Rule, ...] = (
+    strided_conv.fuse_product,
+    neighbours.cancel_pair,
+    neighbours.absorb_transposes,
 )
 
 __all__ = ["RULES", "Lower", "MatchedOp", "Matcher", "Reason", "Rewrite", "Rule", "Writer"]

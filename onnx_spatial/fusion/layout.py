@@ -334,8 +334,6 @@ def _change_of_reshape(node: NodeView, rank: int) -> Layout | Reason:
 
 # 2. Values and their layouts
 
-#: The length that is assumed of an axis of unknown size.
-_TYPICAL_LENGTH = 32
 _SAME_RANK = op_traits.having(Trait.SAME_RANK) | {"Concat"}
 _BROADCASTING = op_traits.having(Trait.BROADCASTS)
 
@@ -370,7 +368,7 @@ class LayoutGraph:
         self.view, self.matcher = view, view.matcher
         self.opset = view.opset
         self.order = {node: number for number, node in enumerate(graph)}
-        self._dims: dict[ir.Value, tuple[int, ...] | None] = {}
+        self._ranks: dict[ir.Value, int | None] = {}
         self._changes: dict[ir.Node, Layout | None] = {}
         self._forms: dict[ir.Value, Forms] = {}
 
@@ -391,27 +389,22 @@ class LayoutGraph:
     # Values
 
     def rank(self, value: ir.Value) -> int | None:
-        """Return the rank of a value; None if it is unknown."""
-        dims = self.dims(value)
-        return None if dims is None else len(dims)
-
-    def dims(self, value: ir.Value) -> tuple[int, ...] | None:
-        """Return the dims of a value, with estimates of unknown ones; None if the rank is unknown.
+        """Return the rank of a value; None if it is unknown.
 
         Producers come first, without recursion: a graph may be thousands of nodes deep.
         """
         found, todo = dict[ir.Value, int](), [value]
         while todo:
             each = todo.pop()
-            if each in self._dims or each in found:
+            if each in self._ranks or each in found:
                 continue
             found[each] = self.place_of(each)
             producer = each.producer()
             if producer in self.order and self.view.dims(each.name) is None:
                 todo += [source for source in producer.inputs if source is not None]
         for each in sorted(found, key=found.__getitem__):
-            self._dims[each] = self._find_dims(each)
-        return self._dims[value]
+            self._ranks[each] = self._find_rank(each)
+        return self._ranks[value]
 
     def is_named(self, value: ir.Value) -> bool:
         """Return whether a value must keep its name."""
@@ -425,31 +418,23 @@ class LayoutGraph:
             for node, _ in self.matcher.readers(form)
         )
 
-    def _find_dims(self, value: ir.Value) -> tuple[int, ...] | None:
+    def _find_rank(self, value: ir.Value) -> int | None:
         known = self.view.dims(value.name)
         if known is not None:
-            return tuple(_TYPICAL_LENGTH if d.constant is None else d.constant for d in known)
+            return len(known)
         if (constant := self.view.known(value)) is not None:
-            return constant.shape
+            return constant.ndim
         node = value.producer()
         if node not in self.order or not op_traits.is_standard(node):
             return None
-        rows = [self.dims(source) for source in node.inputs if source is not None]
-        if not rows or None in (rows if node.op_type in _BROADCASTING else rows[:1]):
-            return None
-        first, *others = (row or () for row in rows)
+        ranks = [self.rank(source) for source in node.inputs if source is not None]
+        if node.op_type in _BROADCASTING:
+            each = [rank for rank in ranks if rank is not None]
+            return max(each) if each and len(each) == len(ranks) else None
         change = self.change_of(node)
         if change is not None:
-            return tuple(1 if axis is None else first[axis] for axis in change.axes)
-        if node.op_type in _BROADCASTING:
-            columns = itertools.zip_longest(*(row[::-1] for row in (first, *others)), fillvalue=1)
-            return tuple(map(max, columns))[::-1]
-        if node.op_type not in _SAME_RANK:
-            return None
-        weight = op_traits.of(node).weight
-        kernel = () if weight is None else self.view.dims((node.inputs[weight] or value).name)
-        channels = first[1:2] if not kernel else (kernel[0].constant or 1,)
-        return (*first[:1], *channels, *first[2:])
+            return len(change.axes)
+        return ranks[0] if ranks and node.op_type in _SAME_RANK else None
 
     # Changes of layout
 

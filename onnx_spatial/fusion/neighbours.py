@@ -1,12 +1,12 @@
 """Rules for an operator and its direct neighbours: its inverse, and Transposes.
 
-CANCELLED  BatchToSpace crops c -> SpaceToBatch pads p         pads by (p - c) / block
+`cancel_pair`        BatchToSpace crops c -> SpaceToBatch pads p         pads by (p - c) / block
 
 A Pad, a Slice or an Identity is left, written as one of the two operators with blocks of 1. Cropped
 elements do not come back, so on one side of an axis only one of the two may do anything, and only by
 multiples of the block. SpaceToBatch -> BatchToSpace is a region without nodes (`dilated_conv`).
 
-ABSORBED   x -> Transpose -> operator -> Transpose -> y        x -> permutation -> y
+`absorb_transposes`  x -> Transpose -> operator -> Transpose -> y        x -> permutation -> y
 
 Converters put such pairs around every operator, to change between NHWC and NCHW. A Transpose in front
 with other readers stays for them. Behind, all readers must be Transposes of one permutation, and the
@@ -25,7 +25,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError, OperatorError
-from onnx_spatial.fusion.rules import Lower, MatchedOp, Matcher, Reason, Rewrite, Rule, blame
+from onnx_spatial.fusion.rules import Lower, MatchedOp, Matcher, Reason, Rewrite, blame
 from onnx_spatial.lowering import Lowered, Request, are_open, transpose_cost
 from onnx_spatial.lowering.emitter import TYPICAL_DIM
 from onnx_spatial.model import traversal
@@ -35,16 +35,8 @@ from onnx_spatial.operators.spellings import BlockCall, Vector
 # Opposite operators
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """A BatchToSpace, the SpaceToBatch behind it, and the operator that is left of the two."""
-
-    first: MatchedOp
-    second: MatchedOp
-    remainder: BlockCall
-
-
-def _match_pair(subject: MatchedOp, matcher: Matcher) -> _Pair | Reason | None:
+def cancel_pair(subject: MatchedOp, matcher: Matcher, lower: Lower) -> Rewrite | Reason | None:
+    """Write a BatchToSpace and the SpaceToBatch behind it as the operator that is left of the two."""
     call = subject.request.call
     if not isinstance(call, BlockCall) or call.kind is not BatchToSpace:
         return None
@@ -64,14 +56,9 @@ def _match_pair(subject: MatchedOp, matcher: Matcher) -> _Pair | Reason | None:
     left = combine_pair(call, other.request.call)
     if isinstance(left, str):
         return f"{where} {left}"
-    return _Pair(subject, other, left)
-
-
-def _rewrite_pair(pair: _Pair, lower: Lower) -> Rewrite:
-    first, second = pair.first, pair.second
-    lowered = lower(replace(first.request, call=pair.remainder, inputs=first.request.inputs[:1]))
-    outputs = (second.node.outputs[0],)
-    return Rewrite(lowered, (first, second), (), outputs, second.info.output_shape)
+    lowered = lower(replace(subject.request, call=left, inputs=subject.request.inputs[:1]))
+    outputs, shape = (other.node.outputs[0],), other.info.output_shape
+    return Rewrite(lowered, (subject, other), (), outputs, shape, name="cancelled")
 
 
 def combine_pair(first: BlockCall, second: BlockCall) -> BlockCall | Reason:
@@ -95,10 +82,6 @@ def combine_pair(first: BlockCall, second: BlockCall) -> BlockCall | Reason:
     begins, ends = (Vector(first.blocked, tuple(abs(grown[i::2]).tolist())) for i in (0, 1))
     ones = Vector(first.blocked, (1,) * first.blocked)
     return BlockCall(kind, ones, begins, ends, first.dialect, first.rank)
-
-
-#: BatchToSpace and SpaceToBatch cancel each other.
-CANCELLED = Rule("cancelled", _match_pair, _rewrite_pair)
 
 
 # Transposes
@@ -128,41 +111,21 @@ class _Transposes:
     outputs: tuple[ir.Value, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Match:
-    """An operator with the Transposes in front of it, behind it, or both.
-
-    Attributes:
-        subject: the operator.
-        front, behind: the Transposes of a side; None if it has none, or none that may go.
-        reasons: why the Transposes of a side may not go.
-    """
-
-    subject: MatchedOp
-    front: _Transposes | None
-    behind: _Transposes | None
-    reasons: tuple[Reason, ...]
-
-
-def _match_transposes(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
+def absorb_transposes(
+    subject: MatchedOp, matcher: Matcher, lower: Lower
+) -> Rewrite | Reason | None:
+    """Absorb the Transposes in front of an operator, behind it, both or none, whichever is cheapest."""
     if subject.request.shape is None:
         return None
     sides = _front_transpose(subject, matcher), _transpose_behind(subject, matcher)
-    reasons = tuple(side for side in sides if isinstance(side, str))
-    front, behind = (side if isinstance(side, _Transposes) else None for side in sides)
-    if front is None and behind is None:
+    reasons = [side for side in sides if isinstance(side, str)]
+    options = [[None, side] if isinstance(side, _Transposes) else [None] for side in sides]
+    if all(len(each) == 1 for each in options):
         return "; ".join(reasons) or None
-    return _Match(subject, front, behind, reasons)
-
-
-def _absorb_cheapest(match: _Match, lower: Lower) -> Rewrite | Reason:
-    """Absorb the Transposes of one side, both or none, whichever is cheapest."""
     forms: list[tuple[float, Lowered, _Transposes | None, _Transposes | None]] = []
-    sides = (match.front, match.behind)
-    options = [[None] if side is None else [None, side] for side in sides]
     for front, behind in itertools.product(*options):
         try:
-            lowered = lower(_extend_request(match.subject.request, front, behind))
+            lowered = lower(_extend_request(subject.request, front, behind))
         except ConversionError:
             if front is None and behind is None:
                 raise
@@ -172,15 +135,14 @@ def _absorb_cheapest(match: _Match, lower: Lower) -> Rewrite | Reason:
     _, lowered, front, behind = min(forms, key=itemgetter(0))
     if front is None and behind is None:
         kept = "the Transposes around it cost no more than absorbing them"
-        return "; ".join([*match.reasons, kept])
-    info, node = match.subject.info, match.subject.node
+        return "; ".join([*reasons, kept])
     absorbed = front.nodes if front is not None else ()
-    outputs: tuple[ir.Value, ...] = (node.outputs[0],)
-    shape = info.output_shape
+    outputs: tuple[ir.Value, ...] = (subject.node.outputs[0],)
+    shape = subject.info.output_shape
     if behind is not None:
         absorbed, outputs = absorbed + behind.nodes, behind.outputs
         shape = tuple(shape[axis] for axis in behind.perm) if shape is not None else None
-    return Rewrite(lowered, (match.subject,), absorbed, outputs, shape)
+    return Rewrite(lowered, (subject,), absorbed, outputs, shape)
 
 
 def _front_transpose(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None:
@@ -254,7 +216,3 @@ def _extend_request(
     if behind is not None:
         request = replace(request, after=behind.perm)
     return request
-
-
-#: Transposes around an operator become part of it; the lowering has the name that is reported.
-ABSORBED = Rule(None, _match_transposes, _absorb_cheapest)

@@ -12,8 +12,8 @@ spatial operators these changes meet, with only operators between them that do t
    layouts of it that are read. A *push* starts at a value and one of its layouts: all that commute and
    make or read the value do so in this layout, then those next to them, and so on, also while it gets a
    little worse. The labels are kept as far as they were best, if there are fewer changes of layout or
-   Transposes, and no more elements to move. Only values near fused nodes are looked at, so the work
-   follows the operators, not the model.
+   Transposes. Only values near fused nodes are looked at, so the work follows the operators, not the
+   model.
 2. When no push pays, all labels are written at once. The forms of a value are dropped, and each layout
    is made where it is first read, in the way that was counted. Values that others need by name keep it;
    readers of doubles are copied.
@@ -76,28 +76,19 @@ class Move:
 
 
 class Cost(NamedTuple):
-    """Nodes that change layouts, the Transposes of them, and the elements that these move."""
+    """Nodes that change layouts, and the Transposes of them."""
 
     nodes: int = 0
     transposes: int = 0
-    moved: int = 0
 
     def plus(self, other: Cost, times: int = 1) -> Cost:
         """Return the sum, or the difference."""
-        nodes, transposes, moved = other
-        return Cost(
-            self.nodes + times * nodes,
-            self.transposes + times * transposes,
-            self.moved + times * moved,
-        )
+        return Cost(self.nodes + times * other.nodes, self.transposes + times * other.transposes)
 
     @property
     def is_gain(self) -> bool:
-        """Whether a difference has fewer nodes, and more of nothing.
-
-        Smaller Transposes alone are no reason to move: sizes are guesses.
-        """
-        return max(self) <= 0 and min(self.nodes, self.transposes) < 0
+        """Whether a difference has fewer of the one, and not more of the other."""
+        return max(self) <= 0 and min(self) < 0
 
 
 class Plan:
@@ -202,28 +193,22 @@ class Plan:
         every = frozenset({*contents.values(), *asked})
         ways = ways_to_make(every, len(self.layout(forms.root).axes))
         steps = (op_type for _, step in ways.values() for op_type, _ in step.steps)
-        anew = self._weigh_forms(steps, forms).plus(identities)
+        anew = self._weigh_steps(steps).plus(identities)
         if is_moved:
             return [], anew
         kept = _on_the_way(forms, needed)
         producers = [value.producer() for value in kept[1:]]
-        old = self._weigh_forms((node.op_type for node in producers if node is not None), forms)
+        old = self._weigh_steps(node.op_type for node in producers if node is not None)
         # A form serves only readers behind it.
-        place = {forms.layouts[value]: self._place_of(value) for value in reversed(kept)}
+        place = {forms.layouts[value]: self.graph.place_of(value) for value in reversed(kept)}
         in_time = all(place.get(content, math.inf) < first for content, first in asked.items())
         return (kept, old) if in_time and old <= anew else ([], anew)
 
-    def _place_of(self, value: ir.Value) -> int:
-        node = value.producer()
-        return -1 if node is None else self.graph.order.get(node, -1)
-
-    def _weigh_forms(self, op_types: Iterable[str], forms: Forms) -> Cost:
+    def _weigh_steps(self, op_types: Iterable[str]) -> Cost:
         kinds = list(op_types)
         transposes = kinds.count("Transpose")
         axes = self._nodes_of_axes * (len(kinds) - transposes)
-        return Cost(
-            len(kinds) + axes, transposes, transposes * math.prod(self.graph.dims(forms.root) or ())
-        )
+        return Cost(len(kinds) + axes, transposes)
 
     # Pushes
 
@@ -243,7 +228,7 @@ class Plan:
 
     def _push_layout(self, start: Forms, meeting: Layout) -> list[ir.Node]:
         """Make and read a value in a layout, and what is next to it; return the nodes that moved."""
-        before: dict[ir.Node, Layout] = {}
+        before: dict[ir.Node, Move | None] = {}
         total, best, length = Cost(), Cost(), 0
         todo = deque(self._next_nodes(start, meeting))
         while (
@@ -252,11 +237,14 @@ class Plan:
             and len(before) < length + _MAX_PUSHED_NODES
         ):
             node, change = todo.popleft()
-            old = self.layout(node.outputs[0])
-            if node in before or change == old or not self._does_commute(node, change):
+            if node in before or change == self.layout(node.outputs[0]):
                 continue
-            before[node] = old
-            total = total.plus(self._move_node(node, change))
+            adapted = None if change.is_identity else adapt_node(node, self.graph, change)
+            move = None if adapted is None else Move(change, adapted)
+            if move is None and not change.is_identity:
+                continue
+            before[node] = self.moves.get(node)
+            total = total.plus(self._move_node(node, move))
             if total.is_gain and total < best:
                 best, length = total, len(before)
             for value in node.outputs:
@@ -279,20 +267,15 @@ class Plan:
             if node is not None and self.data(node).get(index):
                 yield node, forms.layouts[value].inverse.then(meeting)
 
-    def _does_commute(self, node: ir.Node, change: Layout) -> bool:
-        return change.is_identity or adapt_node(node, self.graph, change) is not None
-
-    def _move_node(self, node: ir.Node, change: Layout) -> Cost:
-        """Write a node in a layout, and return what there is more of."""
+    def _move_node(self, node: ir.Node, move: Move | None) -> Cost:
+        """Write a node in a layout, or as it is, and return what there is more of."""
         about = self.about(node)
         total = Cost()
         for forms in about:
             total = total.plus(self.cost(forms), -1)
         self.moves.pop(node, None)
-        if not change.is_identity:
-            adapted = adapt_node(node, self.graph, change)
-            assert adapted is not None
-            self.moves[node] = Move(change, adapted)
+        if move is not None:
+            self.moves[node] = move
         for forms in about:
             del self._costs[forms.root]
             total = total.plus(self.cost(forms))

@@ -1,8 +1,8 @@
 """What fusion rules see, and the shape of a rule.
 
-    match(operator, matcher)  -> None         the pattern is not there
-                              -> a Reason     the pattern is there, but the check declines
-                              -> a match      rewrite(match, lower) -> a Rewrite, or a Reason
+    rule(operator, matcher, lower)  -> None         the pattern is not there
+                                    -> a Reason     the pattern is there, but the rule declines
+                                    -> a Rewrite    drafted nodes
 
     Matcher      producers, readers, names and Transposes around a node, in all graphs
     GraphView    what is known of the values of one graph, by the names of the original
@@ -16,9 +16,8 @@ message; the rules of `RULES` leave them alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, TypeVar
 
 import onnx
 import onnx_ir as ir
@@ -433,8 +432,6 @@ Writer = Callable[[Request, OperatorInfo], Lowered]
 #: Why a check declines, in one line: it is reported as data (`OperatorReport.declined`).
 Reason = str
 
-Match = TypeVar("Match")
-
 
 def blame(node: ir.Node) -> Reason:
     """Return the start of a reason that blames a node behind the operator."""
@@ -454,6 +451,7 @@ class Rewrite:
             names. Every value that is read elsewhere, or known by name elsewhere, must be listed.
         shape: of these values, as far as it is known.
         at: the one of `absorbed` whose place, name, documentation and metadata the new nodes take.
+        name: of the fusion; None if the operator is lowered, with or without its neighbours.
     """
 
     lowered: Lowered
@@ -462,6 +460,7 @@ class Rewrite:
     outputs: tuple[ir.Value, ...]
     shape: tuple[Dim, ...] | None
     at: ir.Node | None = None
+    name: str | None = None
 
     @property
     def edit(self) -> GraphEdit:
@@ -480,29 +479,6 @@ class Rewrite:
         return cls(lowered, (subject,), (), (subject.node.outputs[0],), shape)
 
 
-@dataclass(frozen=True)
-class Rule(Generic[Match]):
-    """A fusion rule.
-
-    Attributes:
-        name: reported in the place of the lowering's strategy; None to report the strategy.
-        match: find the pattern around an operator and check it.
-        rewrite: draft the nodes; may still decline where they would not be faster. Raises
-            ConversionError where the operator cannot be written at all.
-    """
-
-    name: str | None
-    match: Callable[[MatchedOp, Matcher], Match | Reason | None]
-    rewrite: Callable[[Match, Lower], Rewrite | Reason]
-
-    def apply_to(
-        self, subject: MatchedOp, matcher: Matcher, lower: Lower
-    ) -> Rewrite | Reason | None:
-        """Match and rewrite an operator: a rewrite, why there is none, or None without a match."""
-        match = self.match(subject, matcher)
-        if match is None or isinstance(match, Reason):
-            return match
-        rewrite = self.rewrite(match, lower)
-        if self.name is None or isinstance(rewrite, Reason):
-            return rewrite
-        return replace(rewrite, lowered=replace(rewrite.lowered, strategy=self.name))
+#: A fusion rule: finds its pattern around an operator and drafts the nodes, says why not, or finds none.
+#: Raises ConversionError where the operator cannot be written at all.
+Rule = Callable[[MatchedOp, Matcher, Lower], Rewrite | Reason | None]

@@ -38,12 +38,12 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.fusion.rules import Lower, MatchedOp, Matcher, Reason, Rewrite, Rule, blame
+from onnx_spatial.fusion.rules import Lower, MatchedOp, Matcher, Reason, Rewrite, blame
 from onnx_spatial.lowering import Emitter, Lowered, are_open, cost_model, transpose_cost
 from onnx_spatial.lowering.emitter import pad
 from onnx_spatial.operators import Dim, ExtractPatches
 
-#: Name of the rule.
+#: Name of the fusion.
 _NAME = "strided convolution"
 
 #: The axis of [N, C, spatial..] for each axis of a value.
@@ -372,19 +372,23 @@ def _find_border(
 # 3. Costs, and the nodes
 
 
-def _rewrite_product(match: _Sums, lower: Lower) -> Rewrite | Reason:
-    found = match.product
-    emit, value = _draft_convolution(match)
+def fuse_product(subject: MatchedOp, matcher: Matcher, lower: Lower) -> Rewrite | Reason | None:
+    """Write ExtractPatches and a product of its channels as one Conv."""
+    match = _match_product(subject, matcher)
+    if not isinstance(match, _Sums):
+        return match
+    node, (emit, value) = match.product.node, _draft_convolution(match)
     if _saved_time(match, emit, lower) <= 0:
-        return f"{blame(found.node)} one strided convolution would not be faster"
+        return f"{blame(node)} one strided convolution would not be faster"
     emit.prune(value)
     return Rewrite(
         Lowered(_NAME, emit, value),
-        (match.subject,),
+        (subject,),
         match.removed,
         (match.behind.value,),
         match.shape,
-        found.node,
+        node,
+        _NAME,
     )
 
 
@@ -455,7 +459,3 @@ def _kernel_order(found: Product, patches: ExtractPatches) -> tuple[list[int], l
     if found.rows_first:
         return [*rows, found.channels], [axes + 1, *order]
     return [found.channels, *rows], [0, *(place + 1 for place in order)]
-
-
-#: ExtractPatches and a product of its channels become one Conv.
-STRIDED = Rule(_NAME, _match_product, _rewrite_product)

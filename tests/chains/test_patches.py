@@ -22,7 +22,8 @@ from patch_models import one_hot
 from vocabulary import ExtractPatches
 
 import onnx_spatial
-from onnx_spatial.chains.one_hot import ILLEGAL, NOTE, NOTE_OF_SUMS, with_legal_patches
+from onnx_spatial.chains.illegal_reshapes import ILLEGAL, with_legal_patches
+from onnx_spatial.chains.one_hot import NOTE, NOTE_OF_SUMS
 from onnx_spatial.maps.elements import FINITE_DATA
 
 
