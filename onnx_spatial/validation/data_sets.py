@@ -24,8 +24,8 @@ from onnx import numpy_helper
 
 from onnx_spatial.errors import Code, ModelFileError, UsageError
 from onnx_spatial.model.io import other_formats
+from onnx_spatial.verification.options import Array
 from onnx_spatial.verification.run.data import check_user_data, graph_inputs
-from onnx_spatial.verification.values import Array
 
 _SET = re.compile(r"test_data_set_(\d+)")
 

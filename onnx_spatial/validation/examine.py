@@ -41,9 +41,10 @@ from onnx_spatial.validation.result import Entry, Kind, Level, ModelResult, Opti
 from onnx_spatial.verification import OutputResult, Verification, VerifyOptions
 from onnx_spatial.verification import values as value_kinds
 from onnx_spatial.verification.evidence import plain
-from onnx_spatial.verification.process import Progress
+from onnx_spatial.verification.process import CONVERTED, ORIGINAL, Progress
 from onnx_spatial.verification.run.legal_sizes import GIVE_DATA
-from onnx_spatial.verification.run.sessions import CONVERTED, ORIGINAL, RunError, Session
+from onnx_spatial.verification.run.run_error import RunError
+from onnx_spatial.verification.run.sessions import Session
 from onnx_spatial.verification.values import RTOL, RTOL_OF_8_BITS, Kinds, compare
 
 #: Number of problems of a verification that get an entry of their own.

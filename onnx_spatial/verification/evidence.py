@@ -14,17 +14,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from onnx_spatial.errors import Code, VerificationError, one_line
 from onnx_spatial.model import traversal
 from onnx_spatial.operators.operator import show
-from onnx_spatial.verification.options import VerifyOptions
-
-if TYPE_CHECKING:
-    from onnx_spatial.verification.values import Array
+from onnx_spatial.verification.options import Array, VerifyOptions
 
 Status = Literal["passed", "failed", "unverified"]
 #: What a pass rests on: a proof of every part that differs, or runs.

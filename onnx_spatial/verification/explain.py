@@ -50,12 +50,12 @@ from onnx_spatial.verification.match.graphs import (
     Producer,
     is_computed,
 )
-from onnx_spatial.verification.options import Tolerance, VerifyOptions
+from onnx_spatial.verification.options import Array, Tolerance, VerifyOptions
 from onnx_spatial.verification.pair import ModelPair
-from onnx_spatial.verification.run.sessions import Original, RunError, open_converted
+from onnx_spatial.verification.run.run_error import RunError
+from onnx_spatial.verification.run.sessions import Original, open_converted
 from onnx_spatial.verification.values import (
     REALS,
-    Array,
     Kind,
     dtype_name,
     find_mismatch,

@@ -13,13 +13,13 @@ import math
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
+
+import numpy.typing as npt
 
 from onnx_spatial.errors import Code, UsageError
 
-if TYPE_CHECKING:
-    from onnx_spatial.verification.values import Array
-
+Array = npt.NDArray[Any]
 #: What a caller gives: a number for all outputs, or numbers by output name; "" is for all others.
 Bound = float | Mapping[str, float] | None
 

@@ -25,9 +25,9 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io import reader
 from onnx_spatial.operators.operator import Dim, show
-from onnx_spatial.verification.options import Tolerances
+from onnx_spatial.verification.options import Array, Tolerances
 from onnx_spatial.verification.run import data
-from onnx_spatial.verification.values import REALS, STRING, Array, Kinds, dtype_of, is_float
+from onnx_spatial.verification.values import REALS, STRING, Kinds, dtype_of, is_float
 
 _WITH_SIZE = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED, STRING}
 

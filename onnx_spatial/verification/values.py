@@ -38,11 +38,9 @@ from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.model.traversal import Place
 from onnx_spatial.operators.operator import show
 from onnx_spatial.verification.evidence import OutputResult, WorstElement
-from onnx_spatial.verification.options import Tolerance
+from onnx_spatial.verification.options import Array, Tolerance
 
 # Arrays
-
-Array = npt.NDArray[Any]
 
 STRING = onnx.TensorProto.STRING
 BOOL = onnx.TensorProto.BOOL
@@ -200,15 +198,20 @@ class Kinds:
 
     def of_values(self) -> dict[str, Kind]:
         """Return the kinds of the values that the nodes of the main graph compute, by name."""
-        return self._kinds_along(Place(), traversal.in_order(self._graph), {})
+        nodes = traversal.in_order(self._graph)
+        moved = dict.fromkeys((name for node in nodes for name in node.output if name), _MOVED)
+        return moved | self._kinds_along(Place(), nodes, {})
 
     def _kinds_along(
         self, place: Place, nodes: Iterable[onnx.NodeProto], known: Mapping[str, Kind]
     ) -> dict[str, Kind]:
         kinds = dict(known)
         for node in nodes:
+            if op_traits.is_bitwise(node) and kinds.keys().isdisjoint((*node.input, *node.output)):
+                continue  # moved, as what is not known
             kind = self._of_node(place, node, kinds)
-            kinds.update((name, kind) for name in node.output if name)
+            if kind != _MOVED or not kinds.keys().isdisjoint(node.output):
+                kinds.update((name, kind) for name in node.output if name)
         return kinds
 
     def _of_node(self, place: Place, node: onnx.NodeProto, known: Mapping[str, Kind]) -> Kind:

@@ -408,15 +408,16 @@ def operators_of(models: ModelPair, chains: Sequence[Chain]) -> list[Operator]:
     """Return the operators of the original in the order of the file, then the chains."""
     model = models.original.proto
     nodes = list(traversal.nodes(model))
-    # The nodes inside a node follow it.
-    insides = [
-        range(i, i + 1 + len(list(traversal.inner_nodes(n)))) for i, (_, _, n) in enumerate(nodes)
-    ]
     operators = []
     for index in sorted({info.index for info in models.infos} | set(find_refused(model))):
         place, _, node = nodes[index]
         result = OperatorResult(traversal.label(node), str(place), node.op_type, node.domain)
-        around = frozenset(i for i, inside in enumerate(insides[:index]) if index in inside)
+        # The nodes inside a node follow it.
+        around = frozenset(
+            i
+            for i, (_, _, outer) in enumerate(nodes[:index] if place.steps else ())
+            if i + len(list(traversal.inner_nodes(outer))) >= index
+        )
         operators.append(Operator(result, frozenset({index}), around))
     if not chains:
         return operators

@@ -21,7 +21,8 @@ from onnx_spatial.model.io import reader
 from onnx_spatial.python_ops import registration
 from onnx_spatial.verification import evaluate
 from onnx_spatial.verification.run.data import patterns, usual
-from onnx_spatial.verification.run.sessions import Original, RunError, Session
+from onnx_spatial.verification.run.run_error import RunError
+from onnx_spatial.verification.run.sessions import Original, Session
 from onnx_spatial.verification.values import differing_bits, dtype_of
 
 TYPES = [

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import ChainMap
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from graphlib import TopologicalSorter
@@ -31,7 +31,7 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.model.io import external_data
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.verification.match.graphs import Graphs, is_computed, is_dense_constant, scopes
+from onnx_spatial.verification.match.graphs import Graphs, is_dense_constant, scopes, value_names
 from onnx_spatial.verification.values import STRING, constant_value
 
 T = TypeVar("T")
@@ -43,6 +43,11 @@ _Function = tuple[str, str, str]
 _OMITTED, _UNKNOWN = -2, -1
 
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+#: Attributes whose bytes say all: tensors may lie in other files.
+_PLAIN = frozenset(
+    onnx.AttributeProto.AttributeType.Value(name)
+    for name in "FLOAT INT STRING FLOATS INTS STRINGS".split()
+)
 _RANDOM = op_traits.having(Trait.RANDOM)
 
 
@@ -69,21 +74,76 @@ class Definitions:
         self.folders, self.renamed = folders, renamed
         numbers: dict[Hashable, int] = {}
         stored = _stored_keys((original, converted), folders)
-
-        def both_feed(name: str, place: traversal.Place) -> bool:
-            return original.is_fed(name, place) and converted.is_fed(name, place)
-
+        self._shared = {
+            place: computed & converted.computed.get(place, set())
+            for place, computed in original.computed.items()
+        }
+        for place, name in renamed:
+            self._shared[place].discard(name)
+        self.unchanged = self._unchanged_nodes(stored)
         self.before, self.after = (
-            Numbering(graphs, folder, numbers, known, self.is_shared, both_feed)
+            Numbering(self, graphs, folder, numbers, known)
             for graphs, folder, known in zip((original, converted), folders, stored, strict=True)
         )
 
     def is_shared(self, name: str, place: traversal.Place) -> bool:
         """Return whether nodes of both models compute a value under one name in the same graph."""
-        return (place, name) not in self.renamed and all(
-            graphs.computes(name, place) and is_computed(graphs.find(name, place))
-            for graphs in (self.original, self.converted)
-        )
+        return name in self._shared.get(place, ())
+
+    def is_fed(self, name: str, place: traversal.Place) -> bool:
+        """Return whether a value is an input of the graph at `place` in both models."""
+        return self.original.is_fed(name, place) and self.converted.is_fed(name, place)
+
+    def _unchanged_nodes(
+        self, stored: Sequence[Mapping[Key, Hashable]]
+    ) -> dict[traversal.Place, set[str]]:
+        """Return the first outputs of nodes that both models have alike, with all that they read.
+
+        Most nodes of a large model are such: they need no numbers. Others may be alike, too.
+        """
+        sides = self.original, self.converted
+        local = {function.domain for each in sides for function in each.model.functions}
+        replaceable = sides[0].overridable | sides[1].overridable
+        held: dict[traversal.Place, set[str]] = {}
+        for place, name in stored[0].keys() & stored[1].keys():
+            if stored[0][place, name] == stored[1][place, name]:
+                held.setdefault(place, set()).add(name)
+        alike: dict[traversal.Place, set[str]] = {}
+        unchanged: dict[traversal.Place, set[str]] = {}
+        for place, shared in self._shared.items():
+            versions = [each.imports(place).opsets for each in sides if each.is_regular(place)]
+            if len(versions) != len(sides) or versions[0] != versions[1]:
+                continue
+            if place.steps and place.outer not in alike:
+                continue
+            before, after = (each.graphs[place] for each in sides)
+            inputs = zip(value_names(before.input), value_names(after.input), strict=False)
+            known = {old for old, new in inputs if old == new}
+            known.difference_update(*(each.stored[place] for each in sides))
+            known |= held.get(place, set()) - replaceable | shared
+            if place.steps:
+                known |= alike[place.outer].difference(*(each.names(place) for each in sides))
+            known.add("")
+            alike[place] = known
+            texts = {node.SerializeToString() for node in before.node}
+            unchanged[place] = {
+                node.output[0]
+                for node in after.node
+                if node.output
+                and node.output[0]
+                and shared.issuperset(filter(None, node.output))
+                and known.issuperset(node.input)
+                and node.SerializeToString() in texts
+                and node.domain not in local
+                and all(a.type in _PLAIN and not a.ref_attr_name for a in node.attribute)
+            }
+        return unchanged
+
+    def changed_nodes(self, graphs: Graphs) -> Iterator[tuple[traversal.Place, onnx.NodeProto]]:
+        """Yield the nodes of one of both models that may not be the same in the other one."""
+        for place, node in graphs.nodes:
+            if not node.output or node.output[0] not in self.unchanged.get(place, ()):
+                yield place, node
 
     def defined_alike(self, name: str, place: traversal.Place) -> bool:
         """Return whether both models define a value by the same computation."""
@@ -140,18 +200,16 @@ def _tensor_kind(tensor: onnx.TensorProto) -> tuple[int, ...]:
 
 def _stored_tensors(graphs: Graphs, folder: Path | None) -> Iterator[tuple[Key, onnx.TensorProto]]:
     """Yield the initializers and dense Constant nodes of a model."""
-    for place, graph in traversal.graphs(graphs.model):
-        for tensor in graphs.folded.get(place, {}).values():
-            yield (place, tensor.name), tensor
-        for tensor in getattr(graph, "initializer", ()):
+    for place, graph in graphs.graphs.items():
+        for tensor in (*graphs.folded.get(place, {}).values(), *getattr(graph, "initializer", ())):
             yield (place, tensor.name), tensor
         for node in graph.node:
-            if not is_dense_constant(node) or not node.output or node.attribute[0].ref_attr_name:
+            if node.input or not is_dense_constant(node) or not node.output:
                 continue
             attribute = node.attribute[0]
-            if attribute.HasField("t"):
+            if attribute.HasField("t") and not attribute.ref_attr_name:
                 yield (place, node.output[0]), attribute.t
-            elif attribute.name != "value":
+            elif attribute.name != "value" and not attribute.ref_attr_name:
                 array = constant_folding.held(node, lambda t: constant_value(t, folder))
                 if array is not None:
                     yield (place, node.output[0]), onnx.numpy_helper.from_array(array)
@@ -172,11 +230,10 @@ class Numbering:
     """Numbers of the values of one model.
 
     Args:
+        both: what both models share.
         graphs, folder: the model, and the folder of its external data.
         numbers: the number of each definition so far; both models add to it.
         stored: keys of its stored tensors.
-        is_shared: tells whether nodes of both models compute a value.
-        both_feed: tells whether both models have a value as an input of the graph.
 
     Attributes:
         values: number of the definition of each value, by graph and name.
@@ -188,20 +245,18 @@ class Numbering:
 
     def __init__(
         self,
+        both: Definitions,
         graphs: Graphs,
         folder: Path | None,
         numbers: dict[Hashable, int],
         stored: Mapping[Key, Hashable],
-        is_shared: Callable[[str, traversal.Place], bool],
-        both_feed: Callable[[str, traversal.Place], bool],
     ) -> None:
         self.values: dict[traversal.Place, dict[str, int]] = {}
         self.reads: dict[traversal.Place, Mapping[str, int]] = {}
         self.holders: dict[Key, int] = {}
         self.fed: dict[traversal.Place, tuple[str | None, ...]] = {}
-        self._folder, self._numbers, self._stored = folder, numbers, stored
-        self._is_shared, self._both_feed = is_shared, both_feed
-        self._overridable, self._folded = graphs.overridable, graphs.folded
+        self._both, self._graphs, self._folder = both, graphs, folder
+        self._numbers, self._stored = numbers, stored
         model = graphs.model
         self._functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self._bodies: dict[_Function, int] = {}
@@ -210,7 +265,7 @@ class Numbering:
             self._function_calls()
         ).static_order():  # a chain of any length
             self._bodies[key] = self._number_body(key)
-        self._number_graph(traversal.Place(), model.graph, ChainMap(), _imported_versions(model))
+        self._number_graph(traversal.Place(), model.graph, ChainMap())
 
     def _function_calls(self) -> dict[_Function, set[_Function]]:
         """Return the functions that each function calls; no valid model has a cycle."""
@@ -226,7 +281,7 @@ class Numbering:
     def _number_body(self, key: _Function) -> int:
         """Return the number of a function: of its results, as they depend on inputs and attributes."""
         function, place = self._functions[key], traversal.Place(key)
-        results = self._number_graph(place, function, ChainMap(), _imported_versions(function))
+        results = self._number_graph(place, function, ChainMap())
         if any(self._is_random(node) for node in function.node):
             self._random.add(key)
         defaults = sorted(a.SerializeToString(deterministic=True) for a in function.attribute_proto)
@@ -248,41 +303,42 @@ class Numbering:
         place: traversal.Place,
         graph: traversal.GraphLike,
         outer: ChainMap[str, int],
-        versions: Mapping[str, int],
     ) -> tuple[int, ...]:
         """Number the values of a graph, and return the numbers of its outputs."""
         is_main = place == traversal.Place()
         reads = outer.new_child()
-        inputs = [v if isinstance(v, str) else v.name for v in graph.input]
+        inputs = value_names(graph.input)
         for position, name in enumerate(inputs):
             reads[name] = self._number("input", name if is_main else (len(place.steps), position))
         for tensor in getattr(graph, "initializer", ()):
             number = self._number("stored", self._stored.get((place, tensor.name)))
-            fed = is_main and tensor.name in self._overridable
+            fed = is_main and tensor.name in self._graphs.overridable
             reads[tensor.name] = self._number("default", tensor.name, number) if fed else number
         for sparse in getattr(graph, "sparse_initializer", ()):
             parts = [_digest_tensor(t, self._folder) for t in (sparse.values, sparse.indices)]
             content = sparse.SerializeToString() if None in parts else None
             reads[sparse.values.name] = self._number("sparse", *sparse.dims, *parts, content)
-        values = dict(reads.maps[0])
+        values, unchanged = dict(reads.maps[0]), self._both.unchanged.get(place, ())
         for node in traversal.in_order(graph):
-            numbers = self._number_node(place, node, reads, versions)
+            if node.output and node.output[0] in unchanged:
+                for name in filter(None, node.output):
+                    values[name] = reads[name] = self._number("shared", place, name)
+                continue
+            numbers = self._number_node(place, node, reads)
             for name, number in zip(node.output, numbers, strict=False):
                 if name:
                     values[name] = number
-                    shared = self._is_shared(name, place)
+                    shared = self._both.is_shared(name, place)
                     reads[name] = self._number("shared", place, name) if shared else number
-        outputs = (v if isinstance(v, str) else v.name for v in graph.output)
         self.values[place], self.reads[place] = values, reads.maps[0]
-        self.fed[place] = tuple(n if self._both_feed(n, place) else None for n in inputs)
-        return tuple(reads.get(name, _UNKNOWN) for name in outputs)
+        self.fed[place] = tuple(n if self._both.is_fed(n, place) else None for n in inputs)
+        return tuple(reads.get(name, _UNKNOWN) for name in value_names(graph.output))
 
     def _number_node(
         self,
         place: traversal.Place,
         node: onnx.NodeProto,
         reads: ChainMap[str, int],
-        versions: Mapping[str, int],
     ) -> list[int]:
         """Return the numbers of the definitions of a node's outputs."""
         inputs = _trim_empty(
@@ -290,7 +346,7 @@ class Numbering:
         )
         outputs = _trim_empty(list(node.output), "")
         name = named_output(node)
-        if name and name in self._folded.get(place, ()):
+        if name and name in self._graphs.folded.get(place, ()):
             keys = [self._stored.get((place, output)) for output in node.output]
             return [self._number("stored", key) for key in keys]
         if is_dense_constant(node) and (place, name) in self._stored:
@@ -300,7 +356,8 @@ class Numbering:
         domain = op_traits.canonical_domain(node.domain)
         meaning: Hashable = self._bodies.get((node.domain, node.op_type, node.overload))
         if meaning is None:
-            meaning = _operator_meaning(domain, node.op_type, versions.get(domain))
+            version = self._graphs.imports(place).opsets.get(domain)
+            meaning = _operator_meaning(domain, node.op_type, version)
         attributes = [
             self._attribute_key(attribute)
             for attribute in sorted(node.attribute, key=lambda a: a.name)
@@ -313,7 +370,7 @@ class Numbering:
         bodies: list[Hashable] = []
         for attribute_name, body in sorted(traversal.subgraphs(node), key=lambda named: named[0]):
             inner = place.inside(traversal.step(node.op_type, node.output, attribute_name))
-            results = self._number_graph(inner, body, reads, versions)
+            results = self._number_graph(inner, body, reads)
             bodies.append((attribute_name, self.fed[inner], results))
         draw = name if self._is_random(node) else ""
         if bodies and not draw:
@@ -367,14 +424,6 @@ def _operator_meaning(domain: str, op_type: str, version: int | None) -> Hashabl
         [(o.name, str(o.option)) for o in schema.outputs],
     )
     return _Schema(op_type, repr(declared), schema)
-
-
-def _imported_versions(holder: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
-    """Return the versions of the domains that a model or a function imports."""
-    versions = op_traits.opsets_of(holder.opset_import)
-    if isinstance(holder, onnx.ModelProto):
-        versions.setdefault("", op_traits.assumed_opset(holder.ir_version))
-    return versions
 
 
 def named_output(node: onnx.NodeProto) -> str:

@@ -36,7 +36,8 @@ from onnx import helper, numpy_helper, reference, shape_inference
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.verification.values import Array, constant_value
+from onnx_spatial.verification.options import Array
+from onnx_spatial.verification.values import constant_value
 
 # Constants that are folded
 
@@ -109,13 +110,19 @@ _JOINS, _READS_SIZES = frozenset({"Add", "Sum"}), op_traits.having(Trait.SIZES)
 
 def with_names_of(original: onnx.ModelProto, converted: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy of the converted model with such names; the model itself if there are none."""
-    result = onnx.ModelProto()
-    result.CopyFrom(converted)
-    nodes = [node for _, _, node in traversal.nodes(converted)]
-    names = {name for node in nodes for name in (*node.input, *node.output)}
+    names = {
+        name
+        for _, _, n in traversal.nodes(converted)
+        for each in (n.input, n.output)
+        for name in each
+    }
     for _, graph in traversal.graphs(converted):
         if isinstance(graph, onnx.GraphProto):
             names.update(v.name for v in (*graph.input, *graph.output, *graph.initializer))
+    if all(names.issuperset(node.output) for _, _, node in traversal.nodes(original)):
+        return converted
+    result = onnx.ModelProto()
+    result.CopyFrom(converted)
     known = len(names)
     _name(original.graph, result.graph, names)
     return result if len(names) > known else converted
@@ -227,9 +234,9 @@ def without_blocks(
     Returns:
         The model, and what a proof assumes of the nodes with these outputs.
     """
-    nodes = [node for _, _, node in traversal.nodes(model)]
-    if not any(node.domain == DOMAIN for node in nodes) or model.functions:
+    if model.functions or not any(imported.domain == DOMAIN for imported in model.opset_import):
         return model, {}
+    nodes = [node for _, _, node in traversal.nodes(model)]
     result = onnx.ModelProto()
     result.CopyFrom(model)
     names = {name for node in nodes for name in (*node.input, *node.output)}

@@ -22,13 +22,17 @@ from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.remove_unused import remove_named
 from onnx_spatial.model.inference import constant_folding, shape_inference
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.match import foreign
-from onnx_spatial.verification.values import Array, constant_value
+from onnx_spatial.verification.options import Array
+from onnx_spatial.verification.values import constant_value
 
 #: Produces a value: a node, an initializer, a sparse initializer.
 Producer = onnx.NodeProto | onnx.TensorProto | onnx.SparseTensorProto
 
 MAIN = traversal.Place()
+_RANDOM = op_traits.having(Trait.RANDOM)
+_SIZES = op_traits.having(Trait.SIZES)
 
 #: Element types of the attributes of Constant that hold numbers.
 _CONSTANT_TYPES = {
@@ -120,49 +124,82 @@ class Graphs:
         folder: Path | Literal[False] | None = False,
     ) -> None:
         self.model = model
-        self._graphs: dict[traversal.Place, traversal.GraphLike] = dict(traversal.graphs(model))
-        known = {place: f for (place, _), f in zip(traversal.graphs(model), facts, strict=False)}
-        read = _attributes_read(model)
-        # Ids are valid as long as the messages are kept.
-        self._messages = [
-            (place, node, _with_attributes(_without_unread(node, read), known.get(place)))
-            for place, _, node in traversal.nodes(model)
-        ]
-        self._positions = {id(node): position for position, (*_, node) in enumerate(self._messages)}
-        self._producers: dict[traversal.Place, dict[str, onnx.NodeProto]]
-        self._producers = {place: {} for place in self._graphs}
-        for place, _, node in self._messages:
-            self._producers[place].update((name, node) for name in node.output if name)
-        self._stored = {place: _stored_names(graph) for place, graph in self._graphs.items()}
+        every = list(traversal.graphs(model))
+        self._are_told_apart = len(every) == len({place for place, _ in every})
+        self.graphs: dict[traversal.Place, traversal.GraphLike] = dict(every)
+        known = {place: f for (place, _), f in zip(every, facts, strict=False)}
+        nodes = [(place, node) for place, _, node in traversal.nodes(model)]
+        if read := _attributes_read(model):
+            nodes = [
+                (p, _with_attributes(_without_unread(n, read), known.get(p))) for p, n in nodes
+            ]
+        self.nodes = nodes  # ids are valid as long as the messages are kept
+        self._positions = {id(node): position for position, (_, node) in enumerate(nodes)}
+        self.producers: dict[traversal.Place, dict[str, onnx.NodeProto]]
+        self.producers = {place: {} for place in self.graphs}
+        for place, node in nodes:
+            producers = self.producers[place]
+            for name in node.output:
+                if name:
+                    producers[name] = node
+        self.stored = {place: _stored_names(graph) for place, graph in self.graphs.items()}
         for place, graph_facts in known.items():
             constants = graph_facts.given.items()
-            self._stored[place] |= {n: onnx.numpy_helper.from_array(v, n) for n, v in constants}
-        self._fed = {place: _fed_inputs(graph) for place, graph in self._graphs.items()}
+            self.stored[place] |= {n: onnx.numpy_helper.from_array(v, n) for n, v in constants}
+        self.fed = {place: set(value_names(graph.input)) for place, graph in self.graphs.items()}
         self._imports: dict[tuple[str, str, str] | None, Imports] = {}
-        #: The values that nodes compute from constants, by graph and name.
+        self._read: dict[traversal.Place, set[str]] = {}
+        #: The values that nodes compute from constants alone, from these and sizes, and those that
+        #: are known.
+        self._constant: set[tuple[traversal.Place, str]] = set()
+        self._sized: set[tuple[traversal.Place, str]] = set()
         self.folded: dict[traversal.Place, dict[str, onnx.TensorProto]] = {}
         if folder is not False:
-            for place, _, node in self._messages:
-                self._fold(place, node, folder)
+            self._fold_constants(folder)
+        #: The values that nodes of each graph compute from others.
+        self.computed = {
+            place: {name for name, node in producers.items() if node.input}
+            - self.folded.get(place, {}).keys()
+            for place, producers in self.producers.items()
+        }
+
+    def _fold_constants(self, folder: Path | None) -> None:
+        """Find the nodes that compute constants or sizes, and the values of constants."""
+        names = {""}.union(*self.stored.values())
+        for place, node in self.nodes:
+            of_sizes = node.op_type in _SIZES
+            # Names of other graphs are among these, so this is a first test.
+            if not (of_sizes or names.issuperset(node.input)) or not _is_determined(node):
+                continue
+            read, outputs = ([n for n in each if n] for each in (node.input, node.output))
+            if all(self.is_constant(name, place) for name in read):
+                self._constant.update((place, name) for name in outputs)
+                if foreign.is_foldable(node):
+                    self._fold(place, node, folder)
+            elif not of_sizes and not all(self.is_size(name, place) for name in read):
+                continue
+            self._sized.update((place, name) for name in outputs)
+            names.update(outputs)
 
     def _fold(self, place: traversal.Place, node: onnx.NodeProto, folder: Path | None) -> None:
-        """Note the outputs of a node if they are constants."""
-        if not foreign.is_foldable(node):
-            return
+        """Note the outputs of a node if the values of its inputs are known."""
         arrays: dict[str, Array] = {}
         for name in filter(None, node.input):
-            producer = self.find(name, place)
+            producer, array = self.find(name, place), None
             if isinstance(producer, onnx.NodeProto) and is_dense_constant(producer):
                 array = constant_folding.held(producer, lambda t: constant_value(t, folder))
-            elif isinstance(producer, onnx.TensorProto) and not self.is_replaceable(producer):
+            elif isinstance(producer, onnx.TensorProto):
                 array = constant_value(producer, folder)
-            else:
-                return
             if array is None:
                 return
             arrays[name] = array
         results = foreign.folded(node, arrays, self.imports(place).opsets) if arrays else ()
         self.folded.setdefault(place, {}).update((t.name, t) for t in results)
+
+    def is_size(self, name: str, place: traversal.Place) -> bool:
+        """Return whether a value is computed from sizes and constants alone, or a constant."""
+        sized = any((scope, name) in self._sized for scope in scopes(place))
+        return sized or self.is_constant(name, place)
 
     def position(self, node: onnx.NodeProto) -> int:
         """Return the position in `traversal.nodes` of a node of a part."""
@@ -171,35 +208,63 @@ class Graphs:
     def imports(self, place: traversal.Place) -> Imports:
         """Return the imports of the model or function that holds the graph at `place`."""
         if place.function not in self._imports:
-            body = self._graphs[traversal.Place(place.function)]
+            body = self.graphs[traversal.Place(place.function)]
             self._imports[place.function] = Imports.of(self.model, body)
         return self._imports[place.function]
 
     def computes(self, name: str, place: traversal.Place = MAIN) -> bool:
         """Return whether a node of the graph at `place` computes a value."""
-        return name in self._producers.get(place, ())
+        return name in self.producers.get(place, ())
+
+    def reads(self, place: traversal.Place) -> set[str]:
+        """Return the names that the nodes and outputs of the graph at `place` read."""
+        if place not in self._read:
+            graph = self.graphs[place]
+            names = set(value_names(graph.output)).union(*map(traversal.needs, graph.node))
+            self._read[place] = names
+        return self._read[place]
+
+    def is_constant(self, name: str, place: traversal.Place) -> bool:
+        """Return whether a value is stored, or computed from such values alone."""
+        if any((scope, name) in self._constant for scope in scopes(place)):
+            return True
+        producer = self.find(name, place)
+        return producer is not None and is_constant(producer) and not self.is_replaceable(producer)
+
+    def names(self, place: traversal.Place) -> set[str]:
+        """Return the names that the graph at `place` defines itself."""
+        return {*self.fed[place], *self.stored[place], *self.producers[place]}
+
+    def is_regular(self, place: traversal.Place) -> bool:
+        """Tell whether there is a graph at `place`, one only, that defines each value once."""
+        if place not in self.graphs or not self._are_told_apart:
+            return False
+        known = self.producers[place]
+        outputs = sum(bool(name) for node in self.graphs[place].node for name in node.output)
+        given = (*self.stored[place], *self.fed[place])
+        return outputs == len(known) and known.keys().isdisjoint(given)
 
     def is_fed(self, name: str, place: traversal.Place) -> bool:
         """Return whether a name is an input of the graph at `place` itself."""
-        return name in self._fed.get(place, ())
+        return name in self.fed.get(place, ())
 
     @cached_property
     def overridable(self) -> set[str]:
         """Names of the inputs that have an initializer for a default."""
         if self.model.ir_version < 4:  # every initializer was listed as an input; none could be fed
             return set()
-        return {t.name for t in self.model.graph.initializer if t.name in self._fed[MAIN]}
+        return {t.name for t in self.model.graph.initializer if t.name in self.fed[MAIN]}
 
     def find(self, name: str, place: traversal.Place) -> Producer | None:
         """Return the producer of a value that a graph reads; None for inputs and unknown names."""
         for scope in scopes(place):
-            if scope not in self._graphs:
+            if scope not in self.graphs:
                 continue
             known = self.folded.get(scope, {}).get(name)
-            producer = known or self._producers[scope].get(name) or self._stored[scope].get(name)
+            producer = known or self.producers[scope].get(name) or self.stored[scope].get(name)
             if producer is not None:
                 return producer
-            if name in self._fed[scope]:
+            if name in self.fed[scope]:
                 return None
         return None
 
@@ -208,13 +273,13 @@ class Graphs:
         return (
             isinstance(producer, onnx.TensorProto)
             and producer.name in self.overridable
-            and self._stored[MAIN].get(producer.name) is producer
+            and self.stored[MAIN].get(producer.name) is producer
         )
 
     def order(self, node: onnx.NodeProto) -> tuple[int, int]:
         """Return depth and position of a node: nodes of an outer graph come first."""
         position = self._positions[id(node)]
-        return len(self._messages[position][0].steps), position
+        return len(self.nodes[position][0].steps), position
 
 
 class GrowingPart:
@@ -239,7 +304,7 @@ class GrowingPart:
         most_nodes: int = sys.maxsize,
     ) -> None:
         self.read: set[str] = set()
-        self._graphs, self._place, self._stops = graphs, place, stops
+        self.graphs, self._place, self._stops = graphs, place, stops
         self._most_nodes = most_nodes
         self._nodes: dict[int, onnx.NodeProto] = {}
         self._stored: dict[str, onnx.TensorProto] = {}
@@ -262,7 +327,7 @@ class GrowingPart:
         todo = [value]
         while todo:
             name = todo.pop()
-            producer = self._graphs.find(name, self._place)
+            producer = self.graphs.find(name, self._place)
             outside = producer is None or is_set_by_call(producer) or self._stops(name, producer)
             if name != value and outside:
                 self.read.add(name)
@@ -284,8 +349,8 @@ class GrowingPart:
 
     def part(self) -> Part:
         """Return the part as it is now."""
-        nodes = sorted(self._nodes.values(), key=self._graphs.order)
-        imports = self._graphs.imports(self._place)
+        nodes = sorted(self._nodes.values(), key=self.graphs.order)
+        imports = self.graphs.imports(self._place)
         stored, sparse = list(self._stored.values()), list(self._sparse.values())
         return Part(nodes, self.read, stored, sparse, imports)
 
@@ -347,6 +412,16 @@ def called_functions(
 def described(node: onnx.NodeProto, place: traversal.Place) -> str:
     """Return a node in messages: its type, name and graph."""
     return f"{node.op_type} node {traversal.label(node)!r} ({place})"
+
+
+def _is_determined(node: onnx.NodeProto) -> bool:
+    """Return whether the inputs of a node, which holds no graphs, decide what it computes."""
+    return (
+        op_traits.is_standard(node)
+        and node.op_type not in _RANDOM
+        and not is_set_by_call(node)
+        and not any(traversal.subgraphs(node))
+    )
 
 
 def is_computed(producer: Producer | None) -> bool:
@@ -443,8 +518,9 @@ def _is_complete(known: onnx.TypeProto) -> bool:
     return not known.HasField("tensor_type") or bool(known.tensor_type.elem_type)
 
 
-def _fed_inputs(graph: traversal.GraphLike) -> set[str]:
-    return {v if isinstance(v, str) else v.name for v in graph.input}
+def value_names(values: Iterable[str | onnx.ValueInfoProto]) -> list[str]:
+    """Return the names of inputs or outputs of a graph or a function."""
+    return [value if isinstance(value, str) else value.name for value in values]
 
 
 def _stored_names(

@@ -27,7 +27,6 @@ from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import marks
 from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings import recognise
 from onnx_spatial.verification.match import foreign
 from onnx_spatial.verification.match.definitions import Definitions, Key
@@ -112,29 +111,25 @@ class Unmatched:
 
 @dataclass(frozen=True)
 class Upstream:
-    """How the original computes some of the values that a part reads.
+    """How the original computes the integers and sizes that a part reads.
 
     Attributes:
         names: names of these values.
-        nodes: the nodes that compute them.
-        stored: the constants of these nodes.
+        part: what computes them.
         inputs: types of the values that it reads, by name.
     """
 
-    names: set[str]
-    nodes: list[onnx.NodeProto]
-    stored: list[onnx.TensorProto]
+    names: list[str]
+    part: Part
     inputs: dict[str, onnx.TypeProto]
 
 
 #: Nodes of a part at most: larger ones cannot be proven, and hold little that both models share.
 MOST_NODES = 2048
-#: Values that are followed back to learn how a value that a part reads depends on others.
+#: Nodes that compute the integers and sizes that a part reads, at most.
 MOST_UPSTREAM = 256
 
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
-_SIZES = op_traits.having(Trait.SIZES)
-_RANDOM = op_traits.having(Trait.RANDOM)
 
 
 def find(models: ModelPair) -> Matches:
@@ -177,7 +172,6 @@ class Matches:
         common = set(holders[0].values()) & set(holders[1].values())
         self.holders = [{k: n for k, n in own.items() if n in common} for own in holders]
         self.original, self.converted = definitions.original, definitions.converted
-        self._constant, self._sized = _derived_values(self.original)
         self.changed: list[ChangedPart] = []
         self.unmatched: list[Unmatched] = []
         for place, name in self._differing_values():
@@ -188,10 +182,11 @@ class Matches:
                 self.unmatched.append(found)
         self.rest = [
             *_redefined_functions(self.original.model, self.converted.model),
-            *_added_and_unread(self.original, self.converted, definitions.renamed),
+            *_added_and_unread(definitions),
         ]
-        if not any(_disordered_nodes(self.original.model)):
-            self.rest += _disordered_nodes(self.converted.model)
+        disordered = [*_disordered_nodes(self.converted.model)]
+        if disordered and not any(_disordered_nodes(self.original.model)):
+            self.rest += disordered
 
     def renaming(self, parts: Iterable[ChangedPart]) -> Matches | None:
         """Match again, where some more values only have the same name in both; None if all have more."""
@@ -217,54 +212,25 @@ class Matches:
 
         return self._smallest_part(part.place, part.output, stops)
 
-    def upstream(self, part: ChangedPart) -> Upstream:
-        """Return how the original computes values that a part reads from others.
+    def upstream(self, part: ChangedPart) -> Upstream | None:
+        """Return how the original computes sizes that a part reads; None if it reads none."""
+        place = part.place
 
-        These are integers, which depend on sizes, and values that depend on others that it reads.
-        """
-        names = set[str]()
-        nodes, stored = dict[int, onnx.NodeProto](), dict[str, onnx.TensorProto]()
-        read: set[str] = set()
-        for name in part.inputs:
-            try:
-                found = self._find_upstream(name, part)
-            except NoPartError:
-                continue
-            names.add(name)
-            nodes.update((self.original.position(node), node) for node in found.nodes)
-            stored.update((tensor.name, tensor) for tensor in found.stored)
-            read |= found.read
-        read -= {output for node in nodes.values() for output in node.output}
-        ordered = sorted(nodes.values(), key=self.original.order)
-        inputs = {name: self._type_of(name, part.place) for name in sorted(read)}
-        return Upstream(names, ordered, list(stored.values()), inputs)
-
-    def _find_upstream(self, name: str, part: ChangedPart) -> Part:
-        """Return what computes a value that a part reads: a size from data, another value from others.
-
-        Raises:
-            NoPartError: no node does, or it depends on too many values or on others than these.
-        """
-        place, others = part.place, part.inputs.keys() - {name}
-        if not isinstance(self.original.find(name, place), onnx.NodeProto):
-            raise NoPartError("it is an input")
-        size = self._is_size(name, place)
-        first = min((self._order_of(other, place) for other in others), default=None)
-
-        def stops(other: str, producer: Producer | None) -> bool:
+        def stops(name: str, producer: Producer | None) -> bool:
             if producer is not None and is_constant(producer):
                 return self.original.is_replaceable(producer)
-            if size:
-                return not self._is_size(other, place)
-            if other not in others and (first is None or self._order_of(other, place) < first):
-                raise NoPartError(f"it depends on {other!r}")
-            return other in others
+            return not self._is_size(name, place)
 
         growing = GrowingPart(self.original, place, stops, MOST_UPSTREAM)
-        growing.include(name)
-        if not size and not growing.read <= others:
-            raise NoPartError("it depends on other inputs")
-        return growing.part()
+        names = [n for n in part.inputs if is_computed(self.original.find(n, place))]
+        names = [name for name in names if self._is_size(name, place)]
+        try:
+            for name in names:
+                growing.include(name)
+        except NoPartError:
+            return None
+        inputs = {name: self._type_of(name, place) for name in sorted(growing.read)}
+        return Upstream(names, growing.part(), inputs) if names else None
 
     def _order_of(self, name: str, place: traversal.Place) -> tuple[int, int]:
         """Return when the original computes a value; stored values and inputs come first."""
@@ -273,17 +239,13 @@ class Matches:
 
     def _differing_values(self) -> Iterator[Key]:
         """Yield each value of both models that they define differently, then such outputs."""
-        shared = set[Key]()
-        for place, _, node in traversal.nodes(self.original.model):
+        known = self._definitions
+        for place, node in known.changed_nodes(self.original):
             for name in node.output:
-                if self._definitions.is_shared(name, place):
-                    shared.add((place, name))
-                    if not self._definitions.defined_alike(name, place):
-                        yield place, name
+                if known.is_shared(name, place) and not known.defined_alike(name, place):
+                    yield place, name
         for value in self.original.model.graph.output:
-            if (MAIN, value.name) not in shared and not self._definitions.read_alike(
-                value.name, MAIN
-            ):
+            if not known.is_shared(value.name, MAIN) and not known.read_alike(value.name, MAIN):
                 yield MAIN, value.name
 
     def _smallest_part(
@@ -369,14 +331,11 @@ class Matches:
             return True
         if not all(isinstance(p, onnx.NodeProto) and not is_constant(p) for p in producers):
             return False
-        return not (self._is_derived(name, place, self._constant) and self._is_integer(name, place))
+        return not (self.original.is_constant(name, place) and self._is_integer(name, place))
 
     def _is_size(self, name: str, place: traversal.Place) -> bool:
         """Return whether a value is a list or table of integers, or depends on sizes alone."""
-        return self._is_integer(name, place) or self._is_derived(name, place, self._sized)
-
-    def _is_derived(self, name: str, place: traversal.Place, values: set[Key]) -> bool:
-        return any((scope, name) in values for scope in scopes(place))
+        return self.original.is_size(name, place) or self._is_integer(name, place)
 
     def _is_integer(self, name: str, place: traversal.Place) -> bool:
         known = self._types.find(name, place)
@@ -407,28 +366,6 @@ class Matches:
         return known or onnx.TypeProto()
 
 
-def _derived_values(graphs: Graphs) -> tuple[set[Key], set[Key]]:
-    """Return the values that nodes compute from constants alone, and those from constants and sizes."""
-    constant, sized = set[Key](), set[Key]()
-    for place, _, node in traversal.nodes(graphs.model):
-        random = not op_traits.is_standard(node) or node.op_type in _RANDOM
-        if random or is_set_by_call(node) or any(traversal.subgraphs(node)):
-            continue
-        values = {(place, name) for name in node.output if name}
-        for known in (constant, sized):
-            if (known is sized and node.op_type in _SIZES) or all(
-                any((scope, name) in known for scope in scopes(place))
-                or _is_fixed(graphs, graphs.find(name, place))
-                for name in traversal.needs(node)
-            ):
-                known |= values
-    return constant, sized
-
-
-def _is_fixed(graphs: Graphs, producer: Producer | None) -> bool:
-    return producer is not None and is_constant(producer) and not graphs.is_replaceable(producer)
-
-
 def _redefined_functions(original: onnx.ModelProto, converted: onnx.ModelProto) -> Iterator[str]:
     """Yield the functions that the converted model adds in place of standard operators.
 
@@ -445,24 +382,24 @@ def _redefined_functions(original: onnx.ModelProto, converted: onnx.ModelProto) 
             yield f"function {function.name!r} was added, which redefines a standard operator"
 
 
-def _added_and_unread(
-    original: Graphs, converted: Graphs, renamed: frozenset[Key]
-) -> Iterator[str]:
+def _added_and_unread(definitions: Definitions) -> Iterator[str]:
     """Yield the nodes that the converted model adds and whose outputs nothing reads.
 
     Runtimes run them all the same, and may fail.
     """
-    for place, graph in traversal.graphs(converted.model):
-        read = {v if isinstance(v, str) else v.name for v in graph.output}
-        read = read.union(*map(traversal.needs, graph.node))
-        for node in graph.node:
-            names = [name for name in node.output if name]
-            known = (n for n in names if original.computes(n, place) and (place, n) not in renamed)
-            alike = (is_computed(original.find(n, place)) == is_computed(node) for n in known)
-            fails = not all(isinstance(converted.find(n, place), onnx.TensorProto) for n in names)
-            fails = fails and not is_dense_constant(node)
-            if fails and read.isdisjoint(names) and not any(alike):
-                yield f"{described(node, place)} was added, and nothing reads it"
+    original, converted = definitions.original, definitions.converted
+    for place, node in definitions.changed_nodes(converted):
+        names = [name for name in node.output if name]
+        known = (
+            n
+            for n in names
+            if original.computes(n, place) and (place, n) not in definitions.renamed
+        )
+        alike = (is_computed(original.find(n, place)) == is_computed(node) for n in known)
+        fails = not all(isinstance(converted.find(n, place), onnx.TensorProto) for n in names)
+        fails = fails and not is_dense_constant(node)
+        if fails and not any(alike) and converted.reads(place).isdisjoint(names):
+            yield f"{described(node, place)} was added, and nothing reads it"
 
 
 def _disordered_nodes(model: onnx.ModelProto) -> Iterator[str]:
@@ -470,7 +407,9 @@ def _disordered_nodes(model: onnx.ModelProto) -> Iterator[str]:
     for place, graph in traversal.graphs(model):
         later = {name for node in graph.node for name in node.output if name}
         for node in graph.node:
-            if early := sorted(traversal.needs(node) & later):
+            read = traversal.needs(node) if node.attribute else node.input
+            read = traversal.needs(node) if node.attribute else node.input
+            if early := sorted(later.intersection(read)):
                 label = described(node, place)
                 yield f"the nodes are not in topological order: {label} reads {early[0]!r} too early"
                 break

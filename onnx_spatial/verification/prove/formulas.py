@@ -82,23 +82,20 @@ class Formulas:
     def of(
         self,
         case: Case,
-        nodes: Sequence[onnx.NodeProto],
-        stored: Sequence[onnx.TensorProto],
+        part: Part,
         inputs: Mapping[str, Tensor],
         place: traversal.Place,
-        opset: int,
     ) -> GraphMaps:
-        """Return the formulas of the values of some nodes of the graph at `place`.
+        """Return the formulas of the values of a part of the graph at `place`.
 
         Args:
             case: the case to compute them in.
-            nodes: nodes of the model.
-            stored: constants that they read.
+            part: nodes of the model.
             inputs: formulas of the values that they read.
             place: graph of the nodes.
-            opset: version of ONNX's own operators.
         """
-        constants = {t.name: partial(constant_value, t, self.source.folder) for t in stored}
+        constants = {t.name: partial(constant_value, t, self.source.folder) for t in part.stored}
+        opsets = part.imports.opsets
 
         def spatial(
             case: Case,
@@ -116,8 +113,8 @@ class Formulas:
             return unknown_function(case, view, node, graphs)
 
         return GraphMaps(
-            *(case, nodes, inputs, constants, self._functions, spatial),
-            opset=opset,
+            *(case, part.nodes, inputs, constants, self._functions, spatial),
+            opset=opsets.get("", opsets.get("ai.onnx", MAX_OPSET)),
             legal=self.legal,
             function=place.function,
             unknown=unknown,
@@ -163,12 +160,6 @@ class Formulas:
 
 def _node_signature(node: onnx.NodeProto) -> tuple[object, ...]:
     return node.domain, node.op_type, *node.input, "->", *node.output
-
-
-def opset_of(part: Part) -> int:
-    """Return the version of ONNX's own operators that a part imports."""
-    opsets = part.imports.opsets
-    return opsets.get("", opsets.get("ai.onnx", MAX_OPSET))
 
 
 # What a part reads

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -35,7 +36,6 @@ from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.compare import NEVER_RUNS, Comparison, Difference, compare
 from onnx_spatial.maps.elements import CONSTANT, PRODUCTS, stored_in
 from onnx_spatial.maps.facts import Budget
-from onnx_spatial.maps.graph import GraphMaps
 from onnx_spatial.maps.polynomial import (
     ELEMENT,
     FLOOR,
@@ -54,22 +54,22 @@ from onnx_spatial.maps.polynomial import (
 )
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.maps.values import Values, evaluate
-from onnx_spatial.model import op_traits
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.operator import is_countable
 from onnx_spatial.verification.evidence import Found, Scope
 from onnx_spatial.verification.match.graphs import Part
 from onnx_spatial.verification.match.matches import ChangedPart, Matches, Upstream
+from onnx_spatial.verification.options import Array
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.prove.formulas import (
     Formulas,
     integer_symbol,
-    opset_of,
     size_symbol,
     value_read,
 )
-from onnx_spatial.verification.values import Array, Kind, describe_element, dtype_of, find_mismatch
+from onnx_spatial.verification.values import Kind, describe_element, dtype_of, find_mismatch
 
 
 @dataclass(frozen=True)
@@ -151,6 +151,7 @@ class Prover:
         self._after = Formulas(converted, models.domains, False, None, after)
         self._matches = matches
         self._budget = Budget(MODEL_STEPS)
+        self._proofs: dict[Hashable, Proof] = {}
 
     @property
     def steps(self) -> int:
@@ -223,9 +224,21 @@ class Prover:
         return replace(proof, find_trials=tuple) if has_values else proof
 
     def _prove_once(self, part: ChangedPart) -> Proof:
+        """Prove a part, once however often parts are looked for."""
+        nodes = (*part.before.nodes, *part.after.nodes)
+        if any(
+            any(traversal.subgraphs(node)) for node in nodes
+        ):  # what they read may be another value
+            return self._compare_sides(part)
+        key = (part.place, part.output, *map(id, nodes))
+        if key not in self._proofs:
+            self._proofs[key] = self._compare_sides(part)
+        return self._proofs[key]
+
+    def _compare_sides(self, part: ChangedPart) -> Proof:
         """Prove a part by comparing the formulas of both sides."""
         try:
-            comparison, ranked = self._of_all_ranks(part, self._matches.upstream(part))
+            comparison, ranked = self._of_all_ranks(part)
         except (OperatorError, ModelFileError, UndecidedError) as error:
             return _gave_up(str(error))
         if comparison.equal:
@@ -239,21 +252,20 @@ class Prover:
         tried = partial(trials_of, ranked, comparison.differences)
         return Proof(None, found="other formula", reason=reason, find_trials=tried)
 
-    def _of_all_ranks(
-        self,
-        part: ChangedPart,
-        upstream: Upstream,
-    ) -> tuple[Comparison, ChangedPart]:
+    def _of_all_ranks(self, part: ChangedPart) -> tuple[Comparison, ChangedPart]:
         """Compare a part at every rank that it may have; return the first difference, else the last.
 
         Returns:
             The comparison, and the part at its rank.
         """
         unknown = [n for n, t in part.inputs.items() if shape_inference.dims(t) is None]
+        upstream = self._matches.upstream(part)
         if not unknown:
             return self._at_rank(part, upstream), part
-        if upstream.names.issuperset(unknown):  # what computes them knows their ranks
-            comparison = self._following(part, upstream, upstream.names)
+        if upstream is not None and {*unknown} <= {
+            *upstream.names
+        }:  # what computes them knows ranks
+            comparison = self._following(part, upstream)
             if comparison.equal:
                 return comparison, part
         if len(unknown) > 1:
@@ -290,71 +302,49 @@ class Prover:
                 return [len(perm[0])]
         return range(least, max(least, MAX_RANK) + 1)
 
-    def _at_rank(
-        self,
-        part: ChangedPart,
-        upstream: Upstream,
-    ) -> Comparison:
-        """Compare a part with free values; then with those that depend on sizes, or on each other."""
-        comparison = self._following(part, upstream, ())
-        if comparison.equal or comparison.reason == NEVER_RUNS or not upstream.names:
+    def _at_rank(self, part: ChangedPart, upstream: Upstream | None) -> Comparison:
+        """Compare a part with free values; then with those that depend on sizes."""
+        comparison = self._following(part, None)
+        if comparison.equal or comparison.reason == NEVER_RUNS or upstream is None:
             return comparison
-        return self._following(part, upstream, upstream.names)
+        return self._following(part, upstream)
 
-    def _following(
-        self,
-        part: ChangedPart,
-        upstream: Upstream,
-        names: Collection[str],
-    ) -> Comparison:
-        """Compare a part with some of the values that it reads as the original computes them."""
+    def _following(self, part: ChangedPart, upstream: Upstream | None) -> Comparison:
+        """Compare a part that reads some values as the original computes them."""
         case = Case(Budget(PART_STEPS, within=self._budget))
         # Sums of products that became copies of elements are one-hot convolutions.
         case.copies = _count_sums(part.before) != _count_sums(part.after)
-        return compare(case, partial(self._maps_of_sides, part, upstream, names), _MAX_DIFFERENCES)
+        return compare(case, partial(self._maps_of_sides, part, upstream), _MAX_DIFFERENCES)
 
     def _maps_of_sides(
-        self,
-        part: ChangedPart,
-        upstream: Upstream,
-        followed: Collection[str],
-        case: Case,
+        self, part: ChangedPart, upstream: Upstream | None, case: Case
     ) -> tuple[Tensor, Tensor] | None:
         """Return the formulas of both sides; None where the original fails."""
-        place, opset = part.place, opset_of(part.before)
-        parameters = self._before.parameters(part.before.nodes, place)
+        parameters = self._before.parameters(part.before.nodes, part.place)
+        inputs: dict[str, Tensor] = {}
 
-        def free(types: Mapping[str, onnx.TypeProto]) -> dict[str, Tensor]:
-            return {n: value_read(case, n, t, parameters.get(n)) for n, t in types.items()}
+        def add_free(types: Mapping[str, onnx.TypeProto]) -> None:
+            for name, known in types.items():
+                if name not in inputs:
+                    known = part.inputs.get(name, known)
+                    inputs[name] = value_read(case, name, known, parameters.get(name))
 
-        computed: dict[str, Tensor | None] = {}
-        if followed:
-            read = free({n: part.inputs.get(n, t) for n, t in upstream.inputs.items()})
-            ahead = self._before.of(case, upstream.nodes, upstream.stored, read, place, opset)
-            computed = {name: _formula_of(ahead, name) for name in followed}
-        inputs = {name: t for name, t in computed.items() if t is not None and name in part.inputs}
-        inputs |= free({n: t for n, t in part.inputs.items() if n not in inputs})
+        if upstream is not None:
+            add_free(upstream.inputs)
+            ahead = self._before.of(case, upstream.part, inputs, part.place)
+            for name in upstream.names:
+                with suppress(UndecidedError):
+                    inputs[name] = ahead.value(name)
+        add_free(part.inputs)
+        inputs = {name: inputs[name] for name in part.inputs}
         case.counts = [product(t.dims) for t in inputs.values() if not t.whole]
-        original = self._before.of(
-            case, part.before.nodes, part.before.stored, inputs, place, opset
-        )
+        original = self._before.of(case, part.before, inputs, part.place)
         try:
             before = original.value(part.output)
         except IllegalError:
             return None
         case.counts += [product(t.dims) for t in (before,) if not t.whole]
-        after = self._after.of(
-            case, part.after.nodes, part.after.stored, inputs, place, opset_of(part.after)
-        ).value(part.output)
-        return before, after
-
-
-def _formula_of(formulas: GraphMaps, name: str) -> Tensor | None:
-    """Return the formula of a value; None if it has none."""
-    try:
-        return formulas.value(name)
-    except UndecidedError:
-        return None
+        return before, self._after.of(case, part.after, inputs, part.place).value(part.output)
 
 
 def _count_sums(side: Part) -> int:

@@ -24,7 +24,8 @@ from onnx_spatial.model.graph.strip import strip_weights
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.operator import show
-from onnx_spatial.verification.values import BOOL, STRING, Array, bits_of, dtype_name, dtype_of
+from onnx_spatial.verification.options import Array
+from onnx_spatial.verification.values import BOOL, STRING, bits_of, dtype_name, dtype_of
 
 #: Ways to fill integers, in the order in which they are tried: a model that uses them as indices, sizes
 #: or classes only runs with some.

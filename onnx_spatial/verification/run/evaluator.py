@@ -23,7 +23,8 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.io import external_data
 from onnx_spatial.reference import OPS, operators
 from onnx_spatial.verification import process
-from onnx_spatial.verification.run.sessions import ORIGINAL, RunError, first_line
+from onnx_spatial.verification.process import ORIGINAL
+from onnx_spatial.verification.run.run_error import RunError, first_line
 
 _DOING = f"{ORIGINAL} runs in onnx's reference evaluator"
 

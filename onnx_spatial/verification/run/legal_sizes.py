@@ -16,8 +16,10 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,7 @@ from onnx_spatial.model.io import reader
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.operator import is_countable
 from onnx_spatial.operators.spellings import BlockCall, InputFacts, NodeFacts, read
+from onnx_spatial.verification.options import Array
 from onnx_spatial.verification.run.data import (
     INTEGER_MODES,
     Assignment,
@@ -42,8 +45,8 @@ from onnx_spatial.verification.run.data import (
     make_feeds,
     named_dims,
 )
-from onnx_spatial.verification.run.sessions import Original, RunError
-from onnx_spatial.verification.values import Array
+from onnx_spatial.verification.run.run_error import RunError
+from onnx_spatial.verification.run.sessions import Original
 
 #: Runs of the model, at most.
 _MOST_RUNS = 64
@@ -136,10 +139,7 @@ class SizeSearch:
         self._infos, self._inputs = infos, [_with_rank(i, infos) for i in inputs]
         self._needed = [i for i in self._inputs if i.default is None]
         self._fixed = dict(fixed or {})
-        self._nodes = [node for _, _, node in traversal.nodes(model)]
-        self._weights = {t.name: t.dims for t in model.graph.initializer}
-        labels = map(traversal.label, self._nodes)
-        self._positions = {label: position for position, label in enumerate(labels)}
+        self._model = model
         self._runs, self._limit = 0, float(_MOST_ELEMENTS)
 
     def first(self) -> LegalSizes:
@@ -162,7 +162,7 @@ class SizeSearch:
                 if not result.outputs or any(map(np.size, result.outputs.values())):
                     return result
                 empty = empty or result
-                message, progress = "the outputs have no elements", (len(self._nodes), -1)
+                message, progress = "the outputs have no elements", (sys.maxsize, -1)
             elif result.stage == "load" or result.lacks_kernel or result.out_of_memory:
                 raise result
             else:
@@ -203,6 +203,12 @@ class SizeSearch:
             return LegalSizes(assignment, arrays, self._run_model(arrays))
         except RunError as error:
             return error
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        """The position of each node, by its label."""
+        nodes = enumerate(traversal.nodes(self._model))
+        return {traversal.label(node): position for position, (_, _, node) in nodes}
 
     # Proposals
 
@@ -312,9 +318,10 @@ class SizeSearch:
         groups = [*sides, *(group.symbols for group in self._groups if group.batch)]
         groups += [[symbol] for symbols in groups if len(symbols) > 1 for symbol in symbols]
         numbers = [int(n) for n in re.findall(r"\d+", message) if len(n) < 8]
-        read_by = self._nodes[position].input if 0 <= position < len(self._nodes) else ()
         # The message of a MatMul does not have the sizes of its weights.
-        numbers += [dim for name in read_by for dim in self._weights.get(name, ())]
+        node = next(itertools.islice(traversal.nodes(self._model), max(position, 0), None), None)
+        read_by = [] if node is None or position < 0 else node[2].input
+        numbers += [d for t in self._model.graph.initializer if t.name in read_by for d in t.dims]
         for stride in _STRIDES:
             for symbols, number in itertools.product(groups, dict.fromkeys(filter(None, numbers))):
                 yield base.resized(dict.fromkeys(symbols, number * stride))

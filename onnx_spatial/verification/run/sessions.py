@@ -22,13 +22,12 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -50,101 +49,19 @@ from onnx_spatial.operators.spellings.python_ops import DOMAIN, SITE, VERSION
 from onnx_spatial.python_ops import registration
 from onnx_spatial.python_ops.kernels import CALLS, KEY, PREPARED_TYPES
 from onnx_spatial.verification import process
-from onnx_spatial.verification.values import Array, dtype_of, element_type_of, is_native
+from onnx_spatial.verification.options import Array
+from onnx_spatial.verification.process import CONVERTED, ORIGINAL
+from onnx_spatial.verification.run.run_error import RunError, first_line
+from onnx_spatial.verification.values import dtype_of, element_type_of, is_native
 
 if TYPE_CHECKING:
     from onnx_spatial.verification.run.evaluator import Evaluator
-
-#: Models that sessions belong to, in messages.
-ORIGINAL, CONVERTED = process.ORIGINAL, process.CONVERTED
-
-Stage = Literal["load", "run", "rule", "sizes"]
 
 #: onnxruntime's severity of fatal errors: nothing below it is printed.
 _SEVERITY_FATAL = 4
 
 #: Threads of one node; more gain little at the sizes that are run.
 _THREADS = min(4, os.cpu_count() or 1)
-
-#: Messages of onnxruntime for operators, types and attributes that it has no kernel for.
-_LACKS_KERNEL = (
-    "NOT_IMPLEMENTED",
-    "No Op registered",
-    "is not a registered function/op",
-    "not supported",
-    "not currently registered or supported",
-)
-
-#: Messages of onnxruntime, numpy and the C++ library where memory runs out.
-_NO_MEMORY = ("bad_alloc", "bad allocation", "Failed to allocate memory", "Unable to allocate")
-
-#: What to do about an error of onnxruntime, by words of its message.
-_ADVICE = {
-    "two nodes with same node name": "rename one of them",
-    "Cannot parse data from external tensors": (
-        "onnx.save(onnx.load(MODEL), OUT, save_as_external_data=True) keeps shapes in the model"
-    ),
-}
-
-#: The name of a node in a message of onnxruntime; the last one is that in the innermost body.
-_NODE_NAME = re.compile(r"[Nn]ame:? ?'([^']*)'|Node \(([^)]*)\) Op \(")
-
-#: The name of a spatial operator in its error.
-_OPERATOR = re.compile(r"\S+ '([^']*)'")
-
-#: A C++ function of onnxruntime, at times with file and line, in front of a message.
-_SIGNATURE = re.compile(
-    r"(?:/\S+:\d+ )?(?:[a-z][\w:<>]*[*&]? )?onnxruntime::[^()]*\((?:[^()]|\([^()]*\))*\)(?: const)?"
-    r"(?:::<lambda\([^()]*\)>)?(?: \[with [^\]]*\])? "
-)
-
-
-class RunError(Exception):
-    """A model does not load or run.
-
-    Attributes:
-        stage: "load": it fails on any data; "run": on this data; "rule": this data breaks a rule of a
-            spatial operator; "sizes": no data is known on which it runs.
-        node: name of the node that failed, where it is known.
-        lacks_kernel: onnxruntime does not know the operator, or not with this type or attribute.
-        out_of_memory: it needs more memory than there is, or than is allowed.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        stage: Stage,
-        node: str = "",
-        *,
-        lacks_kernel: bool = False,
-        out_of_memory: bool = False,
-    ) -> None:
-        super().__init__(message)
-        self.stage: Stage = stage
-        self.node = node
-        self.lacks_kernel = lacks_kernel
-        self.out_of_memory = out_of_memory
-
-    @classmethod
-    def of(cls, error: Exception, stage: Stage) -> RunError:
-        """Describe an exception of onnxruntime, which has a dozen types."""
-        text = str(error)
-        names = ["".join(each) for each in _NODE_NAME.findall(text)]
-        advice = [what for words, what in _ADVICE.items() if words in text]
-        message = first_line(error)
-        return cls(
-            "; ".join([message.removesuffix("."), *advice]) if advice else message,
-            stage,
-            names[-1] if names else "",
-            lacks_kernel=any(words in text for words in _LACKS_KERNEL),
-            out_of_memory=isinstance(error, MemoryError) or any(w in text for w in _NO_MEMORY),
-        )
-
-    @classmethod
-    def broken_rule(cls, error: OperatorError) -> RunError:
-        """Describe an error of a spatial operator, which begins with the operator and its name."""
-        name = _OPERATOR.match(str(error))
-        return cls(str(error), "rule", name.group(1) if name else "")
 
 
 class Session:
@@ -269,25 +186,17 @@ def open_converted(
         RunError: it does not load.
         ModelFileError: the model exceeds protobuf's 2 GiB.
     """
-    model = source.proto
-    computed = {name for node in model.graph.node for name in node.output}
-    computed -= {value.name for value in model.graph.output}
-    if added := [name for name in values if name in computed]:
+    model, added = source.proto, list(values)
+    if added:
+        computed = {name for node in model.graph.node for name in node.output}
+        computed -= {value.name for value in model.graph.output}
+        added = [name for name in added if name in computed]
+    if added:
         model = onnx.ModelProto()
         model.CopyFrom(source.proto)
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in added)
     data = reader.serialize(model, source.name)
     return Session(data, of=CONVERTED, optimise=optimise, folder=source.folder)
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error message, without onnxruntime's codes and source locations."""
-    text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text.strip())
-    text = re.sub(r"Status Message: /\S+:\d+ .*? was false\. ", "", text)
-    text = re.sub(r"Status Message: /\S+:\d+ ", "", text)
-    text = _SIGNATURE.sub("", text)
-    return text.removeprefix("Non-zero status code returned while ").strip()
 
 
 # Tensors of types that numpy lacks. They go through the memory of an OrtValue, which has the layout of
@@ -362,7 +271,8 @@ class Original:
     Args:
         source: the model, and where its external data lies.
         domains: operator domains of the user's own that hold spatial operators.
-        infos: its spatial operators, if they are known already; else they are looked for.
+        infos: its spatial operators, if they are known already, and no earlier form is to be undone;
+            else they are looked for.
         values: inner values of the main graph that become outputs, too.
 
     Raises:
@@ -377,9 +287,13 @@ class Original:
         infos: Sequence[OperatorInfo] = (),
         values: Iterable[str] = (),
     ) -> None:
-        before = without_earlier_form(source.proto, folder=source.folder)
-        source = reader.resolved(source.holding(before.model))
-        self._domains, self._folder = before.domains.union(domains), source.folder
+        self._domains = frozenset(domains)
+        if not infos:
+            before = without_earlier_form(source.proto, folder=source.folder)
+            source = source.holding(before.model)
+            self._domains |= before.domains
+        source = reader.resolved(source)
+        self._folder = source.folder
         model = _with_explicit_pads(_inline_functions(source.proto), source.folder)
         declared = {value.name for value in model.graph.output}
         model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in values if n not in declared)

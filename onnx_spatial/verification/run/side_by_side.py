@@ -40,21 +40,16 @@ from onnx_spatial.verification.evidence import (
     Unproven,
 )
 from onnx_spatial.verification.match.matches import ChangedPart
-from onnx_spatial.verification.options import VerifyOptions
+from onnx_spatial.verification.options import Array, VerifyOptions
 from onnx_spatial.verification.pair import ModelPair
+from onnx_spatial.verification.process import CONVERTED
 from onnx_spatial.verification.prove.prover import Proof, Trial
 from onnx_spatial.verification.run import data
 from onnx_spatial.verification.run.legal_sizes import SizeSearch
-from onnx_spatial.verification.run.sessions import (
-    CONVERTED,
-    Original,
-    RunError,
-    Session,
-    open_converted,
-)
+from onnx_spatial.verification.run.run_error import RunError
+from onnx_spatial.verification.run.sessions import Original, Session, open_converted
 from onnx_spatial.verification.values import (
     RTOL,
-    Array,
     Kind,
     Kinds,
     compare,
@@ -139,8 +134,7 @@ class ModelRuns:
     @property
     def same_operators(self) -> bool:
         """Whether the converted model runs Python operators, as the original does."""
-        nodes = traversal.nodes(self.models.converted.proto)
-        return any(node.domain == DOMAIN for _, _, node in nodes)
+        return any(each.domain == DOMAIN for each in self.models.converted.proto.opset_import)
 
     @property
     def failed_outputs(self) -> list[OutputResult]:
